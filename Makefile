@@ -6,11 +6,19 @@
 SHELL := /bin/bash
 PG_OPTION := $(if $(PG),--pg $(PG))
 
-.PHONY: help demo test browser screenshots api-check chaos fmt lint deny deploy-check deb fuzz ci cargo
+.PHONY: help schema demo test browser screenshots api-check chaos fmt lint deny deploy-check deb fuzz ci cargo
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | while IFS=$$'\t' read -r target text; \
 	do printf '  make %-12s %s\n' "$$target" "$$text"; done
+
+schema: ## Write schema.sql from the files in schema/
+	@# TO=FILE writes another file: tests/tidy_schema.rs compares it with schema.sql.
+	@rule=$$(printf -- '-%.0s' {1..100}); \
+	{ echo '-- Generated from schema/ by `make schema`: change the files there, not this one.'; \
+	for part in schema/*.sql; do \
+	  title="-- $$part $$rule"; printf '\n%s\n\n' "$${title:0:100}"; cat "$$part"; \
+	done; } > $(or $(TO),schema.sql)
 
 demo: cargo ## Run a demo fleet on a private cluster (KEEP=1 leaves it running)
 	@# The demo starts the fleet's programs from its own folder: all programs are built first.

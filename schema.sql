@@ -1,58 +1,79 @@
+-- Generated from schema/ by `make schema`: change the files there, not this one.
+
+-- schema/00_begin.sql -----------------------------------------------------------------------------
+
 -- Schema of pgmill: the interface between enqueue, worker and psql.
 --
 -- Apply with `psql -f schema.sql` or `pgmill init`, as superuser or as a role with CREATEROLE and
 -- CREATE on the database. Applying the file again changes nothing.
 --
--- Contents, roughly in the order in which a task passes through them:
---   settings, priorities, queues, groups, limits    configuration by operators
---   audit                       actions of operators
---   tasks                       live tasks; a finished task leaves the table
---   dedup_keys                  one live task per key
---   enqueue, enqueue_many       -> scheduled | blocked | pending
---   grant_permits, revoke_permits, reconcile_limits    blocked <-> pending
---   (claim)                     pending -> running      queue/src/claim.rs
---   complete                    running -> finished     in the task's own transaction
---   fail, release_claim, reclaim    running -> scheduled | blocked | pending | finished
---   cancel, retry               operator functions for a single task
---   attempts                    one row per finished attempt, one partition per day
---   jobs, dependencies          graphs of tasks
---   start_run, advance_run      a run is a frozen copy of jobs; ready tasks are inserted into mill.tasks
---   schedules                   when jobs run automatically
---   lock_due_schedules, tick    a fire is a run with a schedule and a fire time; each happens once
---   workers, worker_starts      live workers, and all workers since the start of the history
---   running, queue_status, history, why    monitoring
---   scale_hint                  input for autoscalers
---   roles                       privileges
+-- Contents, in the order in which a task passes through them:
+--   01_roles, 02_types
+--   03_settings        settings of the fleet, version of the schema, audit: actions of operators
+--   04_capacity        priorities, queues, profiles, groups, limits
+--   05_tasks           live tasks, one live task per deduplication key
+--   06_attempts        one row per finished attempt, one partition per day; prune
+--   07_workers         live workers, all workers since the start of the history, orders to them, progress
+--   08_permits         blocked <-> pending
+--   09_enqueue         -> scheduled | blocked | pending
+--   (claim)            pending -> running      queue/src/claim.rs
+--   10_finish          complete: running -> finished     in the task's own transaction
+--                      fail, release_claim, reclaim: running -> scheduled | blocked | pending | finished
+--   11_operator        cancel, retry, pause, resume, drain
+--   12_jobs            graphs of tasks
+--   13_dependencies    edges that hold in every run, and the lineage
+--   14_schedules       when jobs run automatically
+--   15_runs            a run is a frozen copy of jobs
+--   16_run_advance     ready tasks are inserted into mill.tasks; cancel and restart of runs
+--   17_schedule_ticks  a fire is a run with a schedule and a fire time; each happens once
+--   18_views           monitoring: running tasks, status, history, failures, input for autoscalers
+--   19_why             why a task is not running
+--   20_grants          privileges that are not granted beside their object
 --
 -- All names are schema-qualified and search_path is pg_catalog throughout, so that objects in a
--- caller's schema cannot shadow them.
+-- caller's schema cannot shadow them. SQL functions, views and the types of variables are checked when
+-- they are created: what they use comes before them.
+--
+-- The transaction begins here and ends in 20_grants.sql.
 
 BEGIN;
 
 SET LOCAL client_min_messages = warning;
 SET LOCAL search_path = pg_catalog;
 
+-- Version of this schema, and the oldest version whose programs can use it. Nothing repeats these numbers:
+-- the programs read the first one from this line (queue/src/schema.rs).
+SET LOCAL mill.version = '1';
+SET LOCAL mill.min_compatible_version = '1';
+
 DO $$
 DECLARE
+    own integer := current_setting('mill.version');
     found integer;
 BEGIN
     -- Serializes sessions that apply this file.
     PERFORM pg_advisory_xact_lock(7236270911);
     IF to_regclass('mill.schema_version') IS NOT NULL THEN
         EXECUTE 'SELECT version FROM mill.schema_version' INTO found;
-        IF found <> 1 THEN
-            RAISE EXCEPTION 'this database holds version % of the schema, this file is version 1', found
-                USING HINT = CASE WHEN found < 1
+        IF found <> own THEN
+            RAISE EXCEPTION 'this database holds version % of the schema, this file is version %', found, own
+                USING HINT = CASE WHEN found < own
                     THEN format('Upgrade it with pgmill init, which applies migrations/%s_*.sql to '
                         'migrations/%s_*.sql of your version of pgmill; pgmill init --dry-run prints them for psql.',
-                        lpad((found + 1)::text, 3, '0'), lpad(1::text, 3, '0'))
+                        lpad((found + 1)::text, 3, '0'), lpad(own::text, 3, '0'))
                     ELSE 'Use the schema.sql of your version of pgmill.' END;
         END IF;
     END IF;
 END
 $$;
 
--- Roles -------------------------------------------------------------------------------------------
+-- schema/01_roles.sql -----------------------------------------------------------------------------
+
+-- Roles: mill_owner owns every object. mill_worker is for the control sessions of workers. mill_producer
+-- enqueues tasks and starts runs, mill_viewer reads, mill_operator may do what these two may and controls the
+-- fleet. None of them can log in; logins become members.
+--
+-- Roles belong to the cluster and may exist already. The following files run as mill_owner.
 
 DO $$
 DECLARE
@@ -113,7 +134,9 @@ CREATE SCHEMA IF NOT EXISTS mill AUTHORIZATION mill_owner;
 SET LOCAL ROLE mill_owner;
 COMMENT ON SCHEMA mill IS 'pgmill: a fleet of workers that run SQL tasks';
 
--- Types -------------------------------------------------------------------------------------------
+-- schema/02_types.sql -----------------------------------------------------------------------------
+
+-- Types: enums and domains. The programs have the same enums (tests/schema.rs compares them).
 
 DO $$
 BEGIN
@@ -162,7 +185,8 @@ BEGIN
     END IF;
 END
 $$;
-COMMENT ON DOMAIN mill.profile_name IS 'Name of a profile: up to 63 letters, digits and _ . : -. Empty for the default task login';
+COMMENT ON DOMAIN mill.profile_name IS
+    'Name of a profile: up to 63 letters, digits and _ . : -. Empty for the default task login';
 COMMENT ON DOMAIN mill.queue_name IS 'Name of a queue: 1 to 128 letters, digits and _ . : -';
 COMMENT ON DOMAIN mill.label IS 'Name or deduplication key of a task: 1 to 512 bytes';
 COMMENT ON DOMAIN mill.statement IS 'SQL of a task, not empty';
@@ -172,34 +196,65 @@ COMMENT ON DOMAIN mill.retry_interval IS 'Wait before the next attempt, up to 36
 COMMENT ON DOMAIN mill.time_limit IS 'Maximum run time of an attempt, up to 365 days';
 COMMENT ON DOMAIN mill.due_time IS 'Time at which a task is due, within the years 1 to 9999';
 
-COMMENT ON TYPE mill.state IS 'State of a live task: scheduled (not due yet), blocked (waits for a permit), pending (can be claimed) or running';
-COMMENT ON TYPE mill.outcome IS 'Outcome of an attempt. lost: its worker died. unknown: an at-most-once statement whose end was not observed';
+COMMENT ON TYPE mill.state IS
+    'State of a live task: scheduled (not due yet), blocked (waits for a permit), pending (can be claimed) or running';
+COMMENT ON TYPE mill.outcome IS
+    'Outcome of an attempt. lost: its worker died. unknown: an at-most-once statement whose end was not observed';
 COMMENT ON TYPE mill.priority IS 'Priority of a task, lowest first';
-COMMENT ON TYPE mill.mode IS 'transaction: the statement and its completion commit together (exactly once). autocommit: for VACUUM, CREATE INDEX CONCURRENTLY and CALL with COMMIT (at least once)';
-COMMENT ON TYPE mill.limit_kind IS 'Subject of a limit, in the order in which a task acquires its permits. The most specific kind comes first, so that a waiting task delays only tasks of its own kind';
-COMMENT ON TYPE mill.reserved_capacity IS 'Share of the fleet''s readers that serve only reserved tasks: none, 10, 15 or 25 percent';
-COMMENT ON TYPE mill.expected IS 'Outcome of the parent that an edge requires: succeeded; failed (also timed out, lost or unknown); finished (any outcome, also cancelled)';
+COMMENT ON TYPE mill.mode IS
+    'transaction: the statement and its completion commit together (exactly once). autocommit: for VACUUM, CREATE '
+    'INDEX CONCURRENTLY and CALL with COMMIT (at least once)';
+COMMENT ON TYPE mill.limit_kind IS
+    'Subject of a limit, in the order in which a task acquires its permits. The most specific kind comes first, so '
+    'that a waiting task delays only tasks of its own kind';
+COMMENT ON TYPE mill.reserved_capacity IS
+    'Share of the fleet''s readers that serve only reserved tasks: none, 10, 15 or 25 percent';
+COMMENT ON TYPE mill.expected IS
+    'Outcome of the parent that an edge requires: succeeded; failed (also timed out, lost or unknown); finished (any '
+    'outcome, also cancelled)';
 COMMENT ON TYPE mill.join_mode IS 'Whether a task waits for all of its parents or for any one of them';
-COMMENT ON TYPE mill.run_state IS 'State of a run. A finished run is cancelled if the run was cancelled, else failed if a task failed whose failure counts, else cancelled if a task was cancelled, else succeeded';
-COMMENT ON TYPE mill.run_task_state IS 'State of a task of a run: waiting (for parents), ready, released (in the queue or running), or its final state. upstream_failed: the outcomes of its parents do not satisfy its edges';
-COMMENT ON TYPE mill.fire_mode IS 'How a schedule fires: only manually (manual), by time (scheduled), or by the contents of a table (triggered)';
-COMMENT ON TYPE mill.overlap IS 'Handling of a fire while a run of the schedule is in progress: skip it; queue it, at most one, until that run finishes; or allow another run concurrently';
-COMMENT ON TYPE mill.declared_in IS 'Place of a schedule''s declaration, where its timing is changed: the COMMENT of a procedure, a file, or a call of mill.set_schedule';
-COMMENT ON TYPE mill.schedule_event IS 'Event in the life of a schedule. completed: a run finished. missed: no tick happened in time. reclaimed: the worker of one of its tasks died';
+COMMENT ON TYPE mill.run_state IS
+    'State of a run. A finished run is cancelled if the run was cancelled, else failed if a task failed whose failure '
+    'counts, else cancelled if a task was cancelled, else succeeded';
+COMMENT ON TYPE mill.run_task_state IS
+    'State of a task of a run: waiting (for parents), ready, released (in the queue or running), or its final state. '
+    'upstream_failed: the outcomes of its parents do not satisfy its edges';
+COMMENT ON TYPE mill.fire_mode IS
+    'How a schedule fires: only manually (manual), by time (scheduled), or by the contents of a table (triggered)';
+COMMENT ON TYPE mill.overlap IS
+    'Handling of a fire while a run of the schedule is in progress: skip it; queue it, at most one, until that run '
+    'finishes; or allow another run concurrently';
+COMMENT ON TYPE mill.declared_in IS
+    'Place of a schedule''s declaration, where its timing is changed: the COMMENT of a procedure, a file, or a call '
+    'of mill.set_schedule';
+COMMENT ON TYPE mill.schedule_event IS
+    'Event in the life of a schedule. completed: a run finished. missed: no tick happened in time. reclaimed: the '
+    'worker of one of its tasks died';
 COMMENT ON TYPE mill.backoff IS 'Growth of the wait before a retry: fixed, or doubled with each failure';
 
--- Configuration tables: settings, audit, priorities, queues, profiles, groups, limits -------------
+-- schema/03_settings.sql --------------------------------------------------------------------------
+
+-- Settings: version of the schema, settings of the whole fleet, audit of operators' actions, and whether the
+-- current user may read statements.
+--
+-- An action and its audit row commit together or not at all. Only functions of mill_owner write to
+-- mill.audit.
 
 CREATE TABLE IF NOT EXISTS mill.schema_version (
     version integer NOT NULL,
-    works_with integer NOT NULL,
+    min_compatible_version integer NOT NULL,
     applied_at timestamptz NOT NULL DEFAULT now(),
     only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row),
-    CONSTRAINT works_with_itself CHECK (works_with <= version)
+    CONSTRAINT compatible_with_itself CHECK (min_compatible_version <= version)
 );
-COMMENT ON TABLE mill.schema_version IS 'Version of this schema, one row. Programs refuse to work with an incompatible version';
-COMMENT ON COLUMN mill.schema_version.works_with IS 'Oldest version that is still compatible: programs built for this version of the schema or a later one can use it';
-INSERT INTO mill.schema_version (version, works_with) VALUES (1, 1) ON CONFLICT DO NOTHING;
+COMMENT ON TABLE mill.schema_version IS
+    'Version of this schema, one row. Programs refuse to work with an incompatible version';
+COMMENT ON COLUMN mill.schema_version.min_compatible_version IS
+    'Oldest version that is still compatible: programs built for this version of the schema or a later one can use it';
+INSERT INTO mill.schema_version (version, min_compatible_version)
+    VALUES (current_setting('mill.version')::integer, current_setting('mill.min_compatible_version')::integer)
+    ON CONFLICT DO NOTHING;
+GRANT SELECT ON mill.schema_version TO mill_worker, mill_producer;
 
 CREATE TABLE IF NOT EXISTS mill.settings (
     statement_limit_bytes integer NOT NULL DEFAULT 16777216
@@ -217,15 +272,24 @@ CREATE TABLE IF NOT EXISTS mill.settings (
     only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row)
 );
 COMMENT ON TABLE mill.settings IS 'Settings of the whole fleet, one row. Change them with UPDATE mill.settings SET …';
-COMMENT ON COLUMN mill.settings.statement_limit_bytes IS 'Maximum size of a statement in bytes. Enqueue refuses longer statements';
+COMMENT ON COLUMN mill.settings.statement_limit_bytes IS
+    'Maximum size of a statement in bytes. Enqueue refuses longer statements';
 COMMENT ON COLUMN mill.settings.history_retention IS 'Age at which attempts are dropped, one daily partition at a time';
-COMMENT ON COLUMN mill.settings.schedule_log_retention IS 'Age at which rows of mill.schedule_log are deleted, some thousand at a time';
-COMMENT ON COLUMN mill.settings.audit_retention IS 'Age at which rows of mill.audit are deleted, some ten thousand an hour';
-COMMENT ON COLUMN mill.settings.declaring_roles IS 'Roles whose procedures may declare schedules in their comments, in addition to superusers and members of mill_operator. The code of these procedures runs as the task login';
-COMMENT ON COLUMN mill.settings.hide_statements IS 'Whether mill_viewer is denied access to statements, parameters, results, notices and messages';
+COMMENT ON COLUMN mill.settings.schedule_log_retention IS
+    'Age at which rows of mill.schedule_log are deleted, some thousand at a time';
+COMMENT ON COLUMN mill.settings.audit_retention IS
+    'Age at which rows of mill.audit are deleted, some ten thousand an hour';
+COMMENT ON COLUMN mill.settings.declaring_roles IS
+    'Roles whose procedures may declare schedules in their comments, in addition to superusers and members of '
+    'mill_operator. The code of these procedures runs as the task login';
+COMMENT ON COLUMN mill.settings.hide_statements IS
+    'Whether mill_viewer is denied access to statements, parameters, results, notices and messages';
 COMMENT ON COLUMN mill.settings.max_crashes IS 'Number of worker deaths after which a task ends as lost';
-COMMENT ON COLUMN mill.settings.reserved_capacity IS 'Share of the fleet''s readers that serve only reserved tasks, see mill.set_reserved_capacity';
+COMMENT ON COLUMN mill.settings.reserved_capacity IS
+    'Share of the fleet''s readers that serve only reserved tasks, see mill.set_reserved_capacity';
 INSERT INTO mill.settings DEFAULT VALUES ON CONFLICT DO NOTHING;
+GRANT SELECT ON mill.settings TO mill_worker, mill_producer;
+GRANT UPDATE ON mill.settings TO mill_operator;
 
 -- The operator functions write to this table themselves, in their transaction: actions from psql are
 -- recorded like any others, and actions that are rolled back are not.
@@ -243,7 +307,8 @@ CREATE TABLE IF NOT EXISTS mill.audit (
 COMMENT ON TABLE mill.audit IS 'Actions of operators. Append-only, kept for settings.audit_retention';
 COMMENT ON COLUMN mill.audit.login IS 'Login of the session, as authenticated by the database';
 COMMENT ON COLUMN mill.audit.role IS 'Role that the session had assumed with SET ROLE; null if none';
-COMMENT ON COLUMN mill.audit.actor IS 'Person on whose behalf a program acts, from SET mill.actor. Claimed by the program and not verified';
+COMMENT ON COLUMN mill.audit.actor IS
+    'Person on whose behalf a program acts, from SET mill.actor. Claimed by the program and not verified';
 COMMENT ON COLUMN mill.audit.action IS 'Function of schema mill; update_settings for a change of mill.settings';
 COMMENT ON COLUMN mill.audit.subject IS 'Object of the action: task 42, queue etl, run 12, schedule nightly, …';
 -- Looks up the actions on one subject.
@@ -253,9 +318,11 @@ CREATE OR REPLACE FUNCTION mill.record_audit(action text, subject text, detail j
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     INSERT INTO mill.audit (action, subject, detail) VALUES (action, subject, nullif(detail, '{}'))
 $$;
-COMMENT ON FUNCTION mill.record_audit IS 'Appends a row to mill.audit, as part of operator functions. No role may execute it, so audit rows cannot be forged';
+COMMENT ON FUNCTION mill.record_audit IS
+    'Appends a row to mill.audit, as part of operator functions. No role may execute it, so audit rows cannot be '
+    'forged';
 
-CREATE OR REPLACE FUNCTION mill.record_settings() RETURNS trigger
+CREATE OR REPLACE FUNCTION mill.audit_settings() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM mill.record_audit('update_settings', 'settings', (SELECT jsonb_object_agg(n.key, n.value)
@@ -263,20 +330,103 @@ BEGIN
     RETURN NULL;
 END
 $$;
-COMMENT ON FUNCTION mill.record_settings IS 'Trigger of mill.settings: records the changed settings and their new values in mill.audit';
-CREATE OR REPLACE TRIGGER record_settings AFTER UPDATE ON mill.settings
-    FOR EACH ROW WHEN (old.* IS DISTINCT FROM new.*) EXECUTE FUNCTION mill.record_settings();
+COMMENT ON FUNCTION mill.audit_settings IS
+    'Trigger of mill.settings: records the changed settings and their new values in mill.audit';
+CREATE OR REPLACE TRIGGER audit_settings AFTER UPDATE ON mill.settings
+    FOR EACH ROW WHEN (old.* IS DISTINCT FROM new.*) EXECUTE FUNCTION mill.audit_settings();
+
+CREATE OR REPLACE FUNCTION mill.sees_statements() RETURNS boolean
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT NOT s.hide_statements OR pg_has_role('mill_operator', 'MEMBER') OR pg_has_role('mill_owner', 'MEMBER')
+    FROM mill.settings s
+$$;
+COMMENT ON FUNCTION mill.sees_statements IS
+    'Returns whether the current user may read statements, parameters, results and messages';
+GRANT EXECUTE ON FUNCTION mill.sees_statements TO mill_viewer, mill_worker;
+
+-- schema/04_capacity.sql --------------------------------------------------------------------------
+
+-- Capacity: priorities, queues, profiles, groups and limits, and the functions that change them. They
+-- decide which task runs next, as which login, and how many run at once.
+--
+-- Queues and concurrency keys have their limits in mill.limits. A group has one in mill.groups, which
+-- counts per run: mill.limits has a row for each run that uses the group. mill.effective_limits combines the
+-- two. A function that changes a limit also applies it to waiting tasks: mill.enforce_limits, 08_permits.sql.
+
+-- Priorities --------------------------------------------------------------------------------------
 
 CREATE TABLE IF NOT EXISTS mill.priorities (
     priority mill.priority PRIMARY KEY,
     -- NaN and infinity compare greater than all numbers, so the upper bound excludes them.
     weight double precision NOT NULL CHECK (weight >= 0 AND weight <= 1000000)
 );
-COMMENT ON TABLE mill.priorities IS 'Weight of each priority. While all priorities have work, claims are distributed in proportion to the weights: a probability, not a rank';
-COMMENT ON COLUMN mill.priorities.weight IS 'Weight relative to the other priorities; 0: claimed only when no other priority has work';
+COMMENT ON TABLE mill.priorities IS
+    'Weight of each priority. While all priorities have work, claims are distributed in proportion to the weights: a '
+    'probability, not a rank';
+COMMENT ON COLUMN mill.priorities.weight IS
+    'Weight relative to the other priorities; 0: claimed only when no other priority has work';
 INSERT INTO mill.priorities (priority, weight)
     VALUES ('low', 5), ('normal', 10), ('high', 15), ('critical', 30), ('reserved', 40)
     ON CONFLICT DO NOTHING;
+GRANT SELECT ON mill.priorities TO mill_worker;
+
+CREATE OR REPLACE FUNCTION mill.set_weights(low double precision DEFAULT NULL,
+    normal double precision DEFAULT NULL, high double precision DEFAULT NULL,
+    critical double precision DEFAULT NULL, reserved double precision DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM FROM mill.priorities p ORDER BY p.priority FOR UPDATE;
+    UPDATE mill.priorities p SET weight = coalesce(w.weight, p.weight)
+        FROM (VALUES ('low'::mill.priority, low), ('normal', normal), ('high', high),
+            ('critical', critical), ('reserved', reserved)) AS w (priority, weight)
+        WHERE p.priority = w.priority;
+    IF NOT EXISTS (SELECT FROM mill.priorities p WHERE p.weight > 0) THEN
+        RAISE EXCEPTION 'all weights are zero' USING ERRCODE = '22023',
+            HINT = 'At least one weight must be greater than zero.';
+    END IF;
+    PERFORM mill.record_audit('set_weights', 'priorities', jsonb_strip_nulls(jsonb_build_object('low', low,
+        'normal', normal, 'high', high, 'critical', critical, 'reserved', reserved)));
+END
+$$;
+COMMENT ON FUNCTION mill.set_weights IS
+    'Changes the given weights: 0 to 1000000, not all of them 0. Workers apply the change within two seconds';
+GRANT EXECUTE ON FUNCTION mill.set_weights TO mill_operator;
+
+CREATE OR REPLACE FUNCTION mill.set_reserved_capacity(capacity mill.reserved_capacity) RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    UPDATE mill.settings SET reserved_capacity = capacity
+$$;
+COMMENT ON FUNCTION mill.set_reserved_capacity IS
+    'Sets the share of the fleet''s readers that serve only reserved tasks. Workers apply the change with their next '
+    'heartbeat';
+GRANT EXECUTE ON FUNCTION mill.set_reserved_capacity TO mill_operator;
+
+CREATE OR REPLACE FUNCTION mill.reserved_readers(worker_id uuid) RETURNS integer
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    percent integer;
+    reserved integer;
+BEGIN
+    SELECT CASE s.reserved_capacity WHEN 'none' THEN 0 WHEN 'low' THEN 10 WHEN 'medium' THEN 15 ELSE 25 END
+        INTO percent FROM mill.settings s;
+    IF percent = 0 THEN
+        RETURN 0;
+    END IF;
+    -- Workers contribute all of their readers in the order of their ids; the last one contributes the rest.
+    SELECT greatest(0, least(me.readers, ceil(fleet.readers * percent / 100.0) - fleet.before)) INTO reserved
+        FROM mill.workers me, LATERAL (SELECT sum(w.readers) AS readers,
+                coalesce(sum(w.readers) FILTER (WHERE w.id < me.id), 0) AS before
+            FROM mill.workers w WHERE NOT w.draining) AS fleet
+        WHERE me.id = reserved_readers.worker_id AND NOT me.draining;
+    RETURN coalesce(reserved, 0);
+END
+$$;
+COMMENT ON FUNCTION mill.reserved_readers IS
+    'Returns the number of readers of a live worker that serve only reserved tasks. All workers compute it from the '
+    'same table and therefore agree';
+GRANT EXECUTE ON FUNCTION mill.reserved_readers TO mill_worker, mill_viewer;
+
+-- Queues ------------------------------------------------------------------------------------------
 
 CREATE TABLE IF NOT EXISTS mill.queues (
     name mill.queue_name PRIMARY KEY,
@@ -286,7 +436,12 @@ CREATE TABLE IF NOT EXISTS mill.queues (
 );
 COMMENT ON TABLE mill.queues IS 'Settings of queues. A queue without a row has the defaults';
 COMMENT ON COLUMN mill.queues.paused IS 'Whether claims from the queue are stopped. Running tasks continue';
-COMMENT ON COLUMN mill.queues.shared_commit IS 'Time budget within which a reader runs short tasks of this queue in one shared transaction; null: each task commits alone';
+COMMENT ON COLUMN mill.queues.shared_commit IS
+    'Time budget within which a reader runs short tasks of this queue in one shared transaction; null: each task '
+    'commits alone';
+GRANT SELECT ON mill.queues TO mill_worker;
+
+-- Profiles ----------------------------------------------------------------------------------------
 
 CREATE TABLE IF NOT EXISTS mill.profiles (
     name mill.profile_name PRIMARY KEY CHECK (name <> ''),
@@ -294,9 +449,126 @@ CREATE TABLE IF NOT EXISTS mill.profiles (
     description text,
     key uuid NOT NULL UNIQUE DEFAULT gen_random_uuid()
 );
-COMMENT ON TABLE mill.profiles IS 'Alternative logins that tasks can run as. Workers hold the connection settings in their configuration; this table holds the roles that may use them';
+COMMENT ON TABLE mill.profiles IS
+    'Alternative logins that tasks can run as. Workers hold the connection settings in their configuration; this '
+    'table holds the roles that may use them';
 COMMENT ON COLUMN mill.profiles.allowed IS 'Roles whose members may enqueue tasks that run as this profile';
-COMMENT ON COLUMN mill.profiles.key IS 'Proves to mill.submit that the caller may use the profile: a SECURITY DEFINER function cannot determine its caller';
+COMMENT ON COLUMN mill.profiles.key IS
+    'Proves to mill.submit that the caller may use the profile: a SECURITY DEFINER function cannot determine its '
+    'caller';
+
+-- current_user is the role that executes the query: inside a SECURITY DEFINER function, its owner.
+CREATE OR REPLACE VIEW mill.my_profiles WITH (security_barrier) AS
+SELECT p.name, p.description, p.key
+FROM mill.profiles p
+WHERE EXISTS (SELECT FROM unnest(p.allowed) AS a(role) JOIN pg_roles r ON r.rolname = a.role
+    WHERE pg_has_role(current_user, r.oid, 'MEMBER'));
+COMMENT ON VIEW mill.my_profiles IS 'Profiles that the current user may use for tasks';
+GRANT SELECT ON mill.my_profiles TO mill_producer;
+
+CREATE OR REPLACE FUNCTION mill.profile(name text) RETURNS uuid
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    found_key uuid;
+BEGIN
+    SELECT p.key INTO found_key FROM mill.my_profiles p WHERE p.name = profile.name;
+    IF found_key IS NULL THEN
+        RAISE EXCEPTION '"%" may not have tasks run as "%"', current_user, name USING ERRCODE = '42501',
+            HINT = format('A member of mill_owner can allow it: SELECT mill.set_profile(%L, allowed => ARRAY[%L])',
+                name, current_user);
+    END IF;
+    RETURN found_key;
+END
+$$;
+COMMENT ON FUNCTION mill.profile IS
+    'Returns the key of a profile, for mill.submit and mill.enqueue_many. Raises an error if the current user may not '
+    'use the profile';
+GRANT EXECUTE ON FUNCTION mill.profile TO mill_producer;
+
+CREATE OR REPLACE FUNCTION mill.name_of_profile(profile uuid) RETURNS text
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    found_name text;
+BEGIN
+    SELECT p.name INTO found_name FROM mill.profiles p WHERE p.key = profile;
+    IF found_name IS NULL THEN
+        RAISE EXCEPTION 'unknown profile key' USING ERRCODE = '42501', HINT = 'Pass profile => mill.profile(''name'').';
+    END IF;
+    RETURN found_name;
+END
+$$;
+COMMENT ON FUNCTION mill.name_of_profile IS
+    'Returns the name of the profile with this key, for mill.submit. Raises an error if the key is unknown';
+
+-- The declaration of a job determines the profiles of its tasks, so the check applies to the session
+-- user, or to the role assumed with SET ROLE.
+CREATE OR REPLACE FUNCTION mill.check_profile(name text) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    caller text := coalesce(nullif(current_setting('role'), 'none'), session_user);
+BEGIN
+    IF NOT EXISTS (SELECT FROM mill.profiles p, unnest(p.allowed) AS a(role) JOIN pg_roles r ON r.rolname = a.role
+        WHERE p.name = check_profile.name AND pg_has_role(caller, r.oid, 'MEMBER'))
+    THEN
+        RAISE EXCEPTION '"%" may not have tasks run as "%"', caller, name USING ERRCODE = '42501',
+            HINT = format('A member of mill_owner can allow it: SELECT mill.set_profile(%L, allowed => ARRAY[%L])',
+                name, caller);
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION mill.check_profile IS
+    'Raises an error if the caller may not use this profile, for mill.set_job_task';
+
+CREATE OR REPLACE FUNCTION mill.set_profile(name text, allowed text[] DEFAULT NULL,
+    description text DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    missing text;
+BEGIN
+    SELECT a.role INTO missing FROM unnest(set_profile.allowed) AS a(role)
+        WHERE NOT EXISTS (SELECT FROM pg_roles r WHERE r.rolname = a.role);
+    IF FOUND THEN
+        RAISE EXCEPTION 'there is no role "%"', missing USING ERRCODE = '42704';
+    END IF;
+    INSERT INTO mill.profiles AS p (name, allowed, description)
+        VALUES (set_profile.name, coalesce(set_profile.allowed, '{}'), set_profile.description)
+        ON CONFLICT (name) DO UPDATE SET allowed = coalesce(set_profile.allowed, p.allowed),
+            description = coalesce(set_profile.description, p.description), key = gen_random_uuid();
+    PERFORM mill.record_audit('set_profile', 'profile ' || set_profile.name, jsonb_strip_nulls(
+        jsonb_build_object('allowed', set_profile.allowed)));
+END
+$$;
+COMMENT ON FUNCTION mill.set_profile IS
+    'Creates or changes a profile; allowed: roles whose members may use it. Null arguments leave settings unchanged. '
+    'For mill_owner only';
+
+CREATE OR REPLACE FUNCTION mill.drop_profile(name text) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    used text;
+BEGIN
+    SELECT u.what INTO used FROM (
+        SELECT 'task ' || t.id AS what FROM mill.tasks t WHERE t.run_as = drop_profile.name
+        UNION ALL
+        SELECT format('task "%s" of job "%s"', t.name, t.job) FROM mill.job_tasks t
+            WHERE t.run_as = drop_profile.name AND t.disabled_at IS NULL) AS u LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'profile "%" is used by %', name, used USING ERRCODE = '55000',
+            HINT = 'Wait for its tasks or cancel them; change or disable its jobs.';
+    END IF;
+    DELETE FROM mill.profiles p WHERE p.name = drop_profile.name;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    PERFORM mill.record_audit('drop_profile', 'profile ' || name);
+    RETURN true;
+END
+$$;
+COMMENT ON FUNCTION mill.drop_profile IS
+    'Removes a profile that no live task and no job uses. Returns whether it existed. For mill_owner only';
+
+-- Groups and limits -------------------------------------------------------------------------------
 
 CREATE TABLE IF NOT EXISTS mill.groups (
     name mill.label PRIMARY KEY,
@@ -310,11 +582,16 @@ CREATE TABLE IF NOT EXISTS mill.groups (
     CONSTRAINT period_whole CHECK (num_nonnulls(opens, closes, zone) IN (0, 3)),
     CONSTRAINT period_has_length CHECK (opens <> closes)
 );
-COMMENT ON TABLE mill.groups IS 'Groups of tasks that share a default priority, a concurrency limit within each run, and an active period';
+COMMENT ON TABLE mill.groups IS
+    'Groups of tasks that share a default priority, a concurrency limit within each run, and an active period';
 COMMENT ON COLUMN mill.groups.priority IS 'Default priority of tasks that specify none';
-COMMENT ON COLUMN mill.groups.max_running IS 'Maximum number of running tasks per run. null: no limit. 0: no task starts, running tasks finish. Tasks outside any run count as one run';
+COMMENT ON COLUMN mill.groups.max_running IS
+    'Maximum number of running tasks per run. null: no limit. 0: no task starts, running tasks finish. Tasks outside '
+    'any run count as one run';
 COMMENT ON COLUMN mill.groups.requires_permit IS 'Whether tasks of the group need a permit';
-COMMENT ON COLUMN mill.groups.opens IS 'Time of day, in zone, from which tasks may start. If closes is earlier, the period extends past midnight';
+COMMENT ON COLUMN mill.groups.opens IS
+    'Time of day, in zone, from which tasks may start. If closes is earlier, the period extends past midnight';
+GRANT SELECT ON mill.groups TO mill_worker;
 
 CREATE TABLE IF NOT EXISTS mill.limits (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -333,14 +610,205 @@ CREATE TABLE IF NOT EXISTS mill.limits (
         CHECK (num_nonnulls(rate_starts, rate_period, window_starts, window_length) IN (0, 4)),
     UNIQUE (kind, name, run_id)
 );
-COMMENT ON TABLE mill.limits IS 'Limits on tasks of a queue, of a concurrency key, or of a group within one run. A task with a limit is blocked until it has a permit';
+COMMENT ON TABLE mill.limits IS
+    'Limits on tasks of a queue, of a concurrency key, or of a group within one run. A task with a limit is blocked '
+    'until it has a permit';
 COMMENT ON COLUMN mill.limits.run_id IS 'Groups only: the run; 0 for tasks outside any run';
-COMMENT ON COLUMN mill.limits.max_running IS 'Keys and queues: maximum number of running tasks. null: no limit. 0: no task starts. For groups see mill.groups';
-COMMENT ON COLUMN mill.limits.requires_permit IS 'Keys and queues: whether any limit is set, so that new tasks need a permit';
+COMMENT ON COLUMN mill.limits.max_running IS
+    'Keys and queues: maximum number of running tasks. null: no limit. 0: no task starts. For groups see mill.groups';
+COMMENT ON COLUMN mill.limits.requires_permit IS
+    'Keys and queues: whether any limit is set, so that new tasks need a permit';
 COMMENT ON COLUMN mill.limits.rate_starts IS 'Maximum number of starts in any rate_period';
-COMMENT ON COLUMN mill.limits.window_starts IS 'Maximum number of starts in any window_length: the same rate in the shortest windows that enforce it exactly';
+COMMENT ON COLUMN mill.limits.window_starts IS
+    'Maximum number of starts in any window_length: the same rate in the shortest windows that enforce it exactly';
+GRANT SELECT ON mill.limits TO mill_worker;
 
--- Live tasks: tasks, dedup_keys -------------------------------------------------------------------
+CREATE OR REPLACE FUNCTION mill.resolve_local_time(at_local timestamp, zone text) RETURNS timestamptz
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT CASE
+        -- No clock change at this time or in the three hours before it.
+        WHEN i.later AT TIME ZONE zone = at_local
+            AND (i.later - interval '3 hours') AT TIME ZONE zone = at_local - interval '3 hours'
+        THEN i.later
+        ELSE (SELECT min(m) FROM generate_series(i.later - interval '3 hours', i.later, interval '1 minute') AS m
+            WHERE m AT TIME ZONE zone >= at_local)
+    END
+    FROM (SELECT at_local AT TIME ZONE zone AS later) AS i
+$$;
+COMMENT ON FUNCTION mill.resolve_local_time IS
+    'Returns the first instant at which the clocks of a zone show this time or a later one: the end of the gap where '
+    'clocks are put forward, the first of two instants where they are put back';
+GRANT EXECUTE ON FUNCTION mill.resolve_local_time TO mill_worker, mill_viewer;
+
+CREATE OR REPLACE FUNCTION mill.active_period(opens time, closes time, zone text, at timestamptz,
+    OUT open boolean, OUT until timestamptz)
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT coalesce(bool_or(at >= p.begins AND at < p.ends), opens IS NULL),
+        coalesce(max(p.ends) FILTER (WHERE at >= p.begins AND at < p.ends),
+            min(p.begins) FILTER (WHERE p.begins > at))
+    FROM (SELECT mill.resolve_local_time(d.day + opens, zone) AS begins, mill.resolve_local_time(
+            d.day + closes + CASE WHEN closes < opens THEN interval '1 day' ELSE '0' END, zone) AS ends
+        FROM generate_series(-1, 2) AS n
+            CROSS JOIN LATERAL (SELECT (at AT TIME ZONE zone)::date + n AS day) AS d
+        WHERE opens IS NOT NULL) AS p
+$$;
+COMMENT ON FUNCTION mill.active_period IS
+    'Returns whether a daily period is open at an instant, and the time of the next change. Without a period: open, '
+    'until null';
+GRANT EXECUTE ON FUNCTION mill.active_period TO mill_worker, mill_viewer;
+
+CREATE OR REPLACE VIEW mill.effective_limits AS
+    SELECT l.id, l.kind, l.name, l.run_id,
+        terms.max_running, coalesce(terms.max_running = 0, false) AS paused,
+        l.rate_starts, l.rate_period, l.window_starts, l.window_length, g.opens, g.closes, g.zone
+    FROM mill.limits l LEFT JOIN mill.groups g ON l.kind = 'group' AND g.name = l.name
+        CROSS JOIN LATERAL (SELECT CASE WHEN l.kind = 'group' THEN g.max_running ELSE l.max_running END)
+            AS terms (max_running);
+COMMENT ON VIEW mill.effective_limits IS 'Each limit with its current values. max_running null: no limit; 0: paused';
+
+CREATE OR REPLACE FUNCTION mill.set_max_running(kind mill.limit_kind, name text, max_running integer)
+RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    changed bigint;
+BEGIN
+    IF set_max_running.kind = 'group' THEN
+        UPDATE mill.groups g SET max_running = set_max_running.max_running WHERE g.name = set_max_running.name;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'there is no group "%"', name USING ERRCODE = '22023';
+        END IF;
+        PERFORM mill.record_audit('set_max_running', 'group ' || name, jsonb_build_object('max_running', max_running));
+        PERFORM mill.enforce_limits(ARRAY(SELECT l.id FROM mill.limits l
+            WHERE l.kind = 'group' AND l.name = set_max_running.name), NULL, name);
+        RETURN;
+    END IF;
+    INSERT INTO mill.limits AS l (kind, name, max_running)
+        VALUES (set_max_running.kind, set_max_running.name, set_max_running.max_running)
+        ON CONFLICT ON CONSTRAINT limits_kind_name_run_id_key
+            DO UPDATE SET max_running = excluded.max_running
+        RETURNING l.id INTO changed;
+    PERFORM mill.record_audit('set_max_running', kind || ' ' || name, jsonb_build_object('max_running', max_running));
+    PERFORM mill.enforce_limits(ARRAY[changed], CASE kind WHEN 'queue' THEN name END, NULL);
+END
+$$;
+COMMENT ON FUNCTION mill.set_max_running IS
+    'Sets the maximum number of running tasks of a queue, of a concurrency key or of each run of a group. null: no '
+    'limit. 0: no task starts. Running tasks finish';
+GRANT EXECUTE ON FUNCTION mill.set_max_running TO mill_operator;
+
+CREATE OR REPLACE FUNCTION mill.set_rate(kind mill.limit_kind, name text, starts integer, period interval)
+RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    seconds numeric := extract(epoch FROM period);
+    divisor integer;
+    changed bigint;
+BEGIN
+    IF set_rate.kind = 'group' THEN
+        RAISE EXCEPTION 'a group cannot have a rate' USING ERRCODE = '22023',
+            HINT = 'Set the rate on a queue or a concurrency key.';
+    ELSIF num_nonnulls(starts, period) = 1 THEN
+        RAISE EXCEPTION 'a rate requires both a number of starts and a period' USING ERRCODE = '22023';
+    END IF;
+    -- Windows that divide the period evenly enforce the rate as exactly as the period itself, and more
+    -- smoothly. Uses the shortest window of at least one second and one start.
+    SELECT max(d) INTO divisor FROM generate_series(1, least(starts, 1000000)) AS d
+        WHERE starts % d = 0 AND d <= greatest(1, floor(starts / seconds));
+    INSERT INTO mill.limits AS l (kind, name, rate_starts, rate_period, window_starts, window_length)
+        VALUES (set_rate.kind, set_rate.name, starts, period, divisor, period * divisor / starts)
+        ON CONFLICT ON CONSTRAINT limits_kind_name_run_id_key DO UPDATE
+            SET rate_starts = excluded.rate_starts, rate_period = excluded.rate_period,
+                window_starts = excluded.window_starts, window_length = excluded.window_length
+        RETURNING l.id INTO changed;
+    PERFORM mill.record_audit('set_rate', kind || ' ' || name, jsonb_build_object('starts', starts, 'period', period));
+    PERFORM mill.enforce_limits(ARRAY[changed], CASE kind WHEN 'queue' THEN name END, NULL);
+END
+$$;
+COMMENT ON FUNCTION mill.set_rate IS
+    'Sets the maximum number of starts in any period for tasks of a queue or a concurrency key; null, null: unlimited';
+GRANT EXECUTE ON FUNCTION mill.set_rate TO mill_operator;
+
+CREATE OR REPLACE FUNCTION mill.set_group(name text, description text DEFAULT NULL,
+    priority mill.priority DEFAULT NULL, max_running integer DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+BEGIN
+    INSERT INTO mill.groups AS g (name, description, priority, max_running)
+        VALUES (name, description, priority, max_running)
+        ON CONFLICT ON CONSTRAINT groups_pkey DO UPDATE
+            SET description = coalesce(excluded.description, g.description),
+                priority = coalesce(excluded.priority, g.priority),
+                max_running = coalesce(set_group.max_running, g.max_running);
+    PERFORM mill.record_audit('set_group', 'group ' || name,
+        jsonb_strip_nulls(jsonb_build_object('priority', priority, 'max_running', max_running)));
+    PERFORM mill.enforce_limits(ARRAY(SELECT l.id FROM mill.limits l
+        WHERE l.kind = 'group' AND l.name = set_group.name), NULL, name);
+END
+$$;
+COMMENT ON FUNCTION mill.set_group IS
+    'Creates a group, or changes the given settings of an existing one. mill.set_max_running(''group'', name, null) '
+    'removes its limit';
+GRANT EXECUTE ON FUNCTION mill.set_group TO mill_operator;
+
+CREATE OR REPLACE FUNCTION mill.set_active_period(group_name text, opens time, closes time,
+    zone text DEFAULT 'UTC') RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF opens = closes THEN
+        RAISE EXCEPTION 'the active period is empty' USING ERRCODE = '22023',
+            HINT = 'Pass null, null to let tasks of the group start at any time.';
+    END IF;
+    PERFORM now() AT TIME ZONE set_active_period.zone;
+    UPDATE mill.groups g SET opens = set_active_period.opens, closes = set_active_period.closes,
+        zone = CASE WHEN set_active_period.opens IS NOT NULL THEN set_active_period.zone END
+        WHERE g.name = set_active_period.group_name;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'there is no group "%"', group_name USING ERRCODE = '22023';
+    END IF;
+    PERFORM mill.record_audit('set_active_period', 'group ' || group_name,
+        jsonb_build_object('opens', opens, 'closes', closes, 'zone', zone));
+    PERFORM mill.enforce_limits(ARRAY(SELECT l.id FROM mill.limits l
+        WHERE l.kind = 'group' AND l.name = set_active_period.group_name), NULL, group_name);
+END
+$$;
+COMMENT ON FUNCTION mill.set_active_period IS
+    'Sets the times of day, in a zone, between which tasks of a group may start. If closes is earlier than opens, the '
+    'period extends past midnight. null, null: at any time';
+GRANT EXECUTE ON FUNCTION mill.set_active_period TO mill_operator;
+
+CREATE OR REPLACE FUNCTION mill.drop_group(name text) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM FROM mill.groups g WHERE g.name = drop_group.name FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN false;
+    ELSIF EXISTS (SELECT FROM mill.tasks t WHERE t.group_name = drop_group.name) THEN
+        RAISE EXCEPTION 'group "%" has live tasks', name USING ERRCODE = '23503',
+            HINT = 'Cancel them or wait until they finish; --max-running 0 prevents them from starting.';
+    END IF;
+    IF EXISTS (SELECT FROM mill.job_tasks t WHERE t.group_name = drop_group.name AND t.disabled_at IS NULL)
+        OR EXISTS (SELECT FROM mill.runs r JOIN mill.run_tasks t ON t.run_id = r.id
+            WHERE r.state = 'running' AND t.group_name = drop_group.name)
+    THEN
+        RAISE EXCEPTION 'group "%" is used by tasks of jobs or runs', name USING ERRCODE = '23503',
+            HINT = 'Remove the group from the jobs, and wait until the runs finish.';
+    END IF;
+    DELETE FROM mill.limits l WHERE l.kind = 'group' AND l.name = drop_group.name;
+    DELETE FROM mill.groups g WHERE g.name = drop_group.name;
+    PERFORM mill.record_audit('drop_group', 'group ' || name);
+    RETURN true;
+END
+$$;
+COMMENT ON FUNCTION mill.drop_group IS 'Removes a group that has no live tasks. Returns false if it does not exist';
+GRANT EXECUTE ON FUNCTION mill.drop_group TO mill_operator;
+
+-- schema/05_tasks.sql -----------------------------------------------------------------------------
+
+-- Tasks: live tasks and their deduplication keys. A finished task leaves mill.tasks in the transaction that
+-- writes its row of mill.attempts.
+--
+-- A running task has a token, a worker and a session; tasks in other states have none of them. Every change
+-- of a running task names its token. A task is blocked exactly while it waits for a permit.
 
 CREATE TABLE IF NOT EXISTS mill.tasks (
     id bigint GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY,
@@ -402,25 +870,39 @@ CREATE TABLE IF NOT EXISTS mill.tasks (
 );
 COMMENT ON TABLE mill.tasks IS 'Live tasks. A finished task moves from this table to mill.attempts';
 COMMENT ON COLUMN mill.tasks.due_at IS 'Time before which the task is not claimed';
-COMMENT ON COLUMN mill.tasks.token IS 'Fencing token, random, one per claim. Every change of a running task requires it';
+COMMENT ON COLUMN mill.tasks.token IS
+    'Fencing token, random, one per claim. Every change of a running task requires it';
 COMMENT ON COLUMN mill.tasks.claimed_by IS 'Worker that holds the claim: workers.id';
-COMMENT ON COLUMN mill.tasks.session_pid IS 'Backend of the reader that runs the statement. It is terminated before the task is reclaimed';
-COMMENT ON COLUMN mill.tasks.session_started_at IS 'backend_start of session_pid, which distinguishes that backend from a later one with the same pid';
+COMMENT ON COLUMN mill.tasks.session_pid IS
+    'Backend of the reader that runs the statement. It is terminated before the task is reclaimed';
+COMMENT ON COLUMN mill.tasks.session_started_at IS
+    'backend_start of session_pid, which distinguishes that backend from a later one with the same pid';
 COMMENT ON COLUMN mill.tasks.attempt IS 'Number of the running attempt, or of the last one';
-COMMENT ON COLUMN mill.tasks.max_attempts IS 'Number of failed attempts after which the task fails. Counts all attempts, not retries';
+COMMENT ON COLUMN mill.tasks.max_attempts IS
+    'Number of failed attempts after which the task fails. Counts all attempts, not retries';
 COMMENT ON COLUMN mill.tasks.failures IS 'Attempts that failed or timed out';
-COMMENT ON COLUMN mill.tasks.transient_failures IS 'Attempts that ended with a serialization failure, a deadlock or a lost connection. Up to a bound they do not count towards max_attempts';
-COMMENT ON COLUMN mill.tasks.crashes IS 'Attempts whose worker died. Up to settings.max_crashes they do not count towards max_attempts';
+COMMENT ON COLUMN mill.tasks.transient_failures IS
+    'Attempts that ended with a serialization failure, a deadlock or a lost connection. Up to a bound they do not '
+    'count towards max_attempts';
+COMMENT ON COLUMN mill.tasks.crashes IS
+    'Attempts whose worker died. Up to settings.max_crashes they do not count towards max_attempts';
 COMMENT ON COLUMN mill.tasks.jitter IS 'Whether the wait before a retry is a random part of the retry interval';
-COMMENT ON COLUMN mill.tasks.at_most_once IS 'Autocommit only: an attempt whose end was not observed ends as unknown and is not retried automatically';
-COMMENT ON COLUMN mill.tasks.external IS 'Whether the task has effects outside this cluster. Its claim is made durable before the statement starts';
-COMMENT ON COLUMN mill.tasks.explain IS 'Whether the statement runs under EXPLAIN (ANALYZE, BUFFERS, WAL). The plan is stored instead of the rows';
+COMMENT ON COLUMN mill.tasks.at_most_once IS
+    'Autocommit only: an attempt whose end was not observed ends as unknown and is not retried automatically';
+COMMENT ON COLUMN mill.tasks.external IS
+    'Whether the task has effects outside this cluster. Its claim is made durable before the statement starts';
+COMMENT ON COLUMN mill.tasks.explain IS
+    'Whether the statement runs under EXPLAIN (ANALYZE, BUFFERS, WAL). The plan is stored instead of the rows';
 COMMENT ON COLUMN mill.tasks.key IS 'Deduplication key, unique among live tasks, see mill.dedup_keys';
-COMMENT ON COLUMN mill.tasks.concurrency_key IS 'Tasks with the same key run one at a time, or as many at once as the limit of the key allows';
-COMMENT ON COLUMN mill.tasks.run_id IS 'Run that the task belongs to, or that it counts with for the limit of its group';
+COMMENT ON COLUMN mill.tasks.concurrency_key IS
+    'Tasks with the same key run one at a time, or as many at once as the limit of the key allows';
+COMMENT ON COLUMN mill.tasks.run_id IS
+    'Run that the task belongs to, or that it counts with for the limit of its group';
 COMMENT ON COLUMN mill.tasks.node IS 'Identifies the task within its run: run_tasks.node';
-COMMENT ON COLUMN mill.tasks.limits IS 'mill.limits.id of each permit that the task needs, in the order of acquisition; null: none';
-COMMENT ON COLUMN mill.tasks.blocking_limit_id IS 'Blocked tasks: the limit whose permit the task waits for. The task holds the permits of the preceding limits';
+COMMENT ON COLUMN mill.tasks.limits IS
+    'mill.limits.id of each permit that the task needs, in the order of acquisition; null: none';
+COMMENT ON COLUMN mill.tasks.blocking_limit_id IS
+    'Blocked tasks: the limit whose permit the task waits for. The task holds the permits of the preceding limits';
 COMMENT ON COLUMN mill.tasks.run_as IS 'Profile whose login runs the task; empty: the default task login';
 COMMENT ON COLUMN mill.tasks.start_by IS 'Pending tasks: time at which the active period of the group closes';
 COMMENT ON COLUMN mill.tasks.params IS 'JSON array of values, bound as $1, $2, …';
@@ -440,14 +922,44 @@ CREATE INDEX IF NOT EXISTS tasks_scheduled ON mill.tasks (due_at, id) WHERE stat
 -- by state, so that the planner cannot choose this index for them: while an old snapshot is open, the
 -- index is full of dead entries.
 CREATE INDEX IF NOT EXISTS tasks_running ON mill.tasks (claimed_by) WHERE state = 'running';
+GRANT SELECT, INSERT, UPDATE, DELETE ON mill.tasks TO mill_worker;
+
+CREATE OR REPLACE VIEW mill.visible_tasks AS
+    -- A scalar subquery is evaluated once, a plain function call once per row.
+    SELECT x.id, x.enqueued_at, x.due_at, x.claimed_at, x.session_started_at, x.claimed_by,
+        x.retry_interval, x.timeout, x.state, x.priority, x.mode, x.backoff, x.attempt, x.max_attempts,
+        x.failures, x.transient_failures, x.crashes, x.session_pid, x.jitter, x.at_most_once, x.external,
+        x.explain, x.queue, x.name, x.key, x.concurrency_key, x.group_name, x.run_id, x.node,
+        x.limits, x.blocking_limit_id, x.start_by,
+        x.run_as,
+        CASE WHEN (SELECT mill.sees_statements()) THEN x.params END AS params,
+        CASE WHEN (SELECT mill.sees_statements()) THEN x.statement END AS statement
+    FROM mill.tasks x;
+COMMENT ON VIEW mill.visible_tasks IS 'mill.tasks without tokens, for mill_viewer';
+
+CREATE OR REPLACE FUNCTION mill.initial_state(due_at timestamptz, chain bigint[]) RETURNS mill.state
+LANGUAGE sql STABLE AS $$
+    SELECT CASE WHEN due_at > now() THEN 'scheduled' WHEN chain IS NOT NULL THEN 'blocked'
+        ELSE 'pending' END::mill.state
+$$;
+COMMENT ON FUNCTION mill.initial_state IS
+    'Returns the initial state of a task with this due time (null: now) and these limits';
+GRANT EXECUTE ON FUNCTION mill.initial_state TO mill_worker;
 
 CREATE TABLE IF NOT EXISTS mill.dedup_keys (
     key text PRIMARY KEY,
     task_id bigint NOT NULL
 );
-COMMENT ON TABLE mill.dedup_keys IS 'Live task of each deduplication key. Separate from mill.tasks, so that tasks without a key have no overhead';
+COMMENT ON TABLE mill.dedup_keys IS
+    'Live task of each deduplication key. Separate from mill.tasks, so that tasks without a key have no overhead';
+GRANT SELECT, INSERT, UPDATE, DELETE ON mill.dedup_keys TO mill_worker;
 
--- Attempts: table, partitions, retention ----------------------------------------------------------
+-- schema/06_attempts.sql --------------------------------------------------------------------------
+
+-- Attempts: the history, in daily partitions that are created in advance and dropped as a whole.
+--
+-- Rows are only inserted. mill.prune also deletes rows of other tables that are no longer needed,
+-- such as those of old runs.
 
 CREATE TABLE IF NOT EXISTS mill.attempts (
     finished_at timestamptz NOT NULL,
@@ -492,14 +1004,20 @@ CREATE TABLE IF NOT EXISTS mill.attempts (
     params jsonb,
     statement text NOT NULL
 ) PARTITION BY RANGE (finished_at);
-COMMENT ON TABLE mill.attempts IS 'One row per finished attempt. Append-only, with daily partitions (UTC) created in advance';
+COMMENT ON TABLE mill.attempts IS
+    'One row per finished attempt. Append-only, with daily partitions (UTC) created in advance';
 COMMENT ON COLUMN mill.attempts.final IS 'Whether the task ended with this attempt';
-COMMENT ON COLUMN mill.attempts.started_at IS 'Time at which the attempt was claimed; null if the task ended without being claimed';
+COMMENT ON COLUMN mill.attempts.started_at IS
+    'Time at which the attempt was claimed; null if the task ended without being claimed';
 COMMENT ON COLUMN mill.attempts.rows IS 'Rows returned or affected, summed over the statements of the task';
 COMMENT ON COLUMN mill.attempts.position IS 'Position of the error in the statement, in characters from 1';
-COMMENT ON COLUMN mill.attempts.notices IS 'Messages that the statement raised below level ERROR, truncated: [{"severity", "message", …}]';
-COMMENT ON COLUMN mill.attempts.result IS 'First rows that the statement returned, truncated: {"columns", "rows", "truncated"}';
-COMMENT ON COLUMN mill.attempts.plan IS 'Tasks with explain: output of EXPLAIN (ANALYZE, BUFFERS, WAL, FORMAT JSON), size-limited: {"Plan", "Planning Time", "Execution Time", …}';
+COMMENT ON COLUMN mill.attempts.notices IS
+    'Messages that the statement raised below level ERROR, truncated: [{"severity", "message", …}]';
+COMMENT ON COLUMN mill.attempts.result IS
+    'First rows that the statement returned, truncated: {"columns", "rows", "truncated"}';
+COMMENT ON COLUMN mill.attempts.plan IS
+    'Tasks with explain: output of EXPLAIN (ANALYZE, BUFFERS, WAL, FORMAT JSON), size-limited: {"Plan", "Planning '
+    'Time", "Execution Time", …}';
 -- pgmill task show, mill.retry, queue/src/resolve_commit.rs
 CREATE INDEX IF NOT EXISTS attempts_task ON mill.attempts (task_id);
 -- queue/src/history.rs: the last hours of a day. Rows are inserted in chronological order, so a BRIN
@@ -510,6 +1028,24 @@ CREATE INDEX IF NOT EXISTS attempts_named ON mill.attempts (queue, name, finishe
 -- mill.failure_groups
 CREATE INDEX IF NOT EXISTS attempts_failed ON mill.attempts (finished_at)
     WHERE outcome <> 'succeeded' AND outcome <> 'cancelled';
+GRANT SELECT, INSERT ON mill.attempts TO mill_worker;
+
+CREATE OR REPLACE VIEW mill.visible_attempts AS
+    SELECT x.finished_at, x.task_id, x.enqueued_at, x.due_at, x.started_at, x.worker_id, x.retry_interval,
+        x.timeout, x.rows, x.attempt, x.outcome, x.priority, x.mode, x.backoff, x.max_attempts,
+        x.session_pid, x.position, x.final, x.jitter, x.at_most_once, x.external, x.explain, x.queue, x.name, x.key,
+        x.concurrency_key, x.group_name, x.run_id, x.node, x.sqlstate, x.run_as,
+        CASE WHEN (SELECT mill.sees_statements()) THEN x.message END AS message,
+        CASE WHEN (SELECT mill.sees_statements()) THEN x.detail END AS detail,
+        CASE WHEN (SELECT mill.sees_statements()) THEN x.hint END AS hint,
+        CASE WHEN (SELECT mill.sees_statements()) THEN x.context END AS context,
+        CASE WHEN (SELECT mill.sees_statements()) THEN x.notices END AS notices,
+        CASE WHEN (SELECT mill.sees_statements()) THEN x.result END AS result,
+        CASE WHEN (SELECT mill.sees_statements()) THEN x.plan END AS plan,
+        CASE WHEN (SELECT mill.sees_statements()) THEN x.params END AS params,
+        CASE WHEN (SELECT mill.sees_statements()) THEN x.statement END AS statement
+    FROM mill.attempts x;
+COMMENT ON VIEW mill.visible_attempts IS 'mill.attempts without tokens, for mill_viewer';
 
 CREATE OR REPLACE FUNCTION mill.prepare_history(days_ahead integer DEFAULT 7) RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' AS $$
@@ -535,7 +1071,10 @@ BEGIN
     RETURN made;
 END
 $$;
-COMMENT ON FUNCTION mill.prepare_history IS 'Creates the missing partitions of mill.attempts for today and the given number of days ahead. Returns the number of partitions created';
+COMMENT ON FUNCTION mill.prepare_history IS
+    'Creates the missing partitions of mill.attempts for today and the given number of days ahead. Returns the number '
+    'of partitions created';
+GRANT EXECUTE ON FUNCTION mill.prepare_history TO mill_worker;
 DO $$ BEGIN PERFORM mill.prepare_history(); END $$;
 
 CREATE OR REPLACE FUNCTION mill.prune() RETURNS integer
@@ -591,9 +1130,17 @@ BEGIN
     RETURN dropped;
 END
 $$;
-COMMENT ON FUNCTION mill.prune IS 'Drops partitions of mill.attempts older than settings.history_retention and deletes runs and other rows that are no longer needed. Returns the number of partitions dropped';
+COMMENT ON FUNCTION mill.prune IS
+    'Drops partitions of mill.attempts older than settings.history_retention and deletes runs and other rows that are '
+    'no longer needed. Returns the number of partitions dropped';
+GRANT EXECUTE ON FUNCTION mill.prune TO mill_worker;
 
--- Workers: workers, worker_starts, cancel_requests, progress --------------------------------------
+-- schema/07_workers.sql ---------------------------------------------------------------------------
+
+-- Workers: live workers with their heartbeats, the process behind each worker id, requests to cancel running
+-- tasks, and the progress that running tasks report.
+--
+-- mill.workers and mill.progress are unlogged: they describe the present, and are empty after a crash.
 
 CREATE UNLOGGED TABLE IF NOT EXISTS mill.workers (
     id uuid PRIMARY KEY,
@@ -609,12 +1156,26 @@ CREATE UNLOGGED TABLE IF NOT EXISTS mill.workers (
     profiles jsonb NOT NULL DEFAULT '{"": 1}'
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 200,
     autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
-COMMENT ON TABLE mill.workers IS 'Live workers. Unlogged: a heartbeat writes no WAL, and after a crash of the server the table is empty';
+COMMENT ON TABLE mill.workers IS
+    'Live workers. Unlogged: a heartbeat writes no WAL, and after a crash of the server the table is empty';
 COMMENT ON COLUMN mill.workers.id IS 'Random identifier, new at each process start';
 COMMENT ON COLUMN mill.workers.session_lock_key IS 'Key of the shared advisory lock that the control session holds';
 COMMENT ON COLUMN mill.workers.draining IS 'Whether the worker has stopped claiming tasks';
 COMMENT ON COLUMN mill.workers.profiles IS 'Number of readers per profile: {"profile": readers}';
 COMMENT ON COLUMN mill.workers.queues IS 'Queues that the worker serves; null: all queues';
+GRANT SELECT, INSERT, UPDATE, DELETE ON mill.workers TO mill_worker;
+
+-- Returns a set, so that a query over any number of workers reads pg_locks once.
+CREATE OR REPLACE FUNCTION mill.live_sessions() RETURNS SETOF bigint
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT l.classid::bigint << 32 | l.objid::bigint FROM pg_locks l
+    WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
+        AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+$$;
+COMMENT ON FUNCTION mill.live_sessions IS
+    'Returns the keys of advisory locks that are held by a session. A worker whose control session has ended holds '
+    'none';
+GRANT EXECUTE ON FUNCTION mill.live_sessions TO mill_worker, mill_viewer;
 
 CREATE TABLE IF NOT EXISTS mill.worker_starts (
     id uuid PRIMARY KEY,
@@ -624,16 +1185,20 @@ CREATE TABLE IF NOT EXISTS mill.worker_starts (
     version text NOT NULL,
     schema_version integer NOT NULL
 );
-COMMENT ON TABLE mill.worker_starts IS 'Process behind each worker id, kept so that history can name its workers';
+COMMENT ON TABLE mill.worker_starts IS 'Process of each worker id, kept so that history can name its workers';
 COMMENT ON COLUMN mill.worker_starts.version IS 'Version of pgmill';
 COMMENT ON COLUMN mill.worker_starts.schema_version IS 'Version of the schema that the worker was built for';
+GRANT SELECT, INSERT ON mill.worker_starts TO mill_worker;
 
 CREATE TABLE IF NOT EXISTS mill.cancel_requests (
     task_id bigint PRIMARY KEY,
     requested_at timestamptz NOT NULL DEFAULT now(),
     requested_by text NOT NULL DEFAULT session_user
 );
-COMMENT ON TABLE mill.cancel_requests IS 'Requests to cancel a running task. Separate from mill.tasks, because an update of a running task''s row would make the completion of a REPEATABLE READ task fail';
+COMMENT ON TABLE mill.cancel_requests IS
+    'Requests to cancel a running task. Separate from mill.tasks, because an update of a running task''s row would '
+    'make the completion of a REPEATABLE READ task fail';
+GRANT SELECT, INSERT, UPDATE, DELETE ON mill.cancel_requests TO mill_worker;
 
 CREATE UNLOGGED TABLE IF NOT EXISTS mill.progress (
     task_id bigint PRIMARY KEY,
@@ -645,339 +1210,18 @@ CREATE UNLOGGED TABLE IF NOT EXISTS mill.progress (
     notices jsonb
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000,
     autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
-COMMENT ON TABLE mill.progress IS 'Progress that running tasks report, written by their workers about once a second. Separate from mill.tasks, because an update of a running task''s row would make the completion of a REPEATABLE READ task fail. mill.running ignores rows of finished attempts';
+COMMENT ON TABLE mill.progress IS
+    'Progress that running tasks report, written by their workers about once a second. Separate from mill.tasks, '
+    'because an update of a running task''s row would make the completion of a REPEATABLE READ task fail. '
+    'mill.running ignores rows of finished attempts';
 COMMENT ON COLUMN mill.progress.percent IS 'Percentage from the last notice of the form progress: 40% loading';
 COMMENT ON COLUMN mill.progress.message IS 'Text after the percentage of that notice';
 COMMENT ON COLUMN mill.progress.notices IS 'Last notices of any other form, newest last';
+GRANT SELECT, INSERT, UPDATE, DELETE ON mill.progress TO mill_worker;
 
--- Jobs and runs: tables ---------------------------------------------------------------------------
---
--- A job is a named set of tasks with edges. A run is a frozen copy of one or more jobs, merged when
--- the run starts. The queue does not know about graphs: a task of a run is inserted into mill.tasks
--- when it becomes ready.
---
--- When such a task finishes, the same transaction appends one row to run_events, without taking a
--- lock that another task of the run could wait for. mill.advance_run locks the row of the run, removes
--- these events, updates the counters of each child, and releases the tasks that are ready. All of this
--- happens in one transaction, so each event is processed exactly once, whichever worker does it and
--- even if a worker crashes.
+-- schema/08_permits.sql ---------------------------------------------------------------------------
 
-CREATE TABLE IF NOT EXISTS mill.jobs (
-    name mill.label PRIMARY KEY CONSTRAINT job_name_plain CHECK (name !~ '[,[:cntrl:]]' AND btrim(name) = name),
-    description text,
-    category text,
-    frequency text,
-    priority mill.priority,
-    of_schedule boolean NOT NULL DEFAULT false,
-    version integer NOT NULL DEFAULT 1,
-    changed_at timestamptz NOT NULL DEFAULT now(),
-    changed_by text NOT NULL DEFAULT session_user,
-    disabled_at timestamptz
-);
-COMMENT ON TABLE mill.jobs IS 'Jobs: named sets of tasks with edges';
-COMMENT ON COLUMN mill.jobs.category IS 'Free-text category';
-COMMENT ON COLUMN mill.jobs.frequency IS 'Intended frequency as free text. It does not schedule anything';
-COMMENT ON COLUMN mill.jobs.priority IS 'Default priority of tasks that specify none';
-COMMENT ON COLUMN mill.jobs.of_schedule IS 'Whether the job was created from the statement of a schedule and changes only with that schedule';
-COMMENT ON COLUMN mill.jobs.version IS 'Number of changes, starting at 1';
-COMMENT ON COLUMN mill.jobs.disabled_at IS 'Time since which the job cannot start runs; null: enabled';
-CREATE UNIQUE INDEX IF NOT EXISTS jobs_any_case ON mill.jobs (lower(name));
-
-CREATE TABLE IF NOT EXISTS mill.job_tasks (
-    job mill.label NOT NULL REFERENCES mill.jobs,
-    name mill.label NOT NULL,
-    description text,
-    statement mill.statement NOT NULL,
-    params jsonb,
-    queue mill.queue_name NOT NULL DEFAULT 'default',
-    priority mill.priority,
-    group_name mill.label,
-    concurrency_key mill.label,
-    max_attempts mill.attempt_limit NOT NULL DEFAULT 3,
-    retry_interval mill.retry_interval NOT NULL DEFAULT '10 seconds',
-    backoff mill.backoff NOT NULL DEFAULT 'exponential',
-    jitter boolean NOT NULL DEFAULT true,
-    timeout mill.time_limit,
-    mode mill.mode NOT NULL DEFAULT 'transaction',
-    at_most_once boolean NOT NULL DEFAULT false,
-    external boolean NOT NULL DEFAULT false,
-    ignore_failure boolean NOT NULL DEFAULT false,
-    join_mode mill.join_mode NOT NULL DEFAULT 'all',
-    run_as mill.profile_name NOT NULL DEFAULT '',
-    disabled_at timestamptz,
-    PRIMARY KEY (job, name),
-    CONSTRAINT at_most_once_runs_once
-        CHECK (NOT at_most_once OR (mode = 'autocommit' AND max_attempts = 1))
-);
-COMMENT ON TABLE mill.job_tasks IS 'Tasks of jobs';
-COMMENT ON COLUMN mill.job_tasks.params IS 'As in mill.tasks. {"$param": "day"} refers to a parameter of the run, {"$result": "parent", "column": "n"} to a column of the first row that a parent returned';
-COMMENT ON COLUMN mill.job_tasks.ignore_failure IS 'Whether a run succeeds even if this task fails';
-COMMENT ON COLUMN mill.job_tasks.join_mode IS 'all: ready when every edge is satisfied. any: ready when the first edge is satisfied';
-COMMENT ON COLUMN mill.job_tasks.disabled_at IS 'Time since which new runs omit the task; null: enabled';
-
-CREATE TABLE IF NOT EXISTS mill.job_edges (
-    job mill.label NOT NULL REFERENCES mill.jobs,
-    child mill.label NOT NULL,
-    parent mill.label NOT NULL,
-    expected mill.expected NOT NULL DEFAULT 'succeeded',
-    disabled_at timestamptz,
-    PRIMARY KEY (job, child, parent)
-);
-COMMENT ON TABLE mill.job_edges IS 'Dependencies between tasks of a job';
-COMMENT ON COLUMN mill.job_edges.disabled_at IS 'Time since which new runs omit the edge; null: enabled';
-
-CREATE TABLE IF NOT EXISTS mill.dependencies (
-    child mill.label NOT NULL,
-    parent mill.label NOT NULL,
-    expected mill.expected NOT NULL DEFAULT 'succeeded',
-    changed_at timestamptz NOT NULL DEFAULT now(),
-    changed_by text NOT NULL DEFAULT session_user,
-    disabled_at timestamptz,
-    PRIMARY KEY (child, parent)
-);
-COMMENT ON TABLE mill.dependencies IS 'Dependencies between tasks in every run that contains both. They also form the lineage of the data that the tasks load';
-COMMENT ON COLUMN mill.dependencies.disabled_at IS 'Time since which new runs ignore the dependency; null: enabled';
-CREATE INDEX IF NOT EXISTS dependencies_parent ON mill.dependencies (parent);
-
-CREATE TABLE IF NOT EXISTS mill.runs (
-    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    jobs text[] NOT NULL,
-    params jsonb NOT NULL,
-    state mill.run_state NOT NULL DEFAULT 'running',
-    tasks integer NOT NULL DEFAULT 0,
-    open integer NOT NULL DEFAULT 0,
-    succeeded integer NOT NULL DEFAULT 0,
-    failed integer NOT NULL DEFAULT 0,
-    ignored integer NOT NULL DEFAULT 0,
-    cancelled integer NOT NULL DEFAULT 0,
-    upstream_failed integer NOT NULL DEFAULT 0,
-    restarts integer NOT NULL DEFAULT 0,
-    started_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-    started_by text NOT NULL DEFAULT session_user,
-    finished_at timestamptz,
-    cancelled_at timestamptz,
-    cancelled_by text,
-    kill boolean NOT NULL DEFAULT false,
-    needs_rescan boolean NOT NULL DEFAULT false,
-    dropped text[],
-    schedule_id bigint,
-    fire_at timestamptz,
-    reason text,
-    CONSTRAINT fired_by_a_schedule CHECK (num_nonnulls(schedule_id, fire_at, reason) IN (0, 3)),
-    CONSTRAINT finished_has_time CHECK ((state = 'running') = (finished_at IS NULL)),
-    CONSTRAINT every_task_counts CHECK (state = 'running'
-        OR tasks = succeeded + failed + ignored + cancelled + upstream_failed)
-);
-COMMENT ON TABLE mill.runs IS 'Runs: frozen, merged copies of jobs. Kept as long as mill.attempts';
-COMMENT ON COLUMN mill.runs.jobs IS 'Names of the jobs, in the order in which they were given';
-COMMENT ON COLUMN mill.runs.open IS 'Number of unfinished tasks, as of the last mill.advance_run';
-COMMENT ON COLUMN mill.runs.needs_rescan IS 'Whether tasks may be ready, or have completions to propagate, without an event in mill.run_events';
-COMMENT ON COLUMN mill.runs.succeeded IS 'Set when the run finishes, like failed, ignored, cancelled and upstream_failed. mill.run_status counts the tasks of a run in progress';
-COMMENT ON COLUMN mill.runs.failed IS 'Failed tasks whose failure counts';
-COMMENT ON COLUMN mill.runs.ignored IS 'Failed tasks with ignore_failure';
-COMMENT ON COLUMN mill.runs.upstream_failed IS 'Tasks that cannot run because the outcomes of their parents do not satisfy their edges';
-COMMENT ON COLUMN mill.runs.kill IS 'Whether the run was cancelled together with its running tasks';
-COMMENT ON COLUMN mill.runs.schedule_id IS 'Schedule that fired the run; null: started directly';
-COMMENT ON COLUMN mill.runs.fire_at IS 'Fire time of the schedule that the run belongs to';
-COMMENT ON COLUMN mill.runs.reason IS 'Reason of the fire: schedule, manual, or the trigger condition that was met';
-COMMENT ON COLUMN mill.runs.dropped IS 'Edges to tasks that are in none of the jobs: parent > child';
-
--- mill.fire: a schedule fires once per fire time, whichever worker ticks.
-CREATE UNIQUE INDEX IF NOT EXISTS runs_fire ON mill.runs (schedule_id, fire_at) WHERE schedule_id IS NOT NULL;
--- The history of one schedule, with keyset pagination.
-CREATE INDEX IF NOT EXISTS runs_schedule ON mill.runs (schedule_id, id) WHERE schedule_id IS NOT NULL;
--- mill.blocking_run; the fleet metrics count the runs in progress.
-CREATE INDEX IF NOT EXISTS runs_in_progress ON mill.runs (schedule_id) WHERE state = 'running';
-
-CREATE TABLE IF NOT EXISTS mill.run_tasks (
-    run_id bigint NOT NULL,
-    node bigint NOT NULL,
-    task_id bigint,
-    propagated_to bigint NOT NULL DEFAULT 0,
-    started_at timestamptz,
-    finished_at timestamptz,
-    rows bigint,
-    retry_interval mill.retry_interval NOT NULL,
-    timeout mill.time_limit,
-    state mill.run_task_state NOT NULL DEFAULT 'waiting',
-    outcome mill.outcome,
-    priority mill.priority,
-    mode mill.mode NOT NULL,
-    backoff mill.backoff NOT NULL,
-    join_mode mill.join_mode NOT NULL DEFAULT 'all',
-    parents integer NOT NULL DEFAULT 0,
-    satisfied integer NOT NULL DEFAULT 0,
-    unsatisfied integer NOT NULL DEFAULT 0,
-    attempts integer NOT NULL DEFAULT 0,
-    session_pid integer,
-    max_attempts mill.attempt_limit NOT NULL,
-    pending_propagation boolean NOT NULL DEFAULT false,
-    takes_results boolean NOT NULL DEFAULT false,
-    ignore_failure boolean NOT NULL DEFAULT false,
-    jitter boolean NOT NULL,
-    at_most_once boolean NOT NULL,
-    external boolean NOT NULL,
-    queue mill.queue_name NOT NULL,
-    name mill.label NOT NULL,
-    job mill.label,
-    group_name mill.label,
-    concurrency_key mill.label,
-    message text,
-    result jsonb,
-    run_as mill.profile_name NOT NULL DEFAULT '',
-    params jsonb,
-    statement mill.statement NOT NULL,
-    PRIMARY KEY (run_id, node),
-    CONSTRAINT run_tasks_name UNIQUE (name, run_id),
-    CONSTRAINT run_at_most_once_runs_once
-        CHECK (NOT at_most_once OR (mode = 'autocommit' AND max_attempts = 1))
-) WITH (fillfactor = 80, toast_tuple_target = 512, autovacuum_vacuum_scale_factor = 0.05,
-    autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
-COMMENT ON TABLE mill.run_tasks IS 'Tasks of runs, frozen at the start of the run';
-COMMENT ON COLUMN mill.run_tasks.task_id IS 'tasks.id and attempts.task_id; null until the task is released';
-COMMENT ON COLUMN mill.run_tasks.parents IS 'Number of edges to parents. satisfied and unsatisfied count the edges whose parent has finished';
-COMMENT ON COLUMN mill.run_tasks.pending_propagation IS 'Whether the task has finished and its completion is not propagated yet to children with a node above propagated_to';
-COMMENT ON COLUMN mill.run_tasks.takes_results IS 'Whether params refer to results of parents';
-COMMENT ON COLUMN mill.run_tasks.job IS 'Job of the task; null: added while the run was in progress';
-COMMENT ON COLUMN mill.run_tasks.result IS 'First row that the task returned, as an object by column, up to 8 kB';
--- mill.advance_run: ready tasks, and tasks still to cancel. Like run_tasks_name, the index does not begin
--- with run_id: with statistics from when the table had few rows, the planner would otherwise consider it
--- as good as the primary key for looking up a node.
-CREATE INDEX IF NOT EXISTS run_tasks_state ON mill.run_tasks (state, run_id, node);
-CREATE INDEX IF NOT EXISTS run_tasks_pending_propagation ON mill.run_tasks (run_id, node) WHERE pending_propagation;
-CREATE SEQUENCE IF NOT EXISTS mill.added_nodes START 1000000000000;
-COMMENT ON SEQUENCE mill.added_nodes IS 'run_tasks.node of tasks added to a run in progress. Starts above the nodes that runs start with';
-
-CREATE TABLE IF NOT EXISTS mill.run_edges (
-    run_id bigint NOT NULL,
-    parent bigint NOT NULL,
-    child bigint NOT NULL,
-    expected mill.expected NOT NULL,
-    PRIMARY KEY (run_id, parent, child)
-);
-COMMENT ON TABLE mill.run_edges IS 'Edges of runs, by run_tasks.node';
-CREATE INDEX IF NOT EXISTS run_edges_child ON mill.run_edges (run_id, child);
-
-CREATE TABLE IF NOT EXISTS mill.run_events (
-    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    run_id bigint NOT NULL,
-    node bigint,
-    started_at timestamptz,
-    finished_at timestamptz,
-    rows bigint,
-    attempts integer,
-    session_pid integer,
-    outcome mill.outcome,
-    message text,
-    result jsonb
-) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
-    autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
-COMMENT ON TABLE mill.run_events IS 'Queue of events for mill.advance_run: a task of a run finished (outcome set), a task was added (outcome null), or the run must be examined (node null)';
-CREATE INDEX IF NOT EXISTS run_events_run ON mill.run_events (run_id, id);
-
--- Schedules: tables -------------------------------------------------------------------------------
---
--- A schedule defines when jobs run automatically. Its timing is a text that only the programs parse
--- (crate schedule), so that fire times are computed in one place and stored. next_tick_at is the time
--- at which a tick must process the schedule. A tick locks due rows, and its decisions commit together
--- with the runs that it starts: a fire is a run with a schedule and a fire time.
-
-CREATE TABLE IF NOT EXISTS mill.schedules (
-    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    name mill.label NOT NULL UNIQUE
-        CONSTRAINT schedule_name_plain CHECK (name !~ '[[:cntrl:]]' AND btrim(name) = name),
-    declared_in mill.declared_in NOT NULL,
-    declared_as text,
-    definition jsonb NOT NULL,
-    jobs text[] NOT NULL CONSTRAINT has_jobs CHECK (cardinality(jobs) > 0),
-    own_job boolean NOT NULL DEFAULT false,
-    params jsonb NOT NULL DEFAULT '{}' CONSTRAINT params_by_name CHECK (jsonb_typeof(params) = 'object'),
-    timing text NOT NULL CONSTRAINT timing_length CHECK (octet_length(timing) BETWEEN 1 AND 4000),
-    mode mill.fire_mode NOT NULL GENERATED ALWAYS AS (CASE lower(btrim(split_part(timing, '(', 1)))
-        WHEN 'manual' THEN 'manual'::mill.fire_mode WHEN 'trigger' THEN 'triggered'::mill.fire_mode
-        ELSE 'scheduled'::mill.fire_mode END) STORED,
-    overlap mill.overlap NOT NULL DEFAULT 'skip',
-    catch_up integer NOT NULL DEFAULT 1 CONSTRAINT catch_up_range CHECK (catch_up BETWEEN 0 AND 1000),
-    max_lateness interval CONSTRAINT max_lateness_range CHECK (max_lateness BETWEEN '0' AND '365 days'),
-    declared_jitter interval NOT NULL DEFAULT '0'
-        CONSTRAINT declared_jitter_range CHECK (declared_jitter BETWEEN '0' AND '1 day'),
-    enabled boolean NOT NULL DEFAULT true,
-    max_attempts mill.attempt_limit,
-    retry_interval mill.retry_interval,
-    jitter interval CONSTRAINT jitter_range CHECK (jitter BETWEEN '0' AND '1 day'),
-    removed_at timestamptz,
-    version integer NOT NULL DEFAULT 1,
-    changed_at timestamptz NOT NULL DEFAULT now(),
-    changed_by text NOT NULL DEFAULT session_user,
-    planned_from timestamptz NOT NULL DEFAULT now(),
-    next_tick_at timestamptz,
-    next_fire_at timestamptz,
-    queued_fire_at timestamptz,
-    trigger jsonb,
-    error text,
-    last_fire_at timestamptz,
-    last_finished_at timestamptz,
-    last_state mill.run_state,
-    last_success_at timestamptz
-) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
-    autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
-COMMENT ON TABLE mill.schedules IS 'Schedules: when to start runs of jobs automatically';
-COMMENT ON COLUMN mill.schedules.declared_as IS 'Declared in a comment: the procedure that carries the comment';
-COMMENT ON COLUMN mill.schedules.definition IS 'Declaration as passed to mill.put_schedule';
-COMMENT ON COLUMN mill.schedules.own_job IS 'Whether the job was created for the schedule from a single statement';
-COMMENT ON COLUMN mill.schedules.params IS 'Parameters of its runs. fire_at, schedule and reason are available in addition, to tasks with {"$param": …} of these names';
-COMMENT ON COLUMN mill.schedules.timing IS 'manual, a cadence such as daily(03:15), or trigger(…), see docs/schedules.md';
-COMMENT ON COLUMN mill.schedules.catch_up IS 'Number of missed fires, the newest ones, that are made up for. Older ones are recorded as missed';
-COMMENT ON COLUMN mill.schedules.max_lateness IS 'Fires later than this are skipped; null: no limit';
-COMMENT ON COLUMN mill.schedules.enabled IS 'Set by operators, like max_attempts, retry_interval and jitter. No declaration changes these columns';
-COMMENT ON COLUMN mill.schedules.max_attempts IS 'Overrides max_attempts of its tasks; null: as declared';
-COMMENT ON COLUMN mill.schedules.retry_interval IS 'Overrides retry_interval of its tasks; null: as declared';
-COMMENT ON COLUMN mill.schedules.jitter IS 'Maximum random delay of a fire; null: declared_jitter';
-COMMENT ON COLUMN mill.schedules.removed_at IS 'Time since which the declaration no longer exists and the schedule does not fire; null: declared';
-COMMENT ON COLUMN mill.schedules.planned_from IS 'Time from which the timing counts';
-COMMENT ON COLUMN mill.schedules.next_tick_at IS 'Time at which a tick must process the schedule; null: never';
-COMMENT ON COLUMN mill.schedules.next_fire_at IS 'Next fire by the timing; null: not computed yet, or no further fire';
-COMMENT ON COLUMN mill.schedules.queued_fire_at IS 'Overlap queue: fire that waits for a run to finish';
-COMMENT ON COLUMN mill.schedules.trigger IS 'Trigger part of timing, as parsed by a worker';
-COMMENT ON COLUMN mill.schedules.error IS 'Error in timing, or in the last evaluation of the trigger';
--- mill.lock_due_schedules: the cost of a tick depends on the due schedules, not on all schedules.
-CREATE INDEX IF NOT EXISTS schedules_tick ON mill.schedules (next_tick_at) WHERE next_tick_at IS NOT NULL;
-
-CREATE TABLE IF NOT EXISTS mill.schedule_log (
-    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    schedule_id bigint NOT NULL,
-    logged_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-    event mill.schedule_event NOT NULL,
-    fire_at timestamptz,
-    reason text,
-    message text,
-    rows bigint,
-    count bigint,
-    run_id bigint,
-    outcome mill.run_state,
-    duration interval
-);
-COMMENT ON TABLE mill.schedule_log IS 'Events of schedules. Append-only, kept for settings.schedule_log_retention';
-COMMENT ON COLUMN mill.schedule_log.reason IS 'Reason of the fire: schedule, manual, or the trigger condition that was met';
-COMMENT ON COLUMN mill.schedule_log.rows IS 'Triggered fires: number of pending rows';
-COMMENT ON COLUMN mill.schedule_log.count IS 'Missed: number of fires';
-COMMENT ON COLUMN mill.schedule_log.run_id IS 'Run that was fired or finished; for skipped fires, the run in progress';
-COMMENT ON COLUMN mill.schedule_log.duration IS 'Completed: duration of the run';
--- The log of one schedule, with keyset pagination.
-CREATE INDEX IF NOT EXISTS schedule_log_schedule ON mill.schedule_log (schedule_id, id);
-
-CREATE TABLE IF NOT EXISTS mill.schedule_declaration_errors (
-    declared_as text NOT NULL,
-    place text NOT NULL,
-    message text NOT NULL,
-    hint text,
-    found_at timestamptz NOT NULL DEFAULT now(),
-    PRIMARY KEY (declared_as, place, message)
-);
-COMMENT ON TABLE mill.schedule_declaration_errors IS 'Errors in the comments of procedures, as of the last schedule sync';
-COMMENT ON COLUMN mill.schedule_declaration_errors.place IS 'line:column within the comment';
-
--- Permits: blocked <-> pending --------------------------------------------------------------------
+-- Permits: blocked <-> pending.
 --
 -- A task with limits is blocked until it holds a permit of each of its limits. The claim does not
 -- know about permits, and tasks without limits have no overhead. Permits are granted under a lock on
@@ -993,8 +1237,10 @@ CREATE TABLE IF NOT EXISTS mill.permits (
     autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
 -- A task may have several starts that count towards one limit, so no set of columns identifies a row.
 ALTER TABLE mill.permits REPLICA IDENTITY FULL;
-COMMENT ON TABLE mill.permits IS 'Permits: one row per limit and pending or running task. For a limit with a rate, also the starts that still count';
-COMMENT ON COLUMN mill.permits.counts_until IS 'Set when the task has finished: time until which its start counts towards the rate';
+COMMENT ON TABLE mill.permits IS
+    'Permits: one row per limit and pending or running task. For a limit with a rate, also the starts that still count';
+COMMENT ON COLUMN mill.permits.counts_until IS
+    'Set when the task has finished: time until which its start counts towards the rate';
 CREATE INDEX IF NOT EXISTS permits_limit ON mill.permits (limit_id);
 CREATE INDEX IF NOT EXISTS permits_task ON mill.permits (task_id) WHERE counts_until IS NULL;
 
@@ -1002,44 +1248,8 @@ CREATE UNLOGGED TABLE IF NOT EXISTS mill.limit_reconciliation (
     at timestamptz NOT NULL,
     only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row)
 );
-COMMENT ON TABLE mill.limit_reconciliation IS 'Time of the fleet''s last reconciliation of all limits. Empty after a crash of the server';
-
-CREATE OR REPLACE FUNCTION mill.resolve_local_time(at_local timestamp, zone text) RETURNS timestamptz
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT CASE
-        -- No clock change at this time or in the three hours before it.
-        WHEN i.later AT TIME ZONE zone = at_local
-            AND (i.later - interval '3 hours') AT TIME ZONE zone = at_local - interval '3 hours'
-        THEN i.later
-        ELSE (SELECT min(m) FROM generate_series(i.later - interval '3 hours', i.later, interval '1 minute') AS m
-            WHERE m AT TIME ZONE zone >= at_local)
-    END
-    FROM (SELECT at_local AT TIME ZONE zone AS later) AS i
-$$;
-COMMENT ON FUNCTION mill.resolve_local_time IS 'Returns the first instant at which the clocks of a zone show this time or a later one: the end of the gap where clocks are put forward, the first of two instants where they are put back';
-
-CREATE OR REPLACE FUNCTION mill.active_period(opens time, closes time, zone text, at timestamptz,
-    OUT open boolean, OUT until timestamptz)
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT coalesce(bool_or(at >= p.begins AND at < p.ends), opens IS NULL),
-        coalesce(max(p.ends) FILTER (WHERE at >= p.begins AND at < p.ends),
-            min(p.begins) FILTER (WHERE p.begins > at))
-    FROM (SELECT mill.resolve_local_time(d.day + opens, zone) AS begins, mill.resolve_local_time(
-            d.day + closes + CASE WHEN closes < opens THEN interval '1 day' ELSE '0' END, zone) AS ends
-        FROM generate_series(-1, 2) AS n
-            CROSS JOIN LATERAL (SELECT (at AT TIME ZONE zone)::date + n AS day) AS d
-        WHERE opens IS NOT NULL) AS p
-$$;
-COMMENT ON FUNCTION mill.active_period IS 'Returns whether a daily period is open at an instant, and the time of the next change. Without a period: open, until null';
-
-CREATE OR REPLACE VIEW mill.effective_limits AS
-    SELECT l.id, l.kind, l.name, l.run_id,
-        terms.max_running, coalesce(terms.max_running = 0, false) AS paused,
-        l.rate_starts, l.rate_period, l.window_starts, l.window_length, g.opens, g.closes, g.zone
-    FROM mill.limits l LEFT JOIN mill.groups g ON l.kind = 'group' AND g.name = l.name
-        CROSS JOIN LATERAL (SELECT CASE WHEN l.kind = 'group' THEN g.max_running ELSE l.max_running END)
-            AS terms (max_running);
-COMMENT ON VIEW mill.effective_limits IS 'Each limit with its current values. max_running null: no limit; 0: paused';
+COMMENT ON TABLE mill.limit_reconciliation IS
+    'Time of the fleet''s last reconciliation of all limits. Empty after a crash of the server';
 
 CREATE OR REPLACE FUNCTION mill.required_limits(queue text, group_name text, run_id bigint,
     concurrency_key text, concurrency integer DEFAULT NULL) RETURNS bigint[]
@@ -1095,7 +1305,9 @@ BEGIN
     RETURN nullif(chain, '{}');
 END
 $$;
-COMMENT ON FUNCTION mill.required_limits IS 'Returns the ids of the limits that apply to such a task, in the order in which it acquires their permits; null: none';
+COMMENT ON FUNCTION mill.required_limits IS
+    'Returns the ids of the limits that apply to such a task, in the order in which it acquires their permits; null: '
+    'none';
 
 CREATE OR REPLACE FUNCTION mill.has_group_permit(group_name text, limits bigint[]) RETURNS boolean
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -1104,7 +1316,9 @@ BEGIN
         OR EXISTS (SELECT FROM mill.limits l WHERE l.id = ANY (has_group_permit.limits) AND l.kind = 'group');
 END
 $$;
-COMMENT ON FUNCTION mill.has_group_permit IS 'Returns whether a pending task of the group has the permit that the group requires';
+COMMENT ON FUNCTION mill.has_group_permit IS
+    'Returns whether a pending task of the group has the permit that the group requires';
+GRANT EXECUTE ON FUNCTION mill.has_group_permit TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.release_permits(task_ids bigint[], started_at timestamptz[]) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
@@ -1118,7 +1332,10 @@ BEGIN
     DELETE FROM mill.permits p WHERE p.task_id = ANY (task_ids) AND p.counts_until IS NULL;
 END
 $$;
-COMMENT ON FUNCTION mill.release_permits IS 'Releases the permits of tasks that are no longer pending or running. Their starts continue to count towards a rate until its window has passed. started_at: null for a task that never started';
+COMMENT ON FUNCTION mill.release_permits IS
+    'Releases the permits of tasks that are no longer pending or running. Their starts continue to count towards a '
+    'rate until its window has passed. started_at: null for a task that never started';
+GRANT EXECUTE ON FUNCTION mill.release_permits TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.grant_permits(limit_ids bigint[], OUT granted integer, OUT next_in interval)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -1200,7 +1417,10 @@ BEGIN
     next_in := next_at - clock_timestamp();
 END
 $$;
-COMMENT ON FUNCTION mill.grant_permits IS 'Grants the free permits of these limits, up to 1000 each. granted: number of tasks that became pending. next_in: time until a rate or an active period frees more';
+COMMENT ON FUNCTION mill.grant_permits IS
+    'Grants the free permits of these limits, up to 1000 each. granted: number of tasks that became pending. next_in: '
+    'time until a rate or an active period frees more';
+GRANT EXECUTE ON FUNCTION mill.grant_permits TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.grant_waiting_permits(OUT granted integer, OUT next_in interval)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -1223,7 +1443,9 @@ BEGIN
         FROM mill.grant_permits(coalesce(waited_for, '{}')) AS g;
 END
 $$;
-COMMENT ON FUNCTION mill.grant_waiting_permits IS 'Calls mill.grant_permits for every limit that has waiting tasks and free capacity';
+COMMENT ON FUNCTION mill.grant_waiting_permits IS
+    'Calls mill.grant_permits for every limit that has waiting tasks and free capacity';
+GRANT EXECUTE ON FUNCTION mill.grant_waiting_permits TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.revoke_permits(limit_ids bigint[]) RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -1244,7 +1466,8 @@ BEGIN
     RETURN coalesce(cardinality(revoked), 0);
 END
 $$;
-COMMENT ON FUNCTION mill.revoke_permits IS 'pending -> blocked for tasks that have a permit of these limits and have not started. Returns the number of tasks';
+COMMENT ON FUNCTION mill.revoke_permits IS
+    'pending -> blocked for tasks that have a permit of these limits and have not started. Returns the number of tasks';
 
 CREATE OR REPLACE FUNCTION mill.block_pending(queue text, group_name text) RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -1279,7 +1502,21 @@ BEGIN
     RETURN blocked;
 END
 $$;
-COMMENT ON FUNCTION mill.block_pending IS 'pending -> blocked for tasks of a queue or a group that were enqueued before its limit was set. Claims skip such tasks. Returns the number of tasks';
+COMMENT ON FUNCTION mill.block_pending IS
+    'pending -> blocked for tasks of a queue or a group that were enqueued before its limit was set. Claims skip such '
+    'tasks. Returns the number of tasks';
+
+CREATE OR REPLACE FUNCTION mill.enforce_limits(limit_ids bigint[], queue text, group_name text) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    -- Limits are locked before tasks; therefore nothing is granted after the tasks are locked.
+    PERFORM mill.revoke_permits(limit_ids);
+    PERFORM mill.block_pending(queue, group_name);
+    PERFORM pg_notify('mill', 'sweep');
+END
+$$;
+COMMENT ON FUNCTION mill.enforce_limits IS
+    'Applies changed limits to existing tasks. Workers then grant the permits again';
 
 CREATE OR REPLACE FUNCTION mill.reconcile_limits() RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -1304,194 +1541,18 @@ BEGIN
     RETURN true;
 END
 $$;
-COMMENT ON FUNCTION mill.reconcile_limits IS 'Enforces limits on tasks that were enqueued while a limit was being set and on tasks of closed active periods. Workers call it before mill.grant_waiting_permits. Returns false without doing anything if called more than once a second';
+COMMENT ON FUNCTION mill.reconcile_limits IS
+    'Enforces limits on tasks that were enqueued while a limit was being set and on tasks of closed active periods. '
+    'Workers call it before mill.grant_waiting_permits. Returns false without doing anything if called more than once '
+    'a second';
+GRANT EXECUTE ON FUNCTION mill.reconcile_limits TO mill_worker;
 
--- Operator functions: limits, groups, priorities --------------------------------------------------
+-- schema/09_enqueue.sql ---------------------------------------------------------------------------
 
-CREATE OR REPLACE FUNCTION mill.set_max_running(kind mill.limit_kind, name text, max_running integer)
-RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    changed bigint;
-BEGIN
-    IF set_max_running.kind = 'group' THEN
-        UPDATE mill.groups g SET max_running = set_max_running.max_running WHERE g.name = set_max_running.name;
-        IF NOT FOUND THEN
-            RAISE EXCEPTION 'there is no group "%"', name USING ERRCODE = '22023';
-        END IF;
-        PERFORM mill.record_audit('set_max_running', 'group ' || name, jsonb_build_object('max_running', max_running));
-        PERFORM mill.enforce_limits(ARRAY(SELECT l.id FROM mill.limits l
-            WHERE l.kind = 'group' AND l.name = set_max_running.name), NULL, name);
-        RETURN;
-    END IF;
-    INSERT INTO mill.limits AS l (kind, name, max_running)
-        VALUES (set_max_running.kind, set_max_running.name, set_max_running.max_running)
-        ON CONFLICT ON CONSTRAINT limits_kind_name_run_id_key
-            DO UPDATE SET max_running = excluded.max_running
-        RETURNING l.id INTO changed;
-    PERFORM mill.record_audit('set_max_running', kind || ' ' || name, jsonb_build_object('max_running', max_running));
-    PERFORM mill.enforce_limits(ARRAY[changed], CASE kind WHEN 'queue' THEN name END, NULL);
-END
-$$;
-COMMENT ON FUNCTION mill.set_max_running IS 'Sets the maximum number of running tasks of a queue, of a concurrency key or of each run of a group. null: no limit. 0: no task starts. Running tasks finish';
-
-CREATE OR REPLACE FUNCTION mill.set_rate(kind mill.limit_kind, name text, starts integer, period interval)
-RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    seconds numeric := extract(epoch FROM period);
-    divisor integer;
-    changed bigint;
-BEGIN
-    IF set_rate.kind = 'group' THEN
-        RAISE EXCEPTION 'a group cannot have a rate' USING ERRCODE = '22023',
-            HINT = 'Set the rate on a queue or a concurrency key.';
-    ELSIF num_nonnulls(starts, period) = 1 THEN
-        RAISE EXCEPTION 'a rate requires both a number of starts and a period' USING ERRCODE = '22023';
-    END IF;
-    -- Windows that divide the period evenly enforce the rate as exactly as the period itself, and more
-    -- smoothly. Uses the shortest window of at least one second and one start.
-    SELECT max(d) INTO divisor FROM generate_series(1, least(starts, 1000000)) AS d
-        WHERE starts % d = 0 AND d <= greatest(1, floor(starts / seconds));
-    INSERT INTO mill.limits AS l (kind, name, rate_starts, rate_period, window_starts, window_length)
-        VALUES (set_rate.kind, set_rate.name, starts, period, divisor, period * divisor / starts)
-        ON CONFLICT ON CONSTRAINT limits_kind_name_run_id_key DO UPDATE
-            SET rate_starts = excluded.rate_starts, rate_period = excluded.rate_period,
-                window_starts = excluded.window_starts, window_length = excluded.window_length
-        RETURNING l.id INTO changed;
-    PERFORM mill.record_audit('set_rate', kind || ' ' || name, jsonb_build_object('starts', starts, 'period', period));
-    PERFORM mill.enforce_limits(ARRAY[changed], CASE kind WHEN 'queue' THEN name END, NULL);
-END
-$$;
-COMMENT ON FUNCTION mill.set_rate IS 'Sets the maximum number of starts in any period for tasks of a queue or a concurrency key; null, null: unlimited';
-
-CREATE OR REPLACE FUNCTION mill.enforce_limits(limit_ids bigint[], queue text, group_name text) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    -- Limits are locked before tasks; therefore nothing is granted after the tasks are locked.
-    PERFORM mill.revoke_permits(limit_ids);
-    PERFORM mill.block_pending(queue, group_name);
-    PERFORM pg_notify('mill', 'sweep');
-END
-$$;
-COMMENT ON FUNCTION mill.enforce_limits IS 'Applies changed limits to existing tasks. Workers then grant the permits again';
-
-CREATE OR REPLACE FUNCTION mill.set_group(name text, description text DEFAULT NULL,
-    priority mill.priority DEFAULT NULL, max_running integer DEFAULT NULL) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-#variable_conflict use_variable
-BEGIN
-    INSERT INTO mill.groups AS g (name, description, priority, max_running)
-        VALUES (name, description, priority, max_running)
-        ON CONFLICT ON CONSTRAINT groups_pkey DO UPDATE
-            SET description = coalesce(excluded.description, g.description),
-                priority = coalesce(excluded.priority, g.priority),
-                max_running = coalesce(set_group.max_running, g.max_running);
-    PERFORM mill.record_audit('set_group', 'group ' || name,
-        jsonb_strip_nulls(jsonb_build_object('priority', priority, 'max_running', max_running)));
-    PERFORM mill.enforce_limits(ARRAY(SELECT l.id FROM mill.limits l
-        WHERE l.kind = 'group' AND l.name = set_group.name), NULL, name);
-END
-$$;
-COMMENT ON FUNCTION mill.set_group IS 'Creates a group, or changes the given settings of an existing one. mill.set_max_running(''group'', name, null) removes its limit';
-
-CREATE OR REPLACE FUNCTION mill.set_active_period(group_name text, opens time, closes time,
-    zone text DEFAULT 'UTC') RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    IF opens = closes THEN
-        RAISE EXCEPTION 'the active period is empty' USING ERRCODE = '22023',
-            HINT = 'Pass null, null to let tasks of the group start at any time.';
-    END IF;
-    PERFORM now() AT TIME ZONE set_active_period.zone;
-    UPDATE mill.groups g SET opens = set_active_period.opens, closes = set_active_period.closes,
-        zone = CASE WHEN set_active_period.opens IS NOT NULL THEN set_active_period.zone END
-        WHERE g.name = set_active_period.group_name;
-    IF NOT FOUND THEN
-        RAISE EXCEPTION 'there is no group "%"', group_name USING ERRCODE = '22023';
-    END IF;
-    PERFORM mill.record_audit('set_active_period', 'group ' || group_name,
-        jsonb_build_object('opens', opens, 'closes', closes, 'zone', zone));
-    PERFORM mill.enforce_limits(ARRAY(SELECT l.id FROM mill.limits l
-        WHERE l.kind = 'group' AND l.name = set_active_period.group_name), NULL, group_name);
-END
-$$;
-COMMENT ON FUNCTION mill.set_active_period IS 'Sets the times of day, in a zone, between which tasks of a group may start. If closes is earlier than opens, the period extends past midnight. null, null: at any time';
-
-CREATE OR REPLACE FUNCTION mill.drop_group(name text) RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    PERFORM FROM mill.groups g WHERE g.name = drop_group.name FOR UPDATE;
-    IF NOT FOUND THEN
-        RETURN false;
-    ELSIF EXISTS (SELECT FROM mill.tasks t WHERE t.group_name = drop_group.name) THEN
-        RAISE EXCEPTION 'group "%" has live tasks', name USING ERRCODE = '23503',
-            HINT = 'Cancel them or wait until they finish; --max-running 0 prevents them from starting.';
-    END IF;
-    IF EXISTS (SELECT FROM mill.job_tasks t WHERE t.group_name = drop_group.name AND t.disabled_at IS NULL)
-        OR EXISTS (SELECT FROM mill.runs r JOIN mill.run_tasks t ON t.run_id = r.id
-            WHERE r.state = 'running' AND t.group_name = drop_group.name)
-    THEN
-        RAISE EXCEPTION 'group "%" is used by tasks of jobs or runs', name USING ERRCODE = '23503',
-            HINT = 'Remove the group from the jobs, and wait until the runs finish.';
-    END IF;
-    DELETE FROM mill.limits l WHERE l.kind = 'group' AND l.name = drop_group.name;
-    DELETE FROM mill.groups g WHERE g.name = drop_group.name;
-    PERFORM mill.record_audit('drop_group', 'group ' || name);
-    RETURN true;
-END
-$$;
-COMMENT ON FUNCTION mill.drop_group IS 'Removes a group that has no live tasks. Returns false if it does not exist';
-
-CREATE OR REPLACE FUNCTION mill.set_weights(low double precision DEFAULT NULL,
-    normal double precision DEFAULT NULL, high double precision DEFAULT NULL,
-    critical double precision DEFAULT NULL, reserved double precision DEFAULT NULL) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    PERFORM FROM mill.priorities p ORDER BY p.priority FOR UPDATE;
-    UPDATE mill.priorities p SET weight = coalesce(w.weight, p.weight)
-        FROM (VALUES ('low'::mill.priority, low), ('normal', normal), ('high', high),
-            ('critical', critical), ('reserved', reserved)) AS w (priority, weight)
-        WHERE p.priority = w.priority;
-    IF NOT EXISTS (SELECT FROM mill.priorities p WHERE p.weight > 0) THEN
-        RAISE EXCEPTION 'all weights are zero' USING ERRCODE = '22023',
-            HINT = 'At least one weight must be greater than zero.';
-    END IF;
-    PERFORM mill.record_audit('set_weights', 'priorities', jsonb_strip_nulls(jsonb_build_object('low', low,
-        'normal', normal, 'high', high, 'critical', critical, 'reserved', reserved)));
-END
-$$;
-COMMENT ON FUNCTION mill.set_weights IS 'Changes the given weights: 0 to 1000000, not all of them 0. Workers apply the change within two seconds';
-
-CREATE OR REPLACE FUNCTION mill.set_reserved_capacity(capacity mill.reserved_capacity) RETURNS void
-LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    UPDATE mill.settings SET reserved_capacity = capacity
-$$;
-COMMENT ON FUNCTION mill.set_reserved_capacity IS 'Sets the share of the fleet''s readers that serve only reserved tasks. Workers apply the change with their next heartbeat';
-
-CREATE OR REPLACE FUNCTION mill.reserved_readers(worker_id uuid) RETURNS integer
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    percent integer;
-    reserved integer;
-BEGIN
-    SELECT CASE s.reserved_capacity WHEN 'none' THEN 0 WHEN 'low' THEN 10 WHEN 'medium' THEN 15 ELSE 25 END
-        INTO percent FROM mill.settings s;
-    IF percent = 0 THEN
-        RETURN 0;
-    END IF;
-    -- Workers contribute all of their readers in the order of their ids; the last one contributes the rest.
-    SELECT greatest(0, least(me.readers, ceil(fleet.readers * percent / 100.0) - fleet.before)) INTO reserved
-        FROM mill.workers me, LATERAL (SELECT sum(w.readers) AS readers,
-                coalesce(sum(w.readers) FILTER (WHERE w.id < me.id), 0) AS before
-            FROM mill.workers w WHERE NOT w.draining) AS fleet
-        WHERE me.id = reserved_readers.worker_id AND NOT me.draining;
-    RETURN coalesce(reserved, 0);
-END
-$$;
-COMMENT ON FUNCTION mill.reserved_readers IS 'Returns the number of readers of a live worker that serve only reserved tasks. All workers compute it from the same table and therefore agree';
-
--- Checks of enqueue -------------------------------------------------------------------------------
+-- Enqueue: -> scheduled | blocked | pending, in the caller's transaction.
+--
+-- mill.enqueue and mill.enqueue_many are for people, mill.submit is for programs. mill.enqueue runs with the
+-- rights of its caller, because mill.profile decides by them whether the caller may use a profile.
 
 CREATE OR REPLACE FUNCTION mill.check_statement(statement text, params jsonb) RETURNS void
 LANGUAGE plpgsql STABLE AS $$
@@ -1506,7 +1567,8 @@ BEGIN
     IF octet_length(statement) > limit_bytes THEN
         RAISE EXCEPTION 'the statement has % bytes, the limit is %', octet_length(statement), limit_bytes
             USING ERRCODE = '54000',
-                HINT = 'Load bulk data from a table or a server-side file, or raise statement_limit_bytes in mill.settings.';
+                HINT = 'Load bulk data from a table or a server-side file, or raise statement_limit_bytes '
+                    'in mill.settings.';
     END IF;
     IF jsonb_typeof(params) <> 'array' THEN
         RAISE EXCEPTION 'params is a JSON %, not an array', jsonb_typeof(params)
@@ -1517,7 +1579,8 @@ BEGIN
     END IF;
 END
 $$;
-COMMENT ON FUNCTION mill.check_statement IS 'Raises an error if the statement is empty or exceeds the size limit, or if params is not a JSON array';
+COMMENT ON FUNCTION mill.check_statement IS
+    'Raises an error if the statement is empty or exceeds the size limit, or if params is not a JSON array';
 
 CREATE OR REPLACE FUNCTION mill.check_explain(statement text, mode mill.mode) RETURNS void
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -1525,180 +1588,16 @@ BEGIN
     IF mode = 'autocommit' THEN
         RAISE EXCEPTION 'a task in autocommit mode cannot be explained' USING ERRCODE = '22023',
             HINT = 'Omit the mode: EXPLAIN ANALYZE runs the statement once, in a transaction.';
-    ELSIF statement !~* '^(\s|\(|--[^\n]*\n|/\*([^*]|\*+[^*/])*\*+/)*(select|insert|update|delete|merge|with|values|table)\M' THEN
+    ELSIF statement !~*
+        '^(\s|\(|--[^\n]*\n|/\*([^*]|\*+[^*/])*\*+/)*(select|insert|update|delete|merge|with|values|table)\M' THEN
         RAISE EXCEPTION 'EXPLAIN does not support this statement' USING ERRCODE = '22023',
             HINT = 'explain supports a single plain SELECT, INSERT, UPDATE, DELETE, MERGE, VALUES or WITH.';
     END IF;
 END
 $$;
-COMMENT ON FUNCTION mill.check_explain IS 'Raises an error if EXPLAIN does not support the statement, judged by its first keyword, or if the mode is not transaction. Whether there is only one statement is checked when the task runs';
-
-CREATE OR REPLACE FUNCTION mill.first_state(due_at timestamptz, chain bigint[]) RETURNS mill.state
-LANGUAGE sql STABLE AS $$
-    SELECT CASE WHEN due_at > now() THEN 'scheduled' WHEN chain IS NOT NULL THEN 'blocked'
-        ELSE 'pending' END::mill.state
-$$;
-COMMENT ON FUNCTION mill.first_state IS 'Returns the initial state of a task with this due time (null: now) and these limits';
-
--- Views without hidden columns: visible_* ---------------------------------------------------------
-
-CREATE OR REPLACE FUNCTION mill.sees_statements() RETURNS boolean
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT NOT s.hide_statements OR pg_has_role('mill_operator', 'MEMBER') OR pg_has_role('mill_owner', 'MEMBER')
-    FROM mill.settings s
-$$;
-COMMENT ON FUNCTION mill.sees_statements IS 'Returns whether the current user may read statements, parameters, results and messages';
-
-CREATE OR REPLACE VIEW mill.visible_tasks AS
-    -- A scalar subquery is evaluated once, a plain function call once per row.
-    SELECT x.id, x.enqueued_at, x.due_at, x.claimed_at, x.session_started_at, x.claimed_by,
-        x.retry_interval, x.timeout, x.state, x.priority, x.mode, x.backoff, x.attempt, x.max_attempts,
-        x.failures, x.transient_failures, x.crashes, x.session_pid, x.jitter, x.at_most_once, x.external,
-        x.explain, x.queue, x.name, x.key, x.concurrency_key, x.group_name, x.run_id, x.node, x.limits, x.blocking_limit_id, x.start_by,
-        x.run_as,
-        CASE WHEN (SELECT mill.sees_statements()) THEN x.params END AS params,
-        CASE WHEN (SELECT mill.sees_statements()) THEN x.statement END AS statement
-    FROM mill.tasks x;
-COMMENT ON VIEW mill.visible_tasks IS 'mill.tasks without tokens, for mill_viewer';
-
-CREATE OR REPLACE VIEW mill.visible_attempts AS
-    SELECT x.finished_at, x.task_id, x.enqueued_at, x.due_at, x.started_at, x.worker_id, x.retry_interval,
-        x.timeout, x.rows, x.attempt, x.outcome, x.priority, x.mode, x.backoff, x.max_attempts,
-        x.session_pid, x.position, x.final, x.jitter, x.at_most_once, x.external, x.explain, x.queue, x.name, x.key,
-        x.concurrency_key, x.group_name, x.run_id, x.node, x.sqlstate, x.run_as,
-        CASE WHEN (SELECT mill.sees_statements()) THEN x.message END AS message,
-        CASE WHEN (SELECT mill.sees_statements()) THEN x.detail END AS detail,
-        CASE WHEN (SELECT mill.sees_statements()) THEN x.hint END AS hint,
-        CASE WHEN (SELECT mill.sees_statements()) THEN x.context END AS context,
-        CASE WHEN (SELECT mill.sees_statements()) THEN x.notices END AS notices,
-        CASE WHEN (SELECT mill.sees_statements()) THEN x.result END AS result,
-        CASE WHEN (SELECT mill.sees_statements()) THEN x.plan END AS plan,
-        CASE WHEN (SELECT mill.sees_statements()) THEN x.params END AS params,
-        CASE WHEN (SELECT mill.sees_statements()) THEN x.statement END AS statement
-    FROM mill.attempts x;
-COMMENT ON VIEW mill.visible_attempts IS 'mill.attempts without tokens, for mill_viewer';
-
-CREATE OR REPLACE VIEW mill.visible_job_tasks AS
-    SELECT x.job, x.name, x.description, x.queue, x.priority, x.group_name, x.concurrency_key,
-        x.max_attempts, x.retry_interval, x.backoff, x.jitter, x.timeout, x.mode, x.at_most_once,
-        x.external, x.ignore_failure, x.join_mode, x.run_as, x.disabled_at,
-        CASE WHEN (SELECT mill.sees_statements()) THEN x.statement END AS statement,
-        CASE WHEN (SELECT mill.sees_statements()) THEN x.params END AS params
-    FROM mill.job_tasks x;
-COMMENT ON VIEW mill.visible_job_tasks IS 'mill.job_tasks, for mill_viewer';
-
-CREATE OR REPLACE VIEW mill.visible_schedule_log AS
-    SELECT x.id, x.schedule_id, x.logged_at, x.event, x.fire_at, x.reason, x.rows, x.count, x.run_id,
-        x.outcome, x.duration,
-        CASE WHEN (SELECT mill.sees_statements()) THEN x.message END AS message
-    FROM mill.schedule_log x;
-COMMENT ON VIEW mill.visible_schedule_log IS 'mill.schedule_log, for mill_viewer';
-
--- Profiles ----------------------------------------------------------------------------------------
-
--- current_user is the role that executes the query: inside a SECURITY DEFINER function, its owner.
-CREATE OR REPLACE VIEW mill.my_profiles WITH (security_barrier) AS
-SELECT p.name, p.description, p.key
-FROM mill.profiles p
-WHERE EXISTS (SELECT FROM unnest(p.allowed) AS a(role) JOIN pg_roles r ON r.rolname = a.role
-    WHERE pg_has_role(current_user, r.oid, 'MEMBER'));
-COMMENT ON VIEW mill.my_profiles IS 'Profiles that the current user may use for tasks';
-
-CREATE OR REPLACE FUNCTION mill.profile(name text) RETURNS uuid
-LANGUAGE plpgsql STABLE AS $$
-DECLARE
-    found_key uuid;
-BEGIN
-    SELECT p.key INTO found_key FROM mill.my_profiles p WHERE p.name = profile.name;
-    IF found_key IS NULL THEN
-        RAISE EXCEPTION '"%" may not have tasks run as "%"', current_user, name USING ERRCODE = '42501',
-            HINT = format('A member of mill_owner can allow it: SELECT mill.set_profile(%L, allowed => ARRAY[%L])',
-                name, current_user);
-    END IF;
-    RETURN found_key;
-END
-$$;
-COMMENT ON FUNCTION mill.profile IS 'Returns the key of a profile, for mill.submit and mill.enqueue_many. Raises an error if the current user may not use the profile';
-
-CREATE OR REPLACE FUNCTION mill.name_of_profile(profile uuid) RETURNS text
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    found_name text;
-BEGIN
-    SELECT p.name INTO found_name FROM mill.profiles p WHERE p.key = profile;
-    IF found_name IS NULL THEN
-        RAISE EXCEPTION 'unknown profile key' USING ERRCODE = '42501', HINT = 'Pass profile => mill.profile(''name'').';
-    END IF;
-    RETURN found_name;
-END
-$$;
-COMMENT ON FUNCTION mill.name_of_profile IS 'Returns the name of the profile with this key, for mill.submit. Raises an error if the key is unknown';
-
--- The declaration of a job determines the profiles of its tasks, so the check applies to the session
--- user, or to the role assumed with SET ROLE.
-CREATE OR REPLACE FUNCTION mill.check_profile(name text) RETURNS void
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    caller text := coalesce(nullif(current_setting('role'), 'none'), session_user);
-BEGIN
-    IF NOT EXISTS (SELECT FROM mill.profiles p, unnest(p.allowed) AS a(role) JOIN pg_roles r ON r.rolname = a.role
-        WHERE p.name = check_profile.name AND pg_has_role(caller, r.oid, 'MEMBER'))
-    THEN
-        RAISE EXCEPTION '"%" may not have tasks run as "%"', caller, name USING ERRCODE = '42501',
-            HINT = format('A member of mill_owner can allow it: SELECT mill.set_profile(%L, allowed => ARRAY[%L])',
-                name, caller);
-    END IF;
-END
-$$;
-COMMENT ON FUNCTION mill.check_profile IS 'Raises an error if the caller may not use this profile, for mill.set_job_task';
-
-CREATE OR REPLACE FUNCTION mill.set_profile(name text, allowed text[] DEFAULT NULL,
-    description text DEFAULT NULL) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-#variable_conflict use_column
-DECLARE
-    missing text;
-BEGIN
-    SELECT a.role INTO missing FROM unnest(set_profile.allowed) AS a(role)
-        WHERE NOT EXISTS (SELECT FROM pg_roles r WHERE r.rolname = a.role);
-    IF FOUND THEN
-        RAISE EXCEPTION 'there is no role "%"', missing USING ERRCODE = '42704';
-    END IF;
-    INSERT INTO mill.profiles AS p (name, allowed, description)
-        VALUES (set_profile.name, coalesce(set_profile.allowed, '{}'), set_profile.description)
-        ON CONFLICT (name) DO UPDATE SET allowed = coalesce(set_profile.allowed, p.allowed),
-            description = coalesce(set_profile.description, p.description), key = gen_random_uuid();
-    PERFORM mill.record_audit('set_profile', 'profile ' || set_profile.name, jsonb_strip_nulls(
-        jsonb_build_object('allowed', set_profile.allowed)));
-END
-$$;
-COMMENT ON FUNCTION mill.set_profile IS 'Creates or changes a profile; allowed: roles whose members may use it. Null arguments leave settings unchanged. For mill_owner only';
-
-CREATE OR REPLACE FUNCTION mill.drop_profile(name text) RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    used text;
-BEGIN
-    SELECT u.what INTO used FROM (
-        SELECT 'task ' || t.id AS what FROM mill.tasks t WHERE t.run_as = drop_profile.name
-        UNION ALL
-        SELECT format('task "%s" of job "%s"', t.name, t.job) FROM mill.job_tasks t
-            WHERE t.run_as = drop_profile.name AND t.disabled_at IS NULL) AS u LIMIT 1;
-    IF FOUND THEN
-        RAISE EXCEPTION 'profile "%" is used by %', name, used USING ERRCODE = '55000',
-            HINT = 'Wait for its tasks or cancel them; change or disable its jobs.';
-    END IF;
-    DELETE FROM mill.profiles p WHERE p.name = drop_profile.name;
-    IF NOT FOUND THEN
-        RETURN false;
-    END IF;
-    PERFORM mill.record_audit('drop_profile', 'profile ' || name);
-    RETURN true;
-END
-$$;
-COMMENT ON FUNCTION mill.drop_profile IS 'Removes a profile that no live task and no job uses. Returns whether it existed. For mill_owner only';
-
--- Enqueue: -> scheduled | blocked | pending -------------------------------------------------------
+COMMENT ON FUNCTION mill.check_explain IS
+    'Raises an error if EXPLAIN does not support the statement, judged by its first keyword, or if the mode is not '
+    'transaction. Whether there is only one statement is checked when the task runs';
 
 CREATE OR REPLACE FUNCTION mill.enqueue_many(
     statements text[],
@@ -1728,7 +1627,7 @@ DECLARE
     queue_name text := coalesce(enqueue_many.queue, 'default');
     chain bigint[];
     group_priority mill.priority;
-    first_state mill.state;
+    initial_state mill.state;
     profile_name text := CASE WHEN profile IS NULL THEN '' ELSE mill.name_of_profile(profile) END;
 BEGIN
     IF cardinality(enqueue_many.params) <> cardinality(statements)
@@ -1754,15 +1653,15 @@ BEGIN
             enqueue_many.concurrency_key, enqueue_many.concurrency);
         SELECT g.priority INTO group_priority FROM mill.groups g WHERE g.name = enqueue_many.group_name;
     END IF;
-    first_state := mill.first_state(enqueue_many.due_at, chain);
+    initial_state := mill.initial_state(enqueue_many.due_at, chain);
     RETURN QUERY
         INSERT INTO mill.tasks (statement, params, name, queue, priority, due_at, state,
             blocking_limit_id, max_attempts, retry_interval, backoff, jitter, timeout, mode, at_most_once,
             external, explain, concurrency_key, group_name, run_id, limits, run_as)
         SELECT s.statement, s.params, s.name, queue_name,
             coalesce(enqueue_many.priority, group_priority, 'normal'),
-            coalesce(enqueue_many.due_at, clock_timestamp()), first_state,
-            CASE WHEN first_state = 'blocked' THEN chain[1] END,
+            coalesce(enqueue_many.due_at, clock_timestamp()), initial_state,
+            CASE WHEN initial_state = 'blocked' THEN chain[1] END,
             coalesce(enqueue_many.max_attempts, CASE WHEN enqueue_many.at_most_once THEN 1 ELSE 3 END),
             coalesce(enqueue_many.retry_interval, '10 seconds'), coalesce(enqueue_many.backoff, 'exponential'),
             coalesce(enqueue_many.jitter, true), enqueue_many.timeout,
@@ -1775,7 +1674,10 @@ BEGIN
         RETURNING id;
 END
 $$;
-COMMENT ON FUNCTION mill.enqueue_many IS 'Enqueues many tasks with the same options, in order. Returns their ids. See mill.enqueue; profile => mill.profile(''name'') corresponds to run_as';
+COMMENT ON FUNCTION mill.enqueue_many IS
+    'Enqueues many tasks with the same options, in order. Returns their ids. See mill.enqueue; profile => '
+    'mill.profile(''name'') corresponds to run_as';
+GRANT EXECUTE ON FUNCTION mill.enqueue_many TO mill_producer;
 
 CREATE OR REPLACE FUNCTION mill.submit(
     statement text,
@@ -1807,7 +1709,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     chain bigint[];
     group_priority mill.priority;
-    first_state mill.state;
+    initial_state mill.state;
 BEGIN
     queue := coalesce(queue, 'default');
     -- A single query instead of three calls: most tasks need none of them.
@@ -1823,7 +1725,7 @@ BEGIN
     IF explain THEN
         PERFORM mill.check_explain(statement, mode);
     END IF;
-    first_state := mill.first_state(due_at, chain);
+    initial_state := mill.initial_state(due_at, chain);
     id := nextval('mill.tasks_id_seq');
     created := true;
     IF key IS NOT NULL THEN
@@ -1844,16 +1746,20 @@ BEGIN
         max_attempts, retry_interval, backoff, jitter, timeout, mode, at_most_once, external, explain, key,
         concurrency_key, group_name, run_id, limits, run_as)
     VALUES (id, statement, params, name, queue, coalesce(priority, group_priority, 'normal'),
-        coalesce(due_at, clock_timestamp()), first_state,
-        CASE WHEN first_state = 'blocked' THEN chain[1] END,
+        coalesce(due_at, clock_timestamp()), initial_state,
+        CASE WHEN initial_state = 'blocked' THEN chain[1] END,
         coalesce(max_attempts, CASE WHEN at_most_once THEN 1 ELSE 3 END),
         coalesce(retry_interval, '10 seconds'), coalesce(backoff, 'exponential'),
         coalesce(jitter, true), timeout, coalesce(mode, 'transaction'),
-        coalesce(at_most_once, false), coalesce(external, false), coalesce(explain, false), key, concurrency_key, group_name,
+        coalesce(at_most_once, false), coalesce(external, false), coalesce(explain, false),
+        key, concurrency_key, group_name,
         run_id, chain, CASE WHEN profile IS NULL THEN '' ELSE mill.name_of_profile(profile) END);
 END
 $$;
-COMMENT ON FUNCTION mill.submit IS 'mill.enqueue for programs. created: whether the task is new or the live task of its key. profile: a key returned by mill.profile';
+COMMENT ON FUNCTION mill.submit IS
+    'mill.enqueue for programs. created: whether the task is new or the live task of its key. profile: a key returned '
+    'by mill.profile';
+GRANT EXECUTE ON FUNCTION mill.submit TO mill_producer;
 
 CREATE OR REPLACE FUNCTION mill.enqueue(
     statement text,
@@ -1892,9 +1798,42 @@ BEGIN
     RETURN submitted.id;
 END
 $$;
-COMMENT ON FUNCTION mill.enqueue IS 'Enqueues one task in the caller''s transaction. Returns its id. If a live task has the key, returns the id of that task and raises a notice';
+COMMENT ON FUNCTION mill.enqueue IS
+    'Enqueues one task in the caller''s transaction. Returns its id. If a live task has the key, returns the id of '
+    'that task and raises a notice';
+GRANT EXECUTE ON FUNCTION mill.enqueue TO mill_producer;
 
--- End of an attempt: complete, fail, release_claim, reclaim ---------------------------------------
+-- schema/10_finish.sql ----------------------------------------------------------------------------
+
+-- End of an attempt: complete, fail, release_claim, reclaim. Every change requires the token of the claim; if
+-- the claim is lost, nothing changes.
+--
+-- mill.complete is called in the task's own transaction, by the login of the task: effects and completion
+-- commit together. The others are for mill_worker only.
+--
+-- When the task of a run finishes, the same transaction appends one row to mill.run_events, without taking a
+-- lock that another task of the run could wait for. That table is here and not in 15_runs.sql, because
+-- mill.complete has a variable of its row type.
+
+CREATE TABLE IF NOT EXISTS mill.run_events (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    run_id bigint NOT NULL,
+    node bigint,
+    started_at timestamptz,
+    finished_at timestamptz,
+    rows bigint,
+    attempts integer,
+    session_pid integer,
+    outcome mill.outcome,
+    message text,
+    result jsonb
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
+    autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
+COMMENT ON TABLE mill.run_events IS
+    'Queue of events for mill.advance_run: a task of a run finished (outcome set), a task was added (outcome null), '
+    'or the run must be examined (node null)';
+CREATE INDEX IF NOT EXISTS run_events_run ON mill.run_events (run_id, id);
+GRANT SELECT, INSERT ON mill.run_events TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.record_attempt(
     task mill.tasks,
@@ -1922,13 +1861,27 @@ BEGIN
         DELETE FROM mill.dedup_keys k WHERE k.key = task.key;
     END IF;
     IF record_attempt.final AND task.node IS NOT NULL THEN
-        INSERT INTO mill.run_events (run_id, node, outcome, started_at, finished_at, attempts, session_pid, rows, message)
+        INSERT INTO mill.run_events (run_id, node, outcome, started_at, finished_at, attempts,
+            session_pid, rows, message)
         VALUES (task.run_id, task.node, record_attempt.outcome, task.claimed_at, clock_timestamp(), task.attempt,
             task.session_pid, (report->>'rows')::bigint, report->>'message');
     END IF;
 END
 $$;
-COMMENT ON FUNCTION mill.record_attempt IS 'Writes the history row of an attempt. If the attempt is final, also frees the deduplication key and notifies the run';
+COMMENT ON FUNCTION mill.record_attempt IS
+    'Writes the history row of an attempt. If the attempt is final, also frees the deduplication key and notifies the '
+    'run';
+GRANT EXECUTE ON FUNCTION mill.record_attempt TO mill_worker;
+
+CREATE OR REPLACE FUNCTION mill.first_row(result jsonb) RETURNS jsonb
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT CASE WHEN octet_length(r.row::text) <= 8192 THEN r.row END
+    FROM (SELECT jsonb_object_agg(c.name, result->'rows'->0->(c.place::integer - 1)) AS row
+        FROM jsonb_array_elements_text(result->'columns') WITH ORDINALITY AS c(name, place)
+        WHERE jsonb_typeof(result->'rows'->0) = 'array') AS r
+$$;
+COMMENT ON FUNCTION mill.first_row IS
+    'Returns the first row of attempts.result as an object by column; null if there is none or it exceeds 8 kB';
 
 -- Forces a generic plan that uses the primary key: planning would take longer than the function itself,
 -- and a plan made while the table was empty stays in the session's cache after the table has grown.
@@ -1976,7 +1929,8 @@ BEGIN
             (SELECT array_agg(g.id) FROM gone g WHERE g.limits IS NOT NULL),
             (SELECT array_agg(g.claimed_at) FROM gone g WHERE g.limits IS NOT NULL),
             (SELECT array_agg(ROW(NULL, g.run_id, g.node, g.claimed_at, clock_timestamp(), row_counts[g.n],
-                    g.attempt, g.session_pid, 'succeeded', NULL, mill.first_row(reports[g.n]->'result'))::mill.run_events)
+                    g.attempt, g.session_pid, 'succeeded', NULL,
+                    mill.first_row(reports[g.n]->'result'))::mill.run_events)
                 FROM gone g WHERE g.node IS NOT NULL)
         INTO done, keys, limited, starts, in_runs FROM recorded r;
     IF cardinality(done) IS DISTINCT FROM cardinality(task_ids) THEN
@@ -1990,13 +1944,19 @@ BEGIN
         PERFORM mill.release_permits(limited, starts);
     END IF;
     IF in_runs IS NOT NULL THEN
-        INSERT INTO mill.run_events (run_id, node, started_at, finished_at, rows, attempts, session_pid, outcome, result)
+        INSERT INTO mill.run_events (run_id, node, started_at, finished_at, rows, attempts,
+                session_pid, outcome, result)
             SELECT e.run_id, e.node, e.started_at, e.finished_at, e.rows, e.attempts, e.session_pid, e.outcome, e.result
             FROM unnest(in_runs) AS e;
     END IF;
 END
 $$;
-COMMENT ON FUNCTION mill.complete IS 'running -> succeeded, in the transaction of the tasks: all given tasks or none. ran_until: seconds from the start of the transaction to the end of each task, null: now. reports: notices, result and plan. Everybody may execute it, because it requires the tokens of the claims. MT001: a claim is lost. MT002: not the transaction that was begun for the tasks';
+COMMENT ON FUNCTION mill.complete IS
+    'running -> succeeded, in the transaction of the tasks: all given tasks or none. ran_until: seconds from the '
+    'start of the transaction to the end of each task, null: now. reports: notices, result and plan. Everybody may '
+    'execute it, because it requires the tokens of the claims. MT001: a claim is lost. MT002: not the transaction '
+    'that was begun for the tasks';
+-- PUBLIC may execute it: granted in 20_grants.sql, after the REVOKE on all routines.
 
 CREATE OR REPLACE FUNCTION mill.run_is_cancelled(task mill.tasks) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -2012,7 +1972,9 @@ BEGIN
     RETURN cancelled IS NOT NULL;
 END
 $$;
-COMMENT ON FUNCTION mill.run_is_cancelled IS 'Returns whether the task belongs to a cancelled run and must not be attempted again';
+COMMENT ON FUNCTION mill.run_is_cancelled IS
+    'Returns whether the task belongs to a cancelled run and must not be attempted again';
+GRANT EXECUTE ON FUNCTION mill.run_is_cancelled TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.fail(
     task_id bigint,
@@ -2053,7 +2015,7 @@ BEGIN
         DELETE FROM mill.cancel_requests r WHERE r.task_id = task.id;
         RETURN 'finished';
     END IF;
-    next_state := mill.first_state(now() + retry_in, task.limits);
+    next_state := mill.initial_state(now() + retry_in, task.limits);
     UPDATE mill.tasks t SET
         state = next_state,
         blocking_limit_id = CASE WHEN next_state = 'blocked' THEN t.limits[1] END,
@@ -2068,7 +2030,10 @@ BEGIN
     RETURN 'retried';
 END
 $$;
-COMMENT ON FUNCTION mill.fail IS 'running -> scheduled | blocked | pending (verdict failure, transient or crash: which counter is incremented) or finished (verdict final). Returns lost, retried or finished';
+COMMENT ON FUNCTION mill.fail IS
+    'running -> scheduled | blocked | pending (verdict failure, transient or crash: which counter is incremented) or '
+    'finished (verdict final). Returns lost, retried or finished';
+GRANT EXECUTE ON FUNCTION mill.fail TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.release_claim(task_id bigint, claim_token uuid, delay interval)
 RETURNS boolean
@@ -2093,7 +2058,7 @@ BEGIN
     IF task.limits IS NOT NULL THEN
         PERFORM mill.release_permits(ARRAY[task.id], ARRAY[task.claimed_at]);
     END IF;
-    next_state := mill.first_state(now() + delay, task.limits);
+    next_state := mill.initial_state(now() + delay, task.limits);
     UPDATE mill.tasks t SET
         state = next_state,
         blocking_limit_id = CASE WHEN next_state = 'blocked' THEN t.limits[1] END,
@@ -2106,7 +2071,10 @@ BEGIN
     RETURN true;
 END
 $$;
-COMMENT ON FUNCTION mill.release_claim IS 'running -> blocked | pending, or scheduled if there is a delay. The attempt does not count. A task with a cancel request ends as cancelled. Returns false if the claim is lost';
+COMMENT ON FUNCTION mill.release_claim IS
+    'running -> blocked | pending, or scheduled if there is a delay. The attempt does not count. A task with a cancel '
+    'request ends as cancelled. Returns false if the claim is lost';
+GRANT EXECUTE ON FUNCTION mill.release_claim TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.reclaim(worker_id uuid, max_count integer DEFAULT 500)
 RETURNS TABLE (task_id bigint, released boolean)
@@ -2139,9 +2107,17 @@ BEGIN
     END LOOP;
 END
 $$;
-COMMENT ON FUNCTION mill.reclaim IS 'Reclaims the tasks of a dead worker whose backends no longer exist, up to max_count. A task that reaches settings.max_crashes ends as lost. released: whether the task will be attempted again';
+COMMENT ON FUNCTION mill.reclaim IS
+    'Reclaims the tasks of a dead worker whose backends no longer exist, up to max_count. A task that reaches '
+    'settings.max_crashes ends as lost. released: whether the task will be attempted again';
+GRANT EXECUTE ON FUNCTION mill.reclaim TO mill_worker;
 
--- Operator functions: cancel and retry one task ---------------------------------------------------
+-- schema/11_operator.sql --------------------------------------------------------------------------
+
+-- Operator functions: cancel and retry one task; pause and resume a queue, share its commits; drain a worker.
+-- Limits, groups and priorities are in 04_capacity.sql, runs in 16_run_advance.sql, schedules in 14_schedules.sql.
+--
+-- Each writes to mill.audit what it changed.
 
 CREATE OR REPLACE FUNCTION mill.cancel_task(id bigint, running boolean DEFAULT true) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -2171,7 +2147,9 @@ BEGIN
     RETURN 'cancelled';
 END
 $$;
-COMMENT ON FUNCTION mill.cancel_task IS 'Cancels a task without an audit record, for mill.cancel and mill.cancel_open. Returns the same values as mill.cancel';
+COMMENT ON FUNCTION mill.cancel_task IS
+    'Cancels a task without an audit record, for mill.cancel and mill.cancel_open_tasks. Returns the same values as '
+    'mill.cancel';
 
 CREATE OR REPLACE FUNCTION mill.cancel(id bigint, running boolean DEFAULT true) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -2184,7 +2162,10 @@ BEGIN
     RETURN answer;
 END
 $$;
-COMMENT ON FUNCTION mill.cancel IS 'Cancels a task. Returns cancelled (it was waiting), requested (it is running, and its worker stops the statement), finished or not found. running => false leaves a running task alone and returns running';
+COMMENT ON FUNCTION mill.cancel IS
+    'Cancels a task. Returns cancelled (it was waiting), requested (it is running, and its worker stops the '
+    'statement), finished or not found. running => false leaves a running task alone and returns running';
+GRANT EXECUTE ON FUNCTION mill.cancel TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.retry(id bigint) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -2195,7 +2176,7 @@ DECLARE
 BEGIN
     SELECT t.state, t.limits INTO live, chain FROM mill.tasks t WHERE t.id = retry.id FOR NO KEY UPDATE;
     IF live = 'scheduled' THEN
-        UPDATE mill.tasks t SET state = mill.first_state(NULL, chain), blocking_limit_id = chain[1], due_at = now()
+        UPDATE mill.tasks t SET state = mill.initial_state(NULL, chain), blocking_limit_id = chain[1], due_at = now()
             WHERE t.id = retry.id;
         PERFORM mill.record_audit('retry', 'task ' || id, jsonb_build_object('result', 'brought forward'));
         RETURN 'brought forward';
@@ -2229,7 +2210,7 @@ BEGIN
         last_attempt.max_attempts, last_attempt.jitter, last_attempt.at_most_once,
         last_attempt.external, last_attempt.explain, last_attempt.queue, last_attempt.name, last_attempt.key,
         last_attempt.concurrency_key, last_attempt.group_name, last_attempt.run_id, chain,
-        mill.first_state(NULL, chain), chain[1], last_attempt.run_as, last_attempt.params,
+        mill.initial_state(NULL, chain), chain[1], last_attempt.run_as, last_attempt.params,
         last_attempt.statement);
     PERFORM mill.record_audit('retry', 'task ' || id, jsonb_build_object('result', 'retried'));
     RETURN 'retried';
@@ -2241,101 +2222,152 @@ EXCEPTION WHEN unique_violation THEN
     RAISE;
 END
 $$;
-COMMENT ON FUNCTION mill.retry IS 'Runs a finished task again under the same id, keeping its attempts (retried), or makes a scheduled task due now (brought forward). Otherwise returns the live state, or not found';
+COMMENT ON FUNCTION mill.retry IS
+    'Runs a finished task again under the same id, keeping its attempts (retried), or makes a scheduled task due now '
+    '(brought forward). Otherwise returns the live state, or not found';
+GRANT EXECUTE ON FUNCTION mill.retry TO mill_operator;
 
--- Graph helpers -----------------------------------------------------------------------------------
-
-CREATE OR REPLACE FUNCTION mill.cycle(names text[], parents integer[], children integer[]) RETURNS text
-LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    nodes integer := coalesce(cardinality(names), 0);
-    edges integer := coalesce(cardinality(parents), 0);
-    waits integer[] := array_fill(0, ARRAY[greatest(nodes, 1)]);
-    first_edge integer[] := array_fill(0, ARRAY[greatest(nodes, 1)]);
-    next_edge integer[] := array_fill(0, ARRAY[greatest(edges, 1)]);
-    ready integer[] := array_fill(0, ARRAY[greatest(nodes, 1)]);
-    known integer := 0;
-    taken integer := 0;
-    edge integer;
-    node integer;
-    seen integer[] := '{}';
+CREATE OR REPLACE FUNCTION mill.pause(queue text) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    FOR e IN 1..edges LOOP
-        waits[children[e]] := waits[children[e]] + 1;
-        next_edge[e] := first_edge[parents[e]];
-        first_edge[parents[e]] := e;
-    END LOOP;
-    FOR i IN 1..nodes LOOP
-        IF waits[i] = 0 THEN
-            known := known + 1;
-            ready[known] := i;
-        END IF;
-    END LOOP;
-    WHILE taken < known LOOP
-        taken := taken + 1;
-        edge := first_edge[ready[taken]];
-        WHILE edge > 0 LOOP
-            node := children[edge];
-            waits[node] := waits[node] - 1;
-            IF waits[node] = 0 THEN
-                known := known + 1;
-                ready[known] := node;
-            END IF;
-            edge := next_edge[edge];
-        END LOOP;
-    END LOOP;
-    IF taken = nodes THEN
-        RETURN NULL;
-    END IF;
-    -- Every remaining node has a remaining parent, so following the parents leads into a cycle.
-    FOR i IN 1..nodes LOOP
-        node := i;
-        EXIT WHEN waits[i] > 0;
-    END LOOP;
-    WHILE node <> ALL (seen) LOOP
-        seen := seen || node;
-        FOR e IN 1..edges LOOP
-            CONTINUE WHEN children[e] <> node OR waits[parents[e]] = 0;
-            node := parents[e];
-            EXIT;
-        END LOOP;
-    END LOOP;
-    RETURN (SELECT string_agg(names[s.i], ' > ' ORDER BY s.place DESC)
-        FROM unnest(seen[array_position(seen, node):] || node) WITH ORDINALITY AS s(i, place));
+    INSERT INTO mill.queues (name, paused) VALUES (pause.queue, true)
+        ON CONFLICT (name) DO UPDATE SET paused = true, changed_at = now();
+    PERFORM mill.record_audit('pause', 'queue ' || queue);
 END
 $$;
-COMMENT ON FUNCTION mill.cycle IS 'Returns a cycle as a > b > a; null: there is none. Edges are positions in names (Kahn, Topological sorting of large networks, 1962)';
+COMMENT ON FUNCTION mill.pause IS 'Stops claims from a queue. Running tasks continue';
+GRANT EXECUTE ON FUNCTION mill.pause TO mill_operator;
 
-CREATE OR REPLACE FUNCTION mill.satisfies(state mill.run_task_state, expected mill.expected) RETURNS boolean
-LANGUAGE sql IMMUTABLE AS $$
-    SELECT CASE state WHEN 'succeeded' THEN expected IN ('succeeded', 'finished')
-        WHEN 'failed' THEN expected IN ('failed', 'finished')
-        WHEN 'cancelled' THEN expected = 'finished' ELSE false END
+CREATE OR REPLACE FUNCTION mill.resume(queue text) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    UPDATE mill.queues q SET paused = false, changed_at = now() WHERE q.name = resume.queue;
+    IF FOUND THEN
+        PERFORM mill.record_audit('resume', 'queue ' || queue);
+    END IF;
+    PERFORM pg_notify('mill', 'sweep');
+END
 $$;
-COMMENT ON FUNCTION mill.satisfies IS 'Returns whether the final state of a parent satisfies an edge. upstream_failed satisfies none';
+COMMENT ON FUNCTION mill.resume IS 'Resumes claims from a paused queue';
+GRANT EXECUTE ON FUNCTION mill.resume TO mill_operator;
 
-CREATE OR REPLACE FUNCTION mill.evaluate_join(join_mode mill.join_mode, parents integer, satisfied integer, unsatisfied integer)
-RETURNS mill.run_task_state
-LANGUAGE sql IMMUTABLE AS $$
-    SELECT CASE
-        WHEN parents = 0 THEN 'ready'
-        WHEN join_mode = 'all' THEN CASE WHEN unsatisfied > 0 THEN 'upstream_failed'
-            WHEN satisfied = parents THEN 'ready' ELSE 'waiting' END
-        ELSE CASE WHEN satisfied > 0 THEN 'ready' WHEN unsatisfied = parents THEN 'upstream_failed' ELSE 'waiting' END
-    END::mill.run_task_state
+CREATE OR REPLACE FUNCTION mill.set_shared_commit(queue text, budget interval) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    INSERT INTO mill.queues (name, shared_commit) VALUES (set_shared_commit.queue, budget)
+        ON CONFLICT (name) DO UPDATE SET shared_commit = budget, changed_at = now();
+    PERFORM mill.record_audit('set_shared_commit', 'queue ' || queue, jsonb_build_object('budget', budget));
+END
 $$;
-COMMENT ON FUNCTION mill.evaluate_join IS 'Returns the new state of a waiting task of a run from its number of parents, satisfied edges and unsatisfied edges';
+COMMENT ON FUNCTION mill.set_shared_commit IS
+    'Sets the time budget (1 to 100 ms) within which readers run short tasks of a queue one after another in one '
+    'transaction; null: each task commits alone. Workers apply the change within two seconds';
+GRANT EXECUTE ON FUNCTION mill.set_shared_commit TO mill_operator;
 
-CREATE OR REPLACE FUNCTION mill.first_row(result jsonb) RETURNS jsonb
-LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT CASE WHEN octet_length(r.row::text) <= 8192 THEN r.row END
-    FROM (SELECT jsonb_object_agg(c.name, result->'rows'->0->(c.place::integer - 1)) AS row
-        FROM jsonb_array_elements_text(result->'columns') WITH ORDINALITY AS c(name, place)
-        WHERE jsonb_typeof(result->'rows'->0) = 'array') AS r
+CREATE OR REPLACE FUNCTION mill.drain(worker_id uuid, draining boolean DEFAULT true) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    UPDATE mill.workers w SET draining = drain.draining WHERE w.id = drain.worker_id;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    PERFORM pg_notify('mill', 'heartbeat');
+    PERFORM mill.record_audit('drain', 'worker ' || worker_id, jsonb_build_object('draining', draining));
+    RETURN true;
+END
 $$;
-COMMENT ON FUNCTION mill.first_row IS 'Returns the first row of attempts.result as an object by column; null if there is none or it exceeds 8 kB';
+COMMENT ON FUNCTION mill.drain IS
+    'Makes a worker stop claiming tasks, or resume (draining => false). Returns false if the worker does not exist';
+GRANT EXECUTE ON FUNCTION mill.drain TO mill_operator;
 
--- Jobs and dependencies: definition, checks, lineage ----------------------------------------------
+-- schema/12_jobs.sql ------------------------------------------------------------------------------
+
+-- Jobs: named sets of tasks with edges.
+--
+-- A job is a definition: a run copies it (15_runs.sql), so a change affects only later runs. Nothing is
+-- deleted; what a new definition omits is disabled. A job has no cycle, and no task uses a result of a task
+-- that it does not wait for.
+
+-- Tables ------------------------------------------------------------------------------------------
+
+CREATE TABLE IF NOT EXISTS mill.jobs (
+    name mill.label PRIMARY KEY CONSTRAINT job_name_plain CHECK (name !~ '[,[:cntrl:]]' AND btrim(name) = name),
+    description text,
+    category text,
+    frequency text,
+    priority mill.priority,
+    of_schedule boolean NOT NULL DEFAULT false,
+    version integer NOT NULL DEFAULT 1,
+    changed_at timestamptz NOT NULL DEFAULT now(),
+    changed_by text NOT NULL DEFAULT session_user,
+    disabled_at timestamptz
+);
+COMMENT ON TABLE mill.jobs IS 'Jobs: named sets of tasks with edges';
+COMMENT ON COLUMN mill.jobs.category IS 'Free-text category';
+COMMENT ON COLUMN mill.jobs.frequency IS 'Intended frequency as free text. It does not schedule anything';
+COMMENT ON COLUMN mill.jobs.priority IS 'Default priority of tasks that specify none';
+COMMENT ON COLUMN mill.jobs.of_schedule IS
+    'Whether the job was created from the statement of a schedule and changes only with that schedule';
+COMMENT ON COLUMN mill.jobs.version IS 'Number of changes, starting at 1';
+COMMENT ON COLUMN mill.jobs.disabled_at IS 'Time since which the job cannot start runs; null: enabled';
+CREATE UNIQUE INDEX IF NOT EXISTS jobs_any_case ON mill.jobs (lower(name));
+
+CREATE TABLE IF NOT EXISTS mill.job_tasks (
+    job mill.label NOT NULL REFERENCES mill.jobs,
+    name mill.label NOT NULL,
+    description text,
+    statement mill.statement NOT NULL,
+    params jsonb,
+    queue mill.queue_name NOT NULL DEFAULT 'default',
+    priority mill.priority,
+    group_name mill.label,
+    concurrency_key mill.label,
+    max_attempts mill.attempt_limit NOT NULL DEFAULT 3,
+    retry_interval mill.retry_interval NOT NULL DEFAULT '10 seconds',
+    backoff mill.backoff NOT NULL DEFAULT 'exponential',
+    jitter boolean NOT NULL DEFAULT true,
+    timeout mill.time_limit,
+    mode mill.mode NOT NULL DEFAULT 'transaction',
+    at_most_once boolean NOT NULL DEFAULT false,
+    external boolean NOT NULL DEFAULT false,
+    ignore_failure boolean NOT NULL DEFAULT false,
+    join_mode mill.join_mode NOT NULL DEFAULT 'all',
+    run_as mill.profile_name NOT NULL DEFAULT '',
+    disabled_at timestamptz,
+    PRIMARY KEY (job, name),
+    CONSTRAINT at_most_once_runs_once
+        CHECK (NOT at_most_once OR (mode = 'autocommit' AND max_attempts = 1))
+);
+COMMENT ON TABLE mill.job_tasks IS 'Tasks of jobs';
+COMMENT ON COLUMN mill.job_tasks.params IS
+    'As in mill.tasks. {"$param": "day"} refers to a parameter of the run, {"$result": "parent", "column": "n"} to a '
+    'column of the first row that a parent returned';
+COMMENT ON COLUMN mill.job_tasks.ignore_failure IS 'Whether a run succeeds even if this task fails';
+COMMENT ON COLUMN mill.job_tasks.join_mode IS
+    'all: ready when every edge is satisfied. any: ready when the first edge is satisfied';
+COMMENT ON COLUMN mill.job_tasks.disabled_at IS 'Time since which new runs omit the task; null: enabled';
+
+CREATE OR REPLACE VIEW mill.visible_job_tasks AS
+    SELECT x.job, x.name, x.description, x.queue, x.priority, x.group_name, x.concurrency_key,
+        x.max_attempts, x.retry_interval, x.backoff, x.jitter, x.timeout, x.mode, x.at_most_once,
+        x.external, x.ignore_failure, x.join_mode, x.run_as, x.disabled_at,
+        CASE WHEN (SELECT mill.sees_statements()) THEN x.statement END AS statement,
+        CASE WHEN (SELECT mill.sees_statements()) THEN x.params END AS params
+    FROM mill.job_tasks x;
+COMMENT ON VIEW mill.visible_job_tasks IS 'mill.job_tasks, for mill_viewer';
+
+CREATE TABLE IF NOT EXISTS mill.job_edges (
+    job mill.label NOT NULL REFERENCES mill.jobs,
+    child mill.label NOT NULL,
+    parent mill.label NOT NULL,
+    expected mill.expected NOT NULL DEFAULT 'succeeded',
+    disabled_at timestamptz,
+    PRIMARY KEY (job, child, parent)
+);
+COMMENT ON TABLE mill.job_edges IS 'Dependencies between tasks of a job';
+COMMENT ON COLUMN mill.job_edges.disabled_at IS 'Time since which new runs omit the edge; null: enabled';
+
+-- Definition and checks ---------------------------------------------------------------------------
 
 CREATE OR REPLACE FUNCTION mill.job_definition(job text) RETURNS jsonb
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -2347,7 +2379,8 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
                 'max_attempts', t.max_attempts, 'retry_interval', t.retry_interval, 'backoff', t.backoff,
                 'jitter', t.jitter, 'timeout', t.timeout, 'mode', t.mode, 'at_most_once', t.at_most_once,
                 'external', t.external, 'ignore_failure', t.ignore_failure, 'join', t.join_mode,
-                'run_as', nullif(t.run_as, ''), 'after', (SELECT jsonb_agg(jsonb_build_object('task', e.parent, 'expected', e.expected)
+                'run_as', nullif(t.run_as, ''),
+                'after', (SELECT jsonb_agg(jsonb_build_object('task', e.parent, 'expected', e.expected)
                         ORDER BY e.parent)
                     FROM mill.job_edges e
                     WHERE e.job = j.name AND e.child = t.name AND e.disabled_at IS NULL)))
@@ -2356,6 +2389,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     FROM mill.jobs j WHERE lower(j.name) = lower(job_definition.job)
 $$;
 COMMENT ON FUNCTION mill.job_definition IS 'Returns the job as arguments of mill.set_job; null: it does not exist';
+GRANT EXECUTE ON FUNCTION mill.job_definition TO mill_viewer;
 
 CREATE OR REPLACE FUNCTION mill.check_job_params(params jsonb) RETURNS void
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -2374,12 +2408,14 @@ BEGIN
                 OR jsonb_typeof(param->'column') IS DISTINCT FROM 'string')
         THEN
             RAISE EXCEPTION 'invalid parameter reference %', param USING ERRCODE = '22023',
-                HINT = 'Write {"$param": "name"} for a parameter of the run, {"$result": "task", "column": "name"} for a value that a parent returned.';
+                HINT = 'Write {"$param": "name"} for a parameter of the run, {"$result": "task", "column": "name"} '
+                    'for a value that a parent returned.';
         END IF;
     END LOOP;
 END
 $$;
-COMMENT ON FUNCTION mill.check_job_params IS 'Raises an error if params of a job''s task are not an array or contain an invalid reference';
+COMMENT ON FUNCTION mill.check_job_params IS
+    'Raises an error if params of a job''s task are not an array or contain an invalid reference';
 
 CREATE OR REPLACE FUNCTION mill.with_max_attempts(document jsonb) RETURNS jsonb
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -2398,7 +2434,9 @@ BEGIN
     RETURN document;
 END
 $$;
-COMMENT ON FUNCTION mill.with_max_attempts IS 'Returns the document with max_attempts in place of its aliases attempts (the same number) and max_retries (one less)';
+COMMENT ON FUNCTION mill.with_max_attempts IS
+    'Returns the document with max_attempts in place of its aliases attempts (the same number) and max_retries (one '
+    'less)';
 
 CREATE OR REPLACE FUNCTION mill.set_job_task(job text, task jsonb) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -2457,6 +2495,69 @@ END
 $$;
 COMMENT ON FUNCTION mill.set_job_task IS 'Creates or replaces one task of a job with its edges, for mill.set_job';
 
+CREATE OR REPLACE FUNCTION mill.find_cycle(names text[], parents integer[], children integer[]) RETURNS text
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    nodes integer := coalesce(cardinality(names), 0);
+    edges integer := coalesce(cardinality(parents), 0);
+    waits integer[] := array_fill(0, ARRAY[greatest(nodes, 1)]);
+    first_edge integer[] := array_fill(0, ARRAY[greatest(nodes, 1)]);
+    next_edge integer[] := array_fill(0, ARRAY[greatest(edges, 1)]);
+    ready integer[] := array_fill(0, ARRAY[greatest(nodes, 1)]);
+    known integer := 0;
+    taken integer := 0;
+    edge integer;
+    node integer;
+    seen integer[] := '{}';
+BEGIN
+    FOR e IN 1..edges LOOP
+        waits[children[e]] := waits[children[e]] + 1;
+        next_edge[e] := first_edge[parents[e]];
+        first_edge[parents[e]] := e;
+    END LOOP;
+    FOR i IN 1..nodes LOOP
+        IF waits[i] = 0 THEN
+            known := known + 1;
+            ready[known] := i;
+        END IF;
+    END LOOP;
+    WHILE taken < known LOOP
+        taken := taken + 1;
+        edge := first_edge[ready[taken]];
+        WHILE edge > 0 LOOP
+            node := children[edge];
+            waits[node] := waits[node] - 1;
+            IF waits[node] = 0 THEN
+                known := known + 1;
+                ready[known] := node;
+            END IF;
+            edge := next_edge[edge];
+        END LOOP;
+    END LOOP;
+    IF taken = nodes THEN
+        RETURN NULL;
+    END IF;
+    -- Every remaining node has a remaining parent, so following the parents leads into a cycle.
+    FOR i IN 1..nodes LOOP
+        node := i;
+        EXIT WHEN waits[i] > 0;
+    END LOOP;
+    WHILE node <> ALL (seen) LOOP
+        seen := seen || node;
+        FOR e IN 1..edges LOOP
+            CONTINUE WHEN children[e] <> node OR waits[parents[e]] = 0;
+            node := parents[e];
+            EXIT;
+        END LOOP;
+    END LOOP;
+    RETURN (SELECT string_agg(names[s.i], ' > ' ORDER BY s.place DESC)
+        FROM unnest(seen[array_position(seen, node):] || node) WITH ORDINALITY AS s(i, place));
+END
+$$;
+COMMENT ON FUNCTION mill.find_cycle IS
+    'Returns a cycle as a > b > a; null: there is none. Edges are positions in names (Kahn, Topological sorting of '
+    'large networks, 1962)';
+
 CREATE OR REPLACE FUNCTION mill.check_job(job text) RETURNS void
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 -- The planner overestimates the cost of these queries, which would trigger JIT compilation.
@@ -2494,7 +2595,7 @@ BEGIN
             WHERE e.job = check_job.job AND e.disabled_at IS NULL
         UNION SELECT d.parent, d.child FROM mill.dependencies d WHERE d.disabled_at IS NULL
     )
-    SELECT mill.cycle(names, array_agg(p.i), array_agg(c.i)) INTO round_trip
+    SELECT mill.find_cycle(names, array_agg(p.i), array_agg(c.i)) INTO round_trip
         FROM edge e JOIN place p ON p.name = e.parent JOIN place c ON c.name = e.child;
     IF round_trip IS NOT NULL THEN
         RAISE EXCEPTION 'dependency cycle in job "%": %', job, round_trip
@@ -2502,7 +2603,8 @@ BEGIN
     END IF;
 END
 $$;
-COMMENT ON FUNCTION mill.check_job IS 'Raises an error if a job cannot run: unknown parents, results of tasks that it does not wait for, or a cycle';
+COMMENT ON FUNCTION mill.check_job IS
+    'Raises an error if a job cannot run: unknown parents, results of tasks that it does not wait for, or a cycle';
 
 CREATE OR REPLACE FUNCTION mill.put_job(name text, tasks jsonb, description text, category text, frequency text,
     priority mill.priority, enabled boolean) RETURNS boolean
@@ -2559,7 +2661,8 @@ BEGIN
     RETURN true;
 END
 $$;
-COMMENT ON FUNCTION mill.put_job IS 'Creates or replaces a job, for mill.set_job and mill.put_own_job. Returns whether anything changed';
+COMMENT ON FUNCTION mill.put_job IS
+    'Creates or replaces a job, for mill.set_job and mill.put_schedule_job. Returns whether anything changed';
 
 CREATE OR REPLACE FUNCTION mill.set_job(name text, tasks jsonb, description text DEFAULT NULL,
     frequency text DEFAULT NULL, priority mill.priority DEFAULT NULL, enabled boolean DEFAULT NULL,
@@ -2584,7 +2687,13 @@ BEGIN
     RETURN changed;
 END
 $$;
-COMMENT ON FUNCTION mill.set_job IS 'Creates or replaces a job. Tasks that are no longer listed are disabled, nothing is deleted; enabled null leaves it unchanged. Returns whether anything changed. tasks: [{"name", "statement", "params", "queue", "priority", "group", "concurrency_key", "max_attempts", "retry_interval", "backoff", "jitter", "timeout", "mode", "at_most_once", "external", "ignore_failure", "join", "run_as", "description", "after": ["parent", {"task": "parent", "expected": "failed"}]}]';
+COMMENT ON FUNCTION mill.set_job IS
+    'Creates or replaces a job. Tasks that are no longer listed are disabled, nothing is deleted; enabled null leaves '
+    'it unchanged. Returns whether anything changed. tasks: [{"name", "statement", "params", "queue", "priority", '
+    '"group", "concurrency_key", "max_attempts", "retry_interval", "backoff", "jitter", "timeout", "mode", '
+    '"at_most_once", "external", "ignore_failure", "join", "run_as", "description", "after": ["parent", {"task": '
+    '"parent", "expected": "failed"}]}]';
+GRANT EXECUTE ON FUNCTION mill.set_job TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.enable_job(job text, enabled boolean DEFAULT true) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -2603,6 +2712,29 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.enable_job IS 'Enables or disables a job. Returns false if it does not exist';
+GRANT EXECUTE ON FUNCTION mill.enable_job TO mill_operator;
+
+-- schema/13_dependencies.sql ----------------------------------------------------------------------
+
+-- Dependencies: edges between tasks that hold in every run that contains both, whatever their jobs. With the
+-- edges of the jobs they form the lineage of the data that the tasks load.
+--
+-- The lineage may contain a cycle between jobs that never run together; a run with a cycle does not start.
+
+CREATE TABLE IF NOT EXISTS mill.dependencies (
+    child mill.label NOT NULL,
+    parent mill.label NOT NULL,
+    expected mill.expected NOT NULL DEFAULT 'succeeded',
+    changed_at timestamptz NOT NULL DEFAULT now(),
+    changed_by text NOT NULL DEFAULT session_user,
+    disabled_at timestamptz,
+    PRIMARY KEY (child, parent)
+);
+COMMENT ON TABLE mill.dependencies IS
+    'Dependencies between tasks in every run that contains both. They also form the lineage of the data that the '
+    'tasks load';
+COMMENT ON COLUMN mill.dependencies.disabled_at IS 'Time since which new runs ignore the dependency; null: enabled';
+CREATE INDEX IF NOT EXISTS dependencies_parent ON mill.dependencies (parent);
 
 CREATE OR REPLACE FUNCTION mill.set_dependency(child text, parent text,
     expected mill.expected DEFAULT 'succeeded') RETURNS boolean
@@ -2624,17 +2756,20 @@ BEGIN
     SELECT array_agg(DISTINCT n.name) INTO names FROM mill.dependencies d
         CROSS JOIN LATERAL (VALUES (d.child::text), (d.parent)) AS n (name) WHERE d.disabled_at IS NULL;
     WITH place AS (SELECT n.name, n.i::integer FROM unnest(names) WITH ORDINALITY AS n(name, i))
-    SELECT mill.cycle(names, array_agg(p.i), array_agg(c.i)) INTO round_trip
+    SELECT mill.find_cycle(names, array_agg(p.i), array_agg(c.i)) INTO round_trip
         FROM mill.dependencies d JOIN place p ON p.name = d.parent JOIN place c ON c.name = d.child
         WHERE d.disabled_at IS NULL;
     IF round_trip IS NOT NULL THEN
         RAISE EXCEPTION 'dependency cycle: %', round_trip USING ERRCODE = '22023';
     END IF;
-    PERFORM mill.record_audit('set_dependency', format('dependency %s > %s', parent, child), jsonb_build_object('expected', expected));
+    PERFORM mill.record_audit('set_dependency', format('dependency %s > %s', parent, child),
+        jsonb_build_object('expected', expected));
     RETURN true;
 END
 $$;
-COMMENT ON FUNCTION mill.set_dependency IS 'Makes the child wait for the parent in every run that contains both. Returns whether anything changed';
+COMMENT ON FUNCTION mill.set_dependency IS
+    'Makes the child wait for the parent in every run that contains both. Returns whether anything changed';
+GRANT EXECUTE ON FUNCTION mill.set_dependency TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.drop_dependency(child text, parent text) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -2649,6 +2784,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.drop_dependency IS 'Disables a dependency. Returns false if it does not exist';
+GRANT EXECUTE ON FUNCTION mill.drop_dependency TO mill_operator;
 
 CREATE OR REPLACE VIEW mill.lineage AS
     SELECT d.child, d.parent, d.expected, NULL::text AS job FROM mill.dependencies d WHERE d.disabled_at IS NULL
@@ -2657,7 +2793,8 @@ CREATE OR REPLACE VIEW mill.lineage AS
     WHERE e.disabled_at IS NULL AND j.disabled_at IS NULL;
 COMMENT ON VIEW mill.lineage IS 'Dependencies between tasks: in every run (job null) or in one job';
 
-CREATE OR REPLACE FUNCTION mill.reach(origin text, upwards boolean) RETURNS TABLE (task text, distance integer)
+CREATE OR REPLACE FUNCTION mill.reachable_tasks(origin text, upwards boolean)
+RETURNS TABLE (task text, distance integer)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 -- The planner overestimates the cost of these queries, which would trigger JIT compilation.
 SET enable_nestloop = off SET jit = off AS $$
@@ -2710,21 +2847,522 @@ BEGIN
     RETURN QUERY SELECT names[f.i], distances[f.i] FROM unnest(found[2:known]) AS f(i) ORDER BY 2, 1;
 END
 $$;
-COMMENT ON FUNCTION mill.reach IS 'Returns all direct and indirect parents of a task, or all children, with their distance (1: direct)';
+COMMENT ON FUNCTION mill.reachable_tasks IS
+    'Returns all direct and indirect parents of a task, or all children, with their distance (1: direct)';
 
 CREATE OR REPLACE FUNCTION mill.upstream(name text) RETURNS TABLE (task text, distance integer)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT r.task, r.distance FROM mill.reach(name, true) AS r
+    SELECT r.task, r.distance FROM mill.reachable_tasks(name, true) AS r
 $$;
-COMMENT ON FUNCTION mill.upstream IS 'Returns the tasks that this task waits for, directly or indirectly, with their distance (1: direct)';
+COMMENT ON FUNCTION mill.upstream IS
+    'Returns the tasks that this task waits for, directly or indirectly, with their distance (1: direct)';
+GRANT EXECUTE ON FUNCTION mill.upstream TO mill_viewer;
 
 CREATE OR REPLACE FUNCTION mill.downstream(name text) RETURNS TABLE (task text, distance integer)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT r.task, r.distance FROM mill.reach(name, false) AS r
+    SELECT r.task, r.distance FROM mill.reachable_tasks(name, false) AS r
 $$;
-COMMENT ON FUNCTION mill.downstream IS 'Returns the tasks that wait for this task, directly or indirectly, with their distance (1: direct)';
+COMMENT ON FUNCTION mill.downstream IS
+    'Returns the tasks that wait for this task, directly or indirectly, with their distance (1: direct)';
+GRANT EXECUTE ON FUNCTION mill.downstream TO mill_viewer;
 
--- Runs: start, advance, cancel, restart, status ---------------------------------------------------
+-- schema/14_schedules.sql -------------------------------------------------------------------------
+
+-- Schedules: when jobs run automatically. Tables, declaration and settings; 17_schedule_ticks.sql fires them.
+-- Precedes the runs, because mill.create_run takes a row of mill.schedules.
+--
+-- A schedule defines when jobs run automatically. Its timing is a text that only the programs parse
+-- (crate schedule), so that fire times are computed in one place and stored. next_tick_at is the time
+-- at which a tick must process the schedule. A tick locks due rows, and its decisions commit together
+-- with the runs that it starts: a fire is a run with a schedule and a fire time.
+
+-- Tables ------------------------------------------------------------------------------------------
+
+CREATE TABLE IF NOT EXISTS mill.schedules (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    name mill.label NOT NULL UNIQUE
+        CONSTRAINT schedule_name_plain CHECK (name !~ '[[:cntrl:]]' AND btrim(name) = name),
+    declared_in mill.declared_in NOT NULL,
+    declared_as text,
+    definition jsonb NOT NULL,
+    jobs text[] NOT NULL CONSTRAINT has_jobs CHECK (cardinality(jobs) > 0),
+    own_job boolean NOT NULL DEFAULT false,
+    params jsonb NOT NULL DEFAULT '{}' CONSTRAINT params_by_name CHECK (jsonb_typeof(params) = 'object'),
+    timing text NOT NULL CONSTRAINT timing_length CHECK (octet_length(timing) BETWEEN 1 AND 4000),
+    mode mill.fire_mode NOT NULL GENERATED ALWAYS AS (CASE lower(btrim(split_part(timing, '(', 1)))
+        WHEN 'manual' THEN 'manual'::mill.fire_mode WHEN 'trigger' THEN 'triggered'::mill.fire_mode
+        ELSE 'scheduled'::mill.fire_mode END) STORED,
+    overlap mill.overlap NOT NULL DEFAULT 'skip',
+    catch_up integer NOT NULL DEFAULT 1 CONSTRAINT catch_up_range CHECK (catch_up BETWEEN 0 AND 1000),
+    max_lateness interval CONSTRAINT max_lateness_range CHECK (max_lateness BETWEEN '0' AND '365 days'),
+    declared_jitter interval NOT NULL DEFAULT '0'
+        CONSTRAINT declared_jitter_range CHECK (declared_jitter BETWEEN '0' AND '1 day'),
+    enabled boolean NOT NULL DEFAULT true,
+    max_attempts mill.attempt_limit,
+    retry_interval mill.retry_interval,
+    jitter interval CONSTRAINT jitter_range CHECK (jitter BETWEEN '0' AND '1 day'),
+    removed_at timestamptz,
+    version integer NOT NULL DEFAULT 1,
+    changed_at timestamptz NOT NULL DEFAULT now(),
+    changed_by text NOT NULL DEFAULT session_user,
+    planned_from timestamptz NOT NULL DEFAULT now(),
+    next_tick_at timestamptz,
+    next_fire_at timestamptz,
+    queued_fire_at timestamptz,
+    trigger jsonb,
+    error text,
+    last_fire_at timestamptz,
+    last_finished_at timestamptz,
+    last_state mill.run_state,
+    last_success_at timestamptz
+) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
+    autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
+COMMENT ON TABLE mill.schedules IS 'Schedules: when to start runs of jobs automatically';
+COMMENT ON COLUMN mill.schedules.declared_as IS 'Declared in a comment: the procedure that carries the comment';
+COMMENT ON COLUMN mill.schedules.definition IS 'Declaration as passed to mill.put_schedule';
+COMMENT ON COLUMN mill.schedules.own_job IS 'Whether the job was created for the schedule from a single statement';
+COMMENT ON COLUMN mill.schedules.params IS
+    'Parameters of its runs. fire_at, schedule and reason are available in addition, to tasks with {"$param": …} of '
+    'these names';
+COMMENT ON COLUMN mill.schedules.timing IS
+    'manual, a cadence such as daily(03:15), or trigger(…), see docs/schedules.md';
+COMMENT ON COLUMN mill.schedules.catch_up IS
+    'Number of missed fires, the newest ones, that are made up for. Older ones are recorded as missed';
+COMMENT ON COLUMN mill.schedules.max_lateness IS 'Fires later than this are skipped; null: no limit';
+COMMENT ON COLUMN mill.schedules.enabled IS
+    'Set by operators, like max_attempts, retry_interval and jitter. No declaration changes these columns';
+COMMENT ON COLUMN mill.schedules.max_attempts IS 'Overrides max_attempts of its tasks; null: as declared';
+COMMENT ON COLUMN mill.schedules.retry_interval IS 'Overrides retry_interval of its tasks; null: as declared';
+COMMENT ON COLUMN mill.schedules.jitter IS 'Maximum random delay of a fire; null: declared_jitter';
+COMMENT ON COLUMN mill.schedules.removed_at IS
+    'Time since which the declaration no longer exists and the schedule does not fire; null: declared';
+COMMENT ON COLUMN mill.schedules.planned_from IS 'Time from which the timing counts';
+COMMENT ON COLUMN mill.schedules.next_tick_at IS 'Time at which a tick must process the schedule; null: never';
+COMMENT ON COLUMN mill.schedules.next_fire_at IS 'Next fire by the timing; null: not computed yet, or no further fire';
+COMMENT ON COLUMN mill.schedules.queued_fire_at IS 'Overlap queue: fire that waits for a run to finish';
+COMMENT ON COLUMN mill.schedules.trigger IS 'Trigger part of timing, as parsed by a worker';
+COMMENT ON COLUMN mill.schedules.error IS 'Error in timing, or in the last evaluation of the trigger';
+-- mill.lock_due_schedules: the cost of a tick depends on the due schedules, not on all schedules.
+CREATE INDEX IF NOT EXISTS schedules_tick ON mill.schedules (next_tick_at) WHERE next_tick_at IS NOT NULL;
+GRANT SELECT ON mill.schedules TO mill_worker;
+
+CREATE TABLE IF NOT EXISTS mill.schedule_log (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    schedule_id bigint NOT NULL,
+    logged_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    event mill.schedule_event NOT NULL,
+    fire_at timestamptz,
+    reason text,
+    message text,
+    rows bigint,
+    count bigint,
+    run_id bigint,
+    outcome mill.run_state,
+    duration interval
+);
+COMMENT ON TABLE mill.schedule_log IS 'Events of schedules. Append-only, kept for settings.schedule_log_retention';
+COMMENT ON COLUMN mill.schedule_log.reason IS
+    'Reason of the fire: schedule, manual, or the trigger condition that was met';
+COMMENT ON COLUMN mill.schedule_log.rows IS 'Triggered fires: number of pending rows';
+COMMENT ON COLUMN mill.schedule_log.count IS 'Missed: number of fires';
+COMMENT ON COLUMN mill.schedule_log.run_id IS 'Run that was fired or finished; for skipped fires, the run in progress';
+COMMENT ON COLUMN mill.schedule_log.duration IS 'Completed: duration of the run';
+-- The log of one schedule, with keyset pagination.
+CREATE INDEX IF NOT EXISTS schedule_log_schedule ON mill.schedule_log (schedule_id, id);
+
+CREATE OR REPLACE VIEW mill.visible_schedule_log AS
+    SELECT x.id, x.schedule_id, x.logged_at, x.event, x.fire_at, x.reason, x.rows, x.count, x.run_id,
+        x.outcome, x.duration,
+        CASE WHEN (SELECT mill.sees_statements()) THEN x.message END AS message
+    FROM mill.schedule_log x;
+COMMENT ON VIEW mill.visible_schedule_log IS 'mill.schedule_log, for mill_viewer';
+
+CREATE TABLE IF NOT EXISTS mill.schedule_declaration_errors (
+    declared_as text NOT NULL,
+    place text NOT NULL,
+    message text NOT NULL,
+    hint text,
+    found_at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (declared_as, place, message)
+);
+COMMENT ON TABLE mill.schedule_declaration_errors IS
+    'Errors in the comments of procedures, as of the last schedule sync';
+COMMENT ON COLUMN mill.schedule_declaration_errors.place IS 'line:column within the comment';
+GRANT SELECT, INSERT, DELETE ON mill.schedule_declaration_errors TO mill_worker, mill_operator;
+
+-- Declaration -------------------------------------------------------------------------------------
+
+CREATE OR REPLACE FUNCTION mill.is_active(schedule mill.schedules) RETURNS boolean
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT schedule.enabled AND schedule.removed_at IS NULL
+$$;
+COMMENT ON FUNCTION mill.is_active IS 'Returns whether the schedule may fire automatically';
+GRANT EXECUTE ON FUNCTION mill.is_active TO mill_viewer;
+
+CREATE OR REPLACE FUNCTION mill.put_schedule_job(job text, definition jsonb, enabled boolean) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    other text;
+BEGIN
+    SELECT j.name INTO other FROM mill.jobs j
+        WHERE lower(j.name) = lower(job) AND (j.name <> job OR NOT j.of_schedule);
+    IF FOUND THEN
+        RAISE EXCEPTION 'job "%" already exists', other USING ERRCODE = '22023',
+            HINT = 'Give that job instead of a statement, or give the schedule another name.';
+    END IF;
+    PERFORM mill.put_job(job, jsonb_build_array(coalesce(definition->'task', '{}')
+            || jsonb_build_object('name', job, 'statement', definition->'statement')),
+        definition->>'description', definition->>'category', NULL, NULL, enabled);
+    UPDATE mill.jobs j SET of_schedule = true WHERE j.name = job AND NOT j.of_schedule;
+END
+$$;
+COMMENT ON FUNCTION mill.put_schedule_job IS 'Creates or replaces a job with a single statement, for mill.put_schedule';
+
+CREATE OR REPLACE FUNCTION mill.retire_schedule_job(jobs text[]) RETURNS void
+LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    SELECT mill.enable_job(retire_schedule_job.jobs[1], false) WHERE NOT EXISTS (SELECT FROM mill.schedules s
+        WHERE s.own_job AND s.jobs = retire_schedule_job.jobs AND s.removed_at IS NULL)
+$$;
+COMMENT ON FUNCTION mill.retire_schedule_job IS
+    'Disables a job that was created for schedules, once no schedule uses it';
+
+CREATE OR REPLACE FUNCTION mill.put_schedule(definition jsonb, declared_in mill.declared_in,
+    declared_as text DEFAULT NULL) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    unknown text;
+    kept mill.schedules;
+    document jsonb := definition - 'enabled';
+    enabled boolean := (definition->>'enabled')::boolean;
+    wanted text[];
+    put mill.schedules;
+BEGIN
+    IF definition ? 'task' THEN
+        definition := definition || jsonb_build_object('task', mill.with_max_attempts(definition->'task'));
+        document := definition - 'enabled';
+    END IF;
+    SELECT k INTO unknown FROM jsonb_object_keys(definition) AS k WHERE k <> ALL (ARRAY['name', 'timing',
+        'statement', 'jobs', 'params', 'task', 'overlap', 'catch_up', 'max_lateness', 'jitter', 'description',
+        'category', 'enabled']);
+    IF FOUND THEN
+        RAISE EXCEPTION 'unknown key "%" in a schedule', unknown USING ERRCODE = '22023';
+    ELSIF num_nonnulls(definition->>'statement', definition->'jobs') <> 1 THEN
+        RAISE EXCEPTION 'schedule "%" needs either a statement or jobs', definition->>'name' USING ERRCODE = '22023';
+    ELSIF definition ? 'jobs' AND definition ?| ARRAY['task', 'description', 'category']
+        OR definition ? 'statement' AND definition ? 'params'
+    THEN
+        RAISE EXCEPTION 'schedule "%" combines settings of a statement and of jobs', definition->>'name'
+            USING ERRCODE = '22023',
+            HINT = 'task, description and category require a statement, whose params belong in task; '
+                'params requires jobs.';
+    END IF;
+    SELECT s.* INTO kept FROM mill.schedules s WHERE s.name = definition->>'name' FOR NO KEY UPDATE;
+    IF kept.removed_at IS NULL AND kept.declared_in <> declared_in THEN
+        RAISE EXCEPTION 'schedule "%" is declared in %', kept.name, CASE kept.declared_in
+                WHEN 'comment' THEN 'the comment of ' || kept.declared_as WHEN 'file' THEN 'a file'
+                ELSE 'a call of mill.set_schedule' END
+            USING ERRCODE = '55000', HINT = 'Change it there, or remove it there first.';
+    END IF;
+    IF kept.removed_at IS NULL AND kept.definition = document AND coalesce(enabled, kept.enabled) = kept.enabled THEN
+        RETURN 'unchanged';
+    END IF;
+    IF definition ? 'statement' THEN
+        wanted := ARRAY[coalesce(declared_as, definition->>'name')];
+        PERFORM mill.put_schedule_job(wanted[1], definition,
+            CASE WHEN kept.removed_at IS NOT NULL OR NOT kept.own_job THEN true END);
+    ELSE
+        SELECT array_agg(j.value ORDER BY j.place) INTO wanted
+            FROM jsonb_array_elements_text(definition->'jobs') WITH ORDINALITY AS j(value, place);
+        IF wanted IS NULL THEN
+            RAISE EXCEPTION 'schedule "%" has an empty list of jobs', definition->>'name' USING ERRCODE = '22023';
+        END IF;
+        SELECT w INTO unknown FROM unnest(wanted) AS w WHERE NOT EXISTS (
+            SELECT FROM mill.jobs j WHERE lower(j.name) = lower(btrim(w))) LIMIT 1;
+        IF FOUND THEN
+            RAISE EXCEPTION 'there is no job "%"', unknown USING ERRCODE = '22023',
+                HINT = 'pgmill job list shows all jobs.';
+        END IF;
+    END IF;
+    INSERT INTO mill.schedules AS s (name, declared_in, declared_as, definition, jobs, own_job, params, timing,
+        overlap, catch_up, max_lateness, declared_jitter, enabled, next_tick_at)
+    VALUES (definition->>'name', declared_in, declared_as, document, wanted, definition ? 'statement',
+        coalesce(definition->'params', '{}'), definition->>'timing',
+        coalesce((definition->>'overlap')::mill.overlap, 'skip'), coalesce((definition->>'catch_up')::integer, 1),
+        (definition->>'max_lateness')::interval, coalesce((definition->>'jitter')::interval, '0'),
+        coalesce(enabled, true), CASE WHEN coalesce(enabled, true) THEN now() END)
+    ON CONFLICT (name) DO UPDATE SET declared_in = excluded.declared_in, declared_as = excluded.declared_as,
+        definition = excluded.definition, jobs = excluded.jobs, own_job = excluded.own_job,
+        params = excluded.params, timing = excluded.timing,
+        overlap = excluded.overlap, catch_up = excluded.catch_up, max_lateness = excluded.max_lateness,
+        declared_jitter = excluded.declared_jitter, removed_at = NULL,
+        enabled = coalesce(enabled, s.enabled)
+    RETURNING s.* INTO put;
+    -- A new timing, or a schedule that may fire again, counts from now.
+    IF kept.id IS NOT NULL AND (put.timing <> kept.timing OR mill.is_active(put) <> mill.is_active(kept)) THEN
+        PERFORM mill.replan_schedule(put.id);
+    END IF;
+    PERFORM mill.record_audit('put_schedule', 'schedule ' || put.name, jsonb_build_object('declared_in', declared_in,
+        'timing', put.timing, 'enabled', put.enabled,
+        'result', CASE WHEN kept.id IS NULL THEN 'new' ELSE 'changed' END));
+    IF kept.id IS NULL THEN
+        RETURN 'new';
+    ELSIF kept.own_job AND kept.jobs <> wanted THEN
+        PERFORM mill.retire_schedule_job(kept.jobs);
+    END IF;
+    UPDATE mill.schedules s SET version = s.version + 1, changed_at = now(), changed_by = session_user
+        WHERE s.id = put.id;
+    RETURN 'changed';
+END
+$$;
+COMMENT ON FUNCTION mill.put_schedule IS
+    'Creates or replaces a schedule. definition: name, timing, statement or jobs, task (settings of the statement, as '
+    'in mill.set_job), params, overlap, catch_up, max_lateness, jitter, description, category, enabled. Returns new, '
+    'changed or unchanged';
+GRANT EXECUTE ON FUNCTION mill.put_schedule TO mill_worker, mill_operator;
+
+CREATE OR REPLACE FUNCTION mill.replan_schedule(schedule_id bigint) RETURNS void
+LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    UPDATE mill.schedules s SET planned_from = now(), next_fire_at = NULL, queued_fire_at = NULL, trigger = NULL,
+            error = NULL, next_tick_at = CASE WHEN mill.is_active(s) THEN now() END
+        WHERE s.id = replan_schedule.schedule_id
+$$;
+COMMENT ON FUNCTION mill.replan_schedule IS
+    'Makes the next tick compute the next fire of the schedule, counted from now';
+
+CREATE OR REPLACE FUNCTION mill.set_schedule(name text, timing text, statement text DEFAULT NULL,
+    jobs text[] DEFAULT NULL, params jsonb DEFAULT NULL, task jsonb DEFAULT NULL, overlap mill.overlap DEFAULT 'skip',
+    catch_up integer DEFAULT 1, max_lateness interval DEFAULT NULL, jitter interval DEFAULT NULL,
+    description text DEFAULT NULL, category text DEFAULT NULL, enabled boolean DEFAULT NULL) RETURNS text
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT mill.put_schedule(jsonb_strip_nulls(jsonb_build_object('name', name, 'timing', timing,
+        'statement', statement, 'jobs', to_jsonb(jobs), 'params', params, 'task', task,
+        'overlap', overlap, 'catch_up', catch_up,
+        'max_lateness', max_lateness, 'jitter', jitter, 'description', description, 'category', category,
+        'enabled', enabled)), 'call')
+$$;
+COMMENT ON FUNCTION mill.set_schedule IS
+    'Creates or replaces a schedule. Returns new, changed or unchanged. timing: manual, a cadence such as '
+    'daily(03:15), or trigger(…). The schedule runs the statement with the settings in task: {"params", "queue", '
+    '"priority", "group", "max_attempts", "timeout", "mode", …}; or these jobs with these params. enabled null leaves '
+    'it unchanged';
+GRANT EXECUTE ON FUNCTION mill.set_schedule TO mill_operator;
+
+CREATE OR REPLACE FUNCTION mill.remove_schedules(names text[]) RETURNS SETOF text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    gone mill.schedules;
+BEGIN
+    FOR gone IN
+        UPDATE mill.schedules s SET removed_at = now(), next_tick_at = NULL, next_fire_at = NULL, queued_fire_at = NULL,
+                changed_at = now(), changed_by = session_user, version = s.version + 1
+            WHERE s.name = ANY (names) AND s.removed_at IS NULL RETURNING s.*
+    LOOP
+        PERFORM mill.retire_schedule_job(gone.jobs) WHERE gone.own_job;
+        PERFORM mill.record_audit('remove_schedules', 'schedule ' || gone.name);
+        RETURN NEXT gone.name;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION mill.remove_schedules IS
+    'Removes schedules, so that they no longer fire; nothing is deleted. Returns the names of those that existed';
+GRANT EXECUTE ON FUNCTION mill.remove_schedules TO mill_worker, mill_operator;
+
+-- Settings of operators ---------------------------------------------------------------------------
+
+CREATE OR REPLACE FUNCTION mill.enable_schedule(name text, enabled boolean DEFAULT true) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    found_schedule mill.schedules;
+BEGIN
+    SELECT s.* INTO found_schedule FROM mill.schedules s WHERE s.name = enable_schedule.name FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+        RETURN false;
+    ELSIF found_schedule.enabled <> enabled THEN
+        UPDATE mill.schedules s SET enabled = enable_schedule.enabled, changed_at = now(), changed_by = session_user,
+            version = s.version + 1 WHERE s.id = found_schedule.id;
+        PERFORM mill.replan_schedule(found_schedule.id);
+        PERFORM mill.record_audit('enable_schedule', 'schedule ' || name, jsonb_build_object('enabled', enabled));
+    END IF;
+    RETURN true;
+END
+$$;
+COMMENT ON FUNCTION mill.enable_schedule IS
+    'Enables a schedule, counted from now, or disables it. Returns false if it does not exist';
+GRANT EXECUTE ON FUNCTION mill.enable_schedule TO mill_operator;
+
+CREATE OR REPLACE FUNCTION mill.override_schedule(name text, settings jsonb) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    unknown text;
+BEGIN
+    settings := mill.with_max_attempts(settings);
+    SELECT k INTO unknown FROM jsonb_object_keys(settings) AS k
+        WHERE k <> ALL (ARRAY['max_attempts', 'retry_interval', 'jitter']);
+    IF FOUND THEN
+        RAISE EXCEPTION 'cannot adjust "%"; only max_attempts, retry_interval and jitter', unknown
+            USING ERRCODE = '22023';
+    END IF;
+    UPDATE mill.schedules s SET changed_at = now(), changed_by = session_user, version = s.version + 1,
+            max_attempts = CASE WHEN settings ? 'max_attempts' THEN (settings->>'max_attempts')::integer
+                ELSE s.max_attempts END,
+            retry_interval = CASE WHEN settings ? 'retry_interval' THEN (settings->>'retry_interval')::interval
+                ELSE s.retry_interval END,
+            jitter = CASE WHEN settings ? 'jitter' THEN (settings->>'jitter')::interval ELSE s.jitter END
+        WHERE s.name = override_schedule.name;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    PERFORM mill.record_audit('override_schedule', 'schedule ' || name, settings);
+    RETURN true;
+END
+$$;
+COMMENT ON FUNCTION mill.override_schedule IS
+    'Overrides settings of a schedule independently of its declaration: {"max_attempts", "retry_interval", "jitter"}; '
+    'null: as declared. Returns false if the schedule does not exist';
+GRANT EXECUTE ON FUNCTION mill.override_schedule TO mill_operator;
+
+-- schema/15_runs.sql ------------------------------------------------------------------------------
+
+-- Runs: tables, start, tasks added later, status.
+--
+-- A job is a named set of tasks with edges. A run is a frozen copy of one or more jobs, merged when
+-- the run starts. The queue does not know about graphs: a task of a run is inserted into mill.tasks
+-- when it becomes ready (16_run_advance.sql). Events of finished tasks: mill.run_events, 10_finish.sql.
+
+-- Tables ------------------------------------------------------------------------------------------
+
+CREATE TABLE IF NOT EXISTS mill.runs (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    jobs text[] NOT NULL,
+    params jsonb NOT NULL,
+    state mill.run_state NOT NULL DEFAULT 'running',
+    tasks integer NOT NULL DEFAULT 0,
+    open integer NOT NULL DEFAULT 0,
+    succeeded integer NOT NULL DEFAULT 0,
+    failed integer NOT NULL DEFAULT 0,
+    ignored integer NOT NULL DEFAULT 0,
+    cancelled integer NOT NULL DEFAULT 0,
+    upstream_failed integer NOT NULL DEFAULT 0,
+    restarts integer NOT NULL DEFAULT 0,
+    started_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    started_by text NOT NULL DEFAULT session_user,
+    finished_at timestamptz,
+    cancelled_at timestamptz,
+    cancelled_by text,
+    kill boolean NOT NULL DEFAULT false,
+    needs_rescan boolean NOT NULL DEFAULT false,
+    dropped text[],
+    schedule_id bigint,
+    fire_at timestamptz,
+    reason text,
+    CONSTRAINT fired_by_a_schedule CHECK (num_nonnulls(schedule_id, fire_at, reason) IN (0, 3)),
+    CONSTRAINT finished_has_time CHECK ((state = 'running') = (finished_at IS NULL)),
+    CONSTRAINT every_task_counts CHECK (state = 'running'
+        OR tasks = succeeded + failed + ignored + cancelled + upstream_failed)
+);
+COMMENT ON TABLE mill.runs IS 'Runs: frozen, merged copies of jobs. Kept as long as mill.attempts';
+COMMENT ON COLUMN mill.runs.jobs IS 'Names of the jobs, in the order in which they were given';
+COMMENT ON COLUMN mill.runs.open IS 'Number of unfinished tasks, as of the last mill.advance_run';
+COMMENT ON COLUMN mill.runs.needs_rescan IS
+    'Whether tasks may be ready, or have completions to propagate, without an event in mill.run_events';
+COMMENT ON COLUMN mill.runs.succeeded IS
+    'Set when the run finishes, like failed, ignored, cancelled and upstream_failed. mill.run_status counts the tasks '
+    'of a run in progress';
+COMMENT ON COLUMN mill.runs.failed IS 'Failed tasks whose failure counts';
+COMMENT ON COLUMN mill.runs.ignored IS 'Failed tasks with ignore_failure';
+COMMENT ON COLUMN mill.runs.upstream_failed IS
+    'Tasks that cannot run because the outcomes of their parents do not satisfy their edges';
+COMMENT ON COLUMN mill.runs.kill IS 'Whether the run was cancelled together with its running tasks';
+COMMENT ON COLUMN mill.runs.schedule_id IS 'Schedule that fired the run; null: started directly';
+COMMENT ON COLUMN mill.runs.fire_at IS 'Fire time of the schedule that the run belongs to';
+COMMENT ON COLUMN mill.runs.reason IS 'Reason of the fire: schedule, manual, or the trigger condition that was met';
+COMMENT ON COLUMN mill.runs.dropped IS 'Edges to tasks that are in none of the jobs: parent > child';
+
+-- mill.fire: a schedule fires once per fire time, whichever worker ticks.
+CREATE UNIQUE INDEX IF NOT EXISTS runs_fire ON mill.runs (schedule_id, fire_at) WHERE schedule_id IS NOT NULL;
+-- The history of one schedule, with keyset pagination.
+CREATE INDEX IF NOT EXISTS runs_schedule ON mill.runs (schedule_id, id) WHERE schedule_id IS NOT NULL;
+-- mill.blocking_run; the fleet metrics count the runs in progress.
+CREATE INDEX IF NOT EXISTS runs_in_progress ON mill.runs (schedule_id) WHERE state = 'running';
+GRANT SELECT (id, state, cancelled_at) ON mill.runs TO mill_worker;
+
+CREATE TABLE IF NOT EXISTS mill.run_tasks (
+    run_id bigint NOT NULL,
+    node bigint NOT NULL,
+    task_id bigint,
+    propagated_to bigint NOT NULL DEFAULT 0,
+    started_at timestamptz,
+    finished_at timestamptz,
+    rows bigint,
+    retry_interval mill.retry_interval NOT NULL,
+    timeout mill.time_limit,
+    state mill.run_task_state NOT NULL DEFAULT 'waiting',
+    outcome mill.outcome,
+    priority mill.priority,
+    mode mill.mode NOT NULL,
+    backoff mill.backoff NOT NULL,
+    join_mode mill.join_mode NOT NULL DEFAULT 'all',
+    parents integer NOT NULL DEFAULT 0,
+    satisfied integer NOT NULL DEFAULT 0,
+    unsatisfied integer NOT NULL DEFAULT 0,
+    attempts integer NOT NULL DEFAULT 0,
+    session_pid integer,
+    max_attempts mill.attempt_limit NOT NULL,
+    pending_propagation boolean NOT NULL DEFAULT false,
+    takes_results boolean NOT NULL DEFAULT false,
+    ignore_failure boolean NOT NULL DEFAULT false,
+    jitter boolean NOT NULL,
+    at_most_once boolean NOT NULL,
+    external boolean NOT NULL,
+    queue mill.queue_name NOT NULL,
+    name mill.label NOT NULL,
+    job mill.label,
+    group_name mill.label,
+    concurrency_key mill.label,
+    message text,
+    result jsonb,
+    run_as mill.profile_name NOT NULL DEFAULT '',
+    params jsonb,
+    statement mill.statement NOT NULL,
+    PRIMARY KEY (run_id, node),
+    CONSTRAINT run_tasks_name UNIQUE (name, run_id),
+    CONSTRAINT run_at_most_once_runs_once
+        CHECK (NOT at_most_once OR (mode = 'autocommit' AND max_attempts = 1))
+) WITH (fillfactor = 80, toast_tuple_target = 512, autovacuum_vacuum_scale_factor = 0.05,
+    autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
+COMMENT ON TABLE mill.run_tasks IS 'Tasks of runs, frozen at the start of the run';
+COMMENT ON COLUMN mill.run_tasks.task_id IS 'tasks.id and attempts.task_id; null until the task is released';
+COMMENT ON COLUMN mill.run_tasks.parents IS
+    'Number of edges to parents. satisfied and unsatisfied count the edges whose parent has finished';
+COMMENT ON COLUMN mill.run_tasks.pending_propagation IS
+    'Whether the task has finished and its completion is not propagated yet to children with a node above '
+    'propagated_to';
+COMMENT ON COLUMN mill.run_tasks.takes_results IS 'Whether params refer to results of parents';
+COMMENT ON COLUMN mill.run_tasks.job IS 'Job of the task; null: added while the run was in progress';
+COMMENT ON COLUMN mill.run_tasks.result IS 'First row that the task returned, as an object by column, up to 8 kB';
+-- mill.advance_run: ready tasks, and tasks still to cancel. Like run_tasks_name, the index does not begin
+-- with run_id: with statistics from when the table had few rows, the planner would otherwise consider it
+-- as good as the primary key for looking up a node.
+CREATE INDEX IF NOT EXISTS run_tasks_state ON mill.run_tasks (state, run_id, node);
+CREATE INDEX IF NOT EXISTS run_tasks_pending_propagation ON mill.run_tasks (run_id, node) WHERE pending_propagation;
+
+CREATE SEQUENCE IF NOT EXISTS mill.added_nodes START 1000000000000;
+COMMENT ON SEQUENCE mill.added_nodes IS
+    'run_tasks.node of tasks added to a run in progress. Starts above the nodes that runs start with';
+
+CREATE TABLE IF NOT EXISTS mill.run_edges (
+    run_id bigint NOT NULL,
+    parent bigint NOT NULL,
+    child bigint NOT NULL,
+    expected mill.expected NOT NULL,
+    PRIMARY KEY (run_id, parent, child)
+);
+COMMENT ON TABLE mill.run_edges IS 'Edges of runs, by run_tasks.node';
+CREATE INDEX IF NOT EXISTS run_edges_child ON mill.run_edges (run_id, child);
+
+-- Start -------------------------------------------------------------------------------------------
 
 CREATE OR REPLACE FUNCTION mill.runnable_jobs(jobs text[]) RETURNS text[]
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_nestloop = on AS $$
@@ -2753,9 +3391,11 @@ BEGIN
         FROM mill.jobs j WHERE lower(j.name) = ANY (wanted));
 END
 $$;
-COMMENT ON FUNCTION mill.runnable_jobs IS 'Returns the declared spelling of these job names, matched without regard to case, for mill.make_run. Raises an error if a job does not exist or is disabled. Separate from mill.make_run so that it uses indexes';
+COMMENT ON FUNCTION mill.runnable_jobs IS
+    'Returns the declared spelling of these job names, matched without regard to case, for mill.create_run. Raises an '
+    'error if a job does not exist or is disabled. Separate from mill.create_run so that it uses indexes';
 
-CREATE OR REPLACE FUNCTION mill.make_run(jobs text[], params jsonb, schedule mill.schedules,
+CREATE OR REPLACE FUNCTION mill.create_run(jobs text[], params jsonb, schedule mill.schedules,
     fire_at timestamptz, reason text, OUT run_id bigint, OUT dropped text[])
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 -- Statistics may not cover a job that has just been created, so nested loops over two large sets are
@@ -2805,7 +3445,7 @@ BEGIN
         INSERT INTO mill.run_tasks (run_id, node, name, job, statement, params, takes_results, queue, priority,
             group_name, concurrency_key, max_attempts, retry_interval, backoff, jitter, timeout, mode,
             at_most_once, external, ignore_failure, join_mode, run_as, parents, state)
-        SELECT run_id, n.node, n.name, n.job, n.statement, mill.fill_params(n.params, offered || params),
+        SELECT run_id, n.node, n.name, n.job, n.statement, mill.substitute_params(n.params, offered || params),
             coalesce(n.params @? '$[*]."$result"', false), n.queue, n.chosen_priority, n.group_name,
             n.concurrency_key,
             CASE WHEN n.at_most_once THEN 1 ELSE coalesce(schedule.max_attempts, n.max_attempts) END,
@@ -2824,7 +3464,7 @@ BEGIN
     END IF;
     PERFORM mill.check_run(run_id, params);
     -- Releases ready tasks immediately, up to a bound; mill.advance_run releases the rest.
-    UPDATE mill.runs r SET tasks = count, open = count, dropped = make_run.dropped,
+    UPDATE mill.runs r SET tasks = count, open = count, dropped = create_run.dropped,
         needs_rescan = mill.release_ready(run_id, NULL, true, 2000) = 2000 WHERE r.id = run_id;
     INSERT INTO mill.run_events (run_id) VALUES (run_id);
     IF dropped IS NOT NULL THEN
@@ -2832,23 +3472,27 @@ BEGIN
     END IF;
 END
 $$;
-COMMENT ON FUNCTION mill.make_run IS 'Creates a run as a frozen, merged copy of these jobs, for mill.start_run and mill.fire';
+COMMENT ON FUNCTION mill.create_run IS
+    'Creates a run as a frozen, merged copy of these jobs, for mill.start_run and mill.fire';
 
 CREATE OR REPLACE FUNCTION mill.start_run(jobs text[], params jsonb DEFAULT '{}', OUT run_id bigint,
     OUT dropped text[])
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     SELECT r.run_id, r.dropped INTO start_run.run_id, start_run.dropped
-        FROM mill.make_run(start_run.jobs, start_run.params, NULL, NULL, NULL) AS r;
+        FROM mill.create_run(start_run.jobs, start_run.params, NULL, NULL, NULL) AS r;
     -- Runs started by programs are not audited; runs started on behalf of a person are.
     IF current_setting('mill.actor', true) <> '' THEN
         PERFORM mill.record_audit('start_run', 'run ' || start_run.run_id, jsonb_build_object('jobs', start_run.jobs));
     END IF;
 END
 $$;
-COMMENT ON FUNCTION mill.start_run IS 'Starts a run: a frozen, merged copy of these jobs, named without regard to case. params: values of {"$param": …}. dropped: edges to tasks that are in none of the jobs';
+COMMENT ON FUNCTION mill.start_run IS
+    'Starts a run: a frozen, merged copy of these jobs, named without regard to case. params: values of {"$param": '
+    '…}. dropped: edges to tasks that are in none of the jobs';
+GRANT EXECUTE ON FUNCTION mill.start_run TO mill_producer;
 
-CREATE OR REPLACE FUNCTION mill.fill_params(params jsonb, given jsonb) RETURNS jsonb
+CREATE OR REPLACE FUNCTION mill.substitute_params(params jsonb, given jsonb) RETURNS jsonb
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     missing text;
@@ -2867,17 +3511,19 @@ BEGIN
         FROM jsonb_array_elements(params) WITH ORDINALITY AS p(value, place));
 END
 $$;
-COMMENT ON FUNCTION mill.fill_params IS 'Returns params with the values of {"$param": name} filled in';
+COMMENT ON FUNCTION mill.substitute_params IS 'Returns params with the values of {"$param": name} filled in';
 
-CREATE OR REPLACE FUNCTION mill.fill_results(run_id bigint, params jsonb) RETURNS jsonb
+CREATE OR REPLACE FUNCTION mill.substitute_results(run_id bigint, params jsonb) RETURNS jsonb
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT jsonb_agg(CASE WHEN jsonb_typeof(p.value) = 'object' AND p.value ? '$result'
             THEN coalesce((SELECT t.result->(p.value->>'column') FROM mill.run_tasks t
-                WHERE t.run_id = fill_results.run_id AND t.name = p.value->>'$result'), 'null')
+                WHERE t.run_id = substitute_results.run_id AND t.name = p.value->>'$result'), 'null')
             ELSE p.value END ORDER BY p.place)
     FROM jsonb_array_elements(params) WITH ORDINALITY AS p(value, place)
 $$;
-COMMENT ON FUNCTION mill.fill_results IS 'Returns params with the values of {"$result": task, "column": name} filled in; null where the task returned no such value';
+COMMENT ON FUNCTION mill.substitute_results IS
+    'Returns params with the values of {"$result": task, "column": name} filled in; null where the task returned no '
+    'such value';
 
 CREATE OR REPLACE FUNCTION mill.check_run(run_id bigint, given jsonb) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
@@ -2906,7 +3552,7 @@ BEGIN
     END IF;
     SELECT array_agg(t.name::text ORDER BY t.node) INTO names FROM mill.run_tasks t
         WHERE t.run_id = check_run.run_id;
-    SELECT mill.cycle(names, array_agg(e.parent::integer), array_agg(e.child::integer)) INTO round_trip
+    SELECT mill.find_cycle(names, array_agg(e.parent::integer), array_agg(e.child::integer)) INTO round_trip
         FROM mill.run_edges e WHERE e.run_id = check_run.run_id;
     IF round_trip IS NOT NULL THEN
         RAISE EXCEPTION 'dependency cycle: %', round_trip USING ERRCODE = '22023',
@@ -2914,407 +3560,10 @@ BEGIN
     END IF;
 END
 $$;
-COMMENT ON FUNCTION mill.check_run IS 'Raises an error if the run could not finish or was given an unknown parameter, for mill.make_run';
+COMMENT ON FUNCTION mill.check_run IS
+    'Raises an error if the run could not finish or was given an unknown parameter, for mill.create_run';
 
-CREATE OR REPLACE FUNCTION mill.recount_dependencies(run_id bigint, nodes bigint[]) RETURNS integer
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_custom_plan
-SET enable_nestloop = off SET jit = off AS $$
-DECLARE
-    upstream_failed integer;
-BEGIN
-    WITH counted AS MATERIALIZED (
-        SELECT c.node, c.join_mode, count(e.parent)::integer AS parents,
-            count(*) FILTER (WHERE mill.satisfies(p.state, e.expected))::integer AS satisfied,
-            count(*) FILTER (WHERE p.node IS NOT NULL AND NOT mill.satisfies(p.state, e.expected))::integer AS unsatisfied
-        FROM mill.run_tasks c LEFT JOIN mill.run_edges e ON e.run_id = c.run_id AND e.child = c.node
-            -- A finished parent whose completion will not be propagated to this child again.
-            LEFT JOIN mill.run_tasks p ON p.run_id = e.run_id AND p.node = e.parent
-                AND p.state NOT IN ('waiting', 'ready', 'released') AND (NOT p.pending_propagation OR p.propagated_to >= c.node)
-        WHERE c.run_id = recount_dependencies.run_id AND c.state = 'waiting' AND (nodes IS NULL OR c.node = ANY (nodes))
-        GROUP BY c.node, c.join_mode
-    ), evaluated AS (
-        UPDATE mill.run_tasks t SET parents = c.parents, satisfied = c.satisfied, unsatisfied = c.unsatisfied,
-            state = mill.evaluate_join(c.join_mode, c.parents, c.satisfied, c.unsatisfied),
-            pending_propagation = mill.evaluate_join(c.join_mode, c.parents, c.satisfied, c.unsatisfied) = 'upstream_failed',
-            finished_at = CASE WHEN mill.evaluate_join(c.join_mode, c.parents, c.satisfied, c.unsatisfied) = 'upstream_failed'
-                THEN clock_timestamp() END
-        FROM counted c WHERE t.run_id = recount_dependencies.run_id AND t.node = c.node
-        RETURNING t.state
-    )
-    SELECT count(*) INTO upstream_failed FROM evaluated j WHERE j.state = 'upstream_failed';
-    RETURN upstream_failed;
-END
-$$;
-COMMENT ON FUNCTION mill.recount_dependencies IS 'Recomputes from the edges the counters that mill.advance_run maintains incrementally, and the states, of waiting tasks (nodes null: all). Returns the number of tasks that became upstream_failed';
-
-CREATE OR REPLACE FUNCTION mill.propagate_completion(run_id bigint, parents bigint[], search boolean, max_count integer,
-    OUT edges_propagated integer, OUT ready bigint[], OUT upstream_failed bigint[])
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
-SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
-DECLARE
-    last_parent bigint;
-    last_child bigint;
-BEGIN
-    -- A finished parent is not waiting, so this statement updates no row twice. The edges are in the
-    -- order of their parents, because a LATERAL subquery with LIMIT can only be run as a nested loop. A
-    -- run may be larger than the statistics suggest, and plans may be older than the run: rows are looked
-    -- up by primary key inside a LATERAL join, whose sides the planner cannot swap, and updated by ctid,
-    -- which no other session changes while the row of the run is locked. The cast of state to text keeps
-    -- the planner from using the index on state.
-    WITH source AS MATERIALIZED (
-        SELECT w.place, n.node, w.state, w.propagated_to FROM (
-            SELECT p.node FROM unnest(parents) AS p(node)
-            UNION
-            (SELECT t.node FROM mill.run_tasks t WHERE search AND t.run_id = propagate_completion.run_id AND t.pending_propagation
-            ORDER BY t.node LIMIT max_count)) AS n
-        CROSS JOIN LATERAL (SELECT t.ctid AS place, t.state, t.propagated_to FROM mill.run_tasks t
-            WHERE t.run_id = propagate_completion.run_id AND t.node = n.node LIMIT 1) AS w
-        ORDER BY n.node
-    ), edge AS MATERIALIZED (
-        SELECT t.node AS parent, e.child, mill.satisfies(t.state, e.expected) AS met
-        FROM source t CROSS JOIN LATERAL (SELECT x.child, x.expected FROM mill.run_edges x
-            WHERE x.run_id = propagate_completion.run_id AND x.parent = t.node AND x.child > t.propagated_to
-            ORDER BY x.child LIMIT max_count) AS e
-        LIMIT max_count
-    ), counted AS MATERIALIZED (
-        SELECT w.place, n.satisfied, n.unsatisfied FROM (
-            SELECT e.child, count(*) FILTER (WHERE e.met)::integer AS satisfied,
-                count(*) FILTER (WHERE NOT e.met)::integer AS unsatisfied
-            FROM edge e GROUP BY e.child) AS n
-        CROSS JOIN LATERAL (SELECT c.ctid AS place FROM mill.run_tasks c
-            WHERE c.run_id = propagate_completion.run_id AND c.node = n.child AND c.state::text = 'waiting' LIMIT 1) AS w
-    ), evaluated AS (
-        UPDATE mill.run_tasks c SET satisfied = c.satisfied + n.satisfied, unsatisfied = c.unsatisfied + n.unsatisfied,
-            state = mill.evaluate_join(c.join_mode, c.parents, c.satisfied + n.satisfied, c.unsatisfied + n.unsatisfied),
-            pending_propagation = mill.evaluate_join(c.join_mode, c.parents, c.satisfied + n.satisfied, c.unsatisfied + n.unsatisfied) = 'upstream_failed',
-            finished_at = CASE WHEN mill.evaluate_join(c.join_mode, c.parents, c.satisfied + n.satisfied, c.unsatisfied + n.unsatisfied)
-                = 'upstream_failed' THEN clock_timestamp() END
-        FROM counted n WHERE c.ctid = n.place
-        RETURNING c.node, c.state
-    ), last AS MATERIALIZED (
-        SELECT count(*) AS edges, max(e.parent) AS parent,
-            (SELECT max(x.child) FROM edge x WHERE x.parent = max(e.parent)) AS child
-        FROM edge e
-    ), done AS (
-        UPDATE mill.run_tasks p SET pending_propagation = false, propagated_to = 0
-        FROM source t, last l WHERE p.ctid = t.place AND (l.edges < max_count OR t.node < l.parent)
-    )
-    SELECT l.edges, l.parent, l.child,
-            (SELECT array_agg(j.node) FILTER (WHERE j.state = 'ready') FROM evaluated j),
-            (SELECT array_agg(j.node) FILTER (WHERE j.state = 'upstream_failed') FROM evaluated j)
-        INTO edges_propagated, last_parent, last_child, ready, upstream_failed FROM last l;
-    IF edges_propagated = max_count THEN
-        UPDATE mill.run_tasks p SET propagated_to = last_child
-            WHERE p.run_id = propagate_completion.run_id AND p.node = last_parent;
-    END IF;
-END
-$$;
-COMMENT ON FUNCTION mill.propagate_completion IS 'Propagates the completion of these parents (search: and of others with pending_propagation) to their children, over up to max_count edges, for mill.advance_run. edges_propagated = max_count: there may be more. ready, upstream_failed: nodes of the children that changed to these states';
-
-CREATE OR REPLACE FUNCTION mill.release_ready(run_id bigint, nodes bigint[], search boolean, max_count integer)
-RETURNS integer
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
-SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
-DECLARE
-    released integer;
-BEGIN
-    WITH picked AS MATERIALIZED (
-        SELECT w.* FROM (
-            SELECT r.node FROM unnest(nodes) AS r(node)
-            UNION
-            (SELECT t.node FROM mill.run_tasks t
-            WHERE search AND t.run_id = release_ready.run_id AND t.state = 'ready' ORDER BY t.node LIMIT max_count)
-            ORDER BY node LIMIT max_count) AS n
-        CROSS JOIN LATERAL (SELECT t.ctid AS place, t.* FROM mill.run_tasks t
-            WHERE t.run_id = release_ready.run_id AND t.node = n.node AND t.state::text = 'ready' LIMIT 1) AS w
-        ORDER BY n.node
-    ), task AS MATERIALIZED (
-        SELECT p.*, coalesce(p.task_id, nextval('mill.tasks_id_seq')) AS id,
-            CASE WHEN num_nonnulls(p.group_name, p.concurrency_key) > 0
-                OR EXISTS (SELECT FROM mill.limits l WHERE l.kind = 'queue' AND l.name = p.queue)
-                THEN mill.required_limits(p.queue, p.group_name, p.run_id, p.concurrency_key) END AS limits
-        FROM picked p
-    ), put AS (
-        INSERT INTO mill.tasks (id, name, run_id, node, statement, params, queue, priority, group_name,
-            concurrency_key, limits, state, blocking_limit_id, attempt, max_attempts, retry_interval, backoff, jitter,
-            timeout, mode, at_most_once, external, run_as)
-        SELECT t.id, t.name, t.run_id, t.node, t.statement,
-            CASE WHEN t.takes_results THEN mill.fill_results(t.run_id, t.params) ELSE t.params END, t.queue,
-            coalesce(t.priority, 'normal'), t.group_name, t.concurrency_key, t.limits,
-            mill.first_state(NULL, t.limits), t.limits[1], t.attempts, t.max_attempts, t.retry_interval,
-            t.backoff, t.jitter, t.timeout, t.mode, t.at_most_once, t.external, t.run_as
-        FROM task t
-    ), moved AS (
-        UPDATE mill.run_tasks r SET state = 'released', task_id = t.id
-        FROM task t WHERE r.ctid = t.place RETURNING 1
-    )
-    SELECT count(*) INTO released FROM moved;
-    RETURN released;
-END
-$$;
-COMMENT ON FUNCTION mill.release_ready IS 'ready -> released for these tasks of a run (search: and for others), up to max_count, for mill.advance_run. Returns the number of tasks';
-
-CREATE OR REPLACE FUNCTION mill.cancel_open(run_id bigint, kill boolean, max_count integer, OUT waited integer,
-    OUT more boolean)
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    live integer;
-BEGIN
-    WITH picked AS MATERIALIZED (
-        SELECT t.node FROM mill.run_tasks t
-        WHERE t.run_id = cancel_open.run_id AND t.state IN ('waiting', 'ready') LIMIT max_count
-    )
-    UPDATE mill.run_tasks t SET state = 'cancelled', finished_at = clock_timestamp()
-        FROM picked p WHERE t.run_id = cancel_open.run_id AND t.node = p.node;
-    GET DIAGNOSTICS waited = ROW_COUNT;
-    -- A locked task is being claimed, or is about to be attempted again and waits for the row of this
-    -- run; the next pass handles it. Each cancelled task appends an event, like tasks that finish.
-    SELECT count(mill.cancel_task(s.id, running => false)) INTO live FROM (
-        SELECT t.id FROM mill.run_tasks r JOIN mill.tasks t ON t.id = r.task_id
-        WHERE r.run_id = cancel_open.run_id AND r.state = 'released' AND t.state <> 'running'
-        ORDER BY t.id LIMIT max_count FOR NO KEY UPDATE OF t SKIP LOCKED) AS s;
-    IF kill THEN
-        INSERT INTO mill.cancel_requests (task_id)
-            SELECT t.id FROM mill.run_tasks r JOIN mill.tasks t ON t.id = r.task_id
-            WHERE r.run_id = cancel_open.run_id AND r.state = 'released' AND t.state = 'running'
-            ON CONFLICT DO NOTHING;
-        IF FOUND THEN
-            PERFORM pg_notify('mill', 'cancel');
-        END IF;
-    END IF;
-    more := waited = max_count OR live > 0 OR EXISTS (
-        SELECT FROM mill.run_tasks r JOIN mill.tasks t ON t.id = r.task_id
-        WHERE r.run_id = cancel_open.run_id AND r.state = 'released' AND t.state <> 'running');
-END
-$$;
-COMMENT ON FUNCTION mill.cancel_open IS 'Cancels waiting tasks of a cancelled run, and with kill its running tasks, for mill.advance_run. waited: number of cancelled tasks that were never released. more: call again';
-
-CREATE OR REPLACE FUNCTION mill.end_run(run_id bigint) RETURNS mill.run_state
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    ended mill.runs;
-BEGIN
-    UPDATE mill.runs r SET tasks = n.tasks, open = 0, succeeded = n.succeeded, failed = n.failed, ignored = n.ignored,
-            cancelled = n.cancelled, upstream_failed = n.upstream_failed, finished_at = clock_timestamp(),
-            state = CASE WHEN r.cancelled_at IS NOT NULL THEN 'cancelled' WHEN n.failed > 0 THEN 'failed'
-                WHEN n.cancelled > 0 THEN 'cancelled' ELSE 'succeeded' END::mill.run_state
-        FROM (SELECT count(*) AS tasks, count(*) FILTER (WHERE t.state = 'succeeded') AS succeeded,
-                count(*) FILTER (WHERE t.state = 'failed' AND NOT t.ignore_failure) AS failed,
-                count(*) FILTER (WHERE t.state = 'failed' AND t.ignore_failure) AS ignored,
-                count(*) FILTER (WHERE t.state = 'cancelled') AS cancelled,
-                count(*) FILTER (WHERE t.state = 'upstream_failed') AS upstream_failed
-            FROM mill.run_tasks t WHERE t.run_id = end_run.run_id) AS n
-        WHERE r.id = end_run.run_id RETURNING r.* INTO ended;
-    DELETE FROM mill.limits l WHERE l.kind = 'group' AND l.run_id = end_run.run_id;
-    IF ended.schedule_id IS NOT NULL THEN
-        PERFORM mill.log_completed(ended);
-    END IF;
-    RETURN ended.state;
-END
-$$;
-COMMENT ON FUNCTION mill.end_run IS 'Finishes a run as cancelled, else failed, else succeeded, for mill.advance_run. Returns that state';
-
-CREATE OR REPLACE FUNCTION mill.advance_run(run_id bigint, OUT released integer, OUT ended mill.run_state,
-    OUT more boolean)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
-SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
-DECLARE
-    -- Bounds the duration of each statement, whatever the size of the run.
-    max_count CONSTANT integer := 2000;
-    run mill.runs;
-    events mill.run_events[];
-    added bigint[];
-    to_propagate bigint[];
-    ready bigint[];
-    step record;
-    unfinished boolean;
-BEGIN
-    released := 0;
-    more := false;
-    -- As for a claim: WAL is ordered, so after a crash the effects of a release survive only with the release.
-    PERFORM set_config('synchronous_commit', 'off', true);
-    SELECT r.* INTO run FROM mill.runs r WHERE r.id = advance_run.run_id FOR NO KEY UPDATE;
-    -- The lock excludes other sessions that advance this run; each of the following statements sees the
-    -- changes of the earlier ones.
-    WITH taken AS (
-        DELETE FROM mill.run_events e WHERE e.id = ANY (ARRAY(SELECT x.id FROM mill.run_events x
-            WHERE x.run_id = advance_run.run_id ORDER BY x.id LIMIT max_count))
-        RETURNING e AS event
-    )
-    SELECT array_agg(t.event), array_agg((t.event).node) FILTER (WHERE (t.event).outcome IS NULL
-            AND (t.event).node IS NOT NULL) INTO events, added FROM taken t;
-    IF run.state IS DISTINCT FROM 'running' THEN
-        RETURN;
-    END IF;
-    WITH ended AS MATERIALIZED (
-        SELECT e.*, w.place FROM unnest(events) AS e CROSS JOIN LATERAL (
-            SELECT t.ctid AS place FROM mill.run_tasks t
-            WHERE t.run_id = run.id AND t.node = e.node AND t.state::text = 'released' LIMIT 1) AS w
-        WHERE e.outcome IS NOT NULL
-    ), moved AS (
-        UPDATE mill.run_tasks t SET
-            state = CASE e.outcome WHEN 'succeeded' THEN 'succeeded' WHEN 'cancelled' THEN 'cancelled'
-                ELSE 'failed' END::mill.run_task_state,
-            outcome = e.outcome, pending_propagation = true, propagated_to = 0, attempts = e.attempts, started_at = e.started_at,
-            finished_at = e.finished_at, rows = e.rows, session_pid = e.session_pid, message = e.message, result = e.result
-        FROM ended e WHERE t.ctid = e.place
-        RETURNING t.node
-    )
-    SELECT array_agg(m.node) INTO to_propagate FROM moved m;
-    run.open := run.open - coalesce(cardinality(to_propagate), 0);
-    IF added IS NOT NULL THEN
-        run.tasks := run.tasks + cardinality(added);
-        run.open := run.open + cardinality(added) - mill.recount_dependencies(run.id, added || ARRAY(
-            SELECT e.child FROM mill.run_edges e WHERE e.run_id = run.id AND e.parent = ANY (added)));
-        run.needs_rescan := true;
-    END IF;
-    IF run.cancelled_at IS NOT NULL THEN
-        SELECT c.waited, c.more INTO step FROM mill.cancel_open(run.id, run.kill, max_count) AS c;
-        run.open := run.open - step.waited;
-        run.needs_rescan := true;
-        more := step.more;
-    ELSE
-        LOOP
-            SELECT t.* INTO step FROM mill.propagate_completion(run.id, to_propagate, run.needs_rescan, max_count) AS t;
-            ready := ready || step.ready;
-            to_propagate := step.upstream_failed;
-            run.open := run.open - coalesce(cardinality(to_propagate), 0);
-            unfinished := step.edges_propagated = max_count OR coalesce(cardinality(ready), 0) >= max_count;
-            EXIT WHEN unfinished OR to_propagate IS NULL;
-        END LOOP;
-        released := mill.release_ready(run.id, ready, run.needs_rescan, max_count);
-        run.needs_rescan := unfinished OR released = max_count;
-        more := run.needs_rescan;
-    END IF;
-    more := more OR coalesce(cardinality(events), 0) = max_count;
-    UPDATE mill.runs r SET tasks = run.tasks, open = run.open, needs_rescan = run.needs_rescan
-        WHERE r.id = run.id AND (r.tasks, r.open, r.needs_rescan) <> (run.tasks, run.open, run.needs_rescan);
-    IF more THEN
-        -- The caller may crash before the next pass: the event lets another worker continue.
-        INSERT INTO mill.run_events (run_id) VALUES (run.id);
-    ELSIF run.open = 0 THEN
-        ended := mill.end_run(run.id);
-    END IF;
-END
-$$;
-COMMENT ON FUNCTION mill.advance_run IS 'Processes events of finished tasks, propagates them to the children, releases ready tasks, and finishes the run when no task is open. Does a bounded part per call. more: call again. ended: final state if the run has just finished';
-
-CREATE OR REPLACE FUNCTION mill.cancel_run(run_id bigint, kill boolean DEFAULT false) RETURNS text
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    found_state mill.run_state;
-BEGIN
-    SELECT r.state INTO found_state FROM mill.runs r WHERE r.id = cancel_run.run_id FOR NO KEY UPDATE;
-    IF found_state IS DISTINCT FROM 'running' THEN
-        RETURN coalesce(found_state::text, 'not found');
-    END IF;
-    UPDATE mill.runs r SET cancelled_at = coalesce(r.cancelled_at, now()), kill = r.kill OR cancel_run.kill,
-        cancelled_by = coalesce(r.cancelled_by, session_user) WHERE r.id = cancel_run.run_id;
-    UPDATE mill.runs r SET open = r.open - c.waited
-        FROM mill.cancel_open(cancel_run.run_id, cancel_run.kill, 2000) AS c WHERE r.id = cancel_run.run_id;
-    INSERT INTO mill.run_events (run_id) VALUES (cancel_run.run_id);
-    PERFORM mill.record_audit('cancel_run', 'run ' || run_id, jsonb_build_object('kill', kill));
-    RETURN 'cancelling';
-END
-$$;
-COMMENT ON FUNCTION mill.cancel_run IS 'Cancels a run: no further task starts. Running tasks finish, or with kill are cancelled too. Returns cancelling, the state of a finished run, or not found';
-
-CREATE OR REPLACE FUNCTION mill.reset_run_tasks(run_id bigint, nodes bigint[]) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    DELETE FROM mill.cancel_requests c USING mill.run_tasks t
-        WHERE t.run_id = reset_run_tasks.run_id AND t.node = ANY (nodes) AND c.task_id = t.task_id;
-    UPDATE mill.run_tasks t SET state = 'waiting', outcome = NULL, pending_propagation = false, propagated_to = 0, started_at = NULL,
-            finished_at = NULL, rows = NULL, session_pid = NULL, message = NULL, result = NULL
-        WHERE t.run_id = reset_run_tasks.run_id AND t.node = ANY (nodes);
-    PERFORM mill.recount_dependencies(run_id, NULL);
-    PERFORM mill.release_ready(run_id, NULL, true, 2000);
-    UPDATE mill.runs r SET needs_rescan = true, open = (SELECT count(*) FROM mill.run_tasks t
-            WHERE t.run_id = r.id AND t.state IN ('waiting', 'ready', 'released'))
-        WHERE r.id = reset_run_tasks.run_id;
-    INSERT INTO mill.run_events (run_id) VALUES (reset_run_tasks.run_id);
-END
-$$;
-COMMENT ON FUNCTION mill.reset_run_tasks IS 'Resets these tasks of a run to waiting, for mill.restart_run and mill.retry_run_task';
-
-CREATE OR REPLACE FUNCTION mill.restart_run(run_id bigint, failed boolean DEFAULT true,
-    never_run boolean DEFAULT true, downstream boolean DEFAULT false, force boolean DEFAULT false)
-RETURNS SETOF text
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    run mill.runs;
-    nodes bigint[];
-BEGIN
-    SELECT r.* INTO run FROM mill.runs r WHERE r.id = restart_run.run_id FOR NO KEY UPDATE;
-    IF NOT FOUND THEN
-        RAISE EXCEPTION 'there is no run %', run_id USING ERRCODE = '22023';
-    ELSIF run.state = 'running' THEN
-        RAISE EXCEPTION 'run % is still running', run_id USING ERRCODE = '55000',
-            HINT = 'To retry one of its tasks, use pgmill run retry; to stop the run, use pgmill run cancel.';
-    ELSIF run.state <> 'failed' AND NOT force THEN
-        RAISE EXCEPTION 'run % %, not failed', run_id,
-            CASE run.state WHEN 'cancelled' THEN 'is cancelled' ELSE 'has succeeded' END USING ERRCODE = '55000',
-            HINT = 'pgmill run restart --force restarts it anyway.';
-    END IF;
-    WITH RECURSIVE chosen (node) AS (
-        -- Tasks that started and did not succeed, and tasks that never started.
-        SELECT t.node FROM mill.run_tasks t WHERE t.run_id = run.id
-            AND ((failed OR downstream) AND t.state IN ('failed', 'cancelled') AND t.started_at IS NOT NULL
-                OR never_run AND t.state IN ('cancelled', 'upstream_failed') AND t.started_at IS NULL)
-        UNION
-        SELECT e.child FROM chosen c JOIN mill.run_edges e ON e.run_id = run.id AND e.parent = c.node
-            JOIN mill.run_tasks p ON p.run_id = run.id AND p.node = c.node
-        WHERE downstream
-    )
-    SELECT array_agg(c.node) INTO nodes FROM chosen c;
-    IF nodes IS NULL THEN
-        RAISE EXCEPTION 'run % has no task to restart', run_id USING ERRCODE = '55000',
-            HINT = 'pgmill run show lists the state of each task.';
-    END IF;
-    UPDATE mill.runs r SET state = 'running', finished_at = NULL, cancelled_at = NULL, cancelled_by = NULL,
-        kill = false, restarts = r.restarts + 1 WHERE r.id = run.id;
-    PERFORM mill.reset_run_tasks(run.id, nodes);
-    PERFORM mill.record_audit('restart_run', 'run ' || run.id, jsonb_build_object('failed', failed, 'never_run', never_run,
-        'downstream', downstream, 'force', force, 'tasks', cardinality(nodes)));
-    RETURN QUERY SELECT t.name::text FROM mill.run_tasks t
-        WHERE t.run_id = run.id AND t.node = ANY (nodes) AND t.state <> 'upstream_failed' ORDER BY t.node;
-END
-$$;
-COMMENT ON FUNCTION mill.restart_run IS 'Runs the failed and the never started tasks of a failed run (force: of any finished run) again. downstream: the failed tasks and all tasks after them. Returns the names of the tasks';
-
-CREATE OR REPLACE FUNCTION mill.retry_run_task(run_id bigint, task text) RETURNS text
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    run mill.runs;
-    found_task mill.run_tasks;
-    nodes bigint[];
-BEGIN
-    SELECT r.* INTO run FROM mill.runs r WHERE r.id = retry_run_task.run_id FOR NO KEY UPDATE;
-    SELECT t.* INTO found_task FROM mill.run_tasks t WHERE t.run_id = run.id AND t.name = task;
-    IF NOT FOUND THEN
-        RETURN 'not found';
-    ELSIF run.state <> 'running' OR run.cancelled_at IS NOT NULL THEN
-        RAISE EXCEPTION 'run % is not in progress', run_id USING ERRCODE = '55000', HINT = 'Use pgmill run restart.';
-    ELSIF found_task.state NOT IN ('failed', 'cancelled') THEN
-        RETURN found_task.state::text;
-    END IF;
-    -- Tasks after it that are upstream_failed are evaluated again, whether or not because of this task.
-    WITH RECURSIVE after (node) AS (
-        SELECT found_task.node
-        UNION
-        SELECT c.node FROM after a JOIN mill.run_edges e ON e.run_id = run.id AND e.parent = a.node
-            JOIN mill.run_tasks c ON c.run_id = run.id AND c.node = e.child AND c.state = 'upstream_failed'
-    )
-    SELECT array_agg(a.node) INTO nodes FROM after a;
-    PERFORM mill.reset_run_tasks(run.id, nodes);
-    PERFORM mill.record_audit('retry_run_task', 'run ' || run.id, jsonb_build_object('task', task));
-    RETURN 'retried';
-END
-$$;
-COMMENT ON FUNCTION mill.retry_run_task IS 'Runs a failed or cancelled task of a run in progress again. Tasks that it made upstream_failed wait for it again. Returns retried, the state of the task, or not found';
+-- Tasks added to a run in progress ----------------------------------------------------------------
 
 CREATE OR REPLACE FUNCTION mill.is_upstream_of(run_id bigint, origin bigint, target bigint) RETURNS boolean
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -3324,7 +3573,8 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     )
     SELECT EXISTS (SELECT FROM way w WHERE w.node = target)
 $$;
-COMMENT ON FUNCTION mill.is_upstream_of IS 'Returns whether target depends on origin in a run, directly or indirectly, or is the same task';
+COMMENT ON FUNCTION mill.is_upstream_of IS
+    'Returns whether target depends on origin in a run, directly or indirectly, or is the same task';
 
 CREATE OR REPLACE FUNCTION mill.add_run_task(name text, statement text, params jsonb DEFAULT NULL,
     after text[] DEFAULT '{}', before text[] DEFAULT '{}', queue text DEFAULT 'default',
@@ -3381,9 +3631,11 @@ BEGIN
                 VALUES (run_id, other.node, new_node, 'succeeded');
         -- Tasks after the calling task cannot start before it commits, and the new task with it.
         ELSIF other.state <> 'waiting'
-            OR self.node IS NOT NULL AND (other.node = self.node OR NOT mill.is_upstream_of(run_id, self.node, other.node))
+            OR self.node IS NOT NULL AND (other.node = self.node
+                OR NOT mill.is_upstream_of(run_id, self.node, other.node))
         THEN
-            RAISE EXCEPTION 'task "%" does not wait for the calling task and could start before "%" is added', named, name
+            RAISE EXCEPTION 'task "%" does not wait for the calling task and could start before "%" is added',
+                named, name
                 USING ERRCODE = '55000';
         ELSE
             INSERT INTO mill.run_edges (run_id, parent, child, expected)
@@ -3396,12 +3648,18 @@ BEGIN
     INSERT INTO mill.run_events (run_id, node) VALUES (run_id, new_node);
 END
 $$;
-COMMENT ON FUNCTION mill.add_run_task IS 'Adds a task to a run in progress. If a task of the run calls it, the new task appears when that task commits. after: tasks of the run that it waits for. before: tasks that wait for the caller and then also for the new task';
+COMMENT ON FUNCTION mill.add_run_task IS
+    'Adds a task to a run in progress. If a task of the run calls it, the new task appears when that task commits. '
+    'after: tasks of the run that it waits for. before: tasks that wait for the caller and then also for the new task';
+GRANT EXECUTE ON FUNCTION mill.add_run_task TO mill_producer;
+
+-- Status ------------------------------------------------------------------------------------------
 
 CREATE OR REPLACE VIEW mill.run_status AS
     SELECT r.id, r.jobs, CASE WHEN (SELECT mill.sees_statements()) THEN r.params END AS params, r.state,
         r.started_at, r.started_by, r.finished_at,
-        coalesce(r.finished_at, now()) - r.started_at AS duration, r.cancelled_at, r.cancelled_by, r.restarts, r.dropped,
+        coalesce(r.finished_at, now()) - r.started_at AS duration, r.cancelled_at, r.cancelled_by,
+        r.restarts, r.dropped,
         (SELECT s.name FROM mill.schedules s WHERE s.id = r.schedule_id) AS schedule, r.fire_at, r.reason,
         coalesce(n.tasks, r.tasks) AS tasks, coalesce(n.waiting, 0) AS waiting, coalesce(n.released, 0) AS released,
         coalesce(n.succeeded, r.succeeded) AS succeeded, coalesce(n.failed, r.failed) AS failed,
@@ -3416,7 +3674,8 @@ CREATE OR REPLACE VIEW mill.run_status AS
             count(*) FILTER (WHERE t.state = 'cancelled') AS cancelled,
             count(*) FILTER (WHERE t.state = 'upstream_failed') AS upstream_failed
         FROM mill.run_tasks t WHERE t.run_id = r.id AND r.state = 'running') AS n ON r.state = 'running';
-COMMENT ON VIEW mill.run_status IS 'Runs with their number of tasks by state: waiting (for parents), released (in the queue or running), finished';
+COMMENT ON VIEW mill.run_status IS
+    'Runs with their number of tasks by state: waiting (for parents), released (in the queue or running), finished';
 
 CREATE OR REPLACE VIEW mill.run_task_status AS
     SELECT r.run_id, r.node, r.name, r.job, r.task_id,
@@ -3434,274 +3693,497 @@ CREATE OR REPLACE VIEW mill.run_task_status AS
     FROM mill.run_tasks r LEFT JOIN mill.tasks t ON r.state = 'released' AND t.id = r.task_id;
 COMMENT ON VIEW mill.run_task_status IS 'Tasks of runs. For released tasks, state is the state in the queue';
 
--- A SECURITY DEFINER function cannot determine its caller, so hidden messages are hidden from everybody.
-CREATE OR REPLACE FUNCTION mill.visible_message(message text) RETURNS text
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT message FROM mill.settings s WHERE NOT s.hide_statements
-$$;
-COMMENT ON FUNCTION mill.visible_message IS 'Returns the message, or null if settings.hide_statements is set, for mill.why';
+-- schema/16_run_advance.sql -----------------------------------------------------------------------
 
-CREATE OR REPLACE FUNCTION mill.why(run_id bigint, task text) RETURNS text
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+-- Advance of runs: a task goes waiting -> ready -> released -> finished. Cancel, restart, retry by operators.
+--
+-- mill.advance_run locks the row of the run, removes the events of finished tasks from mill.run_events,
+-- updates the counters of each child, and releases the tasks that are ready. All of this happens in one
+-- transaction, so each event is processed exactly once, whichever worker does it and even if a worker crashes.
+
+-- Advance -----------------------------------------------------------------------------------------
+
+CREATE OR REPLACE FUNCTION mill.satisfies(state mill.run_task_state, expected mill.expected) RETURNS boolean
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE state WHEN 'succeeded' THEN expected IN ('succeeded', 'finished')
+        WHEN 'failed' THEN expected IN ('failed', 'finished')
+        WHEN 'cancelled' THEN expected = 'finished' ELSE false END
+$$;
+COMMENT ON FUNCTION mill.satisfies IS
+    'Returns whether the final state of a parent satisfies an edge. upstream_failed satisfies none';
+
+CREATE OR REPLACE FUNCTION mill.evaluate_join(join_mode mill.join_mode, parents integer,
+    satisfied integer, unsatisfied integer)
+RETURNS mill.run_task_state
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE
+        WHEN parents = 0 THEN 'ready'
+        WHEN join_mode = 'all' THEN CASE WHEN unsatisfied > 0 THEN 'upstream_failed'
+            WHEN satisfied = parents THEN 'ready' ELSE 'waiting' END
+        ELSE CASE WHEN satisfied > 0 THEN 'ready' WHEN unsatisfied = parents THEN 'upstream_failed' ELSE 'waiting' END
+    END::mill.run_task_state
+$$;
+COMMENT ON FUNCTION mill.evaluate_join IS
+    'Returns the new state of a waiting task of a run from its number of parents, satisfied edges and unsatisfied '
+    'edges';
+
+CREATE OR REPLACE FUNCTION mill.recount_dependencies(run_id bigint, nodes bigint[]) RETURNS integer
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_custom_plan
+SET enable_nestloop = off SET jit = off AS $$
 DECLARE
-    found_task mill.run_tasks;
-    run mill.runs;
-    parents text;
+    upstream_failed integer;
 BEGIN
-    SELECT t.* INTO found_task FROM mill.run_tasks t WHERE t.run_id = why.run_id AND t.name = task;
-    IF NOT FOUND THEN
-        RETURN NULL;
-    END IF;
-    SELECT r.* INTO run FROM mill.runs r WHERE r.id = why.run_id;
-    IF found_task.state = 'released' THEN
-        RETURN coalesce(mill.why(found_task.task_id), 'it has just finished');
-    ELSIF found_task.state = 'ready' THEN
-        RETURN 'it is ready and about to be put into the queue';
-    ELSIF found_task.state = 'cancelled' AND found_task.started_at IS NULL THEN
-        RETURN format('it was cancelled before it started%s', ' by ' || run.cancelled_by);
-    ELSIF found_task.state NOT IN ('waiting', 'upstream_failed') THEN
-        RETURN format('it is finished: %s at %s%s%s', found_task.outcome, date_trunc('second', found_task.finished_at),
-            CASE WHEN found_task.state = 'failed' AND found_task.ignore_failure THEN ', ignored' ELSE '' END,
-            ': ' || mill.visible_message(found_task.message));
-    END IF;
-    -- The first ten parents that prevent it from running.
-    SELECT string_agg(format('%s (%s, expected %s)', p.name, p.state, p.expected), ', ') INTO parents FROM (
-        SELECT t.name, t.state, e.expected FROM mill.run_edges e
-            JOIN mill.run_tasks t ON t.run_id = e.run_id AND t.node = e.parent
-        WHERE e.run_id = why.run_id AND e.child = found_task.node AND CASE found_task.state
-            WHEN 'waiting' THEN t.state IN ('waiting', 'ready', 'released')
-            ELSE NOT mill.satisfies(t.state, e.expected) END
-        ORDER BY t.node LIMIT 10) AS p;
-    IF found_task.state = 'upstream_failed' THEN
-        RETURN format('it cannot run because of its parents: %s', parents);
-    ELSIF run.cancelled_at IS NOT NULL THEN
-        RETURN 'its run is being cancelled';
-    END IF;
-    RETURN format('it waits for %s%s', CASE WHEN found_task.join_mode = 'any' THEN 'one of ' ELSE '' END,
-        coalesce(parents, 'parents that have just finished'))
-        || CASE WHEN found_task.parents - found_task.satisfied - found_task.unsatisfied > 10
-            THEN format(' and others, %s in total', found_task.parents - found_task.satisfied - found_task.unsatisfied) ELSE '' END;
+    WITH counted AS MATERIALIZED (
+        SELECT c.node, c.join_mode, count(e.parent)::integer AS parents,
+            count(*) FILTER (WHERE mill.satisfies(p.state, e.expected))::integer AS satisfied,
+            count(*) FILTER (WHERE p.node IS NOT NULL AND NOT mill.satisfies(p.state, e.expected))::integer
+                AS unsatisfied
+        FROM mill.run_tasks c LEFT JOIN mill.run_edges e ON e.run_id = c.run_id AND e.child = c.node
+            -- A finished parent whose completion will not be propagated to this child again.
+            LEFT JOIN mill.run_tasks p ON p.run_id = e.run_id AND p.node = e.parent
+                AND p.state NOT IN ('waiting', 'ready', 'released')
+                AND (NOT p.pending_propagation OR p.propagated_to >= c.node)
+        WHERE c.run_id = recount_dependencies.run_id AND c.state = 'waiting' AND (nodes IS NULL OR c.node = ANY (nodes))
+        GROUP BY c.node, c.join_mode
+    ), evaluated AS (
+        UPDATE mill.run_tasks t SET parents = c.parents, satisfied = c.satisfied, unsatisfied = c.unsatisfied,
+            state = mill.evaluate_join(c.join_mode, c.parents, c.satisfied, c.unsatisfied),
+            pending_propagation = mill.evaluate_join(c.join_mode, c.parents, c.satisfied, c.unsatisfied)
+                = 'upstream_failed',
+            finished_at = CASE WHEN mill.evaluate_join(c.join_mode, c.parents, c.satisfied, c.unsatisfied)
+                = 'upstream_failed'
+                THEN clock_timestamp() END
+        FROM counted c WHERE t.run_id = recount_dependencies.run_id AND t.node = c.node
+        RETURNING t.state
+    )
+    SELECT count(*) INTO upstream_failed FROM evaluated j WHERE j.state = 'upstream_failed';
+    RETURN upstream_failed;
 END
 $$;
-COMMENT ON FUNCTION mill.why(bigint, text) IS 'Returns one sentence: why this task of a run is not running, or how it ended; null if the task does not exist';
+COMMENT ON FUNCTION mill.recount_dependencies IS
+    'Recomputes from the edges the counters that mill.advance_run maintains incrementally, and the states, of waiting '
+    'tasks (nodes null: all). Returns the number of tasks that became upstream_failed';
 
--- Schedules: declaration, ticks, triggers, status -------------------------------------------------
-
-CREATE OR REPLACE FUNCTION mill.is_active(schedule mill.schedules) RETURNS boolean
-LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT schedule.enabled AND schedule.removed_at IS NULL
+CREATE OR REPLACE FUNCTION mill.propagate_completion(run_id bigint, parents bigint[], search boolean, max_count integer,
+    OUT edges_propagated integer, OUT ready bigint[], OUT upstream_failed bigint[])
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+DECLARE
+    last_parent bigint;
+    last_child bigint;
+BEGIN
+    -- A finished parent is not waiting, so this statement updates no row twice. The edges are in the
+    -- order of their parents, because a LATERAL subquery with LIMIT can only be run as a nested loop. A
+    -- run may be larger than the statistics suggest, and plans may be older than the run: rows are looked
+    -- up by primary key inside a LATERAL join, whose sides the planner cannot swap, and updated by ctid,
+    -- which no other session changes while the row of the run is locked. The cast of state to text keeps
+    -- the planner from using the index on state.
+    WITH source AS MATERIALIZED (
+        SELECT w.place, n.node, w.state, w.propagated_to FROM (
+            SELECT p.node FROM unnest(parents) AS p(node)
+            UNION
+            (SELECT t.node FROM mill.run_tasks t
+            WHERE search AND t.run_id = propagate_completion.run_id AND t.pending_propagation
+            ORDER BY t.node LIMIT max_count)) AS n
+        CROSS JOIN LATERAL (SELECT t.ctid AS place, t.state, t.propagated_to FROM mill.run_tasks t
+            WHERE t.run_id = propagate_completion.run_id AND t.node = n.node LIMIT 1) AS w
+        ORDER BY n.node
+    ), edge AS MATERIALIZED (
+        SELECT t.node AS parent, e.child, mill.satisfies(t.state, e.expected) AS is_satisfied
+        FROM source t CROSS JOIN LATERAL (SELECT x.child, x.expected FROM mill.run_edges x
+            WHERE x.run_id = propagate_completion.run_id AND x.parent = t.node AND x.child > t.propagated_to
+            ORDER BY x.child LIMIT max_count) AS e
+        LIMIT max_count
+    ), counted AS MATERIALIZED (
+        SELECT w.place, n.satisfied, n.unsatisfied FROM (
+            SELECT e.child, count(*) FILTER (WHERE e.is_satisfied)::integer AS satisfied,
+                count(*) FILTER (WHERE NOT e.is_satisfied)::integer AS unsatisfied
+            FROM edge e GROUP BY e.child) AS n
+        CROSS JOIN LATERAL (SELECT c.ctid AS place FROM mill.run_tasks c
+            WHERE c.run_id = propagate_completion.run_id AND c.node = n.child
+                AND c.state::text = 'waiting' LIMIT 1) AS w
+    ), evaluated AS (
+        UPDATE mill.run_tasks c SET satisfied = c.satisfied + n.satisfied, unsatisfied = c.unsatisfied + n.unsatisfied,
+            state = mill.evaluate_join(c.join_mode, c.parents, c.satisfied + n.satisfied,
+                c.unsatisfied + n.unsatisfied),
+            pending_propagation = mill.evaluate_join(c.join_mode, c.parents, c.satisfied + n.satisfied,
+                c.unsatisfied + n.unsatisfied) = 'upstream_failed',
+            finished_at = CASE WHEN mill.evaluate_join(c.join_mode, c.parents, c.satisfied + n.satisfied,
+                c.unsatisfied + n.unsatisfied)
+                = 'upstream_failed' THEN clock_timestamp() END
+        FROM counted n WHERE c.ctid = n.place
+        RETURNING c.node, c.state
+    ), last AS MATERIALIZED (
+        SELECT count(*) AS edges, max(e.parent) AS parent,
+            (SELECT max(x.child) FROM edge x WHERE x.parent = max(e.parent)) AS child
+        FROM edge e
+    ), done AS (
+        UPDATE mill.run_tasks p SET pending_propagation = false, propagated_to = 0
+        FROM source t, last l WHERE p.ctid = t.place AND (l.edges < max_count OR t.node < l.parent)
+    )
+    SELECT l.edges, l.parent, l.child,
+            (SELECT array_agg(j.node) FILTER (WHERE j.state = 'ready') FROM evaluated j),
+            (SELECT array_agg(j.node) FILTER (WHERE j.state = 'upstream_failed') FROM evaluated j)
+        INTO edges_propagated, last_parent, last_child, ready, upstream_failed FROM last l;
+    IF edges_propagated = max_count THEN
+        UPDATE mill.run_tasks p SET propagated_to = last_child
+            WHERE p.run_id = propagate_completion.run_id AND p.node = last_parent;
+    END IF;
+END
 $$;
-COMMENT ON FUNCTION mill.is_active IS 'Returns whether the schedule may fire automatically';
+COMMENT ON FUNCTION mill.propagate_completion IS
+    'Propagates the completion of these parents (search: and of others with pending_propagation) to their children, '
+    'over up to max_count edges, for mill.advance_run. edges_propagated = max_count: there may be more. ready, '
+    'upstream_failed: nodes of the children that changed to these states';
 
-CREATE OR REPLACE FUNCTION mill.put_own_job(job text, definition jsonb, enabled boolean) RETURNS void
+CREATE OR REPLACE FUNCTION mill.release_ready(run_id bigint, nodes bigint[], search boolean, max_count integer)
+RETURNS integer
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+DECLARE
+    released integer;
+BEGIN
+    WITH picked AS MATERIALIZED (
+        SELECT w.* FROM (
+            SELECT r.node FROM unnest(nodes) AS r(node)
+            UNION
+            (SELECT t.node FROM mill.run_tasks t
+            WHERE search AND t.run_id = release_ready.run_id AND t.state = 'ready' ORDER BY t.node LIMIT max_count)
+            ORDER BY node LIMIT max_count) AS n
+        CROSS JOIN LATERAL (SELECT t.ctid AS place, t.* FROM mill.run_tasks t
+            WHERE t.run_id = release_ready.run_id AND t.node = n.node AND t.state::text = 'ready' LIMIT 1) AS w
+        ORDER BY n.node
+    ), task AS MATERIALIZED (
+        SELECT p.*, coalesce(p.task_id, nextval('mill.tasks_id_seq')) AS id,
+            CASE WHEN num_nonnulls(p.group_name, p.concurrency_key) > 0
+                OR EXISTS (SELECT FROM mill.limits l WHERE l.kind = 'queue' AND l.name = p.queue)
+                THEN mill.required_limits(p.queue, p.group_name, p.run_id, p.concurrency_key) END AS limits
+        FROM picked p
+    ), put AS (
+        INSERT INTO mill.tasks (id, name, run_id, node, statement, params, queue, priority, group_name,
+            concurrency_key, limits, state, blocking_limit_id, attempt, max_attempts, retry_interval, backoff, jitter,
+            timeout, mode, at_most_once, external, run_as)
+        SELECT t.id, t.name, t.run_id, t.node, t.statement,
+            CASE WHEN t.takes_results THEN mill.substitute_results(t.run_id, t.params) ELSE t.params END, t.queue,
+            coalesce(t.priority, 'normal'), t.group_name, t.concurrency_key, t.limits,
+            mill.initial_state(NULL, t.limits), t.limits[1], t.attempts, t.max_attempts, t.retry_interval,
+            t.backoff, t.jitter, t.timeout, t.mode, t.at_most_once, t.external, t.run_as
+        FROM task t
+    ), moved AS (
+        UPDATE mill.run_tasks r SET state = 'released', task_id = t.id
+        FROM task t WHERE r.ctid = t.place RETURNING 1
+    )
+    SELECT count(*) INTO released FROM moved;
+    RETURN released;
+END
+$$;
+COMMENT ON FUNCTION mill.release_ready IS
+    'ready -> released for these tasks of a run (search: and for others), up to max_count, for mill.advance_run. '
+    'Returns the number of tasks';
+
+CREATE OR REPLACE FUNCTION mill.cancel_open_tasks(run_id bigint, kill boolean, max_count integer, OUT waited integer,
+    OUT more boolean)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    other text;
+    live integer;
 BEGIN
-    SELECT j.name INTO other FROM mill.jobs j
-        WHERE lower(j.name) = lower(job) AND (j.name <> job OR NOT j.of_schedule);
-    IF FOUND THEN
-        RAISE EXCEPTION 'job "%" already exists', other USING ERRCODE = '22023',
-            HINT = 'Give that job instead of a statement, or give the schedule another name.';
-    END IF;
-    PERFORM mill.put_job(job, jsonb_build_array(coalesce(definition->'task', '{}')
-            || jsonb_build_object('name', job, 'statement', definition->'statement')),
-        definition->>'description', definition->>'category', NULL, NULL, enabled);
-    UPDATE mill.jobs j SET of_schedule = true WHERE j.name = job AND NOT j.of_schedule;
-END
-$$;
-COMMENT ON FUNCTION mill.put_own_job IS 'Creates or replaces a job with a single statement, for mill.put_schedule';
-
-CREATE OR REPLACE FUNCTION mill.retire_own_job(jobs text[]) RETURNS void
-LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
-    SELECT mill.enable_job(retire_own_job.jobs[1], false) WHERE NOT EXISTS (SELECT FROM mill.schedules s
-        WHERE s.own_job AND s.jobs = retire_own_job.jobs AND s.removed_at IS NULL)
-$$;
-COMMENT ON FUNCTION mill.retire_own_job IS 'Disables a job that was created for schedules, once no schedule uses it';
-
-CREATE OR REPLACE FUNCTION mill.put_schedule(definition jsonb, declared_in mill.declared_in,
-    declared_as text DEFAULT NULL) RETURNS text
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-#variable_conflict use_variable
-DECLARE
-    unknown text;
-    kept mill.schedules;
-    document jsonb := definition - 'enabled';
-    enabled boolean := (definition->>'enabled')::boolean;
-    wanted text[];
-    put mill.schedules;
-BEGIN
-    IF definition ? 'task' THEN
-        definition := definition || jsonb_build_object('task', mill.with_max_attempts(definition->'task'));
-        document := definition - 'enabled';
-    END IF;
-    SELECT k INTO unknown FROM jsonb_object_keys(definition) AS k WHERE k <> ALL (ARRAY['name', 'timing',
-        'statement', 'jobs', 'params', 'task', 'overlap', 'catch_up', 'max_lateness', 'jitter', 'description',
-        'category', 'enabled']);
-    IF FOUND THEN
-        RAISE EXCEPTION 'unknown key "%" in a schedule', unknown USING ERRCODE = '22023';
-    ELSIF num_nonnulls(definition->>'statement', definition->'jobs') <> 1 THEN
-        RAISE EXCEPTION 'schedule "%" needs either a statement or jobs', definition->>'name' USING ERRCODE = '22023';
-    ELSIF definition ? 'jobs' AND definition ?| ARRAY['task', 'description', 'category']
-        OR definition ? 'statement' AND definition ? 'params'
-    THEN
-        RAISE EXCEPTION 'schedule "%" combines settings of a statement and of jobs', definition->>'name'
-            USING ERRCODE = '22023',
-            HINT = 'task, description and category require a statement, whose params belong in task; params requires jobs.';
-    END IF;
-    SELECT s.* INTO kept FROM mill.schedules s WHERE s.name = definition->>'name' FOR NO KEY UPDATE;
-    IF kept.removed_at IS NULL AND kept.declared_in <> declared_in THEN
-        RAISE EXCEPTION 'schedule "%" is declared in %', kept.name, CASE kept.declared_in
-                WHEN 'comment' THEN 'the comment of ' || kept.declared_as WHEN 'file' THEN 'a file'
-                ELSE 'a call of mill.set_schedule' END
-            USING ERRCODE = '55000', HINT = 'Change it there, or remove it there first.';
-    END IF;
-    IF kept.removed_at IS NULL AND kept.definition = document AND coalesce(enabled, kept.enabled) = kept.enabled THEN
-        RETURN 'unchanged';
-    END IF;
-    IF definition ? 'statement' THEN
-        wanted := ARRAY[coalesce(declared_as, definition->>'name')];
-        PERFORM mill.put_own_job(wanted[1], definition,
-            CASE WHEN kept.removed_at IS NOT NULL OR NOT kept.own_job THEN true END);
-    ELSE
-        SELECT array_agg(j.value ORDER BY j.place) INTO wanted
-            FROM jsonb_array_elements_text(definition->'jobs') WITH ORDINALITY AS j(value, place);
-        IF wanted IS NULL THEN
-            RAISE EXCEPTION 'schedule "%" has an empty list of jobs', definition->>'name' USING ERRCODE = '22023';
-        END IF;
-        SELECT w INTO unknown FROM unnest(wanted) AS w WHERE NOT EXISTS (
-            SELECT FROM mill.jobs j WHERE lower(j.name) = lower(btrim(w))) LIMIT 1;
+    WITH picked AS MATERIALIZED (
+        SELECT t.node FROM mill.run_tasks t
+        WHERE t.run_id = cancel_open_tasks.run_id AND t.state IN ('waiting', 'ready') LIMIT max_count
+    )
+    UPDATE mill.run_tasks t SET state = 'cancelled', finished_at = clock_timestamp()
+        FROM picked p WHERE t.run_id = cancel_open_tasks.run_id AND t.node = p.node;
+    GET DIAGNOSTICS waited = ROW_COUNT;
+    -- A locked task is being claimed, or is about to be attempted again and waits for the row of this
+    -- run; the next pass handles it. Each cancelled task appends an event, like tasks that finish.
+    SELECT count(mill.cancel_task(s.id, running => false)) INTO live FROM (
+        SELECT t.id FROM mill.run_tasks r JOIN mill.tasks t ON t.id = r.task_id
+        WHERE r.run_id = cancel_open_tasks.run_id AND r.state = 'released' AND t.state <> 'running'
+        ORDER BY t.id LIMIT max_count FOR NO KEY UPDATE OF t SKIP LOCKED) AS s;
+    IF kill THEN
+        INSERT INTO mill.cancel_requests (task_id)
+            SELECT t.id FROM mill.run_tasks r JOIN mill.tasks t ON t.id = r.task_id
+            WHERE r.run_id = cancel_open_tasks.run_id AND r.state = 'released' AND t.state = 'running'
+            ON CONFLICT DO NOTHING;
         IF FOUND THEN
-            RAISE EXCEPTION 'there is no job "%"', unknown USING ERRCODE = '22023',
-                HINT = 'pgmill job list shows all jobs.';
+            PERFORM pg_notify('mill', 'cancel');
         END IF;
     END IF;
-    INSERT INTO mill.schedules AS s (name, declared_in, declared_as, definition, jobs, own_job, params, timing,
-        overlap, catch_up, max_lateness, declared_jitter, enabled, next_tick_at)
-    VALUES (definition->>'name', declared_in, declared_as, document, wanted, definition ? 'statement',
-        coalesce(definition->'params', '{}'), definition->>'timing',
-        coalesce((definition->>'overlap')::mill.overlap, 'skip'), coalesce((definition->>'catch_up')::integer, 1),
-        (definition->>'max_lateness')::interval, coalesce((definition->>'jitter')::interval, '0'),
-        coalesce(enabled, true), CASE WHEN coalesce(enabled, true) THEN now() END)
-    ON CONFLICT (name) DO UPDATE SET declared_in = excluded.declared_in, declared_as = excluded.declared_as,
-        definition = excluded.definition, jobs = excluded.jobs, own_job = excluded.own_job, params = excluded.params, timing = excluded.timing,
-        overlap = excluded.overlap, catch_up = excluded.catch_up, max_lateness = excluded.max_lateness,
-        declared_jitter = excluded.declared_jitter, removed_at = NULL,
-        enabled = coalesce(enabled, s.enabled)
-    RETURNING s.* INTO put;
-    -- A new timing, or a schedule that may fire again, counts from now.
-    IF kept.id IS NOT NULL AND (put.timing <> kept.timing OR mill.is_active(put) <> mill.is_active(kept)) THEN
-        PERFORM mill.replan_schedule(put.id);
-    END IF;
-    PERFORM mill.record_audit('put_schedule', 'schedule ' || put.name, jsonb_build_object('declared_in', declared_in,
-        'timing', put.timing, 'enabled', put.enabled, 'result', CASE WHEN kept.id IS NULL THEN 'new' ELSE 'changed' END));
-    IF kept.id IS NULL THEN
-        RETURN 'new';
-    ELSIF kept.own_job AND kept.jobs <> wanted THEN
-        PERFORM mill.retire_own_job(kept.jobs);
-    END IF;
-    UPDATE mill.schedules s SET version = s.version + 1, changed_at = now(), changed_by = session_user
-        WHERE s.id = put.id;
-    RETURN 'changed';
+    more := waited = max_count OR live > 0 OR EXISTS (
+        SELECT FROM mill.run_tasks r JOIN mill.tasks t ON t.id = r.task_id
+        WHERE r.run_id = cancel_open_tasks.run_id AND r.state = 'released' AND t.state <> 'running');
 END
 $$;
-COMMENT ON FUNCTION mill.put_schedule IS 'Creates or replaces a schedule. definition: name, timing, statement or jobs, task (settings of the statement, as in mill.set_job), params, overlap, catch_up, max_lateness, jitter, description, category, enabled. Returns new, changed or unchanged';
+COMMENT ON FUNCTION mill.cancel_open_tasks IS
+    'Cancels waiting tasks of a cancelled run, and with kill its running tasks, for mill.advance_run. waited: number '
+    'of cancelled tasks that were never released. more: call again';
 
-CREATE OR REPLACE FUNCTION mill.replan_schedule(schedule_id bigint) RETURNS void
-LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
-    UPDATE mill.schedules s SET planned_from = now(), next_fire_at = NULL, queued_fire_at = NULL, trigger = NULL,
-            error = NULL, next_tick_at = CASE WHEN mill.is_active(s) THEN now() END
-        WHERE s.id = replan_schedule.schedule_id
-$$;
-COMMENT ON FUNCTION mill.replan_schedule IS 'Makes the next tick compute the next fire of the schedule, counted from now';
-
-CREATE OR REPLACE FUNCTION mill.set_schedule(name text, timing text, statement text DEFAULT NULL,
-    jobs text[] DEFAULT NULL, params jsonb DEFAULT NULL, task jsonb DEFAULT NULL, overlap mill.overlap DEFAULT 'skip',
-    catch_up integer DEFAULT 1, max_lateness interval DEFAULT NULL, jitter interval DEFAULT NULL,
-    description text DEFAULT NULL, category text DEFAULT NULL, enabled boolean DEFAULT NULL) RETURNS text
-LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT mill.put_schedule(jsonb_strip_nulls(jsonb_build_object('name', name, 'timing', timing, 'statement', statement,
-        'jobs', to_jsonb(jobs), 'params', params, 'task', task, 'overlap', overlap, 'catch_up', catch_up,
-        'max_lateness', max_lateness, 'jitter', jitter, 'description', description, 'category', category,
-        'enabled', enabled)), 'call')
-$$;
-COMMENT ON FUNCTION mill.set_schedule IS 'Creates or replaces a schedule. Returns new, changed or unchanged. timing: manual, a cadence such as daily(03:15), or trigger(…). The schedule runs the statement with the settings in task: {"params", "queue", "priority", "group", "max_attempts", "timeout", "mode", …}; or these jobs with these params. enabled null leaves it unchanged';
-
-CREATE OR REPLACE FUNCTION mill.remove_schedules(names text[]) RETURNS SETOF text
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+CREATE OR REPLACE FUNCTION mill.finish_run(run_id bigint) RETURNS mill.run_state
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    gone mill.schedules;
+    ended mill.runs;
 BEGIN
-    FOR gone IN
-        UPDATE mill.schedules s SET removed_at = now(), next_tick_at = NULL, next_fire_at = NULL, queued_fire_at = NULL,
-                changed_at = now(), changed_by = session_user, version = s.version + 1
-            WHERE s.name = ANY (names) AND s.removed_at IS NULL RETURNING s.*
-    LOOP
-        PERFORM mill.retire_own_job(gone.jobs) WHERE gone.own_job;
-        PERFORM mill.record_audit('remove_schedules', 'schedule ' || gone.name);
-        RETURN NEXT gone.name;
-    END LOOP;
+    UPDATE mill.runs r SET tasks = n.tasks, open = 0, succeeded = n.succeeded, failed = n.failed, ignored = n.ignored,
+            cancelled = n.cancelled, upstream_failed = n.upstream_failed, finished_at = clock_timestamp(),
+            state = CASE WHEN r.cancelled_at IS NOT NULL THEN 'cancelled' WHEN n.failed > 0 THEN 'failed'
+                WHEN n.cancelled > 0 THEN 'cancelled' ELSE 'succeeded' END::mill.run_state
+        FROM (SELECT count(*) AS tasks, count(*) FILTER (WHERE t.state = 'succeeded') AS succeeded,
+                count(*) FILTER (WHERE t.state = 'failed' AND NOT t.ignore_failure) AS failed,
+                count(*) FILTER (WHERE t.state = 'failed' AND t.ignore_failure) AS ignored,
+                count(*) FILTER (WHERE t.state = 'cancelled') AS cancelled,
+                count(*) FILTER (WHERE t.state = 'upstream_failed') AS upstream_failed
+            FROM mill.run_tasks t WHERE t.run_id = finish_run.run_id) AS n
+        WHERE r.id = finish_run.run_id RETURNING r.* INTO ended;
+    DELETE FROM mill.limits l WHERE l.kind = 'group' AND l.run_id = finish_run.run_id;
+    IF ended.schedule_id IS NOT NULL THEN
+        PERFORM mill.log_completed(ended);
+    END IF;
+    RETURN ended.state;
 END
 $$;
-COMMENT ON FUNCTION mill.remove_schedules IS 'Removes schedules, so that they no longer fire; nothing is deleted. Returns the names of those that existed';
+COMMENT ON FUNCTION mill.finish_run IS
+    'Finishes a run as cancelled, else failed, else succeeded, for mill.advance_run. Returns that state';
 
-CREATE OR REPLACE FUNCTION mill.enable_schedule(name text, enabled boolean DEFAULT true) RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-#variable_conflict use_variable
+CREATE OR REPLACE FUNCTION mill.advance_run(run_id bigint, OUT released integer, OUT ended mill.run_state,
+    OUT more boolean)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 DECLARE
-    found_schedule mill.schedules;
+    -- Bounds the duration of each statement, whatever the size of the run.
+    max_count CONSTANT integer := 2000;
+    run mill.runs;
+    events mill.run_events[];
+    added bigint[];
+    to_propagate bigint[];
+    ready bigint[];
+    step record;
+    unfinished boolean;
 BEGIN
-    SELECT s.* INTO found_schedule FROM mill.schedules s WHERE s.name = enable_schedule.name FOR NO KEY UPDATE;
+    released := 0;
+    more := false;
+    -- As for a claim: WAL is ordered, so after a crash the effects of a release survive only with the release.
+    PERFORM set_config('synchronous_commit', 'off', true);
+    SELECT r.* INTO run FROM mill.runs r WHERE r.id = advance_run.run_id FOR NO KEY UPDATE;
+    -- The lock excludes other sessions that advance this run; each of the following statements sees the
+    -- changes of the earlier ones.
+    WITH taken AS (
+        DELETE FROM mill.run_events e WHERE e.id = ANY (ARRAY(SELECT x.id FROM mill.run_events x
+            WHERE x.run_id = advance_run.run_id ORDER BY x.id LIMIT max_count))
+        RETURNING e AS event
+    )
+    SELECT array_agg(t.event), array_agg((t.event).node) FILTER (WHERE (t.event).outcome IS NULL
+            AND (t.event).node IS NOT NULL) INTO events, added FROM taken t;
+    IF run.state IS DISTINCT FROM 'running' THEN
+        RETURN;
+    END IF;
+    WITH ended AS MATERIALIZED (
+        SELECT e.*, w.place FROM unnest(events) AS e CROSS JOIN LATERAL (
+            SELECT t.ctid AS place FROM mill.run_tasks t
+            WHERE t.run_id = run.id AND t.node = e.node AND t.state::text = 'released' LIMIT 1) AS w
+        WHERE e.outcome IS NOT NULL
+    ), moved AS (
+        UPDATE mill.run_tasks t SET
+            state = CASE e.outcome WHEN 'succeeded' THEN 'succeeded' WHEN 'cancelled' THEN 'cancelled'
+                ELSE 'failed' END::mill.run_task_state,
+            outcome = e.outcome, pending_propagation = true, propagated_to = 0, attempts = e.attempts,
+            started_at = e.started_at, finished_at = e.finished_at, rows = e.rows, session_pid = e.session_pid,
+            message = e.message, result = e.result
+        FROM ended e WHERE t.ctid = e.place
+        RETURNING t.node
+    )
+    SELECT array_agg(m.node) INTO to_propagate FROM moved m;
+    run.open := run.open - coalesce(cardinality(to_propagate), 0);
+    IF added IS NOT NULL THEN
+        run.tasks := run.tasks + cardinality(added);
+        run.open := run.open + cardinality(added) - mill.recount_dependencies(run.id, added || ARRAY(
+            SELECT e.child FROM mill.run_edges e WHERE e.run_id = run.id AND e.parent = ANY (added)));
+        run.needs_rescan := true;
+    END IF;
+    IF run.cancelled_at IS NOT NULL THEN
+        SELECT c.waited, c.more INTO step FROM mill.cancel_open_tasks(run.id, run.kill, max_count) AS c;
+        run.open := run.open - step.waited;
+        run.needs_rescan := true;
+        more := step.more;
+    ELSE
+        LOOP
+            SELECT t.* INTO step FROM mill.propagate_completion(run.id, to_propagate, run.needs_rescan, max_count) AS t;
+            ready := ready || step.ready;
+            to_propagate := step.upstream_failed;
+            run.open := run.open - coalesce(cardinality(to_propagate), 0);
+            unfinished := step.edges_propagated = max_count OR coalesce(cardinality(ready), 0) >= max_count;
+            EXIT WHEN unfinished OR to_propagate IS NULL;
+        END LOOP;
+        released := mill.release_ready(run.id, ready, run.needs_rescan, max_count);
+        run.needs_rescan := unfinished OR released = max_count;
+        more := run.needs_rescan;
+    END IF;
+    more := more OR coalesce(cardinality(events), 0) = max_count;
+    UPDATE mill.runs r SET tasks = run.tasks, open = run.open, needs_rescan = run.needs_rescan
+        WHERE r.id = run.id AND (r.tasks, r.open, r.needs_rescan) <> (run.tasks, run.open, run.needs_rescan);
+    IF more THEN
+        -- The caller may crash before the next pass: the event lets another worker continue.
+        INSERT INTO mill.run_events (run_id) VALUES (run.id);
+    ELSIF run.open = 0 THEN
+        ended := mill.finish_run(run.id);
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION mill.advance_run IS
+    'Processes events of finished tasks, propagates them to the children, releases ready tasks, and finishes the run '
+    'when no task is open. Does a bounded part per call. more: call again. ended: final state if the run has just '
+    'finished';
+GRANT EXECUTE ON FUNCTION mill.advance_run TO mill_worker;
+
+-- Cancel, restart, retry --------------------------------------------------------------------------
+
+CREATE OR REPLACE FUNCTION mill.cancel_run(run_id bigint, kill boolean DEFAULT false) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    found_state mill.run_state;
+BEGIN
+    SELECT r.state INTO found_state FROM mill.runs r WHERE r.id = cancel_run.run_id FOR NO KEY UPDATE;
+    IF found_state IS DISTINCT FROM 'running' THEN
+        RETURN coalesce(found_state::text, 'not found');
+    END IF;
+    UPDATE mill.runs r SET cancelled_at = coalesce(r.cancelled_at, now()), kill = r.kill OR cancel_run.kill,
+        cancelled_by = coalesce(r.cancelled_by, session_user) WHERE r.id = cancel_run.run_id;
+    UPDATE mill.runs r SET open = r.open - c.waited
+        FROM mill.cancel_open_tasks(cancel_run.run_id, cancel_run.kill, 2000) AS c WHERE r.id = cancel_run.run_id;
+    INSERT INTO mill.run_events (run_id) VALUES (cancel_run.run_id);
+    PERFORM mill.record_audit('cancel_run', 'run ' || run_id, jsonb_build_object('kill', kill));
+    RETURN 'cancelling';
+END
+$$;
+COMMENT ON FUNCTION mill.cancel_run IS
+    'Cancels a run: no further task starts. Running tasks finish, or with kill are cancelled too. Returns cancelling, '
+    'the state of a finished run, or not found';
+GRANT EXECUTE ON FUNCTION mill.cancel_run TO mill_operator;
+
+CREATE OR REPLACE FUNCTION mill.reset_run_tasks(run_id bigint, nodes bigint[]) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    DELETE FROM mill.cancel_requests c USING mill.run_tasks t
+        WHERE t.run_id = reset_run_tasks.run_id AND t.node = ANY (nodes) AND c.task_id = t.task_id;
+    UPDATE mill.run_tasks t SET state = 'waiting', outcome = NULL, pending_propagation = false, propagated_to = 0,
+            started_at = NULL, finished_at = NULL, rows = NULL, session_pid = NULL, message = NULL, result = NULL
+        WHERE t.run_id = reset_run_tasks.run_id AND t.node = ANY (nodes);
+    PERFORM mill.recount_dependencies(run_id, NULL);
+    PERFORM mill.release_ready(run_id, NULL, true, 2000);
+    UPDATE mill.runs r SET needs_rescan = true, open = (SELECT count(*) FROM mill.run_tasks t
+            WHERE t.run_id = r.id AND t.state IN ('waiting', 'ready', 'released'))
+        WHERE r.id = reset_run_tasks.run_id;
+    INSERT INTO mill.run_events (run_id) VALUES (reset_run_tasks.run_id);
+END
+$$;
+COMMENT ON FUNCTION mill.reset_run_tasks IS
+    'Resets these tasks of a run to waiting, for mill.restart_run and mill.retry_run_task';
+
+CREATE OR REPLACE FUNCTION mill.restart_run(run_id bigint, failed boolean DEFAULT true,
+    never_run boolean DEFAULT true, downstream boolean DEFAULT false, force boolean DEFAULT false)
+RETURNS SETOF text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    run mill.runs;
+    nodes bigint[];
+BEGIN
+    SELECT r.* INTO run FROM mill.runs r WHERE r.id = restart_run.run_id FOR NO KEY UPDATE;
     IF NOT FOUND THEN
-        RETURN false;
-    ELSIF found_schedule.enabled <> enabled THEN
-        UPDATE mill.schedules s SET enabled = enable_schedule.enabled, changed_at = now(), changed_by = session_user,
-            version = s.version + 1 WHERE s.id = found_schedule.id;
-        PERFORM mill.replan_schedule(found_schedule.id);
-        PERFORM mill.record_audit('enable_schedule', 'schedule ' || name, jsonb_build_object('enabled', enabled));
+        RAISE EXCEPTION 'there is no run %', run_id USING ERRCODE = '22023';
+    ELSIF run.state = 'running' THEN
+        RAISE EXCEPTION 'run % is still running', run_id USING ERRCODE = '55000',
+            HINT = 'To retry one of its tasks, use pgmill run retry; to stop the run, use pgmill run cancel.';
+    ELSIF run.state <> 'failed' AND NOT force THEN
+        RAISE EXCEPTION 'run % %, not failed', run_id,
+            CASE run.state WHEN 'cancelled' THEN 'is cancelled' ELSE 'has succeeded' END USING ERRCODE = '55000',
+            HINT = 'pgmill run restart --force restarts it anyway.';
     END IF;
-    RETURN true;
+    WITH RECURSIVE chosen (node) AS (
+        -- Tasks that started and did not succeed, and tasks that never started.
+        SELECT t.node FROM mill.run_tasks t WHERE t.run_id = run.id
+            AND ((failed OR downstream) AND t.state IN ('failed', 'cancelled') AND t.started_at IS NOT NULL
+                OR never_run AND t.state IN ('cancelled', 'upstream_failed') AND t.started_at IS NULL)
+        UNION
+        SELECT e.child FROM chosen c JOIN mill.run_edges e ON e.run_id = run.id AND e.parent = c.node
+            JOIN mill.run_tasks p ON p.run_id = run.id AND p.node = c.node
+        WHERE downstream
+    )
+    SELECT array_agg(c.node) INTO nodes FROM chosen c;
+    IF nodes IS NULL THEN
+        RAISE EXCEPTION 'run % has no task to restart', run_id USING ERRCODE = '55000',
+            HINT = 'pgmill run show lists the state of each task.';
+    END IF;
+    UPDATE mill.runs r SET state = 'running', finished_at = NULL, cancelled_at = NULL, cancelled_by = NULL,
+        kill = false, restarts = r.restarts + 1 WHERE r.id = run.id;
+    PERFORM mill.reset_run_tasks(run.id, nodes);
+    PERFORM mill.record_audit('restart_run', 'run ' || run.id, jsonb_build_object('failed', failed,
+        'never_run', never_run, 'downstream', downstream, 'force', force, 'tasks', cardinality(nodes)));
+    RETURN QUERY SELECT t.name::text FROM mill.run_tasks t
+        WHERE t.run_id = run.id AND t.node = ANY (nodes) AND t.state <> 'upstream_failed' ORDER BY t.node;
 END
 $$;
-COMMENT ON FUNCTION mill.enable_schedule IS 'Enables a schedule, counted from now, or disables it. Returns false if it does not exist';
+COMMENT ON FUNCTION mill.restart_run IS
+    'Runs the failed and the never started tasks of a failed run (force: of any finished run) again. downstream: the '
+    'failed tasks and all tasks after them. Returns the names of the tasks';
+GRANT EXECUTE ON FUNCTION mill.restart_run TO mill_operator;
 
-CREATE OR REPLACE FUNCTION mill.adjust_schedule(name text, settings jsonb) RETURNS boolean
+CREATE OR REPLACE FUNCTION mill.retry_run_task(run_id bigint, task text) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    unknown text;
+    run mill.runs;
+    found_task mill.run_tasks;
+    nodes bigint[];
 BEGIN
-    settings := mill.with_max_attempts(settings);
-    SELECT k INTO unknown FROM jsonb_object_keys(settings) AS k
-        WHERE k <> ALL (ARRAY['max_attempts', 'retry_interval', 'jitter']);
-    IF FOUND THEN
-        RAISE EXCEPTION 'cannot adjust "%"; only max_attempts, retry_interval and jitter', unknown
-            USING ERRCODE = '22023';
-    END IF;
-    UPDATE mill.schedules s SET changed_at = now(), changed_by = session_user, version = s.version + 1,
-            max_attempts = CASE WHEN settings ? 'max_attempts' THEN (settings->>'max_attempts')::integer
-                ELSE s.max_attempts END,
-            retry_interval = CASE WHEN settings ? 'retry_interval' THEN (settings->>'retry_interval')::interval
-                ELSE s.retry_interval END,
-            jitter = CASE WHEN settings ? 'jitter' THEN (settings->>'jitter')::interval ELSE s.jitter END
-        WHERE s.name = adjust_schedule.name;
+    SELECT r.* INTO run FROM mill.runs r WHERE r.id = retry_run_task.run_id FOR NO KEY UPDATE;
+    SELECT t.* INTO found_task FROM mill.run_tasks t WHERE t.run_id = run.id AND t.name = task;
     IF NOT FOUND THEN
-        RETURN false;
+        RETURN 'not found';
+    ELSIF run.state <> 'running' OR run.cancelled_at IS NOT NULL THEN
+        RAISE EXCEPTION 'run % is not in progress', run_id USING ERRCODE = '55000', HINT = 'Use pgmill run restart.';
+    ELSIF found_task.state NOT IN ('failed', 'cancelled') THEN
+        RETURN found_task.state::text;
     END IF;
-    PERFORM mill.record_audit('adjust_schedule', 'schedule ' || name, settings);
-    RETURN true;
+    -- Tasks after it that are upstream_failed are evaluated again, whether or not because of this task.
+    WITH RECURSIVE after (node) AS (
+        SELECT found_task.node
+        UNION
+        SELECT c.node FROM after a JOIN mill.run_edges e ON e.run_id = run.id AND e.parent = a.node
+            JOIN mill.run_tasks c ON c.run_id = run.id AND c.node = e.child AND c.state = 'upstream_failed'
+    )
+    SELECT array_agg(a.node) INTO nodes FROM after a;
+    PERFORM mill.reset_run_tasks(run.id, nodes);
+    PERFORM mill.record_audit('retry_run_task', 'run ' || run.id, jsonb_build_object('task', task));
+    RETURN 'retried';
 END
 $$;
-COMMENT ON FUNCTION mill.adjust_schedule IS 'Overrides settings of a schedule independently of its declaration: {"max_attempts", "retry_interval", "jitter"}; null: as declared. Returns false if the schedule does not exist';
+COMMENT ON FUNCTION mill.retry_run_task IS
+    'Runs a failed or cancelled task of a run in progress again. Tasks that it made upstream_failed wait for it '
+    'again. Returns retried, the state of the task, or not found';
+GRANT EXECUTE ON FUNCTION mill.retry_run_task TO mill_operator;
+
+-- schema/17_schedule_ticks.sql --------------------------------------------------------------------
+
+-- Ticks of schedules: whether a due schedule fires, its runs, its log, and its status.
+--
+-- Workers parse timings, compute fire times and measure triggers; whether to fire is decided here, under the
+-- lock of the schedule's row. A schedule fires once per fire time: unique index runs_fire.
+
+-- Decision and fire -------------------------------------------------------------------------------
 
 CREATE OR REPLACE FUNCTION mill.blocking_run(schedule mill.schedules) RETURNS bigint
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT r.id FROM mill.runs r WHERE r.schedule_id = schedule.id AND r.state = 'running' AND schedule.overlap <> 'allow'
+    SELECT r.id FROM mill.runs r
+    WHERE r.schedule_id = schedule.id AND r.state = 'running' AND schedule.overlap <> 'allow'
     ORDER BY r.id LIMIT 1
 $$;
-COMMENT ON FUNCTION mill.blocking_run IS 'Returns the run in progress that prevents another run of the schedule; null: none';
+COMMENT ON FUNCTION mill.blocking_run IS
+    'Returns the run in progress that prevents another run of the schedule; null: none';
+GRANT EXECUTE ON FUNCTION mill.blocking_run TO mill_viewer;
 
-CREATE OR REPLACE FUNCTION mill.evaluate_trigger(trigger jsonb, pending bigint, oldest_age interval, last_fire_at timestamptz,
-    OUT fire boolean, OUT reason text)
+CREATE OR REPLACE FUNCTION mill.evaluate_trigger(trigger jsonb, pending bigint, oldest_age interval,
+    last_fire_at timestamptz, OUT fire boolean, OUT reason text)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     least_rows bigint := (trigger->>'rows')::bigint;
@@ -3715,7 +4197,8 @@ BEGIN
     ELSIF pending > 0 AND oldest_age >= idle THEN
         reason := format('idle: age of the oldest row %s >= %s, pending rows %s', age, idle, pending);
     ELSIF pending > 0 AND (trigger->>'new_rows')::boolean AND coalesce(now() - last_fire_at >= debounce, true) THEN
-        reason := format('new rows: pending rows %s, %s', pending, CASE WHEN last_fire_at IS NULL THEN 'no previous fire'
+        reason := format('new rows: pending rows %s, %s', pending,
+            CASE WHEN last_fire_at IS NULL THEN 'no previous fire'
             ELSE format('last fire %s ago >= %s', date_trunc('second', now() - last_fire_at), debounce) END);
     ELSE
         fire := false;
@@ -3728,7 +4211,10 @@ BEGIN
     END IF;
 END
 $$;
-COMMENT ON FUNCTION mill.evaluate_trigger IS 'Evaluates a trigger in the order row threshold, idle, new rows, for mill.should_fire. Returns the first condition that is met, or why none is';
+COMMENT ON FUNCTION mill.evaluate_trigger IS
+    'Evaluates a trigger in the order row threshold, idle, new rows, for mill.should_fire. Returns the first '
+    'condition that is met, or why none is';
+GRANT EXECUTE ON FUNCTION mill.evaluate_trigger TO mill_viewer;
 
 CREATE OR REPLACE FUNCTION mill.should_fire(schedule mill.schedules, pending bigint, oldest_age interval,
     OUT fire boolean, OUT reason text, OUT blocked_by bigint)
@@ -3763,14 +4249,19 @@ BEGIN
         fire := blocked_by IS NULL;
     END IF;
     IF blocked_by IS NOT NULL THEN
-        reason := format('%s; run %s has been running since %s', reason, blocked_by, (SELECT date_trunc('second', r.started_at)
+        reason := format('%s; run %s has been running since %s', reason, blocked_by,
+            (SELECT date_trunc('second', r.started_at)
             FROM mill.runs r WHERE r.id = blocked_by));
     END IF;
 END
 $$;
-COMMENT ON FUNCTION mill.should_fire IS 'Returns whether a schedule should fire now, and the reason. Used by ticks and by mill.schedule_test. pending, oldest_age: result of mill.measure_query';
+COMMENT ON FUNCTION mill.should_fire IS
+    'Returns whether a schedule should fire now, and the reason. Used by ticks and by mill.schedule_test. pending, '
+    'oldest_age: result of mill.probe_query';
+GRANT EXECUTE ON FUNCTION mill.should_fire TO mill_viewer;
 
-CREATE OR REPLACE FUNCTION mill.fire(schedule mill.schedules, fire_at timestamptz, reason text, pending bigint DEFAULT NULL)
+CREATE OR REPLACE FUNCTION mill.fire(schedule mill.schedules, fire_at timestamptz, reason text,
+    pending bigint DEFAULT NULL)
 RETURNS bigint
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
@@ -3787,7 +4278,7 @@ BEGIN
     END IF;
     BEGIN
         SELECT r.run_id INTO fired
-            FROM mill.make_run(schedule.jobs, schedule.params, schedule, fire_at, reason) AS r;
+            FROM mill.create_run(schedule.jobs, schedule.params, schedule, fire_at, reason) AS r;
     EXCEPTION WHEN OTHERS THEN
         -- An error must not delay other schedules, and this schedule continues with its next fire.
         GET STACKED DIAGNOSTICS problem = MESSAGE_TEXT, broken = CONSTRAINT_NAME;
@@ -3803,10 +4294,12 @@ BEGIN
     RETURN fired;
 END
 $$;
-COMMENT ON FUNCTION mill.fire IS 'Starts a run of a schedule whose row is locked. Returns null if a run for this fire time exists or the run could not be started; such errors are logged in mill.schedule_log';
+COMMENT ON FUNCTION mill.fire IS
+    'Starts a run of a schedule whose row is locked. Returns null if a run for this fire time exists or the run could '
+    'not be started; such errors are logged in mill.schedule_log';
 
-CREATE OR REPLACE FUNCTION mill.fire_or_skip(schedule mill.schedules, fire_at timestamptz, pending bigint, oldest_age interval,
-    OUT fired integer, OUT skipped integer)
+CREATE OR REPLACE FUNCTION mill.fire_or_skip(schedule mill.schedules, fire_at timestamptz, pending bigint,
+    oldest_age interval, OUT fired integer, OUT skipped integer)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 DECLARE
@@ -3836,9 +4329,12 @@ END
 $$;
 COMMENT ON FUNCTION mill.fire_or_skip IS 'Carries out and logs the decision of mill.should_fire, as part of a tick';
 
+-- Ticks -------------------------------------------------------------------------------------------
+
 CREATE OR REPLACE FUNCTION mill.lock_due_schedules(max_count integer)
 RETURNS TABLE (id bigint, name text, version integer, timing text, mode mill.fire_mode, next_fire_at timestamptz,
-    planned_from timestamptz, now timestamptz, catch_up integer, max_lateness double precision, measure text, timeout double precision)
+    planned_from timestamptz, now timestamptz, catch_up integer, max_lateness double precision,
+    measure text, timeout double precision)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
@@ -3860,18 +4356,23 @@ BEGIN
         now := now() - least(greatest(s.next_tick_at - s.next_fire_at, '0'), coalesce(s.jitter, s.declared_jitter));
         catch_up := s.catch_up;
         max_lateness := extract(epoch FROM s.max_lateness);
-        measure := mill.measure_query(s.trigger);
+        measure := mill.probe_query(s.trigger);
         timeout := (s.trigger->>'timeout_secs')::double precision;
         IF s.trigger IS NOT NULL THEN
             -- The caller measures the table, once until the next tick.
-            UPDATE mill.schedules x SET next_tick_at = now() + make_interval(secs => (s.trigger->>'every_secs')::double precision)
+            UPDATE mill.schedules x
+                SET next_tick_at = now() + make_interval(secs => (s.trigger->>'every_secs')::double precision)
                 WHERE x.id = s.id;
         END IF;
         RETURN NEXT;
     END LOOP;
 END
 $$;
-COMMENT ON FUNCTION mill.lock_due_schedules IS 'Locks due schedules for the caller''s transaction, up to max_count. planned_from: where to start the search for a fire while next_fire_at is null. now: current time minus the delay caused by jitter. measure: query of a parsed trigger, to be run within timeout seconds';
+COMMENT ON FUNCTION mill.lock_due_schedules IS
+    'Locks due schedules for the caller''s transaction, up to max_count. planned_from: where to start the search for '
+    'a fire while next_fire_at is null. now: current time minus the delay caused by jitter. measure: query of a '
+    'parsed trigger, to be run within timeout seconds';
+GRANT EXECUTE ON FUNCTION mill.lock_due_schedules TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.tick(plans jsonb) RETURNS TABLE (schedule_id bigint, fired integer, skipped integer)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -3915,7 +4416,8 @@ BEGIN
         END IF;
         -- A schedule without a further fire is disabled, such as once(…).
         UPDATE mill.schedules x SET next_fire_at = plan.next_fire_at, trigger = plan.trigger, error = plan.error,
-                enabled = x.enabled AND (x.mode <> 'scheduled' OR plan.error IS NOT NULL OR plan.next_fire_at IS NOT NULL),
+                enabled = x.enabled AND (x.mode <> 'scheduled' OR plan.error IS NOT NULL
+                    OR plan.next_fire_at IS NOT NULL),
                 next_tick_at = CASE WHEN plan.trigger IS NOT NULL THEN now()
                     ELSE plan.next_fire_at + random() * coalesce(x.jitter, x.declared_jitter) END
             WHERE x.id = plan.id;
@@ -3923,9 +4425,13 @@ BEGIN
     END LOOP;
 END
 $$;
-COMMENT ON FUNCTION mill.tick IS 'Applies the results of a tick to locked schedules: [{"id", "fires", "next_fire_at", "missed", "missed_from", "missed_to", "uncounted", "failure" (of an earlier try), "error" (of the timing), "trigger"}]. Returns the number of fires and of skipped fires per schedule';
+COMMENT ON FUNCTION mill.tick IS
+    'Applies the results of a tick to locked schedules: [{"id", "fires", "next_fire_at", "missed", "missed_from", '
+    '"missed_to", "uncounted", "failure" (of an earlier try), "error" (of the timing), "trigger"}]. Returns the '
+    'number of fires and of skipped fires per schedule';
+GRANT EXECUTE ON FUNCTION mill.tick TO mill_worker;
 
-CREATE OR REPLACE FUNCTION mill.measure_query(trigger jsonb) RETURNS text
+CREATE OR REPLACE FUNCTION mill.probe_query(trigger jsonb) RETURNS text
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT CASE WHEN trigger ? 'probe' THEN format($query$SELECT (m.found)[1]::numeric::bigint,
     extract(epoch FROM now() - (m.found)[2]::timestamptz)::float8
@@ -3934,13 +4440,18 @@ FROM (SELECT ARRAY(SELECT e.value FROM pg_catalog.json_each_text(pg_catalog.row_
 ) AS probe LIMIT 2) AS m$query$, trigger->>'probe')
     ELSE format($query$SELECT count(*), %s FROM %s WHERE (
 %s
-)$query$, CASE WHEN trigger ? 'age' THEN format('extract(epoch FROM now() - min(%I)::timestamptz)::float8', trigger->>'age')
+)$query$,
+    CASE WHEN trigger ? 'age' THEN format('extract(epoch FROM now() - min(%I)::timestamptz)::float8', trigger->>'age')
             ELSE 'NULL::float8' END,
         (SELECT string_agg(format('%I', p.value), '.' ORDER BY p.place)
             FROM jsonb_array_elements_text(trigger->'table') WITH ORDINALITY AS p(value, place)),
         coalesce(trigger->>'filter', 'true')) END
 $$;
-COMMENT ON FUNCTION mill.measure_query IS 'Returns a query for the number of pending rows and the age of the oldest one in seconds. Names are quoted; filter and probe are used as declared. Run it as one statement in a read-only transaction, as a login that may read the table';
+COMMENT ON FUNCTION mill.probe_query IS
+    'Returns a query for the number of pending rows and the age of the oldest one in seconds. Names are quoted; '
+    'filter and probe are used as declared. Run it as one statement in a read-only transaction, as a login that may '
+    'read the table';
+GRANT EXECUTE ON FUNCTION mill.probe_query TO mill_viewer;
 
 CREATE OR REPLACE FUNCTION mill.tick_trigger(schedule_id bigint, version integer, taken_at timestamptz, pending bigint,
     oldest_seconds double precision, error text) RETURNS TABLE (fired integer, skipped integer)
@@ -3973,7 +4484,10 @@ BEGIN
         FROM mill.fire_or_skip(s, now(), pending, make_interval(secs => oldest_seconds)) AS f;
 END
 $$;
-COMMENT ON FUNCTION mill.tick_trigger IS 'Applies the measurement of a trigger, or its error, and fires the schedule if a condition is met. taken_at: time at which mill.lock_due_schedules returned the schedule';
+COMMENT ON FUNCTION mill.tick_trigger IS
+    'Applies the measurement of a trigger, or its error, and fires the schedule if a condition is met. taken_at: time '
+    'at which mill.lock_due_schedules returned the schedule';
+GRANT EXECUTE ON FUNCTION mill.tick_trigger TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.run_now(name text, force boolean DEFAULT false) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -3995,14 +4509,20 @@ BEGIN
             HINT = 'Wait for it, cancel it (pgmill run cancel), or start another run concurrently with --force.';
     END IF;
     SELECT r.run_id INTO started
-        FROM mill.make_run(s.jobs, s.params, s, clock_timestamp(), 'manual') AS r;
+        FROM mill.create_run(s.jobs, s.params, s, clock_timestamp(), 'manual') AS r;
     INSERT INTO mill.schedule_log (schedule_id, event, fire_at, reason, run_id, message)
         SELECT s.id, 'fired', r.fire_at, r.reason, r.id, 'by ' || session_user FROM mill.runs r WHERE r.id = started;
     PERFORM mill.record_audit('run_now', 'schedule ' || s.name, jsonb_build_object('run', started, 'force', force));
     RETURN started;
 END
 $$;
-COMMENT ON FUNCTION mill.run_now IS 'Starts a run of a schedule immediately, without regard to its timing and without changing it. Returns the id of the run; null: the schedule does not exist. Raises an error if a run is in progress that must not overlap, unless force is set';
+COMMENT ON FUNCTION mill.run_now IS
+    'Starts a run of a schedule immediately, without regard to its timing and without changing it. Returns the id of '
+    'the run; null: the schedule does not exist. Raises an error if a run is in progress that must not overlap, '
+    'unless force is set';
+GRANT EXECUTE ON FUNCTION mill.run_now TO mill_operator;
+
+-- Log ---------------------------------------------------------------------------------------------
 
 CREATE OR REPLACE FUNCTION mill.log_completed(ended mill.runs) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -4018,7 +4538,7 @@ BEGIN
         WHERE s.id = ended.schedule_id;
 END
 $$;
-COMMENT ON FUNCTION mill.log_completed IS 'Logs the end of a run that a schedule fired, for mill.end_run';
+COMMENT ON FUNCTION mill.log_completed IS 'Logs the end of a run that a schedule fired, for mill.finish_run';
 
 CREATE OR REPLACE FUNCTION mill.log_reclaimed(task mill.tasks) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -4028,7 +4548,9 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
                 date_trunc('second', task.claimed_at))
         FROM mill.runs r WHERE r.id = task.run_id AND r.schedule_id IS NOT NULL
 $$;
-COMMENT ON FUNCTION mill.log_reclaimed IS 'Logs the loss of a worker for a task of a run that a schedule fired, for mill.fail';
+COMMENT ON FUNCTION mill.log_reclaimed IS
+    'Logs the loss of a worker for a task of a run that a schedule fired, for mill.fail';
+GRANT EXECUTE ON FUNCTION mill.log_reclaimed TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.prune_schedule_log() RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -4043,20 +4565,27 @@ BEGIN
     RETURN deleted;
 END
 $$;
-COMMENT ON FUNCTION mill.prune_schedule_log IS 'Deletes rows older than settings.schedule_log_retention, up to 10000. Returns the number of rows';
+COMMENT ON FUNCTION mill.prune_schedule_log IS
+    'Deletes rows older than settings.schedule_log_retention, up to 10000. Returns the number of rows';
+GRANT EXECUTE ON FUNCTION mill.prune_schedule_log TO mill_worker;
+
+-- Status ------------------------------------------------------------------------------------------
 
 CREATE OR REPLACE VIEW mill.schedule_status AS
     SELECT s.id, s.name, s.mode, s.timing, s.jobs, s.declared_in, s.declared_as, s.enabled, s.removed_at,
         CASE WHEN s.removed_at IS NOT NULL THEN 'removed' WHEN NOT s.enabled THEN 'disabled'
             WHEN s.error IS NOT NULL THEN 'error' WHEN going.id IS NOT NULL THEN 'running' ELSE 'waiting' END AS status,
         s.next_fire_at, s.last_fire_at, s.last_finished_at, s.last_state, s.last_success_at, s.queued_fire_at, s.error,
-        going.id AS running_run_id, s.overlap, s.catch_up, s.max_lateness, coalesce(s.jitter, s.declared_jitter) AS jitter,
+        going.id AS running_run_id, s.overlap, s.catch_up, s.max_lateness,
+        coalesce(s.jitter, s.declared_jitter) AS jitter,
         s.max_attempts, s.retry_interval, CASE WHEN (SELECT mill.sees_statements()) THEN s.params END AS params,
         s.version, s.changed_at, s.changed_by,
         CASE WHEN s.next_tick_at < now() THEN now() - s.next_tick_at END AS overdue
     FROM mill.schedules s LEFT JOIN LATERAL (SELECT r.id FROM mill.runs r
         WHERE r.schedule_id = s.id AND r.state = 'running' ORDER BY r.id LIMIT 1) AS going ON true;
-COMMENT ON VIEW mill.schedule_status IS 'Schedules with their declaration, the settings of operators, the next fire, and the state of the last run';
+COMMENT ON VIEW mill.schedule_status IS
+    'Schedules with their declaration, the settings of operators, the next fire, and the state of the last run';
+GRANT SELECT ON mill.schedule_status TO mill_worker;
 
 CREATE OR REPLACE VIEW mill.schedule_history AS
     SELECT r.id AS run_id, r.schedule_id, s.name AS schedule, r.fire_at, r.reason, r.state, r.started_at, r.finished_at,
@@ -4071,7 +4600,9 @@ CREATE OR REPLACE VIEW mill.schedule_history AS
             ORDER BY a.finished_at DESC LIMIT 1) AS place ON true
         LEFT JOIN LATERAL (SELECT t.name || ': ' || t.message AS message FROM mill.run_tasks t
             WHERE r.tasks > 1 AND t.run_id = r.id AND t.state = 'failed' ORDER BY t.node LIMIT 1) AS failed ON true;
-COMMENT ON VIEW mill.schedule_history IS 'Runs that schedules fired. For runs of one task: attempts, task_id, message and the worker of the last attempt. For other runs: message of the first failed task';
+COMMENT ON VIEW mill.schedule_history IS
+    'Runs that schedules fired. For runs of one task: attempts, task_id, message and the worker of the last attempt. '
+    'For other runs: message of the first failed task';
 
 CREATE OR REPLACE FUNCTION mill.schedule_test(name text) RETURNS TABLE (would_fire boolean, reason text,
     pending_rows bigint, oldest_row_age interval, next_fire_at timestamptz)
@@ -4090,14 +4621,15 @@ BEGIN
         RETURN;
     END IF;
     IF s.trigger IS NOT NULL AND mill.is_active(s) THEN
-        FOR pending_rows, age IN EXECUTE mill.measure_query(s.trigger) LOOP
+        FOR pending_rows, age IN EXECUTE mill.probe_query(s.trigger) LOOP
             answers := answers + 1;
         END LOOP;
         oldest_row_age := make_interval(secs => age);
     END IF;
     IF s.trigger IS NOT NULL AND mill.is_active(s) AND (answers <> 1 OR pending_rows IS NULL) THEN
         RETURN QUERY SELECT false, format('the probe returned %s; expected one row with a number and a timestamp',
-            CASE answers WHEN 0 THEN 'no row' WHEN 1 THEN 'no number' ELSE 'several rows' END), NULL::bigint, NULL::interval,
+            CASE answers WHEN 0 THEN 'no row' WHEN 1 THEN 'no number' ELSE 'several rows' END),
+            NULL::bigint, NULL::interval,
             NULL::timestamptz;
         RETURN;
     END IF;
@@ -4108,57 +4640,20 @@ BEGIN
     RETURN NEXT;
 END
 $$;
-COMMENT ON FUNCTION mill.schedule_test IS 'Returns whether a tick would fire the schedule now, and why or why not, without firing it. Evaluates triggers with the rights of the caller. Returns no row if the schedule does not exist';
+COMMENT ON FUNCTION mill.schedule_test IS
+    'Returns whether a tick would fire the schedule now, and why or why not, without firing it. Evaluates triggers '
+    'with the rights of the caller. Returns no row if the schedule does not exist';
+GRANT EXECUTE ON FUNCTION mill.schedule_test TO mill_viewer;
 
--- Operator functions: queues and workers ----------------------------------------------------------
+-- schema/18_views.sql -----------------------------------------------------------------------------
 
-CREATE OR REPLACE FUNCTION mill.pause(queue text) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    INSERT INTO mill.queues (name, paused) VALUES (pause.queue, true)
-        ON CONFLICT (name) DO UPDATE SET paused = true, changed_at = now();
-    PERFORM mill.record_audit('pause', 'queue ' || queue);
-END
-$$;
-COMMENT ON FUNCTION mill.pause IS 'Stops claims from a queue. Running tasks continue';
+-- Monitoring: running tasks, status of queues, priorities, limits and groups, history, run times, failures, and
+-- the number of readers that could be busy. The status of runs and schedules is beside them.
+--
+-- Statements and messages are read from mill.visible_tasks and mill.visible_attempts, which hide them if
+-- settings.hide_statements is set.
 
-CREATE OR REPLACE FUNCTION mill.resume(queue text) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    UPDATE mill.queues q SET paused = false, changed_at = now() WHERE q.name = resume.queue;
-    IF FOUND THEN
-        PERFORM mill.record_audit('resume', 'queue ' || queue);
-    END IF;
-    PERFORM pg_notify('mill', 'sweep');
-END
-$$;
-COMMENT ON FUNCTION mill.resume IS 'Resumes claims from a paused queue';
-
-CREATE OR REPLACE FUNCTION mill.share_commits(queue text, budget interval) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    INSERT INTO mill.queues (name, shared_commit) VALUES (share_commits.queue, budget)
-        ON CONFLICT (name) DO UPDATE SET shared_commit = budget, changed_at = now();
-    PERFORM mill.record_audit('share_commits', 'queue ' || queue, jsonb_build_object('budget', budget));
-END
-$$;
-COMMENT ON FUNCTION mill.share_commits IS 'Sets the time budget (1 to 100 ms) within which readers run short tasks of a queue one after another in one transaction; null: each task commits alone. Workers apply the change within two seconds';
-
-CREATE OR REPLACE FUNCTION mill.drain(worker_id uuid, draining boolean DEFAULT true) RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    UPDATE mill.workers w SET draining = drain.draining WHERE w.id = drain.worker_id;
-    IF NOT FOUND THEN
-        RETURN false;
-    END IF;
-    PERFORM pg_notify('mill', 'heartbeat');
-    PERFORM mill.record_audit('drain', 'worker ' || worker_id, jsonb_build_object('draining', draining));
-    RETURN true;
-END
-$$;
-COMMENT ON FUNCTION mill.drain IS 'Makes a worker stop claiming tasks, or resume (draining => false). Returns false if the worker does not exist';
-
--- Monitoring: running tasks, status views, history, why, scale_hint -------------------------------
+-- Running tasks -----------------------------------------------------------------------------------
 
 CREATE OR REPLACE FUNCTION mill.command_progress() RETURNS TABLE (pid integer, message text,
     percent double precision)
@@ -4190,7 +4685,9 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
         FROM pg_stat_progress_copy c) AS p
         CROSS JOIN LATERAL (SELECT least(100, 100.0 * p.done / nullif(p.total, 0))::double precision AS percent) AS d
 $$;
-COMMENT ON FUNCTION mill.command_progress IS 'Returns the progress that the server reports for VACUUM, ANALYZE, CREATE INDEX, REINDEX, CLUSTER and COPY, by backend, for mill.backends. percent: of the current phase';
+COMMENT ON FUNCTION mill.command_progress IS
+    'Returns the progress that the server reports for VACUUM, ANALYZE, CREATE INDEX, REINDEX, CLUSTER and COPY, by '
+    'backend, for mill.backends. percent: of the current phase';
 
 CREATE OR REPLACE FUNCTION mill.backends() RETURNS TABLE (pid integer, backend_start timestamptz,
     state text, wait_event_type text, wait_event text, query text, blocked_by integer[], blockers jsonb,
@@ -4218,16 +4715,11 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
         p.message, p.percent
     FROM own o LEFT JOIN mill.command_progress() p ON p.pid = o.pid
 $$;
-COMMENT ON FUNCTION mill.backends IS 'Returns only the backends of running tasks: their activity, waits, blockers, and the progress that the server reports for the command. blockers: [{"pid", "task_id", "name", "application", "user", "state", "transaction_started_at"}], with task_id and name for backends that run a task';
-
--- Returns a set, so that a query over any number of workers reads pg_locks once.
-CREATE OR REPLACE FUNCTION mill.live_sessions() RETURNS SETOF bigint
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT l.classid::bigint << 32 | l.objid::bigint FROM pg_locks l
-    WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
-        AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
-$$;
-COMMENT ON FUNCTION mill.live_sessions IS 'Returns the keys of advisory locks that are held by a session. A worker whose control session has ended holds none';
+COMMENT ON FUNCTION mill.backends IS
+    'Returns only the backends of running tasks: their activity, waits, blockers, and the progress that the server '
+    'reports for the command. blockers: [{"pid", "task_id", "name", "application", "user", "state", '
+    '"transaction_started_at"}], with task_id and name for backends that run a task';
+GRANT EXECUTE ON FUNCTION mill.backends TO mill_worker, mill_viewer;
 
 CREATE OR REPLACE VIEW mill.running AS
     SELECT t.id, t.queue, t.name, t.priority, t.mode, t.attempt, t.claimed_at AS started_at,
@@ -4235,16 +4727,23 @@ CREATE OR REPLACE VIEW mill.running AS
         t.session_pid AS pid, b.state AS backend_state, b.wait_event_type, b.wait_event,
         b.blocked_by, r.requested_at AS cancel_requested_at, t.statement,
         -- Progress reported by the task takes precedence over the server's progress of one command.
-        coalesce(CASE WHEN p.message IS NOT NULL AND (SELECT mill.sees_statements()) THEN p.message END, b.message) AS progress,
-        CASE WHEN p.percent IS NOT NULL AND (SELECT mill.sees_statements()) THEN p.percent ELSE b.percent END AS percent,
-        p.reported_at AS reported_at, CASE WHEN (SELECT mill.sees_statements()) THEN p.notices END AS notices, b.blockers
+        coalesce(CASE WHEN p.message IS NOT NULL AND (SELECT mill.sees_statements()) THEN p.message END,
+            b.message) AS progress,
+        CASE WHEN p.percent IS NOT NULL AND (SELECT mill.sees_statements()) THEN p.percent
+            ELSE b.percent END AS percent,
+        p.reported_at AS reported_at, CASE WHEN (SELECT mill.sees_statements()) THEN p.notices END AS notices,
+        b.blockers
     FROM mill.visible_tasks t
         LEFT JOIN mill.backends() b ON b.pid = t.session_pid AND b.backend_start = t.session_started_at
         LEFT JOIN mill.worker_starts s ON s.id = t.claimed_by
         LEFT JOIN mill.cancel_requests r ON r.task_id = t.id
         LEFT JOIN mill.progress p ON p.task_id = t.id AND p.worker_id = t.claimed_by AND p.attempt = t.attempt
     WHERE t.state = 'running';
-COMMENT ON VIEW mill.running IS 'Running tasks with worker, start time, wait events, blockers, progress and last notices';
+COMMENT ON VIEW mill.running IS
+    'Running tasks with worker, start time, wait events, blockers, progress and last notices';
+GRANT SELECT ON mill.running TO mill_worker;
+
+-- Capacity ----------------------------------------------------------------------------------------
 
 CREATE OR REPLACE VIEW mill.queue_status AS
     SELECT name AS queue,
@@ -4270,7 +4769,9 @@ CREATE OR REPLACE VIEW mill.queue_status AS
             min(claimed_at) FILTER (WHERE state = 'running') AS oldest_running_at
         FROM mill.tasks GROUP BY queue) t USING (name)
         FULL JOIN (SELECT * FROM mill.limits WHERE kind = 'queue') l USING (name);
-COMMENT ON VIEW mill.queue_status IS 'Queues with the number of tasks by state, the age of the oldest pending task, and their settings';
+COMMENT ON VIEW mill.queue_status IS
+    'Queues with the number of tasks by state, the age of the oldest pending task, and their settings';
+GRANT SELECT ON mill.queue_status TO mill_worker;
 
 CREATE OR REPLACE VIEW mill.priority_status AS
     SELECT p.priority, p.weight, coalesce(t.pending, 0) AS pending, coalesce(t.running, 0) AS running,
@@ -4280,7 +4781,9 @@ CREATE OR REPLACE VIEW mill.priority_status AS
             count(*) FILTER (WHERE state = 'running') AS running,
             min(due_at) FILTER (WHERE state = 'pending') AS oldest_pending_at
         FROM mill.tasks GROUP BY priority) t USING (priority);
-COMMENT ON VIEW mill.priority_status IS 'Priorities with weight, number of pending and running tasks, and the age of the oldest pending task';
+COMMENT ON VIEW mill.priority_status IS
+    'Priorities with weight, number of pending and running tasks, and the age of the oldest pending task';
+GRANT SELECT ON mill.priority_status TO mill_worker;
 
 CREATE OR REPLACE VIEW mill.limit_status AS
     SELECT l.*, coalesce(p.running, 0) AS running, coalesce(t.waiting, 0) AS waiting
@@ -4289,7 +4792,10 @@ CREATE OR REPLACE VIEW mill.limit_status AS
             WHERE counts_until IS NULL GROUP BY limit_id) p USING (id)
         LEFT JOIN (SELECT blocking_limit_id AS id, count(*) AS waiting FROM mill.tasks
             WHERE state = 'blocked' GROUP BY blocking_limit_id) t USING (id);
-COMMENT ON VIEW mill.limit_status IS 'Limits with their current values, the number of tasks that hold a permit (pending or running), and the number of tasks that wait for one';
+COMMENT ON VIEW mill.limit_status IS
+    'Limits with their current values, the number of tasks that hold a permit (pending or running), and the number of '
+    'tasks that wait for one';
+GRANT SELECT ON mill.limit_status TO mill_worker;
 
 CREATE OR REPLACE VIEW mill.group_status AS
     SELECT g.*, a.open, a.until AS next_change_at, coalesce(t.pending, 0) AS pending,
@@ -4300,7 +4806,49 @@ CREATE OR REPLACE VIEW mill.group_status AS
                 count(*) FILTER (WHERE state = 'running') AS running,
                 count(*) FILTER (WHERE state = 'blocked') AS blocked
             FROM mill.tasks WHERE group_name IS NOT NULL GROUP BY group_name) t USING (name);
-COMMENT ON VIEW mill.group_status IS 'Groups with their settings, whether the active period is open and until when, and the number of tasks by state';
+COMMENT ON VIEW mill.group_status IS
+    'Groups with their settings, whether the active period is open and until when, and the number of tasks by state';
+
+-- A loose index scan over the distinct queues of the pending index, one probe each; then up to 100000 entries
+-- of each. A paused queue costs one probe, whatever its size. Includes scheduled tasks that are due, because
+-- without a worker nothing promotes them to pending.
+CREATE OR REPLACE FUNCTION mill.scale_hint(queues text[] DEFAULT NULL) RETURNS bigint
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+-- Statistics are unreliable for a table that is empty one moment and full the next.
+SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+    WITH RECURSIVE walk AS (
+        (SELECT t.queue FROM mill.tasks t WHERE t.state = 'pending' ORDER BY t.queue LIMIT 1)
+        UNION ALL
+        SELECT (SELECT t.queue FROM mill.tasks t WHERE t.state = 'pending' AND t.queue > walk.queue
+            ORDER BY t.queue LIMIT 1)
+        FROM walk WHERE walk.queue IS NOT NULL
+    ), paused AS MATERIALIZED (
+        SELECT q.name FROM mill.queues q WHERE q.paused
+    ), waiting AS MATERIALIZED (
+        SELECT FROM walk CROSS JOIN LATERAL (
+            SELECT FROM mill.tasks t WHERE t.state = 'pending' AND t.queue = walk.queue LIMIT 100000) AS task
+        WHERE (scale_hint.queues IS NULL OR walk.queue = ANY (scale_hint.queues))
+            AND walk.queue NOT IN (SELECT p.name FROM paused p)
+        LIMIT 100000
+    ), due AS MATERIALIZED (
+        SELECT t.queue FROM mill.tasks t WHERE t.state = 'scheduled' AND t.due_at <= now() LIMIT 100000
+    )
+    SELECT (SELECT count(*) FROM waiting)
+        + (SELECT count(*) FROM due d
+            WHERE (scale_hint.queues IS NULL OR d.queue = ANY (scale_hint.queues))
+                AND d.queue NOT IN (SELECT p.name FROM paused p))
+        + (SELECT count(*) FROM mill.tasks t WHERE t.state = 'running'
+            AND (scale_hint.queues IS NULL OR t.queue = ANY (scale_hint.queues)))
+$$;
+COMMENT ON FUNCTION mill.scale_hint IS
+    'Returns the number of readers that could be busy now, in all queues or in the given ones: tasks ready to run '
+    '(pending, or scheduled and due) plus running tasks. Divide it by the readers per worker to get the number of '
+    'workers. Excludes tasks of paused queues, blocked tasks (more workers do not help them) and tasks that are not '
+    'due. Includes running tasks of paused queues, so that a busy fleet is not scaled down. Counts at most 100000 '
+    'pending and 100000 due tasks. Ignores profiles: a task whose profile no worker has is counted';
+GRANT EXECUTE ON FUNCTION mill.scale_hint TO mill_viewer;
+
+-- History -----------------------------------------------------------------------------------------
 
 CREATE OR REPLACE VIEW mill.history AS
     SELECT a.task_id, a.attempt, a.final, a.outcome, a.queue, a.name, a.priority, a.mode,
@@ -4315,10 +4863,13 @@ CREATE OR REPLACE VIEW mill.history AS
         (a.plan->'Plan'->>'Shared Read Blocks')::bigint AS blocks_read,
         (a.plan->'Plan'->>'Temp Written Blocks')::bigint AS temp_blocks_written
     FROM mill.visible_attempts a LEFT JOIN mill.worker_starts s ON s.id = a.worker_id;
-COMMENT ON VIEW mill.history IS 'Finished attempts with outcome, wait and run time, error, notices and first rows. For tasks with explain also the plan and its WAL and block counts';
+COMMENT ON VIEW mill.history IS
+    'Finished attempts with outcome, wait and run time, error, notices and first rows. For tasks with explain also '
+    'the plan and its WAL and block counts';
 
 CREATE OR REPLACE FUNCTION mill.durations_of(queue text, name text) RETURNS TABLE (attempts bigint,
-    failures bigint, p50 interval, p95 interval, mean interval, last interval, last_at timestamptz, trend double precision)
+    failures bigint, p50 interval, p95 interval, mean interval, last interval,
+    last_at timestamptz, trend double precision)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT count(*), count(*) FILTER (WHERE a.outcome NOT IN ('succeeded', 'cancelled')),
         percentile_cont(0.5) WITHIN GROUP (ORDER BY a.run), percentile_cont(0.95) WITHIN GROUP (ORDER BY a.run),
@@ -4337,7 +4888,11 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
                 AND x.finished_at < now() + interval '1 hour'
             ORDER BY x.finished_at DESC LIMIT 500) AS r) AS a
 $$;
-COMMENT ON FUNCTION mill.durations_of IS 'Returns run times of tasks with this name, from at most the last 500 attempts of the last seven days (UTC). p50, p95, mean and last cover successful attempts. trend: median of the last 20 successful attempts divided by the median of up to 200 before them; null if there are fewer than 40';
+COMMENT ON FUNCTION mill.durations_of IS
+    'Returns run times of tasks with this name, from at most the last 500 attempts of the last seven days (UTC). p50, '
+    'p95, mean and last cover successful attempts. trend: median of the last 20 successful attempts divided by the '
+    'median of up to 200 before them; null if there are fewer than 40';
+GRANT EXECUTE ON FUNCTION mill.durations_of TO mill_viewer;
 
 -- A loose index scan over the distinct names, one probe each. The period consists of whole days, so that
 -- no probe has to skip up to a day of index entries that are too old.
@@ -4366,7 +4921,9 @@ LANGUAGE sql IMMUTABLE COST 1000 SET search_path = pg_catalog, pg_temp AS $$
         '(^|[^[:alnum:]])''[^'']*''', '\1''…''', 'g'),
         '0x[0-9a-fA-F]+|[0-9]+([.,:-][0-9]+)*', '#', 'g'), 300)
 $$;
-COMMENT ON FUNCTION mill.message_pattern IS 'Returns an error message without its variable parts: quoted names and values, numbers, dates and UUIDs';
+COMMENT ON FUNCTION mill.message_pattern IS
+    'Returns an error message without its variable parts: quoted names and values, numbers, dates and UUIDs';
+GRANT EXECUTE ON FUNCTION mill.message_pattern TO mill_viewer;
 
 -- Runs with the rights of the caller, and reads the view that hides messages.
 CREATE OR REPLACE FUNCTION mill.failure_groups(since interval DEFAULT '1 day') RETURNS TABLE (outcome mill.outcome,
@@ -4377,17 +4934,36 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         min(f.finished_at), max(f.finished_at), array_agg(DISTINCT f.queue),
         (array_agg(DISTINCT f.name) FILTER (WHERE f.name IS NOT NULL))[1:10],
         (array_agg(f.task_id ORDER BY f.finished_at DESC))[1:5]
-    FROM (SELECT a.outcome, a.sqlstate, a.message, a.task_id, a.finished_at, a.queue, a.name FROM mill.visible_attempts a
+    FROM (SELECT a.outcome, a.sqlstate, a.message, a.task_id, a.finished_at, a.queue, a.name
+        FROM mill.visible_attempts a
         WHERE a.finished_at > now() - since AND a.outcome <> 'succeeded' AND a.outcome <> 'cancelled'
         ORDER BY a.finished_at DESC LIMIT 10000) AS f
     GROUP BY f.outcome, f.sqlstate, mill.message_pattern(f.message)
     ORDER BY count(*) DESC, max(f.finished_at) DESC
 $$;
-COMMENT ON FUNCTION mill.failure_groups IS 'Returns failed attempts of the given period, at most the last 10000, grouped by outcome, SQLSTATE and mill.message_pattern, most frequent first. names: up to 10. examples: ids of the last 5 tasks';
+COMMENT ON FUNCTION mill.failure_groups IS
+    'Returns failed attempts of the given period, at most the last 10000, grouped by outcome, SQLSTATE and '
+    'mill.message_pattern, most frequent first. names: up to 10. examples: ids of the last 5 tasks';
+GRANT EXECUTE ON FUNCTION mill.failure_groups TO mill_viewer;
 
 CREATE OR REPLACE VIEW mill.failures AS
     SELECT g.* FROM mill.failure_groups() AS g;
 COMMENT ON VIEW mill.failures IS 'Failed attempts of the last day by kind, see mill.failure_groups';
+
+-- schema/19_why.sql -------------------------------------------------------------------------------
+
+-- Why: one sentence about a task, or about a task of a run: why it is not running, or what it is doing.
+--
+-- The functions see every row, whoever calls them, and show messages only if settings.hide_statements is not
+-- set.
+
+-- A SECURITY DEFINER function cannot determine its caller, so hidden messages are hidden from everybody.
+CREATE OR REPLACE FUNCTION mill.visible_message(message text) RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT message FROM mill.settings s WHERE NOT s.hide_statements
+$$;
+COMMENT ON FUNCTION mill.visible_message IS
+    'Returns the message, or null if settings.hide_statements is set, for mill.why';
 
 CREATE OR REPLACE FUNCTION mill.why_blocked(task mill.tasks) RETURNS text
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -4463,7 +5039,8 @@ BEGIN
             RETURN format('it is running on %s since %s, blocked by backend %s', place,
                 date_trunc('second', task.claimed_at), (SELECT string_agg(format('%s (%s)', b->>'pid',
                     coalesce('task ' || (b->>'task_id'), concat_ws(', ', nullif(b->>'application', ''),
-                        'user ' || (b->>'user'), b->>'state'))), ', ') FROM jsonb_array_elements(backend.blockers) AS b));
+                        'user ' || (b->>'user'), b->>'state'))), ', ')
+                    FROM jsonb_array_elements(backend.blockers) AS b));
         END IF;
         RETURN format('it is running on %s since %s%s', place, date_trunc('second', task.claimed_at),
             CASE WHEN backend.wait_event_type <> 'Client'
@@ -4510,7 +5087,8 @@ BEGIN
             WHERE (w.queues IS NULL OR task.queue = ANY (w.queues))
                 AND now() - w.heartbeat_at < w.orphan_timeout;
         IF kept > 0 AND serving.busy < serving.readers AND serving.readers - kept <= serving.busy THEN
-            RETURN format('readers that serve queue "%3$s": %1$s of %2$s are kept for reserved tasks, the others are busy',
+            RETURN format('readers that serve queue "%3$s": %1$s of %2$s are '
+                'kept for reserved tasks, the others are busy',
                 kept, serving.readers, task.queue);
         END IF;
     END IF;
@@ -4522,69 +5100,73 @@ BEGIN
         serving.readers, task.queue, CASE ahead WHEN 100000 THEN 'at least ' ELSE '' END, ahead);
 END
 $$;
-COMMENT ON FUNCTION mill.why(bigint) IS 'Returns one sentence: why this task is not running, or what it is doing; null if the task does not exist';
+COMMENT ON FUNCTION mill.why(bigint) IS
+    'Returns one sentence: why this task is not running, or what it is doing; null if the task does not exist';
+GRANT EXECUTE ON FUNCTION mill.why(bigint) TO mill_viewer;
 
--- A loose index scan over the distinct queues of the pending index, one probe each; then up to 100000 entries
--- of each. A paused queue costs one probe, whatever its size. Includes scheduled tasks that are due, because
--- without a worker nothing promotes them to pending.
-CREATE OR REPLACE FUNCTION mill.scale_hint(queues text[] DEFAULT NULL) RETURNS bigint
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
--- Statistics are unreliable for a table that is empty one moment and full the next.
-SET enable_seqscan = off SET enable_bitmapscan = off AS $$
-    WITH RECURSIVE walk AS (
-        (SELECT t.queue FROM mill.tasks t WHERE t.state = 'pending' ORDER BY t.queue LIMIT 1)
-        UNION ALL
-        SELECT (SELECT t.queue FROM mill.tasks t WHERE t.state = 'pending' AND t.queue > walk.queue
-            ORDER BY t.queue LIMIT 1)
-        FROM walk WHERE walk.queue IS NOT NULL
-    ), paused AS MATERIALIZED (
-        SELECT q.name FROM mill.queues q WHERE q.paused
-    ), waiting AS MATERIALIZED (
-        SELECT FROM walk CROSS JOIN LATERAL (
-            SELECT FROM mill.tasks t WHERE t.state = 'pending' AND t.queue = walk.queue LIMIT 100000) AS task
-        WHERE (scale_hint.queues IS NULL OR walk.queue = ANY (scale_hint.queues))
-            AND walk.queue NOT IN (SELECT p.name FROM paused p)
-        LIMIT 100000
-    ), due AS MATERIALIZED (
-        SELECT t.queue FROM mill.tasks t WHERE t.state = 'scheduled' AND t.due_at <= now() LIMIT 100000
-    )
-    SELECT (SELECT count(*) FROM waiting)
-        + (SELECT count(*) FROM due d
-            WHERE (scale_hint.queues IS NULL OR d.queue = ANY (scale_hint.queues))
-                AND d.queue NOT IN (SELECT p.name FROM paused p))
-        + (SELECT count(*) FROM mill.tasks t WHERE t.state = 'running'
-            AND (scale_hint.queues IS NULL OR t.queue = ANY (scale_hint.queues)))
+CREATE OR REPLACE FUNCTION mill.why(run_id bigint, task text) RETURNS text
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    found_task mill.run_tasks;
+    run mill.runs;
+    parents text;
+BEGIN
+    SELECT t.* INTO found_task FROM mill.run_tasks t WHERE t.run_id = why.run_id AND t.name = task;
+    IF NOT FOUND THEN
+        RETURN NULL;
+    END IF;
+    SELECT r.* INTO run FROM mill.runs r WHERE r.id = why.run_id;
+    IF found_task.state = 'released' THEN
+        RETURN coalesce(mill.why(found_task.task_id), 'it has just finished');
+    ELSIF found_task.state = 'ready' THEN
+        RETURN 'it is ready and about to be put into the queue';
+    ELSIF found_task.state = 'cancelled' AND found_task.started_at IS NULL THEN
+        RETURN format('it was cancelled before it started%s', ' by ' || run.cancelled_by);
+    ELSIF found_task.state NOT IN ('waiting', 'upstream_failed') THEN
+        RETURN format('it is finished: %s at %s%s%s', found_task.outcome, date_trunc('second', found_task.finished_at),
+            CASE WHEN found_task.state = 'failed' AND found_task.ignore_failure THEN ', ignored' ELSE '' END,
+            ': ' || mill.visible_message(found_task.message));
+    END IF;
+    -- The first ten parents that prevent it from running.
+    SELECT string_agg(format('%s (%s, expected %s)', p.name, p.state, p.expected), ', ') INTO parents FROM (
+        SELECT t.name, t.state, e.expected FROM mill.run_edges e
+            JOIN mill.run_tasks t ON t.run_id = e.run_id AND t.node = e.parent
+        WHERE e.run_id = why.run_id AND e.child = found_task.node AND CASE found_task.state
+            WHEN 'waiting' THEN t.state IN ('waiting', 'ready', 'released')
+            ELSE NOT mill.satisfies(t.state, e.expected) END
+        ORDER BY t.node LIMIT 10) AS p;
+    IF found_task.state = 'upstream_failed' THEN
+        RETURN format('it cannot run because of its parents: %s', parents);
+    ELSIF run.cancelled_at IS NOT NULL THEN
+        RETURN 'its run is being cancelled';
+    END IF;
+    RETURN format('it waits for %s%s', CASE WHEN found_task.join_mode = 'any' THEN 'one of ' ELSE '' END,
+        coalesce(parents, 'parents that have just finished'))
+        || CASE WHEN found_task.parents - found_task.satisfied - found_task.unsatisfied > 10
+            THEN format(' and others, %s in total', found_task.parents - found_task.satisfied - found_task.unsatisfied)
+            ELSE '' END;
+END
 $$;
-COMMENT ON FUNCTION mill.scale_hint IS 'Returns the number of readers that could be busy now, in all queues or in the given ones: tasks ready to run (pending, or scheduled and due) plus running tasks. Divide it by the readers per worker to get the number of workers. Excludes tasks of paused queues, blocked tasks (more workers do not help them) and tasks that are not due. Includes running tasks of paused queues, so that a busy fleet is not scaled down. Counts at most 100000 pending and 100000 due tasks. Ignores profiles: a task whose profile no worker has is counted';
+COMMENT ON FUNCTION mill.why(bigint, text) IS
+    'Returns one sentence: why this task of a run is not running, or how it ended; null if the task does not exist';
+GRANT EXECUTE ON FUNCTION mill.why(bigint, text) TO mill_viewer;
 
--- Privileges --------------------------------------------------------------------------------------
+-- schema/20_grants.sql ----------------------------------------------------------------------------
+
+-- Privileges on all objects; those on a single object are granted beside it. The transaction ends here.
+--
+-- PUBLIC may use the schema and execute mill.complete, which requires the token of a claim. A function is
+-- executable by everybody when it is created, so this REVOKE follows all functions, and the grant of
+-- mill.complete follows the REVOKE.
+--
+-- mill_viewer reads all tables and views, except for tokens and the keys of profiles, and except for
+-- statements and their output, which mill_operator reads.
 
 -- PUBLIC may complete a claim whose token the caller knows, and nothing else.
 GRANT USAGE ON SCHEMA mill TO PUBLIC;
 REVOKE ALL ON ALL TABLES IN SCHEMA mill FROM PUBLIC;
 REVOKE ALL ON ALL ROUTINES IN SCHEMA mill FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mill.complete TO PUBLIC;
-
-GRANT SELECT, INSERT, UPDATE, DELETE
-    ON mill.tasks, mill.workers, mill.cancel_requests, mill.dedup_keys, mill.progress TO mill_worker;
-GRANT SELECT, INSERT ON mill.attempts, mill.worker_starts TO mill_worker;
-GRANT SELECT ON mill.queues, mill.settings, mill.schema_version, mill.queue_status, mill.running,
-    mill.priorities, mill.priority_status, mill.groups, mill.limits, mill.limit_status TO mill_worker;
-GRANT EXECUTE ON FUNCTION mill.fail, mill.release_claim, mill.reclaim, mill.record_attempt, mill.live_sessions,
-    mill.prepare_history, mill.prune, mill.backends, mill.first_state, mill.has_group_permit, mill.release_permits,
-    mill.grant_permits, mill.grant_waiting_permits, mill.reconcile_limits, mill.reserved_readers, mill.advance_run,
-    mill.run_is_cancelled, mill.active_period, mill.resolve_local_time, mill.lock_due_schedules, mill.tick,
-    mill.tick_trigger, mill.log_reclaimed, mill.put_schedule, mill.remove_schedules, mill.prune_schedule_log
-    TO mill_worker;
-GRANT SELECT, INSERT, DELETE ON mill.schedule_declaration_errors TO mill_worker, mill_operator;
-GRANT SELECT ON mill.schedules, mill.schedule_status TO mill_worker;
-GRANT SELECT, INSERT ON mill.run_events TO mill_worker;
-GRANT SELECT (id, state, cancelled_at) ON mill.runs TO mill_worker;
-
-GRANT EXECUTE ON FUNCTION mill.enqueue, mill.enqueue_many, mill.submit, mill.start_run, mill.add_run_task,
-    mill.profile TO mill_producer;
-GRANT SELECT ON mill.my_profiles TO mill_producer;
-GRANT SELECT ON mill.settings, mill.schema_version TO mill_producer;
 
 GRANT SELECT ON ALL TABLES IN SCHEMA mill TO mill_viewer;
 -- The token of a running task allows its completion, and the key of a profile allows its use: no role can
@@ -4619,19 +5201,5 @@ BEGIN
     END LOOP;
 END
 $$;
-GRANT EXECUTE ON FUNCTION mill.sees_statements TO mill_viewer, mill_worker;
-GRANT EXECUTE ON FUNCTION mill.durations_of, mill.message_pattern, mill.failure_groups TO mill_viewer;
-GRANT EXECUTE ON FUNCTION mill.why(bigint), mill.why(bigint, text), mill.job_definition, mill.upstream,
-    mill.downstream, mill.live_sessions, mill.backends, mill.reserved_readers,
-    mill.active_period, mill.resolve_local_time, mill.is_active, mill.schedule_test,
-    mill.should_fire, mill.evaluate_trigger, mill.blocking_run, mill.measure_query, mill.scale_hint TO mill_viewer;
-
-GRANT EXECUTE ON FUNCTION mill.cancel, mill.retry, mill.pause, mill.resume, mill.share_commits,
-    mill.drain, mill.set_max_running, mill.set_rate, mill.set_group, mill.set_active_period,
-    mill.drop_group, mill.set_weights, mill.set_reserved_capacity, mill.set_job, mill.enable_job, mill.set_dependency,
-    mill.drop_dependency, mill.cancel_run, mill.restart_run, mill.retry_run_task, mill.set_schedule,
-    mill.put_schedule, mill.remove_schedules, mill.enable_schedule, mill.adjust_schedule, mill.run_now
-    TO mill_operator;
-GRANT UPDATE ON mill.settings TO mill_operator;
 
 COMMIT;

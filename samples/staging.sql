@@ -1,27 +1,27 @@
 -- A staging table that is imported when 500 rows are pending, when the oldest row is ten minutes old, or
 -- when there are new rows and the last import was a minute ago: the first condition that is met.
-DROP TABLE IF EXISTS sample_inbox;
-CREATE TABLE sample_inbox (
+DROP TABLE IF EXISTS sample_import_rows;
+CREATE TABLE sample_import_rows (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     import_status integer NOT NULL DEFAULT 0,
     created_at timestamptz NOT NULL DEFAULT now()
 );
-CREATE INDEX ON sample_inbox (created_at) WHERE import_status = 0;
+CREATE INDEX ON sample_import_rows (created_at) WHERE import_status = 0;
 
 CREATE OR REPLACE PROCEDURE sample_import(reason text) LANGUAGE plpgsql AS $$
 BEGIN
-    UPDATE sample_inbox SET import_status = 1 WHERE import_status = 0;
+    UPDATE sample_import_rows SET import_status = 1 WHERE import_status = 0;
     RAISE NOTICE 'imported because of %', reason;
 END
 $$;
 
 SELECT mill.set_schedule('sample import',
-    'trigger(table: public.sample_inbox, filter: "import_status = 0", age: created_at,
+    'trigger(table: public.sample_import_rows, filter: "import_status = 0", age: created_at,
         rows: 500, idle: 10 min, new_rows: true, debounce: 60 s, every: 1 s)',
     'CALL sample_import($1)', task => '{"params": [{"$param": "reason"}]}',
     description => 'Imports staged rows');
 
-INSERT INTO sample_inbox (created_at) SELECT now() FROM generate_series(1, 500);
+INSERT INTO sample_import_rows (created_at) SELECT now() FROM generate_series(1, 500);
 
 -- Shows whether it would fire now, and why; a moment later, the log of the schedule.
 SELECT * FROM mill.schedule_test('sample import');

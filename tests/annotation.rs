@@ -1,5 +1,5 @@
 //! Schedules declared in the comments of procedures: parsing, persistence, and the effect of
-//! mistakes.
+//! errors.
 
 use crate::harness::{Database, Program, Worker, eventually};
 use crate::schedule::FLAGS;
@@ -87,7 +87,7 @@ async fn the_declaration_sets_the_timing_and_an_operator_the_rest() {
     database
         .execute(
             "SELECT mill.enable_schedule('public.p/daily_17_00', false);
-             SELECT mill.adjust_schedule('public.p/daily_09_00', '{\"max_attempts\": 9, \"retry_interval\": \"5s\", \"jitter\": \"7s\"}');
+             SELECT mill.override_schedule('public.p/daily_09_00', '{\"max_attempts\": 9, \"retry_interval\": \"5s\", \"jitter\": \"7s\"}');
              COMMENT ON PROCEDURE p() IS '@retry(max_attempts: 4) @daily(17:00, days: weekend) and @daily(09:00, zone: Europe/Berlin)'",
         )
         .await;
@@ -259,11 +259,7 @@ async fn workers_that_start_together_declare_everything_once() {
     })
     .await;
     for worker in &workers {
-        assert!(
-            !worker.log().contains("could not synchronize declared schedules"),
-            "{}",
-            worker.log()
-        );
+        assert!(!worker.log().contains("duty failed duty=\"sync_schedules\""), "{}", worker.log());
     }
     assert_eq!(database.value::<i64>("SELECT sum(version) FROM mill.schedules").await, 60);
 }

@@ -1,4 +1,4 @@
-//! Jobs from files: applied all or none, idempotent, and every mistake reported with its position.
+//! Jobs from files: applied all or none, idempotent, and every error reported with its position.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};

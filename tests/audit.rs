@@ -14,8 +14,8 @@ const ACTS: &[(&str, &str)] = &[
     ("SELECT mill.pause('q')", "pause queue q"),
     ("SELECT mill.resume('q')", "resume queue q"),
     (
-        "SELECT mill.share_commits('q', '20 ms')",
-        r#"share_commits queue q {"budget": "00:00:00.02"}"#,
+        "SELECT mill.set_shared_commit('q', '20 ms')",
+        r#"set_shared_commit queue q {"budget": "00:00:00.02"}"#,
     ),
     (
         "SELECT mill.set_max_running('queue', 'q', NULL)",
@@ -57,8 +57,8 @@ const ACTS: &[(&str, &str)] = &[
     ),
     ("SELECT mill.enable_schedule('s', false)", r#"enable_schedule schedule s {"enabled": false}"#),
     (
-        "SELECT mill.adjust_schedule('s', '{\"max_attempts\": 2}')",
-        r#"adjust_schedule schedule s {"max_attempts": 2}"#,
+        "SELECT mill.override_schedule('s', '{\"max_attempts\": 2}')",
+        r#"override_schedule schedule s {"max_attempts": 2}"#,
     ),
     ("SELECT mill.run_now('s')", r#"run_now schedule s {"run": 1, "force": false}"#),
     ("SELECT mill.cancel_run(1)", r#"cancel_run run 1 {"kill": false}"#),
@@ -76,7 +76,7 @@ const NOTHING: &[&str] = &[
     "SELECT mill.drop_dependency('x', 'y')",
     "SELECT mill.cancel_run(77)",
     "SELECT mill.enable_schedule('nobody')",
-    "SELECT mill.adjust_schedule('nobody', '{}')",
+    "SELECT mill.override_schedule('nobody', '{}')",
     "UPDATE mill.settings SET max_crashes = max_crashes",
 ];
 

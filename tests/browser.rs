@@ -32,7 +32,7 @@ const POSTED: [&str; 23] = [
     "/logout",
     "/priorities/reserve",
     "/priorities/weights",
-    "/queues/*/shared-commits",
+    "/queues/*/shared-commit",
     "/queues/*/limit",
     "/queues/*/pause",
     "/runs/*/cancel",
@@ -66,9 +66,9 @@ fn screenshot_pages(incidents: &Incidents) -> Value {
 /// Screens that no other page of their kind links to, and screens with hostile names.
 fn more(incidents: &Incidents) -> Vec<String> {
     let fixed = [
-        "/tasks?q=state:ended",
+        "/tasks?q=state:finished",
         "/tasks?q=que:etl",
-        "/tasks?q=queue:hostile+state:ended",
+        "/tasks?q=queue:hostile+state:finished",
         "/failures?queue=etl",
         "/tasks/bulk?q=state:failed+queue:etl",
         "/jobs/detail?name=nightly",
@@ -80,7 +80,7 @@ fn more(incidents: &Incidents) -> Vec<String> {
         "/runs?state=failed&job=nightly",
     ];
     let hostile = incidents.hostile.as_ref().map(|(id, _)| *id);
-    let tasks = [incidents.stuck, incidents.behind, incidents.failed]
+    let tasks = [incidents.stuck, incidents.blocked_task, incidents.failed]
         .into_iter()
         .chain(hostile)
         .map(|id| format!("/tasks/{id}"));
@@ -110,7 +110,7 @@ fn facts(incidents: &Incidents) -> Value {
         "/jobs/detail?name=nightly": ["load customers, load orders", "7"],
         "/schedules/detail?name=arrivals": ["Dry run", "Log"],
         task(incidents.stuck): ["REFRESH MATERIALIZED VIEW orders_by_day", "Blocked by", "psql", "ann", end],
-        task(incidents.behind): ["Blocked by", "rebuild stock"],
+        task(incidents.blocked_task): ["Blocked by", "rebuild stock"],
         task(incidents.failed): ["42P01", "does not exist", "INSERT INTO events"],
         format!("/runs/{}", incidents.run): ["no stock has been delivered", "upstream_failed", "Timeline", "Critical path"],
     })
@@ -141,7 +141,7 @@ impl OperatorSession {
             "stuck": it.stuck,
             "other": it.other,
             "holder": it.holder,
-            "behind": it.behind,
+            "blockedTask": it.blocked_task,
             "again": it.failed,
             "run": it.run,
             "liveRun": it.live_run,
@@ -252,7 +252,7 @@ async fn incidents_are_resolved(session: &mut OperatorSession) {
     for id in [it.stuck, it.other, it.holder] {
         assert_eq!(it.database.outcome(id).await, "cancelled");
     }
-    assert_eq!(it.database.outcome(it.behind).await, "succeeded");
+    assert_eq!(it.database.outcome(it.blocked_task).await, "succeeded");
     let left = |queue: &str| format!("SELECT count(*) FROM mill.tasks WHERE queue = '{queue}'");
     for queue in ["exports", "archive"] {
         let ended = async || it.database.value::<i64>(&left(queue)).await == 0;

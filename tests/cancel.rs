@@ -151,7 +151,7 @@ async fn quick_cancels_of_a_thousand_tasks_hit_none_of_the_thousand_others() {
     for row in rows {
         counts.insert((row.get(0), row.get(1), row.get(2)), row.get(3));
     }
-    println!("{requested} cancels met a running task; (outcome, victim, effect): {counts:?}");
+    println!("{requested} cancels hit a running task; (outcome, victim, effect): {counts:?}");
     let count = |outcome: &str, victim, effect| {
         counts.get(&(outcome.to_owned(), victim, effect)).copied().unwrap_or(0)
     };
@@ -162,6 +162,6 @@ async fn quick_cancels_of_a_thousand_tasks_hit_none_of_the_thousand_others() {
     assert!(once, "a duplicate effect");
     assert!(
         requested > 100,
-        "only {requested} cancels met a running task: too few for a meaningful test"
+        "only {requested} cancels hit a running task: too few for a meaningful test"
     );
 }

@@ -19,13 +19,13 @@ use crate::run::{end, job, start};
 #[derive(Clone, Copy, Debug)]
 enum Scenario {
     /// The task's worker is considered dead and its backend is not listed, but both are alive.
-    TakenOver,
+    ReclaimedWhileAlive,
     /// The same in autocommit mode, while the backend is listed.
-    TakenOverTooSoon,
+    ReclaimedTooEarly,
     /// The task's worker dies, nine times.
-    CrashesAgainAndAgain,
+    CrashLoop,
     /// An at-most-once task whose worker dies after the start.
-    DiesInTheMiddle,
+    KilledMidTask,
     /// The task's statement always fails.
     Fails,
     /// Several tasks with one concurrency key.
@@ -33,7 +33,7 @@ enum Scenario {
     /// The task is cancelled while it waits.
     Cancelled,
     /// The task is enqueued twice with one key.
-    Keyed,
+    Deduplicated,
     /// A run with a child of two parents.
     Run,
 }
@@ -51,42 +51,42 @@ const MUTANTS: &[Mutant] = &[
         function: "complete",
         from: "AND t.token = claim_tokens[array_position(task_ids, t.id)]",
         to: "",
-        scenario: Scenario::TakenOver,
+        scenario: Scenario::ReclaimedWhileAlive,
         finds: &["effect_iff_succeeded"],
     },
     Mutant {
         function: "complete",
         from: "IF cardinality(done) IS DISTINCT FROM cardinality(task_ids) THEN",
         to: "IF false THEN",
-        scenario: Scenario::TakenOver,
+        scenario: Scenario::ReclaimedWhileAlive,
         finds: &["no_effect_twice", "effect_iff_succeeded"],
     },
     Mutant {
         function: "reclaim",
         from: "AND NOT EXISTS (SELECT FROM pg_stat_activity a",
         to: "AND true OR NOT EXISTS (SELECT FROM pg_stat_activity a",
-        scenario: Scenario::TakenOverTooSoon,
+        scenario: Scenario::ReclaimedTooEarly,
         finds: &["one_holder"],
     },
     Mutant {
         function: "fail",
         from: "crashes = t.crashes + (verdict = 'crash')::integer",
         to: "crashes = t.crashes",
-        scenario: Scenario::CrashesAgainAndAgain,
+        scenario: Scenario::CrashLoop,
         finds: &["attempts_bounded"],
     },
     Mutant {
         function: "fail",
         from: "state = next_state,",
         to: "state = next_state, attempt = t.attempt - 1,",
-        scenario: Scenario::CrashesAgainAndAgain,
+        scenario: Scenario::CrashLoop,
         finds: &["attempts_increase"],
     },
     Mutant {
         function: "reclaim",
         from: "verdict := CASE WHEN task.at_most_once OR",
         to: "verdict := CASE WHEN",
-        scenario: Scenario::DiesInTheMiddle,
+        scenario: Scenario::KilledMidTask,
         finds: &["at_most_once"],
     },
     Mutant {
@@ -122,7 +122,7 @@ const MUTANTS: &[Mutant] = &[
         function: "submit",
         from: "EXIT WHEN FOUND;",
         to: "EXIT;",
-        scenario: Scenario::Keyed,
+        scenario: Scenario::Deduplicated,
         finds: &["key_is_one_task"],
     },
     Mutant {
@@ -164,10 +164,12 @@ async fn plant(database: &Database, function: &str, (from, to): (&str, &str)) {
 async fn play(database: &Database, scenario: Scenario) {
     let ops = &mut Vec::new();
     match scenario {
-        Scenario::TakenOver => taken_over(database, ops, "").await,
-        Scenario::TakenOverTooSoon => taken_over(database, ops, ", mode => 'autocommit'").await,
-        Scenario::CrashesAgainAndAgain => crashes(database, ops).await,
-        Scenario::DiesInTheMiddle => dies_in_the_middle(database, ops).await,
+        Scenario::ReclaimedWhileAlive => reclaimed_while_alive(database, ops, "").await,
+        Scenario::ReclaimedTooEarly => {
+            reclaimed_while_alive(database, ops, ", mode => 'autocommit'").await;
+        }
+        Scenario::CrashLoop => crash_loop(database, ops).await,
+        Scenario::KilledMidTask => killed_mid_task(database, ops).await,
         Scenario::Fails => {
             let options = ", max_attempts => 3, retry_interval => '0'";
             requested(database, ops, "fails", ("SELECT 1/0", options)).await;
@@ -185,7 +187,7 @@ async fn play(database: &Database, scenario: Scenario) {
             let op = Op::new(OpKind::Cancel, Answer::Ok);
             ops.push(Op { task: Some(id), reply: Some(reply), ..op });
         }
-        Scenario::Keyed => {
+        Scenario::Deduplicated => {
             for name in ["first", "second"] {
                 requested(database, ops, name, ("SELECT chaos.work()", ", key => 'k'")).await;
             }
@@ -283,8 +285,8 @@ async fn reclaim_worker(database: &Database, player: &Player) {
 }
 
 /// A worker is considered dead, another one gets the task, and both continue.
-async fn taken_over(database: &Database, ops: &mut Vec<Op>, mode: &str) {
-    requested(database, ops, "taken over", ("SELECT chaos.work()", mode)).await;
+async fn reclaimed_while_alive(database: &Database, ops: &mut Vec<Op>, mode: &str) {
+    requested(database, ops, "reclaimed", ("SELECT chaos.work()", mode)).await;
     let in_transaction = mode.is_empty();
     let mut first = Player::new(database).await;
     let mut second = Player::new(database).await;
@@ -300,7 +302,7 @@ async fn taken_over(database: &Database, ops: &mut Vec<Op>, mode: &str) {
     second.finish(in_transaction).await;
 }
 
-async fn crashes(database: &Database, ops: &mut Vec<Op>) {
+async fn crash_loop(database: &Database, ops: &mut Vec<Op>) {
     requested(database, ops, "crashes", ("SELECT chaos.work()", "")).await;
     for _ in 0..9 {
         let mut player = Player::new(database).await;
@@ -309,7 +311,7 @@ async fn crashes(database: &Database, ops: &mut Vec<Op>) {
     }
 }
 
-async fn dies_in_the_middle(database: &Database, ops: &mut Vec<Op>) {
+async fn killed_mid_task(database: &Database, ops: &mut Vec<Op>) {
     let body = "SELECT chaos.begin_work(); SELECT chaos.end_work()";
     let once = ", mode => 'autocommit', at_most_once => true";
     requested(database, ops, "once", (body, once)).await;

@@ -272,7 +272,7 @@ async fn a_locked_table_blocks_claims_but_neither_the_heartbeat_nor_the_worker()
     other.until_logged("ready").await;
     let locker = database.connect().await;
     locker.batch_execute("BEGIN; LOCK TABLE mill.tasks IN ACCESS EXCLUSIVE MODE").await.unwrap();
-    // This session waits behind the lock, and enqueues once it is released.
+    // This session waits for the lock, and enqueues once it is released.
     let enqueuer = database.connect().await;
     let enqueued = enqueuer.query_one("SELECT mill.enqueue('SELECT 1')", &[]);
     let unlocked = async {
@@ -327,7 +327,7 @@ async fn tasks_of_another_profile_do_not_slow_down_a_claim() {
         costs.push(buffers(&database, 0).await);
         database.execute("DEALLOCATE claim; RESET ALL").await;
     }
-    println!("buffers of a claim before and behind other tasks: {costs:?}");
+    println!("buffers of a claim ahead of and after other tasks: {costs:?}");
     assert!(costs[1] <= costs[0] + 6, "{costs:?}");
 }
 

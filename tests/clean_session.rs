@@ -90,7 +90,7 @@ async fn a_task_can_read_its_id_and_attempt() {
 #[tokio::test(flavor = "multi_thread")]
 async fn no_session_state_crosses_a_task_boundary_within_a_shared_transaction() {
     let database = Database::new().await;
-    database.execute("SELECT mill.share_commits('default', '100ms')").await;
+    database.execute("SELECT mill.set_shared_commit('default', '100ms')").await;
     let mut statements = vec!["SELECT 1".to_owned(); 200];
     // Table locks last as long as the transaction.
     let state = STATE.replace("mode = 'AccessExclusiveLock'", "false");

@@ -156,12 +156,12 @@ async fn the_doctor_finds_drift() {
     assert!(report.contains("tasks_scheduled"), "{report}");
     assert_eq!(drifted, 1, "{report} {code}");
     for sql in [
-        "ALTER TABLE mill.settings DISABLE TRIGGER record_settings",
-        "DROP TRIGGER record_settings ON mill.settings",
+        "ALTER TABLE mill.settings DISABLE TRIGGER audit_settings",
+        "DROP TRIGGER audit_settings ON mill.settings",
     ] {
         database.execute(sql).await;
         let (drifted, report, _) = Program::pgmill(&database, &["doctor"]).run().await;
-        assert!(report.contains("record_settings") && drifted == 1, "{sql}: {report}");
+        assert!(report.contains("audit_settings") && drifted == 1, "{sql}: {report}");
     }
 }
 

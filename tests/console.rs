@@ -66,7 +66,7 @@ async fn every_screen_responds_and_no_text_becomes_markup() {
     let more = [
         format!("/tasks/{failed}"),
         format!("/tasks/{wrong}"),
-        "/tasks?q=state:ended".to_owned(),
+        "/tasks?q=state:finished".to_owned(),
         "/tasks?q=state:failed+since:1h".to_owned(),
         "/tasks?q=%3Cscript%3E:x".to_owned(),
         "/tasks/bulk?q=state:failed".to_owned(),
@@ -113,13 +113,13 @@ async fn the_list_pages_and_filters() {
     let console = Console::start(&database, &[]).await;
     database.enqueue_many(120, "SELECT 1").await;
     database.execute("SELECT mill.enqueue('SELECT 2', name => 'odd one', queue => 'etl')").await;
-    let (mut behind, mut seen) = (String::new(), Vec::new());
+    let (mut after, mut seen) = (String::new(), Vec::new());
     loop {
-        let page = console.get(&format!("/api/v1/tasks?after={behind}")).await;
+        let page = console.get(&format!("/api/v1/tasks?after={after}")).await;
         let page: Value = serde_json::from_str(&page.body).unwrap();
         seen.extend(page["tasks"].as_array().unwrap().iter().map(|it| it["id"].as_i64().unwrap()));
         let Some(next) = page["next"].as_str() else { break };
-        behind = next.to_owned();
+        after = next.to_owned();
     }
     let sorted: Vec<i64> = (1..=121).rev().collect();
     assert_eq!(seen, sorted, "each task once, the newest first");
@@ -129,13 +129,13 @@ async fn the_list_pages_and_filters() {
         assert_eq!(page["tasks"].as_array().unwrap().len(), 1, "{filter}");
     }
     database.execute("SELECT mill.cancel(id) FROM mill.tasks").await;
-    let (mut behind, mut seen) = (String::new(), 0);
+    let (mut after, mut seen) = (String::new(), 0);
     loop {
-        let page = console.get(&format!("/api/v1/tasks?q=state:cancelled&after={behind}")).await;
+        let page = console.get(&format!("/api/v1/tasks?q=state:cancelled&after={after}")).await;
         let page: Value = serde_json::from_str(&page.body).unwrap();
         seen += page["tasks"].as_array().unwrap().len();
         let Some(next) = page["next"].as_str() else { break };
-        behind = next.to_owned();
+        after = next.to_owned();
     }
     assert_eq!(seen, 121, "each ended task once");
 }
@@ -165,7 +165,7 @@ async fn a_bulk_action_checks_each_task_again() {
     assert_eq!(left, [6]);
     let ticked = console.get("/tasks/bulk?q=state:cancelled&id=1&id=3&what=selected").await.body;
     assert!(ticked.contains("retry 2 tasks?"), "{ticked}");
-    let done = console.post("/tasks/bulk", "q=state:ended+id:1,3,6").await;
+    let done = console.post("/tasks/bulk", "q=state:finished+id:1,3,6").await;
     assert!(
         done.body.contains("<th scope=\"row\">retried</th><td class=\"n\">2</td>"),
         "{}",
@@ -187,7 +187,7 @@ async fn an_operator_can_act_and_a_viewer_can_only_read() {
         ("/queues/etl/limit".to_owned(), "max_running=3&rate_starts=10&rate_seconds=60"),
         ("/priorities/weights".to_owned(), "low=7"),
         ("/priorities/reserve".to_owned(), "capacity=high"),
-        ("/queues/etl/shared-commits".to_owned(), "milliseconds=20"),
+        ("/queues/etl/shared-commit".to_owned(), "milliseconds=20"),
         ("/groups/g/concurrency".to_owned(), "max_running=2&priority=high&description=it"),
         ("/groups/g/active-period".to_owned(), "opens=22:00&closes=06:00&zone=Europe/Berlin"),
         ("/groups/create".to_owned(), "name=gone"),
@@ -226,8 +226,8 @@ async fn an_operator_can_act_and_a_viewer_can_only_read() {
         ("/groups/create", "name=g", 400),
         ("/groups/create", "name=", 400),
         ("/groups/create", "name=h&max_running=-1", 422),
-        ("/queues/etl/shared-commits", "milliseconds=0", 422),
-        ("/queues/etl/shared-commits", "milliseconds=soon", 400),
+        ("/queues/etl/shared-commit", "milliseconds=0", 422),
+        ("/queues/etl/shared-commit", "milliseconds=soon", 400),
     ] {
         assert_eq!(console.post(path, form).await.status, status, "{path} with {form}");
     }

@@ -24,12 +24,12 @@ async fn seed(database: &Database) -> (i64, i64, Worker) {
     ]);
     job(database, "slow", slow).await;
     schedule(database, "s", "manual", "SELECT 1", "").await;
-    let (failed, goes_on) = (start(database, "it").await, start(database, "slow").await);
+    let (failed, in_progress) = (start(database, "it").await, start(database, "slow").await);
     let worker = Worker::start(database, &["--queues", "default", "--poll-interval", "50ms"]);
     assert_eq!(end(database, failed).await, "failed");
-    let half = async || states(database, goes_on).await.starts_with("a failed");
+    let half = async || states(database, in_progress).await.starts_with("a failed");
     eventually("a part of the other run has failed", half).await;
-    (failed, goes_on, worker)
+    (failed, in_progress, worker)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -44,7 +44,7 @@ async fn every_console_action_is_recorded_with_login_and_user() {
     let own = [("Host", console.address.as_str()), ("Cookie", cookie.as_str())];
     let page = console.request("GET", "/queues", &own, "").await.body;
     let csrf_token = csrf(&page);
-    let (failed, goes_on, worker) = seed(&database).await;
+    let (failed, in_progress, worker) = seed(&database).await;
     let seat: Uuid = database.value("SELECT id FROM mill.workers").await;
     let id = database.enqueue("SELECT 1", ", queue => 'etl'").await;
     let period = "opens=22:00&closes=06:00";
@@ -56,7 +56,7 @@ async fn every_console_action_is_recorded_with_login_and_user() {
         ("/queues/{queue}/limit", String::new(), "max_running=3", "set_max_running"),
         ("/priorities/weights", String::new(), "low=7", "set_weights"),
         ("/priorities/reserve", String::new(), "capacity=high", "update_settings"),
-        ("/queues/{queue}/shared-commits", String::new(), "milliseconds=20", "share_commits"),
+        ("/queues/{queue}/shared-commit", String::new(), "milliseconds=20", "set_shared_commit"),
         ("/groups/{group}/concurrency", String::new(), "max_running=2", "set_group"),
         ("/groups/{group}/active-period", String::new(), period, "set_active_period"),
         ("/groups/create", String::new(), "name=h", "set_group"),
@@ -64,8 +64,8 @@ async fn every_console_action_is_recorded_with_login_and_user() {
         ("/workers/{id}/drain", seat.to_string(), "draining=true", "drain"),
         ("/jobs/run", String::new(), "name=slow", "start_run"),
         ("/jobs/enable", String::new(), "name=slow&enabled=false", "enable_job"),
-        ("/runs/{id}/retry", goes_on.to_string(), "task=a", "retry_run_task"),
-        ("/runs/{id}/cancel", goes_on.to_string(), "", "cancel_run"),
+        ("/runs/{id}/retry", in_progress.to_string(), "task=a", "retry_run_task"),
+        ("/runs/{id}/cancel", in_progress.to_string(), "", "cancel_run"),
         ("/runs/{id}/restart", failed.to_string(), "which=failed", "restart_run"),
         ("/schedules/run-now", String::new(), "name=s", "run_now"),
         ("/schedules/enable", String::new(), "name=s&enabled=false", "enable_schedule"),

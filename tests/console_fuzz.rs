@@ -62,7 +62,7 @@ const VALUES: &[&str] = &[
     "\\",
     "*",
     "state:running",
-    "state:ended+since:1h",
+    "state:finished+since:1h",
     "queue:etl+state:",
     "since:99999999999d",
     "since:1h",

@@ -17,7 +17,7 @@ use crate::run::job;
 use crate::schedule::planned;
 
 /// Upper bound of a page that shows a text of a megabyte.
-const MOST_BYTES: usize = 500_000;
+const MAX_BYTES: usize = 500_000;
 
 /// Hostile texts, short enough for a name.
 const CORPUS: &[&str] = &[
@@ -131,8 +131,8 @@ pub(crate) async fn seed(database: &Database) -> (i64, i64) {
     database.execute("SELECT mill.set_schedule('it', 'daily(03:15)', jobs => ARRAY['it'])").await;
     planned(database, "it").await;
     database.execute("SELECT mill.run_now('it', true)").await;
-    let mistaken = "SELECT EXISTS (SELECT FROM mill.schedule_declaration_errors)";
-    eventually("a mistake is recorded", async || database.value(mistaken).await).await;
+    let has_error = "SELECT EXISTS (SELECT FROM mill.schedule_declaration_errors)";
+    eventually("the error is recorded", async || database.value(has_error).await).await;
     database.outcome(failed).await;
     database.outcome(with_params).await;
     let fired = "SELECT EXISTS (SELECT FROM mill.runs WHERE reason IS NOT NULL)";
@@ -303,7 +303,7 @@ async fn addresses(console: &Console, text: &str, ids: &[i64]) -> BTreeSet<Strin
     all.insert(format!("/audit?subject={name}&login={name}&action={name}"));
     all.insert(format!("/audit?since={name}"));
     all.insert(format!("/runs?job={name}&schedule={name}"));
-    all.extend(["/tasks?q=state:ended".to_owned(), "/tasks?q=state:failed".to_owned()]);
+    all.extend(["/tasks?q=state:finished".to_owned(), "/tasks?q=state:failed".to_owned()]);
     all
 }
 
@@ -317,7 +317,7 @@ async fn visit_every_page(console: &Console, text: &str, ids: &[i64]) -> Seen {
         if answer.status >= 500 {
             all.faults.push(at(format!("{} {}", answer.status, answer.body)));
         } else if answer.headers.contains("text/html") {
-            if answer.body.len() > MOST_BYTES {
+            if answer.body.len() > MAX_BYTES {
                 all.faults.push(at(format!("{} bytes", answer.body.len())));
             }
             let seen = Seen::page(&answer.body);

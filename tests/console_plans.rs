@@ -1,4 +1,4 @@
-//! The plan of every statement behind every page of the console and every API path, as logged by
+//! The plan of every statement of every page of the console and every API path, as logged by
 //! the server: no scan of all live tasks or all of history, no sort of more rows than a page may
 //! read.
 //!
@@ -52,7 +52,7 @@ const MORE: [&str; 12] = [
     "/tasks?q=state:scheduled",
     "/tasks?q=state:blocked",
     "/tasks?q=state:running",
-    "/tasks?q=state:ended",
+    "/tasks?q=state:finished",
     "/tasks?q=state:failed+since:1h",
     "/tasks?q=priority:high",
     "/tasks/bulk?q=state:pending",
@@ -63,7 +63,7 @@ const MORE: [&str; 12] = [
 
 /// Maximum rows that a scan may read, or a sort or an aggregate may consume: twice the count limit
 /// of all lanes.
-const MOST_ROWS: f64 = 40_000.0;
+const MAX_ROWS: f64 = 40_000.0;
 
 /// Up to this number of pages, for example in a partition of a new day, a scan costs as much as an
 /// index; the partition of a future day has no pages.
@@ -105,7 +105,7 @@ fn check_plan(node: &Value) -> (f64, Vec<String>) {
     let kind = node["Node Type"].as_str().unwrap();
     let relation = node["Relation Name"].as_str().unwrap_or_default();
     let large = relation == "tasks" || relation.starts_with("attempts");
-    let (mut most, mut faults) = (0.0, Vec::new());
+    let (mut max_rows, mut faults) = (0.0, Vec::new());
     if kind == "Seq Scan" && large && pages(node) > FEW_PAGES {
         faults.push(format!("a scan of all of {relation}, {} rows", rows(node)));
     }
@@ -116,14 +116,14 @@ fn check_plan(node: &Value) -> (f64, Vec<String>) {
         _ if large => rows(node),
         _ => 0.0,
     };
-    if took > MOST_ROWS {
+    if took > MAX_ROWS {
         faults.push(format!("{kind} {relation} took {took} rows"));
     }
     for (more, of_inner) in inner(node).map(check_plan) {
-        most = f64::max(most, more);
+        max_rows = f64::max(max_rows, more);
         faults.extend(of_inner);
     }
-    (f64::max(most, took), faults)
+    (f64::max(max_rows, took), faults)
 }
 
 /// Returns the name of a statement, or the beginning of a statement inside a function.
@@ -155,13 +155,13 @@ fn plans(log: &str) -> Vec<Value> {
 
 fn check_plans(path: &str, log: &str, known: &mut BTreeMap<String, Known>) {
     for plan in plans(log) {
-        let (most, faults) = check_plan(&plan["Plan"]);
+        let (max_rows, faults) = check_plan(&plan["Plan"]);
         let known = known.entry(name(plan["Query Text"].as_str().unwrap())).or_default();
         known.times += 1;
         if pages(&plan["Plan"]) >= known.buffers {
             (known.buffers, known.path) = (pages(&plan["Plan"]), path.to_owned());
         }
-        known.rows = f64::max(known.rows, most);
+        known.rows = f64::max(known.rows, max_rows);
         known.faults.extend(faults.into_iter().map(|fault| format!("{path}: {fault}")));
     }
 }
@@ -186,12 +186,12 @@ async fn api_paths(console: &Console, task: i64) -> Vec<String> {
 
 /// Returns pages about a single object.
 async fn pages_of_one(database: &Database) -> Vec<String> {
-    let ended: i64 =
+    let finished: i64 =
         database.value("SELECT max(task_id) FROM mill.attempts WHERE outcome = 'failed'").await;
     let held: i64 = database.value("SELECT min(id) FROM mill.tasks WHERE queue = 'held'").await;
     let pending = "SELECT min(id) FROM mill.tasks WHERE state = 'pending' AND queue = 'etl-3'";
     let pending: i64 = database.value(pending).await;
-    let tasks = [ended, held, pending].map(|id| format!("/tasks/{id}"));
+    let tasks = [finished, held, pending].map(|id| format!("/tasks/{id}"));
     let others = [
         "/runs/7",
         "/jobs/detail?name=job+7",

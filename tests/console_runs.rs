@@ -101,14 +101,14 @@ async fn runs_are_paginated_and_an_unknown_run_is_reported() {
         start(&database, if n % 2 == 0 { "it" } else { "other" }).await;
     }
     let pages = async |filter: &str| {
-        let (mut behind, mut seen) = (String::new(), Vec::new());
+        let (mut after, mut seen) = (String::new(), Vec::new());
         loop {
-            let path = format!("/api/v1/runs?{filter}&after={behind}");
+            let path = format!("/api/v1/runs?{filter}&after={after}");
             let page = json_at(&console, &path).await;
             let runs = page["runs"].as_array().unwrap();
             seen.extend(runs.iter().map(|it| it["id"].as_i64().unwrap()));
             let Some(next) = page["next"].as_i64() else { break seen };
-            behind = next.to_string();
+            after = next.to_string();
         }
     };
     assert_eq!(pages("").await, (1..=120).rev().collect::<Vec<_>>(), "each run once");
@@ -263,8 +263,8 @@ async fn a_failed_run_is_listed_first_until_a_later_one_succeeds() {
         database.value::<i64>(failed).await == 2
     })
     .await;
-    let goes_on = "run 4 of held is in progress, with 1 failed task of 3";
-    assert_eq!(problem("of held").await, reported(goes_on, "/runs/4"));
+    let in_progress = "run 4 of held is in progress, with 1 failed task of 3";
+    assert_eq!(problem("of held").await, reported(in_progress, "/runs/4"));
     database.execute("SELECT pg_advisory_unlock(1)").await;
     assert_eq!(end(&database, 4).await, "failed");
 

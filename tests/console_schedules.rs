@@ -67,14 +67,14 @@ async fn schedules_are_listed_page_by_page() {
         )
         .await;
     let console = Console::start(&database, &[]).await;
-    let (mut behind, mut seen) = (String::new(), Vec::new());
+    let (mut after, mut seen) = (String::new(), Vec::new());
     loop {
-        let page = console.get(&format!("/api/v1/schedules?after={behind}")).await.body;
+        let page = console.get(&format!("/api/v1/schedules?after={after}")).await.body;
         let page: Value = serde_json::from_str(&page).unwrap();
         let names = page["schedules"].as_array().unwrap().iter();
         seen.extend(names.map(|it| it["name"].as_str().unwrap().to_owned()));
         let Some(next) = page["next"].as_str() else { break };
-        behind = next.to_owned();
+        after = next.to_owned();
     }
     let all: Vec<String> = (1..=120).map(|n| format!("s{n:03}")).collect();
     assert_eq!(seen, all, "each schedule once");

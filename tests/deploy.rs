@@ -139,7 +139,9 @@ async fn health_is_the_exit_code_of_a_program_that_needs_no_database() {
     let document: serde_json::Value = serde_json::from_str(&stdout).unwrap();
     assert_eq!((&document["healthy"], &document["status"]), (&true.into(), &200.into()));
 
-    database.execute("UPDATE mill.schema_version SET version = 2, works_with = 2").await;
+    database
+        .execute("UPDATE mill.schema_version SET version = 2, min_compatible_version = 2")
+        .await;
     let (code, stdout, stderr) = health(&[&address, "--json"]).await;
     assert_eq!(code, 1, "{stderr}");
     assert!(stdout.contains("503") && stdout.contains("version 2"), "{stdout}");

@@ -11,7 +11,7 @@ async fn twenty_thousand_tasks_have_their_effect_once_though_each_worker_is_kill
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tasks_in_shared_commits_have_their_effect_once_under_kills() {
-    drain_under_kills("SELECT mill.share_commits('default', '20ms')").await;
+    drain_under_kills("SELECT mill.set_shared_commit('default', '20ms')").await;
 }
 
 async fn drain_under_kills(settings: &str) {
@@ -73,7 +73,7 @@ async fn no_snapshot_shows_an_effect_without_its_success_or_a_success_without_it
         let now: i64 = row.get(1);
         polls += i32::from(done < now && now < 2000);
         if done < 1000 && now >= 1000 {
-            database.execute("SELECT mill.share_commits('default', '20 milliseconds')").await;
+            database.execute("SELECT mill.set_shared_commit('default', '20 milliseconds')").await;
         }
         done = now;
     }

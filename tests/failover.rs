@@ -1,6 +1,7 @@
 //! A server that becomes unresponsive, and a standby promoted in its place, hang no worker.
 
 use cluster::Cluster;
+use proxy::{FaultAction, MessageMatch, Proxy};
 
 use crate::harness::{Database, PrivateDatabase, Program, Worker, eventually};
 
@@ -52,6 +53,40 @@ async fn a_frozen_primary_hangs_no_worker_once_the_standby_is_promoted() {
         copy.value::<i64>("SELECT count(*) FROM mill.workers").await == 2
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_statement_whose_backend_ends_unreported_is_attempted_again() {
+    let database = Database::new().await;
+    let proxy = Proxy::start(&database.url()).await.unwrap();
+    let through = proxy.url(&database.url());
+    let _worker = Worker::start(&database, &["--readers", "1", "--task-url", &through]);
+    let held = "current_setting('mill.attempt') = '1'";
+    proxy.arm(MessageMatch::Text(held.to_owned()), FaultAction::HoldAnswer);
+    let statement = format!("SELECT pg_sleep(CASE WHEN {held} THEN 3600 ELSE 0 END)");
+    let id = database.enqueue(&statement, ", max_attempts => 1").await;
+    proxy.fired().await;
+    let end = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+        WHERE datname = current_database() AND application_name = 'pgmill reader 1'";
+    assert_eq!(database.value::<i64>(end).await, 1);
+    assert_eq!(database.outcome(id).await, "succeeded");
+    let attempts = "SELECT string_agg(outcome::text, ',' ORDER BY attempt) FROM mill.attempts";
+    assert_eq!(database.value::<String>(attempts).await, "failed,succeeded");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_poll_that_is_never_answered_does_not_stop_the_polls() {
+    let database = Database::new().await;
+    let proxy = Proxy::start(&database.url()).await.unwrap();
+    // The text of a prepared statement is sent once per session: the first poll is held.
+    proxy.arm(MessageMatch::Text("queue.poll".to_owned()), FaultAction::HoldAnswer);
+    let through = proxy.url(&database.url());
+    let flags = ["--readers", "1", "--task-url", &database.url()];
+    let _worker = Worker::start_at(&through, &flags);
+    proxy.fired().await;
+    // Only a poll tells the worker when this task is due.
+    let id = database.enqueue("SELECT 1", ", due_at => now() + interval '1 second'").await;
+    assert_eq!(database.outcome(id).await, "succeeded");
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use futures_util::future::join;
 use jiff::Timestamp;
 use queue::claim::{Claimer, Lane, LaneRange, SessionIdentity};
 use queue::complete::{LOST, Success, TRANSACTION_ENDED, complete};
-use queue::fail::{Failed, Report, fail};
+use queue::fail::{FailResult, Report, fail};
 use queue::reclaim::{DeadWorker, reclaim};
 use queue::release::release;
 use queue::retry::RetryDecision;
@@ -110,7 +110,7 @@ async fn a_claim_that_was_reclaimed_changes_nothing() {
             "fail" => {
                 let report = Report::default();
                 let failed = fail(&session, &stale, Outcome::Failed, AGAIN, &report).await.unwrap();
-                assert_eq!(failed, Failed::Lost);
+                assert_eq!(failed, FailResult::Lost);
             }
             _ => assert!(!release(&session, &stale, Duration::ZERO).await.unwrap()),
         }
@@ -139,7 +139,7 @@ async fn a_claim_whose_task_has_ended_changes_nothing() {
     session.batch_execute("COMMIT").await.unwrap();
     let failed =
         fail(&session, &claim, Outcome::Failed, RetryDecision::Final, &Report::default()).await;
-    assert_eq!(failed.unwrap(), Failed::Lost);
+    assert_eq!(failed.unwrap(), FailResult::Lost);
     assert_eq!((effects(&database).await, database.attempts(id).await.as_str()), (1, "succeeded"));
 }
 
@@ -228,7 +228,7 @@ async fn a_cancel_that_met_a_failure_ends_the_retry_it_left() {
     let (session, canceller) = (database.connect().await, database.connect().await);
     session.batch_execute("BEGIN").await.unwrap();
     let failed = fail(&session, &claim, Outcome::Failed, AGAIN, &Report::default()).await;
-    assert_eq!(failed.unwrap(), Failed::Retried);
+    assert_eq!(failed.unwrap(), FailResult::Retried);
     let (answer, ()) = join(queue::cancel::cancel(&canceller, TaskId(id)), async {
         until_waiting(&database).await;
         session.batch_execute("COMMIT").await.unwrap();
@@ -304,7 +304,7 @@ async fn a_claim_undone_by_a_server_crash_is_invalid_afterwards() {
         assert_eq!(finish(&session, &stale).await, Err(LOST.to_owned()));
         session.batch_execute("COMMIT").await.unwrap();
         let failed = fail(&session, &stale, Outcome::Failed, AGAIN, &Report::default()).await;
-        assert_eq!(failed.unwrap(), Failed::Lost);
+        assert_eq!(failed.unwrap(), FailResult::Lost);
         finish(&session, &good).await.unwrap();
         session.batch_execute("COMMIT").await.unwrap();
         assert!(database.attempts(id).await.ends_with("succeeded"));

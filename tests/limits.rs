@@ -13,7 +13,7 @@ use queue::{Priority, WorkerId};
 use crate::harness::{Database, Program, Worker, eventually};
 
 /// Returns the maximum number of concurrent tasks in a selection of history.
-async fn most_at_once(database: &Database, of: &str) -> i64 {
+async fn max_concurrent(database: &Database, of: &str) -> i64 {
     database
         .value(&format!(
             "SELECT coalesce(max(running), 0)::bigint FROM (
@@ -45,9 +45,9 @@ async fn tasks_with_one_concurrency_key_run_one_at_a_time() {
     ];
     database.until_empty().await;
     for key in ["k0", "k1", "k2"] {
-        assert_eq!(most_at_once(&database, &format!("name = '{key}'")).await, 1, "{key}");
+        assert_eq!(max_concurrent(&database, &format!("name = '{key}'")).await, 1, "{key}");
     }
-    assert!(most_at_once(&database, "name = 'four'").await <= 4);
+    assert!(max_concurrent(&database, "name = 'four'").await <= 4);
     assert_eq!(succeeded(&database).await, 250);
     let left: i64 = database.value("SELECT count(*) FROM mill.permits").await;
     assert_eq!(left, 0, "permits without a task");
@@ -59,7 +59,7 @@ async fn a_queue_keeps_its_limit_while_it_is_changed_and_workers_die() {
     let database = Database::new().await;
     database
         .execute(&format!(
-            "CREATE TABLE limit_from (at timestamptz, most integer);
+            "CREATE TABLE limit_from (at timestamptz, max_running integer);
              INSERT INTO limit_from VALUES ('-infinity', 6);
              SELECT mill.set_max_running('queue', 'narrow', 6);
              SELECT mill.enqueue('SELECT pg_sleep(random() * 0.004)', queue => 'narrow')
@@ -68,8 +68,8 @@ async fn a_queue_keeps_its_limit_while_it_is_changed_and_workers_die() {
         .await;
     let start = || Worker::start(&database, &["--readers", "16"]);
     let mut workers = vec![start(), start(), start(), start()];
-    let done = async |least: i64| {
-        eventually("more tasks have finished", async || succeeded(&database).await >= least).await;
+    let done = async |min: i64| {
+        eventually("more tasks have finished", async || succeeded(&database).await >= min).await;
     };
     // A raised limit applies from before the call, a lowered one after it.
     done(100).await;
@@ -97,15 +97,15 @@ async fn a_queue_keeps_its_limit_while_it_is_changed_and_workers_die() {
     let above: i64 = database
         .value(
             "SELECT count(*) FROM mill.attempts a
-             CROSS JOIN LATERAL (SELECT l.most FROM limit_from l WHERE l.at <= a.started_at
+             CROSS JOIN LATERAL (SELECT l.max_running FROM limit_from l WHERE l.at <= a.started_at
                  ORDER BY l.at DESC LIMIT 1) AS l
-             WHERE l.most < (SELECT count(*) FROM mill.attempts b
+             WHERE l.max_running < (SELECT count(*) FROM mill.attempts b
                  WHERE b.started_at <= a.started_at AND b.finished_at > a.started_at)",
         )
         .await;
     assert_eq!(above, 0, "tasks that started above the limit");
     assert_eq!(succeeded(&database).await, TASKS);
-    let busiest = most_at_once(&database, "true").await;
+    let busiest = max_concurrent(&database, "true").await;
     assert!(busiest > 12, "{busiest} at once without a limit: the test proves nothing");
 }
 
@@ -165,7 +165,7 @@ async fn a_limit_holds_for_tasks_that_were_there_before_it() {
     assert_eq!(database.value::<String>(states).await, "blocked*4 pending*2");
     let _worker = Worker::start(&database, &["--readers", "8"]);
     database.until_empty().await;
-    assert_eq!(most_at_once(&database, "true").await, 1);
+    assert_eq!(max_concurrent(&database, "true").await, 1);
     assert_eq!(succeeded(&database).await, 6);
 }
 
@@ -273,9 +273,9 @@ async fn a_group_is_limited_within_each_run_and_can_be_paused() {
     let pending = "SELECT string_agg(run_id || ':' || n, ' ' ORDER BY run_id) FROM (SELECT run_id,
         count(*) AS n FROM mill.tasks WHERE state = 'pending' AND priority = 'high' GROUP BY run_id) AS s";
     assert_eq!(database.value::<String>(pending).await, "1:2 2:2 3:2");
-    let set = async |most: &str| {
+    let set = async |max_running: &str| {
         let sql = format!(
-            "SELECT mill.set_max_running('group', 'g', {most}); SELECT mill.grant_waiting_permits()"
+            "SELECT mill.set_max_running('group', 'g', {max_running}); SELECT mill.grant_waiting_permits()"
         );
         database.execute(&sql).await;
     };

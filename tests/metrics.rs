@@ -211,14 +211,14 @@ async fn fleet_gauges_follow_the_database() {
     let flags = ["--readers", "1", "--http", &address, "--fleet-metrics-interval", "100ms"];
     let _worker = Worker::start(database, &flags);
     let held =
-        |kind, least: f64, name| move |seen: &Families| sum(seen, name, &[("kind", kind)]) > least;
+        |kind, min: f64, name| move |seen: &Families| sum(seen, name, &[("kind", kind)]) > min;
     let (seconds, transactions) = ("pgmill_horizon_age_seconds", "pgmill_horizon_age_transactions");
     let free = metrics(&address, "it is counted", |seen| seen.contains_key(transactions)).await;
     assert!(sum(&free, seconds, &[("kind", "prepared")]) < 1e-9, "{free:#?}");
     assert!(sum(&free, transactions, &[("kind", "slot")]) < 1e-9, "{free:#?}");
-    let most = sum(&free, "pgmill_database_connections_max", &[]);
+    let max = sum(&free, "pgmill_database_connections_max", &[]);
     let used = sum(&free, "pgmill_database_connections", &[]);
-    assert!(used > 3.0 && used < most, "{used} of {most} connections");
+    assert!(used > 3.0 && used < max, "{used} of {max} connections");
     assert!(sum(&free, "pgmill_attempts_bytes", &[]) > 0.0);
     assert!(sum(&free, "pgmill_database_frozen_age_transactions", &[]) > 0.0);
 
@@ -266,16 +266,16 @@ async fn fleet_gauges_follow_the_database() {
              SELECT mill.start_run(ARRAY['j'])",
         )
         .await;
-    let goes_on =
+    let in_progress =
         |state| move |seen: &Families| sum(seen, "pgmill_runs", &[("state", state)]) > 0.5;
-    metrics(&address, "a run is in progress", goes_on("running")).await;
+    metrics(&address, "a run is in progress", in_progress("running")).await;
     eventually("its task is in the queue", async || {
         database.value::<i64>("SELECT count(*) FROM mill.tasks").await == 1
     })
     .await;
     database.until_waiting_for_lock(database.value("SELECT id FROM mill.tasks").await).await;
     database.execute("SELECT mill.cancel_run(id) FROM mill.run_status").await;
-    metrics(&address, "its task is still running", goes_on("cancelling")).await;
+    metrics(&address, "its task is still running", in_progress("cancelling")).await;
     database.execute("SELECT pg_advisory_unlock(1)").await;
     let over = |seen: &Families| sum(seen, "pgmill_runs", &[]) < 0.5;
     metrics(&address, "no run is in progress", over).await;

@@ -192,7 +192,7 @@ async fn declare_work(database: &Database) {
     database
         .execute(
             "SELECT mill.set_max_running('queue', 'capped', 2);
-             SELECT mill.share_commits('short', '20 ms');
+             SELECT mill.set_shared_commit('short', '20 ms');
              CREATE TABLE staging (n integer);
              SELECT mill.set_job('load', '[{\"name\": \"extract\", \"statement\": \"SELECT 1\"},
                  {\"name\": \"load\", \"statement\": \"SELECT pg_sleep(0.05)\", \"after\": [\"extract\"]}]');

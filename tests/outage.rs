@@ -63,7 +63,7 @@ async fn workers_outlive_restarts_and_a_crash_of_the_server() {
     // reconnecting.
     let lost = "SELECT count(*) FROM mill.attempts WHERE outcome = 'lost'";
     assert_eq!(database.value::<i64>(lost).await, 0);
-    assert!(row.get::<_, i64>(1) > 0, "no outage met a running task: the test proves nothing");
+    assert!(row.get::<_, i64>(1) > 0, "no outage hit a running task: the test proves nothing");
     eventually("both workers are registered", async || {
         database.value::<i64>("SELECT count(*) FROM mill.workers").await == 2
     })
@@ -135,8 +135,10 @@ async fn a_worker_waits_while_there_are_too_many_connections() {
              GRANT INSERT ON effect TO {name}"
         ))
         .await;
-    let limit = async |most: i32| {
-        database.execute(&format!("ALTER DATABASE {name} CONNECTION LIMIT {most}")).await;
+    let limit = async |max_connections: i32| {
+        database
+            .execute(&format!("ALTER DATABASE {name} CONNECTION LIMIT {max_connections}"))
+            .await;
     };
     // Enough connections to start, too few for control, claimer, listener, pool and four readers.
     limit(5).await;

@@ -52,8 +52,8 @@ async fn a_task_takes_two_round_trips_on_its_session_and_one_of_many_a_fraction(
     database.execute("CREATE TABLE effect (task bigint NOT NULL)").await;
     let (through, trips) = count_round_trips(&database.url()).await;
     let _worker = Worker::start(&database, &["--readers", "1", "--task-url", &through]);
-    for (setting, most) in [("NULL", 2 * TASKS), ("'100ms'", TASKS / 4)] {
-        database.execute(&format!("SELECT mill.share_commits('default', {setting})")).await;
+    for (setting, max_trips) in [("NULL", 2 * TASKS), ("'100ms'", TASKS / 4)] {
+        database.execute(&format!("SELECT mill.set_shared_commit('default', {setting})")).await;
         // The session is open, and the workers have read the setting.
         database.enqueue_many(400, INSERT).await;
         database.until_empty().await;
@@ -64,12 +64,15 @@ async fn a_task_takes_two_round_trips_on_its_session_and_one_of_many_a_fraction(
             database.enqueue_many(TASKS.try_into().unwrap(), INSERT).await;
             database.until_empty().await;
             taken = taken.min(trips.load(Ordering::Relaxed) - before);
-            if taken <= most {
+            if taken <= max_trips {
                 break;
             }
         }
         println!("shared commits {setting}: {taken} round trips for {TASKS} tasks");
-        assert!(taken <= most, "shared commits {setting}: {taken} round trips for {TASKS} tasks");
+        assert!(
+            taken <= max_trips,
+            "shared commits {setting}: {taken} round trips for {TASKS} tasks"
+        );
     }
 }
 

@@ -41,7 +41,7 @@ fn assert_shares(found: &[(String, f64)], wanted: &[(&str, f64)]) {
 async fn of_a_hundred_thousand_claims_each_priority_has_its_share() {
     let database = Database::new().await;
     // Short tasks, so that they may share commits: only for speed.
-    database.execute("SELECT mill.share_commits('default', '50 milliseconds')").await;
+    database.execute("SELECT mill.set_shared_commit('default', '50 milliseconds')").await;
     backlog(&database, [5800, 11_000, 16_200, 31_500, 41_500]).await;
     let start = || Worker::start(&database, &["--readers", "4", "--exit-when-idle=1s"]);
     let mut workers = [start(), start(), start()];
@@ -57,7 +57,7 @@ async fn of_a_hundred_thousand_claims_each_priority_has_its_share() {
 #[tokio::test(flavor = "multi_thread")]
 async fn without_the_top_two_the_others_share_their_part() {
     let database = Database::new().await;
-    database.execute("SELECT mill.share_commits('default', '50 milliseconds')").await;
+    database.execute("SELECT mill.set_shared_commit('default', '50 milliseconds')").await;
     backlog(&database, [6000, 11_000, 16_000, 0, 0]).await;
     let mut worker = Worker::start(&database, &["--readers", "4", "--exit-when-idle=1s"]);
     // The number of tasks per minute depends on the machine: wait as long as tasks end.
@@ -223,7 +223,7 @@ async fn queues_take_turns_and_empty_ones_cost_nothing() {
     let _worker = Worker::start(&database, &["--readers", "2"]);
     database.until_empty().await;
     // When half of the tasks are finished, no queue is far behind.
-    let least: i64 = database
+    let slowest: i64 = database
         .value(
             "SELECT min(n) FROM (SELECT count(*) AS n FROM (SELECT queue FROM mill.attempts
                  ORDER BY started_at, task_id LIMIT 500) AS half GROUP BY queue) AS s",
@@ -235,5 +235,5 @@ async fn queues_take_turns_and_empty_ones_cost_nothing() {
                  ORDER BY started_at, task_id LIMIT 500) AS half",
         )
         .await;
-    assert!(queues == 20 && least >= 8, "{queues} queues, the slowest with {least} of 50");
+    assert!(queues == 20 && slowest >= 8, "{queues} queues, the slowest with {slowest} of 50");
 }

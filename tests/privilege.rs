@@ -295,7 +295,7 @@ async fn functions_are_closed_to_public_and_safe_from_the_callers_search_path() 
     // and the others are called by functions and sessions that set it.
     let loose = "SELECT proname::text FROM pg_proc WHERE pronamespace = 'mill'::regnamespace
         AND NOT coalesce('search_path=pg_catalog, pg_temp' = ANY (proconfig), false)
-        AND (prosecdef OR proname NOT IN ('enqueue', 'profile', 'check_statement', 'first_state', 'evaluate_join',
+        AND (prosecdef OR proname NOT IN ('enqueue', 'profile', 'check_statement', 'initial_state', 'evaluate_join',
             'satisfies', 'schedule_test'))";
     let loose: Vec<String> = database.rows(loose, &[]).await.iter().map(|row| row.get(0)).collect();
     assert_eq!(loose, [""; 0], "functions without their own search_path");

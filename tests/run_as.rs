@@ -60,7 +60,7 @@ async fn tasks_run_as_the_login_of_their_profile_in_sessions_of_its_own() {
         }
     }
     // Many at once, and in shared commits: no session ever serves two logins.
-    database.execute("SELECT mill.share_commits('default', '50 milliseconds')").await;
+    database.execute("SELECT mill.set_shared_commit('default', '50 milliseconds')").await;
     database
         .execute(
             "CREATE TABLE who (wanted text, session_user_was text DEFAULT session_user, pid int DEFAULT pg_backend_pid());
@@ -121,7 +121,7 @@ async fn a_login_without_access_to_a_profile_is_refused_at_enqueue() {
     }
     let seen = may_not.query("SELECT FROM mill.my_profiles", &[]).await.unwrap();
     assert!(seen.is_empty());
-    // For a function with its owner's rights, the owner needs the access, whoever calls it.
+    // For a function with its owner's rights, the owner needs the access, not the caller.
     database.execute("CREATE SCHEMA lent; GRANT ALL ON SCHEMA lent TO PUBLIC").await;
     may_not
         .batch_execute(

@@ -51,14 +51,14 @@ fn graph() -> impl Strategy<Value = Vec<Node>> {
 fn model(graph: &[Node]) -> (Vec<&'static str>, &'static str) {
     let mut ends: Vec<&'static str> = Vec::new();
     for node in graph {
-        let met = |(parent, expected): &(usize, &'static str)| match *expected {
+        let is_satisfied = |(parent, expected): &(usize, &'static str)| match *expected {
             "finished" => ends[*parent] != "upstream_failed",
             expected => ends[*parent] == expected,
         };
         let runs = if node.any && !node.parents.is_empty() {
-            node.parents.iter().any(met)
+            node.parents.iter().any(is_satisfied)
         } else {
-            node.parents.iter().all(met)
+            node.parents.iter().all(is_satisfied)
         };
         ends.push(match node.nature {
             _ if !runs => "upstream_failed",

@@ -1,4 +1,4 @@
-//! Schedules from files: applied all or none, idempotent, and every mistake reported with its
+//! Schedules from files: applied all or none, idempotent, and every error reported with its
 //! position.
 
 use std::path::Path;

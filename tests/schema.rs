@@ -95,7 +95,7 @@ async fn another_version_of_the_schema_is_refused_with_a_remedy() {
     let database = Database::new().await;
     for (version, hint) in [(2, "that the rest of the fleet runs"), (0, "pgmill init")] {
         let set = format!(
-            "UPDATE mill.schema_version SET (version, works_with) = ({version}, {version})"
+            "UPDATE mill.schema_version SET (version, min_compatible_version) = ({version}, {version})"
         );
         database.execute(&set).await;
         let error = schema::init(database.client()).await.unwrap_err();
@@ -103,7 +103,10 @@ async fn another_version_of_the_schema_is_refused_with_a_remedy() {
         assert!(error.hint().unwrap().contains("your version of pgmill"), "{error}");
         // The session is not left in an aborted transaction.
         let found = schema::installed(database.client()).await.unwrap();
-        assert_eq!(found, Some(schema::InstalledSchema { version, works_with: version }));
+        assert_eq!(
+            found,
+            Some(schema::InstalledSchema { version, min_compatible_version: version })
+        );
         let mut worker = Worker::start(&database, &["--readers", "1"]);
         assert_eq!(worker.ended().await.code(), Some(i32::from(exit::REFUSED)));
         let printed = format!("has schema version {version}");
@@ -242,13 +245,13 @@ fn name(state: Option<State>) -> &'static str {
     state.map_or("finished", State::as_str)
 }
 
-/// Returns the edges of [`State::may_become`], with `finished` for leaving the queue.
+/// Returns the edges of [`State::can_transition_to`], with `finished` for leaving the queue.
 fn graph() -> BTreeSet<(&'static str, &'static str)> {
     let targets = || State::ALL.iter().copied().map(Some).chain([None]);
     State::ALL
         .iter()
         .flat_map(|from| targets().map(move |to| (*from, to)))
-        .filter(|(from, to)| from.may_become(*to))
+        .filter(|(from, to)| from.can_transition_to(*to))
         .map(|(from, to)| (from.as_str(), name(to)))
         .collect()
 }
@@ -269,7 +272,7 @@ async fn a_task_moves_along_the_state_graph_and_nowhere_else() {
             let to = database.rows(sql, &[]).await.first().map(|row| row.get::<_, String>(0));
             let to = to.map(|word| word.parse::<State>().unwrap());
             if to != Some(*from) {
-                assert!(from.may_become(to), "{what} led from {from} to {}", name(to));
+                assert!(from.can_transition_to(to), "{what} led from {from} to {}", name(to));
                 seen.insert((from.as_str(), name(to)));
             }
             database

@@ -9,7 +9,7 @@ use crate::harness::{Database, Program, Worker};
 
 const SECRET: &str = "Xyzzy-4711";
 
-/// Returns connection strings with the secret, each with a different mistake.
+/// Returns connection strings with the secret, each with a different error.
 fn broken(good: &str) -> Vec<String> {
     let (_, place) = good.rsplit_once('@').unwrap();
     vec![

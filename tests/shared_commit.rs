@@ -14,7 +14,7 @@ async fn database(budget: &str) -> Database {
     database
         .execute(&format!(
             "CREATE TABLE effect (task bigint NOT NULL, xact bigint NOT NULL);
-             SELECT mill.share_commits('default', '{budget}')"
+             SELECT mill.set_shared_commit('default', '{budget}')"
         ))
         .await;
     database
@@ -127,7 +127,7 @@ async fn a_long_task_in_a_shared_transaction_is_run_again_alone_and_can_be_cance
     let ids = enqueue(&database, &statements, ", max_attempts => 1").await;
     let _worker = Worker::start(&database, &["--readers", "1"]);
     let sleeps = ids[200];
-    // All tasks end except the sleeping one, and those that wait behind it for the only reader.
+    // All tasks end except the sleeping one, and those that wait after it for the only reader.
     crate::harness::eventually("the task sleeps alone", async || {
         let sql = "SELECT FROM mill.running WHERE wait_event = 'PgSleep' AND id = $1
                    AND (SELECT count(*) FROM mill.tasks WHERE state = 'running') = 1";

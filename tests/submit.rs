@@ -3,11 +3,13 @@
 use std::collections::HashSet;
 
 use futures_util::future::join_all;
-use queue::TaskId;
 use queue::enqueue::{NewTask, TaskOptions, enqueue, enqueue_many};
 use queue::promote::promote;
+use queue::{TaskId, task_defaults};
+use terminal::span;
 
-use crate::harness::{Database, Worker};
+use crate::harness::{Database, Program, Worker};
+use crate::tidy::root;
 
 const TASKS: &str = "SELECT count(*) FROM mill.tasks";
 
@@ -161,4 +163,54 @@ async fn many_tasks_keep_their_order_and_lists_of_different_length_are_refused()
     let sql = "SELECT mill.enqueue_many(ARRAY['SELECT 1', ' ', 'SELECT 2'])";
     assert!(database.client().batch_execute(sql).await.is_err());
     assert_eq!(database.value::<i64>(TASKS).await, 500);
+}
+
+/// The defaults of the help and of docs/enqueue.md are those that the schema applies, with and
+/// without a client.
+#[tokio::test]
+async fn defaults_in_help_and_docs_are_those_of_the_schema() {
+    let database = Database::new().await;
+    let by_sql = database.enqueue("SELECT 1", ", concurrency_key => 'sql'").await;
+    let options =
+        TaskOptions { concurrency_key: Some("client".to_owned()), ..TaskOptions::default() };
+    let by_client = enqueue(database.client(), &task(), &options, None).await.unwrap().id;
+    let interval = span(task_defaults::RETRY_INTERVAL.as_secs_f64());
+    let expected = [
+        ("queue", task_defaults::QUEUE.to_owned()),
+        ("priority", task_defaults::PRIORITY.to_string()),
+        ("max-attempts", task_defaults::MAX_ATTEMPTS.to_string()),
+        ("retry-interval", interval),
+        ("backoff", task_defaults::BACKOFF.to_string()),
+        ("jitter", task_defaults::JITTER.to_string()),
+        ("mode", task_defaults::MODE.to_string()),
+        ("concurrency", task_defaults::CONCURRENCY.to_string()),
+    ];
+    for (id, key) in [(TaskId(by_sql), "sql"), (by_client, "client")] {
+        let sql = "SELECT t.queue::text, t.priority::text, t.max_attempts::text,
+                extract(epoch FROM t.retry_interval)::float8, t.backoff::text, t.jitter::text,
+                t.mode::text, (SELECT l.max_running::text FROM mill.limits l WHERE l.name = $2)
+            FROM mill.tasks t WHERE t.id = $1";
+        let row = &database.rows(sql, &[&id.0, &key]).await[0];
+        for (index, (option, default)) in expected.iter().enumerate() {
+            let found = match *option {
+                "retry-interval" => span(row.get(index)),
+                _ => row.get(index),
+            };
+            assert_eq!(&found, default, "{option} of the task by {key}");
+        }
+    }
+    let page = std::fs::read_to_string(root().join("docs/enqueue.md")).unwrap();
+    let help = Program::enqueue(&database, &["--help"]).succeeds().await;
+    let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+    for (option, default) in expected {
+        let line = page.lines().find(|line| line.starts_with(&format!("| `--{option}`")));
+        let cell = line.unwrap().trim_end_matches([' ', '|']).rsplit('|').next().unwrap();
+        let cell = cell.replace(['`', ' '], "");
+        let cell = if cell == "on" { "true".to_owned() } else { cell };
+        assert!(cell.ends_with(&default), "{option}: {cell} in docs/enqueue.md, {default}");
+        let flag = [" <", "[="].map(|value| help.split_once(&format!("--{option}{value}")));
+        let (_, description) = flag.into_iter().flatten().next().unwrap();
+        let shown = description.split_once("[default: ").unwrap().1.split(']').next().unwrap();
+        assert!(shown.ends_with(&default), "{option}: {shown} in the help, {default}");
+    }
 }

@@ -250,7 +250,7 @@ async fn a_connection_of_dblink_that_a_task_leaves_open_is_closed() {
     }
     database.execute("CREATE SCHEMA links; CREATE EXTENSION dblink SCHEMA links; GRANT USAGE ON SCHEMA links TO PUBLIC").await;
     // Shared commits as well: no other task may use the connection within a transaction.
-    database.execute("SELECT mill.share_commits('default', '100 milliseconds')").await;
+    database.execute("SELECT mill.set_shared_commit('default', '100 milliseconds')").await;
     let tenants = Tenants::new(&database).await;
     let place = tenants.other.url();
     let (_, place) = place.rsplit_once('@').unwrap();

@@ -10,7 +10,7 @@ const PRODUCT: &[&str] = &[
     "loadtest",
 ];
 
-const MOST_LINES: usize = 500;
+const MAX_LINES: usize = 500;
 
 pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_path_buf()
@@ -36,7 +36,7 @@ pub(crate) fn files(places: &[&str], endings: &[&str]) -> Vec<(String, String)> 
     found
 }
 
-fn assert_none(what: &str, found: &[String]) {
+pub(crate) fn assert_none(what: &str, found: &[String]) {
     assert!(found.is_empty(), "{what}:\n  {}", found.join("\n  "));
 }
 
@@ -46,7 +46,7 @@ pub(crate) fn without_tests(text: &str) -> &str {
 }
 
 /// Each place where `word` stands as a word of its own, as `path:line`.
-fn places(path: &str, text: &str, word: &str) -> Vec<String> {
+pub(crate) fn places(path: &str, text: &str, word: &str) -> Vec<String> {
     let part = |c: char| c.is_alphanumeric() || c == '_';
     let stands_alone = |line: &str| {
         line.match_indices(word).any(|(at, _)| {
@@ -95,10 +95,10 @@ fn no_source_file_is_too_long() {
     let found: Vec<String> = files(&[PRODUCT, &["tests"]].concat(), &[".rs"])
         .iter()
         .map(|(path, text)| (path, without_tests(text).lines().count()))
-        .filter(|(_, lines)| *lines > MOST_LINES)
+        .filter(|(_, lines)| *lines > MAX_LINES)
         .map(|(path, lines)| format!("{path}: {lines} lines"))
         .collect();
-    assert_none(&format!("files of more than {MOST_LINES} lines without their tests"), &found);
+    assert_none(&format!("files of more than {MAX_LINES} lines without their tests"), &found);
 }
 
 /// Literals that name an object of the schema without being SQL on it.
@@ -109,7 +109,7 @@ const NO_SQL: &[(&str, &str, &str)] = &[
     ("terminal/src/doctor_checks.rs", "mill.prepare_history", "a command for a person"),
 ];
 
-/// Settings that a task can read; they are no part of the schema.
+/// Settings that a task can read; they are not part of the schema.
 const SETTINGS: &[&str] =
     &["mill.task_id", "mill.attempt", "mill.pooler_check", "mill.queue", "mill.name"];
 
@@ -182,227 +182,6 @@ fn begins_statement(literal: &str) -> bool {
     verbs.iter().any(|verb| literal.starts_with(verb)) && literal.contains("mill.")
 }
 
-/// Old names and the field's terms for them. An old name is banned as an identifier and as a part of one: `beat`
-/// bans `beat_at`, `last_beat` and `BeatsFailing`, and leaves `heartbeat` alone.
-const RENAMED: &[(&str, &str)] = &[
-    ("admits", "has_group_permit"),
-    ("beat", "heartbeat"),
-    ("beaten", "heartbeat_sent"),
-    ("beats", "heartbeats"),
-    ("collect_success", "fleet_scrape_success"),
-    ("confused", "protocol"),
-    ("doorbell", "wakeup"),
-    ("ended_at", "finished_at"),
-    ("first_instant", "resolve_local_time"),
-    ("give_back", "release"),
-    ("given_back", "released"),
-    ("glance", "peer_sampling"),
-    ("group_guard", "shared_commit_supervisor"),
-    ("impossible", "upstream_failed"),
-    ("in_force", "is_active"),
-    ("judge_trigger", "evaluate_trigger"),
-    ("kept_plan", "saved_plan"),
-    ("late_results", "fenced_attempts"),
-    ("leads_to", "is_upstream_of"),
-    ("lease", "claim"),
-    ("limit_chain", "required_limits"),
-    ("limit_terms", "effective_limits"),
-    ("limits_tasks", "requires_permit"),
-    ("looked", "polled"),
-    ("looker", "poller"),
-    ("looks", "polls"),
-    ("max_concurrency", "max_running"),
-    ("mistake", "error"),
-    ("mistakes", "errors"),
-    ("moved_back", "shift_position_back"),
-    ("orphans_reclaimed", "tasks_reclaimed"),
-    ("plan_anew", "replan_schedule"),
-    ("presence", "session_lock_key"),
-    ("presences", "live_sessions"),
-    ("record_act", "record_audit"),
-    ("regulate", "reconcile_limits"),
-    ("regulation", "limit_reconciliation"),
-    ("rescue", "reclaim"),
-    ("rescuer", "reclaimer"),
-    ("run_add", "add_run_task"),
-    ("rung", "notified"),
-    ("said", "reported"),
-    ("sayings", "progress"),
-    ("schedule_mistakes", "schedule_declaration_errors"),
-    ("shown_attempts", "visible_attempts"),
-    ("shown_job_tasks", "visible_job_tasks"),
-    ("shown_schedule_log", "visible_schedule_log"),
-    ("shown_tasks", "visible_tasks"),
-    ("take_schedules", "lock_due_schedules"),
-    ("tally", "throughput"),
-    ("tell", "report"),
-    ("tell_children", "propagate_completion"),
-    ("tells", "pending_propagation"),
-    ("told", "reported"),
-    ("transients", "transient_failures"),
-    ("trouble", "error"),
-    ("troubles", "problems"),
-    ("turns_at", "next_change_at"),
-    ("undertaker", "reclaimer"),
-    ("what_was_said", "visible_message"),
-    ("zombie", "fenced_attempt"),
-];
-
-/// Old names of things that are good words elsewhere: banned where something is declared under them, in Rust and
-/// as the name of a file.
-const NOT_DECLARED: &[(&str, &str)] = &[
-    ("bell", "wakeup"),
-    ("bury", "reclaim_worker"),
-    ("crowd", "simulated_fleet"),
-    ("door", "access_control or sign_in"),
-    ("glance", "peer_sampling"),
-    ("guard", "supervise or access_control"),
-    ("held", "in_flight"),
-    ("holding", "in_flight_guard"),
-    ("judge", "evaluate or classify"),
-    ("look", "poll, refresh or query"),
-    ("pace", "batch_size"),
-    ("ring", "notify"),
-    ("say", "report"),
-    ("says", "report"),
-    ("seat", "worker_slot"),
-    ("settle", "resolve_commit"),
-    ("shot", "snapshot"),
-    ("sight", "peer_snapshot"),
-    ("site", "environment"),
-    ("stock", "dataset"),
-    ("together", "shared_commit"),
-    ("watch", "failure_detector or monitor"),
-];
-
-/// Old names of files, as far as the list above does not have them.
-const OLD_FILES: &[(&str, &str)] = &[
-    ("beside", "control_case"),
-    ("direct", "pooler_check or director"),
-    ("lately", "recent_attempts or duration_history"),
-    ("manager", "sd_notify"),
-    ("pick", "weights"),
-    ("roster", "workers"),
-    ("standing", "goal_check"),
-    ("ticks", "schedule_metrics"),
-    ("waits", "backlog_history"),
-    ("words", "format, pg_enum or vocabulary"),
-];
-
-/// A name with more parts than this is a sentence: that of a test.
-const MOST_PARTS: usize = 4;
-
-/// Where such a name is somebody else's.
-const FOREIGN_NAMES: &[(&str, &str, &str)] = &[
-    ("cluster/src/process.rs", "zombie", "a process that nobody has waited for"),
-    ("ARCHITECTURE.md", "lease", "tells what is deliberately absent"),
-];
-
-/// Adapters of other queues, in the words of those; libraries; what earlier releases have published; this list.
-const FOREIGN: &[&str] = &[
-    "loadtest/peers/",
-    "loadtest/src/peers/",
-    "console/static/vendor/",
-    "migrations/",
-    "tests/tidy.rs",
-];
-
-#[test]
-fn each_thing_has_one_word() {
-    let mut found = Vec::new();
-    let mut names = 0;
-    let endings = [".rs", ".md", ".sql", ".json", ".yml", ".yaml", ".html", ".js", ".mjs", ".toml"];
-    for (path, text) in files(&["."], &endings) {
-        let path = path.trim_start_matches("./");
-        if FOREIGN.iter().any(|folder| path.starts_with(folder)) {
-            continue;
-        }
-        let meant =
-            |old: &str| FOREIGN_NAMES.iter().any(|(file, name, _)| *file == path && *name == old);
-        for (number, name) in named(path, &text) {
-            names += 1;
-            let old = old_names(name).filter(|(old, _)| !meant(old));
-            found.extend(
-                old.map(|(old, new)| format!("{path}:{number}: {name} has {old}, say {new}")),
-            );
-        }
-        for (number, line) in (1..).zip(text.lines()) {
-            let Some(name) = declared(path, line) else { continue };
-            let old = NOT_DECLARED.iter().find(|(old, _)| name.eq_ignore_ascii_case(old));
-            found.extend(old.map(|(old, new)| format!("{path}:{number}: {old}, say {new}")));
-        }
-        let stem = path.rsplit('/').next().unwrap().split('.').next().unwrap();
-        let file = NOT_DECLARED.iter().chain(OLD_FILES).find(|(old, _)| stem == *old);
-        let old = old_names(stem).chain(file.copied());
-        found.extend(old.map(|(old, new)| format!("{path}: the file has {old}, say {new}")));
-    }
-    assert!(names > 100_000, "the scan finds {names} names");
-    assert_none("old names", &found);
-}
-
-fn old_names(name: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
-    let parts = name_parts(name);
-    let has = move |old: &str| {
-        let old: Vec<&str> = old.split('_').collect();
-        parts.len() <= MOST_PARTS && parts.windows(old.len()).any(|part| part == old)
-    };
-    RENAMED.iter().copied().filter(move |(old, _)| has(old))
-}
-
-/// `lastBeatAt`, `LAST_BEAT_AT` and `last_beat_at` alike.
-fn name_parts(name: &str) -> Vec<String> {
-    let mut parts = vec![String::new()];
-    let mut lower = false;
-    for c in name.chars() {
-        if c == '_' || c == '-' || c.is_uppercase() && lower {
-            parts.push(String::new());
-        }
-        lower = c.is_lowercase() || c.is_numeric();
-        if c != '_' && c != '-' {
-            parts.last_mut().unwrap().extend(c.to_lowercase());
-        }
-    }
-    parts
-}
-
-/// Names with their lines: all words of code; of prose, which a comment, a text in quotes and a document are, those
-/// in backticks and those that no prose has.
-fn named<'a>(path: &str, text: &'a str) -> Vec<(usize, &'a str)> {
-    let in_name = |c: char| c.is_alphanumeric() || c == '_';
-    let (comment, quote) = if path.ends_with(".rs") { ("//", '"') } else { ("--", '\'') };
-    let has_code = path.ends_with(".rs") || path.ends_with(".sql");
-    let mut found = Vec::new();
-    let mut ticked = false;
-    for (number, line) in (1..).zip(text.lines()) {
-        let code = if has_code { line.split(comment).next().unwrap().len() } else { 0 };
-        // A block of a document goes over lines.
-        ticked &= path.ends_with(".md");
-        let (mut quoted, mut at) = (false, 0);
-        for word in line.split_inclusive(|c: char| !in_name(c)) {
-            let name = word.trim_end_matches(|c: char| !in_name(c));
-            let is_code = ticked || at < code && !quoted;
-            if !name.is_empty() && (is_code || name_parts(name).len() > 1) {
-                found.push((number, name));
-            }
-            quoted ^= word.ends_with(quote);
-            ticked ^= word.ends_with('`');
-            at += word.len();
-        }
-    }
-    found
-}
-
-/// What a line of Rust declares.
-fn declared<'a>(path: &str, line: &'a str) -> Option<&'a str> {
-    let code = line.trim_start().strip_prefix("pub").unwrap_or(line).trim_start();
-    let code = if code.starts_with('(') { code.split_once(") ")?.1 } else { code };
-    let kinds =
-        ["fn ", "async fn ", "struct ", "enum ", "mod ", "trait ", "type ", "macro_rules! "];
-    let rest = kinds.iter().find_map(|kind| code.trim_start().strip_prefix(kind))?;
-    let end = rest.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(rest.len());
-    path.ends_with(".rs").then_some(&rest[..end])
-}
-
 #[test]
 fn nothing_is_left_undone_and_nothing_names_this_machine() {
     let mut found = Vec::new();
@@ -448,7 +227,7 @@ fn every_flag_is_in_the_documentation() {
     let text = docs.iter().fold(readme, |all, (_, text)| all + "\n" + text);
     let mut found = Vec::new();
     let places = [
-        "worker/src/config.rs",
+        "worker/src/startup/config.rs",
         "enqueue/src/args.rs",
         "pgmill/src/args.rs",
         "pgmill/src/args",
@@ -476,10 +255,10 @@ fn flags(source: &str) -> Vec<String> {
     for after in source.split("#[arg(").skip(1) {
         let Some((attribute, mut rest)) = after.split_once(")]") else { continue };
         // A second attribute of the same field.
-        while let Some((_, behind)) =
+        while let Some((_, after)) =
             rest.trim_start().strip_prefix("#[arg(").and_then(|more| more.split_once(")]"))
         {
-            rest = behind;
+            rest = after;
         }
         let long = attribute.split(',').map(str::trim).find(|option| option.starts_with("long"));
         let Some(long) = long else { continue };

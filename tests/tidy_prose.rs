@@ -56,7 +56,7 @@ fn transitions_in_module_docs_are_those_of_the_state_graph() {
         {
             let Some(source) = source else { panic!("{path}: a finished task does not change") };
             assert!(
-                source.may_become(*target),
+                source.can_transition_to(*target),
                 "{path}: {source} → {target:?} is not in the state graph"
             );
         }

@@ -21,7 +21,7 @@ async fn an_operator_sees_who_blocks_a_task_and_cancels_it() {
     top.until_shown("[running tasks: 1]").await;
     let pid: i32 = database.value("SELECT pg_backend_pid()").await;
     top.until_shown(&format!("blocked by {pid}")).await;
-    assert!(top.taken_over() && top.coloured());
+    assert!(top.in_alternate_screen() && top.coloured());
 
     top.type_keys("\r");
     top.until_shown("SELECT pg_advisory_xact_lock(1)").await;
@@ -41,7 +41,7 @@ async fn an_operator_sees_who_blocks_a_task_and_cancels_it() {
     top.until_shown("[running tasks: 0]").await;
     top.type_keys("q");
     assert!(top.ended().await.success());
-    assert!(!top.taken_over());
+    assert!(!top.in_alternate_screen());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -62,7 +62,7 @@ async fn queues_are_paused_and_workers_drained_from_top() {
     let pid = Pid::from_raw(i32::try_from(top.pid()).unwrap()).unwrap();
     kill_process(pid, Signal::TERM).unwrap();
     assert!(top.ended().await.success());
-    assert!(!top.taken_over());
+    assert!(!top.in_alternate_screen());
 }
 
 #[tokio::test(flavor = "multi_thread")]

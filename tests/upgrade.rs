@@ -16,7 +16,7 @@ use crate::tidy::{files, literals, without_tests};
 /// argument of a heartbeat function, and a view with an additional column.
 const NEXT: Migration = Migration {
     version: 2,
-    works_with: 1,
+    min_compatible_version: 1,
     name: "002_colour.sql",
     sql: "
 ALTER TABLE mill.tasks ADD COLUMN colour text NOT NULL DEFAULT 'none';
@@ -121,7 +121,7 @@ async fn the_fleet_keeps_working_while_the_schema_is_upgraded() {
     assert!(done.lock_retries >= 3, "{done:?}");
     println!("released its lock request {} times", done.lock_retries);
     let found = schema::installed(database.client()).await.unwrap();
-    assert_eq!(found, Some(InstalledSchema { version: 2, works_with: 1 }));
+    assert_eq!(found, Some(InstalledSchema { version: 2, min_compatible_version: 1 }));
     more(database, &producer, 500).await;
     // A program of the previous version that starts now.
     fleet.push(worker(database));
@@ -184,7 +184,7 @@ async fn a_migration_is_applied_once_and_atomically() {
     // Either migration would succeed if it were applied twice.
     let last = Migration {
         version: 3,
-        works_with: 2,
+        min_compatible_version: 2,
         name: "003_last.sql",
         sql: "INSERT INTO public.applied VALUES (3)",
     };
@@ -208,7 +208,7 @@ async fn a_migration_is_applied_once_and_atomically() {
     let effects = "SELECT string_agg(version::text, ' ' ORDER BY version) FROM applied";
     assert_eq!(database.value::<String>(effects).await, "2 3");
     let found = schema::installed(database.client()).await.unwrap();
-    assert_eq!(found, Some(InstalledSchema { version: 3, works_with: 2 }));
+    assert_eq!(found, Some(InstalledSchema { version: 3, min_compatible_version: 2 }));
     let error = schema::check_version(database.client()).await.unwrap_err();
     assert!(error.to_string().contains("has schema version 3"), "{error}");
     let hint = error.hint().unwrap();

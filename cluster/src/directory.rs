@@ -23,7 +23,7 @@ const OWNER: &str = "owner";
 const KEEP: &str = "keep";
 
 /// A socket path must fit into 104 bytes including its terminator on every system (108 on Linux).
-const LONGEST_SOCKET_PATH: usize = 103;
+const MAX_SOCKET_PATH_BYTES: usize = 103;
 
 pub(crate) struct Directory {
     path: PathBuf,
@@ -127,7 +127,7 @@ fn base() -> PathBuf {
     let socket = base.join(format!("{PREFIX}12345678/.s.PGSQL.65535"));
     let enterable = |folder: &Path| fs::metadata(folder).is_ok_and(|m| m.mode() & 0o001 != 0);
     let reachable = !rustix::process::geteuid().is_root() || base.ancestors().all(enterable);
-    if base.is_absolute() && reachable && socket.as_os_str().len() <= LONGEST_SOCKET_PATH {
+    if base.is_absolute() && reachable && socket.as_os_str().len() <= MAX_SOCKET_PATH_BYTES {
         base
     } else {
         PathBuf::from("/tmp")

@@ -7,7 +7,7 @@ use axum::response::Redirect;
 use axum::routing::get;
 use axum::{Router, middleware};
 use queue::QueueError;
-use queue::connect::{ConnectError, Target};
+use queue::connect::{ConnectError, ConnectionTarget};
 use rustls::ServerConfig;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
@@ -98,7 +98,7 @@ impl BoundConsole {
     /// # Errors
     /// Returns an error if the database is unreachable, has another schema version, or does not
     /// allow the login to read the queue.
-    pub async fn open(self, target: &Target) -> Result<Console, StartError> {
+    pub async fn open(self, target: &ConnectionTarget) -> Result<Console, StartError> {
         let Self { listener, tls, options } = self;
         let database = Database::new(target)?;
         database.check().await?;
@@ -127,7 +127,7 @@ impl Console {
     ///
     /// # Errors
     /// Returns the errors of [`BoundConsole::new`] and [`BoundConsole::open`].
-    pub async fn start(target: &Target, options: Options) -> Result<Self, StartError> {
+    pub async fn start(target: &ConnectionTarget, options: Options) -> Result<Self, StartError> {
         BoundConsole::new(options)?.open(target).await
     }
 

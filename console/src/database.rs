@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use deadpool_postgres::{Object, Pool, RecyclingMethod, Runtime, Transaction};
-use queue::connect::{ConnectError, Target, pool_error, pool_manager};
+use queue::connect::{ConnectError, ConnectionTarget, pool_error, pool_manager};
 use queue::insight::viewer;
 use queue::{QueueError, audit, schema};
 use tokio_postgres::IsolationLevel;
@@ -32,7 +32,7 @@ pub(crate) struct Database {
 pub(crate) struct Session(Object);
 
 impl Database {
-    pub(crate) fn new(target: &Target) -> Result<Self, ConnectError> {
+    pub(crate) fn new(target: &ConnectionTarget) -> Result<Self, ConnectError> {
         let pool = Pool::builder(pool_manager(target, RecyclingMethod::Verified))
             .max_size(MAX_SESSIONS)
             .runtime(Runtime::Tokio1)

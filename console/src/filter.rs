@@ -13,7 +13,7 @@ use queue::{Outcome, State};
 
 /// Filter keys with their help texts.
 pub(crate) const KEYS: [(&str, &str); 11] = [
-    ("state", "pending, running, scheduled, blocked; failed, succeeded, … or ended"),
+    ("state", "pending, running, scheduled, blocked; failed, succeeded, … or finished"),
     ("queue", "name of the queue"),
     ("name", "with * and ?"),
     ("priority", "low, normal, high, critical, reserved"),
@@ -74,8 +74,8 @@ pub(crate) fn parse(text: &str) -> Result<TaskQuery, FilterError> {
             other => return Err(unknown(other)),
         }
     }
-    query.ended |= query.outcome.is_some() || query.sqlstate.is_some() || query.cause.is_some();
-    if live && query.ended {
+    query.finished |= query.outcome.is_some() || query.sqlstate.is_some() || query.cause.is_some();
+    if live && query.finished {
         return Err(invalid(
             "a task is either live or finished",
             "leave out state:, or the conditions for finished tasks: an outcome, an SQLSTATE, a cause",
@@ -132,8 +132,8 @@ fn bare(query: &mut TaskQuery, term: &str) {
 
 /// Parses a state or an outcome; returns whether the state is a live state.
 fn parse_state(query: &mut TaskQuery, value: &str) -> Result<bool, FilterError> {
-    if value == "ended" || value == "finished" {
-        query.ended = true;
+    if value == "finished" {
+        query.finished = true;
     } else if let Ok(state) = State::from_str(value) {
         query.state = Some(state);
         return Ok(true);
@@ -144,7 +144,7 @@ fn parse_state(query: &mut TaskQuery, value: &str) -> Result<bool, FilterError> 
         let all = states.chain(Outcome::ALL.iter().map(|it| it.as_str())).collect::<Vec<_>>();
         return Err(invalid(
             format!("unknown state \"{value}\""),
-            format!("one of {}, ended", all.join(", ")),
+            format!("one of {}, finished", all.join(", ")),
         ));
     }
     Ok(false)
@@ -207,9 +207,9 @@ mod tests {
                 });
             }
         };
-        let ended = (query.ended && query.outcome.is_none()).then(|| "ended".to_owned());
+        let finished = (query.finished && query.outcome.is_none()).then(|| "finished".to_owned());
         let state = query.state.map(|it| it.to_string()).or(query.outcome.map(|it| it.to_string()));
-        add("state", state.or(ended));
+        add("state", state.or(finished));
         add("queue", query.queue.clone());
         add("name", query.name.clone());
         add("priority", query.priority.map(|it| it.to_string()));
@@ -231,7 +231,7 @@ mod tests {
         let query =
             parse("queue:etl state:failed since:1h sqlstate:40* priority:high nightly").unwrap();
         assert_eq!(query.queue.as_deref(), Some("etl"));
-        assert_eq!((query.outcome, query.ended), (Some(Outcome::Failed), true));
+        assert_eq!((query.outcome, query.finished), (Some(Outcome::Failed), true));
         assert_eq!(query.since, Some(Duration::from_secs(3600)));
         assert_eq!(query.sqlstate.as_deref(), Some("40*"));
         assert_eq!(query.priority, Some(Priority::High));
@@ -273,7 +273,7 @@ mod tests {
             let live = State::ALL.get(state).copied();
             let outcome = state.checked_sub(4).and_then(|it| Outcome::ALL.get(it)).copied();
             let query = TaskQuery {
-                ended: outcome.is_some() || state == 10, state: live, outcome, queue, run,
+                finished: outcome.is_some() || state == 10, state: live, outcome, queue, run,
                 since: seconds.map(Duration::from_secs), ids, ..TaskQuery::default()
             };
             prop_assert_eq!(parse(&write(&query)).unwrap(), query);

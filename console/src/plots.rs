@@ -117,7 +117,7 @@ impl ThroughputColumns {
             known.peek()?;
             Some(known.sum())
         };
-        let most =
+        let max_of =
             |column: &[Option<f64>]| column[first..end].iter().flatten().copied().reduce(f64::max);
         Row {
             from: Timestamp::from_second(self.at[first]).unwrap_or_default(),
@@ -125,8 +125,8 @@ impl ThroughputColumns {
             failed: sum(&self.failed),
             waiting: self.waiting[end - 1],
             at_least: self.waiting_at_least[end - 1],
-            wait_p95_seconds: most(&self.wait_p95_seconds),
-            duration_p95_seconds: most(&self.duration_p95_seconds),
+            wait_p95_seconds: max_of(&self.wait_p95_seconds),
+            duration_p95_seconds: max_of(&self.duration_p95_seconds),
         }
     }
 }

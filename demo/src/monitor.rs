@@ -147,8 +147,8 @@ fn victim(snapshot: &Snapshot, fleet: &Fleet) -> Option<i32> {
             snapshot.running_tasks.iter().filter(|running_task| running_task.worker_pid == pid);
         own.filter(|running_task| running_task.name.starts_with("load")).count()
     };
-    let most = fleet.workers().iter().map(|worker| worker.pid).max_by_key(|pid| loads(*pid))?;
-    (snapshot.ended() >= ENDED_BEFORE_KILL && loads(most) > 0).then_some(most)
+    let busiest = fleet.workers().iter().map(|worker| worker.pid).max_by_key(|pid| loads(*pid))?;
+    (snapshot.ended() >= ENDED_BEFORE_KILL && loads(busiest) > 0).then_some(busiest)
 }
 
 fn unfinished(snapshot: &Snapshot) -> String {

@@ -14,7 +14,7 @@ use crate::shop::{OPERATOR, Shop};
 use crate::snapshot::{Snapshot, Totals};
 use crate::{keep, report, workload};
 
-/// Runs the whole scenario. Dropping the future leaves no worker behind.
+/// Runs the whole scenario. Dropping the future ends its workers.
 ///
 /// # Errors
 /// Returns an error if a check fails, a worker or the database fails, or the time limit expires.

@@ -106,16 +106,16 @@ impl Block {
             self.workers.push(line);
         }
         for (worker, line) in fleet.workers().iter().zip(&self.workers) {
-            let held: Vec<&str> = running_tasks
+            let names: Vec<&str> = running_tasks
                 .iter()
                 .filter(|running_task| running_task.worker_pid == worker.pid)
                 .map(|running_task| running_task.name.as_str())
                 .collect();
-            let state = match (worker.killed, held.is_empty()) {
+            let state = match (worker.killed, names.is_empty()) {
                 (false, true) => "idle".to_owned(),
-                (false, false) => held.join(" · "),
+                (false, false) => names.join(" · "),
                 (true, true) => "killed".to_owned(),
-                (true, false) => format!("killed, held {}", held.join(" · ")),
+                (true, false) => format!("killed, was running {}", names.join(" · ")),
             };
             line.set_message(format!("        worker {}  {state}", worker.number));
         }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use cluster::Cluster;
-use queue::connect::{self, Environment, Target};
+use queue::connect::{self, ConnectionTarget, Environment};
 use queue::schema;
 use rand::RngExt;
 use rand::distr::Alphanumeric;
@@ -100,7 +100,7 @@ impl Shop {
 /// other servers.
 async fn session(url: &str, variables: &[(&str, &str)]) -> Result<Session> {
     let environment = Environment::from_variables(variables.iter().copied(), None);
-    let target = Target::resolve(Some(url), &environment)?.with_application_name("demo");
+    let target = ConnectionTarget::resolve(Some(url), &environment)?.with_application_name("demo");
     let (client, connection) = connect::open(&target).await?;
     let mut driver = JoinSet::new();
     driver.spawn(async move {

@@ -27,7 +27,7 @@ const TOP: f64 = 54.0;
 pub fn draw(dashboard: &Dashboard, lines: &[Vec<Line>]) -> String {
     let places = dashboard.panels.iter().map(|panel| panel.place);
     let height =
-        TOP + GAP + UNIT.1 * places.fold(0.0, |most, it| it.y.max(most - it.height) + it.height);
+        TOP + GAP + UNIT.1 * places.fold(0.0, |max, it| it.y.max(max - it.height) + it.height);
     let width = 24.0 * UNIT.0 + GAP;
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" \

@@ -9,7 +9,7 @@ use serde::Serialize;
 pub enum Outcome {
     /// The check passed.
     Passed,
-    /// The tool reported a mistake.
+    /// The tool reported an error.
     Failed,
     /// The tool is not installed.
     Skipped,
@@ -29,7 +29,7 @@ pub struct Check {
     pub tool: String,
     /// Outcome of the check.
     pub outcome: Outcome,
-    /// Counts, mistakes reported by the tool, or how to install the tool.
+    /// Counts, errors reported by the tool, or how to install the tool.
     pub detail: String,
 }
 

@@ -1,5 +1,6 @@
 //! The command line of `enqueue`.
 
+use std::fmt::Display;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -8,9 +9,9 @@ use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser};
 use queue::connect::{ConnectionSource, Layer, SourceNames};
-use queue::{Backoff, Mode, Priority};
+use queue::{Backoff, Mode, Priority, task_defaults};
 use serde_json::Value;
-use terminal::{label, queue_name};
+use terminal::{label, queue_name, span};
 
 use crate::time_args::{self, Moment};
 
@@ -123,11 +124,17 @@ pub(crate) struct Input {
     pub(crate) params: Vec<Param>,
 }
 
-/// Options of a single task. The schema holds their defaults.
+/// Adds the default to a help text.
+fn with_default(text: &str, default: impl Display) -> String {
+    format!("{text} [default: {default}]")
+}
+
+/// Options of a single task. An option that is left out is not sent: the schema applies its
+/// default.
 #[derive(Debug, clap::Args)]
 pub(crate) struct TaskFlags {
-    /// Queue name [default: default]
     #[arg(long, value_name = "NAME", value_parser = queue_name, help_heading = TASK)]
+    #[arg(help = with_default("Queue name", task_defaults::QUEUE))]
     pub(crate) queue: Option<String>,
     /// Name of the task, for display and statistics
     #[arg(long, value_parser = label, help_heading = TASK)]
@@ -135,7 +142,9 @@ pub(crate) struct TaskFlags {
     /// Unique key: submit nothing if a live task has this key, and print the id of that task
     #[arg(long, value_parser = label, conflicts_with = "lines", help_heading = TASK)]
     pub(crate) key: Option<String>,
-    /// Priority [default: priority of the group, or normal]
+    #[arg(help = with_default(
+        "Priority", format_args!("priority of the group, or {}", task_defaults::PRIORITY)
+    ))]
     #[arg(long, value_parser = enum_value::<Priority>(Priority::ALL.iter().map(|it| it.as_str())))]
     #[arg(help_heading = TASK)]
     pub(crate) priority: Option<Priority>,
@@ -153,7 +162,7 @@ pub(crate) struct TaskFlags {
     #[arg(long, value_name = "DURATION", value_parser = time_args::positive_duration)]
     #[arg(allow_hyphen_values = true, help_heading = TIMING)]
     pub(crate) timeout: Option<Duration>,
-    /// Maximum number of attempts [default: 3]
+    #[arg(help = with_default("Maximum number of attempts", task_defaults::MAX_ATTEMPTS))]
     #[arg(long, alias = "attempts", value_name = "N", help_heading = RETRIES)]
     #[arg(allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(1..=10_000))]
     pub(crate) max_attempts: Option<i32>,
@@ -161,21 +170,32 @@ pub(crate) struct TaskFlags {
     #[arg(long, hide = true, value_name = "N", allow_negative_numbers = true)]
     #[arg(conflicts_with = "max_attempts", value_parser = clap::value_parser!(i32).range(0..10_000))]
     pub(crate) max_retries: Option<i32>,
-    /// Wait before the second attempt [default: 10s]
+    #[arg(help = with_default(
+        "Wait before the second attempt",
+        span(task_defaults::RETRY_INTERVAL.as_secs_f64())
+    ))]
     #[arg(long, value_name = "DURATION", value_parser = time_args::duration)]
     #[arg(allow_hyphen_values = true, help_heading = RETRIES)]
     pub(crate) retry_interval: Option<Duration>,
-    /// Growth of the wait: fixed, or doubled with each failure [default: exponential]
+    #[arg(help = with_default(
+        "Growth of the wait: fixed, or doubled with each failure", task_defaults::BACKOFF
+    ))]
     #[arg(long, value_parser = enum_value::<Backoff>(Backoff::ALL.iter().map(|it| it.as_str())))]
     #[arg(help_heading = RETRIES)]
     pub(crate) backoff: Option<Backoff>,
-    /// Wait a random part of the interval, so that tasks that failed together are not retried
-    /// together [default: true]
+    #[arg(help = with_default(
+        "Wait a random part of the interval, so that tasks that failed together are not retried \
+         together",
+        task_defaults::JITTER
+    ))]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "true", help_heading = RETRIES)]
     pub(crate) jitter: Option<bool>,
-    /// transaction: exactly once; autocommit: at least once, for VACUUM, CREATE INDEX CONCURRENTLY
-    /// and procedures that commit [default: transaction]
+    #[arg(help = with_default(
+        "transaction: exactly once; autocommit: at least once, for VACUUM, CREATE INDEX \
+         CONCURRENTLY and procedures that commit",
+        task_defaults::MODE
+    ))]
     #[arg(long, value_parser = enum_value::<Mode>(Mode::ALL.iter().map(|it| it.as_str())))]
     #[arg(help_heading = EXECUTION)]
     pub(crate) mode: Option<Mode>,
@@ -196,7 +216,9 @@ pub(crate) struct TaskFlags {
     /// Concurrency key: tasks with the same key run one at a time, or as --concurrency allows
     #[arg(long, value_name = "KEY", value_parser = label, help_heading = CONCURRENCY)]
     pub(crate) concurrency_key: Option<String>,
-    /// Limit of that key, if it has no limit yet [default: 1]
+    #[arg(help = with_default(
+        "Limit of that key, if it has no limit yet", task_defaults::CONCURRENCY
+    ))]
     #[arg(long, value_name = "N", requires = "concurrency_key", help_heading = CONCURRENCY)]
     #[arg(value_parser = clap::value_parser!(i32).range(1..))]
     pub(crate) concurrency: Option<i32>,

@@ -41,7 +41,7 @@ use output::print;
 use session::Session;
 use source::Source;
 use submit::{Batch, Ids};
-use wait::Ended;
+use wait::WaitResult;
 
 /// Exit code of a process that was ended by SIGINT, as a shell reports it.
 const INTERRUPTED: u8 = 130;
@@ -93,9 +93,10 @@ async fn run(args: &Args) -> Result<u8, Failure> {
         return run::start(args).await;
     }
     let mut sources = Source::locate(&args.input)?;
-    let mut session =
-        Session::open(terminal::target(args.given.as_ref())?.with_application_name("enqueue"))
-            .await?;
+    let mut session = Session::open(
+        terminal::connection_target(args.given.as_ref())?.with_application_name("enqueue"),
+    )
+    .await?;
     if args.wait.is_some() {
         wait::check_rights(&session).await?;
     }
@@ -221,18 +222,18 @@ async fn submit_one(
         print_enqueued(enqueued, false)?;
     }
     let ended = wait::until_end(session, enqueued.id, timeout).await;
-    if args.json && !matches!(ended, Ok(Ended::Finished(_))) {
+    if args.json && !matches!(ended, Ok(WaitResult::Finished(_))) {
         print_enqueued(enqueued, true)?;
     }
     let id = enqueued.id;
     match ended? {
-        Ended::Finished(attempt) => show_end(enqueued, *attempt, args.json),
-        Ended::TimedOut(why) => {
+        WaitResult::Finished(attempt) => show_end(enqueued, *attempt, args.json),
+        WaitResult::TimedOut(why) => {
             let why = why.map(|why| format!(": {}", terminal::visible(&why))).unwrap_or_default();
             print_stderr(format_args!("timed out, task {id} continues{why}"));
             Ok(exit::TIMED_OUT)
         }
-        Ended::Interrupted => {
+        WaitResult::Interrupted => {
             print_stderr(format_args!(
                 "interrupted, task {id} continues; to cancel it: pgmill task cancel {id}"
             ));

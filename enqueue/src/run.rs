@@ -23,7 +23,7 @@ const RUNNING_SHOWN: i64 = 3;
 /// Unsuccessful tasks named at the end.
 const UNSUCCESSFUL_SHOWN: i64 = 20;
 
-enum Ended {
+enum WaitResult {
     Finished(Box<Run>),
     TimedOut,
     Interrupted,
@@ -34,9 +34,10 @@ enum Ended {
 /// # Errors
 /// Returns an error for an unknown job or an invalid parameter, or if the connection is lost.
 pub(crate) async fn start(args: &Args) -> Result<u8, Failure> {
-    let mut session =
-        Session::open(terminal::target(args.given.as_ref())?.with_application_name("enqueue"))
-            .await?;
+    let mut session = Session::open(
+        terminal::connection_target(args.given.as_ref())?.with_application_name("enqueue"),
+    )
+    .await?;
     if args.wait.is_some() {
         // The privilege to start a run does not include reading it: check before starting.
         run_queries::run(&session.client, RunId(0)).await?;
@@ -71,18 +72,18 @@ pub(crate) async fn start(args: &Args) -> Result<u8, Failure> {
     }
     let bar = run_bar(started.run.0);
     let ended = tokio::select! {
-        run = until_end(&mut session, started.run, &bar) => Ended::Finished(Box::new(run?)),
-        () = deadline(timeout) => Ended::TimedOut,
-        _ = tokio::signal::ctrl_c() => Ended::Interrupted,
+        run = until_end(&mut session, started.run, &bar) => WaitResult::Finished(Box::new(run?)),
+        () = deadline(timeout) => WaitResult::TimedOut,
+        _ = tokio::signal::ctrl_c() => WaitResult::Interrupted,
     };
     bar.finish_and_clear();
     match ended {
-        Ended::Finished(run) => show_end(&session, &run, args.json).await,
-        Ended::TimedOut => {
+        WaitResult::Finished(run) => show_end(&session, &run, args.json).await,
+        WaitResult::TimedOut => {
             print_stderr(format_args!("timed out, run {} continues", started.run));
             Ok(exit::TIMED_OUT)
         }
-        Ended::Interrupted => {
+        WaitResult::Interrupted => {
             print_stderr(format_args!(
                 "interrupted, run {0} continues; to cancel it: pgmill run cancel {0}",
                 started.run

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use queue::connect::{self, ConnectError, Target};
+use queue::connect::{self, ConnectError, ConnectionTarget};
 use queue::{QueueError, schema};
 use tokio::task::JoinSet;
 use tokio_postgres::Client;
@@ -15,7 +15,7 @@ const RECONNECT_EVERY: Duration = Duration::from_millis(500);
 
 /// An open connection, and the tokio task that drives it.
 pub(crate) struct Session {
-    target: Target,
+    target: ConnectionTarget,
     pub(crate) client: Client,
     driver: JoinSet<()>,
 }
@@ -25,7 +25,7 @@ impl Session {
     ///
     /// # Errors
     /// Returns an error if the connection fails or the schema version is not supported.
-    pub(crate) async fn open(target: Target) -> Result<Self, Failure> {
+    pub(crate) async fn open(target: ConnectionTarget) -> Result<Self, Failure> {
         let mut driver = JoinSet::new();
         let client = drive(&target, &mut driver).await?;
         schema::check_version(&client).await?;
@@ -60,7 +60,10 @@ impl Session {
     }
 }
 
-async fn drive(target: &Target, driver: &mut JoinSet<()>) -> Result<Client, ConnectError> {
+async fn drive(
+    target: &ConnectionTarget,
+    driver: &mut JoinSet<()>,
+) -> Result<Client, ConnectError> {
     let (client, connection) = connect::open(target).await?;
     // Queries on the client return the error of the connection.
     driver.spawn(async move { drop(connection.await) });

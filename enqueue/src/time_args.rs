@@ -9,7 +9,7 @@ use jiff::tz::TimeZone;
 use jiff::{Span, SpanRelativeTo, Timestamp, Zoned};
 
 /// The longest duration that the schema accepts.
-const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+const MAX_DURATION: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 const FORMS: &str = "expected \"2026-12-01 03:00\" (local time, or with a zone or offset), \
                      \"03:00\", \"tomorrow 03:00\" or RFC 3339";
@@ -100,12 +100,12 @@ impl std::str::FromStr for Moment {
         if text.parse::<Span>().is_ok() {
             return Err(TimeError::DurationForTime(text.to_owned()));
         }
-        with_zone_behind(text)
+        with_trailing_zone(text)
     }
 }
 
 /// Parses `2026-12-01 03:00 Europe/Berlin`, `… +01:00`, `… UTC`.
-fn with_zone_behind(text: &str) -> Result<Moment, TimeError> {
+fn with_trailing_zone(text: &str) -> Result<Moment, TimeError> {
     let (front, zone) = text.rsplit_once(char::is_whitespace).ok_or(TimeError::NotATime)?;
     let local = date_and_time(front.trim_end()).ok_or(TimeError::NotATime)?;
     if let Ok(instant) = format!("{local}{zone}").parse::<Timestamp>() {
@@ -194,7 +194,7 @@ pub fn duration(text: &str) -> Result<Duration, TimeError> {
     let signed =
         span.to_duration(SpanRelativeTo::days_are_24_hours()).map_err(|_| TimeError::TooLong)?;
     let span = Duration::try_from(signed).map_err(|_| TimeError::Negative)?;
-    if span > LONGEST {
+    if span > MAX_DURATION {
         return Err(TimeError::TooLong);
     }
     Ok(span)

@@ -24,7 +24,7 @@ const REASON_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The end of a wait.
 #[derive(Debug)]
-pub(crate) enum Ended {
+pub(crate) enum WaitResult {
     /// The task has ended.
     Finished(Box<Attempt>),
     /// The wait timed out; with the reason why the task has not ended, if the database returned it.
@@ -38,9 +38,9 @@ pub(crate) enum Ended {
 /// # Errors
 /// Returns an error if the session may not read tasks or history, or the connection is lost.
 pub(crate) async fn check_rights(session: &Session) -> Result<(), QueueError> {
-    let nobody = TaskId(0);
-    attempt::live_state(&session.client, nobody).await?;
-    attempt::final_attempt(&session.client, nobody).await?;
+    let unknown_id = TaskId(0);
+    attempt::live_state(&session.client, unknown_id).await?;
+    attempt::final_attempt(&session.client, unknown_id).await?;
     Ok(())
 }
 
@@ -52,16 +52,16 @@ pub(crate) async fn until_end(
     session: &mut Session,
     id: TaskId,
     timeout: Option<Duration>,
-) -> Result<Ended, Failure> {
+) -> Result<WaitResult, Failure> {
     let progress = render::spinner(id);
     let ended = tokio::select! {
-        ended = poll_until_end(session, id, &progress) => ended.map(|attempt| Ended::Finished(Box::new(attempt))),
-        () = deadline(timeout) => Ok(Ended::TimedOut(None)),
-        _ = tokio::signal::ctrl_c() => Ok(Ended::Interrupted),
+        ended = poll_until_end(session, id, &progress) => ended.map(|attempt| WaitResult::Finished(Box::new(attempt))),
+        () = deadline(timeout) => Ok(WaitResult::TimedOut(None)),
+        _ = tokio::signal::ctrl_c() => Ok(WaitResult::Interrupted),
     };
     progress.finish_and_clear();
     match ended? {
-        Ended::TimedOut(_) => Ok(Ended::TimedOut(reason(session, id).await)),
+        WaitResult::TimedOut(_) => Ok(WaitResult::TimedOut(reason(session, id).await)),
         ended => Ok(ended),
     }
 }
@@ -88,7 +88,7 @@ async fn poll_until_end(
     let mut without_trace = 0;
     loop {
         match poll(session, id).await {
-            Ok(Poll::Ended(attempt)) => return Ok(*attempt),
+            Ok(Poll::Finished(attempt)) => return Ok(*attempt),
             Ok(Poll::Live(state)) => {
                 without_trace = 0;
                 if !progress.is_hidden() && polls.is_multiple_of(POLLS_PER_REASON) {
@@ -119,7 +119,7 @@ async fn poll_until_end(
 
 enum Poll {
     Live(State),
-    Ended(Box<Attempt>),
+    Finished(Box<Attempt>),
     Nothing,
 }
 
@@ -130,5 +130,5 @@ async fn poll(session: &Session, id: TaskId) -> Result<Poll, QueueError> {
         return Ok(Poll::Live(state));
     }
     let ended = attempt::final_attempt(&session.client, id).await?;
-    Ok(ended.map_or(Poll::Nothing, |attempt| Poll::Ended(Box::new(attempt))))
+    Ok(ended.map_or(Poll::Nothing, |attempt| Poll::Finished(Box::new(attempt))))
 }

@@ -73,7 +73,7 @@ pub(crate) struct Run {
     /// Time budget within which short tasks share a commit, in every scenario that does not itself
     /// compare shared commits [default: each task commits alone, like the queue's default]
     #[arg(long, value_name = "DURATION", value_parser = budget)]
-    pub(crate) share_commits: Option<Duration>,
+    pub(crate) shared_commit: Option<Duration>,
     /// Print the results as one JSON document on standard output
     #[arg(long)]
     pub(crate) json: bool,
@@ -179,7 +179,7 @@ mod tests {
             &["run", "speed"][..],
             &["run"],
             &["run", "all", "--duration", "10"],
-            &["run", "all", "--share-commits", "1s"],
+            &["run", "all", "--shared-commit", "1s"],
         ] {
             Args::try_parse_from([&["loadtest"], wrong].concat()).expect_err("wrong");
         }

@@ -106,7 +106,7 @@ fn change(old: &GoalCheck<'_>, new: &GoalCheck<'_>) -> Change {
         Some(gain) if gain < -noise => Judgement::Worse,
         Some(gain) if gain > noise => Judgement::Better,
         // A relative change from zero is undefined; only a goal that is no longer met counts.
-        None if old.met == Some(true) && new.met == Some(false) => Judgement::Worse,
+        None if old.goal_met == Some(true) && new.goal_met == Some(false) => Judgement::Worse,
         _ => Judgement::Same,
     };
     Change {

@@ -215,7 +215,7 @@ impl RunContext {
             ),
             Server::Given(_) => "given server with its own settings".to_owned(),
         };
-        match self.run.share_commits {
+        match self.run.shared_commit {
             Some(budget) => {
                 format!("{server}; shared commit budget {budget:?} unless stated otherwise")
             }
@@ -276,7 +276,8 @@ mod tests {
         ];
         for (url, expected) in cases {
             assert_eq!(in_database(url, "x"), expected);
-            let target = queue::connect::Target::resolve(Some(expected), &no_environment());
+            let target =
+                queue::connect::ConnectionTarget::resolve(Some(expected), &no_environment());
             // Without an operating-system user name, the string must name a user.
             if let Ok(target) = target {
                 assert_eq!(target.dbname(), "x");

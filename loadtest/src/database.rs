@@ -1,7 +1,7 @@
 //! One database: the queue's schema, the effects table, and the bare tables of the ceiling.
 
 use anyhow::{Context, Result, ensure};
-use queue::operate::share_commits;
+use queue::operate::set_shared_commit;
 use queue::schema;
 
 use crate::context::RunContext;
@@ -79,7 +79,7 @@ impl Database {
         let session = context.connect(&url).await?;
         schema::init(&session).await.context("could not apply the schema")?;
         session.batch_execute(TABLES).await.context("could not create the tables")?;
-        share_commits(&*session, QUEUE, context.run.share_commits).await?;
+        set_shared_commit(&*session, QUEUE, context.run.shared_commit).await?;
         let counts_statements = session.batch_execute(EXTENSION).await.is_ok()
             && session.query_typed(PROBE, &[]).await.is_ok();
         Ok(Self { name, url, counts_statements, session })

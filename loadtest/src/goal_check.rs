@@ -13,7 +13,7 @@ pub(crate) struct GoalCheck<'a> {
     /// The judged number of each round.
     pub(crate) rounds: Vec<f64>,
     /// Whether the goal is met; `None` without a goal, or without a number to judge.
-    pub(crate) met: Option<bool>,
+    pub(crate) goal_met: Option<bool>,
 }
 
 impl<'a> GoalCheck<'a> {
@@ -29,8 +29,8 @@ impl<'a> GoalCheck<'a> {
             None => (case.median(), case.rounds.clone()),
         };
         let value = value.filter(|value| value.is_finite());
-        let met = scenario.met(case).filter(|_| value.is_some());
-        Self { scenario, case, value, rounds, met }
+        let goal_met = scenario.goal_met(case).filter(|_| value.is_some());
+        Self { scenario, case, value, rounds, goal_met }
     }
 
     /// Returns the lowest and the highest round.
@@ -50,7 +50,7 @@ impl<'a> GoalCheck<'a> {
 
 /// Returns whether the case only serves as a reference and has no goal: a ceiling, another queue.
 #[must_use]
-pub(crate) fn only_compared_with(scenario: &Scenario, case: &Case) -> bool {
+pub(crate) fn is_reference_only(scenario: &Scenario, case: &Case) -> bool {
     let name = Some(&case.name);
     case.goal.is_none() && scenario.cases.iter().any(|other| other.reference.as_ref() == name)
 }
@@ -75,7 +75,7 @@ pub(crate) fn goals(results: &Results) -> Vec<GoalCheck<'_>> {
 #[must_use]
 pub(crate) fn goals_met(results: &Results) -> (usize, usize) {
     let goals = goals(results);
-    (goals.iter().filter(|goal_check| goal_check.met == Some(true)).count(), goals.len())
+    (goals.iter().filter(|goal_check| goal_check.goal_met == Some(true)).count(), goals.len())
 }
 
 /// Returns the number of checks passed and the number of checks.
@@ -101,12 +101,12 @@ mod tests {
         let ceiling = Case { name: "ceiling".into(), rounds: vec![10.0; 3], ..Case::default() };
         let both = Scenario { cases: vec![ceiling, case.clone()], ..Scenario::default() };
         let goal_check = GoalCheck::new(&both, &both.cases[1]);
-        assert_eq!((goal_check.value, goal_check.met), (Some(1.0), Some(true)));
+        assert_eq!((goal_check.value, goal_check.goal_met), (Some(1.0), Some(true)));
         assert_eq!(goal_check.range(), Some((0.9, 1.2)));
 
         let alone = Scenario { cases: vec![case], ..Scenario::default() };
         let goal_check = GoalCheck::new(&alone, &alone.cases[0]);
-        assert_eq!((goal_check.value, goal_check.met, goal_check.range()), (None, None, None));
+        assert_eq!((goal_check.value, goal_check.goal_met, goal_check.range()), (None, None, None));
     }
 
     #[test]
@@ -120,6 +120,6 @@ mod tests {
         };
         let scenario = Scenario { cases: vec![zero, case], ..Scenario::default() };
         let goal_check = GoalCheck::new(&scenario, &scenario.cases[1]);
-        assert_eq!((goal_check.value, goal_check.met), (None, None));
+        assert_eq!((goal_check.value, goal_check.goal_met), (None, None));
     }
 }

@@ -6,7 +6,7 @@ use hdrhistogram::Histogram;
 use crate::result::Percentiles;
 
 /// Upper bound: longer events are recorded as one hour.
-const LONGEST_MICROSECONDS: u64 = 3_600_000_000;
+const MAX_MICROSECONDS: u64 = 3_600_000_000;
 
 /// Histogram in microseconds with three significant digits.
 pub(crate) struct LatencyHistogram {
@@ -15,7 +15,7 @@ pub(crate) struct LatencyHistogram {
 
 impl LatencyHistogram {
     pub(crate) fn new() -> Result<Self> {
-        let histogram = Histogram::new_with_bounds(1, LONGEST_MICROSECONDS, 3);
+        let histogram = Histogram::new_with_bounds(1, MAX_MICROSECONDS, 3);
         Ok(Self { histogram: histogram.context("could not create the histogram")? })
     }
 

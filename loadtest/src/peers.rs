@@ -23,7 +23,7 @@ use crate::context::RunContext;
 use crate::database::Database;
 use crate::result::{Case, Scenario};
 
-use adapter::{Adapter, Done, Place, TIMEOUT};
+use adapter::{Adapter, SetupDone, StepContext, TIMEOUT};
 use catalog::{PEERS, Variant};
 
 const AFTER_HELP: &str = "\
@@ -205,8 +205,8 @@ async fn fresh_database(context: &RunContext, label: &str) -> Result<Database> {
 
 /// Creates the peer's own schema in the database.
 async fn set_up(database: &Database, adapter: &Adapter, variant: &Variant) -> Result<()> {
-    let place = Place { url: database.url(), settings: variant.settings };
-    let Done {} = adapter.step(place, "setup", TIMEOUT).await?;
+    let step_context = StepContext { url: database.url(), settings: variant.settings };
+    let SetupDone {} = adapter.step(step_context, "setup", TIMEOUT).await?;
     Ok(())
 }
 

@@ -135,7 +135,7 @@ pub struct Check {
     pub what: String,
     /// Whether the condition holds.
     pub passed: bool,
-    /// Counts behind the verdict.
+    /// Counts that the verdict follows from.
     pub detail: String,
 }
 
@@ -177,7 +177,7 @@ impl Scenario {
 
     /// Returns whether the case meets its goal; `None` without a goal or without a number to judge.
     #[must_use]
-    pub fn met(&self, case: &Case) -> Option<bool> {
+    pub fn goal_met(&self, case: &Case) -> Option<bool> {
         let goal = case.goal?;
         let value = match case.reference {
             Some(_) => self.ratio(case)?,
@@ -209,6 +209,6 @@ mod tests {
         assert_eq!(scenario.cases[0].median(), Some(50.0));
         assert_eq!(scenario.cases[0].spread(), Some(1.8));
         assert_eq!(scenario.ratio(&scenario.cases[1]), Some(0.8));
-        assert_eq!(scenario.met(&scenario.cases[1]), Some(true));
+        assert_eq!(scenario.goal_met(&scenario.cases[1]), Some(true));
     }
 }

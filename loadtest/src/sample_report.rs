@@ -107,7 +107,7 @@ fn pinned() -> Scenario {
     }
     Scenario {
         name: "pinned".into(),
-        title: "A million tasks behind an old snapshot".into(),
+        title: "A million tasks with an old snapshot open".into(),
         cases: vec![free, pinned],
         checks: vec![check("claim ≤ 30 buffers", true, "at most 26")],
         notes: vec!["the snapshot is held by an idle REPEATABLE READ transaction".into()],

@@ -3,7 +3,7 @@
 use std::ops::{Deref, DerefMut};
 
 use anyhow::{Context, Result};
-use queue::connect::{self, Environment, Target};
+use queue::connect::{self, ConnectionTarget, Environment};
 use tokio::task::JoinSet;
 use tokio_postgres::Client;
 
@@ -16,7 +16,8 @@ pub(crate) struct Session {
 impl Session {
     /// Connects. For a user's server, the `PG*` variables complete the URL as for `psql`.
     pub(crate) async fn open(url: &str, environment: &Environment) -> Result<Self> {
-        let target = Target::resolve(Some(url), environment)?.with_application_name("loadtest");
+        let target =
+            ConnectionTarget::resolve(Some(url), environment)?.with_application_name("loadtest");
         let (client, connection) =
             connect::open(&target).await.context("could not connect to the server")?;
         let mut driver = JoinSet::new();

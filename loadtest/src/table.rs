@@ -136,7 +136,7 @@ fn painted(word: &str, good: bool) -> String {
 /// Returns the verdict on a goal as a word.
 #[must_use]
 pub(crate) fn verdict(goal_check: &GoalCheck<'_>) -> (&'static str, Tone) {
-    match (goal_check.case.goal, goal_check.met) {
+    match (goal_check.case.goal, goal_check.goal_met) {
         (None, _) => ("", Tone::Plain),
         (Some(_), Some(true)) => ("met", Tone::Good),
         (Some(_), Some(false)) => ("MISSED", Tone::Bad),
@@ -194,7 +194,7 @@ pub(crate) fn markdown(results: &Results) -> String {
     );
     for goal_check in goals(results) {
         let GoalCheck { scenario, case, value, .. } = &goal_check;
-        let mark = match goal_check.met {
+        let mark = match goal_check.goal_met {
             Some(true) => "✓",
             Some(false) => "**missed**",
             None => "not measured",

@@ -65,9 +65,10 @@ Exit codes:
     0  success; doctor: no problem found; health: the worker is healthy
     1  failure without a code of its own; doctor: problem found; health: the worker is not healthy
     2  invalid command line or file, or confirmation needed without a terminal
+    3  run show --watch: the run ended without success
     4  no such task, queue, worker, job or run; or nothing matched
     5  refused: invalid value, missing privilege, no schema or an unsupported schema version
-   75  database unreachable: try again later
+   75  database unreachable, or a lock was not granted within 15 s: try again later
 
 Without --database-url, --database-url-file and their variables pgmill connects as psql does: with
 PGHOST, PGUSER, PGSERVICE, PGPASSFILE and so on. Commands that only read need the role mill_viewer,

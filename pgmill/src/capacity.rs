@@ -116,7 +116,8 @@ pub(crate) async fn list_limits(client: &Client, out: &Output) -> Result<u8, Fai
         return Ok(exit::OK);
     }
     let row = |limit: &Limit| {
-        let full = limit.max_running.is_some_and(|most| limit.running >= i64::from(most));
+        let full =
+            limit.max_running.is_some_and(|max_running| limit.running >= i64::from(max_running));
         vec![
             Field::new(limit.kind),
             Field::new(&limit.name),
@@ -137,7 +138,7 @@ pub(crate) fn format_max_running(max_running: Option<i32>) -> String {
     match max_running {
         None => "off".to_owned(),
         Some(0) => "paused".to_owned(),
-        Some(most) => most.to_string(),
+        Some(max_running) => max_running.to_string(),
     }
 }
 
@@ -176,14 +177,14 @@ pub(crate) async fn apply_limits(
 ) -> Result<Vec<String>, Failure> {
     let (kind, name) = on;
     let mut parts = Vec::new();
-    if let Some(OrOff(most)) = limits.max_running {
+    if let Some(OrOff(max_running)) = limits.max_running {
         if !dry_run {
-            limit::set_max_running(client, kind, name, most).await?;
+            limit::set_max_running(client, kind, name, max_running).await?;
         }
-        parts.push(match most {
+        parts.push(match max_running {
             None => "run without a limit".to_owned(),
             Some(0) => "no longer start (paused)".to_owned(),
-            Some(most) => format!("run at most {most} at once"),
+            Some(max_running) => format!("run at most {max_running} at once"),
         });
     }
     if let Some(OrOff(starts)) = limits.rate {

@@ -13,7 +13,8 @@ use crate::failure::Failure;
 /// # Errors
 /// Fails for an invalid token file, an address that cannot be bound, or a failed connection.
 pub(crate) async fn run(global: &Global, args: &ConsoleArgs) -> Result<u8, Failure> {
-    let target = terminal::target(global.given.as_ref())?.with_application_name("pgmill console");
+    let target =
+        terminal::connection_target(global.given.as_ref())?.with_application_name("pgmill console");
     let options = args.flags.options(args.listen).map_err(failure)?;
     let console = Console::start(&target, options).await.map_err(failure)?;
     print_stderr(format_args!("console listening at {}", console.url()?));

@@ -45,8 +45,10 @@ pub(crate) async fn run(
                 Field::or_blank(it.trend.map(|trend| format!("{trend:.2}"))).tone(tone),
             ]
         };
-        const HEADINGS: [&str; 10] =
-            ["queue", "name", "attempts", "failed", "p50", "p95", "mean", "last", "ended", "trend"];
+        const HEADINGS: [&str; 10] = [
+            "queue", "name", "attempts", "failed", "p50", "p95", "mean", "last", "finished",
+            "trend",
+        ];
         out.text(&out.table(&HEADINGS, names.iter().map(row).collect()))?;
     }
     Ok(exit::OK)

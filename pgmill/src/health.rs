@@ -13,7 +13,7 @@ use crate::failure::Failure;
 use crate::output::Output;
 
 /// Maximum size of the response; longer ones are cut. A worker's response is one line.
-const MOST_BYTES: u64 = 64 * 1024;
+const MAX_BYTES: u64 = 64 * 1024;
 /// Path of a URL without a path.
 const DEFAULT_PATH: &str = "/readyz";
 
@@ -95,7 +95,7 @@ async fn ask(page: &HealthUrl) -> Result<(u16, String), String> {
     let cut = |error: std::io::Error| format!("connection lost: {error}");
     stream.write_all(request.as_bytes()).await.map_err(cut)?;
     let mut answer = Vec::new();
-    stream.take(MOST_BYTES).read_to_end(&mut answer).await.map_err(cut)?;
+    stream.take(MAX_BYTES).read_to_end(&mut answer).await.map_err(cut)?;
     read(&String::from_utf8_lossy(&answer)).ok_or_else(|| "the response is not HTTP".to_owned())
 }
 

@@ -20,8 +20,9 @@ pub(crate) const DEFAULT_SINCE: Duration = Duration::from_secs(24 * 60 * 60);
 /// Maximum characters of a message in a list.
 const MESSAGE_CHARS: usize = 80;
 
-pub(crate) const ATTEMPT_HEADINGS: [&str; 10] =
-    ["id", "run", "outcome", "queue", "attempt", "ended", "waited", "duration", "worker", "task"];
+pub(crate) const ATTEMPT_HEADINGS: [&str; 10] = [
+    "id", "run", "outcome", "queue", "attempt", "finished", "waited", "duration", "worker", "task",
+];
 
 /// Lists finished attempts.
 ///

@@ -21,7 +21,7 @@ const MAX_LOCK_WAIT: Duration = Duration::from_secs(15);
 
 /// Monitors one session from a second session.
 pub(crate) struct LockWaitMonitor {
-    target: connect::Target,
+    target: connect::ConnectionTarget,
     backend: i32,
     cancel: tokio_postgres::CancelToken,
 }
@@ -53,7 +53,7 @@ impl LockWaitMonitor {
         match tokio::time::timeout(MONITOR_DELAY, command).await {
             Ok(Ok(done)) => Ok(done),
             Ok(Err(_)) | Err(_) => Err(Failure::new(
-                exit::UNREACHABLE,
+                exit::TEMPORARY,
                 format!("lock wait timed out after {}s: {gave_up}", MAX_LOCK_WAIT.as_secs()),
             )
             .hint(

@@ -111,7 +111,7 @@ pub(crate) async fn set(client: &Client, out: &Output, args: &QueueSetArgs) -> R
     let mut parts = Vec::new();
     if let Some(budget) = args.shared_commit.map(|budget| budget.0) {
         if !args.dry_run {
-            operate::share_commits(client, &args.name, budget).await?;
+            operate::set_shared_commit(client, &args.name, budget).await?;
         }
         parts.push(budget.map_or("commit separately".to_owned(), |budget| {
             format!("share commits for up to {}", span(budget.as_secs_f64()))
@@ -136,9 +136,9 @@ fn settings(status: &QueueStatus) -> String {
     let paused = status.paused.then(|| "paused".to_owned());
     let shared =
         status.shared_commit_seconds.map(|budget| format!("shared commit {}", span(budget)));
-    let most = status.max_running.map(|most| format!("max running {most}"));
+    let max_running = status.max_running.map(|max_running| format!("max running {max_running}"));
     let starts = status.rate.map(|starts| format!("rate {}", format_rate(starts)));
-    paused.into_iter().chain(shared).chain(most).chain(starts).collect::<Vec<_>>().join(", ")
+    paused.into_iter().chain(shared).chain(max_running).chain(starts).collect::<Vec<_>>().join(", ")
 }
 
 async fn find(client: &Client, name: &str) -> Result<Option<QueueStatus>, Failure> {

@@ -29,7 +29,7 @@ const RUN_HEADINGS: [&str; 10] = [
     "jobs",
     "state",
     "tasks",
-    "ended",
+    "finished",
     "failed",
     "upstream_failed",
     "started",
@@ -67,7 +67,7 @@ async fn list(client: &Client, out: &Output, args: &RunList) -> Result<u8, Failu
                 Field::new(run.title()),
                 Field::new(run.state).tone(run_tone(run.state)),
                 Field::new(run.count.tasks),
-                Field::count(run.count.ended()),
+                Field::count(run.count.finished()),
                 Field::count(run.count.failed).tone(Tone::Error),
                 Field::count(run.count.upstream_failed),
                 Field::new(local_time(run.started_at)),
@@ -268,8 +268,8 @@ fn heading(out: &Output, run: &Run) -> String {
 
 fn table(out: &Output, tasks: &[RunTask], all: bool) -> String {
     let mut shown: Vec<&RunTask> = tasks.iter().collect();
-    let most = if all { usize::MAX } else { TASKS_SHOWN };
-    if shown.len() > most {
+    let limit = if all { usize::MAX } else { TASKS_SHOWN };
+    if shown.len() > limit {
         shown.sort_by_key(|task| display_rank(&task.state));
     }
     let row = |task: &&RunTask| {
@@ -286,9 +286,9 @@ fn table(out: &Output, tasks: &[RunTask], all: bool) -> String {
             Field::or_blank(task.message.as_deref().map(|message| one_line(message, 60))),
         ]
     };
-    let mut text = out.table(&TASK_HEADINGS, shown.iter().take(most).map(row).collect());
-    if shown.len() > most {
-        let _ = write!(text, "\nand {} more; use --all", shown.len() - most);
+    let mut text = out.table(&TASK_HEADINGS, shown.iter().take(limit).map(row).collect());
+    if shown.len() > limit {
+        let _ = write!(text, "\nand {} more; use --all", shown.len() - limit);
     }
     text
 }

@@ -76,7 +76,7 @@ pub(crate) async fn set(
         put = declare_one(&transaction, &args.name, declares).await?;
     }
     let own = override_fields(args);
-    if !own.is_empty() && !declare::adjust(&transaction, &args.name, &own).await? {
+    if !own.is_empty() && !declare::override_settings(&transaction, &args.name, &own).await? {
         return Err(missing(&args.name));
     }
     commit_unless_dry_run(transaction, args.dry_run).await?;

@@ -1,6 +1,6 @@
 //! The database connection of one command.
 
-use queue::connect::{self, Target};
+use queue::connect::{self, ConnectionTarget};
 use queue::{QueueError, schema};
 use tokio::task::JoinSet;
 use tokio_postgres::{Client, Transaction};
@@ -11,7 +11,7 @@ use crate::failure::Failure;
 /// An open connection, and the tokio task that drives it.
 pub(crate) struct Session {
     pub(crate) client: Client,
-    target: Target,
+    target: ConnectionTarget,
     _driver: JoinSet<()>,
 }
 
@@ -21,7 +21,8 @@ impl Session {
     /// # Errors
     /// Fails for a malformed connection string or variable, or if the connection fails.
     pub(crate) async fn open(global: &Global) -> Result<Self, Failure> {
-        let target = terminal::target(global.given.as_ref())?.with_application_name("pgmill");
+        let target =
+            terminal::connection_target(global.given.as_ref())?.with_application_name("pgmill");
         let (client, connection) = connect::open(&target).await?;
         let mut driver = JoinSet::new();
         // Queries on the client return the error of the connection.
@@ -43,7 +44,7 @@ impl Session {
     }
 
     /// The target of the connection.
-    pub(crate) fn target(&self) -> &Target {
+    pub(crate) fn target(&self) -> &ConnectionTarget {
         &self.target
     }
 

@@ -41,7 +41,7 @@ pub(crate) struct FleetStatus {
     pub(crate) workers: Vec<Worker>,
     pub(crate) running: Vec<Running>,
     /// Outcomes within [`LAST`].
-    pub(crate) ended: Vec<OutcomeCount>,
+    pub(crate) finished: Vec<OutcomeCount>,
     pub(crate) sources: ProblemSources,
 }
 
@@ -54,17 +54,17 @@ pub(crate) struct ProblemSources {
 }
 
 impl FleetStatus {
-    /// Queries everything except `ended`, whose query takes longest.
+    /// Queries everything except `finished`, whose query takes longest.
     pub(crate) async fn query(
         client: &Client,
-        ended: Vec<OutcomeCount>,
+        finished: Vec<OutcomeCount>,
     ) -> Result<Self, QueueError> {
         Ok(Self {
             now: task_queries::now(client).await?,
             queues: queue_status::queues(client).await?,
             workers: workers::workers(client).await?,
             running: task_queries::running(client, None).await?,
-            ended,
+            finished,
             sources: ProblemSources {
                 runs: failed_runs(client).await?,
                 missed: missed_fires(client).await?,
@@ -81,7 +81,7 @@ pub(crate) async fn run(client: &Client, out: &Output) -> Result<u8, Failure> {
     if out.json {
         out.document(&json!({
             "problems": problems, "queues": status.queues, "workers": status.workers,
-            "ended_last_hour": status.ended,
+            "finished_last_hour": status.finished,
         }))?;
     } else {
         out.text(&screen(out, &status, &problems))?;
@@ -97,7 +97,7 @@ pub(crate) fn problems(status: &FleetStatus) -> Vec<Problem> {
         workers: &status.workers,
         running: &status.running,
         failing: Vec::new(),
-        ended: &status.ended,
+        finished: &status.finished,
         runs: &status.sources.runs,
         missed: &status.sources.missed,
         horizon: &status.sources.horizon,
@@ -125,7 +125,7 @@ fn next(about: &ProblemSubject) -> String {
         ProblemSubject::Paused(queue) => format!("pgmill queue resume {queue}"),
         ProblemSubject::Unserved(_) | ProblemSubject::Worker => "pgmill worker list".to_owned(),
         ProblemSubject::QueueFailures(_) => "pgmill failures".to_owned(),
-        ProblemSubject::Ended(outcome) => {
+        ProblemSubject::Finished(outcome) => {
             format!("pgmill task list --outcome {outcome} --since 1h")
         }
         ProblemSubject::Task(id) => format!("pgmill task show {id}"),
@@ -161,7 +161,7 @@ fn screen(out: &Output, status: &FleetStatus, problems: &[Problem]) -> String {
     } else {
         format!("{}\n\n{}", fleet(&status.workers), worker::table(out, &status.workers))
     });
-    parts.push(ended(out, &status.ended));
+    parts.push(finished(out, &status.finished));
     parts.join("\n\n")
 }
 
@@ -178,17 +178,19 @@ pub(crate) fn fleet(workers: &[Worker]) -> String {
 }
 
 /// Formats the task outcomes of the last hour.
-pub(crate) fn ended(out: &Output, ended: &[OutcomeCount]) -> String {
-    if ended.is_empty() {
-        return "no tasks ended in the last hour".to_owned();
+pub(crate) fn finished(out: &Output, finished: &[OutcomeCount]) -> String {
+    if finished.is_empty() {
+        return "no tasks finished in the last hour".to_owned();
     }
-    let counts: Vec<String> = ended
+    let counts: Vec<String> = finished
         .iter()
-        .map(|ended| {
-            let word = out.paint(&visible(ended.outcome.as_str()), outcome_tone(ended.outcome));
-            let p95 = ended.duration_p95_seconds.map(|seconds| format!(" (p95 {})", span(seconds)));
-            format!("{} {word}{}", ended.tasks, p95.unwrap_or_default())
+        .map(|finished| {
+            let word =
+                out.paint(&visible(finished.outcome.as_str()), outcome_tone(finished.outcome));
+            let p95 =
+                finished.duration_p95_seconds.map(|seconds| format!(" (p95 {})", span(seconds)));
+            format!("{} {word}{}", finished.tasks, p95.unwrap_or_default())
         })
         .collect();
-    format!("ended in the last hour: {}", counts.join(", "))
+    format!("finished in the last hour: {}", counts.join(", "))
 }

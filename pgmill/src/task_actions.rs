@@ -209,13 +209,13 @@ fn exit_code(counts: &BTreeMap<String, usize>) -> u8 {
 
 /// Formats each task if there are few, and the counts.
 fn summary(report: &Report) -> String {
-    const MOST_LINES: usize = 20;
+    const MAX_LINES: usize = 20;
     let mut lines = Vec::new();
-    if report.tasks.len() <= MOST_LINES {
+    if report.tasks.len() <= MAX_LINES {
         lines.extend(report.tasks.iter().map(result_line));
     } else {
         let refused = report.tasks.iter().filter(|answer| answer.message.is_some());
-        lines.extend(refused.take(MOST_LINES).map(result_line));
+        lines.extend(refused.take(MAX_LINES).map(result_line));
     }
     if report.tasks.len() > 1 {
         let counts: Vec<String> =

@@ -32,7 +32,7 @@ pub const CLAIM: &str = "/* queue.claim */
 WITH picked AS MATERIALIZED (
     SELECT head.id
     FROM unnest($1::text[], $2::text[], $3::bigint[], $8::bigint[], $9::text[])
-        AS lane (queue, priority, after, most, run_as)
+        AS lane (queue, priority, after, max_tasks, run_as)
     CROSS JOIN LATERAL (
         SELECT t.id
         FROM mill.tasks t
@@ -49,7 +49,7 @@ WITH picked AS MATERIALIZED (
             AND (t.group_name IS NULL OR mill.has_group_permit(t.group_name, t.limits))
             AND (t.start_by IS NULL OR t.start_by > now())
         ORDER BY t.queue, t.priority, t.run_as, t.id
-        LIMIT lane.most
+        LIMIT lane.max_tasks
         FOR NO KEY UPDATE OF t SKIP LOCKED
     ) AS head
     LIMIT $4
@@ -209,7 +209,7 @@ impl Claimer {
 
     /// Whether the connection is closed.
     #[must_use]
-    pub fn closed(&self) -> bool {
+    pub fn is_closed(&self) -> bool {
         self.client.is_closed()
     }
 
@@ -232,7 +232,7 @@ impl Claimer {
         let of_each: Vec<i64> = lanes.iter().map(|slice| count_of(slice.limit)).collect();
         let pids: Vec<i32> = sessions.iter().map(|session| session.pid).collect();
         let started: Vec<Timestamp> = sessions.iter().map(|session| session.started_at).collect();
-        let most = count_of(sessions.len());
+        let max_tasks = count_of(sessions.len());
         let rows = self
             .client
             .query(
@@ -241,7 +241,7 @@ impl Claimer {
                     /* queues */ &queues,
                     /* priorities */ &priorities,
                     /* after */ &after,
-                    /* limit */ &most,
+                    /* limit */ &max_tasks,
                     /* claimed_by */ &self.worker.0,
                     /* session_pids */ &pids,
                     /* sessions_started_at */ &started,

@@ -11,7 +11,7 @@
 //! | defaults from the service file, then from `PG*` variables | `service`, `settings` |
 //! | hosts, ports and typed values | `endpoint`, `resolve` |
 //! | a password for each host | `passfile` |
-//! | the resolved target, safe to print | `target` |
+//! | the resolved target, safe to print | `connection_target` |
 //! | the TLS rules of `sslmode` | `tls`, `verify` |
 //! | try the hosts, with and without TLS, in order | `open`, `attempt`, `target_session_attrs` |
 //! | the same for a pool | `pool` |
@@ -28,6 +28,7 @@
 //! a channel that libpq would have used under the same settings.
 
 mod attempt;
+mod connection_target;
 mod conninfo;
 mod endpoint;
 mod environment;
@@ -40,17 +41,16 @@ mod resolve;
 mod service;
 mod settings;
 mod source;
-mod target;
 mod target_session_attrs;
 mod tls;
 mod uri;
 mod verify;
 
 pub use attempt::Connection;
+pub use connection_target::ConnectionTarget;
 pub use environment::Environment;
 pub use error::ConnectError;
 pub use open::{cancel, open};
 pub use pool::{PoolConnect, pool_error, pool_manager, pool_manager_until};
 pub use settings::Origin;
 pub use source::{ConnectionSource, Layer, SourceNames};
-pub use target::Target;

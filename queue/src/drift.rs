@@ -118,7 +118,7 @@ pub struct Difference {
 impl Difference {
     /// Whether the difference may affect the fleet: everything except comments and added objects.
     #[must_use]
-    pub fn harmful(&self) -> bool {
+    pub fn is_harmful(&self) -> bool {
         let added = self.expected.is_none();
         self.kind != "comment"
             && (!added || ["trigger", "constraint"].contains(&self.kind.as_str()))
@@ -258,7 +258,7 @@ mod tests {
         let all = compare(&expected, found);
         let differences: Vec<_> = all
             .iter()
-            .map(|d| (d.name.as_str(), d.expected.is_some(), d.found.is_some(), d.harmful()))
+            .map(|d| (d.name.as_str(), d.expected.is_some(), d.found.is_some(), d.is_harmful()))
             .collect();
         assert_eq!(
             differences,

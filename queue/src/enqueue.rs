@@ -41,26 +41,27 @@ pub enum Due {
     In(Duration),
 }
 
-/// Options of a task. For `None`, the schema's default applies.
+/// Options of a task. For `None`, the schema applies its default, which [`crate::task_defaults`]
+/// repeats.
 #[derive(Clone, Debug, Default)]
 pub struct TaskOptions {
-    /// Defaults to `default`.
+    /// Queue name.
     pub queue: Option<String>,
-    /// Defaults to normal.
+    /// Priority; by default that of the group.
     pub priority: Option<Priority>,
     /// Due time.
     pub due: Due,
-    /// Maximum number of failed attempts in total; defaults to 3.
+    /// Maximum number of failed attempts in total.
     pub max_attempts: Option<i32>,
-    /// Wait before a retry; defaults to 10 s.
+    /// Wait before a retry.
     pub retry_interval: Option<Duration>,
-    /// Defaults to exponential.
+    /// Growth of the wait.
     pub backoff: Option<Backoff>,
-    /// Defaults to on.
+    /// Whether a random part of the interval is waited.
     pub jitter: Option<bool>,
     /// Maximum run time of an attempt; unlimited by default.
     pub timeout: Option<Duration>,
-    /// Defaults to transaction.
+    /// Mode.
     pub mode: Option<Mode>,
     /// Never starts the statement twice; autocommit only.
     pub at_most_once: bool,
@@ -70,8 +71,7 @@ pub struct TaskOptions {
     pub group: Option<String>,
     /// Tasks with the same key run one at a time, or up to `concurrency` at a time.
     pub concurrency_key: Option<String>,
-    /// Maximum number of concurrent tasks with that key, if the key has no limit yet; defaults to
-    /// 1.
+    /// Maximum number of concurrent tasks with that key, if the key has no limit yet.
     pub concurrency: Option<i32>,
     /// Profile whose login the task runs as; defaults to the common task login.
     pub run_as: Option<String>,

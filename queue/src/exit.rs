@@ -11,14 +11,15 @@ pub const OK: u8 = 0;
 pub const FAILURE: u8 = 1;
 /// The command line or a configuration file is wrong.
 pub const USAGE: u8 = 2;
-/// `enqueue --wait`: the task ended without success.
+/// `enqueue --wait`: the task or the run ended without success; `pgmill run show --watch`: the run.
 pub const TASK_FAILED: u8 = 3;
 /// The task, queue or worker does not exist, or nothing matched.
 pub const NOT_FOUND: u8 = 4;
 /// The request was refused: bad value, limit, missing privilege, unknown schema version.
 pub const REFUSED: u8 = 5;
-/// The database is unreachable: try again later (EX_TEMPFAIL of sysexits.h).
-pub const UNREACHABLE: u8 = 75;
+/// The database is unreachable, or `pgmill` waited too long for a lock: try again later (EX_TEMPFAIL
+/// of sysexits.h).
+pub const TEMPORARY: u8 = 75;
 /// `enqueue --wait=DURATION`: the time ran out and the task is still in progress (as in
 /// timeout(1)).
 pub const TIMED_OUT: u8 = 124;
@@ -37,7 +38,7 @@ pub fn of_connection(error: &ConnectError) -> u8 {
     match () {
         () if error.is_usage() => USAGE,
         () if permanent => REFUSED,
-        () => UNREACHABLE,
+        () => TEMPORARY,
     }
 }
 
@@ -48,7 +49,7 @@ pub fn of(error: &QueueError) -> u8 {
     match error {
         QueueError::Unreachable(error) => of_connection(error),
         error if error.refused() || unprivileged => REFUSED,
-        error if error.temporary() => UNREACHABLE,
+        error if error.temporary() => TEMPORARY,
         _ => FAILURE,
     }
 }

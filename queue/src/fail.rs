@@ -92,7 +92,7 @@ fn storable(text: &str) -> Value {
 
 /// Result of [`fail`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Failed {
+pub enum FailResult {
     /// The task will be attempted again.
     Retried,
     /// The task has ended.
@@ -112,7 +112,7 @@ pub async fn fail(
     outcome: Outcome,
     verdict: RetryDecision,
     report: &Report,
-) -> Result<Failed, QueueError> {
+) -> Result<FailResult, QueueError> {
     let (word, wait) = match verdict {
         RetryDecision::Failure { retry_in } => ("failure", retry_in),
         RetryDecision::Transient { retry_in } => ("transient", retry_in),
@@ -132,9 +132,9 @@ pub async fn fail(
         )
         .await?;
     match scalar(&rows[0])? {
-        "retried" => Ok(Failed::Retried),
-        "finished" => Ok(Failed::Finished),
-        _ => Ok(Failed::Lost),
+        "retried" => Ok(FailResult::Retried),
+        "finished" => Ok(FailResult::Finished),
+        _ => Ok(FailResult::Lost),
     }
 }
 

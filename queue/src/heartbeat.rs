@@ -31,8 +31,8 @@ UPDATE mill.workers w SET heartbeat = w.heartbeat + 1, heartbeat_at = now(), bus
 WHERE w.id = $1
 RETURNING w.draining,
     ARRAY(SELECT r.task_id FROM mill.cancel_requests r WHERE r.task_id = ANY ($3)) AS cancel,
-    ARRAY(SELECT held.token FROM unnest($3, $4) AS held (id, token)
-        WHERE NOT EXISTS (SELECT FROM mill.tasks t WHERE t.id = held.id AND t.token = held.token)) AS lost,
+    ARRAY(SELECT claim.token FROM unnest($3, $4) AS claim (id, token)
+        WHERE NOT EXISTS (SELECT FROM mill.tasks t WHERE t.id = claim.id AND t.token = claim.token)) AS lost,
     mill.reserved_readers(w.id) AS reserved";
 
 const DEREGISTER: &str = "/* queue.deregister */ DELETE FROM mill.workers w WHERE w.id = $1";
@@ -120,10 +120,10 @@ pub async fn heartbeat(
     client: &impl GenericClient,
     worker: WorkerId,
     busy: usize,
-    held: &[(TaskId, Token)],
+    claims: &[(TaskId, Token)],
 ) -> Result<Option<HeartbeatResponse>, QueueError> {
-    let ids: Vec<i64> = held.iter().map(|(id, _)| id.0).collect();
-    let tokens: Vec<uuid::Uuid> = held.iter().map(|(_, token)| token.0).collect();
+    let ids: Vec<i64> = claims.iter().map(|(id, _)| id.0).collect();
+    let tokens: Vec<uuid::Uuid> = claims.iter().map(|(_, token)| token.0).collect();
     let busy = i32::try_from(busy).unwrap_or(i32::MAX);
     let rows = client
         .query_typed(
@@ -131,8 +131,8 @@ pub async fn heartbeat(
             &[
                 (/* id */ &worker.0, Type::UUID),
                 (/* busy */ &busy, Type::INT4),
-                (/* held ids */ &ids, Type::INT8_ARRAY),
-                (/* held tokens */ &tokens, Type::UUID_ARRAY),
+                (/* claim ids */ &ids, Type::INT8_ARRAY),
+                (/* claim tokens */ &tokens, Type::UUID_ARRAY),
             ],
         )
         .await?;

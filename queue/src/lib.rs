@@ -46,6 +46,7 @@ pub mod scan;
 pub mod schema;
 pub mod server;
 mod task;
+pub mod task_defaults;
 pub mod task_queries;
 pub mod upgrade;
 pub mod workers;

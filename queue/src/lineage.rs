@@ -73,9 +73,9 @@ pub async fn task_exists(client: &impl GenericClient, name: &str) -> Result<bool
 /// Returns tasks with dependencies, sorted by name, after the given name, up to the given number.
 pub async fn tasks(
     client: &impl GenericClient,
-    behind: &str,
-    most: i64,
+    after: &str,
+    limit: i64,
 ) -> Result<Vec<String>, QueueError> {
-    let rows = client.query_typed(TASKS, &[(&behind, Type::TEXT), (&most, Type::INT8)]).await?;
+    let rows = client.query_typed(TASKS, &[(&after, Type::TEXT), (&limit, Type::INT8)]).await?;
     rows.iter().map(scalar).collect()
 }

@@ -8,7 +8,7 @@ use crate::row::{column, scalar};
 
 const BACKEND_PID: &str = "/* queue.backend_pid */ SELECT pg_backend_pid()";
 
-/// Reads only the first blocking session, because those behind it wait for the same. Columns that
+/// Reads only the first blocking session, because the others wait for the same. Columns that
 /// the role may not see are null.
 const LOCK_WAIT: &str = "/* queue.lock_wait */
 SELECT a.wait_event = 'SyncRep' AS standby, b.pid, b.usename::text AS login,

@@ -12,8 +12,8 @@ use crate::task::WorkerId;
 
 const PAUSE: &str = "/* queue.pause */ SELECT mill.pause($1)";
 const RESUME: &str = "/* queue.resume */ SELECT mill.resume($1)";
-const SHARE_COMMITS: &str =
-    "/* queue.share_commits */ SELECT mill.share_commits($1, make_interval(secs => $2))";
+const SET_SHARED_COMMIT: &str =
+    "/* queue.set_shared_commit */ SELECT mill.set_shared_commit($1, make_interval(secs => $2))";
 const DRAIN: &str = "/* queue.drain */ SELECT mill.drain($1, $2)";
 
 const RIGHTS: &str = "/* queue.login_rights */
@@ -72,13 +72,15 @@ pub async fn resume(client: &impl GenericClient, queue: &str) -> Result<(), Queu
 ///
 /// # Errors
 /// Fails if the budget is outside 1 to 100 ms.
-pub async fn share_commits(
+pub async fn set_shared_commit(
     client: &impl GenericClient,
     queue: &str,
     budget: Option<Duration>,
 ) -> Result<(), QueueError> {
     let seconds = budget.map(|budget| budget.as_secs_f64());
-    client.query_typed(SHARE_COMMITS, &[(&queue, Type::TEXT), (&seconds, Type::FLOAT8)]).await?;
+    client
+        .query_typed(SET_SHARED_COMMIT, &[(&queue, Type::TEXT), (&seconds, Type::FLOAT8)])
+        .await?;
     Ok(())
 }
 

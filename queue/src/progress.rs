@@ -1,7 +1,7 @@
 //! Progress reports of running tasks.
 //!
 //! Reports are rows of their own in an unlogged table: only claim, finish and reclaim write a
-//! running task's row. A row that an attempt leaves behind is not shown, so that nothing depends on
+//! running task's row. A row that an attempt leaves is not shown, so that nothing depends on
 //! its removal.
 
 use serde_json::Value;

@@ -17,7 +17,7 @@ WITH due AS MATERIALIZED (
     ORDER BY t.due_at, t.id LIMIT 1000
     FOR NO KEY UPDATE SKIP LOCKED
 ), promoted AS (
-    UPDATE mill.tasks t SET state = mill.first_state(NULL, t.limits), blocking_limit_id = t.limits[1]
+    UPDATE mill.tasks t SET state = mill.initial_state(NULL, t.limits), blocking_limit_id = t.limits[1]
     FROM due WHERE t.id = due.id RETURNING 1
 )
 SELECT (SELECT count(*) FROM promoted) AS tasks,

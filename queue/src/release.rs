@@ -36,12 +36,12 @@ pub async fn release(
 pub async fn release_unknown_claims(
     client: &impl GenericClient,
     worker: WorkerId,
-    held: &[(TaskId, Token)],
+    known_claims: &[(TaskId, Token)],
 ) -> Result<u64, QueueError> {
     let mut released = 0;
     for row in client.query_typed(CLAIMS_OF, &[(&worker.0, Type::UUID)]).await? {
         let claim = (column(&row, "id")?, column(&row, "token")?);
-        if !held.contains(&claim) {
+        if !known_claims.contains(&claim) {
             released += u64::from(release_claim(client, claim.0, claim.1, Duration::ZERO).await?);
         }
     }

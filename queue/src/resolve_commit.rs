@@ -7,7 +7,7 @@ use tokio_postgres::types::Type;
 
 use crate::error::QueueError;
 use crate::row::scalar;
-use crate::task::{Claim, Outcome};
+use crate::task::Claim;
 
 /// The old backend may stay in the open transaction for as long as the network failure hides the
 /// disconnect.
@@ -19,16 +19,16 @@ WHERE t.id = $1 AND t.token = $2";
 const LOCK: &str = "/* queue.resolve_commit */
 SELECT t.token = $2 IS TRUE AS still_claimed FROM mill.tasks t WHERE t.id = $1 FOR NO KEY UPDATE";
 
-const RECORDED: &str = "/* queue.recorded_outcome */
-SELECT a.outcome::text FROM mill.attempts a WHERE a.task_id = $1 AND a.token = $2";
+const RECORDED: &str = "/* queue.recorded_success */
+SELECT FROM mill.attempts a WHERE a.task_id = $1 AND a.token = $2 AND a.outcome = 'succeeded'";
 
 /// Outcome of the transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommitResolution {
-    /// Committed: the attempt is in history with this outcome.
-    Recorded(Outcome),
+    /// Committed: the attempt is in history as succeeded.
+    Committed,
     /// Not committed, and the claim is still valid.
-    StillClaimed,
+    RolledBack,
     /// Not committed, and the claim is gone.
     Lost,
 }
@@ -54,10 +54,11 @@ pub async fn resolve_commit(
     }
     let rows = client.query_typed(LOCK, &claim_params).await?;
     if rows.first().map(scalar).transpose()? == Some(true) {
-        return Ok(CommitResolution::StillClaimed);
+        return Ok(CommitResolution::RolledBack);
     }
-    match client.query_typed(RECORDED, &claim_params).await?.first() {
-        Some(row) => Ok(CommitResolution::Recorded(scalar(row)?)),
-        None => Ok(CommitResolution::Lost),
-    }
+    let rows = client.query_typed(RECORDED, &claim_params).await?;
+    Ok(match rows.first() {
+        Some(_) => CommitResolution::Committed,
+        None => CommitResolution::Lost,
+    })
 }

@@ -120,9 +120,9 @@ impl Run {
 }
 
 impl TaskCounts {
-    /// Number of ended tasks.
+    /// Number of finished tasks.
     #[must_use]
-    pub fn ended(&self) -> i64 {
+    pub fn finished(&self) -> i64 {
         self.tasks - self.waiting - self.released
     }
 }
@@ -204,14 +204,14 @@ fn seconds_or_none<S: serde::Serializer>(
 pub async fn runs(
     client: &impl GenericClient,
     state: Option<RunState>,
-    most: i64,
+    limit: i64,
 ) -> Result<Vec<Run>, QueueError> {
     let sql = format!(
         "/* queue.runs */ SELECT {RUN} FROM mill.run_status r
          WHERE $1::text IS NULL OR r.state = $1::text::mill.run_state ORDER BY r.id DESC LIMIT $2"
     );
     let state = state.map(RunState::as_str);
-    let rows = client.query_typed(&sql, &[(&state, Type::TEXT), (&most, Type::INT8)]).await?;
+    let rows = client.query_typed(&sql, &[(&state, Type::TEXT), (&limit, Type::INT8)]).await?;
     rows.iter().map(Run::from_row).collect()
 }
 
@@ -251,7 +251,7 @@ pub async fn tasks_at(
 pub async fn unsuccessful_tasks(
     client: &impl GenericClient,
     run: RunId,
-    most: i64,
+    limit: i64,
 ) -> Result<Vec<RunTask>, QueueError> {
     let sql = format!(
         "/* queue.run_problems */
@@ -261,7 +261,7 @@ pub async fn unsuccessful_tasks(
              ORDER BY r.state, r.node LIMIT $2)
          ORDER BY t.outcome IS NULL, t.node"
     );
-    let rows = client.query_typed(&sql, &[(&run.0, Type::INT8), (&most, Type::INT8)]).await?;
+    let rows = client.query_typed(&sql, &[(&run.0, Type::INT8), (&limit, Type::INT8)]).await?;
     rows.iter().map(RunTask::from_row).collect()
 }
 
@@ -269,9 +269,9 @@ pub async fn unsuccessful_tasks(
 pub async fn running(
     client: &impl GenericClient,
     run: RunId,
-    most: i64,
+    limit: i64,
 ) -> Result<Vec<String>, QueueError> {
-    let rows = client.query_typed(RUNNING, &[(&run.0, Type::INT8), (&most, Type::INT8)]).await?;
+    let rows = client.query_typed(RUNNING, &[(&run.0, Type::INT8), (&limit, Type::INT8)]).await?;
     rows.iter().map(scalar).collect()
 }
 
@@ -286,12 +286,12 @@ pub async fn edges_among(
     client: &impl GenericClient,
     run: RunId,
     nodes: &[i64],
-    most: i64,
+    limit: i64,
 ) -> Result<Vec<Edge>, QueueError> {
     let params = [
         (/* run_id */ &run.0 as _, Type::INT8),
         (/* nodes */ &nodes as _, Type::INT8_ARRAY),
-        (/* limit */ &most as _, Type::INT8),
+        (/* limit */ &limit as _, Type::INT8),
     ];
     client.query_typed(EDGES_AMONG, &params).await?.iter().map(Edge::from_row).collect()
 }

@@ -10,10 +10,34 @@ use crate::row::{FromRow, from_row};
 pub const SCHEMA: &str = include_str!("../../schema.sql");
 
 /// The schema version for which this program was built.
-pub const VERSION: i32 = 1;
+pub const VERSION: i32 = version_in(SCHEMA);
+
+/// Returns the number that the script assigns to `mill.version`.
+const fn version_in(script: &str) -> i32 {
+    const SETTING: &[u8] = b"SET LOCAL mill.version = '";
+    let script = script.as_bytes();
+    let (mut at, mut matched) = (0, 0);
+    while matched < SETTING.len() {
+        if script[at] == SETTING[matched] {
+            (at, matched) = (at + 1, matched + 1);
+        } else if matched == 0 {
+            at += 1;
+        } else {
+            // A match cannot begin inside of another one: the first letter of the setting is unique.
+            matched = 0;
+        }
+    }
+    let mut version = 0;
+    while script[at].is_ascii_digit() {
+        version = version * 10 + (script[at] - b'0') as i32;
+        at += 1;
+    }
+    assert!(version > 0 && script[at] == b'\'', "mill.version is not a number");
+    version
+}
 
 const INSTALLED: &str = "/* queue.schema_version */
-SELECT v.version, v.works_with FROM mill.schema_version v";
+SELECT v.version, v.min_compatible_version FROM mill.schema_version v";
 
 /// Schema version of a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,17 +45,17 @@ pub struct InstalledSchema {
     /// Version of the installed schema.
     pub version: i32,
     /// Programs that were built for this version or a later one may use the schema.
-    pub works_with: i32,
+    pub min_compatible_version: i32,
 }
 
-from_row! { InstalledSchema { version, works_with } }
+from_row! { InstalledSchema { version, min_compatible_version } }
 
 impl InstalledSchema {
     /// Whether a program that was built for this schema version may use the database: in an upgrade
     /// the schema comes first, and the programs follow one by one.
     #[must_use]
-    pub fn serves(self, program: i32) -> bool {
-        (self.works_with..=self.version).contains(&program)
+    pub fn supports(self, program: i32) -> bool {
+        (self.min_compatible_version..=self.version).contains(&program)
     }
 }
 
@@ -79,14 +103,14 @@ pub(crate) fn missing() -> QueueError {
 /// Fails if the database has no schema or an incompatible one.
 pub async fn check_version(client: &impl GenericClient) -> Result<(), QueueError> {
     let (message, hint) = match installed(client).await? {
-        Some(found) if found.serves(VERSION) => return Ok(()),
+        Some(found) if found.supports(VERSION) => return Ok(()),
         None => return Err(missing()),
-        Some(InstalledSchema { version, works_with }) if version > VERSION => (
+        Some(InstalledSchema { version, min_compatible_version }) if version > VERSION => (
             format!(
                 "this database has schema version {version}; this program supports up to {VERSION}"
             ),
             format!(
-                "The schema supports programs of version {works_with} and later. Use the \
+                "The schema supports programs of version {min_compatible_version} and later. Use the \
                  version of pgmill that the rest of the fleet runs."
             ),
         ),
@@ -103,9 +127,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_version_is_read_from_the_script() {
+        let script = "-- mill.version\nSET LOCAL mill.v = '2';\nSET LOCAL mill.version = '13';\n";
+        assert_eq!(version_in(script), 13);
+    }
+
+    #[test]
     fn a_schema_supports_programs_from_its_oldest_version_up_to_its_own() {
-        let found = InstalledSchema { version: 4, works_with: 3 };
-        let served: Vec<i32> = (1..6).filter(|program| found.serves(*program)).collect();
+        let found = InstalledSchema { version: 4, min_compatible_version: 3 };
+        let served: Vec<i32> = (1..6).filter(|program| found.supports(*program)).collect();
         assert_eq!(served, [3, 4]);
     }
 }

@@ -81,7 +81,7 @@ impl State {
     /// The state graph: whether a transition leads from this state to `next`, where `None` is the
     /// end of the live task. ARCHITECTURE.md shows the graph.
     #[must_use]
-    pub fn may_become(self, next: Option<Self>) -> bool {
+    pub fn can_transition_to(self, next: Option<Self>) -> bool {
         use State::{Blocked, Pending, Running, Scheduled};
         match (self, next) {
             // promote, retry · permit and its loss · claim · fail, release, reclaim · every end
@@ -347,8 +347,8 @@ mod tests {
     #[test]
     fn a_task_can_only_run_from_pending_and_can_always_end() {
         for from in State::ALL {
-            assert_eq!(from.may_become(Some(State::Running)), *from == State::Pending);
-            assert!(from.may_become(None));
+            assert_eq!(from.can_transition_to(Some(State::Running)), *from == State::Pending);
+            assert!(from.can_transition_to(None));
         }
     }
 }

@@ -22,7 +22,7 @@ pub struct Migration {
     /// The version that it produces.
     pub version: i32,
     /// Programs that were built for this schema version or a later one may continue to use it.
-    pub works_with: i32,
+    pub min_compatible_version: i32,
     /// File name.
     pub name: &'static str,
     /// Statements, without transaction control.
@@ -58,7 +58,7 @@ pub struct Upgrade {
 /// Returns the whole transaction of a migration, as [`upgrade`] runs it and psql accepts it.
 #[must_use]
 pub fn script(migration: &Migration) -> String {
-    let Migration { version, works_with, name, sql } = migration;
+    let Migration { version, min_compatible_version, name, sql } = migration;
     let before = version - 1;
     format!(
         "-- {name}: version {before} to {version}
@@ -78,7 +78,7 @@ $guard$;
 SET LOCAL ROLE mill_owner;
 {sql}
 ;
-UPDATE mill.schema_version SET version = {version}, works_with = {works_with}, applied_at = now();
+UPDATE mill.schema_version SET version = {version}, min_compatible_version = {min_compatible_version}, applied_at = now();
 COMMIT;"
     )
 }
@@ -158,8 +158,12 @@ mod tests {
             assert_eq!(migration.version, before + 1, "{}", migration.name);
             let number = format!("{:03}_", migration.version);
             assert!(migration.name.starts_with(&number), "{}", migration.name);
-            assert!(migration.works_with >= migration.version - 1, "{}", migration.name);
-            assert!(migration.works_with <= migration.version, "{}", migration.name);
+            assert!(
+                migration.min_compatible_version >= migration.version - 1,
+                "{}",
+                migration.name
+            );
+            assert!(migration.min_compatible_version <= migration.version, "{}", migration.name);
         }
     }
 

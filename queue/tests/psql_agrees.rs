@@ -6,7 +6,7 @@
 
 #![expect(clippy::unwrap_used, reason = "the helpers of a test may fail it")]
 
-use queue::connect::{ConnectError, Environment, Target, open};
+use queue::connect::{ConnectError, ConnectionTarget, Environment, open};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -328,7 +328,7 @@ impl Stage {
         let env = Environment::from_variables(self.variables(row), Some(&self.os_user));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let text = row.0.map(|text| self.fill(text));
-        let error = match Target::resolve(text.as_deref(), &env) {
+        let error = match ConnectionTarget::resolve(text.as_deref(), &env) {
             Err(error) => error.to_string(),
             Ok(target) => {
                 // As psql does with its own name.
@@ -387,7 +387,7 @@ fn a_silent_server_times_out() {
     let text =
         format!("host=127.0.0.1 port={} connect_timeout=1", silent.local_addr().unwrap().port());
     let env = Environment::from_variables([("PGUSER", "u")], None);
-    let target = Target::resolve(Some(&text), &env).unwrap();
+    let target = ConnectionTarget::resolve(Some(&text), &env).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let error = runtime.block_on(open(&target)).err().unwrap();
     assert!(matches!(error, ConnectError::TimedOut { seconds: 1, .. }), "{error}");

@@ -154,12 +154,12 @@ mod tests {
             let all = |values: std::collections::BTreeSet<u16>| values.into_iter().collect();
             let (hours, minutes, seconds): (Vec<u16>, Vec<u16>, Vec<u16>) =
                 (all(hours), all(minutes), all(seconds));
-            let least = (from..DAY).find(|time| {
-                let held = |values: &[u16], value: u32| values.iter().any(|v| u32::from(*v) == value);
-                held(&hours, time / 3600) && held(&minutes, time / 60 % 60) && held(&seconds, time % 60)
+            let first = (from..DAY).find(|time| {
+                let matches = |values: &[u16], value: u32| values.iter().any(|v| u32::from(*v) == value);
+                matches(&hours, time / 3600) && matches(&minutes, time / 60 % 60) && matches(&seconds, time % 60)
             });
             let clock = Clock::Fields { hours, minutes, seconds };
-            prop_assert_eq!(clock.first(from), least);
+            prop_assert_eq!(clock.first(from), first);
         }
     }
 }

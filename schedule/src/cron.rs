@@ -102,8 +102,8 @@ mod tests {
     fn days(text: &str, year: i16, month: i8) -> Vec<i8> {
         let (cron, _) = Cron::read(text, 0).unwrap();
         let first = date(year, month, 1);
-        let held = |day: &i8| cron.holds(first.with().day(*day).build().unwrap());
-        (1..=first.days_in_month()).filter(held).collect()
+        let matches = |day: &i8| cron.holds(first.with().day(*day).build().unwrap());
+        (1..=first.days_in_month()).filter(matches).collect()
     }
 
     #[test]

@@ -19,7 +19,7 @@ WHERE s.removed_at IS NULL ORDER BY s.name";
 
 const ENABLE: &str = "/* schedule.enable */ SELECT mill.enable_schedule($1, $2)";
 
-const ADJUST: &str = "/* schedule.adjust */ SELECT mill.adjust_schedule($1, $2)";
+const OVERRIDE: &str = "/* schedule.override */ SELECT mill.override_schedule($1, $2)";
 
 const RUN_NOW: &str = "/* schedule.run_now */ SELECT mill.run_now($1, $2)";
 
@@ -117,13 +117,13 @@ pub async fn enable(
 ///
 /// # Errors
 /// Fails if a value is out of range or the role lacks the privilege.
-pub async fn adjust(
+pub async fn override_settings(
     client: &impl GenericClient,
     name: &str,
     settings: &Map<String, Value>,
 ) -> Result<bool, QueueError> {
     let params = [(&name as _, Type::TEXT), (&Json(settings) as _, Type::JSONB)];
-    scalar(&client.query_typed(ADJUST, &params).await?[0])
+    scalar(&client.query_typed(OVERRIDE, &params).await?[0])
 }
 
 /// Starts a run of a schedule without changing its timing; the caller notifies the workers. Returns

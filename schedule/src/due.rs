@@ -52,22 +52,22 @@ pub fn due(
     policy: CatchUpPolicy,
 ) -> DueFires {
     let mut due = DueFires { next_fire_at: Some(next_fire_at), ..DueFires::default() };
-    let goes_on_at = now.checked_sub(RESUME_WINDOW).unwrap_or(Timestamp::MIN);
+    let resume_at = now.checked_sub(RESUME_WINDOW).unwrap_or(Timestamp::MIN);
     let (mut late, mut on_time) = (Vec::new(), Vec::new());
     while let Some(fire) = due.next_fire_at.filter(|fire| *fire <= now) {
-        if late.len() >= MAX_COUNTED && !due.uncounted && fire < goes_on_at {
+        if late.len() >= MAX_COUNTED && !due.uncounted && fire < resume_at {
             due.uncounted = true;
             due.miss(&late);
             late.clear();
-            due.next_fire_at = cadence.next_fire(before(goes_on_at));
+            due.next_fire_at = cadence.next_fire(before(resume_at));
             continue;
         }
         let list = if lateness(fire, now) <= ON_TIME { &mut on_time } else { &mut late };
         list.push(fire);
         due.next_fire_at = cadence.next_fire(fire);
     }
-    let most = policy.max_lateness.unwrap_or(Duration::MAX);
-    let too_late = late.partition_point(|fire| lateness(*fire, now) > most);
+    let max_lateness = policy.max_lateness.unwrap_or(Duration::MAX);
+    let too_late = late.partition_point(|fire| lateness(*fire, now) > max_lateness);
     let first_fired = late.len().saturating_sub(policy.catch_up).max(too_late);
     due.miss(&late[..first_fired]);
     due.fires = late.split_off(first_fired);
@@ -182,12 +182,12 @@ mod tests {
     proptest! {
         #[test]
         fn each_fire_is_started_or_missed(
-            step in 1_u32..5000, late in 0_i64..200_000, catch_up in 0_usize..9, most in 0_u64..9000,
+            step in 1_u32..5000, late in 0_i64..200_000, catch_up in 0_usize..9, seconds in 0_u64..9000,
         ) {
             let every = cadence(&format!("every({step} s)"));
             let fire = every.next_fire(at("2026-03-02T09:00:00.5Z")).unwrap();
             let now = fire + SignedDuration::from_secs(late);
-            let max_lateness = (most > 100).then(|| Duration::from_secs(most));
+            let max_lateness = (seconds > 100).then(|| Duration::from_secs(seconds));
             let due = due(&every, fire, now, CatchUpPolicy { catch_up, max_lateness });
             let all: Vec<Timestamp> =
                 std::iter::successors(Some(fire), |fire| every.next_fire(*fire))

@@ -61,11 +61,11 @@ fn distance(one: &str, other: &str) -> usize {
         let mut row = vec![i + 1];
         for (j, b) in other.iter().enumerate() {
             let changed = rows[i][j] + usize::from(a != b);
-            let mut least = changed.min(rows[i][j + 1] + 1).min(row[j] + 1);
+            let mut cost = changed.min(rows[i][j + 1] + 1).min(row[j] + 1);
             if i > 0 && j > 0 && *a == other[j - 1] && one[i - 1] == *b {
-                least = least.min(rows[i - 1][j - 1] + 1);
+                cost = cost.min(rows[i - 1][j - 1] + 1);
             }
-            row.push(least);
+            row.push(cost);
         }
         rows.push(row);
     }

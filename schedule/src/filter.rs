@@ -94,8 +94,8 @@ mod tests {
         let days = |text, year, month| -> Vec<i8> {
             let weeks = ORDINAL.read_list(text, 0).unwrap();
             let first = date(year, month, 1);
-            let held = |day: &i8| holds_week(weeks, first.with().day(*day).build().unwrap());
-            (1..=first.days_in_month()).filter(held).collect()
+            let matches = |day: &i8| holds_week(weeks, first.with().day(*day).build().unwrap());
+            (1..=first.days_in_month()).filter(matches).collect()
         };
         assert_eq!(days("first", 2026, 3), [1, 2, 3, 4, 5, 6, 7]);
         assert_eq!(days("fifth", 2026, 3), [29, 30, 31]);

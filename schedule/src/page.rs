@@ -81,8 +81,8 @@ pub async fn page(
     from: PageFrom<'_>,
     runs: i64,
 ) -> Result<SchedulePage, QueueError> {
-    let (behind, name, most) = match from {
-        PageFrom::After(behind, most) => (behind, None, most),
+    let (after, name, limit) = match from {
+        PageFrom::After(after, limit) => (after, None, limit),
         PageFrom::Name(name) => ("", Some(name), 1),
     };
     let sql = format!(
@@ -90,18 +90,18 @@ pub async fn page(
          SELECT {COLUMNS} FROM mill.schedule_status s
          WHERE s.name > $1 AND ($2::text IS NULL OR s.name = $2) ORDER BY s.name LIMIT $3"
     );
-    let wanted = most + 1;
+    let wanted = limit + 1;
     let params = [
-        (/* after */ &behind as _, Type::TEXT),
+        (/* after */ &after as _, Type::TEXT),
         (/* name */ &name as _, Type::TEXT),
         (/* limit */ &wanted as _, Type::INT8),
     ];
     let rows = client.query_typed(&sql, &params).await?;
     let mut schedules =
         rows.iter().map(ScheduleSummary::from_row).collect::<Result<Vec<_>, _>>()?;
-    let most = usize::try_from(most).unwrap_or(usize::MAX);
-    let full = schedules.len() > most;
-    schedules.truncate(most);
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    let full = schedules.len() > limit;
+    schedules.truncate(limit);
     add_recent_runs(client, &mut schedules, runs).await?;
     let next = schedules.last().filter(|_| full).map(|last| last.status.name.clone());
     Ok(SchedulePage { schedules, next })

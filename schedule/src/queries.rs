@@ -370,7 +370,10 @@ pub async fn health(client: &impl GenericClient) -> Result<Health, QueueError> {
 }
 
 /// Returns the instants of the oldest enabled schedules, up to the given number.
-pub async fn instants(client: &impl GenericClient, most: i64) -> Result<Vec<Instants>, QueueError> {
-    let rows = client.query_typed(INSTANTS, &[(&most, Type::INT8)]).await?;
+pub async fn instants(
+    client: &impl GenericClient,
+    limit: i64,
+) -> Result<Vec<Instants>, QueueError> {
+    let rows = client.query_typed(INSTANTS, &[(&limit, Type::INT8)]).await?;
     rows.iter().map(Instants::from_row).collect()
 }

@@ -32,11 +32,11 @@ fn case(line: usize, text: &'static str) -> Case {
     Case { line, text, after: instant(after), fires: fires.collect() }
 }
 
-/// Returns the cadence's fires after an instant, up to `most`; a `None` ends them.
-fn fires(cadence: &Cadence, after: Timestamp, most: usize) -> Vec<Option<Timestamp>> {
+/// Returns the cadence's fires after an instant, up to `count`; a `None` ends them.
+fn fires(cadence: &Cadence, after: Timestamp, count: usize) -> Vec<Option<Timestamp>> {
     let mut found = Vec::new();
     let mut last = Some(after);
-    while let (Some(after), true) = (last, found.len() < most) {
+    while let (Some(after), true) = (last, found.len() < count) {
         last = cadence.next_fire(after);
         found.push(last);
     }

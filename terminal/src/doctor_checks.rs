@@ -106,12 +106,12 @@ pub fn schema_version(found: Option<InstalledSchema>) -> Finding {
     let Some(found) = found else {
         return Finding::problem(CHECK, "this database has no pgmill schema").hint("pgmill init");
     };
-    let (version, serves) = (found.version, found.serves(VERSION));
+    let (version, supported) = (found.version, found.supports(VERSION));
     let message = format!("{version}, and this program was built for {VERSION}");
     match version {
         VERSION => Finding::ok(CHECK, VERSION.to_string()),
         ..VERSION => Finding::problem(CHECK, message).hint("Upgrade the schema with pgmill init."),
-        _ if serves => Finding::warning(CHECK, format!("{message}, which the schema supports"))
+        _ if supported => Finding::warning(CHECK, format!("{message}, which the schema supports"))
             .hint("Upgrade the programs."),
         _ => Finding::problem(CHECK, message)
             .hint("Use the pgmill version of the rest of the fleet."),
@@ -158,7 +158,7 @@ pub fn drift(compared: Result<&Option<Vec<Difference>>, &QueueError>) -> Finding
             return Finding::warning(DRIFT, format!("not checked: {error}"));
         }
     };
-    let harmful = differences.iter().filter(|difference| difference.harmful()).count();
+    let harmful = differences.iter().filter(|difference| difference.is_harmful()).count();
     match (harmful, differences.len()) {
         (0, 0) => Finding::ok(DRIFT, "no differences from schema.sql"),
         (0, all) => Finding::warning(DRIFT, counted(all as u64, "harmless difference")),

@@ -23,14 +23,14 @@ pub fn span(seconds: f64) -> String {
     }
 }
 
-/// Joins a text into one line, truncated to at most `most` characters.
+/// Joins a text into one line, truncated to at most `max_chars` characters.
 #[must_use]
-pub fn one_line(text: &str, most: usize) -> String {
+pub fn one_line(text: &str, max_chars: usize) -> String {
     let joined = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    if joined.chars().count() <= most {
+    if joined.chars().count() <= max_chars {
         return joined;
     }
-    let kept: String = joined.chars().take(most.saturating_sub(1)).collect();
+    let kept: String = joined.chars().take(max_chars.saturating_sub(1)).collect();
     format!("{}…", kept.trim_end())
 }
 

@@ -3,21 +3,21 @@
 //! the connection target.
 
 mod attempt;
+mod connection_target;
 pub mod doctor_checks;
 mod format;
 mod names;
 mod plan;
 pub mod problems;
 mod run;
-mod target;
 mod text;
 
 pub use self::format::{counted, one_line, span};
 pub use attempt::{HIDDEN, caret, format_error, notices, value};
+pub use connection_target::connection_target;
 pub use names::{label, queue_name};
 pub use plan::{
     PlanNode, PlanTotals, PlanTrigger, plan_changes, plan_nodes, plan_shape, plan_totals,
 };
 pub use run::{run_bar, run_outcome, update_run_bar};
-pub use target::target;
 pub use text::{is_invisible, print_stderr, report_error, visible};

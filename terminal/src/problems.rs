@@ -42,7 +42,7 @@ pub enum ProblemSubject {
     /// A queue whose attempts fail.
     QueueFailures(String),
     /// Tasks with this outcome.
-    Ended(Outcome),
+    Finished(Outcome),
     /// A worker.
     Worker,
     /// A running task.
@@ -95,7 +95,7 @@ pub struct FleetFacts<'a> {
     /// Queues with attempts that failed.
     pub failing: Vec<QueueFailures<'a>>,
     /// Task outcomes of the last hour.
-    pub ended: &'a [OutcomeCount],
+    pub finished: &'a [OutcomeCount],
     /// Runs that failed.
     pub runs: &'a [FailedRuns],
     /// Schedules with missed fires.
@@ -115,7 +115,7 @@ pub fn find_problems(facts: &FleetFacts<'_>) -> Vec<Problem> {
         .chain(facts.failing.iter().filter_map(failing))
         .chain(workers.iter().filter_map(dead_worker))
         .chain(facts.running.iter().filter_map(|task| stuck_task(task, now)))
-        .chain(facts.ended.iter().filter_map(|ended| failed_outcomes(ended, now)))
+        .chain(facts.finished.iter().filter_map(|finished| failed_outcomes(finished, now)))
         .chain(facts.runs.iter().map(|failed| failed_runs(failed, now)))
         .chain(facts.missed.iter().map(|missed| missed_fires(missed, now)))
         .chain(facts.horizon.iter().filter_map(old_snapshot).take(1))
@@ -209,8 +209,8 @@ fn stuck_task(task: &Running, now: Timestamp) -> Option<Problem> {
     Some(Problem { age_seconds, message, about: ProblemSubject::Task(task.id) })
 }
 
-fn failed_outcomes(ended: &OutcomeCount, now: Timestamp) -> Option<Problem> {
-    let how = match ended.outcome {
+fn failed_outcomes(finished: &OutcomeCount, now: Timestamp) -> Option<Problem> {
+    let how = match finished.outcome {
         Outcome::Succeeded | Outcome::Cancelled => return None,
         Outcome::Failed => "failed",
         Outcome::TimedOut => "timed out",
@@ -218,9 +218,9 @@ fn failed_outcomes(ended: &OutcomeCount, now: Timestamp) -> Option<Problem> {
         Outcome::Unknown => "ended with an unknown outcome",
     };
     Some(Problem {
-        age_seconds: age(now, ended.last_at),
-        message: format!("{} {how} in the last hour", counted(ended.tasks, "task")),
-        about: ProblemSubject::Ended(ended.outcome),
+        age_seconds: age(now, finished.last_at),
+        message: format!("{} {how} in the last hour", counted(finished.tasks, "task")),
+        about: ProblemSubject::Finished(finished.outcome),
     })
 }
 
@@ -277,7 +277,7 @@ mod tests {
             workers: &[],
             running: &[],
             failing: Vec::new(),
-            ended: &[],
+            finished: &[],
             runs: &[],
             missed: &[],
             horizon: &[],
@@ -301,7 +301,7 @@ mod tests {
             pending: "3 pending tasks".to_owned(),
             oldest_seconds,
         };
-        let ended = [OutcomeCount {
+        let finished = [OutcomeCount {
             outcome: Outcome::Failed,
             tasks: 1,
             last_at: at("02:58:00"),
@@ -309,7 +309,7 @@ mod tests {
         }];
         let facts = FleetFacts {
             waiting: vec![waiting("etl", true, 60.0), waiting("mail", false, 600.0)],
-            ended: &ended,
+            finished: &finished,
             ..facts()
         };
         let unserved = "queue mail has no live worker, with 3 pending tasks".to_owned();
@@ -319,7 +319,7 @@ mod tests {
                 (unserved, ProblemSubject::Unserved("mail".to_owned())),
                 (
                     "1 task failed in the last hour".to_owned(),
-                    ProblemSubject::Ended(Outcome::Failed)
+                    ProblemSubject::Finished(Outcome::Failed)
                 ),
                 (
                     "queue etl is paused, with 3 pending tasks".to_owned(),

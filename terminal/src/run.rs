@@ -21,7 +21,7 @@ pub fn run_bar(run: i64) -> ProgressBar {
 pub fn update_run_bar(bar: &ProgressBar, run: &Run, running: &[String]) {
     let number = |count: i64| u64::try_from(count).unwrap_or(0);
     bar.set_length(number(run.count.tasks));
-    bar.set_position(number(run.count.ended()));
+    bar.set_position(number(run.count.finished()));
     let mut message = counts(&run.count, false);
     if !running.is_empty() {
         let _ = write!(

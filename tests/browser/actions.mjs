@@ -46,10 +46,10 @@ export async function groupSettings(page, config) {
   await button(fresh, "Create").click();
   const group = row(page, "exports & more");
   await group.getByRole("cell", { name: "low", exact: true }).waitFor();
-  const most = await unfolded(group.locator("td", { hasText: "max running" }));
-  await most.getByLabel("max running").fill("0");
-  await most.getByLabel("description").fill("files for others");
-  await button(most, "Set").click();
+  const maxRunning = await unfolded(group.locator("td", { hasText: "max running" }));
+  await maxRunning.getByLabel("max running").fill("0");
+  await maxRunning.getByLabel("description").fill("files for others");
+  await button(maxRunning, "Set").click();
   await group.locator(".tag", { hasText: "paused" }).waitFor();
   const times = await unfolded(group.locator("td", { hasText: "at any time" }));
   await times.getByLabel("from").fill("22:00");

@@ -37,7 +37,7 @@ pub(super) struct Incidents {
     pub(super) other: i64,
     /// Task that holds a lock that the next one waits for.
     pub(super) holder: i64,
-    pub(super) behind: i64,
+    pub(super) blocked_task: i64,
     pub(super) failed: i64,
     /// Run with a failed branch.
     pub(super) run: i64,
@@ -66,9 +66,9 @@ impl Incidents {
         let holder = "DO $$ BEGIN LOCK TABLE stock; PERFORM pg_sleep(900); END $$";
         let holder = database.enqueue(holder, &format!("{etl}'rebuild stock'")).await;
         sleeps(&database, holder).await;
-        let behind = "SELECT count(*) FROM stock";
-        let behind = database.enqueue(behind, &format!("{etl}'count stock'")).await;
-        blocked(&database, behind).await;
+        let blocked_task = "SELECT count(*) FROM stock";
+        let blocked_task = database.enqueue(blocked_task, &format!("{etl}'count stock'")).await;
+        blocked(&database, blocked_task).await;
         stalled(&database).await;
         let (run, live_run) = runs(&database).await;
         let operator = operator(&database).await;
@@ -91,7 +91,7 @@ impl Incidents {
             stuck,
             other,
             holder,
-            behind,
+            blocked_task,
             failed,
             run,
             live_run,

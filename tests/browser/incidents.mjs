@@ -1,7 +1,7 @@
 // Incident drill: each problem is found from Overview within three clicks, and resolved on the screen.
 import { fault } from "./browser.mjs";
 
-const MOST_CLICKS = 3;
+const MAX_CLICKS = 3;
 
 // An operator who starts at Overview. Every click counts until the problem is found.
 export class Navigation {
@@ -34,7 +34,7 @@ export class Navigation {
 
   found() {
     const text = `found after ${this.clicks} ${this.clicks === 1 ? "click" : "clicks"}`;
-    if (this.clicks > MOST_CLICKS) fault(`${this.page.url()}: ${text}`);
+    if (this.clicks > MAX_CLICKS) fault(`${this.page.url()}: ${text}`);
     return text;
   }
 }
@@ -60,8 +60,8 @@ export async function blockedBySession(page, config) {
 // A task blocked by another task: the page links to the other task, which is cancelled there.
 export async function blockedByTask(page, config) {
   const navigation = new Navigation(page, config);
-  await navigation.problem(`task ${config.behind} (count stock) is blocked by backend`);
-  await page.waitForURL(`**/tasks/${config.behind}`);
+  await navigation.problem(`task ${config.blockedTask} (count stock) is blocked by backend`);
+  await page.waitForURL(`**/tasks/${config.blockedTask}`);
   await navigation.click(page.locator("#status").getByRole("link", { name: `${config.holder} rebuild stock` }));
   await page.waitForURL(`**/tasks/${config.holder}`);
   const found = navigation.found();

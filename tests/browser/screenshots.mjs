@@ -2,7 +2,7 @@
 import { mkdirSync, statSync } from "node:fs";
 import { fault, open, visit } from "./browser.mjs";
 
-const MOST_BYTES = 150_000;
+const MAX_BYTES = 150_000;
 
 export async function screenshots(browser, config) {
   const { folder, screens } = config.screenshots;
@@ -16,7 +16,7 @@ export async function screenshots(browser, config) {
     await page.screenshot({ path: file });
     await context.close();
     const { size } = statSync(file);
-    if (size > MOST_BYTES) fault(`${name}.png has ${size} bytes`);
+    if (size > MAX_BYTES) fault(`${name}.png has ${size} bytes`);
     told.push(`${name}.png ${size} bytes`);
   }
   return told.join(", ");

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use queue::connect::{Environment, Target};
+use queue::connect::{ConnectionTarget, Environment};
 use tokio::sync::OnceCell;
 use tokio_postgres::types::{FromSqlOwned, ToSql};
 use tokio_postgres::{Client, Row};
@@ -106,7 +106,7 @@ impl Database {
     }
 
     /// Returns a connection target.
-    pub(crate) fn target(&self) -> Target {
+    pub(crate) fn target(&self) -> ConnectionTarget {
         target(&self.url())
     }
 
@@ -241,7 +241,7 @@ async fn install(client: &Client) {
 }
 
 /// Opens a session that is driven in the background until dropped.
-pub(crate) async fn open(target: &Target) -> Client {
+pub(crate) async fn open(target: &ConnectionTarget) -> Client {
     let (client, connection) = queue::connect::open(target).await.unwrap();
     #[expect(clippy::disallowed_methods, reason = "a test ends with its runtime")]
     tokio::spawn(connection);
@@ -253,8 +253,9 @@ pub(crate) async fn open_url(url: &str) -> Client {
     open(&target(url)).await
 }
 
-fn target(url: &str) -> Target {
-    Target::resolve(Some(url), &Environment::from_variables::<&str, &str>([], None)).unwrap()
+fn target(url: &str) -> ConnectionTarget {
+    ConnectionTarget::resolve(Some(url), &Environment::from_variables::<&str, &str>([], None))
+        .unwrap()
 }
 
 fn url(cluster: &str, database: &str) -> String {

@@ -70,7 +70,7 @@ impl Terminal {
     }
 
     /// Returns whether the program uses the alternate screen, as editors do.
-    pub(crate) fn taken_over(&self) -> bool {
+    pub(crate) fn in_alternate_screen(&self) -> bool {
         self.screen.lock().unwrap().screen().alternate_screen()
     }
 

@@ -6,15 +6,15 @@ use std::time::{Duration, Instant};
 
 use deadpool_postgres::{Object, Pool, RecyclingMethod, Runtime};
 use queue::claim::SessionIdentity;
-use queue::connect::{self, Target};
+use queue::connect::{self, ConnectionTarget};
 use queue::{Claim, QueueError, TaskId, reclaim, resolve_commit};
 use rand::RngExt;
 use tokio::time::{sleep, sleep_until, timeout};
 use tokio_postgres::Client;
 use tokio_util::sync::CancellationToken;
 
-use crate::metrics::Metrics;
 use crate::registration::Registration;
+use crate::telemetry::metrics::Metrics;
 
 /// Size of the pool. Statements that end tasks are short, so a few sessions serve any number of
 /// readers.
@@ -32,7 +32,7 @@ const STATEMENT_TIMEOUT: &str = "60s";
 #[derive(Clone)]
 pub(crate) struct Control {
     pool: Pool,
-    target: Target,
+    target: ConnectionTarget,
     metrics: Metrics,
     registration: Registration,
 }
@@ -88,7 +88,7 @@ impl Control {
     /// # Errors
     /// Returns an error if the target is unusable, for example because of invalid certificate
     /// files.
-    pub(crate) fn new(target: &Target, metrics: &Metrics) -> anyhow::Result<Self> {
+    pub(crate) fn new(target: &ConnectionTarget, metrics: &Metrics) -> anyhow::Result<Self> {
         let target = control_target(target);
         let registration = Registration::default();
         let ends = registration.clone();
@@ -159,7 +159,7 @@ impl Control {
     }
 
     /// Returns the target of control sessions.
-    pub(crate) fn target(&self) -> &Target {
+    pub(crate) fn target(&self) -> &ConnectionTarget {
         &self.target
     }
 
@@ -190,17 +190,24 @@ impl Control {
         answered(async { reclaim::session_gone(&*self.get().await?, session).await }).await
     }
 
-    /// Determines the state of a claim after its completion went unanswered. Retries without limit.
+    /// Determines the state of a claim after its completion went unanswered.
     pub(crate) async fn resolve_commit(&self, claim: &Claim) -> resolve_commit::CommitResolution {
+        self.retry("resolve_commit", claim.id(), || async {
+            resolve_commit::resolve_commit(&*self.get().await?, claim).await
+        })
+        .await
+    }
+
+    /// Repeats an operation on a claim, without limit, until the queue answers.
+    pub(crate) async fn retry<T, F>(&self, what: &str, task: TaskId, operation: impl Fn() -> F) -> T
+    where
+        F: Future<Output = Result<T, QueueError>>,
+    {
         let mut backoff = Backoff::default();
         loop {
-            match answered(async {
-                resolve_commit::resolve_commit(&*self.get().await?, claim).await
-            })
-            .await
-            {
-                Ok(resolved) => return resolved,
-                Err(error) => self.log_retry("resolve_commit", claim.id(), &error),
+            match answered(operation()).await {
+                Ok(answer) => return answer,
+                Err(error) => self.log_retry(what, task, &error),
             }
             backoff.wait().await;
         }
@@ -234,7 +241,7 @@ pub(crate) async fn with_timeout<T>(
 }
 
 /// Adds the settings of control sessions, which override options in the connection string.
-fn control_target(target: &Target) -> Target {
+fn control_target(target: &ConnectionTarget) -> ConnectionTarget {
     target
         .with_option("search_path", "pg_catalog")
         .with_option("default_transaction_isolation", "read committed")

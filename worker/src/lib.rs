@@ -1,62 +1,24 @@
 //! The worker process: claims tasks, runs their SQL and records each attempt.
 //!
-//! Path of a task: `claimer` claims the task for an idle `reader`, `execute` runs it in the
-//! reader's `session` under `supervise`, `finish` records the outcome in the queue.
-//!
-//! Background services: `heartbeat` reports that the worker is alive; `reclaimer` reclaims the
-//! tasks of dead workers; `promoter`, `permit_granter`, `run_advancer`, `listener` and
-//! `maintenance` keep the queue moving; `scheduler` fires schedules; `progress` publishes the
-//! progress of running tasks; `shutdown` stops the process; `sd_notify` reports to the service
-//! manager; `console` serves the web console if configured.
+//! Path of a task: `claim` claims it for an idle reader, `attempt` runs it in the reader's session and
+//! records the result. `duties` are the background services; `startup` starts and stops the process;
+//! `telemetry` reports what it does. At the top level is what all of them share, in a
+//! `context`: `control`, the sessions to the queue; `registration`; `shutdown`; `wakeup`.
 
-mod batch_size;
-mod claimer;
-mod config;
-mod console;
+mod attempt;
+mod claim;
+mod context;
 mod control;
-pub mod decode;
 pub mod duration;
-mod error;
-mod execute;
-mod explain;
-mod failure_detector;
-mod finish;
-mod fleet_metrics;
-mod heartbeat;
-mod http;
-mod in_flight;
-mod lanes;
-mod listener;
-mod log;
-mod login;
-mod maintenance;
-mod metrics;
-mod notices;
-pub mod params;
-mod peer_sampling;
-mod permit_granter;
-mod poll;
-mod pooler_check;
-mod privileges;
-mod process;
-mod progress;
-mod promoter;
-mod reader;
-mod reclaimer;
+mod duties;
 mod registration;
-mod rows;
-mod run_advancer;
-mod schedule_metrics;
-mod schedule_sync;
-mod scheduler;
-mod sd_notify;
-mod session;
-mod shared_commit;
 mod shutdown;
-mod statement;
-mod supervise;
+mod startup;
+mod telemetry;
 mod wakeup;
-mod weights;
+
+pub use attempt::output::decode;
+pub use attempt::params;
 
 use std::process::ExitCode;
 
@@ -65,7 +27,7 @@ use clap::{CommandFactory, FromArgMatches};
 use queue::connect::{ConnectError, Environment};
 use queue::{QueueError, exit};
 
-use crate::config::{Args, Config};
+use crate::startup::config::{Args, Config};
 
 /// Returns the command-line definition, for man page and completions.
 #[must_use]
@@ -93,7 +55,7 @@ pub fn main() -> ExitCode {
         }
         return ExitCode::SUCCESS;
     }
-    match run(config) {
+    match start(config) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");
@@ -108,10 +70,10 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn run(config: Config) -> anyhow::Result<()> {
-    log::start(&config)?;
+fn start(config: Config) -> anyhow::Result<()> {
+    telemetry::log::start(&config)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(process::run(config, &Environment::from_process()))
+    runtime.block_on(startup::process::run(config, &Environment::from_process()))
 }
 
 fn hint(error: &anyhow::Error) -> Option<String> {

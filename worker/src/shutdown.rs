@@ -7,7 +7,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::in_flight::InFlight;
+use crate::claim::in_flight::InFlight;
 
 /// Time for cancelled statements to end and for their tasks to be released.
 pub(crate) const CANCEL_TIMEOUT: Duration = Duration::from_secs(30);

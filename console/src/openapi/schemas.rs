@@ -101,7 +101,7 @@ pub(super) const SCHEMAS: &[(&str, &str)] = &[
         "ListedRun",
         "id:integer jobs:[string] schedule:string|null state:string cancelling:boolean \
          started_at:time started_by:string finished_at:time|null duration_seconds:number \
-         restarts:integer tasks:integer ended:integer failed:integer",
+         restarts:integer tasks:integer finished:integer failed:integer",
     ),
     (
         "LockWait",

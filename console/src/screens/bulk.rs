@@ -43,7 +43,7 @@ enum BulkAction {
 
 impl BulkAction {
     fn of(query: &TaskQuery) -> Self {
-        if query.ended { Self::Retry } else { Self::Cancel }
+        if query.finished { Self::Retry } else { Self::Cancel }
     }
 
     fn as_str(self) -> &'static str {
@@ -185,7 +185,7 @@ impl BulkSelection {
             return Ok(Self { q: q.to_owned() });
         }
         let query = read(q)?;
-        let state_filter = if query.ended { "state:ended " } else { "" };
+        let state_filter = if query.finished { "state:finished " } else { "" };
         Ok(Self { q: format!("{state_filter}id:{}", selected.join(",")) })
     }
 }
@@ -202,7 +202,7 @@ async fn matching(
     up_to: &str,
 ) -> Result<(Vec<TaskId>, bool), HttpError> {
     let bound: Option<i64> = up_to.parse().ok();
-    if !query.ended {
+    if !query.finished {
         let ids = tasks::live_ids(&**tx, query, bound.map(TaskId), MAX_TASKS).await?;
         let more = ids.len() >= MAX_TASKS;
         return Ok((ids, more));
@@ -210,7 +210,7 @@ async fn matching(
     let cursor = bound
         .and_then(|at| Timestamp::from_microsecond(at).ok())
         .map(|at| PageCursor { at, id: TaskId(i64::MAX) });
-    let page = tasks::ended(&**tx, query, cursor, MAX_TASKS).await?;
+    let page = tasks::finished(&**tx, query, cursor, MAX_TASKS).await?;
     let mut ids: Vec<TaskId> = page.tasks.iter().filter(|it| !it.retried).map(|it| it.id).collect();
     ids.sort_unstable();
     ids.dedup();
@@ -224,9 +224,9 @@ async fn sample(
     ids: &[TaskId],
 ) -> Result<Vec<TaskSummary>, HttpError> {
     let some = ids.iter().rev().take(10).map(|id| id.0).collect();
-    let query = TaskQuery { ids: Some(some), ended: query.ended, ..TaskQuery::default() };
-    let page = if query.ended {
-        tasks::ended(&**tx, &query, None, 10).await?
+    let query = TaskQuery { ids: Some(some), finished: query.finished, ..TaskQuery::default() };
+    let page = if query.finished {
+        tasks::finished(&**tx, &query, None, 10).await?
     } else {
         tasks::live(&**tx, &query, None, 10).await?
     };

@@ -97,8 +97,8 @@ impl JobPageData {
 
 /// Reads a job by its name; the name is case-insensitive.
 pub(crate) async fn data(tx: &Transaction<'_>, name: &str) -> Result<JobPageData, HttpError> {
-    let most = i64::try_from(MAX_NODES).unwrap_or(i64::MAX);
-    let shape = jobs::job_detail(&**tx, name.trim(), most).await?.ok_or_else(|| none(name))?;
+    let limit = i64::try_from(MAX_NODES).unwrap_or(i64::MAX);
+    let shape = jobs::job_detail(&**tx, name.trim(), limit).await?.ok_or_else(|| none(name))?;
     let names: Vec<&str> = shape.tasks.iter().map(|task| task.name.as_str()).collect();
     let wanted = i64::try_from(MAX_EDGES + 1).unwrap_or(i64::MAX);
     let edges = jobs::edges(&**tx, &shape.name, &names, wanted).await?;

@@ -128,9 +128,9 @@ async fn show(context: RequestContext, Query(params): Query<LineageParams>) -> H
     let (mut names, mut next) = (Vec::new(), None);
     if known.name.is_empty() {
         names = lineage::tasks(&*tx, &params.after, PAGE_SIZE + 1).await?;
-        let most = usize::try_from(PAGE_SIZE).unwrap_or(usize::MAX);
-        if names.len() > most {
-            names.truncate(most);
+        let limit = usize::try_from(PAGE_SIZE).unwrap_or(usize::MAX);
+        if names.len() > limit {
+            names.truncate(limit);
             next = names.last().cloned();
         }
     }

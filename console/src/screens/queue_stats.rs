@@ -108,8 +108,8 @@ impl LastHour {
 
     /// Draws a bar per minute: succeeded attempts with failed attempts on top.
     pub(crate) fn sparkline(&self) -> Markup {
-        let most = self.minutes.iter().map(|[good, bad]| good + bad).max().unwrap_or(0).max(1);
-        let height = |count: i64| if count == 0 { 0 } else { (count * 24 / most).max(1) };
+        let max = self.minutes.iter().map(|[good, bad]| good + bad).max().unwrap_or(0).max(1);
+        let height = |count: i64| if count == 0 { 0 } else { (count * 24 / max).max(1) };
         let mut svg = format!(
             "<svg class=\"spark\" viewBox=\"0 0 180 25\" preserveAspectRatio=\"none\" role=\"img\" \
              aria-label=\"last hour: {} succeeded, {} failed\">",

@@ -23,7 +23,7 @@ pub(crate) fn routes() -> Router<App> {
         .route("/queues", get(show))
         .route("/queues/{queue}/pause", post(pause))
         .route("/queues/{queue}/limit", post(set))
-        .route("/queues/{queue}/shared-commits", post(share_commits))
+        .route("/queues/{queue}/shared-commit", post(set_shared_commit))
 }
 
 #[derive(Template)]
@@ -56,7 +56,7 @@ async fn pause(Path(queue): Path<String>, form: FormRequest) -> Result<Response,
 
 /// Sets both limits; an empty field removes its limit.
 async fn set(Path(queue): Path<String>, form: FormRequest) -> Result<Response, HttpError> {
-    let most: Option<i32> = form.optional("max_running")?;
+    let max_running: Option<i32> = form.optional("max_running")?;
     let starts: Option<i32> = form.optional("rate_starts")?;
     let seconds: Option<u64> = form.optional("rate_seconds")?;
     let rate = match (starts, seconds) {
@@ -72,21 +72,21 @@ async fn set(Path(queue): Path<String>, form: FormRequest) -> Result<Response, H
     };
     let mut session = form.context.session().await?;
     let tx = form.begin(&mut session).await?;
-    limit::set_max_running(&*tx, LimitKind::Queue, &queue, most).await?;
+    limit::set_max_running(&*tx, LimitKind::Queue, &queue, max_running).await?;
     limit::set_rate(&*tx, LimitKind::Queue, &queue, rate).await?;
     tx.commit().await?;
     Ok(form.redirect_back("/queues"))
 }
 
 /// Sets the time budget of shared commits; with an empty field, each task commits alone.
-async fn share_commits(
+async fn set_shared_commit(
     Path(queue): Path<String>,
     form: FormRequest,
 ) -> Result<Response, HttpError> {
     let budget: Option<u64> = form.optional("milliseconds")?;
     let mut session = form.context.session().await?;
     let tx = form.begin(&mut session).await?;
-    operate::share_commits(&*tx, &queue, budget.map(Duration::from_millis)).await?;
+    operate::set_shared_commit(&*tx, &queue, budget.map(Duration::from_millis)).await?;
     tx.commit().await?;
     Ok(form.redirect_back("/queues"))
 }

@@ -113,8 +113,8 @@ impl RunPage {
 /// Reads a run; `None` if the run does not exist.
 pub(crate) async fn data(tx: &Transaction<'_>, id: RunId) -> Result<Option<RunDetail>, QueueError> {
     let Some(run) = run_queries::run(&**tx, id).await? else { return Ok(None) };
-    let most = i64::try_from(MAX_NODES).unwrap_or(i64::MAX);
-    let nodes = runs::nodes(&**tx, id, most).await?;
+    let limit = i64::try_from(MAX_NODES).unwrap_or(i64::MAX);
+    let nodes = runs::nodes(&**tx, id, limit).await?;
     let mut tasks = run_queries::tasks_at(&**tx, id, &nodes).await?;
     let left_out = run.count.tasks - i64::try_from(tasks.len()).unwrap_or(i64::MAX);
     if left_out > 0 {

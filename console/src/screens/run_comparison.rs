@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use deadpool_postgres::Transaction;
 use queue::QueueError;
-use queue::insight::runs::{self, GridCell, Sibling};
+use queue::insight::runs::{self, ComparedRun, GridCell};
 use queue::run::RunId;
 use queue::run_queries::RunTask;
 
@@ -18,7 +18,7 @@ const ROWS: usize = 100;
 
 /// Runs from left to right, newest last.
 pub(crate) struct RunComparison {
-    pub(crate) runs: Vec<Sibling>,
+    pub(crate) runs: Vec<ComparedRun>,
     pub(crate) rows: Vec<ComparisonRow>,
     /// Number of tasks without a row.
     pub(crate) left_out: usize,
@@ -37,7 +37,7 @@ pub(crate) async fn compare_runs(
     run: RunId,
     tasks: &[RunTask],
 ) -> Result<Option<RunComparison>, QueueError> {
-    let mut runs = runs::siblings(&**tx, run, COLUMNS).await?;
+    let mut runs = runs::compared_runs(&**tx, run, COLUMNS).await?;
     if runs.len() < 2 {
         return Ok(None);
     }

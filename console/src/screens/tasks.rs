@@ -29,7 +29,7 @@ const TABS: [(&str, &str); 7] = [
     ("blocked", "state:blocked"),
     ("scheduled", "state:scheduled"),
     ("failed", "state:failed since:24h"),
-    ("ended", "state:ended since:24h"),
+    ("finished", "state:finished since:24h"),
 ];
 
 pub(crate) fn routes() -> Router<App> {
@@ -79,7 +79,7 @@ impl TasksPage {
 
     /// Returns the bulk action: cancel for live tasks, retry for finished ones.
     fn verb(&self) -> &'static str {
-        if self.query.ended { "retry" } else { "cancel" }
+        if self.query.finished { "retry" } else { "cancel" }
     }
 
     fn keys(&self) -> &'static [(&'static str, &'static str)] {
@@ -117,8 +117,8 @@ pub(crate) async fn data(
     query: &TaskQuery,
     params: &TasksParams,
 ) -> Result<Listing, HttpError> {
-    let page = if query.ended {
-        tasks::ended(&**tx, query, parse_ended_cursor(&params.after)?, PAGE_SIZE).await?
+    let page = if query.finished {
+        tasks::finished(&**tx, query, parse_finished_cursor(&params.after)?, PAGE_SIZE).await?
     } else {
         tasks::live(&**tx, query, parse_live_cursor(&params.after)?, PAGE_SIZE).await?
     };
@@ -140,7 +140,7 @@ fn parse_live_cursor(text: &str) -> Result<Option<TaskId>, HttpError> {
     text.parse().map(|id| Some(TaskId(id))).map_err(|_| invalid_cursor())
 }
 
-fn parse_ended_cursor(text: &str) -> Result<Option<PageCursor>, HttpError> {
+fn parse_finished_cursor(text: &str) -> Result<Option<PageCursor>, HttpError> {
     if text.is_empty() {
         return Ok(None);
     }

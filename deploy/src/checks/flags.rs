@@ -57,7 +57,7 @@ pub(crate) fn run(tools: &Tools) -> Result<Vec<Check>> {
     Ok(vec![check])
 }
 
-/// Returns the mistakes in the calls of pgmill's programs in these lines.
+/// Returns the errors in the calls of pgmill's programs in these lines.
 ///
 /// # Errors
 /// Returns an error if a program does not start.

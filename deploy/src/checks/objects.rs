@@ -270,11 +270,11 @@ fn scaled_object(object: &Value, objects: &[Value], report: &mut impl FnMut(&str
         report("the deployment sets replicas itself: each apply would undo the scaling");
     }
     let number = |path| at(object, path).as_i64().unwrap_or(-1);
-    let (least, most) = (number("spec.minReplicaCount"), number("spec.maxReplicaCount"));
+    let (min, max) = (number("spec.minReplicaCount"), number("spec.maxReplicaCount"));
     let fallback = number("spec.fallback.replicas");
-    if !(1 <= least && least <= fallback && fallback <= most) {
+    if !(1 <= min && min <= fallback && fallback <= max) {
         report(&format!(
-            "inconsistent replicas: minimum {least}, fallback {fallback}, maximum {most}"
+            "inconsistent replicas: minimum {min}, fallback {fallback}, maximum {max}"
         ));
     }
     for trigger in list(object, "spec.triggers") {

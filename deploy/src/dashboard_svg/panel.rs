@@ -82,9 +82,9 @@ pub(super) fn draw(panel: &Panel, lines: &[Line], size: (f64, f64)) -> String {
 fn chart(panel: &Panel, lines: &[Line], size: (f64, f64)) -> String {
     let Some(plot) = Plot::new(size, lines) else { return NO_DATA.to_owned() };
     let values = lines.iter().flat_map(|line| line.points.iter().map(|it| it.1));
-    let most = extent(values).map_or(0.0, |(_, most)| most);
-    let unit = scale(most, &panel.unit);
-    let top = round_up(most / unit.0) * unit.0;
+    let max = extent(values).map_or(0.0, |(_, max)| max);
+    let unit = scale(max, &panel.unit);
+    let top = round_up(max / unit.0) * unit.0;
     let mut svg = plot.time_axis();
     for step in 0..=4 {
         let share = f64::from(step) / 4.0;
@@ -154,7 +154,7 @@ fn stat(panel: &Panel, lines: &[Line], (width, height): (f64, f64)) -> String {
 /// Draws the last value of each line as a bar.
 fn bars(panel: &Panel, lines: &[Line], (width, _): (f64, f64)) -> String {
     let value = |line: &Line| last(line).unwrap_or_default();
-    let most = lines.iter().map(value).fold(f64::MIN_POSITIVE, f64::max);
+    let max = lines.iter().map(value).fold(f64::MIN_POSITIVE, f64::max);
     let mut svg = String::new();
     for (n, line) in lines.iter().take(NAMES).enumerate() {
         let (y, value) = (44.0 + number(n) * 28.0, value(line));
@@ -165,7 +165,7 @@ fn bars(panel: &Panel, lines: &[Line], (width, _): (f64, f64)) -> String {
              <text x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>",
             y + 12.0,
             escaped(&line.name.chars().take(18).collect::<String>()),
-            (value / most).max(0.0) * (width - 220.0),
+            (value / max).max(0.0) * (width - 220.0),
             COLOURS[0],
             width - 14.0,
             y + 12.0,
@@ -187,7 +187,7 @@ fn heatmap(panel: &Panel, lines: &[Line], size: (f64, f64)) -> String {
     };
     let columns = buckets.iter().map(|it| it.1.points.len()).max().unwrap_or(0);
     let cells = || (0..buckets.len()).flat_map(|n| (0..columns).map(move |at| (n, at)));
-    let most = cells().map(|(n, at)| count(n, at)).filter(|it| it.is_finite()).fold(1.0, f64::max);
+    let max = cells().map(|(n, at)| count(n, at)).filter(|it| it.is_finite()).fold(1.0, f64::max);
     let width = (plot.right - plot.left) / number(columns);
     let height = (plot.bottom - plot.top) / number(buckets.len());
     let mut svg = plot.time_axis();
@@ -198,7 +198,7 @@ fn heatmap(panel: &Panel, lines: &[Line], size: (f64, f64)) -> String {
              fill=\"#0072b2\" fill-opacity=\"{:.2}\"/>",
             plot.left + number(at) * width,
             plot.bottom - number(n + 1) * height,
-            0.12 + 0.88 * (count(n, at) / most).sqrt().min(1.0)
+            0.12 + 0.88 * (count(n, at) / max).sqrt().min(1.0)
         );
     }
     for (n, (bound, _)) in
@@ -214,30 +214,30 @@ fn heatmap(panel: &Panel, lines: &[Line], size: (f64, f64)) -> String {
 fn extent(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
     let mut values = values.filter(|value| value.is_finite());
     let first = values.next()?;
-    Some(values.fold((first, first), |(least, most), it| (least.min(it), most.max(it))))
+    Some(values.fold((first, first), |(min, max), it| (min.min(it), max.max(it))))
 }
 
 /// Returns the next higher round number whose quarters are round too.
-fn round_up(most: f64) -> f64 {
-    if most <= 0.0 {
+fn round_up(max: f64) -> f64 {
+    if max <= 0.0 {
         return 1.0;
     }
-    let power = 10_f64.powf(most.log10().floor());
+    let power = 10_f64.powf(max.log10().floor());
     let steps = [1.0, 1.2, 1.6, 2.0, 2.4, 3.2, 4.0, 6.0, 8.0, 10.0];
-    steps.iter().map(|step| step * power).find(|end| *end >= most).unwrap_or(10.0 * power)
+    steps.iter().map(|step| step * power).find(|end| *end >= max).unwrap_or(10.0 * power)
 }
 
-/// Returns the unit for values up to `most`.
-fn scale(most: f64, unit: &str) -> (f64, &'static str) {
+/// Returns the unit for values up to `max`.
+fn scale(max: f64, unit: &str) -> (f64, &'static str) {
     let sizes = match unit {
-        "s" if most == 0.0 => return (1.0, " s"),
+        "s" if max == 0.0 => return (1.0, " s"),
         "s" => SECONDS,
         "bytes" => BYTES,
         "percentunit" => return (0.01, " %"),
         "ops" => return (1.0, " /s"),
         _ => NUMBERS,
     };
-    let fits = sizes.iter().find(|(from, ..)| most.abs() >= *from);
+    let fits = sizes.iter().find(|(from, ..)| max.abs() >= *from);
     fits.map_or((1.0, ""), |(_, size, name)| (*size, name))
 }
 

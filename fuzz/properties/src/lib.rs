@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use enqueue::time_args;
 use jiff::{Timestamp, Zoned};
-use queue::connect::{Environment, Target};
+use queue::connect::{ConnectionTarget, Environment};
 use queue::scan;
 use schedule::{Timing, annotation};
 use serde_json::value::RawValue;
@@ -32,7 +32,7 @@ pub const ALL: &[Property] = &[
     ("timings", timings),
 ];
 
-/// A comment with schedules: parsed annotations round-trip, and every mistake has a position in the
+/// A comment with schedules: parsed annotations round-trip, and every error has a position in the
 /// comment.
 pub fn annotations(input: &[u8]) {
     let Ok(comment) = str::from_utf8(input) else { return };
@@ -93,15 +93,15 @@ pub fn sql_scanner(input: &[u8]) {
         assert!(sql.is_char_boundary(forbidden.offset()) && !forbidden.to_string().is_empty());
     }
     let longer = format!("{sql} \n\t");
-    let behind = scan::statements(&longer);
-    assert_eq!(behind.len(), statements.len(), "white space is not a statement");
+    let with_space = scan::statements(&longer);
+    assert_eq!(with_space.len(), statements.len(), "white space is not a statement");
     // An open quote or comment includes the appended white space.
     let open = usize::from(!scan::can_be_followed(sql));
     let closed = statements.len().saturating_sub(open);
     let texts = |of: &[scan::Statement<'_>]| -> Vec<String> {
         of[..closed].iter().map(|statement| statement.text().to_owned()).collect()
     };
-    assert_eq!(texts(&behind), texts(&statements), "appended white space");
+    assert_eq!(texts(&with_space), texts(&statements), "appended white space");
 }
 
 /// A connection string: no output contains a secret, neither its own nor the environment's.
@@ -112,7 +112,7 @@ pub fn connection_strings(input: &[u8]) {
         Environment::from_variables([("PGPASSWORD", SECRET), ("HOME", "/nowhere")], Some("me"));
     let with_secret = format!("password={SECRET} options={SECRET} {text}");
     for text in [text, &with_secret] {
-        let reported = match Target::resolve(Some(text), &env) {
+        let reported = match ConnectionTarget::resolve(Some(text), &env) {
             Ok(target) => {
                 let target = target.with_application_name("name").with_option("a b", "c\\ d");
                 format!("{target} {target:?} {:?}", target.warnings())
@@ -129,7 +129,7 @@ pub fn connection_strings(input: &[u8]) {
 }
 
 /// A filter of the console: surrounding white space changes nothing, its range is limited, and a
-/// mistake comes with a hint.
+/// error comes with a hint.
 pub fn filters(input: &[u8]) {
     let Ok(text) = str::from_utf8(input) else { return };
     match console::check_filter(text) {
@@ -143,7 +143,7 @@ pub fn filters(input: &[u8]) {
     }
 }
 
-/// A job file: it is valid, or its mistake has a position.
+/// A job file: it is valid, or its error has a position.
 pub fn job_files(input: &[u8]) {
     let Ok(text) = str::from_utf8(input) else { return };
     let path = Path::new("/nowhere/jobs.toml");

@@ -51,11 +51,11 @@ impl Step {
 pub async fn pool(connections: u32) -> Result<PgPool> {
     let options = PgPoolOptions::new().max_connections(connections).min_connections(connections);
     let pool = options.connect(&env::var("DATABASE_URL")?).await?;
-    let mut held = Vec::new();
+    let mut connections = Vec::new();
     for _ in 0..connections {
-        held.push(pool.acquire().await?);
+        connections.push(pool.acquire().await?);
     }
-    drop(held);
+    drop(connections);
     Ok(pool)
 }
 

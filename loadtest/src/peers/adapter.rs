@@ -39,18 +39,18 @@ pub(crate) struct Adapter {
 
 /// Database and settings of a step.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place<'a> {
+pub(crate) struct StepContext<'a> {
     pub(crate) url: &'a str,
     pub(crate) settings: &'a str,
 }
 
 /// Result of `setup`.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Done {}
+pub(crate) struct SetupDone {}
 
 /// Result of the steps that enqueue.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Took {
+pub(crate) struct EnqueueTime {
     pub(crate) seconds: f64,
 }
 
@@ -62,7 +62,7 @@ pub(crate) struct Committed {
 
 /// Result of `work`.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Worked {
+pub(crate) struct WorkSummary {
     pub(crate) done: i64,
 }
 
@@ -85,20 +85,20 @@ impl Adapter {
     /// longer than `patience`.
     pub(crate) async fn step<A: DeserializeOwned>(
         &self,
-        place: Place<'_>,
+        step_context: StepContext<'_>,
         words: &str,
         patience: Duration,
     ) -> Result<A> {
-        self.start(place, words)?.end(patience).await
+        self.start(step_context, words)?.end(patience).await
     }
 
     /// Starts a step. Dropping the value kills the process.
-    pub(crate) fn start(&self, place: Place<'_>, words: &str) -> Result<Step> {
+    pub(crate) fn start(&self, step_context: StepContext<'_>, words: &str) -> Result<Step> {
         let child = Command::new(&self.program)
             .args(&self.script)
             .args(words.split(' '))
-            .env("DATABASE_URL", place.url)
-            .env("PEER_SETTINGS", place.settings)
+            .env("DATABASE_URL", step_context.url)
+            .env("PEER_SETTINGS", step_context.settings)
             .process_group(0)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -153,31 +153,32 @@ mod tests {
 
     #[test]
     fn the_last_line_is_the_answer() {
-        let worked: Worked =
+        let worked: WorkSummary =
             answer(status(0), "a peer's own chatter\n{\"done\": 7, \"seconds\": 1.5}\n\n", "")
                 .unwrap();
         assert_eq!(worked.done, 7);
-        let _: Done = answer(status(0), "{}\n", "a warning").unwrap();
+        let _: SetupDone = answer(status(0), "{}\n", "a warning").unwrap();
         for wrong in ["", "done\n", "{\"seconds\": 1}\n"] {
-            answer::<Worked>(status(0), wrong, "").unwrap_err();
+            answer::<WorkSummary>(status(0), wrong, "").unwrap_err();
         }
     }
 
     #[test]
     fn a_step_that_fails_says_why() {
-        let failed = answer::<Done>(status(1), "{}", "at line 7\n\nno such table\n").unwrap_err();
+        let failed =
+            answer::<SetupDone>(status(1), "{}", "at line 7\n\nno such table\n").unwrap_err();
         assert_eq!(failed.to_string(), "exit status: 1: at line 7; no such table");
     }
 
     #[tokio::test]
     async fn a_step_that_hangs_is_ended() {
         let peer = super::super::catalog::PEERS[0];
-        let place = Place { url: "", settings: "{}" };
+        let step_context = StepContext { url: "", settings: "{}" };
         let hangs = Adapter::new(peer, "sleep".into(), None);
-        let took = hangs.step::<Done>(place, "60", Duration::from_millis(50)).await;
+        let took = hangs.step::<SetupDone>(step_context, "60", Duration::from_millis(50)).await;
         assert_eq!(took.unwrap_err().to_string(), "\"60\" took more than 50ms");
         let ends = Adapter::new(peer, "ls".into(), None);
-        let mut step = ends.start(place, "/no/such/folder").unwrap();
+        let mut step = ends.start(step_context, "/no/such/folder").unwrap();
         let begun = std::time::Instant::now();
         let early = loop {
             match step.check().await {
@@ -191,6 +192,6 @@ mod tests {
             "{early}"
         );
         let missing = Adapter::new(peer, "no-such-program".into(), None);
-        missing.step::<Done>(place, "setup", TIMEOUT).await.unwrap_err();
+        missing.step::<SetupDone>(step_context, "setup", TIMEOUT).await.unwrap_err();
     }
 }

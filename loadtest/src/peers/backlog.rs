@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
-use super::adapter::{Adapter, Place, TIMEOUT, Took, Worked};
+use super::adapter::{Adapter, EnqueueTime, StepContext, TIMEOUT, WorkSummary};
 use super::catalog::Variant;
 use super::turns::{Candidate, Entry, OWN, choose_way, into_scenario, take_turns};
 use super::{Participants, set_up, vacuum_and_checkpoint};
@@ -110,12 +110,12 @@ async fn peer_round(
     round: usize,
 ) -> Result<(f64, Check)> {
     set_up(database, adapter, variant).await?;
-    let place = Place { url: database.url(), settings: variant.settings };
-    let _: Took = adapter.step(place, &format!("enqueue 1 {tasks}"), TIMEOUT).await?;
+    let step_context = StepContext { url: database.url(), settings: variant.settings };
+    let _: EnqueueTime = adapter.step(step_context, &format!("enqueue 1 {tasks}"), TIMEOUT).await?;
     vacuum_and_checkpoint(database).await?;
     let patience = Duration::from_secs(LIMIT) + TIMEOUT;
-    let worked: Worked =
-        adapter.step(place, &format!("work effects {tasks} {LIMIT}"), patience).await?;
+    let worked: WorkSummary =
+        adapter.step(step_context, &format!("work effects {tasks} {LIMIT}"), patience).await?;
     let row = database.session.query_one(COUNTS, &[&tasks]).await?;
     let (effects, distinct, strange): (i64, i64, i64) = (row.get(0), row.get(1), row.get(2));
     let name = adapter.peer.case(variant);

@@ -3,13 +3,13 @@
 
 /// Package manager of a peer, which also determines how the adapter runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kit {
+pub(crate) enum PackageManager {
     /// npm, which also provides Node.js itself.
-    Node,
+    Npm,
     /// pip, in a virtual environment.
-    Python,
+    Pip,
     /// cargo.
-    Rust,
+    Cargo,
 }
 
 /// Another job queue.
@@ -18,7 +18,7 @@ pub(crate) struct Peer {
     /// Package name. `graphile-worker` (npm) and `graphile_worker` (crates.io) are different peers.
     pub(crate) name: &'static str,
     pub(crate) version: &'static str,
-    pub(crate) kit: Kit,
+    pub(crate) package_manager: PackageManager,
     /// Path within the adapter's folder, and content.
     pub(crate) files: &'static [(&'static str, &'static str)],
     /// Guarantee for a job's effect, and recovery from a dead worker.
@@ -60,7 +60,7 @@ macro_rules! file {
 const GRAPHILE_WORKER: Peer = Peer {
     name: "graphile-worker",
     version: "0.18.0",
-    kit: Kit::Node,
+    package_manager: PackageManager::Npm,
     files: &[
         ("package.json", file!("graphile-worker/package.json")),
         ("adapter.mjs", file!("graphile-worker/adapter.mjs")),
@@ -87,7 +87,7 @@ const GRAPHILE_WORKER: Peer = Peer {
 const PG_BOSS: Peer = Peer {
     name: "pg-boss",
     version: "12.35.0",
-    kit: Kit::Node,
+    package_manager: PackageManager::Npm,
     files: &[
         ("package.json", file!("pg-boss/package.json")),
         ("adapter.mjs", file!("pg-boss/adapter.mjs")),
@@ -116,7 +116,7 @@ const PG_BOSS: Peer = Peer {
 const GRAPHILE_WORKER_RUST: Peer = Peer {
     name: "graphile_worker",
     version: "0.14.1",
-    kit: Kit::Rust,
+    package_manager: PackageManager::Cargo,
     files: &[
         ("Cargo.toml", file!("graphile_worker/Cargo.toml")),
         ("src/main.rs", file!("graphile_worker/src/main.rs")),
@@ -141,7 +141,7 @@ const GRAPHILE_WORKER_RUST: Peer = Peer {
 const AWA: Peer = Peer {
     name: "awa",
     version: "0.6.9",
-    kit: Kit::Rust,
+    package_manager: PackageManager::Cargo,
     files: &[
         ("Cargo.toml", file!("awa/Cargo.toml")),
         ("src/main.rs", file!("awa/src/main.rs")),
@@ -159,7 +159,7 @@ const AWA: Peer = Peer {
 const PROCRASTINATE: Peer = Peer {
     name: "procrastinate",
     version: "3.10.0",
-    kit: Kit::Python,
+    package_manager: PackageManager::Pip,
     files: &[
         ("requirements.txt", file!("procrastinate/requirements.txt")),
         ("adapter.py", file!("procrastinate/adapter.py")),
@@ -179,7 +179,7 @@ const PROCRASTINATE: Peer = Peer {
 const PGQUEUER: Peer = Peer {
     name: "pgqueuer",
     version: "1.6.0",
-    kit: Kit::Python,
+    package_manager: PackageManager::Pip,
     files: &[
         ("requirements.txt", file!("pgqueuer/requirements.txt")),
         ("adapter.py", file!("pgqueuer/adapter.py")),

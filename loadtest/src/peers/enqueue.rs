@@ -9,7 +9,7 @@ use anyhow::Result;
 use queue::enqueue::{NewTask, TaskOptions, enqueue, enqueue_many, notify};
 use tokio::task::JoinSet;
 
-use super::adapter::{Adapter, Place, TIMEOUT, Took};
+use super::adapter::{Adapter, EnqueueTime, StepContext, TIMEOUT};
 use super::catalog::Variant;
 use super::turns::{Candidate, Entry, into_scenario, take_turns};
 use super::{Participants, set_up};
@@ -84,15 +84,16 @@ async fn peer_round(
     tasks: i64,
 ) -> Result<Vec<f64>> {
     set_up(database, adapter, variant).await?;
-    let place = Place { url: database.url(), settings: variant.settings };
+    let step_context = StepContext { url: database.url(), settings: variant.settings };
     let mut rates = Vec::new();
     for (connections, count) in SINGLE {
         let count = context.size(count, count / 5);
         let words = format!("enqueue-single 1 {count} {connections}");
-        let took: Took = adapter.step(place, &words, TIMEOUT).await?;
+        let took: EnqueueTime = adapter.step(step_context, &words, TIMEOUT).await?;
         rates.push(per_second(count, took.seconds));
     }
-    let took: Took = adapter.step(place, &format!("enqueue 1 {tasks}"), TIMEOUT).await?;
+    let took: EnqueueTime =
+        adapter.step(step_context, &format!("enqueue 1 {tasks}"), TIMEOUT).await?;
     rates.push(per_second(tasks, took.seconds));
     Ok(rates)
 }

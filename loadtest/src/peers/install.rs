@@ -10,7 +10,7 @@ use tokio::process::Command;
 use tokio::time::timeout;
 
 use super::adapter::Adapter;
-use super::catalog::{Kit, Peer};
+use super::catalog::{PackageManager, Peer};
 
 /// The first build of the two Rust peers takes minutes.
 const TIMEOUT: Duration = Duration::from_secs(30 * 60);
@@ -45,10 +45,10 @@ pub(crate) async fn install(scratch: &Path, peer: &'static Peer) -> Result<Adapt
     let wanted = wanted(peer);
     let stamp = folder.join(STAMP);
     if fs::read_to_string(&stamp).ok().as_deref() != Some(wanted.as_str()) {
-        match peer.kit {
-            Kit::Node => node(&folder).await?,
-            Kit::Python => python(&folder).await?,
-            Kit::Rust => rust(scratch, &folder).await?,
+        match peer.package_manager {
+            PackageManager::Npm => node(&folder).await?,
+            PackageManager::Pip => python(&folder).await?,
+            PackageManager::Cargo => rust(scratch, &folder).await?,
         }
         fs::write(&stamp, &wanted).context("could not write the stamp")?;
     }
@@ -57,9 +57,9 @@ pub(crate) async fn install(scratch: &Path, peer: &'static Peer) -> Result<Adapt
 
 /// Returns everything that the installation depends on.
 fn wanted(peer: &Peer) -> String {
-    match peer.kit {
-        Kit::Node | Kit::Python => peer.files[0].1.to_owned(),
-        Kit::Rust => peer.files.iter().map(|(_, text)| *text).collect(),
+    match peer.package_manager {
+        PackageManager::Npm | PackageManager::Pip => peer.files[0].1.to_owned(),
+        PackageManager::Cargo => peer.files.iter().map(|(_, text)| *text).collect(),
     }
 }
 
@@ -85,17 +85,17 @@ fn target(scratch: &Path) -> PathBuf {
 }
 
 fn adapter(scratch: &Path, folder: &Path, peer: &'static Peer) -> Adapter {
-    match peer.kit {
-        Kit::Node => {
+    match peer.package_manager {
+        PackageManager::Npm => {
             let own = folder.join("node_modules/node/bin/node");
             let node = if own.is_file() { own } else { PathBuf::from("node") };
             Adapter::new(peer, node, Some(folder.join("adapter.mjs")))
         }
-        Kit::Python => {
+        PackageManager::Pip => {
             let python = folder.join("venv/bin/python");
             Adapter::new(peer, python, Some(folder.join("adapter.py")))
         }
-        Kit::Rust => {
+        PackageManager::Cargo => {
             let name = format!("peer-{}", peer.name.replace('_', "-"));
             Adapter::new(peer, target(scratch).join("release").join(name), None)
         }

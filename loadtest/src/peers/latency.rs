@@ -12,7 +12,7 @@ use anyhow::{Context, Result, ensure};
 use queue::enqueue::{NewTask, TaskOptions, enqueue, notify};
 use tokio::time::sleep;
 
-use super::adapter::{Adapter, Committed, Place, Step, TIMEOUT, Worked};
+use super::adapter::{Adapter, Committed, Step, StepContext, TIMEOUT, WorkSummary};
 use super::catalog::Variant;
 use super::turns::{Candidate, Entry, OWN, choose_way, into_scenario, take_turns};
 use super::{Participants, set_up};
@@ -150,17 +150,17 @@ async fn peer_round(
     count: i64,
 ) -> Result<Vec<f64>> {
     set_up(database, adapter, variant).await?;
-    let place = Place { url: database.url(), settings: variant.settings };
-    let mut worker = adapter.start(place, &format!("work starts {} {LIMIT}", count + 1))?;
+    let step_context = StepContext { url: database.url(), settings: variant.settings };
+    let mut worker = adapter.start(step_context, &format!("work starts {} {LIMIT}", count + 1))?;
     ready(database, &mut worker).await?;
-    let _: Committed = adapter.step(place, "enqueue-paced 0 1 0", TIMEOUT).await?;
+    let _: Committed = adapter.step(step_context, "enqueue-paced 0 1 0", TIMEOUT).await?;
     while !first_has_started(database).await? {
         worker.check().await?;
         sleep(POLL_INTERVAL).await;
     }
     let words = format!("enqueue-paced 1 {count} {GAP_MS}");
-    let committed: Committed = adapter.step(place, &words, TIMEOUT).await?;
-    let worked: Worked = worker.end(TIMEOUT * 2).await?;
+    let committed: Committed = adapter.step(step_context, &words, TIMEOUT).await?;
+    let worked: WorkSummary = worker.end(TIMEOUT * 2).await?;
     ensure!(worked.done > count, "{} of {} jobs were run", worked.done, count + 1);
     Ok(committed.committed_at)
 }
@@ -216,9 +216,9 @@ impl Waits {
         let rows = database.session.query(READ, &[]).await?;
         let mut waits = Self::new()?;
         for row in rows.iter().filter(|row| row.get::<_, i64>(0) > WARM_UP) {
-            let place = usize::try_from(row.get::<_, i64>(0) - 1)?;
+            let index = usize::try_from(row.get::<_, i64>(0) - 1)?;
             let committed_at =
-                committed_at.get(place).context("a task ran that was not enqueued")?;
+                committed_at.get(index).context("a task ran that was not enqueued")?;
             waits.statement.add((row.get::<_, f64>(1) - committed_at) * 1000.0);
             waits.handler.add((row.get::<_, f64>(2) - committed_at) * 1000.0);
         }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use anyhow::Result;
-use queue::operate::share_commits;
+use queue::operate::set_shared_commit;
 
 use super::adapter::Adapter;
 use super::catalog::Variant;
@@ -123,14 +123,14 @@ fn turns(rounds: usize, entries: usize) -> impl Iterator<Item = (usize, usize)> 
 /// Configures the readers of this database according to [`OWN`].
 pub(crate) async fn choose_way(database: &Database, way: usize) -> Result<()> {
     let (_, budget) = OWN[way];
-    Ok(share_commits(&*database.session, QUEUE, budget).await?)
+    Ok(set_shared_commit(&*database.session, QUEUE, budget).await?)
 }
 
 /// Builds the scenario from the entries. The reference of each pgmill case is the best peer of the
 /// same measurement; without a peer there is no goal.
 pub(crate) fn into_scenario(mut entries: Vec<Entry<'_>>) -> Scenario {
-    let most = entries.iter().map(|entry| entry.cases.len()).max().unwrap_or(0);
-    for place in 0..most {
+    let max_cases = entries.iter().map(|entry| entry.cases.len()).max().unwrap_or(0);
+    for place in 0..max_cases {
         let best = best_peer(&entries, place);
         let own = entries.iter_mut().filter(|entry| entry.own_case());
         for case in own.filter_map(|entry| entry.cases.get_mut(place)) {
@@ -198,7 +198,7 @@ mod tests {
         let fast = peer(&adapter, "fast", &[200.0]);
         let scenario = into_scenario(vec![own(Some(2.5)), slow, fast, failed]);
         assert_eq!(scenario.cases[0].reference.as_deref(), Some("fast"));
-        assert_eq!(scenario.met(&scenario.cases[0]), Some(true));
+        assert_eq!(scenario.goal_met(&scenario.cases[0]), Some(true));
         assert_eq!(scenario.cases[3].name, "broken: failed in round 2");
         assert_eq!(scenario.cases[3].rounds, [900.0]);
         assert!(scenario.notes.iter().any(|note| note.ends_with("failed in round 2: it broke")));

@@ -1,12 +1,12 @@
 //! Converts the samples of a scenario to plot lines: every round, and the median.
 
-use crate::goal_check::only_compared_with;
+use crate::goal_check::is_reference_only;
 use crate::plot::axis::Axis;
 use crate::plot::{Line, Plot, STYLES};
 use crate::result::{Case, Scenario, Series};
 
 /// Maximum number of points of a thick line.
-const MOST_POINTS: f64 = 120.0;
+const MAX_POINTS: f64 = 120.0;
 /// Maximum number of spans of a thin line; each span keeps its lowest and highest point.
 const SPANS: usize = 150;
 
@@ -16,7 +16,7 @@ pub(crate) fn styles(scenario: &Scenario) -> Vec<usize> {
     let mut neutral_is_free = true;
     let mut next = 1;
     let style = |case: &Case| {
-        if neutral_is_free && only_compared_with(scenario, case) {
+        if neutral_is_free && is_reference_only(scenario, case) {
             neutral_is_free = false;
             return 0;
         }
@@ -90,7 +90,7 @@ fn middle(rounds: &[Vec<(f64, f64)>]) -> Vec<(f64, f64)> {
     let end = rounds.iter().flatten().map(|point| point.0).fold(0.0, f64::max);
     let longest = rounds.iter().map(Vec::len).max().unwrap_or(1);
     let longest = f64::from(u32::try_from(longest).unwrap_or(u32::MAX));
-    let spans = (longest - 1.0).clamp(1.0, MOST_POINTS).floor();
+    let spans = (longest - 1.0).clamp(1.0, MAX_POINTS).floor();
     let span = if end > 0.0 { end / spans } else { 1.0 };
     let mut points = Vec::new();
     let mut number = 0.0;

@@ -8,7 +8,7 @@ use crate::number_format::{figure, goal, percent, ratio, with_unit};
 use crate::result::{Better, Results};
 
 /// Multiple of the goal at which bars are cut off and marked.
-const LONGEST: f64 = 2.1;
+const MAX_GOAL_RATIO: f64 = 2.1;
 
 /// Renders four key numbers of the run.
 pub(crate) fn tiles(run: &Results) -> Markup {
@@ -133,7 +133,7 @@ fn share(goal_check: &GoalCheck<'_>, value: f64) -> Option<f64> {
 /// Renders the verdict: symbol, word and colour.
 pub(crate) fn verdict(goal_check: &GoalCheck<'_>) -> Markup {
     html! {
-        @match (goal_check.case.goal, goal_check.met) {
+        @match (goal_check.case.goal, goal_check.goal_met) {
             (None, _) => {},
             (_, Some(true)) => span.good { "✓ met" },
             (_, Some(false)) => span.bad { "✗ missed" },
@@ -144,7 +144,7 @@ pub(crate) fn verdict(goal_check: &GoalCheck<'_>) -> Markup {
 
 /// Returns the position of a multiple of the goal on the bars.
 fn at(share: f64) -> String {
-    format!("{:.2}%", share.clamp(0.0, LONGEST) / LONGEST * 100.0)
+    format!("{:.2}%", share.clamp(0.0, MAX_GOAL_RATIO) / MAX_GOAL_RATIO * 100.0)
 }
 
 fn bar(goal_check: &GoalCheck<'_>) -> Markup {
@@ -155,10 +155,10 @@ fn bar(goal_check: &GoalCheck<'_>) -> Markup {
         .and_then(|(low, high)| share(goal_check, low).zip(share(goal_check, high)));
     let reference = case.reference.as_ref().zip(share(goal_check, 1.0));
     let (from, width) = match case.better {
-        Better::Higher => (at(1.0), at(LONGEST - 1.0)),
+        Better::Higher => (at(1.0), at(MAX_GOAL_RATIO - 1.0)),
         Better::Lower => (at(0.0), at(1.0)),
     };
-    let style = if goal_check.met == Some(true) { "bar good" } else { "bar bad" };
+    let style = if goal_check.goal_met == Some(true) { "bar good" } else { "bar bad" };
     html! {
         svg.bar width="100%" height="34" aria-hidden="true" {
             rect.wanted x=(from) y="0" width=(width) height="34" {}
@@ -166,14 +166,14 @@ fn bar(goal_check: &GoalCheck<'_>) -> Markup {
                 rect class=(style) x="0" y="8" width=(at(value)) height="14" {
                     title { (percent(value)) " of the goal" }
                 }
-                @if value > LONGEST { text.cut x="99.5%" y="19.5" text-anchor="end" { "▸" } }
+                @if value > MAX_GOAL_RATIO { text.cut x="99.5%" y="19.5" text-anchor="end" { "▸" } }
             }
-            @if let Some((low, high)) = range.filter(|(low, high)| high > low && *low < LONGEST) {
+            @if let Some((low, high)) = range.filter(|(low, high)| high > low && *low < MAX_GOAL_RATIO) {
                 line.range x1=(at(low)) x2=(at(high)) y1="27" y2="27" {
                     title { "rounds: " (percent(low)) " to " (percent(high)) " of the goal" }
                 }
             }
-            @if let Some((name, share)) = reference.filter(|(_, share)| *share <= LONGEST) {
+            @if let Some((name, share)) = reference.filter(|(_, share)| *share <= MAX_GOAL_RATIO) {
                 line.reference x1=(at(share)) x2=(at(share)) y1="3" y2="31" { title { (name) " = 1 ×" } }
             }
             line.goal x1=(at(1.0)) x2=(at(1.0)) y1="0" y2="34" {}

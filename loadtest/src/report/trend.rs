@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use super::lines::styles;
 use super::{started, when};
 use crate::compare::{Comparison, Judgement, compare, signed};
-use crate::goal_check::{GoalCheck, only_compared_with};
+use crate::goal_check::{GoalCheck, is_reference_only};
 use crate::number_format::{figure, percent, ratio};
 use crate::plot::axis::Axis;
 use crate::plot::{Line, Plot};
@@ -99,7 +99,7 @@ fn plots(runs: &[&Results], scenario: &Scenario) -> Vec<Plot> {
     let mut plots: Vec<(&str, Vec<Line>)> = Vec::new();
     for (case, style) in scenario.cases.iter().zip(styles(scenario)) {
         let points = points(runs, scenario, case);
-        if only_compared_with(scenario, case) || points.len() < 2 {
+        if is_reference_only(scenario, case) || points.len() < 2 {
             continue;
         }
         let line = Line { name: case.name.clone(), style, points, rounds: Vec::new() };

@@ -42,7 +42,7 @@ pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
     alternate(context, "backlog", &mut cases, async |n, round| {
         let backlog = &mut backlogs[n];
         if backlog.size == small {
-            return Ok(backlog.again_and_again(context, &fleet_spec, length, round).await?.into());
+            return Ok(backlog.repeat(context, &fleet_spec, length, round).await?.into());
         }
         let drained = backlog.head(context, &fleet_spec, Until::Passed(length), round).await?;
         let gone = backlog.gone().await?;
@@ -105,7 +105,7 @@ impl Backlog {
         Ok(drained)
     }
 
-    async fn again_and_again(
+    async fn repeat(
         &mut self,
         context: &RunContext,
         fleet_spec: &FleetSpec,

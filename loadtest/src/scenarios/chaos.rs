@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use queue::operate::share_commits;
+use queue::operate::set_shared_commit;
 use tokio::time::sleep;
 
 use super::drain::BUDGET;
@@ -52,8 +52,8 @@ pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
     let (mut checks, mut kills, mut lost) = (Vec::new(), 0, 0);
     alternate(context, "chaos", &mut cases, async |n, round| {
         let round_ = Round { context, database: &database, fleet_spec: &fleet_spec, tasks, round };
-        let budget = if NAMES[n] == SHARED { Some(BUDGET) } else { context.run.share_commits };
-        share_commits(&*database.session, QUEUE, budget).await?;
+        let budget = if NAMES[n] == SHARED { Some(BUDGET) } else { context.run.shared_commit };
+        set_shared_commit(&*database.session, QUEUE, budget).await?;
         let (measured, killed) = round_.run(NAMES[n] != NO_KILLS).await?;
         kills += killed;
         lost += database.session.query_typed(LOST, &[]).await?[0].get::<_, i64>(0);

@@ -58,7 +58,7 @@ const DETAIL_PAGES: &[&str] = &[
 
 /// Searches without a match, which scan until they give up.
 const EMPTY_SEARCHES: &[&str] =
-    &["nobodys", "state:failed+queue:etl-3", "state:ended+name:nobodys"];
+    &["nobodys", "state:failed+queue:etl-3", "state:finished+name:nobodys"];
 
 /// Maximum time of any query: the console cancels a query after 2 s.
 const PATIENCE_MS: f64 = 2500.0;
@@ -67,7 +67,7 @@ const PATIENCE_MS: f64 = 2500.0;
 const FILTERS: &[&str] = &[
     "state:pending",
     "state:scheduled",
-    "state:ended",
+    "state:finished",
     "state:failed+since:1h",
     "state:failed+queue:etl-10",
     "state:failed+sqlstate:22*+since:3d",

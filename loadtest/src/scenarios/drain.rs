@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use queue::operate::share_commits;
+use queue::operate::set_shared_commit;
 
 use crate::ceiling::Ceiling;
 use crate::context::RunContext;
@@ -67,7 +67,7 @@ pub(crate) async fn with_ceilings(
             3 => ceiling_round(context, &database, Ceiling { group, ..ceiling }, round).await?,
             _ => {
                 let budget = (n == 2).then_some(BUDGET);
-                share_commits(&*database.session, QUEUE, budget).await?;
+                set_shared_commit(&*database.session, QUEUE, budget).await?;
                 fleet_round(context, &database, &fleet_spec, (tasks, statement), round).await?
             }
         };

@@ -31,7 +31,7 @@ pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
     let tasks = context.tasks(1_000_000, 30_000);
     let database = context.database("memory").await?;
     let mb = |name: &str, goal| Case { goal: Some(goal), ..case(name, "MB", Better::Lower) };
-    let mut most = mb("most over a drain", 40.0);
+    let mut peak = mb("peak over a drain", 40.0);
     let mut growth = mb("growth from the second to the last fifth of a drain", FLAT_MB);
     let mut rows = mb("added by a result of ten million rows", 10.0);
     let mut notices = mb("added by 100,000 notices", 10.0);
@@ -47,19 +47,19 @@ pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
         checks.push(Check { what: format!("{}, round {round}", check.what), ..check });
         let curve = drained.series.iter().find(|series| series.name == "worker memory");
         if let Some((highest, grown)) = curve.and_then(shape) {
-            most.rounds.push(highest);
+            peak.rounds.push(highest);
             growth.rounds.push(grown);
         }
-        most.series.extend(drained.series.into_iter().filter(|it| it.name == "worker memory"));
+        peak.series.extend(drained.series.into_iter().filter(|it| it.name == "worker memory"));
         for (case, statement) in [(&mut rows, ROWS), (&mut notices, NOTICES)] {
             context.progress.stage(&format!("memory: {}, round {round}", case.name));
             case.rounds.push(added(context, &database, statement).await?);
         }
-        context.keep(&[&most, &growth, &rows, &notices].map(Clone::clone));
+        context.keep(&[&peak, &growth, &rows, &notices].map(Clone::clone));
     }
     context.drop_database(database).await?;
     let notes = vec![format!("{tasks} tasks per round, {}", fleet_spec.describe())];
-    Ok(Scenario { cases: vec![most, growth, rows, notices], checks, notes, ..Scenario::default() })
+    Ok(Scenario { cases: vec![peak, growth, rows, notices], checks, notes, ..Scenario::default() })
 }
 
 /// Returns the peak and the rise between two fifths; `None` if the curve is too short.

@@ -42,7 +42,7 @@ pub(crate) async fn measure(
     let mut psql_case = case(PSQL, "ms", Better::Lower);
     let lines = context.size(1_000_000, 100_000);
     let mut lines_rate = rate("enqueue program, --lines");
-    let mut memory = case("enqueue program, --lines: most memory", "MB", Better::Lower);
+    let mut memory = case("enqueue program, --lines: peak memory", "MB", Better::Lower);
     let list = write_list(context, lines)?;
     let psql_program = psql_program(context).await;
     for round in 1..=context.rounds() {
@@ -187,10 +187,10 @@ async fn submit_list(
     };
     let seconds = begun.elapsed().as_secs_f64();
     ensure!(status.success(), "enqueue --lines ended with {status}");
-    let most = |points: &[(f64, f64)]| points.iter().map(|(_, mb)| *mb).fold(0.0, f64::max);
+    let peak_of = |points: &[(f64, f64)]| points.iter().map(|(_, mb)| *mb).fold(0.0, f64::max);
     // Ids are kept until the commit and printed afterwards.
     let fifth = (points.len() / 5).max(1).min(points.len());
-    let (early, late) = (most(&points[..fifth]), most(&points[fifth..]));
+    let (early, late) = (peak_of(&points[..fifth]), peak_of(&points[fifth..]));
     let flat = Check {
         what: format!("the memory of enqueue --lines is flat, round {round}"),
         passed: late - early <= FLAT_MB,

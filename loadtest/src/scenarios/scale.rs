@@ -20,7 +20,7 @@ const READERS: u32 = 8;
 /// Fleet sizes.
 const SIZES: [u32; 3] = [10, 100, 1250];
 
-/// Pending tasks behind the running ones.
+/// Pending tasks in addition to the running ones.
 const BACKLOG: i64 = 100_000;
 
 pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {

@@ -222,6 +222,6 @@ mod tests {
         let series = Series { name: "worker memory".into(), points, ..Series::default() };
         let scenario = Scenario { cases: cases(&1.0, vec![series], false), ..Scenario::default() };
         let last = &scenario.cases[2];
-        assert_eq!((scenario.ratio(last), scenario.met(last)), (Some(2.0), Some(false)));
+        assert_eq!((scenario.ratio(last), scenario.goal_met(last)), (Some(2.0), Some(false)));
     }
 }

@@ -195,7 +195,7 @@ fn budget(text: &str) -> Result<OrOff<Duration>, String> {
 fn parse_max_running(text: &str) -> Result<OrOff<i32>, String> {
     or_off(text, |text| match text.parse() {
         Ok(number) if number >= 0 => Ok(number),
-        Ok(_) => Err("0 starts no task; \"off\" is no limit".to_owned()),
+        Ok(_) => Err("0 starts no task; \"off\" removes the limit".to_owned()),
         Err(_) => Err("expected a number >= 0, or \"off\"".to_owned()),
     })
 }

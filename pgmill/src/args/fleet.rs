@@ -46,7 +46,7 @@ Examples:
   pgmill queue set etl --shared-commit off
   pgmill queue set mail --max-running 10 --rate 100/1m
 
-With a shared commit a reader runs short tasks one after another in one transaction, each behind its
+With a shared commit a reader runs short tasks one after another in one transaction, each in its
 own savepoint, until the budget (1ms to 100ms) is used up. A task that fails is rolled back and run
 again alone. Workers apply a change within two seconds. Consequences for tasks: docs/tasks.md.
 Limits apply to the whole fleet: docs/capacity.md.")]

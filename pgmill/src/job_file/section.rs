@@ -14,7 +14,7 @@ use crate::args::{duration, jitter};
 use crate::source::ValidationError;
 
 /// The longest interval or timeout, as in the schema.
-const LONGEST: Duration = Duration::from_secs(365 * 86_400);
+const MAX_DURATION: Duration = Duration::from_secs(365 * 86_400);
 
 pub(super) type Key<'a> = Spanned<Cow<'a, str>>;
 
@@ -167,7 +167,7 @@ impl<'a> Section<'a> {
     pub(super) fn span(&self, key: &str, zero: bool) -> Result<Option<String>, ValidationError> {
         self.parsed(key, |text| {
             let span = duration(text)?;
-            if span > LONGEST {
+            if span > MAX_DURATION {
                 return Err("must be at most 365 days".to_owned());
             }
             if span.is_zero() && !zero {

@@ -10,7 +10,7 @@ use terminal::visible;
 
 use crate::format::span;
 use crate::output::Tone;
-use crate::status::{ended, fleet};
+use crate::status::{finished, fleet};
 
 use super::fetch::View;
 use super::panes;
@@ -100,7 +100,7 @@ fn heading(snapshot: &Snapshot) -> Text<'static> {
             Span::styled("pgmill top", Style::new().add_modifier(Modifier::BOLD)),
             Span::raw(format!("  {clock}  {}, {per_second}", fleet(&snapshot.workers))),
         ]),
-        Line::raw(ended(&plain, &snapshot.ended)),
+        Line::raw(finished(&plain, &snapshot.finished)),
     ])
 }
 
@@ -142,11 +142,11 @@ fn lists(frame: &mut Frame<'_>, area: Rect, (snapshot, state): (&Snapshot, &Stat
 
 fn task(frame: &mut Frame<'_>, area: Rect, text: &str, scrolled: u16) {
     let block = Block::new().borders(Borders::TOP);
-    let most = u16::try_from(text.lines().count()).unwrap_or(u16::MAX).saturating_sub(1);
+    let max_scroll = u16::try_from(text.lines().count()).unwrap_or(u16::MAX).saturating_sub(1);
     let shown = Paragraph::new(text.to_owned())
         .block(block)
         .wrap(Wrap { trim: false })
-        .scroll((scrolled.min(most), 0));
+        .scroll((scrolled.min(max_scroll), 0));
     frame.render_widget(shown, area);
 }
 

@@ -1,4 +1,4 @@
-//! The session behind the screen: refreshes the snapshot, executes actions, and reconnects.
+//! The session of the screen: refreshes the snapshot, executes actions, and reconnects.
 
 use std::convert::Infallible;
 use std::rc::Rc;

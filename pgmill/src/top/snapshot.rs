@@ -15,7 +15,7 @@ use crate::output::Output;
 use crate::status::ProblemSources;
 use crate::status::{FleetStatus, Problem, problems};
 
-/// Period over which the rate of ended tasks is measured.
+/// Period over which the rate of finished tasks is measured.
 const RATE_WINDOW: Duration = Duration::from_secs(10);
 /// Counting the outcomes of the last hour may take one part in this many of the time.
 const MAX_COUNT_SHARE: u32 = 20;
@@ -28,8 +28,8 @@ pub(super) struct Snapshot {
     pub(super) workers: Vec<Worker>,
     pub(super) running: Vec<Running>,
     /// Outcomes of the last hour.
-    pub(super) ended: Vec<OutcomeCount>,
-    /// Tasks that ended per second.
+    pub(super) finished: Vec<OutcomeCount>,
+    /// Tasks that finished per second.
     pub(super) rate: f64,
     /// Time of the last count of outcomes. Counting a long history is slow, and not every refresh
     /// does it.
@@ -42,28 +42,28 @@ impl Snapshot {
     pub(super) async fn take(client: &Client, last: Option<&Self>) -> Result<Self, QueueError> {
         let fresh =
             |last: &&Self| last.counted_at.elapsed() < last.count_duration * MAX_COUNT_SHARE;
-        let (ended, counted_at, count_duration) = match last.filter(fresh) {
-            Some(last) => (last.ended.clone(), last.counted_at, last.count_duration),
+        let (finished, counted_at, count_duration) = match last.filter(fresh) {
+            Some(last) => (last.finished.clone(), last.counted_at, last.count_duration),
             None => {
                 let begun = Instant::now();
-                let ended = history::outcomes(client, crate::status::LAST).await?;
-                (ended, Instant::now(), begun.elapsed())
+                let finished = history::outcomes(client, crate::status::LAST).await?;
+                (finished, Instant::now(), begun.elapsed())
             }
         };
-        let status = FleetStatus::query(client, ended).await?;
+        let status = FleetStatus::query(client, finished).await?;
         let recent = history::outcomes(client, RATE_WINDOW).await?;
-        let recent: i64 = recent.iter().map(|ended| ended.tasks).sum();
+        let recent: i64 = recent.iter().map(|finished| finished.tasks).sum();
         #[expect(clippy::cast_precision_loss, reason = "a count of tasks in ten seconds")]
         let rate = recent as f64 / RATE_WINDOW.as_secs_f64();
         let problems = problems(&status);
-        let FleetStatus { now, queues, workers, running, ended, .. } = status;
+        let FleetStatus { now, queues, workers, running, finished, .. } = status;
         Ok(Self {
             now,
             problems,
             queues,
             workers,
             running,
-            ended,
+            finished,
             rate,
             counted_at,
             count_duration,
@@ -124,11 +124,11 @@ impl Snapshot {
             queues: vec![queue("default", false), queue("etl", true)],
             workers: vec![example_worker(worker, now)],
             running: vec![task(7, vec![99]), task(8, Vec::new())],
-            ended: Vec::new(),
+            finished: Vec::new(),
             sources: ProblemSources::default(),
         };
         let problems = problems(&status);
-        let FleetStatus { now, queues, workers, running, ended, .. } = status;
+        let FleetStatus { now, queues, workers, running, finished, .. } = status;
         let (counted_at, count_duration) = (Instant::now(), Duration::ZERO);
         Self {
             now,
@@ -136,7 +136,7 @@ impl Snapshot {
             queues,
             workers,
             running,
-            ended,
+            finished,
             rate: 1.5,
             counted_at,
             count_duration,

@@ -1,8 +1,8 @@
 //! One attempt at one address: the driver's configuration, its TLS connector, its errors.
 
 use super::ConnectError;
+use super::connection_target::{ConnectionTarget, Secret};
 use super::endpoint::Endpoint;
-use super::target::{Secret, Target};
 use super::tls::idle_connector;
 use std::error::Error;
 use std::future::Future;
@@ -52,7 +52,7 @@ impl Failure {
 
 /// Opens one socket, with or without TLS, up to the end of authentication.
 pub(super) async fn attempt(
-    target: &Target,
+    target: &ConnectionTarget,
     dial: &Dial,
     mode: DriverSslMode,
 ) -> Result<Opened, Failure> {
@@ -78,7 +78,7 @@ pub(super) async fn attempt(
 /// Limits the whole start-up: the driver's own limit covers only the first packet, and a stopped
 /// server accepts the connection but sends nothing.
 pub(super) async fn within<T>(
-    target: &Target,
+    target: &ConnectionTarget,
     server: &str,
     work: impl Future<Output = Result<T, ConnectError>>,
 ) -> Result<T, ConnectError> {
@@ -92,7 +92,7 @@ pub(super) async fn within<T>(
     }
 }
 
-fn config(target: &Target, endpoint: &Endpoint, mode: DriverSslMode) -> Config {
+fn config(target: &ConnectionTarget, endpoint: &Endpoint, mode: DriverSslMode) -> Config {
     let mut config = Config::new();
     config.user(&target.user).dbname(&target.dbname).port(endpoint.port).ssl_mode(mode);
     config.ssl_negotiation(target.tls.negotiation).channel_binding(target.channel_binding);
@@ -117,7 +117,7 @@ fn config(target: &Target, endpoint: &Endpoint, mode: DriverSslMode) -> Config {
     config
 }
 
-fn set_timeouts(config: &mut Config, target: &Target) {
+fn set_timeouts(config: &mut Config, target: &ConnectionTarget) {
     let timeouts = &target.timeouts;
     config.keepalives(timeouts.keepalives);
     if let Some(limit) = timeouts.connect_timeout {

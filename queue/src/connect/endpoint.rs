@@ -1,9 +1,9 @@
 //! The hosts of a connection: the comma-separated lists `host`, `hostaddr` and `port` as one list.
 
 use super::ConnectError;
+use super::connection_target::Secret;
 use super::environment::SOCKET_DIRECTORIES;
 use super::settings::Settings;
-use super::target::Secret;
 use std::fmt;
 use std::net::IpAddr;
 

@@ -2,8 +2,8 @@
 
 use super::ConnectError;
 use super::attempt::{Connection, Dial, Opened, attempt, from_driver, within};
+use super::connection_target::ConnectionTarget;
 use super::endpoint::Endpoint;
-use super::target::Target;
 use super::target_session_attrs::TargetSessionAttrs;
 use super::tls::{SslMode, idle_connector};
 use futures_util::StreamExt;
@@ -33,7 +33,7 @@ const ASK_AGAIN: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// Usage errors for certificate files; otherwise the error of the server or the network.
-pub async fn open(target: &Target) -> Result<(Client, Connection), ConnectError> {
+pub async fn open(target: &ConnectionTarget) -> Result<(Client, Connection), ConnectError> {
     let mut failures = Vec::new();
     for session_attrs in target.session_attrs.passes() {
         let mut endpoints: Vec<&Endpoint> = target.endpoints.iter().collect();
@@ -56,7 +56,7 @@ pub async fn open(target: &Target) -> Result<(Client, Connection), ConnectError>
 /// Makes one pass over the hosts. Ends at the first that answers, at a refusal, or when no host is
 /// left that may still answer.
 async fn open_any(
-    target: &Target,
+    target: &ConnectionTarget,
     endpoints: &[&Endpoint],
     session_attrs: TargetSessionAttrs,
 ) -> Result<Opened, EndpointFailure> {
@@ -119,7 +119,7 @@ fn combined(mut failures: Vec<ConnectError>) -> ConnectError {
 ///
 /// # Errors
 /// The server is unreachable, or the certificate files are unreadable.
-pub async fn cancel(token: &CancelToken, target: &Target) -> Result<(), ConnectError> {
+pub async fn cancel(token: &CancelToken, target: &ConnectionTarget) -> Result<(), ConnectError> {
     let without_tls = target.tls.mode == SslMode::Disable
         || target.endpoints.iter().all(|endpoint| endpoint.socket_directory().is_some());
     let connector = if without_tls { idle_connector()? } else { target.tls.connector()? };
@@ -137,7 +137,7 @@ struct EndpointFailure {
 }
 
 async fn open_endpoint(
-    target: &Target,
+    target: &ConnectionTarget,
     endpoint: &Endpoint,
     session_attrs: TargetSessionAttrs,
 ) -> Result<Opened, EndpointFailure> {
@@ -171,7 +171,7 @@ fn tries_next_host(error: &ConnectError) -> bool {
     }
 }
 
-async fn dials(target: &Target, endpoint: &Endpoint) -> Result<Vec<Dial>, ConnectError> {
+async fn dials(target: &ConnectionTarget, endpoint: &Endpoint) -> Result<Vec<Dial>, ConnectError> {
     let named = |endpoint: Endpoint| Dial { server: endpoint.to_string(), endpoint };
     let host = match (&endpoint.host, endpoint.address) {
         (Some(host), None) if endpoint.socket_directory().is_none() => host,
@@ -199,7 +199,7 @@ async fn dials(target: &Target, endpoint: &Endpoint) -> Result<Vec<Dial>, Connec
 
 /// Tries TLS and plain text at one address in the order of `sslmode`.
 async fn open_dial(
-    target: &Target,
+    target: &ConnectionTarget,
     dial: &Dial,
     session_attrs: TargetSessionAttrs,
 ) -> Result<Opened, ConnectError> {

@@ -2,7 +2,7 @@
 
 use super::attempt::{Connection, from_driver};
 use super::open::open;
-use super::{ConnectError, Target};
+use super::{ConnectError, ConnectionTarget};
 use deadpool_postgres::{Manager, ManagerConfig, PoolError, RecyclingMethod};
 use std::future::{Future, poll_fn};
 use std::io;
@@ -19,14 +19,14 @@ use tokio_util::sync::CancellationToken;
 ///
 /// The caller builds the pool and chooses its size and its time limits (the latter need
 /// `.runtime(Runtime::Tokio1)`).
-pub fn pool_manager(target: &Target, recycling_method: RecyclingMethod) -> Manager {
+pub fn pool_manager(target: &ConnectionTarget, recycling_method: RecyclingMethod) -> Manager {
     pool_manager_until(target, recycling_method, CancellationToken::new)
 }
 
 /// Same as [`pool_manager`]. Calls `end` for each connection, and closes the connection, even while
 /// it is in use, when the returned token is cancelled.
 pub fn pool_manager_until(
-    target: &Target,
+    target: &ConnectionTarget,
     recycling_method: RecyclingMethod,
     end: impl Fn() -> CancellationToken + Send + Sync + 'static,
 ) -> Manager {
@@ -38,7 +38,7 @@ pub fn pool_manager_until(
 /// Opens a pool's connections with [`open`] and drives each in a spawned task.
 #[derive(Clone)]
 pub struct PoolConnect {
-    target: Target,
+    target: ConnectionTarget,
     end: Arc<dyn Fn() -> CancellationToken + Send + Sync>,
 }
 
@@ -89,7 +89,7 @@ fn reason(error: &tokio_postgres::Error) -> String {
     }
 }
 
-/// Returns the error behind a pool's error, as [`open`] returned it.
+/// Returns the cause of a pool's error, as [`open`] returned it.
 pub fn pool_error(error: PoolError) -> ConnectError {
     let unreachable = |reason: String| ConnectError::Unreachable {
         server: "the pool's target".to_owned(),

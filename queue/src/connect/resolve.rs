@@ -1,10 +1,10 @@
 //! Turns settings into a target: applies defaults, parses values, and refuses the contradictions
 //! that libpq refuses.
 
+use super::connection_target::{ConnectionTarget, Secret, Timeouts};
 use super::endpoint::{Endpoint, endpoints};
 use super::passfile::{Passfile, PasswordLookup};
 use super::settings::Settings;
-use super::target::{Secret, Target, Timeouts};
 use super::target_session_attrs::TargetSessionAttrs;
 use super::tls::TlsRules;
 use super::{ConnectError, Environment};
@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tokio_postgres::config::ChannelBinding;
 
-impl Target {
+impl ConnectionTarget {
     /// Completes a connection string as libpq does: a URI, `key=value` pairs, a bare database name,
     /// or nothing at all. Missing settings come from the service file, then from the `PG*`
     /// variables, then from the defaults.
@@ -127,9 +127,9 @@ fn timeouts(settings: &Settings) -> Result<Timeouts, ConnectError> {
 mod tests {
     use super::*;
 
-    fn resolve(text: &str, variables: &[(&str, &str)]) -> Result<Target, ConnectError> {
+    fn resolve(text: &str, variables: &[(&str, &str)]) -> Result<ConnectionTarget, ConnectError> {
         let env = Environment::from_variables(variables.iter().copied(), Some("osuser"));
-        Target::resolve(Some(text), &env)
+        ConnectionTarget::resolve(Some(text), &env)
     }
 
     #[test]

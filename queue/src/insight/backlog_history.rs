@@ -42,11 +42,11 @@ const LIVE_CHANGES: &str = concat!(
     lane_scan!(),
     ", waits AS (
     SELECT l.queue::text AS queue, t.due_at AS due, NULL::timestamptz AS begun,
-        t.n >= (SELECT e.most FROM ends e) AS of_lane, false AS of_all
+        t.n >= (SELECT e.max_count FROM ends e) AS of_lane, false AS of_all
     FROM known l CROSS JOIN LATERAL (
         SELECT p.due_at, row_number() OVER (ORDER BY p.id) AS n FROM mill.tasks p
         WHERE p.state = 'pending' AND p.queue = l.queue AND p.priority = l.priority AND p.run_as = l.run_as
-        ORDER BY p.id LIMIT (SELECT e.most FROM ends e)) AS t
+        ORDER BY p.id LIMIT (SELECT e.max_count FROM ends e)) AS t
     UNION ALL
     SELECT t.queue::text, t.due_at, t.claimed_at, false, false FROM mill.tasks t WHERE t.state = 'running'
     UNION ALL
@@ -82,7 +82,7 @@ from_row! { BacklogChange { queue, at, change } }
 
 /// The changes by tasks that are live now.
 #[derive(Clone, Debug, Default)]
-pub struct Live {
+pub struct LiveChanges {
     /// All changes that were read.
     pub changes: Vec<BacklogChange>,
     /// Queues of which only a part was read, with the minute in which the last task read became
@@ -111,8 +111,8 @@ pub async fn ended_changes(
 pub async fn live_changes(
     client: &impl GenericClient,
     oldest: Timestamp,
-) -> Result<Live, QueueError> {
-    let mut live = Live::default();
+) -> Result<LiveChanges, QueueError> {
+    let mut live = LiveChanges::default();
     for row in client.query_typed(LIVE_CHANGES, &[(&oldest, Type::TIMESTAMPTZ)]).await? {
         let it = BacklogChange::from_row(&row)?;
         if column(&row, "cut")? {

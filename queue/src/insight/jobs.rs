@@ -39,20 +39,20 @@ pub struct JobPage {
 /// Returns the page of jobs after this name.
 pub async fn page(
     client: &impl GenericClient,
-    behind: &str,
-    most: i64,
+    after: &str,
+    limit: i64,
 ) -> Result<JobPage, QueueError> {
-    let (behind, wanted) = (behind.to_lowercase(), most + 1);
+    let (after, wanted) = (after.to_lowercase(), limit + 1);
     let params = [
-        (/* after */ &behind as _, Type::TEXT),
+        (/* after */ &after as _, Type::TEXT),
         (/* limit */ &wanted as _, Type::INT8),
         (/* runs_scanned */ &RUNS_SCANNED as _, Type::INT8),
     ];
     let rows = client.query_typed(JOBS, &params).await?;
     let mut jobs = rows.iter().map(Job::from_row).collect::<Result<Vec<_>, _>>()?;
-    let most = usize::try_from(most).unwrap_or(usize::MAX);
-    let full = jobs.len() > most;
-    jobs.truncate(most);
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    let full = jobs.len() > limit;
+    jobs.truncate(limit);
     let next = jobs.last().filter(|_| full).map(|job| job.name.clone());
     Ok(JobPage { jobs, next })
 }
@@ -129,12 +129,12 @@ from_row! { JobTask { name, description, statement, queue, priority } }
 pub async fn job_detail(
     client: &impl GenericClient,
     name: &str,
-    most: i64,
+    limit: i64,
 ) -> Result<Option<JobDetail>, QueueError> {
     let heads = client.query_typed(HEAD, &[(&name, Type::TEXT)]).await?;
     let Some(head) = heads.first() else { return Ok(None) };
     let mut job = JobDetail::from_row(head)?;
-    let tasks = client.query_typed(TASKS, &[(&job.name, Type::TEXT), (&most, Type::INT8)]).await?;
+    let tasks = client.query_typed(TASKS, &[(&job.name, Type::TEXT), (&limit, Type::INT8)]).await?;
     job.tasks = tasks.iter().map(JobTask::from_row).collect::<Result<_, _>>()?;
     let params = client.query_typed(PARAMS, &[(&job.name, Type::TEXT)]).await?;
     job.params = params.iter().map(scalar).collect::<Result<_, _>>()?;
@@ -146,12 +146,12 @@ pub async fn edges(
     client: &impl GenericClient,
     job: &str,
     tasks: &[&str],
-    most: i64,
+    limit: i64,
 ) -> Result<Vec<Dependency>, QueueError> {
     let params = [
         (/* job */ &job as _, Type::TEXT),
         (/* tasks */ &tasks as _, Type::TEXT_ARRAY),
-        (/* limit */ &most as _, Type::INT8),
+        (/* limit */ &limit as _, Type::INT8),
     ];
     client.query_typed(EDGES, &params).await?.iter().map(Dependency::from_row).collect()
 }

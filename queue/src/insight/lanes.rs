@@ -30,7 +30,7 @@ WITH RECURSIVE lane (queue, priority, run_as) AS (
             AND (t.queue, t.priority, t.run_as) > (lane.queue, lane.priority, lane.run_as)
         ORDER BY t.queue, t.priority, t.run_as LIMIT 1) AS next
 ), known AS MATERIALIZED (SELECT * FROM lane LIMIT 1000),
-    ends AS MATERIALIZED (SELECT greatest(50, least(10000, 20000 / greatest(count(*), 1))) AS most FROM known)"
+    ends AS MATERIALIZED (SELECT greatest(50, least(10000, 20000 / greatest(count(*), 1))) AS max_count FROM known)"
     };
 }
 pub(super) use lane_scan;
@@ -44,11 +44,11 @@ const LANES: &str = concat!(
     "
 SELECT l.queue, l.priority::text,
     (SELECT count(*) FROM (SELECT FROM mill.tasks t WHERE t.state = 'pending' AND t.queue = l.queue
-        AND t.priority = l.priority AND t.run_as = l.run_as ORDER BY t.id LIMIT (SELECT e.most FROM ends e)) AS few) AS count,
+        AND t.priority = l.priority AND t.run_as = l.run_as ORDER BY t.id LIMIT (SELECT e.max_count FROM ends e)) AS few) AS count,
     (SELECT extract(epoch FROM now() - t.due_at)::float8 FROM mill.tasks t
         WHERE t.state = 'pending' AND t.queue = l.queue AND t.priority = l.priority
             AND t.run_as = l.run_as ORDER BY t.id LIMIT 1) AS age_seconds,
-    (SELECT e.most FROM ends e) AS most
+    (SELECT e.max_count FROM ends e) AS max_count
 FROM known l"
 );
 
@@ -134,7 +134,7 @@ pub async fn lanes(client: &impl GenericClient) -> Result<Vec<LaneCount>, QueueE
     let mut lanes = Vec::new();
     for row in client.query_typed(LANES, &[]).await? {
         let found = lane(&row, LaneState::Pending)?;
-        lanes.push(LaneCount { more: found.count >= column(&row, "most")?, ..found });
+        lanes.push(LaneCount { more: found.count >= column(&row, "max_count")?, ..found });
     }
     for row in client.query_typed(OTHERS, &[]).await? {
         let state = match column(&row, "state")? {

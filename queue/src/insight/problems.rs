@@ -133,8 +133,8 @@ pub async fn missed_fires(client: &impl GenericClient) -> Result<Vec<MissedFires
 /// Returns runs that failed within a day, among the newest 1,000, without those that a later run
 /// made up for; and, of 500 runs in progress, those with failed tasks. At most 20 of each.
 pub async fn failed_runs(client: &impl GenericClient) -> Result<Vec<FailedRuns>, QueueError> {
-    let behind = newest(client).await?.saturating_sub(RUNS_SCANNED);
-    let ended = client.query_typed(FAILED_RUNS, &[(&behind, Type::INT8)]).await?;
-    let going_on = client.query_typed(FAILING_RUNS, &[]).await?;
-    ended.iter().chain(&going_on).map(FailedRuns::from_row).collect()
+    let oldest_scanned = newest(client).await?.saturating_sub(RUNS_SCANNED);
+    let finished = client.query_typed(FAILED_RUNS, &[(&oldest_scanned, Type::INT8)]).await?;
+    let in_progress_runs = client.query_typed(FAILING_RUNS, &[]).await?;
+    finished.iter().chain(&in_progress_runs).map(FailedRuns::from_row).collect()
 }

@@ -1,6 +1,6 @@
 //! Runs, page by page, and bounded queries on one run.
 //!
-//! No index covers jobs or state of ended runs: a page reads a fixed number of runs and reports
+//! No index covers jobs or state of finished runs: a page reads a fixed number of runs and reports
 //! where it stopped. Runs in progress have an index of their own, regardless of their age.
 
 use jiff::Timestamp;
@@ -21,7 +21,7 @@ pub const COUNT_LIMIT: i64 = 1000;
 
 const COLUMNS: &str = "r.id, r.jobs, s.name AS schedule, r.state::text, r.started_at, r.started_by,
     r.finished_at, extract(epoch FROM coalesce(r.finished_at, now()) - r.started_at)::float8 AS duration_seconds,
-    r.restarts, r.tasks::bigint, (r.tasks - r.open)::bigint AS ended,
+    r.restarts, r.tasks::bigint, (r.tasks - r.open)::bigint AS finished,
     CASE WHEN r.state <> 'running' THEN r.failed ELSE (SELECT count(*) FROM (SELECT FROM mill.run_tasks t
         WHERE t.state = 'failed' AND t.run_id = r.id LIMIT $2) AS f) END::bigint AS failed,
     r.cancelled_at IS NOT NULL AS cancelled";
@@ -86,8 +86,8 @@ pub struct RunSummary {
     pub restarts: i32,
     /// Number of tasks.
     pub tasks: i64,
-    /// Number of ended tasks, as of the last advance of the run.
-    pub ended: i64,
+    /// Number of finished tasks, as of the last advance of the run.
+    pub finished: i64,
     /// Number of failed tasks; for a run in progress up to [`COUNT_LIMIT`], including ignored
     /// failures.
     pub failed: i64,
@@ -98,7 +98,7 @@ from_row! {
         id, jobs, schedule, state,
         cancelling: column(row, "cancelled")?
             && column::<RunState>(row, "state")? == RunState::Running,
-        started_at, started_by, finished_at, duration_seconds, restarts, tasks, ended, failed,
+        started_at, started_by, finished_at, duration_seconds, restarts, tasks, finished, failed,
     }
 }
 
@@ -113,7 +113,7 @@ pub struct RunPage {
 
 /// A run to compare with others of the same jobs.
 #[derive(Clone, Debug, Serialize)]
-pub struct Sibling {
+pub struct ComparedRun {
     /// The run's id.
     pub id: RunId,
     /// State of the run.
@@ -122,7 +122,7 @@ pub struct Sibling {
     pub started_at: Timestamp,
 }
 
-from_row! { Sibling { id, state, started_at } }
+from_row! { ComparedRun { id, state, started_at } }
 
 /// State of a task in one of these runs.
 #[derive(Clone, Debug, Serialize)]
@@ -145,7 +145,7 @@ from_row! { GridCell { run, name, state, task_id, duration_seconds } }
 pub async fn page(
     client: &impl GenericClient,
     query: &RunQuery,
-    most: i64,
+    limit: i64,
 ) -> Result<RunPage, QueueError> {
     let newest = newest(client).await?;
     // Ids begin at 1: either this is the last page, or `lowest` leaves another.
@@ -161,7 +161,7 @@ pub async fn page(
              AND ($5::text IS DISTINCT FROM 'running' OR r.state = 'running')
          ORDER BY r.id DESC LIMIT $1"
     );
-    let wanted = most + 1;
+    let wanted = limit + 1;
     let params = [
         (/* limit */ &wanted as _, Type::INT8),
         (/* count_limit */ &COUNT_LIMIT as _, Type::INT8),
@@ -173,8 +173,8 @@ pub async fn page(
     ];
     let rows = client.query_typed(&sql, &params).await?;
     let mut runs = rows.iter().map(RunSummary::from_row).collect::<Result<Vec<_>, _>>()?;
-    let full = runs.len() > usize::try_from(most).unwrap_or(usize::MAX);
-    runs.truncate(usize::try_from(most).unwrap_or(usize::MAX));
+    let full = runs.len() > usize::try_from(limit).unwrap_or(usize::MAX);
+    runs.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
     let next = match runs.last().filter(|_| full) {
         Some(last) => Some(last.id.0),
         None => Some(lowest).filter(|lowest| *lowest > 1),
@@ -191,24 +191,24 @@ pub(super) async fn newest(client: &impl GenericClient) -> Result<i64, QueueErro
 pub async fn nodes(
     client: &impl GenericClient,
     run: RunId,
-    most: i64,
+    limit: i64,
 ) -> Result<Vec<i64>, QueueError> {
-    let rows = client.query_typed(NODES, &[(&run.0, Type::INT8), (&most, Type::INT8)]).await?;
+    let rows = client.query_typed(NODES, &[(&run.0, Type::INT8), (&limit, Type::INT8)]).await?;
     rows.iter().map(scalar).collect()
 }
 
 /// Returns a run and earlier runs of the same jobs, newest first.
-pub async fn siblings(
+pub async fn compared_runs(
     client: &impl GenericClient,
     run: RunId,
-    most: i64,
-) -> Result<Vec<Sibling>, QueueError> {
+    limit: i64,
+) -> Result<Vec<ComparedRun>, QueueError> {
     let params = [
         (/* run_id */ &run.0 as _, Type::INT8),
         (/* runs_scanned */ &RUNS_SCANNED as _, Type::INT8),
-        (/* limit */ &most as _, Type::INT8),
+        (/* limit */ &limit as _, Type::INT8),
     ];
-    client.query_typed(SIBLINGS, &params).await?.iter().map(Sibling::from_row).collect()
+    client.query_typed(SIBLINGS, &params).await?.iter().map(ComparedRun::from_row).collect()
 }
 
 /// Returns the states of the tasks with these names in these runs.

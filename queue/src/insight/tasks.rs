@@ -1,6 +1,6 @@
 //! Lists of tasks by a filter, newest first, page by page.
 //!
-//! Live tasks are paged by id. Ended tasks are paged by the time they ended: history has no index
+//! Live tasks are paged by id. Finished tasks are paged by the time they finished: history has no index
 //! on time, only a summary per block range, so a page searches a span, then longer ones, until it
 //! is full, has reached the start of history, or has used up its time; it reports how far back it
 //! searched.
@@ -30,11 +30,11 @@ const SEARCH_BUDGET: Duration = Duration::from_millis(700);
 /// A filter on tasks. The default matches all live tasks.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TaskQuery {
-    /// Ended tasks instead of live ones.
-    pub ended: bool,
+    /// Finished tasks instead of live ones.
+    pub finished: bool,
     /// State of a live task.
     pub state: Option<State>,
-    /// Outcome of an ended task.
+    /// Outcome of a finished task.
     pub outcome: Option<Outcome>,
     /// Queue name.
     pub queue: Option<String>,
@@ -48,17 +48,17 @@ pub struct TaskQuery {
     pub key: Option<String>,
     /// Run id.
     pub run: Option<i64>,
-    /// SQLSTATE pattern of an ended task.
+    /// SQLSTATE pattern of a finished task.
     pub sqlstate: Option<String>,
-    /// Cause of the error of an ended task, as in [`crate::insight::FailureGroup`].
+    /// Cause of the error of a finished task, as in [`crate::insight::FailureGroup`].
     pub cause: Option<String>,
-    /// Maximum time since the task was enqueued, or ended.
+    /// Maximum time since the task was enqueued, or finished.
     pub since: Option<Duration>,
     /// Task ids.
     pub ids: Option<Vec<i64>>,
 }
 
-/// Position where a page of ended tasks continues: after the task that ended then.
+/// Position where a page of finished tasks continues: after the task that finished then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageCursor {
     /// End of the task.
@@ -76,7 +76,7 @@ pub struct TaskSummary {
     pub queue: String,
     /// Free-text name.
     pub name: Option<String>,
-    /// State; `None` if the task has ended.
+    /// State; `None` if the task has finished.
     pub state: Option<State>,
     /// Outcome of the task.
     pub outcome: Option<Outcome>,
@@ -86,7 +86,7 @@ pub struct TaskSummary {
     pub attempt: i32,
     /// Maximum number of failed attempts.
     pub max_attempts: i32,
-    /// Live: when the task was submitted. Ended: when it ended.
+    /// Live: when the task was submitted. Finished: when it finished.
     pub at: Timestamp,
     /// Not claimed before this time.
     pub due_at: Timestamp,
@@ -101,7 +101,7 @@ pub struct TaskSummary {
     /// The first 200 characters of the SQL; `None` if the role may view tasks but not their
     /// statements.
     pub statement_head: Option<String>,
-    /// Ended tasks: whether the task was retried since, and is live or has ended again.
+    /// Finished tasks: whether the task was retried since, and is live or has finished again.
     pub retried: bool,
 }
 
@@ -121,7 +121,7 @@ pub struct TaskPage {
     pub tasks: Vec<TaskSummary>,
     /// Whether there are more.
     pub more: bool,
-    /// Ended tasks: time back to which the page searched; there may be older tasks. `None` if the
+    /// Finished tasks: time back to which the page searched; there may be older tasks. `None` if the
     /// search was complete.
     pub searched_back_to: Option<Timestamp>,
 }
@@ -155,7 +155,7 @@ ORDER BY t.id DESC",
     page(&rows, limit, None)
 }
 
-/// Returns the ids of up to `most` live tasks, oldest first, among those with ids up to `newest`.
+/// Returns the ids of up to `limit` live tasks, oldest first, among those with ids up to `newest`.
 ///
 /// # Errors
 /// Same as [`live`].
@@ -163,38 +163,38 @@ pub async fn live_ids(
     client: &impl GenericClient,
     query: &TaskQuery,
     newest: Option<TaskId>,
-    most: usize,
+    limit: usize,
 ) -> Result<Vec<TaskId>, QueueError> {
     let mut conditions = live_conditions(query);
     conditions.bind("t.id <= ?", newest.map(|id| id.0), Type::INT8);
     let statement = format!(
         "/* queue.insight_live_ids */
-SELECT t.id FROM mill.tasks t WHERE {} ORDER BY t.id LIMIT {most}",
+SELECT t.id FROM mill.tasks t WHERE {} ORDER BY t.id LIMIT {limit}",
         conditions.text()
     );
     conditions.query(client, &statement).await?.iter().map(scalar).collect()
 }
 
-/// Returns ended tasks, newest first. If the statement timeout stops the search, the transaction is
+/// Returns finished tasks, newest first. If the statement timeout stops the search, the transaction is
 /// aborted.
 ///
 /// # Errors
 /// Same as [`live`].
-pub async fn ended(
+pub async fn finished(
     client: &impl GenericClient,
     query: &TaskQuery,
-    behind: Option<PageCursor>,
+    after: Option<PageCursor>,
     limit: usize,
 ) -> Result<TaskPage, QueueError> {
     let begun = Instant::now();
     let now = crate::task_queries::now(client).await?;
     let oldest = query.since.and_then(|since| now.checked_sub(since).ok());
     if query.ids.is_some() {
-        let rows = ended_rows(client, query, (None, now, behind), limit + 1).await?;
+        let rows = finished_rows(client, query, (None, now, after), limit + 1).await?;
         return page(&rows, limit, None);
     }
     let horizon = oldest.map_or_else(|| first_day(now), |oldest| oldest.max(first_day(now)));
-    let mut to = behind.map_or(now, |behind| behind.at);
+    let mut to = after.map_or(now, |after| after.at);
     let mut rows: Vec<Row> = Vec::new();
     let mut spans = SPANS_MINUTES.iter();
     let mut span = SPANS_MINUTES[0];
@@ -203,7 +203,7 @@ pub async fn ended(
         let from = (to - SignedDuration::from_mins(span)).max(horizon);
         // Rows of one instant belong to one span: the first span includes its end.
         let wanted = limit + 1 - rows.len();
-        match ended_rows(client, query, (Some(from), to, behind), wanted).await {
+        match finished_rows(client, query, (Some(from), to, after), wanted).await {
             Ok(found) => rows.extend(found),
             // Rows found before are more useful than an error, although the transaction is aborted.
             Err(error) if error.sqlstate() == Some(&SqlState::QUERY_CANCELED) && to < now => break,
@@ -221,10 +221,10 @@ fn first_day(now: Timestamp) -> Timestamp {
     now - SignedDuration::from_hours(24 * 400)
 }
 
-async fn ended_rows(
+async fn finished_rows(
     client: &impl GenericClient,
     query: &TaskQuery,
-    (from, to, behind): (Option<Timestamp>, Timestamp, Option<PageCursor>),
+    (from, to, after): (Option<Timestamp>, Timestamp, Option<PageCursor>),
     limit: usize,
 ) -> Result<Vec<Row>, QueueError> {
     let mut conditions = Conditions::new();
@@ -239,9 +239,9 @@ async fn ended_rows(
     // The last instant belongs to the previous page, except for tasks after that page's last task.
     conditions.bind("a.finished_at > ?", from, Type::TIMESTAMPTZ);
     conditions.bind("a.finished_at <= ?", Some(to), Type::TIMESTAMPTZ);
-    if let Some(behind) = behind {
-        let at = conditions.placeholder(behind.at, Type::TIMESTAMPTZ);
-        let id = conditions.placeholder(behind.id.0, Type::INT8);
+    if let Some(after) = after {
+        let at = conditions.placeholder(after.at, Type::TIMESTAMPTZ);
+        let id = conditions.placeholder(after.id.0, Type::INT8);
         conditions.literal(&format!("(a.finished_at, a.task_id) < ({at}, {id})"));
     }
     let statement = format!(
@@ -275,7 +275,7 @@ fn live_conditions(query: &TaskQuery) -> Conditions {
     conditions
 }
 
-/// Adds conditions on columns that live and ended tasks share.
+/// Adds conditions on columns that live and finished tasks share.
 fn common(conditions: &mut Conditions, query: &TaskQuery, table: &str) {
     if let Some(priority) = query.priority {
         conditions.literal(&format!("{table}.priority = '{priority}'"));

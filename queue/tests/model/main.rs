@@ -96,7 +96,7 @@ fn the_rules_always_hold_and_every_task_can_end() {
     let every = State::ALL.iter().map(|state| Some(*state)).chain([None]);
     let limited = |state: Option<State>| state == Some(State::Blocked);
     let allowed = State::ALL.iter().flat_map(|from| every.clone().map(|to| (*from, to)));
-    let allowed = allowed.filter(|(from, to)| from.may_become(*to));
+    let allowed = allowed.filter(|(from, to)| from.can_transition_to(*to));
     let without_limits = allowed.filter(|(from, to)| !limited(Some(*from)) && !limited(*to));
     assert_eq!(used, without_limits.collect::<BTreeSet<_>>(), "transitions without limits");
 }

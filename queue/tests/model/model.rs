@@ -166,7 +166,7 @@ pub(crate) enum Action {
 
 impl Model {
     /// Maximum number of ended attempts: failures, transient failures, crashes, and the last one.
-    pub(crate) fn most_attempts(&self) -> u8 {
+    pub(crate) fn max_attempts(&self) -> u8 {
         let failures = u8::try_from(self.size.max_attempts).expect("a small model") - 1;
         let transient_failures = u8::try_from(MAX_TRANSIENT_FAILURES).expect("a small number")
             - self.size.transient_failures;

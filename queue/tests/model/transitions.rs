@@ -17,7 +17,7 @@ impl Model {
     /// Every change of state uses this function.
     pub(crate) fn change(&self, row: &mut Row, next: Option<State>) -> Result<(), RuleViolation> {
         let Some(from) = row.state else { return Err("an ended task changes".into()) };
-        if !from.may_become(next) {
+        if !from.can_transition_to(next) {
             return Err(format!("{from} may not become {next:?}"));
         }
         self.used.borrow_mut().insert((from, next));
@@ -128,7 +128,7 @@ impl Model {
         let row = &mut world.rows[usize::from(task)];
         row.lost += u8::from(outcome == Outcome::Lost);
         row.ended += 1;
-        if row.lost > self.size.max_crashes || row.ended > self.most_attempts() {
+        if row.lost > self.size.max_crashes || row.ended > self.max_attempts() {
             return Err("a task exceeds its maximum attempts".into());
         }
         if row.cancel_requested || ended == Ended::By(RetryDecision::Final) {

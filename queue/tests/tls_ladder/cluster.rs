@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use queue::connect::{ConnectError, Connection, Environment, Target, open};
+use queue::connect::{ConnectError, Connection, ConnectionTarget, Environment, open};
 use tokio_postgres::{Client, SimpleQueryMessage};
 
 const HBA: &str = "\
@@ -116,9 +116,9 @@ impl Cluster {
         self.path(home)
     }
 
-    pub(crate) fn target(&self, text: &str, home: &str) -> Result<Target, ConnectError> {
+    pub(crate) fn target(&self, text: &str, home: &str) -> Result<ConnectionTarget, ConnectError> {
         let env = Environment::from_variables([("HOME", self.home(home))], Some("any"));
-        Target::resolve(Some(&self.fill(text)), &env)
+        ConnectionTarget::resolve(Some(&self.fill(text)), &env)
     }
 
     pub(crate) fn session(&self, text: &str) -> Result<(Client, Connection), ConnectError> {
@@ -165,11 +165,11 @@ impl Cluster {
     /// Runs the rows through both; returns the number of rows per outcome.
     pub(crate) fn compare(&self, server: &str, rows: &[(String, &str)]) -> [usize; 3] {
         let mut complaints = Vec::new();
-        let mut met = [0; 3];
+        let mut counts = [0; 3];
         for (row, home) in rows {
             let (theirs, their_error) = self.psql(row, home);
             let (ours, our_error) = self.ours(row, home);
-            met[theirs as usize] += 1;
+            counts[theirs as usize] += 1;
             if ours != theirs {
                 complaints.push(format!(
                     "{row} ({home})\n  psql: {theirs:?} {their_error}  ours: {ours:?} {our_error}"
@@ -177,7 +177,7 @@ impl Cluster {
             }
         }
         assert!(complaints.is_empty(), "{server}:\n{}", complaints.join("\n"));
-        met
+        counts
     }
 }
 

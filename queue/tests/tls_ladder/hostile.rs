@@ -97,8 +97,8 @@ fn an_old_protocol_is_refused() {
     let Some(cluster) = Cluster::start("old") else { return };
     cluster
         .restart("ssl_min_protocol_version=TLSv1.1 -c ssl_max_protocol_version=TLSv1.1 -c ssl=on");
-    let met = cluster.compare("a server of TLS 1.1", &product(&["any", "secure"], &ROOTS));
-    assert_eq!(met[Outcome::WithTls as usize], 0);
+    let counts = cluster.compare("a server of TLS 1.1", &product(&["any", "secure"], &ROOTS));
+    assert_eq!(counts[Outcome::WithTls as usize], 0);
 }
 
 /// Documented in SECURITY.md.
@@ -131,8 +131,8 @@ fn with_password(modes: &[&str], port: Option<u16>) -> Vec<(String, &'static str
 fn channel_binding_ends_as_in_psql() {
     let Some(cluster) = Cluster::start("binding") else { return };
     let rows = with_password(&["disable", "allow", "prefer", "require"], None);
-    let met = cluster.compare("a server with TLS", &rows);
-    assert!(met.iter().all(|times| *times > 1), "{met:?}");
+    let counts = cluster.compare("a server with TLS", &rows);
+    assert!(counts.iter().all(|times| *times > 1), "{counts:?}");
     cluster.restart("ssl=off");
     cluster.compare("a server without TLS", &rows);
 }

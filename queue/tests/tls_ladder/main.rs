@@ -125,8 +125,8 @@ fn every_sslmode_ends_as_in_psql() {
     let Some(cluster) = Cluster::start("modes") else { return };
     let mut rows = product(&["any", "secure", "plain"], &ROOTS);
     rows.extend(SINGLE_ROWS.iter().map(|(row, home)| ((*row).to_owned(), *home)));
-    let met = cluster.compare("a server with TLS", &rows);
-    assert!(met.iter().all(|times| *times > 10), "the table is lopsided: {met:?}");
+    let counts = cluster.compare("a server with TLS", &rows);
+    assert!(counts.iter().all(|times| *times > 10), "the table is lopsided: {counts:?}");
 
     cluster.restart("ssl=off");
     cluster.compare("a server without TLS", &product(&["any", "secure"], &ROOTS[..2]));
@@ -147,8 +147,12 @@ fn every_sslmode_ends_as_in_psql() {
     let mut rows = product(&["any"], &[""]);
     let bound = "host=localhost user=password password='open sesame' channel_binding=require";
     rows.push((bound.to_owned(), "home"));
-    let met = cluster.compare("a server with a certificate of version 1", &rows);
-    assert_eq!(met[Outcome::WithTls as usize], 5, "prefer and require at two names, and the last");
+    let counts = cluster.compare("a server with a certificate of version 1", &rows);
+    assert_eq!(
+        counts[Outcome::WithTls as usize],
+        5,
+        "prefer and require at two names, and the last"
+    );
 }
 
 #[test]

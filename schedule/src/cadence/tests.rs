@@ -9,12 +9,12 @@ fn cadence(text: &str) -> Cadence {
     Timing::parse(text).unwrap().cadence().unwrap().clone()
 }
 
-fn fires(text: &str, after: &str, most: usize) -> Vec<String> {
+fn fires(text: &str, after: &str, count: usize) -> Vec<String> {
     let cadence = cadence(text);
     let after = cadence.next_fire(after.parse().unwrap());
     let fires = std::iter::successors(after, |fire| cadence.next_fire(*fire));
     let local = |fire: Timestamp| cadence.zone.to_offset(fire).to_datetime(fire);
-    fires.take(most).map(|fire| local(fire).strftime("%m-%d %H:%M").to_string()).collect()
+    fires.take(count).map(|fire| local(fire).strftime("%m-%d %H:%M").to_string()).collect()
 }
 
 #[test]

@@ -24,7 +24,7 @@ CREATE INDEX ON chaos.ops (name);
 
 CREATE TABLE chaos.limits (
     name text PRIMARY KEY,
-    most integer NOT NULL
+    max_running integer NOT NULL
 );
 COMMENT ON TABLE chaos.limits IS 'The highest value that each limit ever had: a lowered limit lets running tasks continue';
 

@@ -96,23 +96,23 @@ WHERE h.started_at < h.before";
 
 /// At no time do more executions count towards a limit than its highest value.
 const LIMITS_KEPT: &str = "
-SELECT format('limit %s: %s at once, of %s', s.name, max(s.running), s.most)
-FROM (SELECT m.name, l.most, sum(m.change) OVER (PARTITION BY m.name ORDER BY m.at, m.change) AS running
+SELECT format('limit %s: %s at once, of %s', s.name, max(s.running), s.max_running)
+FROM (SELECT m.name, l.max_running, sum(m.change) OVER (PARTITION BY m.name ORDER BY m.at, m.change) AS running
     FROM (SELECT unnest(e.limits) AS name, e.started_at AS at, 1 AS change FROM chaos.effect e
         UNION ALL SELECT unnest(e.limits), e.finished_at, -1 FROM chaos.effect e) AS m
     JOIN chaos.limits l ON l.name = m.name) AS s
-WHERE s.running > s.most GROUP BY s.name, s.most";
+WHERE s.running > s.max_running GROUP BY s.name, s.max_running";
 
 /// A task of a run starts after its parents have ended as its edges require: all of them, or one.
 const GRAPH_ORDER: &str = "
 SELECT format('run %s: %s started at %s, before %s of its parents had ended as expected', c.run_id,
-    c.name, c.began_at, c.parents - c.met)
+    c.name, c.began_at, c.parents - c.satisfied)
 FROM (SELECT t.run_id, t.name, t.join_mode, b.began_at, count(*) AS parents,
-        count(*) FILTER (WHERE p.met_at <= b.began_at) AS met
+        count(*) FILTER (WHERE p.satisfied_at <= b.began_at) AS satisfied
     FROM (SELECT a.run_id, a.node, min(a.started_at) AS began_at FROM mill.attempts a
         WHERE a.node IS NOT NULL AND a.started_at IS NOT NULL GROUP BY a.run_id, a.node) AS b
     JOIN mill.run_tasks t ON (t.run_id, t.node) = (b.run_id, b.node)
-    JOIN (SELECT e.run_id, e.child, e.parent, min(a.finished_at) AS met_at
+    JOIN (SELECT e.run_id, e.child, e.parent, min(a.finished_at) AS satisfied_at
         FROM mill.run_edges e LEFT JOIN mill.attempts a
             ON (a.run_id, a.node) = (e.run_id, e.parent) AND a.final
             AND CASE e.expected WHEN 'succeeded' THEN a.outcome = 'succeeded'
@@ -120,7 +120,7 @@ FROM (SELECT t.run_id, t.name, t.join_mode, b.began_at, count(*) AS parents,
                 ELSE true END
         GROUP BY e.run_id, e.child, e.parent) AS p ON (p.run_id, p.child) = (t.run_id, t.node)
     GROUP BY t.run_id, t.node, t.name, t.join_mode, b.began_at) AS c
-WHERE CASE c.join_mode WHEN 'all' THEN c.met < c.parents ELSE c.met = 0 END
+WHERE CASE c.join_mode WHEN 'all' THEN c.satisfied < c.parents ELSE c.satisfied = 0 END
 UNION ALL
 SELECT format('run %s: %s had started before the effect of %s existed', c.run_id, c.name, p.name)
 FROM mill.run_edges e

@@ -32,29 +32,29 @@ pub(crate) async fn serve(client: TcpStream, shared: Arc<Shared>) {
         cut = forward.run(&mut from_client) => cut.ok(),
         _ = backward(&mut from_server, &mut to_client, &shared, gate.subscribe()) => None,
     };
+    // Marked before the client sees the end of its connection, so that a test that waits for the
+    // client finds the mark.
+    let begun = *round.borrow_and_update();
+    let mut unseen = false;
+    if let Some((cut, message)) = cut {
+        if cut != Cut::Before {
+            let _ = to_server.write_all(&message).await;
+        }
+        unseen = cut == Cut::Unseen;
+        shared.mark_fired();
+    }
     drop((from_client, to_client));
     // Later replies are discarded, but must be read so that the server processes all sent messages
     // before it sees the connection close.
-    let mut nobody = sink();
-    match cut {
-        Some((Cut::Unseen, message)) => {
-            let _ = to_server.write_all(&message).await;
-            let begun = *round.borrow_and_update();
-            shared.mark_fired();
-            tokio::select! {
-                _ = copy(&mut from_server, &mut nobody) => {}
-                _ = round.wait_for(|now| *now != begun) => {}
-            }
+    let mut discard = sink();
+    if unseen {
+        tokio::select! {
+            _ = copy(&mut from_server, &mut discard) => {}
+            _ = round.wait_for(|now| *now != begun) => {}
         }
-        Some((Cut::After, message)) => {
-            let _ = to_server.write_all(&message).await;
-            shared.mark_fired();
-        }
-        Some((Cut::Before, _)) => shared.mark_fired(),
-        None => {}
     }
     let _ = to_server.shutdown().await;
-    let _ = copy(&mut from_server, &mut nobody).await;
+    let _ = copy(&mut from_server, &mut discard).await;
 }
 
 /// Forwards the client's messages.

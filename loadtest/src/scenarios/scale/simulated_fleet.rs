@@ -192,9 +192,9 @@ impl<'a> SimulatedFleet<'a> {
     async fn call(&self, what: Operation, worker: WorkerId, last: &mut i64) -> Result<()> {
         match what {
             Operation::Heartbeat | Operation::HeartbeatWithReservation => {
-                let held: Vec<(TaskId, Token)> =
+                let claims: Vec<(TaskId, Token)> =
                     (1..=8).map(|id| (TaskId(id), Token::stale())).collect();
-                let orders = heartbeat(&*self.session, worker, 8, &held).await?;
+                let orders = heartbeat(&*self.session, worker, 8, &claims).await?;
                 ensure!(orders.is_some(), "a worker of the simulated fleet is not registered");
             }
             Operation::Poll | Operation::PollPeers | Operation::PollUnregistered => {

@@ -2,7 +2,7 @@
 //! computed.
 
 use anyhow::{Context, Result};
-use queue::operate::share_commits;
+use queue::operate::set_shared_commit;
 
 use super::super::drain::BUDGET;
 use crate::context::RunContext;
@@ -42,7 +42,7 @@ pub(super) async fn costs(context: &RunContext) -> Result<(Vec<Case>, Vec<Check>
     let mut cases = Vec::new();
     let mut checks = Vec::new();
     for (name, budget) in [("a commit each", None), ("shared commits, 50 ms", Some(BUDGET))] {
-        share_commits(&*database.session, QUEUE, budget).await?;
+        set_shared_commit(&*database.session, QUEUE, budget).await?;
         let of =
             |what: &str, unit: &str| case(format!("a task, {name}: {what}"), unit, Better::Lower);
         let mut log = of("log", "bytes");

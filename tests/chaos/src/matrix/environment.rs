@@ -243,8 +243,8 @@ impl<'a> Environment<'a> {
         self.session.reconnect().await?;
         let counts = count(&self.session, &self.test_tasks).await?;
         if self.cell.interrupts() {
-            let met = interrupted(&self.session).await?;
-            ensure!(met >= i64::from(tries), "the fault hit {met} attempts in {tries} tries");
+            let count = interrupted(&self.session).await?;
+            ensure!(count >= i64::from(tries), "the fault hit {count} attempts in {tries} tries");
         }
         let admin = Session::open(&self.test_bed.cluster.url("postgres")).await?;
         admin

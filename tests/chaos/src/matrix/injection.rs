@@ -205,9 +205,10 @@ async fn wait_for_standby(environment: &Environment<'_>, name: &str) -> Result<(
     environment.session.execute("/* chaos.reload */ SELECT pg_reload_conf()").await
 }
 
-async fn limit_connections(environment: &Environment<'_>, most: i32) -> Result<()> {
+async fn limit_connections(environment: &Environment<'_>, max_connections: i32) -> Result<()> {
     let Environment { database, session, .. } = environment;
-    let sql = format!("/* chaos.limit */ ALTER DATABASE {database} CONNECTION LIMIT {most}");
+    let sql =
+        format!("/* chaos.limit */ ALTER DATABASE {database} CONNECTION LIMIT {max_connections}");
     session.execute(&sql).await
 }
 

@@ -11,7 +11,7 @@ use super::scratch;
 pub(crate) const ROOTS: [&str; 2] = ["/sys/fs/cgroup/memory", "/sys/fs/cgroup"];
 
 /// An idle worker uses less than half of this limit.
-const MOST_BYTES: &str = "67108864";
+const MAX_BYTES: &str = "67108864";
 
 /// A control group, removed on drop after its processes have ended.
 pub(crate) struct Memory {
@@ -32,7 +32,7 @@ impl Memory {
         let path = Path::new(root).join(scratch::name().0);
         fs::create_dir(&path).with_context(|| format!("cannot create {}", path.display()))?;
         let memory = Self { path };
-        fs::write(memory.path.join(limit), MOST_BYTES).context("cannot set a memory limit")?;
+        fs::write(memory.path.join(limit), MAX_BYTES).context("cannot set a memory limit")?;
         Ok(memory)
     }
 

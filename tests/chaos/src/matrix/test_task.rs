@@ -71,7 +71,7 @@ impl TestTask {
             Mode::AtMostOnce => ", mode => 'autocommit', at_most_once => true",
         };
         // One attempt: a fault that uses up an attempt becomes visible.
-        let most = match cell.fault {
+        let max_attempts = match cell.fault {
             Fault::DataDiskFull => 100,
             Fault::NeverEnds | Fault::BackendStoppedPastTimeout if !self.bystander => 3,
             _ => 1,
@@ -85,7 +85,7 @@ impl TestTask {
         let due = if later { ", due_at => now() + interval '4 seconds'" } else { "" };
         format!(
             "/* chaos.enqueue */ SELECT mill.enqueue('{statement}', name => '{}', \
-             key => 'test_task {number}', max_attempts => {most}, backoff => 'fixed', \
+             key => 'test_task {number}', max_attempts => {max_attempts}, backoff => 'fixed', \
              retry_interval => '200 milliseconds'{mode}{timeout}{due})",
             self.name()
         )

@@ -283,23 +283,23 @@ async fn last(
 ) -> Option<Instant> {
     let fault = environment.cell.fault;
     let while_idle = environment.cell.moment == Moment::Idle;
-    let most = match fault.duration(environment.short) {
+    let fault_duration = match fault.duration(environment.short) {
         // Another worker runs the task at once; wait long enough for all detection.
         _ if while_idle && fault.other_worker_can_take_over() => DETECTION_TIME,
-        most => most,
+        fault_duration => fault_duration,
     };
     let ended = match test_tasks {
         [] => None,
         // A frozen server does not reply.
         _ if fault == Fault::ServerFrozen => None,
-        _ => environment.until_ended(test_tasks, begun + most).await,
+        _ => environment.until_ended(test_tasks, begun + fault_duration).await,
     };
-    let least = match fault {
+    let min_duration = match fault {
         Fault::PacketLoss | Fault::SlowLink | Fault::Latency => DETECTION_TIME,
         _ if fault.other_worker_can_take_over() && !while_idle => Duration::ZERO,
-        _ => most,
+        _ => fault_duration,
     };
-    sleep(least.saturating_sub(begun.elapsed())).await;
+    sleep(min_duration.saturating_sub(begun.elapsed())).await;
     ended
 }
 

@@ -125,7 +125,7 @@ impl Fleet {
             }
             match worker.child.try_wait()? {
                 None => {}
-                Some(status) if status.code() == Some(i32::from(exit::UNREACHABLE)) => {
+                Some(status) if status.code() == Some(i32::from(exit::TEMPORARY)) => {
                     self.workers[n] = self.spawn()?;
                 }
                 Some(status) => bail!("a worker ended unexpectedly ({status}){}", worker.tail()),

@@ -62,14 +62,17 @@ impl Operator {
                 self.execute("SELECT mill.drain(w.id, false) FROM mill.workers w WHERE w.draining")
                     .await?;
             }
-            OperatorAction::Limit { kind, name, most } => {
-                self.execute(&format!("SELECT mill.set_max_running('{kind}', '{name}', {most})"))
-                    .await?;
+            OperatorAction::Limit { kind, name, max_running } => {
+                self.execute(&format!(
+                    "SELECT mill.set_max_running('{kind}', '{name}', {max_running})"
+                ))
+                .await?;
             }
-            OperatorAction::ShareCommits { on } => {
+            OperatorAction::SetSharedCommit { on } => {
                 let budget = if *on { "'20 ms'" } else { "NULL" };
                 let queue = super::work_item::SHARED;
-                self.execute(&format!("SELECT mill.share_commits('{queue}', {budget})")).await?;
+                self.execute(&format!("SELECT mill.set_shared_commit('{queue}', {budget})"))
+                    .await?;
             }
             OperatorAction::Deploy { .. } => {}
         }

@@ -68,9 +68,9 @@ pub(crate) enum OperatorAction {
     Limit {
         kind: &'static str,
         name: &'static str,
-        most: i32,
+        max_running: i32,
     },
-    ShareCommits {
+    SetSharedCommit {
         on: bool,
     },
 }
@@ -160,13 +160,13 @@ fn act(random: &mut StdRng) -> OperatorAction {
         76..=80 => OperatorAction::Undrain,
         81..=86 => OperatorAction::Deploy { draw },
         87..=96 => {
-            let (kind, (name, most)) = match random.random_range(0..=KEYS.len()) {
+            let (kind, (name, max_running)) = match random.random_range(0..=KEYS.len()) {
                 n if n < KEYS.len() => ("key", KEYS[n]),
                 _ => ("queue", LIMITED_QUEUE),
             };
-            OperatorAction::Limit { kind, name, most: random.random_range(1..=most) }
+            OperatorAction::Limit { kind, name, max_running: random.random_range(1..=max_running) }
         }
-        _ => OperatorAction::ShareCommits { on: random.random() },
+        _ => OperatorAction::SetSharedCommit { on: random.random() },
     }
 }
 

@@ -67,20 +67,20 @@ impl Servers {
             "CREATE TABLE chaos.quarrel (id integer PRIMARY KEY, n integer);
              INSERT INTO chaos.quarrel SELECT i, 0 FROM generate_series(0, {ROWS}) AS i;
              SELECT mill.set_job('graph', '{}');
-             SELECT mill.share_commits('{SHARED}', '20 ms');
+             SELECT mill.set_shared_commit('{SHARED}', '20 ms');
              SELECT mill.set_group('{}', max_running => {});",
             JOB.replace('\'', "''"),
             GROUP.0,
             GROUP.1
         );
-        let keys = KEYS.map(|(name, most)| ("key", name, most));
-        for (kind, name, most) in
+        let keys = KEYS.map(|(name, max_running)| ("key", name, max_running));
+        for (kind, name, max_running) in
             keys.into_iter().chain([("queue", LIMITED_QUEUE.0, LIMITED_QUEUE.1)])
         {
-            sql += &format!("SELECT mill.set_max_running('{kind}', '{name}', {most});");
+            sql += &format!("SELECT mill.set_max_running('{kind}', '{name}', {max_running});");
         }
-        for (name, most) in KEYS.into_iter().chain([LIMITED_QUEUE, GROUP]) {
-            sql += &format!("INSERT INTO chaos.limits VALUES ('{name}', {most});");
+        for (name, max_running) in KEYS.into_iter().chain([LIMITED_QUEUE, GROUP]) {
+            sql += &format!("INSERT INTO chaos.limits VALUES ('{name}', {max_running});");
         }
         client.batch_execute(&sql).await.context("could not prepare the database")
     }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use queue::connect::{self, Environment, Target};
+use queue::connect::{self, ConnectionTarget, Environment};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_postgres::{Client, Error, Row};
@@ -47,7 +47,8 @@ impl Session {
 
     async fn connect(&self) -> Result<(Client, JoinSet<()>)> {
         let nothing = Environment::from_variables::<&str, &str>([], None);
-        let target = Target::resolve(Some(&self.url), &nothing)?.with_application_name(self.name);
+        let target =
+            ConnectionTarget::resolve(Some(&self.url), &nothing)?.with_application_name(self.name);
         let begun = Instant::now();
         loop {
             match connect::open(&target).await {

@@ -1,0 +1,64 @@
+-- Schema of pgmill: the interface between enqueue, worker and psql.
+--
+-- Apply with `psql -f schema.sql` or `pgmill init`, as superuser or as a role with CREATEROLE and
+-- CREATE on the database. Applying the file again changes nothing.
+--
+-- Contents, in the order in which a task passes through them:
+--   01_roles, 02_types
+--   03_settings        settings of the fleet, version of the schema, audit: actions of operators
+--   04_capacity        priorities, queues, profiles, groups, limits
+--   05_tasks           live tasks, one live task per deduplication key
+--   06_attempts        one row per finished attempt, one partition per day; prune
+--   07_workers         live workers, all workers since the start of the history, orders to them, progress
+--   08_permits         blocked <-> pending
+--   09_enqueue         -> scheduled | blocked | pending
+--   (claim)            pending -> running      queue/src/claim.rs
+--   10_finish          complete: running -> finished     in the task's own transaction
+--                      fail, release_claim, reclaim: running -> scheduled | blocked | pending | finished
+--   11_operator        cancel, retry, pause, resume, drain
+--   12_jobs            graphs of tasks
+--   13_dependencies    edges that hold in every run, and the lineage
+--   14_schedules       when jobs run automatically
+--   15_runs            a run is a frozen copy of jobs
+--   16_run_advance     ready tasks are inserted into mill.tasks; cancel and restart of runs
+--   17_schedule_ticks  a fire is a run with a schedule and a fire time; each happens once
+--   18_views           monitoring: running tasks, status, history, failures, input for autoscalers
+--   19_why             why a task is not running
+--   20_grants          privileges that are not granted beside their object
+--
+-- All names are schema-qualified and search_path is pg_catalog throughout, so that objects in a
+-- caller's schema cannot shadow them. SQL functions, views and the types of variables are checked when
+-- they are created: what they use comes before them.
+--
+-- The transaction begins here and ends in 20_grants.sql.
+
+BEGIN;
+
+SET LOCAL client_min_messages = warning;
+SET LOCAL search_path = pg_catalog;
+
+-- Version of this schema, and the oldest version whose programs can use it. Nothing repeats these numbers:
+-- the programs read the first one from this line (queue/src/schema.rs).
+SET LOCAL mill.version = '1';
+SET LOCAL mill.min_compatible_version = '1';
+
+DO $$
+DECLARE
+    own integer := current_setting('mill.version');
+    found integer;
+BEGIN
+    -- Serializes sessions that apply this file.
+    PERFORM pg_advisory_xact_lock(7236270911);
+    IF to_regclass('mill.schema_version') IS NOT NULL THEN
+        EXECUTE 'SELECT version FROM mill.schema_version' INTO found;
+        IF found <> own THEN
+            RAISE EXCEPTION 'this database holds version % of the schema, this file is version %', found, own
+                USING HINT = CASE WHEN found < own
+                    THEN format('Upgrade it with pgmill init, which applies migrations/%s_*.sql to '
+                        'migrations/%s_*.sql of your version of pgmill; pgmill init --dry-run prints them for psql.',
+                        lpad((found + 1)::text, 3, '0'), lpad(own::text, 3, '0'))
+                    ELSE 'Use the schema.sql of your version of pgmill.' END;
+        END IF;
+    END IF;
+END
+$$;

@@ -1,0 +1,109 @@
+-- Settings: version of the schema, settings of the whole fleet, audit of operators' actions, and whether the
+-- current user may read statements.
+--
+-- An action and its audit row commit together or not at all. Only functions of mill_owner write to
+-- mill.audit.
+
+CREATE TABLE IF NOT EXISTS mill.schema_version (
+    version integer NOT NULL,
+    min_compatible_version integer NOT NULL,
+    applied_at timestamptz NOT NULL DEFAULT now(),
+    only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row),
+    CONSTRAINT compatible_with_itself CHECK (min_compatible_version <= version)
+);
+COMMENT ON TABLE mill.schema_version IS
+    'Version of this schema, one row. Programs refuse to work with an incompatible version';
+COMMENT ON COLUMN mill.schema_version.min_compatible_version IS
+    'Oldest version that is still compatible: programs built for this version of the schema or a later one can use it';
+INSERT INTO mill.schema_version (version, min_compatible_version)
+    VALUES (current_setting('mill.version')::integer, current_setting('mill.min_compatible_version')::integer)
+    ON CONFLICT DO NOTHING;
+GRANT SELECT ON mill.schema_version TO mill_worker, mill_producer;
+
+CREATE TABLE IF NOT EXISTS mill.settings (
+    statement_limit_bytes integer NOT NULL DEFAULT 16777216
+        CHECK (statement_limit_bytes BETWEEN 1 AND 536870912),
+    history_retention interval NOT NULL DEFAULT '30 days'
+        CHECK (history_retention >= '1 day'),
+    schedule_log_retention interval NOT NULL DEFAULT '30 days'
+        CHECK (schedule_log_retention >= '1 day'),
+    audit_retention interval NOT NULL DEFAULT '365 days'
+        CHECK (audit_retention >= '1 day'),
+    declaring_roles text[] NOT NULL DEFAULT '{}',
+    hide_statements boolean NOT NULL DEFAULT false,
+    max_crashes integer NOT NULL DEFAULT 5 CHECK (max_crashes BETWEEN 1 AND 100),
+    reserved_capacity mill.reserved_capacity NOT NULL DEFAULT 'none',
+    only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row)
+);
+COMMENT ON TABLE mill.settings IS 'Settings of the whole fleet, one row. Change them with UPDATE mill.settings SET …';
+COMMENT ON COLUMN mill.settings.statement_limit_bytes IS
+    'Maximum size of a statement in bytes. Enqueue refuses longer statements';
+COMMENT ON COLUMN mill.settings.history_retention IS 'Age at which attempts are dropped, one daily partition at a time';
+COMMENT ON COLUMN mill.settings.schedule_log_retention IS
+    'Age at which rows of mill.schedule_log are deleted, some thousand at a time';
+COMMENT ON COLUMN mill.settings.audit_retention IS
+    'Age at which rows of mill.audit are deleted, some ten thousand an hour';
+COMMENT ON COLUMN mill.settings.declaring_roles IS
+    'Roles whose procedures may declare schedules in their comments, in addition to superusers and members of '
+    'mill_operator. The code of these procedures runs as the task login';
+COMMENT ON COLUMN mill.settings.hide_statements IS
+    'Whether mill_viewer is denied access to statements, parameters, results, notices and messages';
+COMMENT ON COLUMN mill.settings.max_crashes IS 'Number of worker deaths after which a task ends as lost';
+COMMENT ON COLUMN mill.settings.reserved_capacity IS
+    'Share of the fleet''s readers that serve only reserved tasks, see mill.set_reserved_capacity';
+INSERT INTO mill.settings DEFAULT VALUES ON CONFLICT DO NOTHING;
+GRANT SELECT ON mill.settings TO mill_worker, mill_producer;
+GRANT UPDATE ON mill.settings TO mill_operator;
+
+-- The operator functions write to this table themselves, in their transaction: actions from psql are
+-- recorded like any others, and actions that are rolled back are not.
+CREATE TABLE IF NOT EXISTS mill.audit (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    login text NOT NULL DEFAULT session_user,
+    role text DEFAULT nullif(current_setting('role'), 'none'),
+    actor text DEFAULT left(nullif(current_setting('mill.actor', true), ''), 200),
+    application text DEFAULT nullif(current_setting('application_name'), ''),
+    action text NOT NULL,
+    subject text NOT NULL,
+    detail jsonb
+);
+COMMENT ON TABLE mill.audit IS 'Actions of operators. Append-only, kept for settings.audit_retention';
+COMMENT ON COLUMN mill.audit.login IS 'Login of the session, as authenticated by the database';
+COMMENT ON COLUMN mill.audit.role IS 'Role that the session had assumed with SET ROLE; null if none';
+COMMENT ON COLUMN mill.audit.actor IS
+    'Person on whose behalf a program acts, from SET mill.actor. Claimed by the program and not verified';
+COMMENT ON COLUMN mill.audit.action IS 'Function of schema mill; update_settings for a change of mill.settings';
+COMMENT ON COLUMN mill.audit.subject IS 'Object of the action: task 42, queue etl, run 12, schedule nightly, …';
+-- Looks up the actions on one subject.
+CREATE INDEX IF NOT EXISTS audit_subject ON mill.audit (subject, id);
+
+CREATE OR REPLACE FUNCTION mill.record_audit(action text, subject text, detail jsonb DEFAULT NULL) RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    INSERT INTO mill.audit (action, subject, detail) VALUES (action, subject, nullif(detail, '{}'))
+$$;
+COMMENT ON FUNCTION mill.record_audit IS
+    'Appends a row to mill.audit, as part of operator functions. No role may execute it, so audit rows cannot be '
+    'forged';
+
+CREATE OR REPLACE FUNCTION mill.audit_settings() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM mill.record_audit('update_settings', 'settings', (SELECT jsonb_object_agg(n.key, n.value)
+        FROM jsonb_each(to_jsonb(new)) AS n WHERE n.value IS DISTINCT FROM to_jsonb(old)->n.key));
+    RETURN NULL;
+END
+$$;
+COMMENT ON FUNCTION mill.audit_settings IS
+    'Trigger of mill.settings: records the changed settings and their new values in mill.audit';
+CREATE OR REPLACE TRIGGER audit_settings AFTER UPDATE ON mill.settings
+    FOR EACH ROW WHEN (old.* IS DISTINCT FROM new.*) EXECUTE FUNCTION mill.audit_settings();
+
+CREATE OR REPLACE FUNCTION mill.sees_statements() RETURNS boolean
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT NOT s.hide_statements OR pg_has_role('mill_operator', 'MEMBER') OR pg_has_role('mill_owner', 'MEMBER')
+    FROM mill.settings s
+$$;
+COMMENT ON FUNCTION mill.sees_statements IS
+    'Returns whether the current user may read statements, parameters, results and messages';
+GRANT EXECUTE ON FUNCTION mill.sees_statements TO mill_viewer, mill_worker;

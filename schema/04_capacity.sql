@@ -1,0 +1,455 @@
+-- Capacity: priorities, queues, profiles, groups and limits, and the functions that change them. They
+-- decide which task runs next, as which login, and how many run at once.
+--
+-- Queues and concurrency keys have their limits in mill.limits. A group has one in mill.groups, which
+-- counts per run: mill.limits has a row for each run that uses the group. mill.effective_limits combines the
+-- two. A function that changes a limit also applies it to waiting tasks: mill.enforce_limits, 08_permits.sql.
+
+-- Priorities --------------------------------------------------------------------------------------
+
+CREATE TABLE IF NOT EXISTS mill.priorities (
+    priority mill.priority PRIMARY KEY,
+    -- NaN and infinity compare greater than all numbers, so the upper bound excludes them.
+    weight double precision NOT NULL CHECK (weight >= 0 AND weight <= 1000000)
+);
+COMMENT ON TABLE mill.priorities IS
+    'Weight of each priority. While all priorities have work, claims are distributed in proportion to the weights: a '
+    'probability, not a rank';
+COMMENT ON COLUMN mill.priorities.weight IS
+    'Weight relative to the other priorities; 0: claimed only when no other priority has work';
+INSERT INTO mill.priorities (priority, weight)
+    VALUES ('low', 5), ('normal', 10), ('high', 15), ('critical', 30), ('reserved', 40)
+    ON CONFLICT DO NOTHING;
+GRANT SELECT ON mill.priorities TO mill_worker;
+
+CREATE OR REPLACE FUNCTION mill.set_weights(low double precision DEFAULT NULL,
+    normal double precision DEFAULT NULL, high double precision DEFAULT NULL,
+    critical double precision DEFAULT NULL, reserved double precision DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM FROM mill.priorities p ORDER BY p.priority FOR UPDATE;
+    UPDATE mill.priorities p SET weight = coalesce(w.weight, p.weight)
+        FROM (VALUES ('low'::mill.priority, low), ('normal', normal), ('high', high),
+            ('critical', critical), ('reserved', reserved)) AS w (priority, weight)
+        WHERE p.priority = w.priority;
+    IF NOT EXISTS (SELECT FROM mill.priorities p WHERE p.weight > 0) THEN
+        RAISE EXCEPTION 'all weights are zero' USING ERRCODE = '22023',
+            HINT = 'At least one weight must be greater than zero.';
+    END IF;
+    PERFORM mill.record_audit('set_weights', 'priorities', jsonb_strip_nulls(jsonb_build_object('low', low,
+        'normal', normal, 'high', high, 'critical', critical, 'reserved', reserved)));
+END
+$$;
+COMMENT ON FUNCTION mill.set_weights IS
+    'Changes the given weights: 0 to 1000000, not all of them 0. Workers apply the change within two seconds';
+GRANT EXECUTE ON FUNCTION mill.set_weights TO mill_operator;
+
+CREATE OR REPLACE FUNCTION mill.set_reserved_capacity(capacity mill.reserved_capacity) RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    UPDATE mill.settings SET reserved_capacity = capacity
+$$;
+COMMENT ON FUNCTION mill.set_reserved_capacity IS
+    'Sets the share of the fleet''s readers that serve only reserved tasks. Workers apply the change with their next '
+    'heartbeat';
+GRANT EXECUTE ON FUNCTION mill.set_reserved_capacity TO mill_operator;
+
+CREATE OR REPLACE FUNCTION mill.reserved_readers(worker_id uuid) RETURNS integer
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    percent integer;
+    reserved integer;
+BEGIN
+    SELECT CASE s.reserved_capacity WHEN 'none' THEN 0 WHEN 'low' THEN 10 WHEN 'medium' THEN 15 ELSE 25 END
+        INTO percent FROM mill.settings s;
+    IF percent = 0 THEN
+        RETURN 0;
+    END IF;
+    -- Workers contribute all of their readers in the order of their ids; the last one contributes the rest.
+    SELECT greatest(0, least(me.readers, ceil(fleet.readers * percent / 100.0) - fleet.before)) INTO reserved
+        FROM mill.workers me, LATERAL (SELECT sum(w.readers) AS readers,
+                coalesce(sum(w.readers) FILTER (WHERE w.id < me.id), 0) AS before
+            FROM mill.workers w WHERE NOT w.draining) AS fleet
+        WHERE me.id = reserved_readers.worker_id AND NOT me.draining;
+    RETURN coalesce(reserved, 0);
+END
+$$;
+COMMENT ON FUNCTION mill.reserved_readers IS
+    'Returns the number of readers of a live worker that serve only reserved tasks. All workers compute it from the '
+    'same table and therefore agree';
+GRANT EXECUTE ON FUNCTION mill.reserved_readers TO mill_worker, mill_viewer;
+
+-- Queues ------------------------------------------------------------------------------------------
+
+CREATE TABLE IF NOT EXISTS mill.queues (
+    name mill.queue_name PRIMARY KEY,
+    paused boolean NOT NULL DEFAULT false,
+    shared_commit interval CHECK (shared_commit BETWEEN '1 millisecond' AND '100 milliseconds'),
+    changed_at timestamptz NOT NULL DEFAULT now()
+);
+COMMENT ON TABLE mill.queues IS 'Settings of queues. A queue without a row has the defaults';
+COMMENT ON COLUMN mill.queues.paused IS 'Whether claims from the queue are stopped. Running tasks continue';
+COMMENT ON COLUMN mill.queues.shared_commit IS
+    'Time budget within which a reader runs short tasks of this queue in one shared transaction; null: each task '
+    'commits alone';
+GRANT SELECT ON mill.queues TO mill_worker;
+
+-- Profiles ----------------------------------------------------------------------------------------
+
+CREATE TABLE IF NOT EXISTS mill.profiles (
+    name mill.profile_name PRIMARY KEY CHECK (name <> ''),
+    allowed text[] NOT NULL DEFAULT '{}',
+    description text,
+    key uuid NOT NULL UNIQUE DEFAULT gen_random_uuid()
+);
+COMMENT ON TABLE mill.profiles IS
+    'Alternative logins that tasks can run as. Workers hold the connection settings in their configuration; this '
+    'table holds the roles that may use them';
+COMMENT ON COLUMN mill.profiles.allowed IS 'Roles whose members may enqueue tasks that run as this profile';
+COMMENT ON COLUMN mill.profiles.key IS
+    'Proves to mill.submit that the caller may use the profile: a SECURITY DEFINER function cannot determine its '
+    'caller';
+
+-- current_user is the role that executes the query: inside a SECURITY DEFINER function, its owner.
+CREATE OR REPLACE VIEW mill.my_profiles WITH (security_barrier) AS
+SELECT p.name, p.description, p.key
+FROM mill.profiles p
+WHERE EXISTS (SELECT FROM unnest(p.allowed) AS a(role) JOIN pg_roles r ON r.rolname = a.role
+    WHERE pg_has_role(current_user, r.oid, 'MEMBER'));
+COMMENT ON VIEW mill.my_profiles IS 'Profiles that the current user may use for tasks';
+GRANT SELECT ON mill.my_profiles TO mill_producer;
+
+CREATE OR REPLACE FUNCTION mill.profile(name text) RETURNS uuid
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    found_key uuid;
+BEGIN
+    SELECT p.key INTO found_key FROM mill.my_profiles p WHERE p.name = profile.name;
+    IF found_key IS NULL THEN
+        RAISE EXCEPTION '"%" may not have tasks run as "%"', current_user, name USING ERRCODE = '42501',
+            HINT = format('A member of mill_owner can allow it: SELECT mill.set_profile(%L, allowed => ARRAY[%L])',
+                name, current_user);
+    END IF;
+    RETURN found_key;
+END
+$$;
+COMMENT ON FUNCTION mill.profile IS
+    'Returns the key of a profile, for mill.submit and mill.enqueue_many. Raises an error if the current user may not '
+    'use the profile';
+GRANT EXECUTE ON FUNCTION mill.profile TO mill_producer;
+
+CREATE OR REPLACE FUNCTION mill.name_of_profile(profile uuid) RETURNS text
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    found_name text;
+BEGIN
+    SELECT p.name INTO found_name FROM mill.profiles p WHERE p.key = profile;
+    IF found_name IS NULL THEN
+        RAISE EXCEPTION 'unknown profile key' USING ERRCODE = '42501', HINT = 'Pass profile => mill.profile(''name'').';
+    END IF;
+    RETURN found_name;
+END
+$$;
+COMMENT ON FUNCTION mill.name_of_profile IS
+    'Returns the name of the profile with this key, for mill.submit. Raises an error if the key is unknown';
+
+-- The declaration of a job determines the profiles of its tasks, so the check applies to the session
+-- user, or to the role assumed with SET ROLE.
+CREATE OR REPLACE FUNCTION mill.check_profile(name text) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    caller text := coalesce(nullif(current_setting('role'), 'none'), session_user);
+BEGIN
+    IF NOT EXISTS (SELECT FROM mill.profiles p, unnest(p.allowed) AS a(role) JOIN pg_roles r ON r.rolname = a.role
+        WHERE p.name = check_profile.name AND pg_has_role(caller, r.oid, 'MEMBER'))
+    THEN
+        RAISE EXCEPTION '"%" may not have tasks run as "%"', caller, name USING ERRCODE = '42501',
+            HINT = format('A member of mill_owner can allow it: SELECT mill.set_profile(%L, allowed => ARRAY[%L])',
+                name, caller);
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION mill.check_profile IS
+    'Raises an error if the caller may not use this profile, for mill.set_job_task';
+
+CREATE OR REPLACE FUNCTION mill.set_profile(name text, allowed text[] DEFAULT NULL,
+    description text DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    missing text;
+BEGIN
+    SELECT a.role INTO missing FROM unnest(set_profile.allowed) AS a(role)
+        WHERE NOT EXISTS (SELECT FROM pg_roles r WHERE r.rolname = a.role);
+    IF FOUND THEN
+        RAISE EXCEPTION 'there is no role "%"', missing USING ERRCODE = '42704';
+    END IF;
+    INSERT INTO mill.profiles AS p (name, allowed, description)
+        VALUES (set_profile.name, coalesce(set_profile.allowed, '{}'), set_profile.description)
+        ON CONFLICT (name) DO UPDATE SET allowed = coalesce(set_profile.allowed, p.allowed),
+            description = coalesce(set_profile.description, p.description), key = gen_random_uuid();
+    PERFORM mill.record_audit('set_profile', 'profile ' || set_profile.name, jsonb_strip_nulls(
+        jsonb_build_object('allowed', set_profile.allowed)));
+END
+$$;
+COMMENT ON FUNCTION mill.set_profile IS
+    'Creates or changes a profile; allowed: roles whose members may use it. Null arguments leave settings unchanged. '
+    'For mill_owner only';
+
+CREATE OR REPLACE FUNCTION mill.drop_profile(name text) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    used text;
+BEGIN
+    SELECT u.what INTO used FROM (
+        SELECT 'task ' || t.id AS what FROM mill.tasks t WHERE t.run_as = drop_profile.name
+        UNION ALL
+        SELECT format('task "%s" of job "%s"', t.name, t.job) FROM mill.job_tasks t
+            WHERE t.run_as = drop_profile.name AND t.disabled_at IS NULL) AS u LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'profile "%" is used by %', name, used USING ERRCODE = '55000',
+            HINT = 'Wait for its tasks or cancel them; change or disable its jobs.';
+    END IF;
+    DELETE FROM mill.profiles p WHERE p.name = drop_profile.name;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    PERFORM mill.record_audit('drop_profile', 'profile ' || name);
+    RETURN true;
+END
+$$;
+COMMENT ON FUNCTION mill.drop_profile IS
+    'Removes a profile that no live task and no job uses. Returns whether it existed. For mill_owner only';
+
+-- Groups and limits -------------------------------------------------------------------------------
+
+CREATE TABLE IF NOT EXISTS mill.groups (
+    name mill.label PRIMARY KEY,
+    description text,
+    priority mill.priority,
+    max_running integer CONSTRAINT group_max_running_range CHECK (max_running >= 0),
+    opens time,
+    closes time,
+    zone text,
+    requires_permit boolean NOT NULL GENERATED ALWAYS AS (max_running IS NOT NULL OR opens IS NOT NULL) STORED,
+    CONSTRAINT period_whole CHECK (num_nonnulls(opens, closes, zone) IN (0, 3)),
+    CONSTRAINT period_has_length CHECK (opens <> closes)
+);
+COMMENT ON TABLE mill.groups IS
+    'Groups of tasks that share a default priority, a concurrency limit within each run, and an active period';
+COMMENT ON COLUMN mill.groups.priority IS 'Default priority of tasks that specify none';
+COMMENT ON COLUMN mill.groups.max_running IS
+    'Maximum number of running tasks per run. null: no limit. 0: no task starts, running tasks finish. Tasks outside '
+    'any run count as one run';
+COMMENT ON COLUMN mill.groups.requires_permit IS 'Whether tasks of the group need a permit';
+COMMENT ON COLUMN mill.groups.opens IS
+    'Time of day, in zone, from which tasks may start. If closes is earlier, the period extends past midnight';
+GRANT SELECT ON mill.groups TO mill_worker;
+
+CREATE TABLE IF NOT EXISTS mill.limits (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    kind mill.limit_kind NOT NULL,
+    name mill.label NOT NULL,
+    run_id bigint NOT NULL DEFAULT 0,
+    max_running integer CONSTRAINT max_running_range CHECK (max_running >= 0),
+    rate_starts integer CONSTRAINT rate_starts_range CHECK (rate_starts BETWEEN 1 AND 1000000),
+    rate_period interval
+        CONSTRAINT rate_period_range CHECK (rate_period BETWEEN '1 second' AND '365 days'),
+    window_starts integer,
+    window_length interval,
+    requires_permit boolean NOT NULL
+        GENERATED ALWAYS AS (max_running IS NOT NULL OR rate_starts IS NOT NULL) STORED,
+    CONSTRAINT rate_whole
+        CHECK (num_nonnulls(rate_starts, rate_period, window_starts, window_length) IN (0, 4)),
+    UNIQUE (kind, name, run_id)
+);
+COMMENT ON TABLE mill.limits IS
+    'Limits on tasks of a queue, of a concurrency key, or of a group within one run. A task with a limit is blocked '
+    'until it has a permit';
+COMMENT ON COLUMN mill.limits.run_id IS 'Groups only: the run; 0 for tasks outside any run';
+COMMENT ON COLUMN mill.limits.max_running IS
+    'Keys and queues: maximum number of running tasks. null: no limit. 0: no task starts. For groups see mill.groups';
+COMMENT ON COLUMN mill.limits.requires_permit IS
+    'Keys and queues: whether any limit is set, so that new tasks need a permit';
+COMMENT ON COLUMN mill.limits.rate_starts IS 'Maximum number of starts in any rate_period';
+COMMENT ON COLUMN mill.limits.window_starts IS
+    'Maximum number of starts in any window_length: the same rate in the shortest windows that enforce it exactly';
+GRANT SELECT ON mill.limits TO mill_worker;
+
+CREATE OR REPLACE FUNCTION mill.resolve_local_time(at_local timestamp, zone text) RETURNS timestamptz
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT CASE
+        -- No clock change at this time or in the three hours before it.
+        WHEN i.later AT TIME ZONE zone = at_local
+            AND (i.later - interval '3 hours') AT TIME ZONE zone = at_local - interval '3 hours'
+        THEN i.later
+        ELSE (SELECT min(m) FROM generate_series(i.later - interval '3 hours', i.later, interval '1 minute') AS m
+            WHERE m AT TIME ZONE zone >= at_local)
+    END
+    FROM (SELECT at_local AT TIME ZONE zone AS later) AS i
+$$;
+COMMENT ON FUNCTION mill.resolve_local_time IS
+    'Returns the first instant at which the clocks of a zone show this time or a later one: the end of the gap where '
+    'clocks are put forward, the first of two instants where they are put back';
+GRANT EXECUTE ON FUNCTION mill.resolve_local_time TO mill_worker, mill_viewer;
+
+CREATE OR REPLACE FUNCTION mill.active_period(opens time, closes time, zone text, at timestamptz,
+    OUT open boolean, OUT until timestamptz)
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT coalesce(bool_or(at >= p.begins AND at < p.ends), opens IS NULL),
+        coalesce(max(p.ends) FILTER (WHERE at >= p.begins AND at < p.ends),
+            min(p.begins) FILTER (WHERE p.begins > at))
+    FROM (SELECT mill.resolve_local_time(d.day + opens, zone) AS begins, mill.resolve_local_time(
+            d.day + closes + CASE WHEN closes < opens THEN interval '1 day' ELSE '0' END, zone) AS ends
+        FROM generate_series(-1, 2) AS n
+            CROSS JOIN LATERAL (SELECT (at AT TIME ZONE zone)::date + n AS day) AS d
+        WHERE opens IS NOT NULL) AS p
+$$;
+COMMENT ON FUNCTION mill.active_period IS
+    'Returns whether a daily period is open at an instant, and the time of the next change. Without a period: open, '
+    'until null';
+GRANT EXECUTE ON FUNCTION mill.active_period TO mill_worker, mill_viewer;
+
+CREATE OR REPLACE VIEW mill.effective_limits AS
+    SELECT l.id, l.kind, l.name, l.run_id,
+        terms.max_running, coalesce(terms.max_running = 0, false) AS paused,
+        l.rate_starts, l.rate_period, l.window_starts, l.window_length, g.opens, g.closes, g.zone
+    FROM mill.limits l LEFT JOIN mill.groups g ON l.kind = 'group' AND g.name = l.name
+        CROSS JOIN LATERAL (SELECT CASE WHEN l.kind = 'group' THEN g.max_running ELSE l.max_running END)
+            AS terms (max_running);
+COMMENT ON VIEW mill.effective_limits IS 'Each limit with its current values. max_running null: no limit; 0: paused';
+
+CREATE OR REPLACE FUNCTION mill.set_max_running(kind mill.limit_kind, name text, max_running integer)
+RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    changed bigint;
+BEGIN
+    IF set_max_running.kind = 'group' THEN
+        UPDATE mill.groups g SET max_running = set_max_running.max_running WHERE g.name = set_max_running.name;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'there is no group "%"', name USING ERRCODE = '22023';
+        END IF;
+        PERFORM mill.record_audit('set_max_running', 'group ' || name, jsonb_build_object('max_running', max_running));
+        PERFORM mill.enforce_limits(ARRAY(SELECT l.id FROM mill.limits l
+            WHERE l.kind = 'group' AND l.name = set_max_running.name), NULL, name);
+        RETURN;
+    END IF;
+    INSERT INTO mill.limits AS l (kind, name, max_running)
+        VALUES (set_max_running.kind, set_max_running.name, set_max_running.max_running)
+        ON CONFLICT ON CONSTRAINT limits_kind_name_run_id_key
+            DO UPDATE SET max_running = excluded.max_running
+        RETURNING l.id INTO changed;
+    PERFORM mill.record_audit('set_max_running', kind || ' ' || name, jsonb_build_object('max_running', max_running));
+    PERFORM mill.enforce_limits(ARRAY[changed], CASE kind WHEN 'queue' THEN name END, NULL);
+END
+$$;
+COMMENT ON FUNCTION mill.set_max_running IS
+    'Sets the maximum number of running tasks of a queue, of a concurrency key or of each run of a group. null: no '
+    'limit. 0: no task starts. Running tasks finish';
+GRANT EXECUTE ON FUNCTION mill.set_max_running TO mill_operator;
+
+CREATE OR REPLACE FUNCTION mill.set_rate(kind mill.limit_kind, name text, starts integer, period interval)
+RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    seconds numeric := extract(epoch FROM period);
+    divisor integer;
+    changed bigint;
+BEGIN
+    IF set_rate.kind = 'group' THEN
+        RAISE EXCEPTION 'a group cannot have a rate' USING ERRCODE = '22023',
+            HINT = 'Set the rate on a queue or a concurrency key.';
+    ELSIF num_nonnulls(starts, period) = 1 THEN
+        RAISE EXCEPTION 'a rate requires both a number of starts and a period' USING ERRCODE = '22023';
+    END IF;
+    -- Windows that divide the period evenly enforce the rate as exactly as the period itself, and more
+    -- smoothly. Uses the shortest window of at least one second and one start.
+    SELECT max(d) INTO divisor FROM generate_series(1, least(starts, 1000000)) AS d
+        WHERE starts % d = 0 AND d <= greatest(1, floor(starts / seconds));
+    INSERT INTO mill.limits AS l (kind, name, rate_starts, rate_period, window_starts, window_length)
+        VALUES (set_rate.kind, set_rate.name, starts, period, divisor, period * divisor / starts)
+        ON CONFLICT ON CONSTRAINT limits_kind_name_run_id_key DO UPDATE
+            SET rate_starts = excluded.rate_starts, rate_period = excluded.rate_period,
+                window_starts = excluded.window_starts, window_length = excluded.window_length
+        RETURNING l.id INTO changed;
+    PERFORM mill.record_audit('set_rate', kind || ' ' || name, jsonb_build_object('starts', starts, 'period', period));
+    PERFORM mill.enforce_limits(ARRAY[changed], CASE kind WHEN 'queue' THEN name END, NULL);
+END
+$$;
+COMMENT ON FUNCTION mill.set_rate IS
+    'Sets the maximum number of starts in any period for tasks of a queue or a concurrency key; null, null: unlimited';
+GRANT EXECUTE ON FUNCTION mill.set_rate TO mill_operator;
+
+CREATE OR REPLACE FUNCTION mill.set_group(name text, description text DEFAULT NULL,
+    priority mill.priority DEFAULT NULL, max_running integer DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+BEGIN
+    INSERT INTO mill.groups AS g (name, description, priority, max_running)
+        VALUES (name, description, priority, max_running)
+        ON CONFLICT ON CONSTRAINT groups_pkey DO UPDATE
+            SET description = coalesce(excluded.description, g.description),
+                priority = coalesce(excluded.priority, g.priority),
+                max_running = coalesce(set_group.max_running, g.max_running);
+    PERFORM mill.record_audit('set_group', 'group ' || name,
+        jsonb_strip_nulls(jsonb_build_object('priority', priority, 'max_running', max_running)));
+    PERFORM mill.enforce_limits(ARRAY(SELECT l.id FROM mill.limits l
+        WHERE l.kind = 'group' AND l.name = set_group.name), NULL, name);
+END
+$$;
+COMMENT ON FUNCTION mill.set_group IS
+    'Creates a group, or changes the given settings of an existing one. mill.set_max_running(''group'', name, null) '
+    'removes its limit';
+GRANT EXECUTE ON FUNCTION mill.set_group TO mill_operator;
+
+CREATE OR REPLACE FUNCTION mill.set_active_period(group_name text, opens time, closes time,
+    zone text DEFAULT 'UTC') RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF opens = closes THEN
+        RAISE EXCEPTION 'the active period is empty' USING ERRCODE = '22023',
+            HINT = 'Pass null, null to let tasks of the group start at any time.';
+    END IF;
+    PERFORM now() AT TIME ZONE set_active_period.zone;
+    UPDATE mill.groups g SET opens = set_active_period.opens, closes = set_active_period.closes,
+        zone = CASE WHEN set_active_period.opens IS NOT NULL THEN set_active_period.zone END
+        WHERE g.name = set_active_period.group_name;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'there is no group "%"', group_name USING ERRCODE = '22023';
+    END IF;
+    PERFORM mill.record_audit('set_active_period', 'group ' || group_name,
+        jsonb_build_object('opens', opens, 'closes', closes, 'zone', zone));
+    PERFORM mill.enforce_limits(ARRAY(SELECT l.id FROM mill.limits l
+        WHERE l.kind = 'group' AND l.name = set_active_period.group_name), NULL, group_name);
+END
+$$;
+COMMENT ON FUNCTION mill.set_active_period IS
+    'Sets the times of day, in a zone, between which tasks of a group may start. If closes is earlier than opens, the '
+    'period extends past midnight. null, null: at any time';
+GRANT EXECUTE ON FUNCTION mill.set_active_period TO mill_operator;
+
+CREATE OR REPLACE FUNCTION mill.drop_group(name text) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM FROM mill.groups g WHERE g.name = drop_group.name FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN false;
+    ELSIF EXISTS (SELECT FROM mill.tasks t WHERE t.group_name = drop_group.name) THEN
+        RAISE EXCEPTION 'group "%" has live tasks', name USING ERRCODE = '23503',
+            HINT = 'Cancel them or wait until they finish; --max-running 0 prevents them from starting.';
+    END IF;
+    IF EXISTS (SELECT FROM mill.job_tasks t WHERE t.group_name = drop_group.name AND t.disabled_at IS NULL)
+        OR EXISTS (SELECT FROM mill.runs r JOIN mill.run_tasks t ON t.run_id = r.id
+            WHERE r.state = 'running' AND t.group_name = drop_group.name)
+    THEN
+        RAISE EXCEPTION 'group "%" is used by tasks of jobs or runs', name USING ERRCODE = '23503',
+            HINT = 'Remove the group from the jobs, and wait until the runs finish.';
+    END IF;
+    DELETE FROM mill.limits l WHERE l.kind = 'group' AND l.name = drop_group.name;
+    DELETE FROM mill.groups g WHERE g.name = drop_group.name;
+    PERFORM mill.record_audit('drop_group', 'group ' || name);
+    RETURN true;
+END
+$$;
+COMMENT ON FUNCTION mill.drop_group IS 'Removes a group that has no live tasks. Returns false if it does not exist';
+GRANT EXECUTE ON FUNCTION mill.drop_group TO mill_operator;

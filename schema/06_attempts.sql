@@ -1,0 +1,178 @@
+-- Attempts: the history, in daily partitions that are created in advance and dropped as a whole.
+--
+-- Rows are only inserted. mill.prune also deletes rows of other tables that are no longer needed,
+-- such as those of old runs.
+
+CREATE TABLE IF NOT EXISTS mill.attempts (
+    finished_at timestamptz NOT NULL,
+    task_id bigint NOT NULL,
+    enqueued_at timestamptz NOT NULL,
+    due_at timestamptz NOT NULL,
+    started_at timestamptz,
+    worker_id uuid,
+    token uuid,
+    retry_interval interval NOT NULL,
+    timeout interval,
+    rows bigint,
+    attempt integer NOT NULL,
+    outcome mill.outcome NOT NULL,
+    priority mill.priority NOT NULL,
+    mode mill.mode NOT NULL,
+    backoff mill.backoff NOT NULL,
+    max_attempts integer NOT NULL,
+    session_pid integer,
+    position integer,
+    final boolean NOT NULL,
+    jitter boolean NOT NULL,
+    at_most_once boolean NOT NULL,
+    external boolean NOT NULL,
+    explain boolean NOT NULL DEFAULT false,
+    queue text NOT NULL,
+    name text,
+    key text,
+    concurrency_key text,
+    group_name text,
+    run_id bigint,
+    node bigint,
+    sqlstate text,
+    message text,
+    detail text,
+    hint text,
+    context text,
+    notices jsonb,
+    result jsonb,
+    plan jsonb,
+    run_as text NOT NULL DEFAULT '',
+    params jsonb,
+    statement text NOT NULL
+) PARTITION BY RANGE (finished_at);
+COMMENT ON TABLE mill.attempts IS
+    'One row per finished attempt. Append-only, with daily partitions (UTC) created in advance';
+COMMENT ON COLUMN mill.attempts.final IS 'Whether the task ended with this attempt';
+COMMENT ON COLUMN mill.attempts.started_at IS
+    'Time at which the attempt was claimed; null if the task ended without being claimed';
+COMMENT ON COLUMN mill.attempts.rows IS 'Rows returned or affected, summed over the statements of the task';
+COMMENT ON COLUMN mill.attempts.position IS 'Position of the error in the statement, in characters from 1';
+COMMENT ON COLUMN mill.attempts.notices IS
+    'Messages that the statement raised below level ERROR, truncated: [{"severity", "message", …}]';
+COMMENT ON COLUMN mill.attempts.result IS
+    'First rows that the statement returned, truncated: {"columns", "rows", "truncated"}';
+COMMENT ON COLUMN mill.attempts.plan IS
+    'Tasks with explain: output of EXPLAIN (ANALYZE, BUFFERS, WAL, FORMAT JSON), size-limited: {"Plan", "Planning '
+    'Time", "Execution Time", …}';
+-- pgmill task show, mill.retry, queue/src/resolve_commit.rs
+CREATE INDEX IF NOT EXISTS attempts_task ON mill.attempts (task_id);
+-- queue/src/history.rs: the last hours of a day. Rows are inserted in chronological order, so a BRIN
+-- index is selective enough and costs almost nothing per insert.
+CREATE INDEX IF NOT EXISTS attempts_finished ON mill.attempts USING brin (finished_at);
+-- mill.durations: the distinct names and the last attempts of each. Tasks without a name have no overhead.
+CREATE INDEX IF NOT EXISTS attempts_named ON mill.attempts (queue, name, finished_at) WHERE name IS NOT NULL;
+-- mill.failure_groups
+CREATE INDEX IF NOT EXISTS attempts_failed ON mill.attempts (finished_at)
+    WHERE outcome <> 'succeeded' AND outcome <> 'cancelled';
+GRANT SELECT, INSERT ON mill.attempts TO mill_worker;
+
+CREATE OR REPLACE VIEW mill.visible_attempts AS
+    SELECT x.finished_at, x.task_id, x.enqueued_at, x.due_at, x.started_at, x.worker_id, x.retry_interval,
+        x.timeout, x.rows, x.attempt, x.outcome, x.priority, x.mode, x.backoff, x.max_attempts,
+        x.session_pid, x.position, x.final, x.jitter, x.at_most_once, x.external, x.explain, x.queue, x.name, x.key,
+        x.concurrency_key, x.group_name, x.run_id, x.node, x.sqlstate, x.run_as,
+        CASE WHEN (SELECT mill.sees_statements()) THEN x.message END AS message,
+        CASE WHEN (SELECT mill.sees_statements()) THEN x.detail END AS detail,
+        CASE WHEN (SELECT mill.sees_statements()) THEN x.hint END AS hint,
+        CASE WHEN (SELECT mill.sees_statements()) THEN x.context END AS context,
+        CASE WHEN (SELECT mill.sees_statements()) THEN x.notices END AS notices,
+        CASE WHEN (SELECT mill.sees_statements()) THEN x.result END AS result,
+        CASE WHEN (SELECT mill.sees_statements()) THEN x.plan END AS plan,
+        CASE WHEN (SELECT mill.sees_statements()) THEN x.params END AS params,
+        CASE WHEN (SELECT mill.sees_statements()) THEN x.statement END AS statement
+    FROM mill.attempts x;
+COMMENT ON VIEW mill.visible_attempts IS 'mill.attempts without tokens, for mill_viewer';
+
+CREATE OR REPLACE FUNCTION mill.prepare_history(days_ahead integer DEFAULT 7) RETURNS integer
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' AS $$
+DECLARE
+    made integer := 0;
+    day date;
+    partition_name text;
+BEGIN
+    FOR day IN SELECT generate_series(current_date, current_date + days_ahead, '1 day')::date LOOP
+        partition_name := 'attempts_' || to_char(day, 'YYYYMMDD');
+        CONTINUE WHEN to_regclass('mill.' || partition_name) IS NOT NULL;
+        -- Only one session creates a partition; the others then find it.
+        PERFORM pg_advisory_xact_lock(7236270912);
+        CONTINUE WHEN to_regclass('mill.' || partition_name) IS NOT NULL;
+        -- The lock of ATTACH allows inserts into the other partitions; the lock of PARTITION OF does not.
+        EXECUTE format('CREATE TABLE mill.%I (LIKE mill.attempts INCLUDING DEFAULTS)', partition_name);
+        -- Without a key and without this, the server rejects changes of published rows.
+        EXECUTE format('ALTER TABLE mill.%I REPLICA IDENTITY FULL', partition_name);
+        EXECUTE format('ALTER TABLE mill.attempts ATTACH PARTITION mill.%I FOR VALUES FROM (%L) TO (%L)',
+            partition_name, day::timestamptz, (day + 1)::timestamptz);
+        made := made + 1;
+    END LOOP;
+    RETURN made;
+END
+$$;
+COMMENT ON FUNCTION mill.prepare_history IS
+    'Creates the missing partitions of mill.attempts for today and the given number of days ahead. Returns the number '
+    'of partitions created';
+GRANT EXECUTE ON FUNCTION mill.prepare_history TO mill_worker;
+DO $$ BEGIN PERFORM mill.prepare_history(); END $$;
+
+CREATE OR REPLACE FUNCTION mill.prune() RETURNS integer
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET timezone = 'UTC'
+SET lock_timeout = '2s' AS $$
+DECLARE
+    dropped integer := 0;
+    oldest date;
+    partition_name text;
+    idle_limits bigint[];
+    old_runs bigint[];
+BEGIN
+    SELECT (now() - history_retention)::date INTO oldest FROM mill.settings;
+    FOR partition_name IN
+        SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+        WHERE i.inhparent = 'mill.attempts'::regclass
+            AND c.relname ~ '^attempts_[0-9]{8}$' AND right(c.relname, 8)::date < oldest
+        ORDER BY c.relname
+    LOOP
+        EXECUTE format('DROP TABLE mill.%I', partition_name);
+        dropped := dropped + 1;
+    END LOOP;
+    -- Ids are almost in chronological order, so only the lowest ids are examined.
+    DELETE FROM mill.audit a USING (SELECT o.id FROM mill.audit o ORDER BY o.id LIMIT 50000) AS first, mill.settings s
+        WHERE a.id = first.id AND a.at < now() - s.audit_retention;
+    DELETE FROM mill.cancel_requests r
+        WHERE NOT EXISTS (SELECT FROM mill.tasks t WHERE t.id = r.task_id);
+    DELETE FROM mill.progress p
+        WHERE NOT EXISTS (SELECT FROM mill.tasks t WHERE t.id = p.task_id AND t.state = 'running');
+    SELECT array_agg(r.id) INTO old_runs FROM (
+        SELECT r.id FROM mill.runs r WHERE r.finished_at < oldest ORDER BY r.id LIMIT 1000
+        FOR UPDATE SKIP LOCKED) AS r;
+    DELETE FROM mill.run_edges e WHERE e.run_id = ANY (old_runs);
+    DELETE FROM mill.run_tasks t WHERE t.run_id = ANY (old_runs);
+    DELETE FROM mill.run_events e WHERE e.run_id = ANY (old_runs);
+    DELETE FROM mill.runs r WHERE r.id = ANY (old_runs);
+    DELETE FROM mill.worker_starts s
+        WHERE s.started_at < oldest AND NOT EXISTS (SELECT FROM mill.workers w WHERE w.id = s.id);
+    DELETE FROM mill.permits p
+        WHERE p.counts_until < now() - interval '1 minute'
+            OR p.counts_until IS NULL AND NOT EXISTS (SELECT FROM mill.tasks t WHERE t.id = p.task_id);
+    -- Limits of unused concurrency keys and finished runs. An enqueue locks its limits until its tasks
+    -- are visible, so the second statement sees tasks that the first could not see.
+    WITH idle AS (
+        SELECT l.id FROM mill.limits l
+        WHERE (l.kind = 'group' OR l.kind = 'key' AND l.max_running = 1 AND l.rate_starts IS NULL)
+            AND NOT EXISTS (SELECT FROM mill.permits p WHERE p.limit_id = l.id)
+            AND l.id NOT IN (SELECT unnest(t.limits) FROM mill.tasks t WHERE t.limits IS NOT NULL)
+        FOR UPDATE OF l SKIP LOCKED)
+    SELECT array_agg(i.id) INTO idle_limits FROM idle i;
+    DELETE FROM mill.limits l WHERE l.id = ANY (idle_limits)
+        AND l.id NOT IN (SELECT unnest(t.limits) FROM mill.tasks t WHERE t.limits IS NOT NULL);
+    RETURN dropped;
+END
+$$;
+COMMENT ON FUNCTION mill.prune IS
+    'Drops partitions of mill.attempts older than settings.history_retention and deletes runs and other rows that are '
+    'no longer needed. Returns the number of partitions dropped';
+GRANT EXECUTE ON FUNCTION mill.prune TO mill_worker;

@@ -1,0 +1,325 @@
+-- Permits: blocked <-> pending.
+--
+-- A task with limits is blocked until it holds a permit of each of its limits. The claim does not
+-- know about permits, and tasks without limits have no overhead. Permits are granted under a lock on
+-- the row of the limit; counting running tasks at the time of a claim could not enforce a limit.
+-- Permits end when the task stops being pending or running, in the same transaction and without that
+-- lock. Granting locks limits in the order (kind, id), and tasks only with SKIP LOCKED.
+
+CREATE TABLE IF NOT EXISTS mill.permits (
+    limit_id bigint NOT NULL,
+    task_id bigint NOT NULL,
+    counts_until timestamptz
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000,
+    autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
+-- A task may have several starts that count towards one limit, so no set of columns identifies a row.
+ALTER TABLE mill.permits REPLICA IDENTITY FULL;
+COMMENT ON TABLE mill.permits IS
+    'Permits: one row per limit and pending or running task. For a limit with a rate, also the starts that still count';
+COMMENT ON COLUMN mill.permits.counts_until IS
+    'Set when the task has finished: time until which its start counts towards the rate';
+CREATE INDEX IF NOT EXISTS permits_limit ON mill.permits (limit_id);
+CREATE INDEX IF NOT EXISTS permits_task ON mill.permits (task_id) WHERE counts_until IS NULL;
+
+CREATE UNLOGGED TABLE IF NOT EXISTS mill.limit_reconciliation (
+    at timestamptz NOT NULL,
+    only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row)
+);
+COMMENT ON TABLE mill.limit_reconciliation IS
+    'Time of the fleet''s last reconciliation of all limits. Empty after a crash of the server';
+
+CREATE OR REPLACE FUNCTION mill.required_limits(queue text, group_name text, run_id bigint,
+    concurrency_key text, concurrency integer DEFAULT NULL) RETURNS bigint[]
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    chain bigint[] := '{}';
+    found_id bigint;
+    found_max integer;
+    found_group mill.groups;
+BEGIN
+    -- FOR KEY SHARE only prevents the removal of these rows until the task is visible.
+    IF concurrency_key IS NOT NULL THEN
+        LOOP
+            SELECT l.id, l.max_running INTO found_id, found_max FROM mill.limits l
+                WHERE l.kind = 'key' AND l.name = concurrency_key AND l.run_id = 0 FOR KEY SHARE;
+            EXIT WHEN FOUND;
+            INSERT INTO mill.limits (kind, name, max_running)
+                VALUES ('key', concurrency_key, coalesce(concurrency, 1)) ON CONFLICT DO NOTHING;
+        END LOOP;
+        IF concurrency <> found_max THEN
+            RAISE EXCEPTION 'concurrency key "%" allows % tasks at once, not %', concurrency_key, found_max,
+                concurrency USING ERRCODE = '22023',
+                HINT = format('To change it for all tasks of the key: pgmill limit set %s --max-running %s',
+                    concurrency_key, concurrency);
+        END IF;
+        chain := chain || found_id;
+    ELSIF concurrency IS NOT NULL THEN
+        RAISE EXCEPTION 'concurrency requires a concurrency key' USING ERRCODE = '22023';
+    END IF;
+    IF group_name IS NOT NULL THEN
+        SELECT g.* INTO found_group FROM mill.groups g WHERE g.name = group_name FOR KEY SHARE;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'there is no group "%"', group_name USING ERRCODE = '22023',
+                HINT = 'Create it with pgmill group set, or SELECT mill.set_group(…).';
+        END IF;
+        IF found_group.requires_permit THEN
+            LOOP
+                SELECT l.id INTO found_id FROM mill.limits l WHERE l.kind = 'group'
+                    AND l.name = group_name AND l.run_id = coalesce(run_id, 0) FOR KEY SHARE;
+                EXIT WHEN FOUND;
+                INSERT INTO mill.limits (kind, name, run_id)
+                    VALUES ('group', group_name, coalesce(run_id, 0)) ON CONFLICT DO NOTHING;
+            END LOOP;
+            chain := chain || found_id;
+        END IF;
+    END IF;
+    SELECT l.id INTO found_id FROM mill.limits l
+        WHERE l.kind = 'queue' AND l.name = queue AND l.run_id = 0 AND l.requires_permit FOR KEY SHARE;
+    IF FOUND THEN
+        chain := chain || found_id;
+    END IF;
+    RETURN nullif(chain, '{}');
+END
+$$;
+COMMENT ON FUNCTION mill.required_limits IS
+    'Returns the ids of the limits that apply to such a task, in the order in which it acquires their permits; null: '
+    'none';
+
+CREATE OR REPLACE FUNCTION mill.has_group_permit(group_name text, limits bigint[]) RETURNS boolean
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN NOT EXISTS (SELECT FROM mill.groups g WHERE g.name = has_group_permit.group_name AND g.requires_permit)
+        OR EXISTS (SELECT FROM mill.limits l WHERE l.id = ANY (has_group_permit.limits) AND l.kind = 'group');
+END
+$$;
+COMMENT ON FUNCTION mill.has_group_permit IS
+    'Returns whether a pending task of the group has the permit that the group requires';
+GRANT EXECUTE ON FUNCTION mill.has_group_permit TO mill_worker;
+
+CREATE OR REPLACE FUNCTION mill.release_permits(task_ids bigint[], started_at timestamptz[]) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET jit = off AS $$
+BEGIN
+    UPDATE mill.permits p
+        SET counts_until = started_at[array_position(task_ids, p.task_id)] + l.window_length
+        FROM mill.limits l
+        WHERE p.task_id = ANY (task_ids) AND p.counts_until IS NULL AND l.id = p.limit_id
+            AND started_at[array_position(task_ids, p.task_id)] + l.window_length > clock_timestamp();
+    DELETE FROM mill.permits p WHERE p.task_id = ANY (task_ids) AND p.counts_until IS NULL;
+END
+$$;
+COMMENT ON FUNCTION mill.release_permits IS
+    'Releases the permits of tasks that are no longer pending or running. Their starts continue to count towards a '
+    'rate until its window has passed. started_at: null for a task that never started';
+GRANT EXECUTE ON FUNCTION mill.release_permits TO mill_worker;
+
+CREATE OR REPLACE FUNCTION mill.grant_permits(limit_ids bigint[], OUT granted integer, OUT next_in interval)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
+SET jit = off AS $$
+DECLARE
+    kind_now mill.limit_kind;
+    limit_id bigint;
+    terms mill.effective_limits;
+    period record;
+    at timestamptz;
+    free integer;
+    next_at timestamptz;
+    onward bigint[];
+    passed integer;
+BEGIN
+    granted := 0;
+    -- As for a claim: WAL is ordered, so after a crash the effects of a permit survive only with the permit.
+    PERFORM set_config('synchronous_commit', 'off', true);
+    FOREACH kind_now IN ARRAY enum_range(NULL::mill.limit_kind) LOOP
+        FOR limit_id IN SELECT l.id FROM mill.limits l
+            WHERE l.id = ANY (limit_ids) AND l.kind = kind_now ORDER BY l.id
+        LOOP
+            CONTINUE WHEN NOT EXISTS (SELECT FROM mill.tasks t
+                WHERE t.state = 'blocked' AND t.blocking_limit_id = limit_id);
+            PERFORM FROM mill.limits l WHERE l.id = limit_id FOR NO KEY UPDATE;
+            -- The lock excludes other granters; each of the following statements sees the earlier grants.
+            at := clock_timestamp();
+            SELECT t.* INTO terms FROM mill.effective_limits t WHERE t.id = limit_id;
+            DELETE FROM mill.permits p WHERE p.limit_id = terms.id AND p.counts_until <= at;
+            SELECT least(1000, terms.max_running - count(*) FILTER (WHERE p.counts_until IS NULL))
+                INTO free FROM mill.permits p WHERE p.limit_id = terms.id;
+            IF terms.window_starts IS NOT NULL THEN
+                -- Counts permits of tasks that have not started, and each start for one window.
+                SELECT least(free, terms.window_starts - count(*) FILTER (WHERE s.until > at)),
+                    least(next_at, at + terms.window_length, min(s.until) FILTER (WHERE s.until > at))
+                    INTO free, next_at
+                    FROM (SELECT coalesce(p.counts_until, CASE WHEN t.state = 'running'
+                            THEN t.claimed_at + terms.window_length ELSE 'infinity' END) AS until
+                        FROM mill.permits p LEFT JOIN mill.tasks t ON t.id = p.task_id
+                        WHERE p.limit_id = terms.id) AS s;
+            END IF;
+            SELECT a.open, a.until INTO period
+                FROM mill.active_period(terms.opens, terms.closes, terms.zone, at) AS a;
+            IF NOT period.open THEN
+                free := 0;
+                next_at := least(next_at, period.until);
+            END IF;
+            CONTINUE WHEN free <= 0;
+            WITH picked AS MATERIALIZED (
+                SELECT head.id FROM (
+                    -- A weighted random permutation, as in the claim.
+                    SELECT w.priority FROM mill.priorities w
+                    ORDER BY CASE WHEN w.weight > 0 THEN -ln(1 - random()) / w.weight ELSE 'Infinity' END
+                ) AS ranked CROSS JOIN LATERAL (
+                    SELECT t.id FROM mill.tasks t
+                    WHERE t.state = 'blocked' AND (t.blocking_limit_id, t.priority) = (terms.id, ranked.priority)
+                    ORDER BY t.id LIMIT free FOR NO KEY UPDATE SKIP LOCKED
+                ) AS head LIMIT free
+            ), permitted AS (
+                INSERT INTO mill.permits (limit_id, task_id) SELECT terms.id, p.id FROM picked p
+            ), moved AS (
+                UPDATE mill.tasks t SET
+                    blocking_limit_id = t.limits[array_position(t.limits, terms.id) + 1],
+                    state = CASE WHEN t.limits[array_position(t.limits, terms.id) + 1] IS NULL
+                        THEN 'pending'::mill.state ELSE 'blocked' END,
+                    start_by = CASE WHEN terms.opens IS NULL THEN t.start_by ELSE period.until END
+                WHERE t.id = ANY (ARRAY(SELECT p.id FROM picked p))
+                RETURNING t.blocking_limit_id
+            )
+            SELECT count(*) FILTER (WHERE m.blocking_limit_id IS NULL), array_agg(DISTINCT m.blocking_limit_id)
+                    FILTER (WHERE m.blocking_limit_id IS NOT NULL)
+                INTO passed, onward FROM moved m;
+            granted := granted + passed;
+            -- The next limits of these tasks are always of a later kind.
+            limit_ids := limit_ids || onward;
+        END LOOP;
+    END LOOP;
+    next_in := next_at - clock_timestamp();
+END
+$$;
+COMMENT ON FUNCTION mill.grant_permits IS
+    'Grants the free permits of these limits, up to 1000 each. granted: number of tasks that became pending. next_in: '
+    'time until a rate or an active period frees more';
+GRANT EXECUTE ON FUNCTION mill.grant_permits TO mill_worker;
+
+CREATE OR REPLACE FUNCTION mill.grant_waiting_permits(OUT granted integer, OUT next_in interval)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
+DECLARE
+    waited_for bigint[];
+BEGIN
+    -- A loose index scan over the distinct limits, one probe each.
+    WITH RECURSIVE waited (id) AS (
+        (SELECT t.blocking_limit_id FROM mill.tasks t WHERE t.state = 'blocked' ORDER BY t.blocking_limit_id LIMIT 1)
+        UNION ALL
+        SELECT next.blocking_limit_id FROM waited w CROSS JOIN LATERAL (
+            SELECT t.blocking_limit_id FROM mill.tasks t WHERE t.state = 'blocked' AND t.blocking_limit_id > w.id
+            ORDER BY t.blocking_limit_id LIMIT 1) AS next
+    )
+    SELECT array_agg(w.id) INTO waited_for FROM waited w JOIN mill.effective_limits l ON l.id = w.id
+        WHERE l.max_running IS NULL OR l.max_running > (SELECT count(*) FROM mill.permits p
+            WHERE p.limit_id = w.id AND p.counts_until IS NULL);
+    SELECT g.granted, g.next_in INTO granted, next_in
+        FROM mill.grant_permits(coalesce(waited_for, '{}')) AS g;
+END
+$$;
+COMMENT ON FUNCTION mill.grant_waiting_permits IS
+    'Calls mill.grant_permits for every limit that has waiting tasks and free capacity';
+GRANT EXECUTE ON FUNCTION mill.grant_waiting_permits TO mill_worker;
+
+CREATE OR REPLACE FUNCTION mill.revoke_permits(limit_ids bigint[]) RETURNS integer
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    revoked bigint[];
+BEGIN
+    PERFORM FROM mill.limits l WHERE l.id = ANY (limit_ids) ORDER BY l.kind, l.id FOR NO KEY UPDATE;
+    WITH waiting AS MATERIALIZED (
+        SELECT t.id FROM mill.tasks t JOIN mill.permits p ON p.task_id = t.id
+        WHERE p.limit_id = ANY (limit_ids) AND p.counts_until IS NULL AND t.state = 'pending'
+        ORDER BY t.id FOR NO KEY UPDATE OF t
+    ), back AS (
+        UPDATE mill.tasks t SET state = 'blocked', blocking_limit_id = t.limits[1], start_by = NULL
+        FROM waiting WHERE t.id = waiting.id AND t.state = 'pending' RETURNING t.id
+    )
+    SELECT array_agg(b.id) INTO revoked FROM back b;
+    PERFORM mill.release_permits(revoked, NULL) WHERE revoked IS NOT NULL;
+    RETURN coalesce(cardinality(revoked), 0);
+END
+$$;
+COMMENT ON FUNCTION mill.revoke_permits IS
+    'pending -> blocked for tasks that have a permit of these limits and have not started. Returns the number of tasks';
+
+CREATE OR REPLACE FUNCTION mill.block_pending(queue text, group_name text) RETURNS integer
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    slipped bigint[];
+    task mill.tasks;
+    chain bigint[];
+    blocked integer := 0;
+BEGIN
+    -- Two statements with one index range each; a combined condition would scan the table.
+    IF EXISTS (SELECT FROM mill.limits l
+        WHERE l.kind = 'queue' AND l.name = block_pending.queue AND l.requires_permit)
+    THEN
+        SELECT array_agg(t.id) INTO slipped FROM mill.tasks t
+            WHERE t.state = 'pending' AND t.queue = block_pending.queue
+                AND NOT EXISTS (SELECT FROM mill.limits l WHERE l.id = ANY (t.limits) AND l.kind = 'queue');
+    ELSIF EXISTS (SELECT FROM mill.groups g WHERE g.name = block_pending.group_name AND g.requires_permit) THEN
+        SELECT array_agg(t.id) INTO slipped FROM mill.tasks t
+            WHERE t.state = 'pending' AND t.group_name = block_pending.group_name
+                AND NOT EXISTS (SELECT FROM mill.limits l WHERE l.id = ANY (t.limits) AND l.kind = 'group');
+    END IF;
+    FOR task IN SELECT t.* FROM mill.tasks t WHERE t.id = ANY (slipped) AND t.state = 'pending'
+        ORDER BY t.id FOR NO KEY UPDATE SKIP LOCKED
+    LOOP
+        chain := mill.required_limits(task.queue, task.group_name, task.run_id, task.concurrency_key);
+        CONTINUE WHEN chain IS NULL;
+        PERFORM mill.release_permits(ARRAY[task.id], NULL) WHERE task.limits IS NOT NULL;
+        UPDATE mill.tasks t SET state = 'blocked', limits = chain, blocking_limit_id = chain[1], start_by = NULL
+            WHERE t.id = task.id;
+        blocked := blocked + 1;
+    END LOOP;
+    RETURN blocked;
+END
+$$;
+COMMENT ON FUNCTION mill.block_pending IS
+    'pending -> blocked for tasks of a queue or a group that were enqueued before its limit was set. Claims skip such '
+    'tasks. Returns the number of tasks';
+
+CREATE OR REPLACE FUNCTION mill.enforce_limits(limit_ids bigint[], queue text, group_name text) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    -- Limits are locked before tasks; therefore nothing is granted after the tasks are locked.
+    PERFORM mill.revoke_permits(limit_ids);
+    PERFORM mill.block_pending(queue, group_name);
+    PERFORM pg_notify('mill', 'sweep');
+END
+$$;
+COMMENT ON FUNCTION mill.enforce_limits IS
+    'Applies changed limits to existing tasks. Workers then grant the permits again';
+
+CREATE OR REPLACE FUNCTION mill.reconcile_limits() RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    closed bigint[];
+BEGIN
+    -- One worker at a time, once a second for the whole fleet.
+    INSERT INTO mill.limit_reconciliation (at) VALUES ('-infinity') ON CONFLICT DO NOTHING;
+    PERFORM FROM mill.limit_reconciliation r WHERE r.at < clock_timestamp() - interval '1 second'
+        FOR NO KEY UPDATE SKIP LOCKED;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    UPDATE mill.limit_reconciliation SET at = clock_timestamp();
+    -- Also for periods that have opened again: claims skip tasks whose start_by has passed.
+    SELECT array_agg(DISTINCT l.id) INTO closed
+        FROM mill.tasks t JOIN mill.limits l ON l.id = ANY (t.limits) AND l.kind = 'group'
+        WHERE t.state = 'pending' AND t.group_name IS NOT NULL AND t.start_by <= clock_timestamp();
+    PERFORM mill.revoke_permits(closed) WHERE closed IS NOT NULL;
+    PERFORM mill.block_pending(l.name, NULL) FROM mill.limits l WHERE l.kind = 'queue';
+    PERFORM mill.block_pending(NULL, g.name) FROM mill.groups g;
+    RETURN true;
+END
+$$;
+COMMENT ON FUNCTION mill.reconcile_limits IS
+    'Enforces limits on tasks that were enqueued while a limit was being set and on tasks of closed active periods. '
+    'Workers call it before mill.grant_waiting_permits. Returns false without doing anything if called more than once '
+    'a second';
+GRANT EXECUTE ON FUNCTION mill.reconcile_limits TO mill_worker;

@@ -1,0 +1,253 @@
+-- Enqueue: -> scheduled | blocked | pending, in the caller's transaction.
+--
+-- mill.enqueue and mill.enqueue_many are for people, mill.submit is for programs. mill.enqueue runs with the
+-- rights of its caller, because mill.profile decides by them whether the caller may use a profile.
+
+CREATE OR REPLACE FUNCTION mill.check_statement(statement text, params jsonb) RETURNS void
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    limit_bytes integer;
+BEGIN
+    -- The first 1000 characters usually suffice; the whole statement is checked only if they are blank.
+    IF statement IS NULL OR (left(statement, 1000) !~ '\S' AND statement !~ '\S') THEN
+        RAISE EXCEPTION 'the statement is empty' USING ERRCODE = '22023';
+    END IF;
+    SELECT s.statement_limit_bytes INTO limit_bytes FROM mill.settings s;
+    IF octet_length(statement) > limit_bytes THEN
+        RAISE EXCEPTION 'the statement has % bytes, the limit is %', octet_length(statement), limit_bytes
+            USING ERRCODE = '54000',
+                HINT = 'Load bulk data from a table or a server-side file, or raise statement_limit_bytes '
+                    'in mill.settings.';
+    END IF;
+    IF jsonb_typeof(params) <> 'array' THEN
+        RAISE EXCEPTION 'params is a JSON %, not an array', jsonb_typeof(params)
+            USING ERRCODE = '22023', HINT = 'Give the values of $1, $2, … in order: ''["2026-01-01", 7]''.';
+    END IF;
+    IF jsonb_array_length(params) > 65535 THEN
+        RAISE EXCEPTION 'params has more than 65535 values' USING ERRCODE = '54000';
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION mill.check_statement IS
+    'Raises an error if the statement is empty or exceeds the size limit, or if params is not a JSON array';
+
+CREATE OR REPLACE FUNCTION mill.check_explain(statement text, mode mill.mode) RETURNS void
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF mode = 'autocommit' THEN
+        RAISE EXCEPTION 'a task in autocommit mode cannot be explained' USING ERRCODE = '22023',
+            HINT = 'Omit the mode: EXPLAIN ANALYZE runs the statement once, in a transaction.';
+    ELSIF statement !~*
+        '^(\s|\(|--[^\n]*\n|/\*([^*]|\*+[^*/])*\*+/)*(select|insert|update|delete|merge|with|values|table)\M' THEN
+        RAISE EXCEPTION 'EXPLAIN does not support this statement' USING ERRCODE = '22023',
+            HINT = 'explain supports a single plain SELECT, INSERT, UPDATE, DELETE, MERGE, VALUES or WITH.';
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION mill.check_explain IS
+    'Raises an error if EXPLAIN does not support the statement, judged by its first keyword, or if the mode is not '
+    'transaction. Whether there is only one statement is checked when the task runs';
+
+CREATE OR REPLACE FUNCTION mill.enqueue_many(
+    statements text[],
+    params jsonb[] DEFAULT NULL,
+    names text[] DEFAULT NULL,
+    queue text DEFAULT 'default',
+    priority mill.priority DEFAULT NULL,
+    due_at timestamptz DEFAULT NULL,
+    max_attempts integer DEFAULT NULL,
+    retry_interval interval DEFAULT '10 seconds',
+    backoff mill.backoff DEFAULT 'exponential',
+    jitter boolean DEFAULT true,
+    timeout interval DEFAULT NULL,
+    mode mill.mode DEFAULT 'transaction',
+    at_most_once boolean DEFAULT false,
+    external boolean DEFAULT false,
+    group_name text DEFAULT NULL,
+    run_id bigint DEFAULT NULL,
+    concurrency_key text DEFAULT NULL,
+    concurrency integer DEFAULT NULL,
+    profile uuid DEFAULT NULL,
+    explain boolean DEFAULT false
+) RETURNS SETOF bigint
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    queue_name text := coalesce(enqueue_many.queue, 'default');
+    chain bigint[];
+    group_priority mill.priority;
+    initial_state mill.state;
+    profile_name text := CASE WHEN profile IS NULL THEN '' ELSE mill.name_of_profile(profile) END;
+BEGIN
+    IF cardinality(enqueue_many.params) <> cardinality(statements)
+        OR cardinality(enqueue_many.names) <> cardinality(statements)
+    THEN
+        RAISE EXCEPTION 'statements, params and names differ in length' USING ERRCODE = '22023';
+    END IF;
+    -- As in mill.submit: a single query determines whether any statement needs the detailed checks.
+    IF EXISTS (SELECT FROM unnest(statements, enqueue_many.params) AS s(statement, params), mill.settings x
+        WHERE s.statement IS NULL OR s.params IS NOT NULL OR octet_length(s.statement) > x.statement_limit_bytes
+            OR left(s.statement, 1000) !~ '\S')
+    THEN
+        PERFORM mill.check_statement(s.statement, s.params)
+            FROM unnest(statements, enqueue_many.params) AS s(statement, params);
+    END IF;
+    IF enqueue_many.explain THEN
+        PERFORM mill.check_explain(s.statement, enqueue_many.mode) FROM unnest(statements) AS s(statement);
+    END IF;
+    IF num_nonnulls(enqueue_many.group_name, enqueue_many.concurrency_key, enqueue_many.concurrency) > 0
+        OR EXISTS (SELECT FROM mill.limits l WHERE l.kind = 'queue' AND l.name = queue_name)
+    THEN
+        chain := mill.required_limits(queue_name, enqueue_many.group_name, enqueue_many.run_id,
+            enqueue_many.concurrency_key, enqueue_many.concurrency);
+        SELECT g.priority INTO group_priority FROM mill.groups g WHERE g.name = enqueue_many.group_name;
+    END IF;
+    initial_state := mill.initial_state(enqueue_many.due_at, chain);
+    RETURN QUERY
+        INSERT INTO mill.tasks (statement, params, name, queue, priority, due_at, state,
+            blocking_limit_id, max_attempts, retry_interval, backoff, jitter, timeout, mode, at_most_once,
+            external, explain, concurrency_key, group_name, run_id, limits, run_as)
+        SELECT s.statement, s.params, s.name, queue_name,
+            coalesce(enqueue_many.priority, group_priority, 'normal'),
+            coalesce(enqueue_many.due_at, clock_timestamp()), initial_state,
+            CASE WHEN initial_state = 'blocked' THEN chain[1] END,
+            coalesce(enqueue_many.max_attempts, CASE WHEN enqueue_many.at_most_once THEN 1 ELSE 3 END),
+            coalesce(enqueue_many.retry_interval, '10 seconds'), coalesce(enqueue_many.backoff, 'exponential'),
+            coalesce(enqueue_many.jitter, true), enqueue_many.timeout,
+            coalesce(enqueue_many.mode, 'transaction'), coalesce(enqueue_many.at_most_once, false),
+            coalesce(enqueue_many.external, false), coalesce(enqueue_many.explain, false), enqueue_many.concurrency_key,
+            enqueue_many.group_name, enqueue_many.run_id, chain, profile_name
+        FROM unnest(statements, enqueue_many.params, enqueue_many.names)
+            WITH ORDINALITY AS s(statement, params, name, n)
+        ORDER BY s.n
+        RETURNING id;
+END
+$$;
+COMMENT ON FUNCTION mill.enqueue_many IS
+    'Enqueues many tasks with the same options, in order. Returns their ids. See mill.enqueue; profile => '
+    'mill.profile(''name'') corresponds to run_as';
+GRANT EXECUTE ON FUNCTION mill.enqueue_many TO mill_producer;
+
+CREATE OR REPLACE FUNCTION mill.submit(
+    statement text,
+    params jsonb DEFAULT NULL,
+    name text DEFAULT NULL,
+    queue text DEFAULT NULL,
+    priority mill.priority DEFAULT NULL,
+    due_at timestamptz DEFAULT NULL,
+    max_attempts integer DEFAULT NULL,
+    retry_interval interval DEFAULT NULL,
+    backoff mill.backoff DEFAULT NULL,
+    jitter boolean DEFAULT NULL,
+    timeout interval DEFAULT NULL,
+    mode mill.mode DEFAULT NULL,
+    at_most_once boolean DEFAULT NULL,
+    external boolean DEFAULT NULL,
+    key text DEFAULT NULL,
+    group_name text DEFAULT NULL,
+    run_id bigint DEFAULT NULL,
+    concurrency_key text DEFAULT NULL,
+    concurrency integer DEFAULT NULL,
+    profile uuid DEFAULT NULL,
+    explain boolean DEFAULT NULL,
+    OUT id bigint,
+    OUT created boolean
+)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    chain bigint[];
+    group_priority mill.priority;
+    initial_state mill.state;
+BEGIN
+    queue := coalesce(queue, 'default');
+    -- A single query instead of three calls: most tasks need none of them.
+    IF statement IS NULL OR num_nonnulls(params, group_name, concurrency_key, concurrency) > 0
+        OR EXISTS (SELECT FROM mill.settings s
+            WHERE octet_length(statement) > s.statement_limit_bytes OR left(statement, 1000) !~ '\S')
+        OR EXISTS (SELECT FROM mill.limits l WHERE l.kind = 'queue' AND l.name = queue)
+    THEN
+        PERFORM mill.check_statement(statement, params);
+        chain := mill.required_limits(queue, group_name, run_id, concurrency_key, concurrency);
+        SELECT g.priority INTO group_priority FROM mill.groups g WHERE g.name = group_name;
+    END IF;
+    IF explain THEN
+        PERFORM mill.check_explain(statement, mode);
+    END IF;
+    initial_state := mill.initial_state(due_at, chain);
+    id := nextval('mill.tasks_id_seq');
+    created := true;
+    IF key IS NOT NULL THEN
+        LOOP
+            -- Waits for a concurrent transaction that inserts the same key.
+            INSERT INTO mill.dedup_keys AS k (key, task_id) VALUES (key, id) ON CONFLICT DO NOTHING;
+            EXIT WHEN FOUND;
+            SELECT k.task_id, false INTO id, created FROM mill.dedup_keys k WHERE k.key = submit.key;
+            IF FOUND THEN
+                RETURN;
+            END IF;
+            -- The task with this key finished in the meantime.
+            id := nextval('mill.tasks_id_seq');
+            created := true;
+        END LOOP;
+    END IF;
+    INSERT INTO mill.tasks (id, statement, params, name, queue, priority, due_at, state, blocking_limit_id,
+        max_attempts, retry_interval, backoff, jitter, timeout, mode, at_most_once, external, explain, key,
+        concurrency_key, group_name, run_id, limits, run_as)
+    VALUES (id, statement, params, name, queue, coalesce(priority, group_priority, 'normal'),
+        coalesce(due_at, clock_timestamp()), initial_state,
+        CASE WHEN initial_state = 'blocked' THEN chain[1] END,
+        coalesce(max_attempts, CASE WHEN at_most_once THEN 1 ELSE 3 END),
+        coalesce(retry_interval, '10 seconds'), coalesce(backoff, 'exponential'),
+        coalesce(jitter, true), timeout, coalesce(mode, 'transaction'),
+        coalesce(at_most_once, false), coalesce(external, false), coalesce(explain, false),
+        key, concurrency_key, group_name,
+        run_id, chain, CASE WHEN profile IS NULL THEN '' ELSE mill.name_of_profile(profile) END);
+END
+$$;
+COMMENT ON FUNCTION mill.submit IS
+    'mill.enqueue for programs. created: whether the task is new or the live task of its key. profile: a key returned '
+    'by mill.profile';
+GRANT EXECUTE ON FUNCTION mill.submit TO mill_producer;
+
+CREATE OR REPLACE FUNCTION mill.enqueue(
+    statement text,
+    params jsonb DEFAULT NULL,
+    name text DEFAULT NULL,
+    queue text DEFAULT 'default',
+    priority mill.priority DEFAULT NULL,
+    due_at timestamptz DEFAULT NULL,
+    max_attempts integer DEFAULT NULL,
+    retry_interval interval DEFAULT '10 seconds',
+    backoff mill.backoff DEFAULT 'exponential',
+    jitter boolean DEFAULT true,
+    timeout interval DEFAULT NULL,
+    mode mill.mode DEFAULT 'transaction',
+    at_most_once boolean DEFAULT false,
+    external boolean DEFAULT false,
+    key text DEFAULT NULL,
+    group_name text DEFAULT NULL,
+    run_id bigint DEFAULT NULL,
+    concurrency_key text DEFAULT NULL,
+    concurrency integer DEFAULT NULL,
+    run_as text DEFAULT NULL,
+    explain boolean DEFAULT false
+) RETURNS bigint
+LANGUAGE plpgsql AS $$
+DECLARE
+    submitted record;
+BEGIN
+    SELECT s.id, s.created INTO submitted FROM mill.submit(statement, params, name, queue, priority,
+        due_at, max_attempts, retry_interval, backoff, jitter, timeout, mode, at_most_once,
+        external, key, group_name, run_id, concurrency_key, concurrency,
+        CASE WHEN run_as IS NOT NULL THEN mill.profile(run_as) END, explain) s;
+    IF NOT submitted.created THEN
+        RAISE NOTICE 'no task was submitted: task % with key "%" is live', submitted.id, key;
+    END IF;
+    RETURN submitted.id;
+END
+$$;
+COMMENT ON FUNCTION mill.enqueue IS
+    'Enqueues one task in the caller''s transaction. Returns its id. If a live task has the key, returns the id of '
+    'that task and raises a notice';
+GRANT EXECUTE ON FUNCTION mill.enqueue TO mill_producer;

@@ -1,0 +1,306 @@
+-- End of an attempt: complete, fail, release_claim, reclaim. Every change requires the token of the claim; if
+-- the claim is lost, nothing changes.
+--
+-- mill.complete is called in the task's own transaction, by the login of the task: effects and completion
+-- commit together. The others are for mill_worker only.
+--
+-- When the task of a run finishes, the same transaction appends one row to mill.run_events, without taking a
+-- lock that another task of the run could wait for. That table is here and not in 15_runs.sql, because
+-- mill.complete has a variable of its row type.
+
+CREATE TABLE IF NOT EXISTS mill.run_events (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    run_id bigint NOT NULL,
+    node bigint,
+    started_at timestamptz,
+    finished_at timestamptz,
+    rows bigint,
+    attempts integer,
+    session_pid integer,
+    outcome mill.outcome,
+    message text,
+    result jsonb
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
+    autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
+COMMENT ON TABLE mill.run_events IS
+    'Queue of events for mill.advance_run: a task of a run finished (outcome set), a task was added (outcome null), '
+    'or the run must be examined (node null)';
+CREATE INDEX IF NOT EXISTS run_events_run ON mill.run_events (run_id, id);
+GRANT SELECT, INSERT ON mill.run_events TO mill_worker;
+
+CREATE OR REPLACE FUNCTION mill.record_attempt(
+    task mill.tasks,
+    outcome mill.outcome,
+    final boolean,
+    report jsonb
+) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    INSERT INTO mill.attempts (finished_at, task_id, enqueued_at, due_at, started_at, worker_id,
+        token, retry_interval, timeout, attempt, outcome, priority, mode, backoff, max_attempts,
+        session_pid, final, jitter, at_most_once, external, explain, queue, name, key, concurrency_key,
+        group_name, run_id, node, run_as, params, statement, rows, position, sqlstate, message, detail,
+        hint, context, notices, result, plan)
+    VALUES (clock_timestamp(), task.id, task.enqueued_at, task.due_at, task.claimed_at,
+        task.claimed_by, task.token, task.retry_interval, task.timeout, task.attempt,
+        record_attempt.outcome, task.priority, task.mode, task.backoff, task.max_attempts,
+        task.session_pid, record_attempt.final, task.jitter, task.at_most_once, task.external, task.explain,
+        task.queue, task.name, task.key, task.concurrency_key, task.group_name, task.run_id,
+        task.node, task.run_as, task.params, task.statement,
+        (report->>'rows')::bigint, (report->>'position')::integer, report->>'sqlstate',
+        report->>'message', report->>'detail', report->>'hint', report->>'context',
+        report->'notices', report->'result', report->'plan');
+    IF record_attempt.final AND task.key IS NOT NULL THEN
+        DELETE FROM mill.dedup_keys k WHERE k.key = task.key;
+    END IF;
+    IF record_attempt.final AND task.node IS NOT NULL THEN
+        INSERT INTO mill.run_events (run_id, node, outcome, started_at, finished_at, attempts,
+            session_pid, rows, message)
+        VALUES (task.run_id, task.node, record_attempt.outcome, task.claimed_at, clock_timestamp(), task.attempt,
+            task.session_pid, (report->>'rows')::bigint, report->>'message');
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION mill.record_attempt IS
+    'Writes the history row of an attempt. If the attempt is final, also frees the deduplication key and notifies the '
+    'run';
+GRANT EXECUTE ON FUNCTION mill.record_attempt TO mill_worker;
+
+CREATE OR REPLACE FUNCTION mill.first_row(result jsonb) RETURNS jsonb
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT CASE WHEN octet_length(r.row::text) <= 8192 THEN r.row END
+    FROM (SELECT jsonb_object_agg(c.name, result->'rows'->0->(c.place::integer - 1)) AS row
+        FROM jsonb_array_elements_text(result->'columns') WITH ORDINALITY AS c(name, place)
+        WHERE jsonb_typeof(result->'rows'->0) = 'array') AS r
+$$;
+COMMENT ON FUNCTION mill.first_row IS
+    'Returns the first row of attempts.result as an object by column; null if there is none or it exceeds 8 kB';
+
+-- Forces a generic plan that uses the primary key: planning would take longer than the function itself,
+-- and a plan made while the table was empty stays in the session's cache after the table has grown.
+CREATE OR REPLACE FUNCTION mill.complete(
+    task_ids bigint[],
+    claim_tokens uuid[],
+    xact xid8,
+    ran_until double precision[],
+    row_counts bigint[],
+    reports jsonb[]
+) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_indexscan = on AS $$
+DECLARE
+    done bigint[];
+    keys text[];
+    limited bigint[];
+    starts timestamptz[];
+    in_runs mill.run_events[];
+BEGIN
+    -- A statement that ended its transaction is now in a different one. Its commits remain, but the
+    -- attempt does not succeed.
+    IF xact <> pg_current_xact_id() THEN
+        RAISE EXCEPTION 'the task ended its own transaction' USING ERRCODE = 'MT002';
+    END IF;
+    WITH gone AS (
+        DELETE FROM mill.tasks t
+        WHERE t.id = ANY (task_ids) AND t.token = claim_tokens[array_position(task_ids, t.id)]
+        RETURNING t.*, array_position(task_ids, t.id) AS n
+    ), recorded AS (
+        INSERT INTO mill.attempts (finished_at, task_id, enqueued_at, due_at, started_at, worker_id,
+            token, retry_interval, timeout, attempt, outcome, priority, mode, backoff, max_attempts,
+            session_pid, final, jitter, at_most_once, external, explain, queue, name, key, concurrency_key,
+            group_name, run_id, node, run_as, params, statement, rows, notices, result, plan)
+        SELECT least(now() + make_interval(secs => ran_until[n]), clock_timestamp()), id, enqueued_at, due_at,
+            claimed_at, claimed_by, token, retry_interval, timeout, attempt, 'succeeded', priority,
+            mode, backoff, max_attempts, session_pid, true, jitter, at_most_once, external, explain, queue,
+            name, key, concurrency_key, group_name, run_id, node, run_as, params, statement, row_counts[n],
+            reports[n]->'notices', reports[n]->'result', reports[n]->'plan'
+        FROM gone
+        RETURNING attempts.task_id, attempts.key
+    )
+    SELECT array_agg(r.task_id), array_agg(r.key) FILTER (WHERE r.key IS NOT NULL),
+            (SELECT array_agg(g.id) FROM gone g WHERE g.limits IS NOT NULL),
+            (SELECT array_agg(g.claimed_at) FROM gone g WHERE g.limits IS NOT NULL),
+            (SELECT array_agg(ROW(NULL, g.run_id, g.node, g.claimed_at, clock_timestamp(), row_counts[g.n],
+                    g.attempt, g.session_pid, 'succeeded', NULL,
+                    mill.first_row(reports[g.n]->'result'))::mill.run_events)
+                FROM gone g WHERE g.node IS NOT NULL)
+        INTO done, keys, limited, starts, in_runs FROM recorded r;
+    IF cardinality(done) IS DISTINCT FROM cardinality(task_ids) THEN
+        RAISE EXCEPTION 'task % is no longer claimed with this token', (SELECT min(i)
+            FROM unnest(task_ids) AS i WHERE i <> ALL (coalesce(done, '{}'))) USING ERRCODE = 'MT001';
+    END IF;
+    IF keys IS NOT NULL THEN
+        DELETE FROM mill.dedup_keys k WHERE k.key = ANY (keys);
+    END IF;
+    IF limited IS NOT NULL THEN
+        PERFORM mill.release_permits(limited, starts);
+    END IF;
+    IF in_runs IS NOT NULL THEN
+        INSERT INTO mill.run_events (run_id, node, started_at, finished_at, rows, attempts,
+                session_pid, outcome, result)
+            SELECT e.run_id, e.node, e.started_at, e.finished_at, e.rows, e.attempts, e.session_pid, e.outcome, e.result
+            FROM unnest(in_runs) AS e;
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION mill.complete IS
+    'running -> succeeded, in the transaction of the tasks: all given tasks or none. ran_until: seconds from the '
+    'start of the transaction to the end of each task, null: now. reports: notices, result and plan. Everybody may '
+    'execute it, because it requires the tokens of the claims. MT001: a claim is lost. MT002: not the transaction '
+    'that was begun for the tasks';
+-- PUBLIC may execute it: granted in 20_grants.sql, after the REVOKE on all routines.
+
+CREATE OR REPLACE FUNCTION mill.run_is_cancelled(task mill.tasks) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    cancelled timestamptz;
+BEGIN
+    IF task.node IS NULL THEN
+        RETURN false;
+    END IF;
+    -- The lock orders this against a cancel of the run: the cancel is either visible here, or finds the
+    -- task waiting again.
+    SELECT r.cancelled_at INTO cancelled FROM mill.runs r WHERE r.id = task.run_id FOR SHARE;
+    RETURN cancelled IS NOT NULL;
+END
+$$;
+COMMENT ON FUNCTION mill.run_is_cancelled IS
+    'Returns whether the task belongs to a cancelled run and must not be attempted again';
+GRANT EXECUTE ON FUNCTION mill.run_is_cancelled TO mill_worker;
+
+CREATE OR REPLACE FUNCTION mill.fail(
+    task_id bigint,
+    claim_token uuid,
+    outcome mill.outcome,
+    verdict text,
+    retry_in interval,
+    report jsonb
+) RETURNS text
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    task mill.tasks;
+    final boolean;
+    next_state mill.state;
+BEGIN
+    SELECT t.* INTO task FROM mill.tasks t
+        WHERE t.id = task_id AND t.token = claim_token FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+        RETURN 'lost';
+    END IF;
+    -- A cancelled task is not attempted again.
+    IF EXISTS (SELECT FROM mill.cancel_requests r WHERE r.task_id = task.id)
+        OR verdict <> 'final' AND mill.run_is_cancelled(task)
+    THEN
+        outcome := 'cancelled';
+        verdict := 'final';
+    END IF;
+    final := verdict = 'final';
+    PERFORM mill.record_attempt(task, outcome, final, report);
+    IF task.limits IS NOT NULL THEN
+        PERFORM mill.release_permits(ARRAY[task.id], ARRAY[task.claimed_at]);
+    END IF;
+    IF outcome = 'lost' AND task.node IS NOT NULL THEN
+        PERFORM mill.log_reclaimed(task);
+    END IF;
+    IF final THEN
+        DELETE FROM mill.tasks t WHERE t.id = task_id;
+        DELETE FROM mill.cancel_requests r WHERE r.task_id = task.id;
+        RETURN 'finished';
+    END IF;
+    next_state := mill.initial_state(now() + retry_in, task.limits);
+    UPDATE mill.tasks t SET
+        state = next_state,
+        blocking_limit_id = CASE WHEN next_state = 'blocked' THEN t.limits[1] END,
+        start_by = NULL,
+        due_at = now() + retry_in,
+        failures = t.failures + (verdict = 'failure')::integer,
+        transient_failures = t.transient_failures + (verdict = 'transient')::integer,
+        crashes = t.crashes + (verdict = 'crash')::integer,
+        claimed_at = NULL, claimed_by = NULL, token = NULL, session_pid = NULL,
+        session_started_at = NULL
+    WHERE t.id = task_id;
+    RETURN 'retried';
+END
+$$;
+COMMENT ON FUNCTION mill.fail IS
+    'running -> scheduled | blocked | pending (verdict failure, transient or crash: which counter is incremented) or '
+    'finished (verdict final). Returns lost, retried or finished';
+GRANT EXECUTE ON FUNCTION mill.fail TO mill_worker;
+
+CREATE OR REPLACE FUNCTION mill.release_claim(task_id bigint, claim_token uuid, delay interval)
+RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    task mill.tasks;
+    next_state mill.state;
+BEGIN
+    SELECT t.* INTO task FROM mill.tasks t
+        WHERE t.id = task_id AND t.token = claim_token FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    -- Checked after locking the task: a cancel locks the task first.
+    IF EXISTS (SELECT FROM mill.cancel_requests r WHERE r.task_id = release_claim.task_id)
+        OR mill.run_is_cancelled(task)
+    THEN
+        PERFORM mill.fail(task_id, claim_token, 'cancelled', 'final', '0',
+            jsonb_build_object('message', 'cancelled on request'));
+        RETURN true;
+    END IF;
+    IF task.limits IS NOT NULL THEN
+        PERFORM mill.release_permits(ARRAY[task.id], ARRAY[task.claimed_at]);
+    END IF;
+    next_state := mill.initial_state(now() + delay, task.limits);
+    UPDATE mill.tasks t SET
+        state = next_state,
+        blocking_limit_id = CASE WHEN next_state = 'blocked' THEN t.limits[1] END,
+        start_by = NULL,
+        due_at = CASE WHEN delay > '0' THEN now() + delay ELSE t.due_at END,
+        attempt = t.attempt - 1,
+        claimed_at = NULL, claimed_by = NULL, token = NULL, session_pid = NULL,
+        session_started_at = NULL
+    WHERE t.id = task_id;
+    RETURN true;
+END
+$$;
+COMMENT ON FUNCTION mill.release_claim IS
+    'running -> blocked | pending, or scheduled if there is a delay. The attempt does not count. A task with a cancel '
+    'request ends as cancelled. Returns false if the claim is lost';
+GRANT EXECUTE ON FUNCTION mill.release_claim TO mill_worker;
+
+CREATE OR REPLACE FUNCTION mill.reclaim(worker_id uuid, max_count integer DEFAULT 500)
+RETURNS TABLE (task_id bigint, released boolean)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    task mill.tasks;
+    crash_cap integer;
+    verdict text;
+    ended mill.outcome;
+BEGIN
+    SELECT s.max_crashes INTO crash_cap FROM mill.settings s;
+    FOR task IN
+        SELECT t.* FROM mill.tasks t
+        -- Only tasks whose backend no longer exists, so that their SQL cannot have further effects. The
+        -- row of a task whose completion is about to commit is locked, and skipped.
+        WHERE t.state = 'running' AND t.claimed_by = reclaim.worker_id
+            AND NOT EXISTS (SELECT FROM pg_stat_activity a WHERE a.pid = t.session_pid
+                AND coalesce(a.backend_start = t.session_started_at, true))
+        ORDER BY t.id LIMIT max_count FOR NO KEY UPDATE SKIP LOCKED
+    LOOP
+        ended := CASE WHEN task.at_most_once THEN 'unknown' ELSE 'lost' END;
+        verdict := CASE WHEN task.at_most_once OR task.crashes + 1 >= crash_cap THEN 'final' ELSE 'crash' END;
+        reclaim.task_id := task.id;
+        reclaim.released := mill.fail(task.id, task.token, ended, verdict, '0', jsonb_build_object(
+            'message', CASE
+                WHEN task.at_most_once THEN 'the worker died; it is unknown whether the statement completed'
+                WHEN verdict = 'final' THEN format('the worker died; the task has reached max_crashes (%s)', crash_cap)
+                ELSE 'the worker died' END)) = 'retried';
+        RETURN NEXT;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION mill.reclaim IS
+    'Reclaims the tasks of a dead worker whose backends no longer exist, up to max_count. A task that reaches '
+    'settings.max_crashes ends as lost. released: whether the task will be attempted again';
+GRANT EXECUTE ON FUNCTION mill.reclaim TO mill_worker;

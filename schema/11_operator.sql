@@ -1,0 +1,165 @@
+-- Operator functions: cancel and retry one task; pause and resume a queue, share its commits; drain a worker.
+-- Limits, groups and priorities are in 04_capacity.sql, runs in 16_run_advance.sql, schedules in 14_schedules.sql.
+--
+-- Each writes to mill.audit what it changed.
+
+CREATE OR REPLACE FUNCTION mill.cancel_task(id bigint, running boolean DEFAULT true) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    task mill.tasks;
+BEGIN
+    SELECT t.* INTO task FROM mill.tasks t WHERE t.id = cancel_task.id FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+        RETURN CASE WHEN EXISTS (SELECT FROM mill.attempts a WHERE a.task_id = cancel_task.id)
+            THEN 'finished' ELSE 'not found' END;
+    END IF;
+    IF task.state = 'running' AND NOT running THEN
+        RETURN 'running';
+    ELSIF task.state = 'running' THEN
+        INSERT INTO mill.cancel_requests (task_id) VALUES (task.id) ON CONFLICT DO NOTHING;
+        -- Rare enough for a NOTIFY in a writing transaction; the worker also sees the request with its heartbeat.
+        PERFORM pg_notify('mill', 'cancel');
+        RETURN 'requested';
+    END IF;
+    PERFORM mill.prepare_history(0);
+    PERFORM mill.record_attempt(task, 'cancelled', true,
+        jsonb_build_object('message', format('cancelled by %s before it was claimed', session_user)));
+    IF task.limits IS NOT NULL THEN
+        PERFORM mill.release_permits(ARRAY[task.id], NULL);
+    END IF;
+    DELETE FROM mill.tasks t WHERE t.id = task.id;
+    RETURN 'cancelled';
+END
+$$;
+COMMENT ON FUNCTION mill.cancel_task IS
+    'Cancels a task without an audit record, for mill.cancel and mill.cancel_open_tasks. Returns the same values as '
+    'mill.cancel';
+
+CREATE OR REPLACE FUNCTION mill.cancel(id bigint, running boolean DEFAULT true) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    answer text := mill.cancel_task(id, running);
+BEGIN
+    IF answer IN ('cancelled', 'requested') THEN
+        PERFORM mill.record_audit('cancel', 'task ' || id, jsonb_build_object('result', answer));
+    END IF;
+    RETURN answer;
+END
+$$;
+COMMENT ON FUNCTION mill.cancel IS
+    'Cancels a task. Returns cancelled (it was waiting), requested (it is running, and its worker stops the '
+    'statement), finished or not found. running => false leaves a running task alone and returns running';
+GRANT EXECUTE ON FUNCTION mill.cancel TO mill_operator;
+
+CREATE OR REPLACE FUNCTION mill.retry(id bigint) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    live mill.state;
+    last_attempt mill.attempts;
+    chain bigint[];
+BEGIN
+    SELECT t.state, t.limits INTO live, chain FROM mill.tasks t WHERE t.id = retry.id FOR NO KEY UPDATE;
+    IF live = 'scheduled' THEN
+        UPDATE mill.tasks t SET state = mill.initial_state(NULL, chain), blocking_limit_id = chain[1], due_at = now()
+            WHERE t.id = retry.id;
+        PERFORM mill.record_audit('retry', 'task ' || id, jsonb_build_object('result', 'brought forward'));
+        RETURN 'brought forward';
+    ELSIF live IS NOT NULL THEN
+        RETURN live::text;
+    END IF;
+    SELECT a.* INTO last_attempt FROM mill.attempts a
+        WHERE a.task_id = retry.id AND a.final ORDER BY a.finished_at DESC LIMIT 1;
+    IF NOT FOUND THEN
+        RETURN 'not found';
+    ELSIF last_attempt.node IS NOT NULL THEN
+        RAISE EXCEPTION 'task % belongs to run %', id, last_attempt.run_id USING ERRCODE = '55000',
+            HINT = format('pgmill run retry %s %s', last_attempt.run_id, last_attempt.name);
+    END IF;
+    IF last_attempt.key IS NOT NULL THEN
+        INSERT INTO mill.dedup_keys (key, task_id) VALUES (last_attempt.key, retry.id)
+            ON CONFLICT DO NOTHING;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'another live task has the key "%"', last_attempt.key
+                USING ERRCODE = '23505', HINT = 'Wait for that task, or cancel it.';
+        END IF;
+    END IF;
+    DELETE FROM mill.cancel_requests r WHERE r.task_id = retry.id;
+    chain := mill.required_limits(last_attempt.queue, last_attempt.group_name, last_attempt.run_id,
+        last_attempt.concurrency_key);
+    INSERT INTO mill.tasks (id, enqueued_at, retry_interval, timeout, priority, mode, backoff,
+        attempt, max_attempts, jitter, at_most_once, external, explain, queue, name, key, concurrency_key,
+        group_name, run_id, limits, state, blocking_limit_id, run_as, params, statement)
+    VALUES (retry.id, last_attempt.enqueued_at, last_attempt.retry_interval, last_attempt.timeout,
+        last_attempt.priority, last_attempt.mode, last_attempt.backoff, last_attempt.attempt,
+        last_attempt.max_attempts, last_attempt.jitter, last_attempt.at_most_once,
+        last_attempt.external, last_attempt.explain, last_attempt.queue, last_attempt.name, last_attempt.key,
+        last_attempt.concurrency_key, last_attempt.group_name, last_attempt.run_id, chain,
+        mill.initial_state(NULL, chain), chain[1], last_attempt.run_as, last_attempt.params,
+        last_attempt.statement);
+    PERFORM mill.record_audit('retry', 'task ' || id, jsonb_build_object('result', 'retried'));
+    RETURN 'retried';
+EXCEPTION WHEN unique_violation THEN
+    -- A concurrent retry has already inserted the task.
+    IF EXISTS (SELECT FROM mill.tasks t WHERE t.id = retry.id) THEN
+        RETURN 'pending';
+    END IF;
+    RAISE;
+END
+$$;
+COMMENT ON FUNCTION mill.retry IS
+    'Runs a finished task again under the same id, keeping its attempts (retried), or makes a scheduled task due now '
+    '(brought forward). Otherwise returns the live state, or not found';
+GRANT EXECUTE ON FUNCTION mill.retry TO mill_operator;
+
+CREATE OR REPLACE FUNCTION mill.pause(queue text) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    INSERT INTO mill.queues (name, paused) VALUES (pause.queue, true)
+        ON CONFLICT (name) DO UPDATE SET paused = true, changed_at = now();
+    PERFORM mill.record_audit('pause', 'queue ' || queue);
+END
+$$;
+COMMENT ON FUNCTION mill.pause IS 'Stops claims from a queue. Running tasks continue';
+GRANT EXECUTE ON FUNCTION mill.pause TO mill_operator;
+
+CREATE OR REPLACE FUNCTION mill.resume(queue text) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    UPDATE mill.queues q SET paused = false, changed_at = now() WHERE q.name = resume.queue;
+    IF FOUND THEN
+        PERFORM mill.record_audit('resume', 'queue ' || queue);
+    END IF;
+    PERFORM pg_notify('mill', 'sweep');
+END
+$$;
+COMMENT ON FUNCTION mill.resume IS 'Resumes claims from a paused queue';
+GRANT EXECUTE ON FUNCTION mill.resume TO mill_operator;
+
+CREATE OR REPLACE FUNCTION mill.set_shared_commit(queue text, budget interval) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    INSERT INTO mill.queues (name, shared_commit) VALUES (set_shared_commit.queue, budget)
+        ON CONFLICT (name) DO UPDATE SET shared_commit = budget, changed_at = now();
+    PERFORM mill.record_audit('set_shared_commit', 'queue ' || queue, jsonb_build_object('budget', budget));
+END
+$$;
+COMMENT ON FUNCTION mill.set_shared_commit IS
+    'Sets the time budget (1 to 100 ms) within which readers run short tasks of a queue one after another in one '
+    'transaction; null: each task commits alone. Workers apply the change within two seconds';
+GRANT EXECUTE ON FUNCTION mill.set_shared_commit TO mill_operator;
+
+CREATE OR REPLACE FUNCTION mill.drain(worker_id uuid, draining boolean DEFAULT true) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    UPDATE mill.workers w SET draining = drain.draining WHERE w.id = drain.worker_id;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    PERFORM pg_notify('mill', 'heartbeat');
+    PERFORM mill.record_audit('drain', 'worker ' || worker_id, jsonb_build_object('draining', draining));
+    RETURN true;
+END
+$$;
+COMMENT ON FUNCTION mill.drain IS
+    'Makes a worker stop claiming tasks, or resume (draining => false). Returns false if the worker does not exist';
+GRANT EXECUTE ON FUNCTION mill.drain TO mill_operator;

@@ -1,0 +1,354 @@
+-- Schedules: when jobs run automatically. Tables, declaration and settings; 17_schedule_ticks.sql fires them.
+-- Precedes the runs, because mill.create_run takes a row of mill.schedules.
+--
+-- A schedule defines when jobs run automatically. Its timing is a text that only the programs parse
+-- (crate schedule), so that fire times are computed in one place and stored. next_tick_at is the time
+-- at which a tick must process the schedule. A tick locks due rows, and its decisions commit together
+-- with the runs that it starts: a fire is a run with a schedule and a fire time.
+
+-- Tables ------------------------------------------------------------------------------------------
+
+CREATE TABLE IF NOT EXISTS mill.schedules (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    name mill.label NOT NULL UNIQUE
+        CONSTRAINT schedule_name_plain CHECK (name !~ '[[:cntrl:]]' AND btrim(name) = name),
+    declared_in mill.declared_in NOT NULL,
+    declared_as text,
+    definition jsonb NOT NULL,
+    jobs text[] NOT NULL CONSTRAINT has_jobs CHECK (cardinality(jobs) > 0),
+    own_job boolean NOT NULL DEFAULT false,
+    params jsonb NOT NULL DEFAULT '{}' CONSTRAINT params_by_name CHECK (jsonb_typeof(params) = 'object'),
+    timing text NOT NULL CONSTRAINT timing_length CHECK (octet_length(timing) BETWEEN 1 AND 4000),
+    mode mill.fire_mode NOT NULL GENERATED ALWAYS AS (CASE lower(btrim(split_part(timing, '(', 1)))
+        WHEN 'manual' THEN 'manual'::mill.fire_mode WHEN 'trigger' THEN 'triggered'::mill.fire_mode
+        ELSE 'scheduled'::mill.fire_mode END) STORED,
+    overlap mill.overlap NOT NULL DEFAULT 'skip',
+    catch_up integer NOT NULL DEFAULT 1 CONSTRAINT catch_up_range CHECK (catch_up BETWEEN 0 AND 1000),
+    max_lateness interval CONSTRAINT max_lateness_range CHECK (max_lateness BETWEEN '0' AND '365 days'),
+    declared_jitter interval NOT NULL DEFAULT '0'
+        CONSTRAINT declared_jitter_range CHECK (declared_jitter BETWEEN '0' AND '1 day'),
+    enabled boolean NOT NULL DEFAULT true,
+    max_attempts mill.attempt_limit,
+    retry_interval mill.retry_interval,
+    jitter interval CONSTRAINT jitter_range CHECK (jitter BETWEEN '0' AND '1 day'),
+    removed_at timestamptz,
+    version integer NOT NULL DEFAULT 1,
+    changed_at timestamptz NOT NULL DEFAULT now(),
+    changed_by text NOT NULL DEFAULT session_user,
+    planned_from timestamptz NOT NULL DEFAULT now(),
+    next_tick_at timestamptz,
+    next_fire_at timestamptz,
+    queued_fire_at timestamptz,
+    trigger jsonb,
+    error text,
+    last_fire_at timestamptz,
+    last_finished_at timestamptz,
+    last_state mill.run_state,
+    last_success_at timestamptz
+) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
+    autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
+COMMENT ON TABLE mill.schedules IS 'Schedules: when to start runs of jobs automatically';
+COMMENT ON COLUMN mill.schedules.declared_as IS 'Declared in a comment: the procedure that carries the comment';
+COMMENT ON COLUMN mill.schedules.definition IS 'Declaration as passed to mill.put_schedule';
+COMMENT ON COLUMN mill.schedules.own_job IS 'Whether the job was created for the schedule from a single statement';
+COMMENT ON COLUMN mill.schedules.params IS
+    'Parameters of its runs. fire_at, schedule and reason are available in addition, to tasks with {"$param": …} of '
+    'these names';
+COMMENT ON COLUMN mill.schedules.timing IS
+    'manual, a cadence such as daily(03:15), or trigger(…), see docs/schedules.md';
+COMMENT ON COLUMN mill.schedules.catch_up IS
+    'Number of missed fires, the newest ones, that are made up for. Older ones are recorded as missed';
+COMMENT ON COLUMN mill.schedules.max_lateness IS 'Fires later than this are skipped; null: no limit';
+COMMENT ON COLUMN mill.schedules.enabled IS
+    'Set by operators, like max_attempts, retry_interval and jitter. No declaration changes these columns';
+COMMENT ON COLUMN mill.schedules.max_attempts IS 'Overrides max_attempts of its tasks; null: as declared';
+COMMENT ON COLUMN mill.schedules.retry_interval IS 'Overrides retry_interval of its tasks; null: as declared';
+COMMENT ON COLUMN mill.schedules.jitter IS 'Maximum random delay of a fire; null: declared_jitter';
+COMMENT ON COLUMN mill.schedules.removed_at IS
+    'Time since which the declaration no longer exists and the schedule does not fire; null: declared';
+COMMENT ON COLUMN mill.schedules.planned_from IS 'Time from which the timing counts';
+COMMENT ON COLUMN mill.schedules.next_tick_at IS 'Time at which a tick must process the schedule; null: never';
+COMMENT ON COLUMN mill.schedules.next_fire_at IS 'Next fire by the timing; null: not computed yet, or no further fire';
+COMMENT ON COLUMN mill.schedules.queued_fire_at IS 'Overlap queue: fire that waits for a run to finish';
+COMMENT ON COLUMN mill.schedules.trigger IS 'Trigger part of timing, as parsed by a worker';
+COMMENT ON COLUMN mill.schedules.error IS 'Error in timing, or in the last evaluation of the trigger';
+-- mill.lock_due_schedules: the cost of a tick depends on the due schedules, not on all schedules.
+CREATE INDEX IF NOT EXISTS schedules_tick ON mill.schedules (next_tick_at) WHERE next_tick_at IS NOT NULL;
+GRANT SELECT ON mill.schedules TO mill_worker;
+
+CREATE TABLE IF NOT EXISTS mill.schedule_log (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    schedule_id bigint NOT NULL,
+    logged_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    event mill.schedule_event NOT NULL,
+    fire_at timestamptz,
+    reason text,
+    message text,
+    rows bigint,
+    count bigint,
+    run_id bigint,
+    outcome mill.run_state,
+    duration interval
+);
+COMMENT ON TABLE mill.schedule_log IS 'Events of schedules. Append-only, kept for settings.schedule_log_retention';
+COMMENT ON COLUMN mill.schedule_log.reason IS
+    'Reason of the fire: schedule, manual, or the trigger condition that was met';
+COMMENT ON COLUMN mill.schedule_log.rows IS 'Triggered fires: number of pending rows';
+COMMENT ON COLUMN mill.schedule_log.count IS 'Missed: number of fires';
+COMMENT ON COLUMN mill.schedule_log.run_id IS 'Run that was fired or finished; for skipped fires, the run in progress';
+COMMENT ON COLUMN mill.schedule_log.duration IS 'Completed: duration of the run';
+-- The log of one schedule, with keyset pagination.
+CREATE INDEX IF NOT EXISTS schedule_log_schedule ON mill.schedule_log (schedule_id, id);
+
+CREATE OR REPLACE VIEW mill.visible_schedule_log AS
+    SELECT x.id, x.schedule_id, x.logged_at, x.event, x.fire_at, x.reason, x.rows, x.count, x.run_id,
+        x.outcome, x.duration,
+        CASE WHEN (SELECT mill.sees_statements()) THEN x.message END AS message
+    FROM mill.schedule_log x;
+COMMENT ON VIEW mill.visible_schedule_log IS 'mill.schedule_log, for mill_viewer';
+
+CREATE TABLE IF NOT EXISTS mill.schedule_declaration_errors (
+    declared_as text NOT NULL,
+    place text NOT NULL,
+    message text NOT NULL,
+    hint text,
+    found_at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (declared_as, place, message)
+);
+COMMENT ON TABLE mill.schedule_declaration_errors IS
+    'Errors in the comments of procedures, as of the last schedule sync';
+COMMENT ON COLUMN mill.schedule_declaration_errors.place IS 'line:column within the comment';
+GRANT SELECT, INSERT, DELETE ON mill.schedule_declaration_errors TO mill_worker, mill_operator;
+
+-- Declaration -------------------------------------------------------------------------------------
+
+CREATE OR REPLACE FUNCTION mill.is_active(schedule mill.schedules) RETURNS boolean
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT schedule.enabled AND schedule.removed_at IS NULL
+$$;
+COMMENT ON FUNCTION mill.is_active IS 'Returns whether the schedule may fire automatically';
+GRANT EXECUTE ON FUNCTION mill.is_active TO mill_viewer;
+
+CREATE OR REPLACE FUNCTION mill.put_schedule_job(job text, definition jsonb, enabled boolean) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    other text;
+BEGIN
+    SELECT j.name INTO other FROM mill.jobs j
+        WHERE lower(j.name) = lower(job) AND (j.name <> job OR NOT j.of_schedule);
+    IF FOUND THEN
+        RAISE EXCEPTION 'job "%" already exists', other USING ERRCODE = '22023',
+            HINT = 'Give that job instead of a statement, or give the schedule another name.';
+    END IF;
+    PERFORM mill.put_job(job, jsonb_build_array(coalesce(definition->'task', '{}')
+            || jsonb_build_object('name', job, 'statement', definition->'statement')),
+        definition->>'description', definition->>'category', NULL, NULL, enabled);
+    UPDATE mill.jobs j SET of_schedule = true WHERE j.name = job AND NOT j.of_schedule;
+END
+$$;
+COMMENT ON FUNCTION mill.put_schedule_job IS 'Creates or replaces a job with a single statement, for mill.put_schedule';
+
+CREATE OR REPLACE FUNCTION mill.retire_schedule_job(jobs text[]) RETURNS void
+LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    SELECT mill.enable_job(retire_schedule_job.jobs[1], false) WHERE NOT EXISTS (SELECT FROM mill.schedules s
+        WHERE s.own_job AND s.jobs = retire_schedule_job.jobs AND s.removed_at IS NULL)
+$$;
+COMMENT ON FUNCTION mill.retire_schedule_job IS
+    'Disables a job that was created for schedules, once no schedule uses it';
+
+CREATE OR REPLACE FUNCTION mill.put_schedule(definition jsonb, declared_in mill.declared_in,
+    declared_as text DEFAULT NULL) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    unknown text;
+    kept mill.schedules;
+    document jsonb := definition - 'enabled';
+    enabled boolean := (definition->>'enabled')::boolean;
+    wanted text[];
+    put mill.schedules;
+BEGIN
+    IF definition ? 'task' THEN
+        definition := definition || jsonb_build_object('task', mill.with_max_attempts(definition->'task'));
+        document := definition - 'enabled';
+    END IF;
+    SELECT k INTO unknown FROM jsonb_object_keys(definition) AS k WHERE k <> ALL (ARRAY['name', 'timing',
+        'statement', 'jobs', 'params', 'task', 'overlap', 'catch_up', 'max_lateness', 'jitter', 'description',
+        'category', 'enabled']);
+    IF FOUND THEN
+        RAISE EXCEPTION 'unknown key "%" in a schedule', unknown USING ERRCODE = '22023';
+    ELSIF num_nonnulls(definition->>'statement', definition->'jobs') <> 1 THEN
+        RAISE EXCEPTION 'schedule "%" needs either a statement or jobs', definition->>'name' USING ERRCODE = '22023';
+    ELSIF definition ? 'jobs' AND definition ?| ARRAY['task', 'description', 'category']
+        OR definition ? 'statement' AND definition ? 'params'
+    THEN
+        RAISE EXCEPTION 'schedule "%" combines settings of a statement and of jobs', definition->>'name'
+            USING ERRCODE = '22023',
+            HINT = 'task, description and category require a statement, whose params belong in task; '
+                'params requires jobs.';
+    END IF;
+    SELECT s.* INTO kept FROM mill.schedules s WHERE s.name = definition->>'name' FOR NO KEY UPDATE;
+    IF kept.removed_at IS NULL AND kept.declared_in <> declared_in THEN
+        RAISE EXCEPTION 'schedule "%" is declared in %', kept.name, CASE kept.declared_in
+                WHEN 'comment' THEN 'the comment of ' || kept.declared_as WHEN 'file' THEN 'a file'
+                ELSE 'a call of mill.set_schedule' END
+            USING ERRCODE = '55000', HINT = 'Change it there, or remove it there first.';
+    END IF;
+    IF kept.removed_at IS NULL AND kept.definition = document AND coalesce(enabled, kept.enabled) = kept.enabled THEN
+        RETURN 'unchanged';
+    END IF;
+    IF definition ? 'statement' THEN
+        wanted := ARRAY[coalesce(declared_as, definition->>'name')];
+        PERFORM mill.put_schedule_job(wanted[1], definition,
+            CASE WHEN kept.removed_at IS NOT NULL OR NOT kept.own_job THEN true END);
+    ELSE
+        SELECT array_agg(j.value ORDER BY j.place) INTO wanted
+            FROM jsonb_array_elements_text(definition->'jobs') WITH ORDINALITY AS j(value, place);
+        IF wanted IS NULL THEN
+            RAISE EXCEPTION 'schedule "%" has an empty list of jobs', definition->>'name' USING ERRCODE = '22023';
+        END IF;
+        SELECT w INTO unknown FROM unnest(wanted) AS w WHERE NOT EXISTS (
+            SELECT FROM mill.jobs j WHERE lower(j.name) = lower(btrim(w))) LIMIT 1;
+        IF FOUND THEN
+            RAISE EXCEPTION 'there is no job "%"', unknown USING ERRCODE = '22023',
+                HINT = 'pgmill job list shows all jobs.';
+        END IF;
+    END IF;
+    INSERT INTO mill.schedules AS s (name, declared_in, declared_as, definition, jobs, own_job, params, timing,
+        overlap, catch_up, max_lateness, declared_jitter, enabled, next_tick_at)
+    VALUES (definition->>'name', declared_in, declared_as, document, wanted, definition ? 'statement',
+        coalesce(definition->'params', '{}'), definition->>'timing',
+        coalesce((definition->>'overlap')::mill.overlap, 'skip'), coalesce((definition->>'catch_up')::integer, 1),
+        (definition->>'max_lateness')::interval, coalesce((definition->>'jitter')::interval, '0'),
+        coalesce(enabled, true), CASE WHEN coalesce(enabled, true) THEN now() END)
+    ON CONFLICT (name) DO UPDATE SET declared_in = excluded.declared_in, declared_as = excluded.declared_as,
+        definition = excluded.definition, jobs = excluded.jobs, own_job = excluded.own_job,
+        params = excluded.params, timing = excluded.timing,
+        overlap = excluded.overlap, catch_up = excluded.catch_up, max_lateness = excluded.max_lateness,
+        declared_jitter = excluded.declared_jitter, removed_at = NULL,
+        enabled = coalesce(enabled, s.enabled)
+    RETURNING s.* INTO put;
+    -- A new timing, or a schedule that may fire again, counts from now.
+    IF kept.id IS NOT NULL AND (put.timing <> kept.timing OR mill.is_active(put) <> mill.is_active(kept)) THEN
+        PERFORM mill.replan_schedule(put.id);
+    END IF;
+    PERFORM mill.record_audit('put_schedule', 'schedule ' || put.name, jsonb_build_object('declared_in', declared_in,
+        'timing', put.timing, 'enabled', put.enabled,
+        'result', CASE WHEN kept.id IS NULL THEN 'new' ELSE 'changed' END));
+    IF kept.id IS NULL THEN
+        RETURN 'new';
+    ELSIF kept.own_job AND kept.jobs <> wanted THEN
+        PERFORM mill.retire_schedule_job(kept.jobs);
+    END IF;
+    UPDATE mill.schedules s SET version = s.version + 1, changed_at = now(), changed_by = session_user
+        WHERE s.id = put.id;
+    RETURN 'changed';
+END
+$$;
+COMMENT ON FUNCTION mill.put_schedule IS
+    'Creates or replaces a schedule. definition: name, timing, statement or jobs, task (settings of the statement, as '
+    'in mill.set_job), params, overlap, catch_up, max_lateness, jitter, description, category, enabled. Returns new, '
+    'changed or unchanged';
+GRANT EXECUTE ON FUNCTION mill.put_schedule TO mill_worker, mill_operator;
+
+CREATE OR REPLACE FUNCTION mill.replan_schedule(schedule_id bigint) RETURNS void
+LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    UPDATE mill.schedules s SET planned_from = now(), next_fire_at = NULL, queued_fire_at = NULL, trigger = NULL,
+            error = NULL, next_tick_at = CASE WHEN mill.is_active(s) THEN now() END
+        WHERE s.id = replan_schedule.schedule_id
+$$;
+COMMENT ON FUNCTION mill.replan_schedule IS
+    'Makes the next tick compute the next fire of the schedule, counted from now';
+
+CREATE OR REPLACE FUNCTION mill.set_schedule(name text, timing text, statement text DEFAULT NULL,
+    jobs text[] DEFAULT NULL, params jsonb DEFAULT NULL, task jsonb DEFAULT NULL, overlap mill.overlap DEFAULT 'skip',
+    catch_up integer DEFAULT 1, max_lateness interval DEFAULT NULL, jitter interval DEFAULT NULL,
+    description text DEFAULT NULL, category text DEFAULT NULL, enabled boolean DEFAULT NULL) RETURNS text
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT mill.put_schedule(jsonb_strip_nulls(jsonb_build_object('name', name, 'timing', timing,
+        'statement', statement, 'jobs', to_jsonb(jobs), 'params', params, 'task', task,
+        'overlap', overlap, 'catch_up', catch_up,
+        'max_lateness', max_lateness, 'jitter', jitter, 'description', description, 'category', category,
+        'enabled', enabled)), 'call')
+$$;
+COMMENT ON FUNCTION mill.set_schedule IS
+    'Creates or replaces a schedule. Returns new, changed or unchanged. timing: manual, a cadence such as '
+    'daily(03:15), or trigger(…). The schedule runs the statement with the settings in task: {"params", "queue", '
+    '"priority", "group", "max_attempts", "timeout", "mode", …}; or these jobs with these params. enabled null leaves '
+    'it unchanged';
+GRANT EXECUTE ON FUNCTION mill.set_schedule TO mill_operator;
+
+CREATE OR REPLACE FUNCTION mill.remove_schedules(names text[]) RETURNS SETOF text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    gone mill.schedules;
+BEGIN
+    FOR gone IN
+        UPDATE mill.schedules s SET removed_at = now(), next_tick_at = NULL, next_fire_at = NULL, queued_fire_at = NULL,
+                changed_at = now(), changed_by = session_user, version = s.version + 1
+            WHERE s.name = ANY (names) AND s.removed_at IS NULL RETURNING s.*
+    LOOP
+        PERFORM mill.retire_schedule_job(gone.jobs) WHERE gone.own_job;
+        PERFORM mill.record_audit('remove_schedules', 'schedule ' || gone.name);
+        RETURN NEXT gone.name;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION mill.remove_schedules IS
+    'Removes schedules, so that they no longer fire; nothing is deleted. Returns the names of those that existed';
+GRANT EXECUTE ON FUNCTION mill.remove_schedules TO mill_worker, mill_operator;
+
+-- Settings of operators ---------------------------------------------------------------------------
+
+CREATE OR REPLACE FUNCTION mill.enable_schedule(name text, enabled boolean DEFAULT true) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    found_schedule mill.schedules;
+BEGIN
+    SELECT s.* INTO found_schedule FROM mill.schedules s WHERE s.name = enable_schedule.name FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+        RETURN false;
+    ELSIF found_schedule.enabled <> enabled THEN
+        UPDATE mill.schedules s SET enabled = enable_schedule.enabled, changed_at = now(), changed_by = session_user,
+            version = s.version + 1 WHERE s.id = found_schedule.id;
+        PERFORM mill.replan_schedule(found_schedule.id);
+        PERFORM mill.record_audit('enable_schedule', 'schedule ' || name, jsonb_build_object('enabled', enabled));
+    END IF;
+    RETURN true;
+END
+$$;
+COMMENT ON FUNCTION mill.enable_schedule IS
+    'Enables a schedule, counted from now, or disables it. Returns false if it does not exist';
+GRANT EXECUTE ON FUNCTION mill.enable_schedule TO mill_operator;
+
+CREATE OR REPLACE FUNCTION mill.override_schedule(name text, settings jsonb) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    unknown text;
+BEGIN
+    settings := mill.with_max_attempts(settings);
+    SELECT k INTO unknown FROM jsonb_object_keys(settings) AS k
+        WHERE k <> ALL (ARRAY['max_attempts', 'retry_interval', 'jitter']);
+    IF FOUND THEN
+        RAISE EXCEPTION 'cannot adjust "%"; only max_attempts, retry_interval and jitter', unknown
+            USING ERRCODE = '22023';
+    END IF;
+    UPDATE mill.schedules s SET changed_at = now(), changed_by = session_user, version = s.version + 1,
+            max_attempts = CASE WHEN settings ? 'max_attempts' THEN (settings->>'max_attempts')::integer
+                ELSE s.max_attempts END,
+            retry_interval = CASE WHEN settings ? 'retry_interval' THEN (settings->>'retry_interval')::interval
+                ELSE s.retry_interval END,
+            jitter = CASE WHEN settings ? 'jitter' THEN (settings->>'jitter')::interval ELSE s.jitter END
+        WHERE s.name = override_schedule.name;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    PERFORM mill.record_audit('override_schedule', 'schedule ' || name, settings);
+    RETURN true;
+END
+$$;
+COMMENT ON FUNCTION mill.override_schedule IS
+    'Overrides settings of a schedule independently of its declaration: {"max_attempts", "retry_interval", "jitter"}; '
+    'null: as declared. Returns false if the schedule does not exist';
+GRANT EXECUTE ON FUNCTION mill.override_schedule TO mill_operator;

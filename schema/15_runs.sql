@@ -1,0 +1,467 @@
+-- Runs: tables, start, tasks added later, status.
+--
+-- A job is a named set of tasks with edges. A run is a frozen copy of one or more jobs, merged when
+-- the run starts. The queue does not know about graphs: a task of a run is inserted into mill.tasks
+-- when it becomes ready (16_run_advance.sql). Events of finished tasks: mill.run_events, 10_finish.sql.
+
+-- Tables ------------------------------------------------------------------------------------------
+
+CREATE TABLE IF NOT EXISTS mill.runs (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    jobs text[] NOT NULL,
+    params jsonb NOT NULL,
+    state mill.run_state NOT NULL DEFAULT 'running',
+    tasks integer NOT NULL DEFAULT 0,
+    open integer NOT NULL DEFAULT 0,
+    succeeded integer NOT NULL DEFAULT 0,
+    failed integer NOT NULL DEFAULT 0,
+    ignored integer NOT NULL DEFAULT 0,
+    cancelled integer NOT NULL DEFAULT 0,
+    upstream_failed integer NOT NULL DEFAULT 0,
+    restarts integer NOT NULL DEFAULT 0,
+    started_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    started_by text NOT NULL DEFAULT session_user,
+    finished_at timestamptz,
+    cancelled_at timestamptz,
+    cancelled_by text,
+    kill boolean NOT NULL DEFAULT false,
+    needs_rescan boolean NOT NULL DEFAULT false,
+    dropped text[],
+    schedule_id bigint,
+    fire_at timestamptz,
+    reason text,
+    CONSTRAINT fired_by_a_schedule CHECK (num_nonnulls(schedule_id, fire_at, reason) IN (0, 3)),
+    CONSTRAINT finished_has_time CHECK ((state = 'running') = (finished_at IS NULL)),
+    CONSTRAINT every_task_counts CHECK (state = 'running'
+        OR tasks = succeeded + failed + ignored + cancelled + upstream_failed)
+);
+COMMENT ON TABLE mill.runs IS 'Runs: frozen, merged copies of jobs. Kept as long as mill.attempts';
+COMMENT ON COLUMN mill.runs.jobs IS 'Names of the jobs, in the order in which they were given';
+COMMENT ON COLUMN mill.runs.open IS 'Number of unfinished tasks, as of the last mill.advance_run';
+COMMENT ON COLUMN mill.runs.needs_rescan IS
+    'Whether tasks may be ready, or have completions to propagate, without an event in mill.run_events';
+COMMENT ON COLUMN mill.runs.succeeded IS
+    'Set when the run finishes, like failed, ignored, cancelled and upstream_failed. mill.run_status counts the tasks '
+    'of a run in progress';
+COMMENT ON COLUMN mill.runs.failed IS 'Failed tasks whose failure counts';
+COMMENT ON COLUMN mill.runs.ignored IS 'Failed tasks with ignore_failure';
+COMMENT ON COLUMN mill.runs.upstream_failed IS
+    'Tasks that cannot run because the outcomes of their parents do not satisfy their edges';
+COMMENT ON COLUMN mill.runs.kill IS 'Whether the run was cancelled together with its running tasks';
+COMMENT ON COLUMN mill.runs.schedule_id IS 'Schedule that fired the run; null: started directly';
+COMMENT ON COLUMN mill.runs.fire_at IS 'Fire time of the schedule that the run belongs to';
+COMMENT ON COLUMN mill.runs.reason IS 'Reason of the fire: schedule, manual, or the trigger condition that was met';
+COMMENT ON COLUMN mill.runs.dropped IS 'Edges to tasks that are in none of the jobs: parent > child';
+
+-- mill.fire: a schedule fires once per fire time, whichever worker ticks.
+CREATE UNIQUE INDEX IF NOT EXISTS runs_fire ON mill.runs (schedule_id, fire_at) WHERE schedule_id IS NOT NULL;
+-- The history of one schedule, with keyset pagination.
+CREATE INDEX IF NOT EXISTS runs_schedule ON mill.runs (schedule_id, id) WHERE schedule_id IS NOT NULL;
+-- mill.blocking_run; the fleet metrics count the runs in progress.
+CREATE INDEX IF NOT EXISTS runs_in_progress ON mill.runs (schedule_id) WHERE state = 'running';
+GRANT SELECT (id, state, cancelled_at) ON mill.runs TO mill_worker;
+
+CREATE TABLE IF NOT EXISTS mill.run_tasks (
+    run_id bigint NOT NULL,
+    node bigint NOT NULL,
+    task_id bigint,
+    propagated_to bigint NOT NULL DEFAULT 0,
+    started_at timestamptz,
+    finished_at timestamptz,
+    rows bigint,
+    retry_interval mill.retry_interval NOT NULL,
+    timeout mill.time_limit,
+    state mill.run_task_state NOT NULL DEFAULT 'waiting',
+    outcome mill.outcome,
+    priority mill.priority,
+    mode mill.mode NOT NULL,
+    backoff mill.backoff NOT NULL,
+    join_mode mill.join_mode NOT NULL DEFAULT 'all',
+    parents integer NOT NULL DEFAULT 0,
+    satisfied integer NOT NULL DEFAULT 0,
+    unsatisfied integer NOT NULL DEFAULT 0,
+    attempts integer NOT NULL DEFAULT 0,
+    session_pid integer,
+    max_attempts mill.attempt_limit NOT NULL,
+    pending_propagation boolean NOT NULL DEFAULT false,
+    takes_results boolean NOT NULL DEFAULT false,
+    ignore_failure boolean NOT NULL DEFAULT false,
+    jitter boolean NOT NULL,
+    at_most_once boolean NOT NULL,
+    external boolean NOT NULL,
+    queue mill.queue_name NOT NULL,
+    name mill.label NOT NULL,
+    job mill.label,
+    group_name mill.label,
+    concurrency_key mill.label,
+    message text,
+    result jsonb,
+    run_as mill.profile_name NOT NULL DEFAULT '',
+    params jsonb,
+    statement mill.statement NOT NULL,
+    PRIMARY KEY (run_id, node),
+    CONSTRAINT run_tasks_name UNIQUE (name, run_id),
+    CONSTRAINT run_at_most_once_runs_once
+        CHECK (NOT at_most_once OR (mode = 'autocommit' AND max_attempts = 1))
+) WITH (fillfactor = 80, toast_tuple_target = 512, autovacuum_vacuum_scale_factor = 0.05,
+    autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
+COMMENT ON TABLE mill.run_tasks IS 'Tasks of runs, frozen at the start of the run';
+COMMENT ON COLUMN mill.run_tasks.task_id IS 'tasks.id and attempts.task_id; null until the task is released';
+COMMENT ON COLUMN mill.run_tasks.parents IS
+    'Number of edges to parents. satisfied and unsatisfied count the edges whose parent has finished';
+COMMENT ON COLUMN mill.run_tasks.pending_propagation IS
+    'Whether the task has finished and its completion is not propagated yet to children with a node above '
+    'propagated_to';
+COMMENT ON COLUMN mill.run_tasks.takes_results IS 'Whether params refer to results of parents';
+COMMENT ON COLUMN mill.run_tasks.job IS 'Job of the task; null: added while the run was in progress';
+COMMENT ON COLUMN mill.run_tasks.result IS 'First row that the task returned, as an object by column, up to 8 kB';
+-- mill.advance_run: ready tasks, and tasks still to cancel. Like run_tasks_name, the index does not begin
+-- with run_id: with statistics from when the table had few rows, the planner would otherwise consider it
+-- as good as the primary key for looking up a node.
+CREATE INDEX IF NOT EXISTS run_tasks_state ON mill.run_tasks (state, run_id, node);
+CREATE INDEX IF NOT EXISTS run_tasks_pending_propagation ON mill.run_tasks (run_id, node) WHERE pending_propagation;
+
+CREATE SEQUENCE IF NOT EXISTS mill.added_nodes START 1000000000000;
+COMMENT ON SEQUENCE mill.added_nodes IS
+    'run_tasks.node of tasks added to a run in progress. Starts above the nodes that runs start with';
+
+CREATE TABLE IF NOT EXISTS mill.run_edges (
+    run_id bigint NOT NULL,
+    parent bigint NOT NULL,
+    child bigint NOT NULL,
+    expected mill.expected NOT NULL,
+    PRIMARY KEY (run_id, parent, child)
+);
+COMMENT ON TABLE mill.run_edges IS 'Edges of runs, by run_tasks.node';
+CREATE INDEX IF NOT EXISTS run_edges_child ON mill.run_edges (run_id, child);
+
+-- Start -------------------------------------------------------------------------------------------
+
+CREATE OR REPLACE FUNCTION mill.runnable_jobs(jobs text[]) RETURNS text[]
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_nestloop = on AS $$
+DECLARE
+    wanted text[];
+    wrong text;
+BEGIN
+    SELECT array_agg(w.name ORDER BY w.place) INTO wanted FROM (
+        SELECT lower(btrim(j.name)) AS name, min(j.place) AS place
+        FROM unnest(jobs) WITH ORDINALITY AS j(name, place) WHERE btrim(j.name) <> '' GROUP BY 1) AS w;
+    IF wanted IS NULL THEN
+        RAISE EXCEPTION 'no job given' USING ERRCODE = '22023';
+    END IF;
+    SELECT w INTO wrong FROM unnest(wanted) AS w WHERE NOT EXISTS (SELECT FROM mill.jobs j
+        WHERE lower(j.name) = w AND j.disabled_at IS NULL) LIMIT 1;
+    IF FOUND THEN
+        IF EXISTS (SELECT FROM mill.jobs j WHERE lower(j.name) = wrong) THEN
+            RAISE EXCEPTION 'job "%" is disabled', wrong USING ERRCODE = '22023',
+                HINT = 'Enable it with pgmill job enable.';
+        END IF;
+        RAISE EXCEPTION 'there is no job "%"', wrong USING ERRCODE = '22023',
+            HINT = 'pgmill job list shows all jobs.';
+    END IF;
+    -- In the declared spelling.
+    RETURN (SELECT array_agg(j.name::text ORDER BY array_position(wanted, lower(j.name)))
+        FROM mill.jobs j WHERE lower(j.name) = ANY (wanted));
+END
+$$;
+COMMENT ON FUNCTION mill.runnable_jobs IS
+    'Returns the declared spelling of these job names, matched without regard to case, for mill.create_run. Raises an '
+    'error if a job does not exist or is disabled. Separate from mill.create_run so that it uses indexes';
+
+CREATE OR REPLACE FUNCTION mill.create_run(jobs text[], params jsonb, schedule mill.schedules,
+    fire_at timestamptz, reason text, OUT run_id bigint, OUT dropped text[])
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+-- Statistics may not cover a job that has just been created, so nested loops over two large sets are
+-- excluded.
+SET enable_nestloop = off SET jit = off AS $$
+#variable_conflict use_variable
+DECLARE
+    wanted text[];
+    count integer;
+    offered jsonb := '{}';
+BEGIN
+    IF jsonb_typeof(params) IS DISTINCT FROM 'object' THEN
+        RAISE EXCEPTION 'params must be a JSON object' USING ERRCODE = '22023';
+    END IF;
+    wanted := mill.runnable_jobs(jobs);
+    IF schedule.id IS NOT NULL THEN
+        offered := jsonb_build_object('schedule', schedule.name, 'reason', reason,
+            'fire_at', to_char(fire_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'));
+    END IF;
+    INSERT INTO mill.runs (jobs, params, schedule_id, fire_at, reason)
+        VALUES (wanted, params, schedule.id, fire_at, reason) RETURNING runs.id INTO run_id;
+
+    WITH chosen AS MATERIALIZED (
+        -- A task of several jobs is included once, from the job that gives it the highest priority.
+        SELECT DISTINCT ON (t.name) t.*, coalesce(t.priority, j.priority, g.priority) AS chosen_priority
+        FROM mill.jobs j JOIN mill.job_tasks t ON t.job = j.name LEFT JOIN mill.groups g ON g.name = t.group_name
+        -- Repeated for both tables, so that each uses its index.
+        WHERE j.name = ANY (wanted) AND t.job = ANY (wanted) AND t.disabled_at IS NULL
+        ORDER BY t.name, coalesce(t.priority, j.priority, g.priority, 'normal') DESC,
+            array_position(wanted, j.name::text)
+    ), numbered AS MATERIALIZED (
+        SELECT row_number() OVER (ORDER BY c.name) AS node, c.* FROM chosen c
+    ), edge AS MATERIALIZED (
+        SELECT DISTINCT ON (e.child, e.parent) e.child AS child_name, e.parent AS parent_name, e.expected,
+            c.node AS child, p.node AS parent
+        FROM (SELECT e.child::text, e.parent::text, e.expected, array_position(wanted, e.job::text) AS place
+                FROM mill.job_edges e WHERE e.job = ANY (wanted) AND e.disabled_at IS NULL
+            UNION ALL SELECT d.child, d.parent, d.expected, NULL FROM mill.dependencies d
+                WHERE d.disabled_at IS NULL) AS e
+            JOIN numbered c ON c.name = e.child LEFT JOIN numbered p ON p.name = e.parent
+        -- An edge of a job takes precedence over a dependency of all runs.
+        ORDER BY e.child, e.parent, e.place
+    ), edges AS (
+        INSERT INTO mill.run_edges (run_id, parent, child, expected)
+        SELECT run_id, e.parent, e.child, e.expected FROM edge e WHERE e.parent IS NOT NULL
+    ), put AS (
+        INSERT INTO mill.run_tasks (run_id, node, name, job, statement, params, takes_results, queue, priority,
+            group_name, concurrency_key, max_attempts, retry_interval, backoff, jitter, timeout, mode,
+            at_most_once, external, ignore_failure, join_mode, run_as, parents, state)
+        SELECT run_id, n.node, n.name, n.job, n.statement, mill.substitute_params(n.params, offered || params),
+            coalesce(n.params @? '$[*]."$result"', false), n.queue, n.chosen_priority, n.group_name,
+            n.concurrency_key,
+            CASE WHEN n.at_most_once THEN 1 ELSE coalesce(schedule.max_attempts, n.max_attempts) END,
+            coalesce(schedule.retry_interval, n.retry_interval), n.backoff, n.jitter, n.timeout, n.mode,
+            n.at_most_once, n.external, n.ignore_failure, n.join_mode, n.run_as, coalesce(p.parents, 0),
+            CASE WHEN p.parents > 0 THEN 'waiting' ELSE 'ready' END::mill.run_task_state
+        FROM numbered n LEFT JOIN (SELECT e.child, count(e.parent)::integer AS parents FROM edge e
+            GROUP BY e.child) AS p ON p.child = n.node
+        ORDER BY n.node RETURNING 1
+    )
+    SELECT (SELECT count(*) FROM put), (SELECT array_agg(e.parent_name || ' > ' || e.child_name
+            ORDER BY e.parent_name, e.child_name) FROM edge e WHERE e.parent IS NULL)
+        INTO count, dropped;
+    IF count = 0 THEN
+        RAISE EXCEPTION 'no enabled task in %', array_to_string(wanted, ', ') USING ERRCODE = '22023';
+    END IF;
+    PERFORM mill.check_run(run_id, params);
+    -- Releases ready tasks immediately, up to a bound; mill.advance_run releases the rest.
+    UPDATE mill.runs r SET tasks = count, open = count, dropped = create_run.dropped,
+        needs_rescan = mill.release_ready(run_id, NULL, true, 2000) = 2000 WHERE r.id = run_id;
+    INSERT INTO mill.run_events (run_id) VALUES (run_id);
+    IF dropped IS NOT NULL THEN
+        RAISE NOTICE 'edges to tasks that are not in this run are left out: %', array_to_string(dropped, ', ');
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION mill.create_run IS
+    'Creates a run as a frozen, merged copy of these jobs, for mill.start_run and mill.fire';
+
+CREATE OR REPLACE FUNCTION mill.start_run(jobs text[], params jsonb DEFAULT '{}', OUT run_id bigint,
+    OUT dropped text[])
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    SELECT r.run_id, r.dropped INTO start_run.run_id, start_run.dropped
+        FROM mill.create_run(start_run.jobs, start_run.params, NULL, NULL, NULL) AS r;
+    -- Runs started by programs are not audited; runs started on behalf of a person are.
+    IF current_setting('mill.actor', true) <> '' THEN
+        PERFORM mill.record_audit('start_run', 'run ' || start_run.run_id, jsonb_build_object('jobs', start_run.jobs));
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION mill.start_run IS
+    'Starts a run: a frozen, merged copy of these jobs, named without regard to case. params: values of {"$param": '
+    '…}. dropped: edges to tasks that are in none of the jobs';
+GRANT EXECUTE ON FUNCTION mill.start_run TO mill_producer;
+
+CREATE OR REPLACE FUNCTION mill.substitute_params(params jsonb, given jsonb) RETURNS jsonb
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    missing text;
+BEGIN
+    IF params @? '$[*]."$param"' IS NOT TRUE THEN
+        RETURN params;
+    END IF;
+    SELECT p.value->>'$param' INTO missing FROM jsonb_array_elements(params) AS p
+        WHERE jsonb_typeof(p.value) = 'object' AND p.value ? '$param' AND NOT given ? (p.value->>'$param') LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'parameter "%" has no value', missing USING ERRCODE = '22023',
+            HINT = format('enqueue --job … --param %s=…', missing);
+    END IF;
+    RETURN (SELECT jsonb_agg(CASE WHEN jsonb_typeof(p.value) = 'object' AND p.value ? '$param'
+            THEN given->(p.value->>'$param') ELSE p.value END ORDER BY p.place)
+        FROM jsonb_array_elements(params) WITH ORDINALITY AS p(value, place));
+END
+$$;
+COMMENT ON FUNCTION mill.substitute_params IS 'Returns params with the values of {"$param": name} filled in';
+
+CREATE OR REPLACE FUNCTION mill.substitute_results(run_id bigint, params jsonb) RETURNS jsonb
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT jsonb_agg(CASE WHEN jsonb_typeof(p.value) = 'object' AND p.value ? '$result'
+            THEN coalesce((SELECT t.result->(p.value->>'column') FROM mill.run_tasks t
+                WHERE t.run_id = substitute_results.run_id AND t.name = p.value->>'$result'), 'null')
+            ELSE p.value END ORDER BY p.place)
+    FROM jsonb_array_elements(params) WITH ORDINALITY AS p(value, place)
+$$;
+COMMENT ON FUNCTION mill.substitute_results IS
+    'Returns params with the values of {"$result": task, "column": name} filled in; null where the task returned no '
+    'such value';
+
+CREATE OR REPLACE FUNCTION mill.check_run(run_id bigint, given jsonb) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+-- The planner overestimates the cost of these queries, which would trigger JIT compilation.
+SET enable_nestloop = off SET jit = off AS $$
+DECLARE
+    wrong record;
+    round_trip text;
+    names text[];
+BEGIN
+    SELECT g.name INTO wrong FROM jsonb_object_keys(given) AS g(name) WHERE NOT EXISTS (
+        SELECT FROM mill.run_tasks t JOIN mill.job_tasks j ON j.job = t.job AND j.name = t.name
+            CROSS JOIN LATERAL jsonb_array_elements(j.params) AS p
+        WHERE t.run_id = check_run.run_id AND p.value->>'$param' = g.name) LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'unknown parameter "%": no task of these jobs uses it', wrong.name USING ERRCODE = '22023';
+    END IF;
+    SELECT t.name, p.value->>'$result' AS parent INTO wrong
+        FROM mill.run_tasks t CROSS JOIN LATERAL jsonb_array_elements(t.params) AS p
+        WHERE t.run_id = check_run.run_id AND t.takes_results AND p.value ? '$result' AND NOT EXISTS (
+            SELECT FROM mill.run_tasks p2 JOIN mill.run_edges e ON e.run_id = p2.run_id AND e.parent = p2.node
+            WHERE p2.run_id = t.run_id AND p2.name = p.value->>'$result' AND e.child = t.node) LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'task "%" uses a result of "%" but does not wait for it', wrong.name, wrong.parent
+            USING ERRCODE = '22023';
+    END IF;
+    SELECT array_agg(t.name::text ORDER BY t.node) INTO names FROM mill.run_tasks t
+        WHERE t.run_id = check_run.run_id;
+    SELECT mill.find_cycle(names, array_agg(e.parent::integer), array_agg(e.child::integer)) INTO round_trip
+        FROM mill.run_edges e WHERE e.run_id = check_run.run_id;
+    IF round_trip IS NOT NULL THEN
+        RAISE EXCEPTION 'dependency cycle: %', round_trip USING ERRCODE = '22023',
+            HINT = 'pgmill lineage shows the job or dependency of each edge.';
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION mill.check_run IS
+    'Raises an error if the run could not finish or was given an unknown parameter, for mill.create_run';
+
+-- Tasks added to a run in progress ----------------------------------------------------------------
+
+CREATE OR REPLACE FUNCTION mill.is_upstream_of(run_id bigint, origin bigint, target bigint) RETURNS boolean
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    WITH RECURSIVE way (node) AS (
+        SELECT origin UNION
+        SELECT e.child FROM way w JOIN mill.run_edges e ON e.run_id = is_upstream_of.run_id AND e.parent = w.node
+    )
+    SELECT EXISTS (SELECT FROM way w WHERE w.node = target)
+$$;
+COMMENT ON FUNCTION mill.is_upstream_of IS
+    'Returns whether target depends on origin in a run, directly or indirectly, or is the same task';
+
+CREATE OR REPLACE FUNCTION mill.add_run_task(name text, statement text, params jsonb DEFAULT NULL,
+    after text[] DEFAULT '{}', before text[] DEFAULT '{}', queue text DEFAULT 'default',
+    priority mill.priority DEFAULT NULL, group_name text DEFAULT NULL, concurrency_key text DEFAULT NULL,
+    max_attempts integer DEFAULT 3, retry_interval interval DEFAULT '10 seconds',
+    backoff mill.backoff DEFAULT 'exponential', jitter boolean DEFAULT true, timeout interval DEFAULT NULL,
+    mode mill.mode DEFAULT 'transaction', ignore_failure boolean DEFAULT false,
+    run_id bigint DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    self mill.tasks;
+    run mill.runs;
+    new_node bigint := nextval('mill.added_nodes');
+    other mill.run_tasks;
+    named text;
+BEGIN
+    SELECT t.* INTO self FROM mill.tasks t
+        WHERE t.id = nullif(current_setting('mill.task_id', true), '')::bigint AND t.node IS NOT NULL;
+    run_id := coalesce(run_id, self.run_id);
+    IF run_id IS NULL THEN
+        RAISE EXCEPTION 'run_id is required outside of a task of a run' USING ERRCODE = '22023', HINT = 'Pass run_id.';
+    ELSIF run_id IS DISTINCT FROM self.run_id THEN
+        self := NULL;
+        -- Unless one of its tasks is the caller, the run could finish in the meantime.
+        SELECT r.* INTO run FROM mill.runs r WHERE r.id = run_id FOR NO KEY UPDATE;
+    ELSE
+        SELECT r.* INTO run FROM mill.runs r WHERE r.id = run_id;
+    END IF;
+    IF run.state IS DISTINCT FROM 'running' OR run.cancelled_at IS NOT NULL THEN
+        RAISE EXCEPTION 'run % is not in progress', run_id USING ERRCODE = '55000';
+    END IF;
+    PERFORM mill.check_statement(statement, params);
+    IF group_name IS NOT NULL AND NOT EXISTS (SELECT FROM mill.groups g WHERE g.name = group_name) THEN
+        RAISE EXCEPTION 'there is no group "%"', group_name USING ERRCODE = '22023';
+    END IF;
+    INSERT INTO mill.run_tasks (run_id, node, name, statement, params, queue, priority, group_name,
+        concurrency_key, max_attempts, retry_interval, backoff, jitter, timeout, mode, at_most_once, external,
+        ignore_failure, parents)
+    VALUES (run_id, new_node, name, statement, params, queue,
+        coalesce(priority, (SELECT g.priority FROM mill.groups g WHERE g.name = group_name)), group_name,
+        concurrency_key, max_attempts, retry_interval, backoff, jitter, timeout, mode, false, false,
+        ignore_failure, cardinality(after))
+    ON CONFLICT ON CONSTRAINT run_tasks_name DO NOTHING;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'run % already has a task "%"', run_id, name USING ERRCODE = '23505';
+    END IF;
+    FOREACH named IN ARRAY after || before LOOP
+        SELECT t.* INTO other FROM mill.run_tasks t WHERE t.run_id = add_run_task.run_id AND t.name = named;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'run % has no task "%"', run_id, named USING ERRCODE = '22023';
+        ELSIF named = ANY (after) THEN
+            INSERT INTO mill.run_edges (run_id, parent, child, expected)
+                VALUES (run_id, other.node, new_node, 'succeeded');
+        -- Tasks after the calling task cannot start before it commits, and the new task with it.
+        ELSIF other.state <> 'waiting'
+            OR self.node IS NOT NULL AND (other.node = self.node
+                OR NOT mill.is_upstream_of(run_id, self.node, other.node))
+        THEN
+            RAISE EXCEPTION 'task "%" does not wait for the calling task and could start before "%" is added',
+                named, name
+                USING ERRCODE = '55000';
+        ELSE
+            INSERT INTO mill.run_edges (run_id, parent, child, expected)
+                VALUES (run_id, new_node, other.node, 'succeeded');
+            IF mill.is_upstream_of(run_id, other.node, new_node) THEN
+                RAISE EXCEPTION 'task "%" would wait for itself', name USING ERRCODE = '22023';
+            END IF;
+        END IF;
+    END LOOP;
+    INSERT INTO mill.run_events (run_id, node) VALUES (run_id, new_node);
+END
+$$;
+COMMENT ON FUNCTION mill.add_run_task IS
+    'Adds a task to a run in progress. If a task of the run calls it, the new task appears when that task commits. '
+    'after: tasks of the run that it waits for. before: tasks that wait for the caller and then also for the new task';
+GRANT EXECUTE ON FUNCTION mill.add_run_task TO mill_producer;
+
+-- Status ------------------------------------------------------------------------------------------
+
+CREATE OR REPLACE VIEW mill.run_status AS
+    SELECT r.id, r.jobs, CASE WHEN (SELECT mill.sees_statements()) THEN r.params END AS params, r.state,
+        r.started_at, r.started_by, r.finished_at,
+        coalesce(r.finished_at, now()) - r.started_at AS duration, r.cancelled_at, r.cancelled_by,
+        r.restarts, r.dropped,
+        (SELECT s.name FROM mill.schedules s WHERE s.id = r.schedule_id) AS schedule, r.fire_at, r.reason,
+        coalesce(n.tasks, r.tasks) AS tasks, coalesce(n.waiting, 0) AS waiting, coalesce(n.released, 0) AS released,
+        coalesce(n.succeeded, r.succeeded) AS succeeded, coalesce(n.failed, r.failed) AS failed,
+        coalesce(n.ignored, r.ignored) AS ignored, coalesce(n.cancelled, r.cancelled) AS cancelled,
+        coalesce(n.upstream_failed, r.upstream_failed) AS upstream_failed
+    FROM mill.runs r LEFT JOIN LATERAL (
+        SELECT count(*) AS tasks, count(*) FILTER (WHERE t.state IN ('waiting', 'ready')) AS waiting,
+            count(*) FILTER (WHERE t.state = 'released') AS released,
+            count(*) FILTER (WHERE t.state = 'succeeded') AS succeeded,
+            count(*) FILTER (WHERE t.state = 'failed' AND NOT t.ignore_failure) AS failed,
+            count(*) FILTER (WHERE t.state = 'failed' AND t.ignore_failure) AS ignored,
+            count(*) FILTER (WHERE t.state = 'cancelled') AS cancelled,
+            count(*) FILTER (WHERE t.state = 'upstream_failed') AS upstream_failed
+        FROM mill.run_tasks t WHERE t.run_id = r.id AND r.state = 'running') AS n ON r.state = 'running';
+COMMENT ON VIEW mill.run_status IS
+    'Runs with their number of tasks by state: waiting (for parents), released (in the queue or running), finished';
+
+CREATE OR REPLACE VIEW mill.run_task_status AS
+    SELECT r.run_id, r.node, r.name, r.job, r.task_id,
+        CASE WHEN r.state = 'released' THEN coalesce(t.state::text, 'released')
+            WHEN r.state = 'failed' AND r.ignore_failure THEN 'failed, ignored' ELSE r.state::text END AS state,
+        r.outcome, coalesce(t.claimed_at, r.started_at) AS started_at, r.finished_at,
+        coalesce(r.finished_at, CASE WHEN t.state = 'running' THEN now() END)
+            - coalesce(t.claimed_at, r.started_at) AS duration,
+        coalesce(t.attempt, r.attempts) AS attempts, r.rows, r.queue, coalesce(r.priority, 'normal') AS priority,
+        r.group_name, coalesce(t.session_pid, r.session_pid) AS pid, r.join_mode, r.parents, r.satisfied, r.unsatisfied,
+        CASE WHEN (SELECT mill.sees_statements()) THEN r.message END AS message,
+        CASE WHEN (SELECT mill.sees_statements()) THEN r.result END AS result,
+        CASE WHEN (SELECT mill.sees_statements()) THEN r.params END AS params,
+        CASE WHEN (SELECT mill.sees_statements()) THEN r.statement END AS statement
+    FROM mill.run_tasks r LEFT JOIN mill.tasks t ON r.state = 'released' AND t.id = r.task_id;
+COMMENT ON VIEW mill.run_task_status IS 'Tasks of runs. For released tasks, state is the state in the queue';

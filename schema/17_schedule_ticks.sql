@@ -1,0 +1,479 @@
+-- Ticks of schedules: whether a due schedule fires, its runs, its log, and its status.
+--
+-- Workers parse timings, compute fire times and measure triggers; whether to fire is decided here, under the
+-- lock of the schedule's row. A schedule fires once per fire time: unique index runs_fire.
+
+-- Decision and fire -------------------------------------------------------------------------------
+
+CREATE OR REPLACE FUNCTION mill.blocking_run(schedule mill.schedules) RETURNS bigint
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT r.id FROM mill.runs r
+    WHERE r.schedule_id = schedule.id AND r.state = 'running' AND schedule.overlap <> 'allow'
+    ORDER BY r.id LIMIT 1
+$$;
+COMMENT ON FUNCTION mill.blocking_run IS
+    'Returns the run in progress that prevents another run of the schedule; null: none';
+GRANT EXECUTE ON FUNCTION mill.blocking_run TO mill_viewer;
+
+CREATE OR REPLACE FUNCTION mill.evaluate_trigger(trigger jsonb, pending bigint, oldest_age interval,
+    last_fire_at timestamptz, OUT fire boolean, OUT reason text)
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    least_rows bigint := (trigger->>'rows')::bigint;
+    idle interval := make_interval(secs => (trigger->>'idle_secs')::double precision);
+    debounce interval := make_interval(secs => (trigger->>'debounce_secs')::double precision);
+    age interval := date_trunc('second', oldest_age);
+BEGIN
+    fire := true;
+    IF pending >= least_rows THEN
+        reason := format('row threshold: pending rows %s >= %s', pending, least_rows);
+    ELSIF pending > 0 AND oldest_age >= idle THEN
+        reason := format('idle: age of the oldest row %s >= %s, pending rows %s', age, idle, pending);
+    ELSIF pending > 0 AND (trigger->>'new_rows')::boolean AND coalesce(now() - last_fire_at >= debounce, true) THEN
+        reason := format('new rows: pending rows %s, %s', pending,
+            CASE WHEN last_fire_at IS NULL THEN 'no previous fire'
+            ELSE format('last fire %s ago >= %s', date_trunc('second', now() - last_fire_at), debounce) END);
+    ELSE
+        fire := false;
+        reason := 'no trigger condition is met: ' || array_to_string(ARRAY[
+            format('pending rows %s', pending) || coalesce(' < ' || least_rows, ''),
+            CASE WHEN pending > 0 AND idle IS NOT NULL
+                THEN format('age of the oldest row %s < %s', coalesce(age::text, '(unknown)'), idle) END,
+            CASE WHEN pending > 0 AND (trigger->>'new_rows')::boolean
+                THEN format('last fire %s ago < %s', date_trunc('second', now() - last_fire_at), debounce) END], ', ');
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION mill.evaluate_trigger IS
+    'Evaluates a trigger in the order row threshold, idle, new rows, for mill.should_fire. Returns the first '
+    'condition that is met, or why none is';
+GRANT EXECUTE ON FUNCTION mill.evaluate_trigger TO mill_viewer;
+
+CREATE OR REPLACE FUNCTION mill.should_fire(schedule mill.schedules, pending bigint, oldest_age interval,
+    OUT fire boolean, OUT reason text, OUT blocked_by bigint)
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    fire := false;
+    reason := CASE WHEN schedule.removed_at IS NOT NULL
+            THEN format('its declaration was removed at %s', date_trunc('second', schedule.removed_at))
+        WHEN NOT schedule.enabled AND schedule.timing ILIKE 'once(%' AND schedule.last_fire_at IS NOT NULL
+            THEN 'it has fired and does not fire again'
+        WHEN NOT schedule.enabled THEN 'it is disabled'
+        WHEN schedule.mode = 'manual' THEN 'it fires only when started manually'
+        WHEN schedule.next_fire_at IS NULL AND schedule.trigger IS NULL AND schedule.next_tick_at IS NOT NULL
+            THEN 'no worker has computed its next fire since it was changed'
+        WHEN schedule.mode = 'triggered' AND schedule.trigger IS NULL
+            OR schedule.mode = 'scheduled' AND schedule.next_fire_at IS NULL
+            THEN coalesce(schedule.error, 'it has no more fires')
+        WHEN schedule.mode = 'scheduled' AND schedule.next_fire_at > now()
+            THEN format('the next fire is due at %s, in %s', schedule.next_fire_at,
+                date_trunc('second', schedule.next_fire_at - now())) END;
+    IF reason IS NOT NULL THEN
+        RETURN;
+    ELSIF schedule.mode = 'scheduled' THEN
+        fire := true;
+        reason := 'schedule';
+    ELSE
+        SELECT j.fire, j.reason INTO fire, reason
+            FROM mill.evaluate_trigger(schedule.trigger, pending, oldest_age, schedule.last_fire_at) AS j;
+    END IF;
+    IF fire THEN
+        blocked_by := mill.blocking_run(schedule);
+        fire := blocked_by IS NULL;
+    END IF;
+    IF blocked_by IS NOT NULL THEN
+        reason := format('%s; run %s has been running since %s', reason, blocked_by,
+            (SELECT date_trunc('second', r.started_at)
+            FROM mill.runs r WHERE r.id = blocked_by));
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION mill.should_fire IS
+    'Returns whether a schedule should fire now, and the reason. Used by ticks and by mill.schedule_test. pending, '
+    'oldest_age: result of mill.probe_query';
+GRANT EXECUTE ON FUNCTION mill.should_fire TO mill_viewer;
+
+CREATE OR REPLACE FUNCTION mill.fire(schedule mill.schedules, fire_at timestamptz, reason text,
+    pending bigint DEFAULT NULL)
+RETURNS bigint
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    fired bigint;
+    problem text;
+    broken text;
+BEGIN
+    -- The row of the schedule is locked, so no other session fires it concurrently. Relying on the unique
+    -- index instead would deadlock: the insert would wait for the session that finishes the existing run,
+    -- and that session waits for the row of the schedule.
+    IF EXISTS (SELECT FROM mill.runs r WHERE r.schedule_id = schedule.id AND r.fire_at = fire.fire_at) THEN
+        RETURN NULL;
+    END IF;
+    BEGIN
+        SELECT r.run_id INTO fired
+            FROM mill.create_run(schedule.jobs, schedule.params, schedule, fire_at, reason) AS r;
+    EXCEPTION WHEN OTHERS THEN
+        -- An error must not delay other schedules, and this schedule continues with its next fire.
+        GET STACKED DIAGNOSTICS problem = MESSAGE_TEXT, broken = CONSTRAINT_NAME;
+        IF broken <> 'runs_fire' THEN
+            INSERT INTO mill.schedule_log (schedule_id, event, fire_at, reason, rows, message)
+                VALUES (schedule.id, 'error', fire_at, reason, pending, problem);
+        END IF;
+        RETURN NULL;
+    END;
+    INSERT INTO mill.schedule_log (schedule_id, event, fire_at, reason, rows, run_id)
+        VALUES (schedule.id, 'fired', fire_at, reason, pending, fired);
+    UPDATE mill.schedules s SET last_fire_at = greatest(s.last_fire_at, fire_at) WHERE s.id = schedule.id;
+    RETURN fired;
+END
+$$;
+COMMENT ON FUNCTION mill.fire IS
+    'Starts a run of a schedule whose row is locked. Returns null if a run for this fire time exists or the run could '
+    'not be started; such errors are logged in mill.schedule_log';
+
+CREATE OR REPLACE FUNCTION mill.fire_or_skip(schedule mill.schedules, fire_at timestamptz, pending bigint,
+    oldest_age interval, OUT fired integer, OUT skipped integer)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    decision record;
+BEGIN
+    fired := 0;
+    skipped := 0;
+    SELECT d.* INTO decision FROM mill.should_fire(schedule, pending, oldest_age) AS d;
+    IF decision.fire THEN
+        fired := (mill.fire(schedule, fire_at, decision.reason, pending) IS NOT NULL)::integer;
+    ELSIF decision.blocked_by IS NULL THEN
+        RETURN;
+    ELSIF schedule.mode = 'scheduled' AND schedule.overlap = 'queue' AND schedule.queued_fire_at IS NULL THEN
+        UPDATE mill.schedules s SET queued_fire_at = fire_at WHERE s.id = schedule.id;
+    -- A trigger that stays met while a run is in progress is logged once.
+    ELSIF schedule.mode = 'scheduled' OR NOT EXISTS (SELECT FROM mill.schedule_log l
+        WHERE l.schedule_id = schedule.id AND l.event = 'skipped' AND l.run_id = decision.blocked_by
+            AND l.id > coalesce((SELECT max(f.id) FROM mill.schedule_log f
+                WHERE f.schedule_id = schedule.id AND f.event = 'fired'), 0))
+    THEN
+        INSERT INTO mill.schedule_log (schedule_id, event, fire_at, reason, rows, run_id, message)
+            VALUES (schedule.id, 'skipped', fire_at, split_part(decision.reason, '; ', 1), pending, decision.blocked_by,
+                split_part(decision.reason, '; ', 2));
+        skipped := 1;
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION mill.fire_or_skip IS 'Carries out and logs the decision of mill.should_fire, as part of a tick';
+
+-- Ticks -------------------------------------------------------------------------------------------
+
+CREATE OR REPLACE FUNCTION mill.lock_due_schedules(max_count integer)
+RETURNS TABLE (id bigint, name text, version integer, timing text, mode mill.fire_mode, next_fire_at timestamptz,
+    planned_from timestamptz, now timestamptz, catch_up integer, max_lateness double precision,
+    measure text, timeout double precision)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    s mill.schedules;
+BEGIN
+    -- WAL is ordered: if a run survives a crash, so does the earlier step of its schedule.
+    PERFORM set_config('synchronous_commit', 'off', true);
+    FOR s IN SELECT x.* FROM mill.schedules x WHERE x.next_tick_at <= now()
+        ORDER BY x.next_tick_at LIMIT max_count FOR NO KEY UPDATE SKIP LOCKED
+    LOOP
+        id := s.id;
+        name := s.name;
+        version := s.version;
+        timing := s.timing;
+        mode := s.mode;
+        next_fire_at := s.next_fire_at;
+        planned_from := s.planned_from;
+        -- A delay caused by jitter does not count as lateness.
+        now := now() - least(greatest(s.next_tick_at - s.next_fire_at, '0'), coalesce(s.jitter, s.declared_jitter));
+        catch_up := s.catch_up;
+        max_lateness := extract(epoch FROM s.max_lateness);
+        measure := mill.probe_query(s.trigger);
+        timeout := (s.trigger->>'timeout_secs')::double precision;
+        IF s.trigger IS NOT NULL THEN
+            -- The caller measures the table, once until the next tick.
+            UPDATE mill.schedules x
+                SET next_tick_at = now() + make_interval(secs => (s.trigger->>'every_secs')::double precision)
+                WHERE x.id = s.id;
+        END IF;
+        RETURN NEXT;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION mill.lock_due_schedules IS
+    'Locks due schedules for the caller''s transaction, up to max_count. planned_from: where to start the search for '
+    'a fire while next_fire_at is null. now: current time minus the delay caused by jitter. measure: query of a '
+    'parsed trigger, to be run within timeout seconds';
+GRANT EXECUTE ON FUNCTION mill.lock_due_schedules TO mill_worker;
+
+CREATE OR REPLACE FUNCTION mill.tick(plans jsonb) RETURNS TABLE (schedule_id bigint, fired integer, skipped integer)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    plan record;
+    s mill.schedules;
+    one_fire_at timestamptz;
+    step record;
+BEGIN
+    FOR plan IN SELECT p.* FROM jsonb_to_recordset(plans) AS p(id bigint, fires timestamptz[], next_fire_at timestamptz,
+        missed bigint, missed_from timestamptz, missed_to timestamptz, uncounted boolean, failure text, error text,
+        trigger jsonb)
+    LOOP
+        schedule_id := plan.id;
+        fired := 0;
+        skipped := 0;
+        IF plan.missed > 0 THEN
+            INSERT INTO mill.schedule_log (schedule_id, event, fire_at, count, message)
+                VALUES (plan.id, 'missed', plan.missed_to, plan.missed, format('%s from %s to %s%s', plan.missed,
+                    plan.missed_from, plan.missed_to,
+                    CASE WHEN plan.uncounted THEN ', and more, not counted, until one hour ago' ELSE '' END));
+        END IF;
+        IF num_nonnulls(plan.error, plan.failure) > 0 THEN
+            INSERT INTO mill.schedule_log (schedule_id, event, message)
+                VALUES (plan.id, 'error', coalesce(plan.error, plan.failure));
+        END IF;
+        FOREACH one_fire_at IN ARRAY coalesce(plan.fires, '{}') LOOP
+            SELECT x.* INTO s FROM mill.schedules x WHERE x.id = plan.id;
+            s.next_fire_at := one_fire_at;
+            SELECT f.* INTO step FROM mill.fire_or_skip(s, one_fire_at, NULL, NULL) AS f;
+            fired := fired + step.fired;
+            skipped := skipped + step.skipped;
+        END LOOP;
+        SELECT x.* INTO s FROM mill.schedules x WHERE x.id = plan.id;
+        IF s.queued_fire_at IS NOT NULL AND (plan.failure IS NOT NULL OR mill.blocking_run(s) IS NULL) THEN
+            IF plan.failure IS NULL THEN
+                fired := fired + (mill.fire(s, s.queued_fire_at, 'schedule, queued') IS NOT NULL)::integer;
+            END IF;
+            UPDATE mill.schedules x SET queued_fire_at = NULL WHERE x.id = plan.id;
+        END IF;
+        -- A schedule without a further fire is disabled, such as once(…).
+        UPDATE mill.schedules x SET next_fire_at = plan.next_fire_at, trigger = plan.trigger, error = plan.error,
+                enabled = x.enabled AND (x.mode <> 'scheduled' OR plan.error IS NOT NULL
+                    OR plan.next_fire_at IS NOT NULL),
+                next_tick_at = CASE WHEN plan.trigger IS NOT NULL THEN now()
+                    ELSE plan.next_fire_at + random() * coalesce(x.jitter, x.declared_jitter) END
+            WHERE x.id = plan.id;
+        RETURN NEXT;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION mill.tick IS
+    'Applies the results of a tick to locked schedules: [{"id", "fires", "next_fire_at", "missed", "missed_from", '
+    '"missed_to", "uncounted", "failure" (of an earlier try), "error" (of the timing), "trigger"}]. Returns the '
+    'number of fires and of skipped fires per schedule';
+GRANT EXECUTE ON FUNCTION mill.tick TO mill_worker;
+
+CREATE OR REPLACE FUNCTION mill.probe_query(trigger jsonb) RETURNS text
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT CASE WHEN trigger ? 'probe' THEN format($query$SELECT (m.found)[1]::numeric::bigint,
+    extract(epoch FROM now() - (m.found)[2]::timestamptz)::float8
+FROM (SELECT ARRAY(SELECT e.value FROM pg_catalog.json_each_text(pg_catalog.row_to_json(probe)) AS e) AS found FROM (
+%s
+) AS probe LIMIT 2) AS m$query$, trigger->>'probe')
+    ELSE format($query$SELECT count(*), %s FROM %s WHERE (
+%s
+)$query$,
+    CASE WHEN trigger ? 'age' THEN format('extract(epoch FROM now() - min(%I)::timestamptz)::float8', trigger->>'age')
+            ELSE 'NULL::float8' END,
+        (SELECT string_agg(format('%I', p.value), '.' ORDER BY p.place)
+            FROM jsonb_array_elements_text(trigger->'table') WITH ORDINALITY AS p(value, place)),
+        coalesce(trigger->>'filter', 'true')) END
+$$;
+COMMENT ON FUNCTION mill.probe_query IS
+    'Returns a query for the number of pending rows and the age of the oldest one in seconds. Names are quoted; '
+    'filter and probe are used as declared. Run it as one statement in a read-only transaction, as a login that may '
+    'read the table';
+GRANT EXECUTE ON FUNCTION mill.probe_query TO mill_viewer;
+
+CREATE OR REPLACE FUNCTION mill.tick_trigger(schedule_id bigint, version integer, taken_at timestamptz, pending bigint,
+    oldest_seconds double precision, error text) RETURNS TABLE (fired integer, skipped integer)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    s mill.schedules;
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    SELECT x.* INTO s FROM mill.schedules x WHERE x.id = tick_trigger.schedule_id FOR NO KEY UPDATE;
+    -- Ignores a schedule that was changed or removed since it was measured, or that a later tick has fired.
+    IF s.version IS DISTINCT FROM tick_trigger.version OR s.trigger IS NULL OR NOT mill.is_active(s)
+        OR s.last_fire_at >= taken_at
+    THEN
+        RETURN QUERY SELECT 0, 0;
+        RETURN;
+    END IF;
+    IF tick_trigger.error IS DISTINCT FROM s.error THEN
+        UPDATE mill.schedules x SET error = tick_trigger.error WHERE x.id = s.id;
+        -- A repeated error is not logged again.
+        IF tick_trigger.error IS NOT NULL THEN
+            INSERT INTO mill.schedule_log (schedule_id, event, message) VALUES (s.id, 'error', tick_trigger.error);
+        END IF;
+    END IF;
+    IF tick_trigger.error IS NOT NULL THEN
+        RETURN QUERY SELECT 0, 0;
+        RETURN;
+    END IF;
+    RETURN QUERY SELECT f.fired, f.skipped
+        FROM mill.fire_or_skip(s, now(), pending, make_interval(secs => oldest_seconds)) AS f;
+END
+$$;
+COMMENT ON FUNCTION mill.tick_trigger IS
+    'Applies the measurement of a trigger, or its error, and fires the schedule if a condition is met. taken_at: time '
+    'at which mill.lock_due_schedules returned the schedule';
+GRANT EXECUTE ON FUNCTION mill.tick_trigger TO mill_worker;
+
+CREATE OR REPLACE FUNCTION mill.run_now(name text, force boolean DEFAULT false) RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    s mill.schedules;
+    blocker bigint;
+    started bigint;
+BEGIN
+    SELECT x.* INTO s FROM mill.schedules x WHERE x.name = run_now.name FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+        RETURN NULL;
+    ELSIF s.removed_at IS NOT NULL THEN
+        RAISE EXCEPTION 'the declaration of schedule "%" was removed at %', s.name, date_trunc('second', s.removed_at)
+            USING ERRCODE = '55000', HINT = 'Declare the schedule again.';
+    END IF;
+    blocker := mill.blocking_run(s);
+    IF blocker IS NOT NULL AND NOT force THEN
+        RAISE EXCEPTION 'run % of schedule "%" is still running', blocker, s.name USING ERRCODE = '55000',
+            HINT = 'Wait for it, cancel it (pgmill run cancel), or start another run concurrently with --force.';
+    END IF;
+    SELECT r.run_id INTO started
+        FROM mill.create_run(s.jobs, s.params, s, clock_timestamp(), 'manual') AS r;
+    INSERT INTO mill.schedule_log (schedule_id, event, fire_at, reason, run_id, message)
+        SELECT s.id, 'fired', r.fire_at, r.reason, r.id, 'by ' || session_user FROM mill.runs r WHERE r.id = started;
+    PERFORM mill.record_audit('run_now', 'schedule ' || s.name, jsonb_build_object('run', started, 'force', force));
+    RETURN started;
+END
+$$;
+COMMENT ON FUNCTION mill.run_now IS
+    'Starts a run of a schedule immediately, without regard to its timing and without changing it. Returns the id of '
+    'the run; null: the schedule does not exist. Raises an error if a run is in progress that must not overlap, '
+    'unless force is set';
+GRANT EXECUTE ON FUNCTION mill.run_now TO mill_operator;
+
+-- Log ---------------------------------------------------------------------------------------------
+
+CREATE OR REPLACE FUNCTION mill.log_completed(ended mill.runs) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    INSERT INTO mill.schedule_log (schedule_id, event, fire_at, reason, run_id, outcome, duration, message)
+        VALUES (ended.schedule_id, 'completed', ended.fire_at, ended.reason, ended.id, ended.state,
+            ended.finished_at - ended.started_at, CASE WHEN ended.failed > 0 THEN (SELECT t.name || ': ' || t.message
+                FROM mill.run_tasks t WHERE t.run_id = ended.id AND t.state = 'failed' AND NOT t.ignore_failure
+                ORDER BY t.node LIMIT 1) END);
+    UPDATE mill.schedules s SET last_finished_at = ended.finished_at, last_state = ended.state,
+            last_success_at = CASE WHEN ended.state = 'succeeded' THEN ended.finished_at ELSE s.last_success_at END,
+            next_tick_at = CASE WHEN s.queued_fire_at IS NOT NULL THEN now() ELSE s.next_tick_at END
+        WHERE s.id = ended.schedule_id;
+END
+$$;
+COMMENT ON FUNCTION mill.log_completed IS 'Logs the end of a run that a schedule fired, for mill.finish_run';
+
+CREATE OR REPLACE FUNCTION mill.log_reclaimed(task mill.tasks) RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    INSERT INTO mill.schedule_log (schedule_id, event, fire_at, run_id, message)
+        SELECT r.schedule_id, 'reclaimed', r.fire_at, r.id,
+            format('the worker of task %s died; it had claimed the task at %s', task.name,
+                date_trunc('second', task.claimed_at))
+        FROM mill.runs r WHERE r.id = task.run_id AND r.schedule_id IS NOT NULL
+$$;
+COMMENT ON FUNCTION mill.log_reclaimed IS
+    'Logs the loss of a worker for a task of a run that a schedule fired, for mill.fail';
+GRANT EXECUTE ON FUNCTION mill.log_reclaimed TO mill_worker;
+
+CREATE OR REPLACE FUNCTION mill.prune_schedule_log() RETURNS integer
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    deleted integer;
+BEGIN
+    -- Ids are almost in chronological order, so only the lowest ids are examined.
+    DELETE FROM mill.schedule_log l USING (SELECT o.id FROM mill.schedule_log o ORDER BY o.id LIMIT 10000) AS oldest,
+            mill.settings s
+        WHERE l.id = oldest.id AND l.logged_at < now() - s.schedule_log_retention;
+    GET DIAGNOSTICS deleted = ROW_COUNT;
+    RETURN deleted;
+END
+$$;
+COMMENT ON FUNCTION mill.prune_schedule_log IS
+    'Deletes rows older than settings.schedule_log_retention, up to 10000. Returns the number of rows';
+GRANT EXECUTE ON FUNCTION mill.prune_schedule_log TO mill_worker;
+
+-- Status ------------------------------------------------------------------------------------------
+
+CREATE OR REPLACE VIEW mill.schedule_status AS
+    SELECT s.id, s.name, s.mode, s.timing, s.jobs, s.declared_in, s.declared_as, s.enabled, s.removed_at,
+        CASE WHEN s.removed_at IS NOT NULL THEN 'removed' WHEN NOT s.enabled THEN 'disabled'
+            WHEN s.error IS NOT NULL THEN 'error' WHEN going.id IS NOT NULL THEN 'running' ELSE 'waiting' END AS status,
+        s.next_fire_at, s.last_fire_at, s.last_finished_at, s.last_state, s.last_success_at, s.queued_fire_at, s.error,
+        going.id AS running_run_id, s.overlap, s.catch_up, s.max_lateness,
+        coalesce(s.jitter, s.declared_jitter) AS jitter,
+        s.max_attempts, s.retry_interval, CASE WHEN (SELECT mill.sees_statements()) THEN s.params END AS params,
+        s.version, s.changed_at, s.changed_by,
+        CASE WHEN s.next_tick_at < now() THEN now() - s.next_tick_at END AS overdue
+    FROM mill.schedules s LEFT JOIN LATERAL (SELECT r.id FROM mill.runs r
+        WHERE r.schedule_id = s.id AND r.state = 'running' ORDER BY r.id LIMIT 1) AS going ON true;
+COMMENT ON VIEW mill.schedule_status IS
+    'Schedules with their declaration, the settings of operators, the next fire, and the state of the last run';
+GRANT SELECT ON mill.schedule_status TO mill_worker;
+
+CREATE OR REPLACE VIEW mill.schedule_history AS
+    SELECT r.id AS run_id, r.schedule_id, s.name AS schedule, r.fire_at, r.reason, r.state, r.started_at, r.finished_at,
+        coalesce(r.finished_at, now()) - r.started_at AS duration, r.tasks, r.started_by,
+        one.attempts, one.task_id,
+        CASE WHEN (SELECT mill.sees_statements()) THEN coalesce(failed.message, one.message) END AS message,
+        place.worker, r.jobs
+    FROM mill.runs r JOIN mill.schedules s ON s.id = r.schedule_id
+        LEFT JOIN mill.run_tasks one ON r.tasks = 1 AND one.run_id = r.id AND one.node = 1
+        LEFT JOIN LATERAL (SELECT w.host || ':' || w.pid AS worker FROM mill.attempts a
+            JOIN mill.worker_starts w ON w.id = a.worker_id WHERE a.task_id = one.task_id
+            ORDER BY a.finished_at DESC LIMIT 1) AS place ON true
+        LEFT JOIN LATERAL (SELECT t.name || ': ' || t.message AS message FROM mill.run_tasks t
+            WHERE r.tasks > 1 AND t.run_id = r.id AND t.state = 'failed' ORDER BY t.node LIMIT 1) AS failed ON true;
+COMMENT ON VIEW mill.schedule_history IS
+    'Runs that schedules fired. For runs of one task: attempts, task_id, message and the worker of the last attempt. '
+    'For other runs: message of the first failed task';
+
+CREATE OR REPLACE FUNCTION mill.schedule_test(name text) RETURNS TABLE (would_fire boolean, reason text,
+    pending_rows bigint, oldest_row_age interval, next_fire_at timestamptz)
+-- Read-only, with the rights and the search_path of the caller, because a probe is arbitrary SQL. STABLE
+-- would not prevent it from calling functions that write.
+LANGUAGE plpgsql STABLE SET transaction_read_only = on AS $$
+#variable_conflict use_column
+DECLARE
+    s mill.schedules;
+    age double precision;
+    answers integer := 0;
+    decision record;
+BEGIN
+    SELECT x.* INTO s FROM mill.schedules x WHERE x.name = schedule_test.name;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    IF s.trigger IS NOT NULL AND mill.is_active(s) THEN
+        FOR pending_rows, age IN EXECUTE mill.probe_query(s.trigger) LOOP
+            answers := answers + 1;
+        END LOOP;
+        oldest_row_age := make_interval(secs => age);
+    END IF;
+    IF s.trigger IS NOT NULL AND mill.is_active(s) AND (answers <> 1 OR pending_rows IS NULL) THEN
+        RETURN QUERY SELECT false, format('the probe returned %s; expected one row with a number and a timestamp',
+            CASE answers WHEN 0 THEN 'no row' WHEN 1 THEN 'no number' ELSE 'several rows' END),
+            NULL::bigint, NULL::interval,
+            NULL::timestamptz;
+        RETURN;
+    END IF;
+    SELECT d.* INTO decision FROM mill.should_fire(s, pending_rows, oldest_row_age) AS d;
+    would_fire := decision.fire;
+    reason := decision.reason;
+    next_fire_at := s.next_fire_at;
+    RETURN NEXT;
+END
+$$;
+COMMENT ON FUNCTION mill.schedule_test IS
+    'Returns whether a tick would fire the schedule now, and why or why not, without firing it. Evaluates triggers '
+    'with the rights of the caller. Returns no row if the schedule does not exist';
+GRANT EXECUTE ON FUNCTION mill.schedule_test TO mill_viewer;

@@ -1,0 +1,198 @@
+-- Why: one sentence about a task, or about a task of a run: why it is not running, or what it is doing.
+--
+-- The functions see every row, whoever calls them, and show messages only if settings.hide_statements is not
+-- set.
+
+-- A SECURITY DEFINER function cannot determine its caller, so hidden messages are hidden from everybody.
+CREATE OR REPLACE FUNCTION mill.visible_message(message text) RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT message FROM mill.settings s WHERE NOT s.hide_statements
+$$;
+COMMENT ON FUNCTION mill.visible_message IS
+    'Returns the message, or null if settings.hide_statements is set, for mill.why';
+
+CREATE OR REPLACE FUNCTION mill.why_blocked(task mill.tasks) RETURNS text
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    terms record;
+    period record;
+    subject text;
+    ahead bigint;
+BEGIN
+    SELECT l.* INTO terms FROM mill.limit_status l WHERE l.id = task.blocking_limit_id;
+    SELECT count(*) INTO ahead FROM (SELECT FROM mill.tasks t
+        WHERE t.state = 'blocked' AND t.blocking_limit_id = task.blocking_limit_id AND t.priority = task.priority
+            AND t.id < task.id LIMIT 100000) AS before;
+    subject := format('%s "%s"%s', CASE terms.kind WHEN 'key' THEN 'concurrency key' ELSE terms.kind::text END,
+        terms.name, CASE WHEN terms.run_id <> 0 THEN format(' in run %s', terms.run_id) ELSE '' END);
+    SELECT a.* INTO period FROM mill.active_period(terms.opens, terms.closes, terms.zone, now()) AS a;
+    IF terms.paused THEN
+        -- A queue has a state of its own that is called paused.
+        RETURN format(CASE terms.kind WHEN 'queue' THEN '%s has max_running 0' ELSE '%s is paused' END, subject);
+    ELSIF NOT period.open THEN
+        RETURN format('%s is outside its active period (%s to %s, %s) until %s', subject,
+            to_char(terms.opens, 'HH24:MI'), to_char(terms.closes, 'HH24:MI'), terms.zone,
+            date_trunc('second', period.until));
+    ELSIF terms.running >= terms.max_running THEN
+        RETURN format('%s has %s of %s tasks running; tasks ahead with the same priority: %s%s', subject,
+            terms.running, terms.max_running, CASE ahead WHEN 100000 THEN 'at least ' ELSE '' END, ahead);
+    ELSIF terms.rate_starts IS NOT NULL THEN
+        RETURN format('%s allows %s starts per %s; tasks ahead with the same priority: %s%s', subject,
+            terms.rate_starts, terms.rate_period, CASE ahead WHEN 100000 THEN 'at least ' ELSE '' END, ahead);
+    END IF;
+    RETURN format('it is about to get a permit of %s', subject);
+END
+$$;
+COMMENT ON FUNCTION mill.why_blocked IS 'mill.why for a task that waits for a permit';
+
+CREATE OR REPLACE FUNCTION mill.why(id bigint) RETURNS text
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    task mill.tasks;
+    last_attempt mill.attempts;
+    serving record;
+    backend record;
+    place text;
+    ahead bigint;
+    kept bigint;
+BEGIN
+    SELECT t.* INTO task FROM mill.tasks t WHERE t.id = why.id;
+    SELECT a.* INTO last_attempt FROM mill.attempts a
+        WHERE a.task_id = why.id ORDER BY a.finished_at DESC LIMIT 1;
+    IF task.id IS NULL THEN
+        IF last_attempt.task_id IS NULL THEN
+            RETURN NULL;
+        END IF;
+        RETURN format('it is finished: %s at %s%s', last_attempt.outcome,
+            date_trunc('second', last_attempt.finished_at),
+            CASE WHEN last_attempt.started_at IS NOT NULL
+                THEN format(' on attempt %s', last_attempt.attempt) ELSE '' END
+            || coalesce(': ' || mill.visible_message(last_attempt.message), ''));
+    END IF;
+
+    IF task.state = 'running' THEN
+        SELECT s.host || ':' || s.pid INTO place
+            FROM mill.worker_starts s WHERE s.id = task.claimed_by;
+        place := coalesce(place, left(task.claimed_by::text, 8));
+        SELECT b.* INTO backend FROM mill.backends() b WHERE b.pid = task.session_pid;
+        IF EXISTS (SELECT FROM mill.cancel_requests r WHERE r.task_id = task.id) THEN
+            RETURN format('it is running on %s and about to be cancelled', place);
+        ELSIF NOT EXISTS (SELECT FROM mill.workers w WHERE w.id = task.claimed_by
+            AND now() - w.heartbeat_at < w.orphan_timeout)
+        THEN
+            RETURN format('its worker %s has stopped sending heartbeats; the task is about to be reclaimed', place);
+        ELSIF cardinality(backend.blocked_by) > 0 THEN
+            RETURN format('it is running on %s since %s, blocked by backend %s', place,
+                date_trunc('second', task.claimed_at), (SELECT string_agg(format('%s (%s)', b->>'pid',
+                    coalesce('task ' || (b->>'task_id'), concat_ws(', ', nullif(b->>'application', ''),
+                        'user ' || (b->>'user'), b->>'state'))), ', ')
+                    FROM jsonb_array_elements(backend.blockers) AS b));
+        END IF;
+        RETURN format('it is running on %s since %s%s', place, date_trunc('second', task.claimed_at),
+            CASE WHEN backend.wait_event_type <> 'Client'
+                THEN format(', waiting for %s: %s', backend.wait_event_type, backend.wait_event) END);
+    END IF;
+
+    IF task.state = 'blocked' THEN
+        RETURN mill.why_blocked(task);
+    ELSIF task.state = 'scheduled' AND task.due_at > now() THEN
+        IF task.attempt > 0 AND last_attempt.task_id IS NOT NULL THEN
+            RETURN format('attempt %s ended as %s (%s); the next one is due at %s, in %s',
+                last_attempt.attempt, last_attempt.outcome,
+                coalesce(mill.visible_message(last_attempt.message), last_attempt.sqlstate, 'no message'),
+                date_trunc('second', task.due_at), date_trunc('second', task.due_at - now()));
+        END IF;
+        RETURN format('it is due at %s, in %s', date_trunc('second', task.due_at),
+            date_trunc('second', task.due_at - now()));
+    ELSIF EXISTS (SELECT FROM mill.queues q WHERE q.name = task.queue AND q.paused) THEN
+        RETURN format('queue "%s" is paused', task.queue);
+    END IF;
+
+    SELECT count(*) AS workers, coalesce(sum((w.profiles->>task.run_as::text)::integer), 0) AS readers,
+        bool_and(w.draining) AS draining,
+        (SELECT count(DISTINCT t.session_pid) FROM mill.tasks t
+            WHERE t.state = 'running' AND t.run_as = task.run_as AND t.claimed_by = ANY (array_agg(w.id))) AS busy
+        INTO serving
+        FROM mill.workers w
+        WHERE (w.queues IS NULL OR task.queue = ANY (w.queues)) AND w.profiles ? task.run_as
+            AND now() - w.heartbeat_at < w.orphan_timeout;
+    IF serving.workers = 0 THEN
+        RETURN format('no live worker serves queue "%s"%s', task.queue,
+            CASE WHEN task.run_as <> '' THEN format(' and has the profile "%s" in its configuration', task.run_as) END);
+    ELSIF serving.draining THEN
+        RETURN format('every worker that serves queue "%s" is draining', task.queue);
+    ELSIF task.state = 'scheduled' THEN
+        RETURN 'it is due and about to become pending';
+    END IF;
+    SELECT count(*) INTO ahead FROM (SELECT FROM mill.tasks t
+        WHERE t.state = 'pending' AND t.queue = task.queue AND t.priority = task.priority
+            AND t.id < task.id LIMIT 100000) AS before;
+    -- Readers for reserved tasks do not serve other tasks.
+    IF task.priority <> 'reserved' THEN
+        SELECT coalesce(sum(mill.reserved_readers(w.id)), 0) INTO kept FROM mill.workers w
+            WHERE (w.queues IS NULL OR task.queue = ANY (w.queues))
+                AND now() - w.heartbeat_at < w.orphan_timeout;
+        IF kept > 0 AND serving.busy < serving.readers AND serving.readers - kept <= serving.busy THEN
+            RETURN format('readers that serve queue "%3$s": %1$s of %2$s are '
+                'kept for reserved tasks, the others are busy',
+                kept, serving.readers, task.queue);
+        END IF;
+    END IF;
+    IF serving.busy < serving.readers THEN
+        RETURN format('it is about to be claimed; idle readers that serve queue "%3$s": %1$s of %2$s',
+            serving.readers - serving.busy, serving.readers, task.queue);
+    END IF;
+    RETURN format('all readers (%s) that serve queue "%s" are busy; tasks ahead with the same priority: %s%s',
+        serving.readers, task.queue, CASE ahead WHEN 100000 THEN 'at least ' ELSE '' END, ahead);
+END
+$$;
+COMMENT ON FUNCTION mill.why(bigint) IS
+    'Returns one sentence: why this task is not running, or what it is doing; null if the task does not exist';
+GRANT EXECUTE ON FUNCTION mill.why(bigint) TO mill_viewer;
+
+CREATE OR REPLACE FUNCTION mill.why(run_id bigint, task text) RETURNS text
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    found_task mill.run_tasks;
+    run mill.runs;
+    parents text;
+BEGIN
+    SELECT t.* INTO found_task FROM mill.run_tasks t WHERE t.run_id = why.run_id AND t.name = task;
+    IF NOT FOUND THEN
+        RETURN NULL;
+    END IF;
+    SELECT r.* INTO run FROM mill.runs r WHERE r.id = why.run_id;
+    IF found_task.state = 'released' THEN
+        RETURN coalesce(mill.why(found_task.task_id), 'it has just finished');
+    ELSIF found_task.state = 'ready' THEN
+        RETURN 'it is ready and about to be put into the queue';
+    ELSIF found_task.state = 'cancelled' AND found_task.started_at IS NULL THEN
+        RETURN format('it was cancelled before it started%s', ' by ' || run.cancelled_by);
+    ELSIF found_task.state NOT IN ('waiting', 'upstream_failed') THEN
+        RETURN format('it is finished: %s at %s%s%s', found_task.outcome, date_trunc('second', found_task.finished_at),
+            CASE WHEN found_task.state = 'failed' AND found_task.ignore_failure THEN ', ignored' ELSE '' END,
+            ': ' || mill.visible_message(found_task.message));
+    END IF;
+    -- The first ten parents that prevent it from running.
+    SELECT string_agg(format('%s (%s, expected %s)', p.name, p.state, p.expected), ', ') INTO parents FROM (
+        SELECT t.name, t.state, e.expected FROM mill.run_edges e
+            JOIN mill.run_tasks t ON t.run_id = e.run_id AND t.node = e.parent
+        WHERE e.run_id = why.run_id AND e.child = found_task.node AND CASE found_task.state
+            WHEN 'waiting' THEN t.state IN ('waiting', 'ready', 'released')
+            ELSE NOT mill.satisfies(t.state, e.expected) END
+        ORDER BY t.node LIMIT 10) AS p;
+    IF found_task.state = 'upstream_failed' THEN
+        RETURN format('it cannot run because of its parents: %s', parents);
+    ELSIF run.cancelled_at IS NOT NULL THEN
+        RETURN 'its run is being cancelled';
+    END IF;
+    RETURN format('it waits for %s%s', CASE WHEN found_task.join_mode = 'any' THEN 'one of ' ELSE '' END,
+        coalesce(parents, 'parents that have just finished'))
+        || CASE WHEN found_task.parents - found_task.satisfied - found_task.unsatisfied > 10
+            THEN format(' and others, %s in total', found_task.parents - found_task.satisfied - found_task.unsatisfied)
+            ELSE '' END;
+END
+$$;
+COMMENT ON FUNCTION mill.why(bigint, text) IS
+    'Returns one sentence: why this task of a run is not running, or how it ended; null if the task does not exist';
+GRANT EXECUTE ON FUNCTION mill.why(bigint, text) TO mill_viewer;

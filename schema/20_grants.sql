@@ -1,0 +1,50 @@
+-- Privileges on all objects; those on a single object are granted beside it. The transaction ends here.
+--
+-- PUBLIC may use the schema and execute mill.complete, which requires the token of a claim. A function is
+-- executable by everybody when it is created, so this REVOKE follows all functions, and the grant of
+-- mill.complete follows the REVOKE.
+--
+-- mill_viewer reads all tables and views, except for tokens and the keys of profiles, and except for
+-- statements and their output, which mill_operator reads.
+
+-- PUBLIC may complete a claim whose token the caller knows, and nothing else.
+GRANT USAGE ON SCHEMA mill TO PUBLIC;
+REVOKE ALL ON ALL TABLES IN SCHEMA mill FROM PUBLIC;
+REVOKE ALL ON ALL ROUTINES IN SCHEMA mill FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION mill.complete TO PUBLIC;
+
+GRANT SELECT ON ALL TABLES IN SCHEMA mill TO mill_viewer;
+-- The token of a running task allows its completion, and the key of a profile allows its use: no role can
+-- read either. Statements and their output are readable through the visible_* views.
+DO $$
+DECLARE
+    kept record;
+    open text;
+BEGIN
+    FOR kept IN SELECT * FROM (VALUES
+        ('tasks', ARRAY['token'], ARRAY['statement', 'params']),
+        ('attempts', ARRAY['token'],
+            ARRAY['statement', 'params', 'notices', 'result', 'plan', 'message', 'detail', 'hint', 'context']),
+        ('job_tasks', '{}', ARRAY['statement', 'params']),
+        ('run_tasks', '{}', ARRAY['statement', 'params', 'result', 'message']),
+        ('run_events', '{}', ARRAY['result', 'message']),
+        ('progress', '{}', ARRAY['percent', 'message', 'notices']),
+        ('runs', '{}', ARRAY['params']),
+        ('schedules', '{}', ARRAY['params', 'definition']),
+        ('schedule_log', '{}', ARRAY['message']),
+        ('profiles', ARRAY['key'], '{}')) AS t(name, from_all, from_viewers)
+    LOOP
+        SELECT string_agg(quote_ident(a.attname), ', ') INTO open FROM pg_attribute a
+            WHERE a.attrelid = format('mill.%I', kept.name)::regclass AND a.attnum > 0 AND NOT a.attisdropped
+                AND a.attname <> ALL (kept.from_all || kept.from_viewers);
+        EXECUTE format('REVOKE SELECT ON mill.%I FROM mill_viewer', kept.name);
+        EXECUTE format('GRANT SELECT (%s) ON mill.%I TO mill_viewer', open, kept.name);
+        IF kept.from_viewers <> '{}' THEN
+            EXECUTE format('GRANT SELECT (%s) ON mill.%I TO mill_operator',
+                array_to_string(kept.from_viewers, ', '), kept.name);
+        END IF;
+    END LOOP;
+END
+$$;
+
+COMMIT;

@@ -1,0 +1,34 @@
+//! Checks a claimed statement before anything is sent.
+
+use queue::fail::DatabaseError;
+use queue::{Claim, scan};
+
+/// feature_not_supported
+const REFUSED: &str = "0A000";
+
+/// Refuses statements that would break out of the task's transaction or session, and statements
+/// that cannot be explained if their plan is wanted.
+///
+/// # Errors
+/// The error to record for the attempt.
+pub(crate) fn check(claim: &Claim) -> Result<(), DatabaseError> {
+    if let Some(forbidden) = scan::forbidden(claim.statement()) {
+        let before = &claim.statement()[..forbidden.offset()];
+        return Err(DatabaseError {
+            sqlstate: Some(REFUSED.to_owned()),
+            message: forbidden.to_string(),
+            hint: Some(forbidden.hint().to_owned()),
+            position: u32::try_from(before.chars().count() + 1).ok(),
+            ..DatabaseError::default()
+        });
+    }
+    if claim.explain() && !scan::explainable(claim.statement()) {
+        return Err(DatabaseError {
+            sqlstate: Some(REFUSED.to_owned()),
+            message: "EXPLAIN does not support this statement".to_owned(),
+            hint: Some(scan::EXPLAINABLE.to_owned()),
+            ..DatabaseError::default()
+        });
+    }
+    Ok(())
+}

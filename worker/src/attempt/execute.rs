@@ -1,0 +1,293 @@
+//! Executes one attempt of a task that runs alone: check, run, settle.
+
+use std::time::{Duration, Instant};
+
+use queue::complete::Success;
+use queue::fail::{DatabaseError, Report};
+use queue::resolve_commit::CommitResolution;
+use queue::retry::{self, RetryDecision};
+use queue::{Claim, Mode, Outcome};
+
+use crate::attempt::check::check;
+use crate::attempt::error::ExecutionError;
+use crate::attempt::output::progress::ProgressReporter;
+use crate::attempt::output::rows::Rows;
+use crate::attempt::session::Session;
+use crate::attempt::settle::{Settlement, commit, complete_committed};
+use crate::attempt::statement;
+use crate::attempt::supervise::{StopReason, Supervised, Supervisor};
+use crate::claim::in_flight::{ClaimedTask, StopSignal};
+use crate::control::Control;
+
+/// Result of an attempt, to be recorded.
+pub(crate) enum AttemptResult {
+    /// The completion is committed.
+    Succeeded,
+    /// The claim was lost: nothing was recorded.
+    Lost,
+    /// The attempt failed; outcome and retry decision have to be recorded.
+    Failed { outcome: Outcome, decision: RetryDecision, report: Box<Report> },
+    /// The claim has to be released, to run again after `wait`; the attempt is not counted.
+    Release { wait: Duration },
+}
+
+/// Why a statement did not succeed.
+enum Interruption {
+    Failed(ExecutionError),
+    /// Stopped, with the error that the statement returned, if it returned one.
+    Stopped(StopReason, Option<ExecutionError>),
+}
+
+/// Executes attempts. Holds what all attempts of the process share.
+pub(crate) struct Executor {
+    pub(crate) control: Control,
+    pub(crate) fatal_sqlstates: Vec<String>,
+    pub(crate) progress: ProgressReporter,
+}
+
+impl Executor {
+    /// Runs the attempt. Afterwards the session is clean or retired.
+    pub(crate) async fn execute(
+        &self,
+        session: &mut Session,
+        task: &mut ClaimedTask,
+    ) -> AttemptResult {
+        // Stopped while it waited for the other tasks of its batch: do not start it.
+        let signal = *task.stop.borrow();
+        if let Some(reason) = signal {
+            let stopped = Interruption::Stopped(StopReason::Signal(reason), None);
+            return self.classify(&task.claim, stopped, Report::default());
+        }
+        if let Err(error) = check(&task.claim) {
+            return failed(Outcome::Failed, RetryDecision::Final, error, Report::default());
+        }
+        let _tracking = self.progress.track(&task.claim, session.notices());
+        match task.claim.mode() {
+            Mode::Transaction => self.in_transaction(session, task).await,
+            Mode::Autocommit => self.autocommit(session, task).await,
+        }
+    }
+
+    /// Runs the task exactly once: effects and completion commit together.
+    async fn in_transaction(&self, session: &mut Session, task: &mut ClaimedTask) -> AttemptResult {
+        let begun = Instant::now();
+        let mut rows = Rows::default();
+        let supervisor = self.supervisor(session, &task.claim, &mut task.stop, begun);
+        let ran = match supervisor
+            .run(statement::in_transaction(session, &task.claim, &mut rows))
+            .await
+        {
+            Supervised::Done(ran) => ran.map_err(Interruption::Failed),
+            // This includes a statement that finished: nothing is committed yet.
+            Supervised::Stopped(reason, last) => {
+                Err(Interruption::Stopped(reason, last.and_then(Result::err)))
+            }
+        };
+        let report = report(session, rows);
+        let interruption = match ran {
+            Ok(xact) => return self.settle(session, task, &xact, begun, report).await,
+            Err(interruption) => interruption,
+        };
+        match &interruption {
+            Interruption::Failed(error) => {
+                if error.connection_lost() {
+                    // The transaction cannot commit any more, but may hold locks for a long time.
+                    self.control.terminate(session.identity()).await;
+                }
+                session.reset().await;
+            }
+            // A cancel request may still be on its way to this session.
+            Interruption::Stopped(..) => session.retire(),
+        }
+        self.classify(&task.claim, interruption, report)
+    }
+
+    /// Commits effects and completion.
+    async fn settle(
+        &self,
+        session: &mut Session,
+        task: &mut ClaimedTask,
+        xact: &str,
+        begun: Instant,
+        report: Report,
+    ) -> AttemptResult {
+        let claim = &task.claim;
+        let supervisor = Supervisor {
+            includes_completion: true,
+            ..self.supervisor(session, claim, &mut task.stop, begun)
+        };
+        let success = [Success::now(claim, &report)];
+        let (settlement, stopped) = commit(session, supervisor, &success, xact).await;
+        let error = match settlement {
+            Settlement::Committed => return AttemptResult::Succeeded,
+            Settlement::Lost => return AttemptResult::Lost,
+            Settlement::Refused(error) => Some(error),
+            Settlement::InDoubt(error) => match self.control.resolve_commit(claim).await {
+                CommitResolution::Committed => return AttemptResult::Succeeded,
+                CommitResolution::Lost => return AttemptResult::Lost,
+                CommitResolution::RolledBack => error,
+            },
+        };
+        match (stopped, error) {
+            (Some(reason), error) => {
+                self.classify(claim, Interruption::Stopped(reason, error), report)
+            }
+            (None, Some(error)) => self.classify(claim, Interruption::Failed(error), report),
+            (None, None) => AttemptResult::Lost,
+        }
+    }
+
+    /// Runs the task at least once: first the statements, then the completion on a control session,
+    /// which never runs task SQL.
+    async fn autocommit(&self, session: &mut Session, task: &mut ClaimedTask) -> AttemptResult {
+        let claim = &task.claim;
+        let mut rows = Rows::default();
+        let supervisor = self.supervisor(session, claim, &mut task.stop, Instant::now());
+        let ran = match supervisor.run(statement::one_by_one(session, claim, &mut rows)).await {
+            Supervised::Done(ran) => ran.map_err(Interruption::Failed),
+            Supervised::Stopped(reason, last) => {
+                session.retire();
+                match last {
+                    // The statement finished before the stop signal took effect.
+                    Some(Ok(())) => Ok(()),
+                    last => Err(Interruption::Stopped(reason, last.and_then(Result::err))),
+                }
+            }
+        };
+        let report = report(session, rows);
+        let Err(interruption) = ran else {
+            session.reset().await;
+            let success = Success::now(claim, &report);
+            return match complete_committed(&self.control, success).await {
+                true => AttemptResult::Succeeded,
+                false => AttemptResult::Lost,
+            };
+        };
+        let (stopped, error) = match &interruption {
+            Interruption::Failed(error) => (false, Some(error)),
+            Interruption::Stopped(_, error) => (true, error.as_ref()),
+        };
+        if error.is_none_or(ExecutionError::connection_lost) {
+            // Without an answer, the statement may still run and have effects.
+            self.control.ensure_gone(session.identity()).await;
+        } else if !stopped {
+            session.reset().await;
+        }
+        self.classify(claim, interruption, report)
+    }
+
+    fn supervisor<'a>(
+        &'a self,
+        session: &Session,
+        claim: &Claim,
+        stop: &'a mut tokio::sync::watch::Receiver<Option<StopSignal>>,
+        begun: Instant,
+    ) -> Supervisor<'a> {
+        Supervisor {
+            canceller: session.canceller(),
+            identity: session.identity(),
+            control: &self.control,
+            deadline: claim.timeout().map(|timeout| timeout.saturating_sub(begun.elapsed())),
+            stop,
+            includes_completion: false,
+        }
+    }
+
+    /// Derives the attempt's result.
+    fn classify(&self, claim: &Claim, interruption: Interruption, report: Report) -> AttemptResult {
+        match interruption {
+            Interruption::Failed(error) => self.classify_error(claim, &error, report),
+            Interruption::Stopped(reason, error) => {
+                self.classify_stop(claim, reason, error, report)
+            }
+        }
+    }
+
+    fn classify_error(
+        &self,
+        claim: &Claim,
+        error: &ExecutionError,
+        report: Report,
+    ) -> AttemptResult {
+        let mut database_error = error.database_error().clone();
+        let sqlstate = database_error.sqlstate.as_deref();
+        if sqlstate == Some(retry::SNOOZE) {
+            return AttemptResult::Release { wait: claim.retry().interval };
+        }
+        if let Some(hint) = retry::mode_hint(claim.mode(), sqlstate) {
+            database_error.hint = Some(hint.to_owned());
+        }
+        let lost = error.connection_lost();
+        let decision = self.decide(claim, sqlstate, lost);
+        let outcome = if lost && claim.at_most_once() { Outcome::Unknown } else { Outcome::Failed };
+        failed(outcome, decision, database_error, report)
+    }
+
+    fn decide(&self, claim: &Claim, sqlstate: Option<&str>, lost: bool) -> RetryDecision {
+        retry::decide(&claim.retry_state(), sqlstate, lost, &self.fatal_sqlstates, &mut rand::rng())
+    }
+
+    fn classify_stop(
+        &self,
+        claim: &Claim,
+        reason: StopReason,
+        error: Option<ExecutionError>,
+        report: Report,
+    ) -> AttemptResult {
+        let (outcome, decision, message) = match reason {
+            StopReason::BackendGone => {
+                let gone = error.unwrap_or_else(ExecutionError::backend_gone);
+                return self.classify_error(claim, &gone, report);
+            }
+            StopReason::Signal(StopSignal::Lost) => return AttemptResult::Lost,
+            StopReason::Signal(StopSignal::Shutdown) if !claim.at_most_once() => {
+                return AttemptResult::Release { wait: Duration::ZERO };
+            }
+            StopReason::Signal(StopSignal::Shutdown) => {
+                (Outcome::Unknown, RetryDecision::Final, "the worker was stopped".to_owned())
+            }
+            StopReason::Signal(StopSignal::Cancelled) => {
+                (Outcome::Cancelled, RetryDecision::Final, "cancelled on request".to_owned())
+            }
+            StopReason::Deadline => (
+                Outcome::TimedOut,
+                self.decide(claim, None, false),
+                format!("ran longer than its timeout of {:?}", claim.timeout().unwrap_or_default()),
+            ),
+        };
+        let seen = error.map(|error| error.database_error().clone()).unwrap_or_default();
+        let database_error =
+            DatabaseError { message, detail: Some(seen.message), hint: None, ..seen };
+        failed(outcome, decision, database_error, report)
+    }
+}
+
+fn report(session: &Session, mut rows: Rows) -> Report {
+    Report {
+        plan: rows.take_plan(),
+        rows: Some(rows.count()),
+        notices: session.notices().take(),
+        result: rows.into_result(),
+        error: None,
+    }
+}
+
+fn failed(
+    outcome: Outcome,
+    decision: RetryDecision,
+    error: DatabaseError,
+    report: Report,
+) -> AttemptResult {
+    let report = Box::new(Report { error: Some(error), ..report });
+    AttemptResult::Failed { outcome, decision, report }
+}
+
+impl AttemptResult {
+    /// Returns the SQLSTATE of a failed attempt.
+    pub(crate) fn sqlstate(&self) -> Option<&str> {
+        match self {
+            Self::Failed { report, .. } => report.error.as_ref()?.sqlstate.as_deref(),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Records the result of an attempt on a control session: finished, to be retried, or released.
+
+use std::time::Duration;
+
+use queue::fail::{FailResult, Report, fail};
+use queue::release::release;
+use queue::retry::RetryDecision;
+use queue::{Claim, Outcome};
+
+use crate::attempt::disposition::Disposition;
+use crate::attempt::execute::AttemptResult;
+use crate::claim::in_flight::ClaimedTask;
+use crate::control::Control;
+use crate::wakeup::Wakeup;
+
+/// Records the result in the queue. Retries until the database accepts it: if that takes longer
+/// than the orphan timeout, the fleet has reclaimed the task and the result is `Lost`.
+pub(crate) async fn finish(control: &Control, claim: Claim, result: AttemptResult) -> Disposition {
+    match result {
+        AttemptResult::Succeeded => Disposition::Finished(Outcome::Succeeded),
+        AttemptResult::Lost => Disposition::Lost,
+        AttemptResult::Failed { outcome, decision, report } => {
+            record(control, &claim, outcome, decision, &report).await
+        }
+        AttemptResult::Release { wait } => release_claim(control, &claim, wait).await,
+    }
+}
+
+async fn record(
+    control: &Control,
+    claim: &Claim,
+    outcome: Outcome,
+    decision: RetryDecision,
+    report: &Report,
+) -> Disposition {
+    let failed = control
+        .retry("recording an attempt", claim.id(), || async {
+            fail(&*control.get().await?, claim, outcome, decision, report).await
+        })
+        .await;
+    match failed {
+        FailResult::Finished => Disposition::Finished(outcome),
+        FailResult::Retried => Disposition::Retried(outcome),
+        FailResult::Lost => Disposition::Lost,
+    }
+}
+
+/// Releases a task that was not started, and requests a sweep so that it is claimed again.
+pub(crate) async fn release_unstarted(control: &Control, wakeup: &Wakeup, task: ClaimedTask) {
+    release_claim(control, &task.claim, Duration::ZERO).await;
+    drop(task.in_flight_guard);
+    wakeup.request_sweep();
+}
+
+/// Releases a claim, to run again after `wait`.
+async fn release_claim(control: &Control, claim: &Claim, wait: Duration) -> Disposition {
+    let released = control
+        .retry("release", claim.id(), || async {
+            release(&*control.get().await?, claim, wait).await
+        })
+        .await;
+    if released { Disposition::Released } else { Disposition::Lost }
+}

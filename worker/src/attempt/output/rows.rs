@@ -1,0 +1,95 @@
+//! Collects the rows that a statement returns: counts all rows and keeps the first ones.
+
+use serde_json::{Value, json};
+use tokio_postgres::{Row, SimpleQueryRow};
+
+use crate::attempt::output::decode::decode;
+use crate::attempt::output::notices::truncate;
+
+/// Maximum number of rows in the history of an attempt.
+const MAX_ROWS: usize = 100;
+/// Total size of their values, in bytes.
+const MAX_BYTES: usize = 32 * 1024;
+/// Size of a single value, in bytes.
+const MAX_BYTES_EACH: usize = 4 * 1024;
+
+/// Overhead of a value in addition to its text, in bytes: quotes and a comma, or null and a comma.
+const VALUE_BYTES: usize = 5;
+
+/// The first rows of the last result set, and the row count over all statements.
+#[derive(Default)]
+pub(crate) struct Rows {
+    count: u64,
+    columns: Vec<String>,
+    kept: Vec<Value>,
+    bytes: usize,
+    truncated: bool,
+    plan: Option<Value>,
+}
+
+impl Rows {
+    /// Begins a new result set, which replaces the previous one.
+    pub(crate) fn begin<'a>(&mut self, columns: impl Iterator<Item = &'a str>) {
+        self.columns = columns.map(|name| truncate(name, MAX_BYTES_EACH)).collect();
+        self.kept.clear();
+        self.bytes = 0;
+        self.truncated = false;
+    }
+
+    /// Ends a statement that returned or affected `count` rows.
+    pub(crate) fn end(&mut self, count: u64) {
+        self.count += count;
+    }
+
+    /// Records the plan and the row count of an explained statement.
+    pub(crate) fn explained(&mut self, plan: Value, count: u64) {
+        self.plan = Some(plan);
+        self.count += count;
+    }
+
+    /// Returns the plan, if the statement was explained.
+    pub(crate) fn take_plan(&mut self) -> Option<Value> {
+        self.plan.take()
+    }
+
+    /// Adds a row in text format.
+    pub(crate) fn push_text(&mut self, row: &SimpleQueryRow) {
+        self.keep((0..row.len()).map(|i| row.try_get(i).ok().flatten().map(str::to_owned)));
+    }
+
+    /// Adds a row in binary format.
+    pub(crate) fn push_binary(&mut self, row: &Row) {
+        self.keep((0..row.len()).map(|i| decode(row, i)));
+    }
+
+    fn keep(&mut self, values: impl Iterator<Item = Option<String>>) {
+        if self.kept.len() >= MAX_ROWS || self.bytes >= MAX_BYTES {
+            self.truncated = true;
+            return;
+        }
+        let mut kept = Vec::new();
+        for value in values {
+            // A row may have 1,664 columns, so the limit applies value by value.
+            let room = MAX_BYTES_EACH.min(MAX_BYTES.saturating_sub(self.bytes));
+            let value = value.map(|text| {
+                self.truncated |= text.len() > room && room < MAX_BYTES_EACH;
+                truncate(&text, room)
+            });
+            self.bytes += value.as_ref().map_or(0, String::len) + VALUE_BYTES;
+            kept.push(value);
+        }
+        self.kept.push(Value::from(kept));
+    }
+
+    /// Returns the number of rows returned or affected.
+    pub(crate) fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Returns the kept rows as JSON for the history; `None` if no statement returned rows.
+    pub(crate) fn into_result(self) -> Option<Value> {
+        (!self.columns.is_empty()).then(
+            || json!({ "columns": self.columns, "rows": self.kept, "truncated": self.truncated }),
+        )
+    }
+}

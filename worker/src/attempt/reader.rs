@@ -1,0 +1,236 @@
+//! A reader: owns a session and runs one task at a time, or several short tasks of a queue in a
+//! shared commit if the queue is configured for it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+
+use crate::attempt::disposition::Disposition;
+use crate::attempt::execute::Executor;
+use crate::attempt::finish::{finish, release_unstarted};
+use crate::attempt::session::{Session, SessionError};
+use crate::attempt::shared_commit;
+use crate::claim::batch_size::BatchSizes;
+use crate::claim::claimer::IdleReader;
+use crate::claim::in_flight::ClaimedTask;
+use crate::context::Context;
+use crate::control::Backoff;
+use crate::registration::moved;
+use crate::startup::login::Login;
+
+/// Runs tasks in its own session.
+pub(crate) struct Reader {
+    pub(crate) number: u32,
+    pub(crate) login: Login,
+    pub(crate) idle_readers: mpsc::UnboundedSender<IdleReader>,
+    pub(crate) executor: Arc<Executor>,
+    pub(crate) batch_sizes: BatchSizes,
+    pub(crate) context: Arc<Context>,
+}
+
+impl Reader {
+    /// Runs until the worker drains. Opens a session before asking for a task, so that no task is
+    /// claimed that cannot start.
+    pub(crate) async fn run(self) {
+        let mut kept: Option<Session> = None;
+        loop {
+            let opened = match kept.take() {
+                Some(session) => Some(session),
+                None => self.open().await,
+            };
+            let Some(session) = opened else { return };
+            let Some(batch) = self.wait_for_tasks(&session).await else { return };
+            kept = match batch {
+                Some(batch) => self.serve(session, batch).await,
+                None => None,
+            };
+        }
+    }
+
+    /// Runs the tasks of one claim: the short tasks of a queue with shared commits together,
+    /// another task alone. Returns the session if it is clean.
+    async fn serve(&self, session: Session, batch: Vec<ClaimedTask>) -> Option<Session> {
+        let share = batch.len() > 1 && session.may_share();
+        let (sharing, mut alone): (Vec<ClaimedTask>, Vec<ClaimedTask>) =
+            batch.into_iter().partition(|task| share && shared_commit::may_share(task));
+        // Of the tasks that must not share a transaction, only one can run now.
+        let mut waiting = alone.split_off(alone.len().min(1));
+        let mut kept = match sharing.first().and_then(|task| task.shared_commit_budget) {
+            Some(budget) => {
+                let (kept, rolled_back, left) =
+                    self.run_shared_commit(session, sharing, budget).await;
+                alone.splice(..0, rolled_back);
+                waiting.extend(left);
+                kept
+            }
+            None => Some(session),
+        };
+        for task in waiting {
+            self.release_claim(task).await;
+        }
+        for task in alone {
+            match kept.take() {
+                Some(session) => kept = self.attempt(session, task).await,
+                // The claim names the closed session: the reclaimer would terminate that backend,
+                // not the one that runs the task.
+                None => self.release_claim(task).await,
+            }
+        }
+        kept
+    }
+
+    /// Runs a shared commit. Returns the session if it is clean, the tasks that have to run alone,
+    /// and the tasks not started.
+    async fn run_shared_commit(
+        &self,
+        mut session: Session,
+        batch: Vec<ClaimedTask>,
+        budget: Duration,
+    ) -> (Option<Session>, Vec<ClaimedTask>, Vec<ClaimedTask>) {
+        let queue = batch[0].claim.queue().to_owned();
+        let (tasks, timer) = (batch.len(), std::time::Instant::now());
+        let result = self.executor.run_shared_commit(&mut session, batch, budget).await;
+        self.context
+            .metrics
+            .shared_commit_finished(result.succeeded.len(), result.rolled_back.len());
+        if result.slow {
+            tracing::info!(
+                queue,
+                "shared commit was slow, tasks of this queue commit alone for a while"
+            );
+            self.batch_sizes.cool_down(&queue);
+        } else {
+            self.batch_sizes.record(&queue, tasks, timer.elapsed(), budget);
+        }
+        // Tasks that run again, here or elsewhere, are counted as started there.
+        for (task, ran) in result.succeeded {
+            let span = span(&task);
+            self.context.metrics.task_started(&queue, task.claim.waited());
+            drop(task.in_flight_guard);
+            let disposition = Disposition::Finished(queue::Outcome::Succeeded);
+            self.context.metrics.task_finished(&queue, disposition, ran, None);
+            tracing::debug!(parent: &span, duration = ?ran, "succeeded");
+        }
+        for task in result.lost {
+            let span = span(&task);
+            self.context.metrics.task_started(&queue, task.claim.waited());
+            drop(task.in_flight_guard);
+            self.context.metrics.task_finished(&queue, Disposition::Lost, timer.elapsed(), None);
+            tracing::warn!(parent: &span, "claim lost, nothing was committed or recorded");
+            self.context.wakeup.reconcile();
+        }
+        (session.reusable().await, result.rolled_back, result.not_started)
+    }
+
+    async fn release_claim(&self, task: ClaimedTask) {
+        release_unstarted(&self.context.control, &self.context.wakeup, task).await;
+    }
+
+    /// Opens a session. Returns `None` if the worker drains.
+    async fn open(&self) -> Option<Session> {
+        let name = format!("pgmill reader {}", self.number);
+        let login = self.login.with_application_name(&name);
+        let mut backoff = Backoff::default();
+        loop {
+            let registration = self.context.control.registration();
+            let opened = async {
+                self.context.wakeup.wait_for_claimer().await;
+                let session =
+                    Session::open(&login, registration, &self.context.metrics.tracker).await?;
+                // The claimer claims tasks only at the server of the registration.
+                let registered = registration.until_registered().await;
+                if session.server() == registered {
+                    Ok(session)
+                } else {
+                    Err(SessionError::from(moved()))
+                }
+            };
+            let opened = tokio::select! {
+                () = self.context.shutdown.drain.cancelled() => return None,
+                opened = opened => opened,
+            };
+            match opened {
+                Ok(session) => return Some(session),
+                Err(error) => {
+                    self.context.metrics.reconnects.inc();
+                    tracing::warn!(reader = self.number, %error, "no session for tasks");
+                }
+            }
+            tokio::select! {
+                () = self.context.shutdown.drain.cancelled() => return None,
+                () = backoff.wait() => {}
+            }
+        }
+    }
+
+    /// Waits for tasks. Returns `Some(None)` if the session closes, and `None` if the worker
+    /// drains.
+    async fn wait_for_tasks(&self, session: &Session) -> Option<Option<Vec<ClaimedTask>>> {
+        let (reply, mut answer) = oneshot::channel();
+        let idle_reader = IdleReader {
+            reader: self.number,
+            profile: Arc::clone(&self.login.profile),
+            session: session.identity(),
+            reply,
+        };
+        if self.idle_readers.send(idle_reader).is_err() {
+            return None;
+        }
+        tokio::select! {
+            biased;
+            task = &mut answer => task.ok().map(Some),
+            () = session.ended() => Some(take_late_batch(answer)),
+            () = self.context.shutdown.drain.cancelled() => take_late_batch(answer).map(Some),
+        }
+    }
+
+    /// Runs one attempt and records its result in the queue. Returns the session if it is clean.
+    async fn attempt(&self, mut session: Session, mut task: ClaimedTask) -> Option<Session> {
+        let (queue, shared) = (task.claim.queue().to_owned(), task.shared_commit_budget);
+        let span = span(&task);
+        self.context.metrics.task_started(&queue, task.claim.waited());
+        tracing::debug!(parent: &span, "started");
+        let timer = std::time::Instant::now();
+        let result = self.executor.execute(&mut session, &mut task).await;
+        let sqlstate = result.sqlstate().map(str::to_owned);
+        let ran = timer.elapsed();
+        let disposition = finish(&self.context.control, task.claim, result).await;
+        drop(task.in_flight_guard);
+        self.context.metrics.task_finished(&queue, disposition, ran, sqlstate.as_deref());
+        if let Some(budget) = shared {
+            self.batch_sizes.record(&queue, 1, ran, budget);
+        }
+        let _entered = span.enter();
+        match disposition {
+            Disposition::Finished(queue::Outcome::Succeeded) => {
+                tracing::debug!(duration = ?ran, "succeeded");
+            }
+            Disposition::Finished(outcome) => tracing::warn!(%outcome, sqlstate, "attempt failed"),
+            Disposition::Retried(outcome) => {
+                tracing::info!(%outcome, sqlstate, "attempt failed, will be retried");
+            }
+            Disposition::Released => tracing::info!("released"),
+            Disposition::Lost => {
+                tracing::warn!("claim lost, nothing was committed or recorded");
+                self.context.wakeup.reconcile();
+            }
+        }
+        session.reusable().await
+    }
+}
+
+/// Returns the span for log lines about a task.
+fn span(task: &ClaimedTask) -> tracing::Span {
+    let claim = &task.claim;
+    tracing::info_span!(
+        "task", id = %claim.id(), attempt = claim.attempt(), queue = claim.queue(), name = claim.name()
+    )
+}
+
+/// Takes tasks assigned at the moment of withdrawal: they have to be run, or their first statement
+/// has to fail.
+fn take_late_batch(mut answer: oneshot::Receiver<Vec<ClaimedTask>>) -> Option<Vec<ClaimedTask>> {
+    answer.close();
+    answer.try_recv().ok()
+}

@@ -1,0 +1,479 @@
+//! The session of a reader: separate from the control sessions, used by one task at a time, and
+//! reset between tasks.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::time::Duration;
+
+use futures_util::{TryStreamExt, future};
+use postgres_protocol::escape::escape_literal;
+use queue::claim::SessionIdentity;
+use queue::complete::{Success, complete};
+use queue::connect::{ConnectError, Connection, ConnectionTarget};
+use queue::server::{Server, server};
+use queue::{Claim, QueueError};
+use tokio::time::timeout;
+use tokio_postgres::{
+    AsyncMessage, CancelToken, Client, Error, SimpleQueryMessage, SimpleQueryStream,
+};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::attempt::output::notices::Notices;
+use crate::registration::Registration;
+use crate::startup::login::Login;
+
+const BEGIN: &str = "/* worker.begin */ BEGIN READ WRITE";
+const XACT: &str = "pg_catalog.pg_current_xact_id()";
+
+const IDENTITY: &str = "/* worker.identity */
+SELECT a.pid, a.backend_start, current_setting('application_name'),
+    current_setting('standard_conforming_strings') = 'on',
+    (SELECT r.rolsuper FROM pg_roles r WHERE r.rolname = session_user), session_user::text,
+    (SELECT quote_ident(n.nspname) FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace
+        WHERE e.extname = 'dblink')
+FROM pg_stat_get_activity(pg_backend_pid()) AS a";
+
+/// Discards all state that a task leaves in its session: cursors, role, settings, prepared
+/// statements, LISTEN, temporary tables, sequence values, locks. DISCARD ALL would also drop cached
+/// plans, which contain nothing of the task: replanning the completion each time took ten times as
+/// long (0.49 ms) as executing it.
+const RESET_SESSION: &str = "CLOSE ALL; SET SESSION AUTHORIZATION DEFAULT; RESET ALL; DEALLOCATE ALL; \
+    UNLISTEN *; DISCARD TEMP; DISCARD SEQUENCES";
+const UNLOCK: &str = "pg_catalog.pg_advisory_unlock_all()";
+
+/// First column of the result set that marks the boundary between two tasks: all results before it
+/// belong to the first task.
+pub(crate) const TASK_BOUNDARY: &str = "mill_task_boundary";
+
+/// Savepoint at the start of each task of a shared commit.
+const SAVEPOINT: &str = "SAVEPOINT mill_task";
+
+/// Result of a COMMIT.
+pub(crate) struct CommitResult {
+    /// Whether the effects of the tasks are committed.
+    pub(crate) committed: Result<(), Error>,
+    /// Whether the session has been reset.
+    pub(crate) clean: bool,
+}
+
+/// Limit for the session's own operations, outside a task.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// An open session under a task login.
+pub(crate) struct Session {
+    client: Client,
+    identity: SessionIdentity,
+    /// The session's application_name.
+    name: String,
+    standard_strings: bool,
+    /// Schema of the dblink extension, if installed: its connections survive every reset.
+    dblink: Option<String>,
+    target: ConnectionTarget,
+    notices: Notices,
+    server: Server,
+    closed: CancellationToken,
+    /// The next task gets a new session: this one may have state that a reset does not discard.
+    retired: bool,
+}
+
+impl Session {
+    /// Connects. A task of `tracker` drives the connection and collects the notices, until the
+    /// worker is registered at another server.
+    ///
+    /// # Errors
+    /// The server is unreachable or refuses the connection; the database is not the queue's; the
+    /// login is a superuser and this is not allowed.
+    pub(crate) async fn open(
+        login: &Login,
+        registration: &Registration,
+        tracker: &TaskTracker,
+    ) -> Result<Self, SessionError> {
+        let opened = Self::open_in_time(login, registration, tracker);
+        timeout(PATIENCE, opened).await.map_err(|_| QueueError::NoAnswer { within: PATIENCE })?
+    }
+
+    async fn open_in_time(
+        login: &Login,
+        registration: &Registration,
+        tracker: &TaskTracker,
+    ) -> Result<Self, SessionError> {
+        let end = registration.end_of_session();
+        let with_setting =
+            |target: ConnectionTarget, (name, value)| target.with_option(name, value);
+        let target = DEFAULT_TASK_SETTINGS.into_iter().fold(login.target.clone(), with_setting);
+        let (client, connection) = queue::connect::open(&target).await?;
+        let notices = Notices::default();
+        let closed = CancellationToken::new();
+        let driven = drive(connection, notices.clone(), closed.clone());
+        tracker.spawn(end.run_until_cancelled_owned(driven));
+        let server = server(&client).await?;
+        if !registration.same_database(&server) {
+            return Err(SessionError::OtherDatabase(login.target.to_string()));
+        }
+        let rows = client.query_typed(IDENTITY, &[]).await?;
+        let identity = SessionIdentity { pid: rows[0].get(0), started_at: rows[0].get(1) };
+        let (name, standard_strings) = (rows[0].get(2), rows[0].get(3));
+        if rows[0].get(4) && !login.superuser_allowed {
+            return Err(SessionError::Superuser(rows[0].get(5)));
+        }
+        Ok(Self {
+            client,
+            identity,
+            name,
+            standard_strings,
+            dblink: rows[0].get(6),
+            target,
+            notices,
+            server,
+            closed,
+            retired: false,
+        })
+    }
+
+    /// Returns the backend's pid and start time.
+    pub(crate) fn identity(&self) -> SessionIdentity {
+        self.identity
+    }
+
+    /// Returns the session's server and database.
+    pub(crate) fn server(&self) -> Server {
+        self.server
+    }
+
+    /// Returns the client, for the task's own statements.
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Returns the notices of the running task.
+    pub(crate) fn notices(&self) -> &Notices {
+        &self.notices
+    }
+
+    /// Returns whether the connection is closed.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.client.is_closed() || self.closed.is_cancelled()
+    }
+
+    /// Resolves when the connection is closed.
+    pub(crate) async fn ended(&self) {
+        self.closed.cancelled().await;
+    }
+
+    /// Marks the session as not reusable for another task.
+    pub(crate) fn retire(&mut self) {
+        self.retired = true;
+    }
+
+    /// Opens the task's transaction and sets the task's settings, in one pipeline with the next
+    /// message. Returns the transaction id. The transaction is READ WRITE, because the completion
+    /// writes in it, regardless of the database's default.
+    pub(crate) async fn begin(&self, claim: &Claim) -> Result<String, Error> {
+        let begin = format!("{BEGIN}; SELECT {}, {XACT}", task_settings(claim, true));
+        let answers = self.client.simple_query_raw(&begin).await?;
+        Ok(last_value(answers).await?.unwrap_or_default())
+    }
+
+    /// As [`Session::begin`], for the first task of a shared commit. Does not wait for the answer.
+    pub(crate) async fn begin_shared(&self, claim: &Claim) -> Result<SimpleQueryStream, Error> {
+        let begin = format!("{BEGIN}; {SAVEPOINT}; SELECT {}, {XACT}", self.begin_task(claim));
+        self.client.simple_query_raw(&begin).await
+    }
+
+    /// Sends a statement of a shared commit and, in the same message, the boundary to the next
+    /// task, if there is one. No state crosses the boundary except the transaction itself.
+    ///
+    /// If the statement fails, the boundary is not executed, and its savepoint remains the last
+    /// one.
+    pub(crate) async fn send_shared(
+        &self,
+        statement: &str,
+        next: Option<&Claim>,
+    ) -> Result<SimpleQueryStream, Error> {
+        let Some(next) = next else { return self.client.simple_query_raw(statement).await };
+        let statement = format!(
+            "{statement}\n; {RESET_SESSION}; RELEASE {SAVEPOINT}; {SAVEPOINT}; \
+             SELECT {UNLOCK} AS {TASK_BOUNDARY}, {}",
+            self.begin_task(next)
+        );
+        self.client.simple_query_raw(&statement).await
+    }
+
+    /// Rolls back only the last task of a shared commit, and discards session state that a
+    /// savepoint does not restore.
+    pub(crate) async fn roll_back_last(&self) -> Result<(), Error> {
+        let rollback = format!(
+            "/* worker.rollback_task */ ROLLBACK TO {SAVEPOINT}; {RESET_SESSION}; SELECT {UNLOCK}"
+        );
+        self.client.batch_execute(&rollback).await
+    }
+
+    /// Begins the next task after a rollback. Does not wait for the answer.
+    pub(crate) async fn begin_next(&self, claim: &Claim) -> Result<SimpleQueryStream, Error> {
+        let begin = format!("/* worker.begin_next */ SELECT {}", self.begin_task(claim));
+        self.client.simple_query_raw(&begin).await
+    }
+
+    fn begin_task(&self, claim: &Claim) -> String {
+        let named = set("application_name", &self.owner(claim), true);
+        format!("{}, {named}", task_settings(claim, true))
+    }
+
+    /// Returns the session's application_name while it runs the task in a shared commit. The server
+    /// reports each change to the client, between the notices of one task and those of the next.
+    pub(crate) fn owner(&self, claim: &Claim) -> String {
+        format!("{} task {}", self.name, claim.id())
+    }
+
+    /// Returns whether tasks may share a transaction in this session. The session must parse string
+    /// literals as the scanner does, so that no task hides a COMMIT from it; and all state that a
+    /// task leaves must be discardable inside a transaction, which excludes dblink connections.
+    pub(crate) fn may_share(&self) -> bool {
+        self.standard_strings && self.dblink.is_none()
+    }
+
+    /// Sets the settings of a task that has no transaction of its own.
+    pub(crate) async fn set_task_settings(&self, claim: &Claim) -> Result<(), Error> {
+        self.client
+            .batch_execute(&format!(
+                "/* worker.set_task_settings */ SELECT {}",
+                task_settings(claim, false)
+            ))
+            .await
+    }
+
+    /// Rolls back an open transaction and discards all state of the task. Sends two messages, so
+    /// that the second one is executed even if the first one fails.
+    pub(crate) async fn reset(&mut self) {
+        let reset = future::join(self.client.batch_execute("ROLLBACK"), self.discard_state());
+        let done = timeout(PATIENCE, reset).await;
+        self.retired |= done.is_err() || done.is_ok_and(|(ended, rest)| ended.and(rest).is_err());
+    }
+
+    /// Sends the completions, COMMIT and the reset in one pipeline. A completion that fails aborts
+    /// the transaction, and COMMIT rolls back an aborted transaction.
+    pub(crate) async fn complete_and_commit(
+        &self,
+        successes: &[Success<'_>],
+        xact: &str,
+    ) -> CommitResult {
+        let (completed, (ended, all)) =
+            future::join(complete(&self.client, successes, Some(xact)), self.commit()).await;
+        let clean = all.is_ok();
+        let committed = completed.and(if ended { Ok(()) } else { all });
+        CommitResult { committed, clean }
+    }
+
+    async fn discard_state(&self) -> Result<(), Error> {
+        self.client
+            .batch_execute(&format!("/* worker.reset_session */ {RESET_SESSION}; SELECT {UNLOCK}"))
+            .await
+    }
+
+    /// Sends COMMIT and the reset in one message. Returns `true` if COMMIT was executed, regardless
+    /// of the reset.
+    async fn commit(&self) -> (bool, Result<(), Error>) {
+        let mut ended = false;
+        let all = async {
+            let commit = format!("/* worker.commit */ COMMIT; {RESET_SESSION}; SELECT {UNLOCK}");
+            let mut answers = pin!(self.client.simple_query_raw(&commit).await?);
+            while answers.try_next().await?.is_some() {
+                ended = true;
+            }
+            Ok(())
+        };
+        let all = all.await;
+        (ended, all)
+    }
+
+    /// Returns the session if another task may use it.
+    pub(crate) async fn reusable(self) -> Option<Self> {
+        if !self.retired
+            && let Some(schema) = &self.dblink
+            && !matches!(
+                timeout(PATIENCE, self.client.batch_execute(&disconnect(schema))).await,
+                Ok(Ok(()))
+            )
+        {
+            return None;
+        }
+        self.notices.take();
+        (!self.retired && !self.is_closed()).then_some(self)
+    }
+
+    /// Returns a handle that cancels the running statement.
+    pub(crate) fn canceller(&self) -> Canceller {
+        Canceller { token: self.client.cancel_token(), target: self.target.clone() }
+    }
+}
+
+/// Settings that describe the task, with the most common values: the session starts with these
+/// values and is reset to them, so that they need not be sent.
+const DEFAULT_TASK_SETTINGS: [(&str, &str); 3] =
+    [("mill.attempt", "1"), ("mill.queue", "default"), ("mill.name", "")];
+
+/// Returns SELECT expressions that set the task's settings, readable by its SQL as
+/// `current_setting('mill.task_id')`. `local` settings last until the end of the transaction,
+/// others until the reset after the task. SET would be some microseconds faster, but
+/// pg_stat_statements would keep an entry for each different value.
+fn task_settings(claim: &Claim, local: bool) -> String {
+    let mut settings = set("mill.task_id", &claim.id().to_string(), local);
+    let attempt = claim.attempt().to_string();
+    let values = [attempt.as_str(), claim.queue(), claim.name().unwrap_or_default()];
+    for ((setting, default), value) in DEFAULT_TASK_SETTINGS.into_iter().zip(values) {
+        if value != default {
+            settings.push_str(", ");
+            settings.push_str(&set(setting, value, local));
+        }
+    }
+    settings
+}
+
+fn set(setting: &str, value: &str, local: bool) -> String {
+    format!("pg_catalog.set_config('{setting}', {}, {local})", escape_literal(value))
+}
+
+/// Returns the last column of the last row.
+///
+/// # Errors
+/// Returns the error of the server or the connection.
+pub(crate) async fn last_value(answers: SimpleQueryStream) -> Result<Option<String>, Error> {
+    let mut answers = pin!(answers);
+    let mut value = None;
+    while let Some(answer) = answers.try_next().await? {
+        if let SimpleQueryMessage::Row(row) = answer {
+            value = row.get(row.len() - 1).map(str::to_owned);
+        }
+    }
+    Ok(value)
+}
+
+/// Returns SQL that closes the connections of dblink, the unnamed one last: it may not exist
+/// (08003).
+fn disconnect(schema: &str) -> String {
+    format!(
+        "/* worker.disconnect_dblink */ DO $mill$
+DECLARE
+    named text;
+BEGIN
+    FOREACH named IN ARRAY coalesce({schema}.dblink_get_connections(), '{{}}') LOOP
+        PERFORM {schema}.dblink_disconnect(named);
+    END LOOP;
+    PERFORM {schema}.dblink_disconnect();
+EXCEPTION WHEN connection_does_not_exist THEN
+    NULL;
+END
+$mill$"
+    )
+}
+
+/// Sends cancel requests for one session.
+pub(crate) struct Canceller {
+    token: CancelToken,
+    target: ConnectionTarget,
+}
+
+impl Canceller {
+    /// Asks the server to cancel the session's statement. A late request would hit the session's
+    /// next statement, so a cancelled session is never used again.
+    pub(crate) async fn cancel(&self, patience: Duration) {
+        let sent = timeout(patience, queue::connect::cancel(&self.token, &self.target));
+        match sent.await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "could not send a cancel request"),
+            Err(_) => tracing::warn!("a cancel request timed out after {patience:?}"),
+        }
+    }
+}
+
+/// Reason why a session could not be opened.
+#[derive(Debug)]
+pub(crate) enum SessionError {
+    /// The database is unreachable, does not answer, or reported an error.
+    Queue(QueueError),
+    /// The login of this name is a superuser.
+    Superuser(String),
+    /// This target is not the queue's database.
+    OtherDatabase(String),
+}
+
+impl SessionError {
+    /// Returns whether the error persists until the configuration changes.
+    pub(crate) fn lasting(&self) -> bool {
+        matches!(self, Self::Superuser(_) | Self::OtherDatabase(_))
+    }
+}
+
+impl std::fmt::Display for SessionError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Queue(error) => error.fmt(f),
+            Self::Superuser(login) => {
+                write!(f, "tasks would run as \"{login}\", which is a superuser")
+            }
+            Self::OtherDatabase(target) => {
+                write!(f, "tasks would run in another database than the queue's: {target}")
+            }
+        }
+    }
+}
+
+impl From<ConnectError> for SessionError {
+    fn from(error: ConnectError) -> Self {
+        Self::Queue(error.into())
+    }
+}
+
+impl From<Error> for SessionError {
+    fn from(error: Error) -> Self {
+        Self::Queue(error.into())
+    }
+}
+
+impl From<QueueError> for SessionError {
+    fn from(error: QueueError) -> Self {
+        Self::Queue(error)
+    }
+}
+
+impl From<SessionError> for QueueError {
+    fn from(error: SessionError) -> Self {
+        match error {
+            SessionError::Queue(error) => error,
+            SessionError::OtherDatabase(_) => Self::Refused {
+                message: error.to_string(),
+                hint: Some(
+                    "A task and its completion commit in one transaction. Use the same server and \
+                     database in --task-url and [run_as.NAME] as in --database-url."
+                        .to_owned(),
+                ),
+            },
+            SessionError::Superuser(_) => Self::Refused {
+                message: error.to_string(),
+                hint: Some(
+                    "Use a separate login for tasks: CREATE ROLE mill_tasks LOGIN PASSWORD '…'; \
+                     GRANT … ON your own tables TO mill_tasks; worker --task-url \
+                     'postgres://mill_tasks@…'. If only trusted users enqueue tasks, \
+                     --allow-superuser permits it."
+                        .to_owned(),
+                ),
+            },
+        }
+    }
+}
+
+/// Drives the connection and collects the notices.
+async fn drive(mut connection: Connection, notices: Notices, closed: CancellationToken) {
+    let _ended = closed.drop_guard();
+    loop {
+        match poll_fn(|cx| connection.poll_message(cx)).await {
+            Some(Ok(AsyncMessage::Notice(notice))) => {
+                let owner = connection.parameter("application_name").unwrap_or_default();
+                notices.push(owner, &notice);
+            }
+            Some(Ok(_)) => {}
+            Some(Err(_)) | None => return,
+        }
+    }
+}

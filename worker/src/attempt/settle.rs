@@ -1,0 +1,114 @@
+//! Settles an attempt whose statement has succeeded: commits its effects with its completion.
+
+use queue::QueueError;
+use queue::complete::{LOST, Success, TRANSACTION_ENDED, complete};
+use queue::resolve_commit::CommitResolution;
+use queue::retry;
+use tokio_postgres::Error;
+
+use crate::attempt::error::ExecutionError;
+use crate::attempt::session::Session;
+use crate::attempt::supervise::{StopReason, Supervised, Supervisor};
+use crate::control::{Backoff, Control, answered};
+
+/// read_only_sql_transaction
+const READ_ONLY: &str = "25006";
+
+/// Result of the completions of one transaction.
+pub(crate) enum Settlement {
+    /// Effects and completions are committed.
+    Committed,
+    /// A claim was lost; nothing is committed.
+    Lost,
+    /// Nothing is committed, because of this error.
+    Refused(ExecutionError),
+    /// The answer is missing: the rows of the tasks show the result.
+    InDoubt(Option<ExecutionError>),
+}
+
+impl From<Result<(), Error>> for Settlement {
+    fn from(committed: Result<(), Error>) -> Self {
+        let Err(error) = committed else { return Self::Committed };
+        let error = ExecutionError::from(error);
+        match (&error, error.database_error().sqlstate.as_deref()) {
+            (_, Some(LOST)) => Self::Lost,
+            (_, Some(TRANSACTION_ENDED)) => {
+                let message = error.database_error().message.clone();
+                let hint = "Leave out COMMIT and ROLLBACK, or enqueue with --mode autocommit. \
+                            Changes that the task committed itself are kept.";
+                Self::Refused(ExecutionError::refused(retry::FATAL, &message, hint))
+            }
+            (_, Some(READ_ONLY)) => Self::Refused(ExecutionError::refused(
+                READ_ONLY,
+                "the task's transaction is read-only: its completion cannot be written",
+                "Leave out SET TRANSACTION READ ONLY.",
+            )),
+            (ExecutionError::Database(_), _) => Self::Refused(error),
+            (ExecutionError::ConnectionLost(_) | ExecutionError::Protocol(_), _) => {
+                Self::InDoubt(Some(error))
+            }
+        }
+    }
+}
+
+/// Sends completions and COMMIT in the open transaction `xact`. COMMIT runs deferred triggers and
+/// held cursors for an unlimited time, so deadline and stop signals apply here too. Afterwards the
+/// session is clean or retired.
+pub(crate) async fn commit(
+    session: &mut Session,
+    supervisor: Supervisor<'_>,
+    successes: &[Success<'_>],
+    xact: &str,
+) -> (Settlement, Option<StopReason>) {
+    let (commit_result, stopped) =
+        match supervisor.run(session.complete_and_commit(successes, xact)).await {
+            Supervised::Done(commit_result) => (Some(commit_result), None),
+            Supervised::Stopped(reason, commit_result) => (commit_result, Some(reason)),
+        };
+    let clean = commit_result.as_ref().is_some_and(|commit_result| commit_result.clean);
+    let settlement = match commit_result {
+        Some(commit_result) => commit_result.committed.into(),
+        None => Settlement::InDoubt(None),
+    };
+    if stopped.is_some() || matches!(settlement, Settlement::InDoubt(_)) {
+        session.retire();
+    } else if !clean {
+        session.reset().await;
+    }
+    (settlement, stopped)
+}
+
+/// Completes a task whose effects are already committed, on a control session. Retries without
+/// limit. Returns `false` if the claim was lost.
+pub(crate) async fn complete_committed(control: &Control, success: Success<'_>) -> bool {
+    let claim = success.claim;
+    let mut backoff = Backoff::default();
+    loop {
+        let completed = answered(async {
+            let client = control.get().await?;
+            Ok(complete(&client, &[success], None).await)
+        });
+        let settlement = match completed.await {
+            Ok(completed) => completed.into(),
+            Err(QueueError::NoAnswer { .. }) => Settlement::InDoubt(None),
+            Err(error) => {
+                control.log_retry("completion", claim.id(), &error);
+                backoff.wait().await;
+                continue;
+            }
+        };
+        match settlement {
+            Settlement::Committed => return true,
+            Settlement::Lost => return false,
+            Settlement::Refused(error) => {
+                control.log_retry("completion", claim.id(), &error.database_error().message);
+            }
+            Settlement::InDoubt(_) => match control.resolve_commit(claim).await {
+                CommitResolution::Committed => return true,
+                CommitResolution::Lost => return false,
+                CommitResolution::RolledBack => {}
+            },
+        }
+        backoff.wait().await;
+    }
+}

@@ -1,0 +1,118 @@
+//! Sends a task's SQL and reads the result as a stream, so that a result of any size passes through
+//! a bounded buffer.
+
+use std::pin::pin;
+
+use futures_util::{TryStreamExt, future};
+use queue::{Claim, scan};
+use tokio_postgres::{Column, SimpleColumn, SimpleQueryMessage, SimpleQueryStream};
+
+use crate::attempt::error::ExecutionError;
+use crate::attempt::explain;
+use crate::attempt::output::rows::Rows;
+use crate::attempt::params::Param;
+use crate::attempt::prepare::prepare;
+use crate::attempt::session::{Session, TASK_BOUNDARY};
+
+/// Runs the task's whole statement inside its own transaction. Returns the transaction id.
+///
+/// # Errors
+/// Returns the error of the statement or the connection; the transaction is still open.
+pub(crate) async fn in_transaction(
+    session: &mut Session,
+    claim: &Claim,
+    rows: &mut Rows,
+) -> Result<String, ExecutionError> {
+    if claim.explain() {
+        let xact = session.begin(claim).await?;
+        explain::run(session, claim, rows).await?;
+        return Ok(xact);
+    }
+    if claim.params().is_some() {
+        let xact = session.begin(claim).await?;
+        with_params(session, claim.statement(), claim, rows).await?;
+        return Ok(xact);
+    }
+    // One pipeline: BEGIN, the task's settings, the statement.
+    let statement = session.client().simple_query_raw(claim.statement());
+    let (xact, stream) = future::join(session.begin(claim), statement).await;
+    let xact = xact?;
+    read_results(stream?, rows).await?;
+    Ok(xact)
+}
+
+/// Runs the task's statements one by one, each in its own transaction.
+///
+/// # Errors
+/// Returns the error of the first statement that fails; earlier statements have taken effect.
+pub(crate) async fn one_by_one(
+    session: &mut Session,
+    claim: &Claim,
+    rows: &mut Rows,
+) -> Result<(), ExecutionError> {
+    session.set_task_settings(claim).await?;
+    for statement in scan::statements(claim.statement()) {
+        let ran = if claim.params().is_some() {
+            with_params(session, statement.text(), claim, rows).await
+        } else {
+            match session.client().simple_query_raw(statement.text()).await {
+                Ok(stream) => read_results(stream, rows).await,
+                Err(error) => Err(error.into()),
+            }
+        };
+        let before = &claim.statement()[..statement.offset()];
+        ran.map_err(|error| error.shift_position(before.chars().count()))?;
+    }
+    Ok(())
+}
+
+/// Reads the results to their end. Keeps the results before the task boundary.
+///
+/// # Errors
+/// Returns the error of the statement or the connection.
+pub(crate) async fn read_results(
+    stream: SimpleQueryStream,
+    rows: &mut Rows,
+) -> Result<(), ExecutionError> {
+    let mut stream = pin!(stream);
+    let mut own = true;
+    while let Some(message) = stream.try_next().await? {
+        match message {
+            _ if !own => {}
+            SimpleQueryMessage::RowDescription(columns) => {
+                own = columns.first().is_none_or(|column| column.name() != TASK_BOUNDARY);
+                if own {
+                    rows.begin(columns.iter().map(SimpleColumn::name));
+                }
+            }
+            SimpleQueryMessage::Row(row) => rows.push_text(&row),
+            SimpleQueryMessage::CommandComplete(count) => rows.end(count),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Runs one statement with parameters, in the extended protocol: its parameter types come from the
+/// server.
+async fn with_params(
+    session: &mut Session,
+    sql: &str,
+    claim: &Claim,
+    rows: &mut Rows,
+) -> Result<(), ExecutionError> {
+    let values = claim.params().unwrap_or_default();
+    let statement = prepare(session, sql, values.len()).await?;
+    let columns = statement.columns();
+    if !columns.is_empty() {
+        rows.begin(columns.iter().map(Column::name));
+    }
+    let stream =
+        session.client().query_raw(&statement, values.iter().map(|value| Param(value))).await?;
+    let mut stream = pin!(stream);
+    while let Some(row) = stream.try_next().await? {
+        rows.push_binary(&row);
+    }
+    rows.end(stream.rows_affected().unwrap_or(0));
+    Ok(())
+}

@@ -1,0 +1,126 @@
+//! Supervises a statement: enforces its deadline and the stop signals of its task.
+//!
+//! Dropping a future does not stop a statement; the server has to be asked. The steps are: cancel,
+//! wait, cancel again, terminate the backend, give up the connection.
+
+use std::future::Future;
+use std::pin::pin;
+use std::time::Duration;
+
+use queue::claim::SessionIdentity;
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+
+use crate::attempt::session::Canceller;
+use crate::claim::in_flight::StopSignal;
+use crate::control::Control;
+
+/// Time for a cancelled statement to end before the next step of escalation.
+const ESCALATION_DELAY: Duration = Duration::from_secs(5);
+
+/// Interval of the checks whether the backend of a running statement still exists.
+const PROBE_EVERY: Duration = Duration::from_secs(15);
+
+/// Reason for stopping a statement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StopReason {
+    /// The task's timeout expired.
+    Deadline,
+    /// A stop signal arrived.
+    Signal(StopSignal),
+    /// The backend is gone, but the connection did not report it.
+    BackendGone,
+}
+
+/// Result of a supervised statement.
+pub(crate) enum Supervised<T> {
+    /// Finished by itself.
+    Done(T),
+    /// Stopped; `Some` contains the statement's own result, if it returned one.
+    Stopped(StopReason, Option<T>),
+}
+
+/// Supervises the statement of one session.
+pub(crate) struct Supervisor<'a> {
+    pub(crate) canceller: Canceller,
+    pub(crate) identity: SessionIdentity,
+    pub(crate) control: &'a Control,
+    pub(crate) deadline: Option<Duration>,
+    pub(crate) stop: &'a mut watch::Receiver<Option<StopSignal>>,
+    /// Whether the statement includes a completion. Then the signal for a lost claim is ignored:
+    /// the completion detects a lost claim itself, and after its commit, a heartbeat may find the
+    /// claim gone before the reader receives the answer.
+    pub(crate) includes_completion: bool,
+}
+
+impl Supervisor<'_> {
+    /// Runs the statement until it finishes or is stopped.
+    pub(crate) async fn run<T>(self, statement: impl Future<Output = T>) -> Supervised<T> {
+        let mut statement = pin!(statement);
+        let reason = tokio::select! {
+            biased;
+            reason = stop_signal(self.stop, self.includes_completion) => reason,
+            done = &mut statement => return Supervised::Done(done),
+            () = deadline(self.deadline) => StopReason::Deadline,
+            () = backend_gone(self.control, self.identity) => {
+                return Supervised::Stopped(StopReason::BackendGone, None);
+            }
+        };
+        for step in [Escalation::Cancel, Escalation::Cancel, Escalation::Terminate] {
+            // Keep reading the result: a server blocked on sending does not process a cancel.
+            let taken = async {
+                match step {
+                    Escalation::Cancel => self.canceller.cancel(ESCALATION_DELAY).await,
+                    Escalation::Terminate => self.control.terminate(self.identity).await,
+                }
+                sleep(ESCALATION_DELAY).await;
+            };
+            tokio::select! {
+                done = &mut statement => return Supervised::Stopped(reason, Some(done)),
+                () = taken => {}
+            }
+        }
+        Supervised::Stopped(reason, timeout(Duration::ZERO, statement).await.ok())
+    }
+}
+
+enum Escalation {
+    Cancel,
+    Terminate,
+}
+
+async fn stop_signal(
+    stop: &mut watch::Receiver<Option<StopSignal>>,
+    includes_completion: bool,
+) -> StopReason {
+    let counts = |reason: &Option<StopSignal>| match reason {
+        None => false,
+        Some(StopSignal::Lost) => !includes_completion,
+        Some(StopSignal::Cancelled | StopSignal::Shutdown) => true,
+    };
+    let reason = stop.wait_for(counts).await.map(|reason| *reason);
+    match reason {
+        Ok(reason) => StopReason::Signal(reason.unwrap_or(StopSignal::Lost)),
+        // The sender is gone: no signal can arrive any more.
+        Err(_) => std::future::pending().await,
+    }
+}
+
+/// Resolves once the statement's backend is gone, checked regularly on another session: a cut
+/// connection between two machines may never be reported to the side that only waits.
+async fn backend_gone(control: &Control, backend: SessionIdentity) {
+    loop {
+        sleep(PROBE_EVERY).await;
+        if control.gone(backend).await.unwrap_or(false) {
+            // The last result may still be in transit.
+            return sleep(ESCALATION_DELAY).await;
+        }
+    }
+}
+
+async fn deadline(limit: Option<Duration>) {
+    match limit {
+        Some(limit) => sleep(limit).await,
+        None => std::future::pending().await,
+    }
+}

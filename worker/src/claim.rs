@@ -1,0 +1,11 @@
+//! Claims: pending → running. One claimer per process claims tasks for the idle readers.
+//!
+//! `claimer` is the loop; `lanes` and `weights` choose the order in which it looks for tasks,
+//! `batch_size` the number of tasks of a shared commit; `in_flight` holds the claims of the process
+//! and delivers stop signals to them.
+
+pub(crate) mod batch_size;
+pub(crate) mod claimer;
+pub(crate) mod in_flight;
+pub(crate) mod lanes;
+pub(crate) mod weights;

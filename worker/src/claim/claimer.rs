@@ -1,0 +1,352 @@
+//! The claimer of the process. Claims as many tasks as there are idle readers at that moment, never
+//! more, except for queues with shared commits, of which a reader takes several tasks at a time.
+//! Under load, batches form by themselves; there is no timer and no prefetch.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use queue::claim::{Claimed, Claimer as QueueClaimer, SessionIdentity};
+use queue::server::{Server, server};
+use queue::{Priority, QueueError, release};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{Instant, sleep, sleep_until};
+
+use crate::attempt::finish::release_unstarted;
+use crate::claim::batch_size::BatchSizes;
+use crate::claim::in_flight::ClaimedTask;
+use crate::claim::lanes::{ClaimRequest, ClaimRound, Lanes};
+use crate::claim::weights::Weights;
+use crate::context::Context;
+use crate::control::{Backoff, answered};
+use crate::registration::moved;
+
+/// Interval of comparing the claims in the database with the claims in flight. Also compared after
+/// a claim whose answer was lost.
+const RECONCILE_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Registers an idle reader at the claimer. Withdrawn by dropping the receiving end.
+pub(crate) struct IdleReader {
+    /// Number of the reader, from 1.
+    pub(crate) reader: u32,
+    /// Profile of the reader's login.
+    pub(crate) profile: Arc<str>,
+    pub(crate) session: SessionIdentity,
+    pub(crate) reply: oneshot::Sender<Vec<ClaimedTask>>,
+}
+
+/// Claims tasks for the readers.
+pub(crate) struct Claimer {
+    pub(crate) queues: Option<Vec<String>>,
+    /// Profiles of the readers' logins.
+    pub(crate) profiles: Vec<String>,
+    pub(crate) poll_interval: Duration,
+    pub(crate) batch_sizes: BatchSizes,
+    pub(crate) weights: watch::Receiver<Weights>,
+    pub(crate) context: Arc<Context>,
+}
+
+/// The claimer's session and its server.
+struct Connected {
+    claims: QueueClaimer,
+    server: Server,
+}
+
+/// State that survives a lost connection.
+struct State {
+    idle: Vec<IdleReader>,
+    lanes: Lanes,
+    /// The last claim found nothing and was not a sweep, so it is unknown whether any task is
+    /// runnable.
+    idle_unconfirmed: bool,
+    reconcile_at: Instant,
+}
+
+impl Claimer {
+    /// Runs until the worker drains.
+    pub(crate) async fn run(self, mut idle_readers: mpsc::UnboundedReceiver<IdleReader>) {
+        let mut backoff = Backoff::default();
+        let mut connected: Option<Connected> = None;
+        let mut state = State {
+            idle: Vec::new(),
+            lanes: Lanes::default(),
+            idle_unconfirmed: true,
+            reconcile_at: Instant::now(),
+        };
+        while !self.context.shutdown.drain.is_cancelled() {
+            match self.serve(&mut connected, &mut idle_readers, &mut state).await {
+                Ok(()) => return,
+                Err(error) => {
+                    self.context.metrics.claim_failed();
+                    tracing::warn!(%error, "claiming failed, trying again");
+                    // The claim may have been executed despite the error.
+                    state.reconcile_at = Instant::now();
+                    // A session that did not answer may never answer.
+                    let silent = matches!(error, QueueError::NoAnswer { .. });
+                    connected = connected.filter(|to| !silent && self.usable(to));
+                    self.context.wakeup.set_claimer_connected(connected.is_some());
+                }
+            }
+            tokio::select! {
+                () = self.context.shutdown.drain.cancelled() => {}
+                () = backoff.wait() => {}
+            }
+        }
+    }
+
+    /// Claims until an error occurs or the worker drains.
+    async fn serve(
+        &self,
+        connected: &mut Option<Connected>,
+        idle_readers: &mut mpsc::UnboundedReceiver<IdleReader>,
+        state: &mut State,
+    ) -> Result<(), QueueError> {
+        let Connected { claims, server } = match connected {
+            Some(connected) => connected,
+            None => {
+                let new = answered(self.connect()).await?;
+                self.context.wakeup.set_claimer_connected(true);
+                connected.insert(new)
+            }
+        };
+        let mut poll = Backoff::up_to(self.poll_interval);
+        loop {
+            if !self.registered_at(*server).await? {
+                return Ok(());
+            }
+            self.reconcile(state).await?;
+            while let Ok(idle_reader) = idle_readers.try_recv() {
+                state.idle.push(idle_reader);
+            }
+            state.idle.retain(|idle_reader| !idle_reader.reply.is_closed());
+            if self.context.wakeup.draining() {
+                self.context.wakeup.set_idle(self.context.in_flight.count() == 0);
+            } else if !state.idle.is_empty() {
+                if self.claim_for_idle_readers(claims, state).await? {
+                    poll = Backoff::up_to(self.poll_interval);
+                }
+                if state.idle.is_empty() {
+                    continue;
+                }
+            }
+            // A notification since the last claim is kept, so none is missed.
+            tokio::select! {
+                () = self.context.shutdown.drain.cancelled() => return Ok(()),
+                idle_reader = idle_readers.recv() => match idle_reader {
+                    Some(idle_reader) => state.idle.push(idle_reader),
+                    None => return Ok(()),
+                },
+                // The announced tasks may be in a lane that the last sweep found empty a moment
+                // earlier.
+                () = self.context.wakeup.notified() => {
+                    state.lanes.mark_all_nonempty();
+                    if !self.context.wakeup.sweep_requested() {
+                        poll = Backoff::up_to(self.poll_interval);
+                    }
+                }
+                () = sleep_until(state.reconcile_at) => {}
+                // Poll soon after the last task, until a sweep has found nothing; from then on the
+                // poller notifies.
+                () = sleep(poll.step()),
+                    if !state.idle.is_empty() && (state.idle_unconfirmed || !poll.at_max()) => {}
+            }
+        }
+    }
+
+    async fn connect(&self) -> Result<Connected, QueueError> {
+        let client = self.context.control.dedicated_session("pgmill claimer").await?.client;
+        let server = server(&client).await?;
+        Ok(Connected { claims: QueueClaimer::new(client, self.context.worker).await?, server })
+    }
+
+    /// Waits until the worker is registered, because an unregistered worker would lose its claims.
+    /// Returns `false` if the worker drains.
+    ///
+    /// # Errors
+    /// Returns an error if the worker is registered at another server than the claimer's.
+    async fn registered_at(&self, server: Server) -> Result<bool, QueueError> {
+        let registered = tokio::select! {
+            biased;
+            registered = self.context.control.registration().until_registered() => registered,
+            () = self.context.shutdown.drain.cancelled() => return Ok(false),
+        };
+        if registered == server {
+            return Ok(true);
+        }
+        Err(moved())
+    }
+
+    fn usable(&self, connected: &Connected) -> bool {
+        let registered = self.context.control.registration().server();
+        !connected.claims.is_closed() && registered.is_none_or(|server| server == connected.server)
+    }
+
+    /// Claims for the idle readers; returns `true` if a task was found. Tasks below the watermarks
+    /// are read once a second, and when other tasks do not suffice. Only a sweep can prove that
+    /// nothing is runnable.
+    async fn claim_for_idle_readers(
+        &self,
+        claims: &QueueClaimer,
+        state: &mut State,
+    ) -> Result<bool, QueueError> {
+        let mut sweep = self.context.wakeup.take_sweep_request() || state.lanes.sweep_due();
+        state.idle_unconfirmed = true;
+        let mut found = self.claim_pass(claims, state, sweep).await?;
+        if !sweep && !state.idle.is_empty() && state.lanes.sweep_allowed() {
+            sweep = true;
+            found |= self.claim_pass(claims, state, sweep).await?;
+        }
+        let busy = found || self.context.in_flight.count() > 0;
+        if busy || sweep {
+            self.context.wakeup.set_idle(!busy);
+            state.idle_unconfirmed = false;
+        }
+        Ok(found)
+    }
+
+    /// Claims the tasks of each profile for its readers. Readers reserved for reserved tasks get no
+    /// other tasks, even if they stay idle.
+    async fn claim_pass(
+        &self,
+        claims: &QueueClaimer,
+        state: &mut State,
+        sweep: bool,
+    ) -> Result<bool, QueueError> {
+        if sweep {
+            state.lanes.begin_sweep();
+            let lanes = answered(claims.lanes(self.queues.as_deref(), &self.profiles)).await?;
+            state.lanes.set_nonempty(lanes);
+        }
+        let reserved = self.context.wakeup.reserved_readers();
+        let mut by_profile: BTreeMap<(Arc<str>, bool), Vec<IdleReader>> = BTreeMap::new();
+        for idle_reader in state.idle.drain(..) {
+            let kept = idle_reader.reader <= reserved;
+            by_profile
+                .entry((Arc::clone(&idle_reader.profile), !kept))
+                .or_default()
+                .push(idle_reader);
+        }
+        let (mut unused, mut found) = (Vec::new(), Ok(false));
+        for ((profile, any), idle_readers) in by_profile {
+            state.idle = idle_readers;
+            if let Ok(before) = found {
+                let only = (!any).then_some(Priority::Reserved);
+                let claimed = self.claim_for_profile(claims, state, (&profile, only), sweep).await;
+                found = claimed.map(|claimed| claimed | before);
+            }
+            unused.append(&mut state.idle);
+        }
+        state.idle = unused;
+        if sweep {
+            state.lanes.end_sweep();
+        }
+        found
+    }
+
+    /// Claims for readers of one profile, until no reader is idle or no lane has tasks.
+    async fn claim_for_profile(
+        &self,
+        claims: &QueueClaimer,
+        state: &mut State,
+        (run_as, only): (&str, Option<Priority>),
+        mut sweep: bool,
+    ) -> Result<bool, QueueError> {
+        let mut found = false;
+        while !state.idle.is_empty() {
+            let weights = self.weights.borrow().clone();
+            let round =
+                ClaimRound { readers: state.idle.len(), run_as, only, sweep, weights: &weights };
+            let requests = state.lanes.requests(
+                &round,
+                |queue| self.batch_sizes.size(queue),
+                &mut rand::rng(),
+            );
+            if requests.is_empty() {
+                break;
+            }
+            for request in requests {
+                found |= self.claim_batch(claims, state, &request).await?;
+            }
+            sweep = false;
+        }
+        Ok(found)
+    }
+
+    async fn claim_batch(
+        &self,
+        claims: &QueueClaimer,
+        state: &mut State,
+        request: &ClaimRequest,
+    ) -> Result<bool, QueueError> {
+        let readers = request.readers.min(state.idle.len());
+        let sessions = state.idle[..readers].iter().map(|idle_reader| idle_reader.session);
+        let named: Vec<_> = sessions.cycle().take(request.tasks).collect();
+        let timer = self.context.metrics.claim_seconds.start_timer();
+        let claimed = answered(claims.claim(&request.ranges, &named)).await?;
+        timer.observe_duration();
+        self.context.metrics.claimed(&claimed);
+        if claimed.len() < named.len() {
+            state.lanes.mark_empty(request);
+        } else if request.sweep {
+            claimed.iter().for_each(|claimed| state.lanes.reset_watermark(&claimed.lane));
+        }
+        let found = !claimed.is_empty();
+        if found {
+            self.context.wakeup.mark_tasks_found();
+        }
+        self.assign(state, readers, claimed).await;
+        Ok(found)
+    }
+
+    /// Assigns the tasks to the first readers, whose sessions the claim names.
+    async fn assign(&self, state: &mut State, readers: usize, claimed: Vec<Claimed>) {
+        let mut batches: Vec<Vec<ClaimedTask>> = (0..readers).map(|_| Vec::new()).collect();
+        for Claimed { session, lane, claim } in claimed {
+            let shared = state.lanes.shared_commit_budget(&lane);
+            state.lanes.raise_watermark(lane, claim.id());
+            let reader = session % readers;
+            batches[reader].push(self.context.in_flight.register(
+                claim,
+                state.idle[reader].session,
+                shared,
+            ));
+        }
+        let named: Vec<IdleReader> = state.idle.drain(..readers).collect();
+        for (idle_reader, batch) in named.into_iter().zip(batches) {
+            if batch.is_empty() {
+                state.idle.push(idle_reader);
+            } else if let Err(batch) = idle_reader.reply.send(batch) {
+                // The reader's session closed during the claim.
+                for task in batch {
+                    release_unstarted(&self.context.control, &self.context.wakeup, task).await;
+                }
+            }
+        }
+    }
+
+    /// Releases claims that the database assigns to this worker but the worker does not know:
+    /// claims whose answer was lost. Runs between two claims, so that no claim is in transit.
+    async fn reconcile(&self, state: &mut State) -> Result<(), QueueError> {
+        if !self.context.wakeup.take_reconcile() && state.reconcile_at > Instant::now() {
+            return Ok(());
+        }
+        // Kept until there is an answer, so that an error does not lose the request.
+        state.reconcile_at = Instant::now();
+        let released = answered(async {
+            let client = self.context.control.get().await?;
+            release::release_unknown_claims(
+                &*client,
+                self.context.worker,
+                &self.context.in_flight.claims(),
+            )
+            .await
+        });
+        let released = released.await?;
+        if released > 0 {
+            tracing::warn!(released, "released claims that no reader had");
+            self.context.wakeup.request_sweep();
+        }
+        state.reconcile_at = Instant::now() + RECONCILE_INTERVAL;
+        Ok(())
+    }
+}

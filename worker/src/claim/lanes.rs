@@ -1,0 +1,331 @@
+//! State of the lanes as known to the claimer: which lanes have work, up to which id each has been
+//! read, and which claims one round makes. Pure.
+//!
+//! The watermarks are hints: safety never depends on them, and liveness depends only on the sweep.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::{Duration, Instant};
+
+use queue::claim::{Lane, LaneRange};
+use queue::{Priority, TaskId};
+use rand::Rng;
+
+use crate::claim::weights::{Weights, draw, permute};
+
+/// Interval of claims that read below the watermarks: ids that commit late, retries and promoted
+/// tasks are there.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+/// An old snapshot keeps many dead index entries, which make a sweep slow. Sweeps then become less
+/// frequent, so that they take at most 1/`SWEEP_TIME_DIVISOR` of the time.
+const SWEEP_TIME_DIVISOR: u32 = 20;
+/// Minimum time between two sweeps if a claim returns fewer tasks than requested.
+const MIN_SWEEP_INTERVAL: Duration = Duration::from_millis(100);
+/// Time after which a lane without work is removed.
+const LANE_TTL: Duration = Duration::from_secs(60);
+/// Maximum rows of one claim, so that the first reader does not wait long for the last reader's
+/// tasks.
+const MAX_CLAIM_ROWS: usize = 200;
+/// Maximum number of lanes, in addition to the drawn lanes, that a claim may fall back to.
+const MAX_FALLBACK_LANES: usize = 50;
+
+/// Lanes known to one claimer.
+#[derive(Default)]
+pub(crate) struct Lanes {
+    seen: HashMap<Lane, LaneState>,
+    swept_at: Option<Instant>,
+    sweep_duration: Duration,
+}
+
+struct LaneState {
+    watermark: TaskId,
+    /// Budget of the queue's shared commits.
+    shared_commit_budget: Option<Duration>,
+    /// Whether the lane had a pending task at the last check.
+    has_work: bool,
+    at: Instant,
+}
+
+/// A claim of `tasks` tasks for `readers` readers.
+#[derive(Debug)]
+pub(crate) struct ClaimRequest {
+    pub(crate) readers: usize,
+    pub(crate) tasks: usize,
+    pub(crate) ranges: Vec<LaneRange>,
+    /// Read each lane from the beginning.
+    pub(crate) sweep: bool,
+}
+
+/// Parameters of a round of claims.
+pub(crate) struct ClaimRound<'a> {
+    /// Number of idle readers.
+    pub(crate) readers: usize,
+    /// Profile of these readers.
+    pub(crate) run_as: &'a str,
+    /// Claim only this priority.
+    pub(crate) only: Option<Priority>,
+    /// Read each lane from the beginning.
+    pub(crate) sweep: bool,
+    pub(crate) weights: &'a Weights,
+}
+
+impl Lanes {
+    /// Returns whether a sweep is due.
+    pub(crate) fn sweep_due(&self) -> bool {
+        self.interval_elapsed(SWEEP_INTERVAL)
+    }
+
+    /// Returns whether a claim that returned fewer tasks than requested may sweep.
+    pub(crate) fn sweep_allowed(&self) -> bool {
+        self.interval_elapsed(MIN_SWEEP_INTERVAL)
+    }
+
+    fn interval_elapsed(&self, min_interval: Duration) -> bool {
+        let rest = min_interval.max(self.sweep_duration * SWEEP_TIME_DIVISOR);
+        self.swept_at.is_none_or(|at| at.elapsed() >= rest)
+    }
+
+    /// Ends a sweep and records its duration.
+    pub(crate) fn end_sweep(&mut self) {
+        self.sweep_duration = self.swept_at.map(|at| at.elapsed()).unwrap_or_default();
+    }
+
+    /// Marks all lanes as possibly non-empty, after a notification.
+    pub(crate) fn mark_all_nonempty(&mut self) {
+        for seen in self.seen.values_mut() {
+            seen.has_work = true;
+        }
+    }
+
+    /// Begins a sweep.
+    pub(crate) fn begin_sweep(&mut self) {
+        self.swept_at = Some(Instant::now());
+    }
+
+    /// Sets the lanes that have work now. Removes lanes not seen for [`LANE_TTL`].
+    pub(crate) fn set_nonempty(&mut self, lanes: Vec<(Lane, Option<Duration>)>) {
+        let at = Instant::now();
+        for seen in self.seen.values_mut() {
+            seen.has_work = false;
+        }
+        for (lane, shared) in lanes {
+            let unread = LaneState {
+                watermark: TaskId(0),
+                shared_commit_budget: shared,
+                has_work: true,
+                at,
+            };
+            let seen = self.seen.entry(lane).or_insert(unread);
+            (seen.shared_commit_budget, seen.has_work, seen.at) = (shared, true, at);
+        }
+        self.seen.retain(|_, seen| seen.at.elapsed() < LANE_TTL);
+    }
+
+    /// Records a claim of task `id` from the lane.
+    pub(crate) fn raise_watermark(&mut self, lane: Lane, id: TaskId) {
+        let at = Instant::now();
+        let new = LaneState { watermark: id, shared_commit_budget: None, has_work: true, at };
+        let seen = self.seen.entry(lane).or_insert(new);
+        seen.watermark = seen.watermark.max(id);
+        seen.at = at;
+    }
+
+    /// Lowers the watermark to the start of the lane, after a sweep found as many tasks as
+    /// requested: there may be more tasks near those found, and the next claims continue from
+    /// there. If the watermark only rose, these tasks would wait for the next sweeps, which are too
+    /// rare for all tasks of a transaction that commits late.
+    pub(crate) fn reset_watermark(&mut self, lane: &Lane) {
+        if let Some(seen) = self.seen.get_mut(lane) {
+            seen.watermark = TaskId(0);
+        }
+    }
+
+    /// Marks the lanes of a claim as empty, after it returned fewer tasks than requested.
+    pub(crate) fn mark_empty(&mut self, request: &ClaimRequest) {
+        for range in &request.ranges {
+            if let Some(seen) = self.seen.get_mut(&range.lane) {
+                seen.has_work = false;
+            }
+        }
+    }
+
+    /// Returns the claims of one round. A weighted draw per reader selects the lane. Readers that
+    /// draw a queue with shared commits take `size_of` tasks, in a separate claim.
+    pub(crate) fn requests(
+        &self,
+        round: &ClaimRound<'_>,
+        size_of: impl Fn(&str) -> usize,
+        random: &mut impl Rng,
+    ) -> Vec<ClaimRequest> {
+        let wanted = |lane: &&Lane| {
+            lane.run_as == round.run_as && round.only.is_none_or(|only| lane.priority == only)
+        };
+        let with_work = self.seen.iter().filter(|(_, seen)| seen.has_work).map(|(lane, _)| lane);
+        let lanes: Vec<Lane> = with_work.filter(wanted).cloned().collect();
+        let drawn = draw(&lanes, round.weights, round.readers, random);
+        let mut alone = 0;
+        let mut ranges = Vec::new();
+        let mut sharing: BTreeMap<&str, usize> = BTreeMap::new();
+        for (lane, readers) in lanes.iter().zip(&drawn).filter(|(_, readers)| **readers > 0) {
+            if self.shared_commit_budget(lane).is_some() && size_of(&lane.queue) > 1 {
+                *sharing.entry(&lane.queue).or_default() += readers;
+            } else {
+                alone += readers;
+                ranges.push(self.range(lane, *readers, round.sweep));
+            }
+        }
+        let mut requests = Vec::new();
+        for (queue, readers) in sharing {
+            let tasks = (readers * size_of(queue)).min(MAX_CLAIM_ROWS.max(readers));
+            let own: Vec<Lane> = lanes.iter().filter(|lane| lane.queue == queue).cloned().collect();
+            let drawn = draw(&own, round.weights, tasks, random);
+            let mut ranges: Vec<LaneRange> = own
+                .iter()
+                .zip(drawn)
+                .filter(|(_, tasks)| *tasks > 0)
+                .map(|(lane, tasks)| self.range(lane, tasks, round.sweep))
+                .collect();
+            let rest = lanes_outside(own, &ranges);
+            ranges.extend(self.fallback_ranges(rest, tasks, round, random));
+            requests.push(ClaimRequest { readers, tasks, ranges, sweep: round.sweep });
+        }
+        if alone > 0 {
+            let rest = lanes_outside(lanes, &ranges);
+            ranges.extend(self.fallback_ranges(rest, alone, round, random));
+            requests.push(ClaimRequest {
+                readers: alone,
+                tasks: alone,
+                ranges,
+                sweep: round.sweep,
+            });
+        }
+        requests
+    }
+
+    /// Returns ranges of lanes that were not drawn, used if the drawn lanes have too few tasks.
+    fn fallback_ranges(
+        &self,
+        mut lanes: Vec<Lane>,
+        limit: usize,
+        round: &ClaimRound<'_>,
+        random: &mut impl Rng,
+    ) -> Vec<LaneRange> {
+        permute(&mut lanes, round.weights, random);
+        lanes
+            .iter()
+            .take(MAX_FALLBACK_LANES)
+            .map(|lane| self.range(lane, limit, round.sweep))
+            .collect()
+    }
+
+    fn range(&self, lane: &Lane, limit: usize, sweep: bool) -> LaneRange {
+        let seen = self.seen.get(lane).filter(|_| !sweep);
+        let after = seen.map_or(TaskId(0), |seen| seen.watermark);
+        LaneRange { lane: lane.clone(), after, limit }
+    }
+
+    /// Returns the budget of shared commits of the lane's queue; `None` if each task commits alone.
+    pub(crate) fn shared_commit_budget(&self, lane: &Lane) -> Option<Duration> {
+        self.seen.get(lane).and_then(|seen| seen.shared_commit_budget)
+    }
+}
+
+fn lanes_outside(mut lanes: Vec<Lane>, ranges: &[LaneRange]) -> Vec<Lane> {
+    lanes.retain(|lane| ranges.iter().all(|range| range.lane != *lane));
+    lanes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lane(queue: &str) -> Lane {
+        Lane { queue: queue.to_owned(), priority: Priority::Normal, run_as: String::new() }
+    }
+
+    fn requests(lanes: &Lanes, readers: usize, sweep: bool, size: usize) -> Vec<ClaimRequest> {
+        let weights = Weights::default();
+        let round = ClaimRound { readers, run_as: "", only: None, sweep, weights: &weights };
+        lanes.requests(&round, |_| size, &mut rand::rng())
+    }
+
+    fn requested(requests: &[ClaimRequest]) -> Vec<(&str, i64)> {
+        let ranges = requests.iter().flat_map(|request| &request.ranges);
+        let mut requested: Vec<_> =
+            ranges.map(|range| (range.lane.queue.as_str(), range.after.0)).collect();
+        requested.sort_unstable();
+        requested
+    }
+
+    #[test]
+    fn a_watermark_rises_and_a_sweep_reads_below_it() {
+        let mut lanes = Lanes::default();
+        lanes.raise_watermark(lane("a"), TaskId(7));
+        lanes.raise_watermark(lane("a"), TaskId(3));
+        assert_eq!(requested(&requests(&lanes, 1, false, 1)), [("a", 7)]);
+        assert_eq!(requested(&requests(&lanes, 1, true, 1)), [("a", 0)]);
+    }
+
+    #[test]
+    fn after_a_full_sweep_claims_continue_where_it_found_tasks() {
+        let mut lanes = Lanes::default();
+        lanes.raise_watermark(lane("a"), TaskId(900));
+        lanes.raise_watermark(lane("b"), TaskId(800));
+        lanes.reset_watermark(&lane("a"));
+        lanes.raise_watermark(lane("a"), TaskId(16));
+        assert_eq!(requested(&requests(&lanes, 1, false, 1)), [("a", 16), ("b", 800)]);
+        assert!(requests(&lanes, 1, true, 1)[0].sweep);
+    }
+
+    #[test]
+    fn a_sweep_brings_new_lanes_and_keeps_the_watermarks() {
+        let mut lanes = Lanes::default();
+        assert!(lanes.sweep_due());
+        lanes.begin_sweep();
+        lanes.raise_watermark(lane("a"), TaskId(7));
+        lanes.set_nonempty(vec![(lane("a"), None), (lane("b"), None)]);
+        assert!(!lanes.sweep_due());
+        assert_eq!(requested(&requests(&lanes, 1, false, 1)), [("a", 7), ("b", 0)]);
+    }
+
+    #[test]
+    fn lanes_without_work_are_not_claimed_from() {
+        let mut lanes = Lanes::default();
+        lanes.set_nonempty(vec![(lane("a"), None), (lane("b"), None)]);
+        lanes.set_nonempty(vec![(lane("b"), None)]);
+        let round = requests(&lanes, 3, false, 1);
+        assert_eq!(requested(&round), [("b", 0)]);
+        lanes.mark_empty(&round[0]);
+        assert!(requests(&lanes, 3, false, 1).is_empty());
+        lanes.mark_all_nonempty();
+        assert_eq!(requested(&requests(&lanes, 3, false, 1)), [("a", 0), ("b", 0)]);
+    }
+
+    #[test]
+    fn every_reader_gets_one_claim_and_shared_commits_are_claimed_separately() {
+        let mut lanes = Lanes::default();
+        lanes.set_nonempty(vec![(lane("a"), Some(Duration::from_millis(10))), (lane("b"), None)]);
+        for _ in 0..20 {
+            let round = requests(&lanes, 8, false, 5);
+            assert_eq!(round.iter().map(|request| request.readers).sum::<usize>(), 8);
+            for request in round {
+                let shares = request.ranges.iter().all(|range| range.lane.queue == "a");
+                let size = if shares && request.ranges.len() == 1 { 5 } else { 1 };
+                assert!(request.tasks == request.readers * size || request.ranges.len() == 2);
+            }
+        }
+    }
+
+    #[test]
+    fn a_reserved_reader_claims_no_other_priority() {
+        let mut lanes = Lanes::default();
+        let reserved = Lane { priority: Priority::Reserved, ..lane("a") };
+        lanes.set_nonempty(vec![(lane("a"), None), (reserved.clone(), None)]);
+        let weights = Weights::default();
+        let only = Some(Priority::Reserved);
+        let round = ClaimRound { readers: 2, run_as: "", only, sweep: false, weights: &weights };
+        let requests = lanes.requests(&round, |_| 1, &mut rand::rng());
+        let requested: Vec<&Lane> =
+            requests.iter().flat_map(|request| &request.ranges).map(|range| &range.lane).collect();
+        assert_eq!(requested, [&reserved]);
+    }
+}

@@ -1,0 +1,21 @@
+//! State that all parts of the process share.
+
+use std::sync::Arc;
+
+use queue::WorkerId;
+
+use crate::claim::in_flight::InFlight;
+use crate::control::Control;
+use crate::shutdown::Shutdown;
+use crate::telemetry::metrics::Metrics;
+use crate::wakeup::Wakeup;
+
+/// The worker's identity, its access to the queue, and the channels between its parts.
+pub(crate) struct Context {
+    pub(crate) worker: WorkerId,
+    pub(crate) control: Control,
+    pub(crate) in_flight: InFlight,
+    pub(crate) wakeup: Arc<Wakeup>,
+    pub(crate) metrics: Metrics,
+    pub(crate) shutdown: Shutdown,
+}

@@ -1,0 +1,17 @@
+//! Duties: what each worker does for the whole fleet, besides running tasks. There is no leader: any
+//! number of workers do each duty concurrently, coordinated by locks in the database.
+
+pub(crate) mod duty;
+pub(crate) mod failure_detector;
+pub(crate) mod heartbeat;
+pub(crate) mod listener;
+pub(crate) mod maintenance;
+pub(crate) mod peer_sampling;
+pub(crate) mod permit_granter;
+pub(crate) mod poll;
+pub(crate) mod promoter;
+pub(crate) mod reclaimer;
+pub(crate) mod run_advancer;
+pub(crate) mod schedule_sync;
+pub(crate) mod scheduler;
+pub(crate) mod trigger_evaluator;

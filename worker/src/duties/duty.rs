@@ -1,0 +1,91 @@
+//! Skeleton of a duty: when it runs, what one run does, and the loop around both.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use queue::QueueError;
+
+use crate::context::Context;
+use crate::control::Backoff;
+use crate::shutdown::Shutdown;
+
+/// Something that a worker does for the fleet over and over.
+pub(crate) trait Duty: Send + 'static {
+    /// Name in log and metrics.
+    const NAME: &'static str;
+    /// The step of a shutdown that stops the duty.
+    const STOPS: StopAt = StopAt::End;
+    /// Maximum wait after failed runs. The first wait is 50 ms, and doubles with each failure.
+    const MAX_BACKOFF: Duration = Duration::from_secs(5);
+    /// Reason or subject of one run.
+    type Cause: Copy + Debug + Send;
+
+    /// Waits for the next run. Returns `None` if there will be none.
+    fn next(&mut self) -> impl Future<Output = Option<Self::Cause>> + Send;
+
+    /// Runs once; returns the number of items processed.
+    ///
+    /// # Errors
+    /// The queue is unreachable or refuses a statement. The next run makes up for this one.
+    fn run_once(
+        &mut self,
+        cause: Self::Cause,
+    ) -> impl Future<Output = Result<u64, QueueError>> + Send;
+
+    /// Finishes when the duty is stopped.
+    fn stop(&mut self) -> impl Future<Output = ()> + Send {
+        async {}
+    }
+}
+
+/// The step of a shutdown that stops a duty.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StopAt {
+    /// The worker stops claiming.
+    Drain,
+    /// All readers have finished.
+    End,
+}
+
+/// Runs the duty until it is stopped. Counts each run. Of consecutive failures, the first is logged
+/// as a warning, and the end of all of them.
+pub(crate) async fn run<D: Duty>(mut duty: D, context: Arc<Context>) {
+    let metrics = context.metrics.duties.of(D::NAME);
+    let stopped = stopped(&context.shutdown, D::STOPS);
+    let mut backoff = Backoff::up_to(D::MAX_BACKOFF);
+    let mut failures = 0_u32;
+    while let Some(Some(cause)) = stopped.run_until_cancelled(duty.next()).await {
+        let begun = Instant::now();
+        let result = duty.run_once(cause).await;
+        metrics.record(begun.elapsed(), result.as_ref().ok().copied());
+        match result {
+            Ok(items) => {
+                if failures > 0 {
+                    tracing::info!(duty = D::NAME, failures, "duty works again");
+                    (failures, backoff) = (0, Backoff::up_to(D::MAX_BACKOFF));
+                }
+                if items > 0 {
+                    tracing::debug!(duty = D::NAME, items, "duty done");
+                }
+            }
+            Err(error) => {
+                failures += 1;
+                if failures == 1 {
+                    tracing::warn!(duty = D::NAME, ?cause, %error, "duty failed");
+                } else {
+                    tracing::debug!(duty = D::NAME, ?cause, %error, failures, "duty failed again");
+                }
+                let _ = stopped.run_until_cancelled(backoff.wait()).await;
+            }
+        }
+    }
+    duty.stop().await;
+}
+
+fn stopped(shutdown: &Shutdown, at: StopAt) -> tokio_util::sync::CancellationToken {
+    match at {
+        StopAt::Drain => shutdown.drain.clone(),
+        StopAt::End => shutdown.end.clone(),
+    }
+}

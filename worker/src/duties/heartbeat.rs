@@ -1,0 +1,162 @@
+//! Registers the worker and sends heartbeats on the control session, whose lock shows that the
+//! worker is alive.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use queue::heartbeat::{HeartbeatResponse, WorkerRegistration, deregister, heartbeat, register};
+use queue::server::server;
+use queue::{QueueError, prune};
+use tokio::time::{Instant, sleep_until};
+use tokio_postgres::Client;
+
+use crate::context::Context;
+use crate::control::{DedicatedSession, with_timeout};
+use crate::duties::duty::Duty;
+use crate::startup::sd_notify::SdNotify;
+
+/// Limit for opening a control session and for registering on it. Without it, an attempt would
+/// never end if a server accepts connections but does not answer.
+const REGISTRATION_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Keeps the worker registered.
+pub(crate) struct Heartbeat {
+    context: Arc<Context>,
+    registration: WorkerRegistration,
+    sd_notify: SdNotify,
+    /// The control session, on which the worker is registered; `None` after a connection loss.
+    session: Option<DedicatedSession>,
+    next_at: Instant,
+}
+
+impl Heartbeat {
+    /// Registers the worker. Without heartbeats, the registration expires.
+    ///
+    /// # Errors
+    /// The database is unreachable or refuses the registration.
+    pub(crate) async fn start(
+        context: Arc<Context>,
+        registration: WorkerRegistration,
+        sd_notify: SdNotify,
+    ) -> Result<Self, QueueError> {
+        let mut it =
+            Self { context, registration, sd_notify, session: None, next_at: Instant::now() };
+        it.sd_notify.warn_if_watchdog_is_short(it.max_heartbeat_gap());
+        it.session = Some(it.register().await?);
+        Ok(it)
+    }
+
+    /// Opens a control session and registers the worker on it. Creates history partitions first, so
+    /// that every task claimed afterwards can be recorded.
+    async fn register(&self) -> Result<DedicatedSession, QueueError> {
+        let session = self.context.control.control_session().await?;
+        prune::prepare_history(&session.client).await?;
+        register(&session.client, &self.registration).await?;
+        self.context.control.registration().registered(server(&session.client).await?);
+        Ok(session)
+    }
+
+    /// Sends a heartbeat, on a new session if there is none. Keeps the session if it succeeds.
+    async fn send_on_session(&mut self) -> Result<(), QueueError> {
+        let session = match self.session.take() {
+            Some(session) => session,
+            None => {
+                let session = with_timeout(REGISTRATION_TIMEOUT, self.register()).await?;
+                self.context.metrics.reconnects.inc();
+                tracing::info!("control session restored");
+                session
+            }
+        };
+        self.next_at = Instant::now() + self.registration.heartbeat_interval;
+        self.send(&session.client).await?;
+        self.session = Some(session);
+        Ok(())
+    }
+
+    /// Limit for one heartbeat.
+    fn heartbeat_timeout(&self) -> Duration {
+        self.registration.heartbeat_interval.max(Duration::from_secs(5))
+    }
+
+    /// Longest time between the ends of two attempts, successful or not.
+    fn max_heartbeat_gap(&self) -> Duration {
+        self.registration.heartbeat_interval + REGISTRATION_TIMEOUT + 2 * self.heartbeat_timeout()
+    }
+
+    async fn send(&self, client: &Client) -> Result<(), QueueError> {
+        let (worker, limit) = (self.context.worker, self.heartbeat_timeout());
+        let in_flight = &self.context.in_flight;
+        let (busy, claims) = (in_flight.busy_readers(), in_flight.claims());
+        match with_timeout(limit, heartbeat(client, worker, busy, &claims)).await? {
+            Some(orders) => {
+                self.context.metrics.heartbeat("ok");
+                self.apply(&orders);
+            }
+            None => {
+                // The worker was considered dead while it was stopped or cut off, or the server
+                // crashed. The next heartbeat reports reclaimed tasks as lost.
+                self.context.metrics.heartbeat("unknown");
+                tracing::warn!("the fleet considered this worker dead; registering again");
+                with_timeout(REGISTRATION_TIMEOUT, register(client, &self.registration)).await?;
+                if let Some(orders) =
+                    with_timeout(limit, heartbeat(client, worker, busy, &claims)).await?
+                {
+                    self.apply(&orders);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn apply(&self, orders: &HeartbeatResponse) {
+        let Context { wakeup, in_flight, .. } = &*self.context;
+        wakeup.set_draining(orders.draining);
+        wakeup.set_reserved_readers(orders.reserved);
+        for id in &orders.cancel {
+            in_flight.cancel(*id);
+        }
+        for token in &orders.lost {
+            in_flight.mark_lost(*token);
+        }
+    }
+}
+
+impl Duty for Heartbeat {
+    const NAME: &'static str = "heartbeat";
+    /// Short: the other workers soon consider a worker without this session dead.
+    const MAX_BACKOFF: Duration = Duration::from_secs(1);
+    type Cause = ();
+
+    async fn next(&mut self) -> Option<()> {
+        if let Some(session) = &self.session {
+            tokio::select! {
+                () = self.context.wakeup.heartbeat_requested() => {}
+                // Reconnect at once: without this session the other workers consider it dead.
+                () = session.ended.cancelled() => {}
+                () = sleep_until(self.next_at) => {}
+            }
+        }
+        Some(())
+    }
+
+    async fn run_once(&mut self, (): ()) -> Result<u64, QueueError> {
+        if let Err(error) = self.send_on_session().await {
+            self.context.control.registration().lost();
+            self.context.metrics.heartbeat("error");
+            self.sd_notify.alive("the database does not answer, trying again");
+            return Err(error);
+        }
+        self.context.metrics.heartbeat_succeeded();
+        let (readers, busy) = (self.registration.readers, self.context.in_flight.busy_readers());
+        self.sd_notify.alive(&format!("{readers} readers, {busy} busy"));
+        Ok(0)
+    }
+
+    /// Deregisters the worker.
+    async fn stop(&mut self) {
+        let Some(session) = self.session.take() else { return };
+        if let Err(error) = deregister(&session.client, self.context.worker).await {
+            tracing::warn!(%error, "could not deregister");
+        }
+    }
+}

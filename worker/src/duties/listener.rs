@@ -1,0 +1,83 @@
+//! Receives notifications, with one LISTEN per process. Polling is authoritative; a lost
+//! notification costs one poll interval.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::{Either, select};
+use queue::connect;
+use tokio_postgres::AsyncMessage;
+
+use crate::context::Context;
+use crate::control::{Backoff, Control};
+use crate::registration::moved;
+use crate::wakeup::Wakeup;
+
+const LISTEN: &str = "/* worker.listen */ LISTEN mill";
+
+/// Listens until the worker ends; reconnects after a connection loss. Where LISTEN is not available
+/// (a pooler in transaction mode), polling takes over.
+pub(crate) async fn run(context: Arc<Context>) {
+    let Context { control, wakeup, shutdown, .. } = &*context;
+    let mut backoff = Backoff::up_to(Duration::from_secs(30));
+    loop {
+        tokio::select! {
+            () = shutdown.end.cancelled() => return,
+            ended = listen(control, wakeup) => {
+                if let Err(error) = ended {
+                    tracing::warn!(error, "not listening for notifications, polling continues");
+                }
+            }
+        }
+        tokio::select! {
+            () = shutdown.end.cancelled() => return,
+            () = backoff.wait() => {}
+        }
+    }
+}
+
+async fn listen(control: &Control, wakeup: &Wakeup) -> Result<(), String> {
+    let end = control.registration().end_of_session();
+    let target = control.target().with_application_name("pgmill listener");
+    let (client, mut connection) =
+        connect::open(&target).await.map_err(|error| queue::chain(&error))?;
+    let listening = Box::pin(client.batch_execute(LISTEN));
+    let mut listening = Some(listening);
+    loop {
+        let message = match listening.take() {
+            // The answer to LISTEN arrives only while the connection is driven.
+            Some(statement) => {
+                match select(statement, Box::pin(poll_fn(|cx| connection.poll_message(cx)))).await {
+                    Either::Left((answer, _)) => {
+                        answer.map_err(|error| queue::database_message(&error))?;
+                        // One poll finds tasks enqueued before LISTEN took effect.
+                        wakeup.notify();
+                        continue;
+                    }
+                    Either::Right((message, statement)) => {
+                        listening = Some(statement);
+                        message
+                    }
+                }
+            }
+            None => {
+                let message = poll_fn(|cx| connection.poll_message(cx));
+                match end.run_until_cancelled(message).await {
+                    Some(message) => message,
+                    None => return Err(moved().to_string()),
+                }
+            }
+        };
+        match message {
+            Some(Ok(AsyncMessage::Notification(notification))) => match notification.payload() {
+                "sweep" => wakeup.request_sweep(),
+                "cancel" | "heartbeat" => wakeup.request_heartbeat(),
+                _ => wakeup.notify(),
+            },
+            Some(Ok(_)) => {}
+            Some(Err(error)) => return Err(queue::database_message(&error)),
+            None => return Err("the server closed the session".to_owned()),
+        }
+    }
+}

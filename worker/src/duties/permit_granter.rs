@@ -1,0 +1,95 @@
+//! Grants permits to waiting tasks: at once for permits released in this process, and otherwise on
+//! a notification, when a limit changes by time, and when a poll finds limits that need work.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use queue::QueueError;
+use queue::limit::{Granted, grant, grant_waiting_permits, reconcile_limits};
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use crate::context::Context;
+use crate::control::{answered, until};
+use crate::duties::duty::Duty;
+
+/// Grants permits to waiting tasks. Any number of workers grant concurrently: each limit's row is
+/// locked meanwhile.
+pub(crate) struct PermitGranter {
+    context: Arc<Context>,
+    /// From the poller: whether limits need work.
+    limits_pending: watch::Receiver<bool>,
+    /// When a limit changes by time.
+    due_at: Option<Instant>,
+    /// Pause before the next run: if tasks wait for many limits, a run takes long, and half of the
+    /// time is left to other work.
+    pause: Duration,
+}
+
+/// The limits to process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// Limits of tasks that have ended in this process.
+    Released,
+    /// Limits that tasks wait for.
+    Waiting,
+    /// All limits.
+    All,
+}
+
+impl PermitGranter {
+    pub(crate) fn new(context: Arc<Context>, limits_pending: watch::Receiver<bool>) -> Self {
+        Self { context, limits_pending, due_at: None, pause: Duration::ZERO }
+    }
+
+    async fn grant(&self, scope: Scope) -> Result<Granted, QueueError> {
+        let client = self.context.control.get().await?;
+        match scope {
+            Scope::Released => grant(&*client, &self.context.wakeup.released_limits.take()).await,
+            Scope::All if !reconcile_limits(&*client).await? => Ok(Granted::default()),
+            Scope::All | Scope::Waiting => grant_waiting_permits(&*client).await,
+        }
+    }
+}
+
+impl Duty for PermitGranter {
+    const NAME: &'static str = "grant_permits";
+    type Cause = Scope;
+
+    async fn next(&mut self) -> Option<Scope> {
+        sleep(std::mem::take(&mut self.pause)).await;
+        let wakeup = &self.context.wakeup;
+        loop {
+            tokio::select! {
+                () = wakeup.released_limits.added() => return Some(Scope::Released),
+                changed = self.limits_pending.changed() => {
+                    changed.ok()?;
+                    if *self.limits_pending.borrow_and_update() {
+                        return Some(Scope::All);
+                    }
+                }
+                () = wakeup.permits_requested() => if *self.limits_pending.borrow() {
+                    return Some(Scope::Waiting);
+                },
+                () = until(self.due_at) => return Some(Scope::Waiting),
+            }
+        }
+    }
+
+    async fn run_once(&mut self, scope: Scope) -> Result<u64, QueueError> {
+        let begun = Instant::now();
+        // After an error, the next poll finds the limits.
+        let due_at = self.due_at.take();
+        let granted = answered(self.grant(scope)).await?;
+        if granted.tasks > 0 {
+            self.context.wakeup.request_sweep();
+        }
+        let due = granted.next_in.map(|wait| Instant::now() + wait);
+        let pending = due_at.filter(|at| *at > Instant::now());
+        self.due_at = due.into_iter().chain(pending).min();
+        if scope != Scope::Released {
+            self.pause = begun.elapsed();
+        }
+        Ok(granted.tasks)
+    }
+}

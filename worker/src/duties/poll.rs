@@ -1,0 +1,126 @@
+//! Periodically polls the queue, in one statement, and passes the results to claimer, promoter,
+//! scheduler, permit granter and reclaimer.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use queue::QueueError;
+use queue::poll::{PollOptions, poll};
+use rand::RngExt;
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use crate::claim::weights::Weights;
+use crate::context::Context;
+use crate::control::answered;
+use crate::duties::duty::Duty;
+use crate::duties::failure_detector::{PeerSnapshot, PollContinuity};
+use crate::duties::peer_sampling::PeerSampling;
+
+/// Default and maximum of `--poll-interval`: with the heartbeats, 58 statements a minute. A killed
+/// worker's tasks are pending again within grace period + poll interval + a moment.
+pub(crate) const MAX_POLL_INTERVAL: Duration = Duration::from_millis(1300);
+
+/// Polls the queue and the other workers.
+pub(crate) struct Poller {
+    context: Arc<Context>,
+    queues: Option<Vec<String>>,
+    /// At most [`MAX_POLL_INTERVAL`].
+    poll_interval: Duration,
+    channels: PollChannels,
+    peer_sampling: PeerSampling,
+    continuity: PollContinuity,
+    first: bool,
+}
+
+/// Channels from the poller to other parts of the process.
+#[derive(Clone)]
+pub(crate) struct PollChannels {
+    /// For the promoter: when the next scheduled task is due.
+    pub(crate) next_due: watch::Sender<Option<Instant>>,
+    /// For the scheduler: when the next schedule is due.
+    pub(crate) next_tick: watch::Sender<Option<Instant>>,
+    /// For the permit granter: whether limits need work.
+    pub(crate) limits_pending: watch::Sender<bool>,
+    /// For the claimer.
+    pub(crate) weights: watch::Sender<Weights>,
+    /// For the reclaimer: the other workers.
+    pub(crate) peer_snapshots: watch::Sender<PeerSnapshot>,
+}
+
+impl Default for PollChannels {
+    fn default() -> Self {
+        Self {
+            next_due: watch::Sender::default(),
+            next_tick: watch::Sender::default(),
+            limits_pending: watch::Sender::default(),
+            weights: watch::Sender::default(),
+            peer_snapshots: watch::Sender::new(PeerSnapshot::empty()),
+        }
+    }
+}
+
+impl Poller {
+    pub(crate) fn new(
+        context: Arc<Context>,
+        queues: Option<Vec<String>>,
+        poll_interval: Duration,
+        channels: PollChannels,
+    ) -> Self {
+        let peer_sampling = PeerSampling::default();
+        let continuity = PollContinuity { unbroken_since: Instant::now(), after_outage: false };
+        Self { context, queues, poll_interval, channels, peer_sampling, continuity, first: true }
+    }
+
+    async fn poll(&mut self) -> Result<(), QueueError> {
+        let (context, channels) = (&self.context, &self.channels);
+        let client = context.control.get().await?;
+        let polled_at = Instant::now();
+        // A claimer that finds tasks needs no notification of pending tasks.
+        let busy = context.wakeup.take_tasks_found() && !context.wakeup.is_idle();
+        let (peers, unregistered) = self.peer_sampling.include_peers(rand::rng().random());
+        let wanted = PollOptions { peers, unregistered, pending: !busy };
+        let polled = poll(&*client, context.worker, self.queues.as_deref(), wanted).await?;
+        if polled.pending && wanted.pending {
+            context.wakeup.request_sweep();
+        }
+        context.wakeup.runs_to_advance.add(polled.runs);
+        channels.limits_pending.send_replace(polled.limits && (polled.pending || polled.blocked));
+        channels.weights.send_replace(Weights::new(polled.weights));
+        self.peer_sampling.record(polled.peers.as_deref(), rand::rng().random());
+        // A slow answer is outdated: the server had stalled.
+        if polled_at.elapsed() <= MAX_POLL_INTERVAL * 2 {
+            channels.next_due.send_replace(polled.next_due_in.map(|wait| polled_at + wait));
+            channels.next_tick.send_replace(polled.next_tick_in.map(|wait| polled_at + wait));
+            if let Some(peers) = polled.peers {
+                channels
+                    .peer_snapshots
+                    .send_replace(PeerSnapshot { peers, continuity: self.continuity });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Duty for Poller {
+    const NAME: &'static str = "poll";
+    /// The poll interval is the wait after a failure.
+    const MAX_BACKOFF: Duration = Duration::ZERO;
+    type Cause = ();
+
+    async fn next(&mut self) -> Option<()> {
+        if !std::mem::take(&mut self.first) {
+            let jitter = rand::rng().random_range(0.95..1.05);
+            sleep(self.poll_interval.mul_f64(jitter)).await;
+        }
+        Some(())
+    }
+
+    async fn run_once(&mut self, (): ()) -> Result<u64, QueueError> {
+        if let Err(error) = answered(self.poll()).await {
+            self.continuity = PollContinuity { unbroken_since: Instant::now(), after_outage: true };
+            return Err(error);
+        }
+        Ok(0)
+    }
+}

@@ -1,0 +1,119 @@
+//! Reclaims the tasks of dead workers: terminates their backends, then releases their tasks.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use std::vec::IntoIter;
+
+use queue::reclaim::{DeadWorker, end_backends, reclaim};
+use queue::{QueueError, WorkerId};
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use crate::context::Context;
+use crate::control::answered;
+use crate::duties::duty::Duty;
+use crate::duties::failure_detector::{FailureDetector, PeerSnapshot};
+
+/// Time between two checks of a backend being terminated.
+const TERMINATE_POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Number of checks before the next attempt is left to the next poll.
+const TERMINATE_POLLS: u32 = 20;
+/// Number of checks in later attempts: a backend that does not end at once may never end, and every
+/// worker asks.
+const TERMINATE_POLLS_REPEATED: u32 = 1;
+
+/// Reclaims the tasks of dead workers. There is no leader: row locks with SKIP LOCKED let any
+/// number of reclaimers share the tasks of one dead worker.
+pub(crate) struct Reclaimer {
+    context: Arc<Context>,
+    detector: FailureDetector,
+    /// From the poller.
+    peer_snapshots: watch::Receiver<PeerSnapshot>,
+    /// Workers that the last snapshot showed to be dead, still to be processed.
+    dead: IntoIter<DeadWorker>,
+    /// Dead workers with backends that did not end at once.
+    still_running: HashSet<WorkerId>,
+}
+
+impl Reclaimer {
+    pub(crate) fn new(
+        context: Arc<Context>,
+        detector: FailureDetector,
+        peer_snapshots: watch::Receiver<PeerSnapshot>,
+    ) -> Self {
+        let dead = Vec::new().into_iter();
+        Self { context, detector, peer_snapshots, dead, still_running: HashSet::new() }
+    }
+
+    /// Terminates backends before reclaiming, because the dead worker's SQL may otherwise run to
+    /// its end. Returns the number of tasks reclaimed, and `false` if some of the SQL still runs;
+    /// its tasks stay claimed.
+    async fn reclaim_worker(
+        &self,
+        dead: DeadWorker,
+        polls: u32,
+    ) -> Result<(usize, bool), QueueError> {
+        let client = self.context.control.get().await?;
+        let mut tasks = 0;
+        for _ in 0..polls {
+            match end_backends(&*client, dead).await {
+                Ok(0) => {}
+                Ok(ended) => {
+                    tracing::info!(worker = %dead.worker, ended, "terminated backends of a dead worker");
+                }
+                Err(error) => tracing::error!(
+                    worker = %dead.worker, %error,
+                    "cannot terminate the backends of a dead worker; its tasks wait until the \
+                     backends are gone. GRANT pg_signal_backend, pg_read_all_stats TO mill_worker;"
+                ),
+            }
+            let reclaimed = reclaim(&*client, dead).await?;
+            let count = reclaimed.released.len() + reclaimed.ended.len();
+            if count > 0 {
+                tasks += count;
+                self.context.metrics.reclaimed(count);
+                tracing::warn!(
+                    worker = %dead.worker, released = ?reclaimed.released, ended = ?reclaimed.ended,
+                    "reclaimed the tasks of a dead worker"
+                );
+                self.context.wakeup.request_sweep();
+            }
+            if reclaimed.remaining == 0 {
+                return Ok((tasks, true));
+            }
+            sleep(TERMINATE_POLL_INTERVAL).await;
+        }
+        Ok((tasks, false))
+    }
+}
+
+impl Duty for Reclaimer {
+    const NAME: &'static str = "reclaim";
+    /// A failure must not delay the other dead workers; the next snapshot repeats the attempt.
+    const MAX_BACKOFF: Duration = Duration::ZERO;
+    type Cause = DeadWorker;
+
+    async fn next(&mut self) -> Option<DeadWorker> {
+        loop {
+            if let Some(dead) = self.dead.next() {
+                return Some(dead);
+            }
+            self.peer_snapshots.changed().await.ok()?;
+            let snapshot = self.peer_snapshots.borrow_and_update();
+            let dead = self.detector.observe(&snapshot, Instant::now());
+            self.still_running.retain(|worker| dead.iter().any(|dead| dead.worker == *worker));
+            self.dead = dead.into_iter();
+        }
+    }
+
+    async fn run_once(&mut self, dead: DeadWorker) -> Result<u64, QueueError> {
+        let again = self.still_running.contains(&dead.worker);
+        let polls = if again { TERMINATE_POLLS_REPEATED } else { TERMINATE_POLLS };
+        let (tasks, gone) = answered(self.reclaim_worker(dead, polls)).await?;
+        if !gone {
+            self.still_running.insert(dead.worker);
+        }
+        Ok(tasks as u64)
+    }
+}

@@ -1,0 +1,104 @@
+//! Evaluates triggered schedules: runs their probes, which are user SQL, in sessions of their own.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use queue::QueueError;
+use queue::enqueue::notify;
+use schedule::probe;
+use schedule::tick::{ProbeRequest, ScheduleId, tick_trigger};
+use tokio::sync::Semaphore;
+
+use crate::attempt::session::Session;
+use crate::context::Context;
+use crate::control::answered;
+use crate::startup::login::Login;
+
+/// Maximum number of concurrent probes of one worker: a hanging probe delays others only if this
+/// many hang.
+const MAX_PROBES: usize = 8;
+
+/// Number of pending rows, and the age of the oldest one in seconds; or the error of the probe.
+type Measurement = Result<(i64, Option<f64>), String>;
+
+/// Evaluates triggers; clones share the slots.
+#[derive(Clone)]
+pub(crate) struct TriggerEvaluator {
+    context: Arc<Context>,
+    /// Login of probes, which are user SQL like tasks.
+    login: Login,
+    slots: Arc<Semaphore>,
+    /// Schedules with a probe running or waiting for a slot: hanging probes do not accumulate.
+    in_progress: Arc<Mutex<HashSet<ScheduleId>>>,
+}
+
+impl TriggerEvaluator {
+    /// Creates an evaluator; `login` is the login of tasks without a profile.
+    pub(crate) fn new(context: Arc<Context>, login: Login) -> Self {
+        let slots = Arc::new(Semaphore::new(MAX_PROBES));
+        Self { context, login, slots, in_progress: Arc::default() }
+    }
+
+    /// Starts the evaluation of a schedule, unless the previous one is in progress; the next tick
+    /// repeats it.
+    pub(crate) fn spawn_evaluation(&self, request: ProbeRequest) {
+        let id = request.id;
+        if !self.in_progress().insert(id) {
+            return;
+        }
+        let it = self.clone();
+        self.context.metrics.tracker.spawn(async move {
+            it.evaluate(request).await;
+            it.in_progress().remove(&id);
+        });
+    }
+
+    fn in_progress(&self) -> MutexGuard<'_, HashSet<ScheduleId>> {
+        self.in_progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs the probe of a schedule and evaluates its trigger.
+    async fn evaluate(&self, request: ProbeRequest) {
+        let Ok(_slot) = self.slots.acquire().await else { return };
+        let schedules = &self.context.metrics.schedules;
+        let begun = Instant::now();
+        let measured = tokio::select! {
+            () = self.context.shutdown.drain.cancelled() => return,
+            measured = self.measure(&request) => measured,
+        };
+        schedules.record_probe(begun.elapsed(), measured.is_ok());
+        if let Err(error) = &measured {
+            tracing::debug!(schedule = request.name, error, "trigger probe failed");
+        }
+        match answered(self.record(&request, measured)).await {
+            Ok((fired, skipped)) => schedules.record_evaluation(fired, skipped),
+            Err(error) => {
+                tracing::warn!(%error, schedule = request.name, "evaluating a trigger failed");
+            }
+        }
+    }
+
+    async fn measure(&self, request: &ProbeRequest) -> Measurement {
+        let registration = self.context.control.registration();
+        let session = Session::open(&self.login, registration, &self.context.metrics.tracker)
+            .await
+            .map_err(|error| error.to_string())?;
+        probe::run(session.client(), &request.query, request.timeout).await
+    }
+
+    /// Decides with this measurement; returns whether a run was fired, and whether one was skipped.
+    async fn record(
+        &self,
+        request: &ProbeRequest,
+        measured: Measurement,
+    ) -> Result<(bool, bool), QueueError> {
+        let client = self.context.control.get().await?;
+        let evaluated = tick_trigger(&*client, request, measured).await?;
+        if evaluated.0 {
+            self.context.wakeup.notify();
+            notify(&*client).await?;
+        }
+        Ok(evaluated)
+    }
+}

@@ -1,0 +1,10 @@
+//! Configuration, startup checks and the life cycle of the process.
+
+pub(crate) mod config;
+pub(crate) mod console;
+pub(crate) mod login;
+pub(crate) mod pooler_check;
+pub(crate) mod privileges;
+pub(crate) mod process;
+pub(crate) mod profile;
+pub(crate) mod sd_notify;

@@ -1,0 +1,109 @@
+//! Refuses to start behind a connection pooler.
+//!
+//! A claim names a backend, so that the fleet can end the statements of a dead worker, and a lock
+//! of the control session shows that the worker is alive. Behind a pooler in transaction mode, each
+//! transaction may run on another backend: claim and lock would refer to a backend of another
+//! client. Behind a pooler that drops the `options` of the startup packet, tasks and queue
+//! statements would run without their settings.
+
+use std::time::Duration;
+
+use queue::QueueError;
+use queue::connect::{ConnectError, ConnectionTarget, open};
+use tokio::time::timeout;
+use tokio_postgres::Client;
+use tokio_postgres::error::SqlState;
+use tokio_util::task::TaskTracker;
+
+/// Setting in the startup packet that shows whether a pooler drops `options`.
+const MARKER: (&str, &str) = ("mill.pooler_check", "yes");
+
+const BACKEND: &str = "/* worker.backend */
+SELECT pg_backend_pid(), current_setting('mill.pooler_check', true) IS NOT DISTINCT FROM 'yes'";
+
+/// Number of interleaved transactions of a second session.
+const ROUNDS: usize = 3;
+
+/// A pooler whose only backend is in use does not answer.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(30);
+
+const HINT: &str = "Connect the worker to PostgreSQL directly. enqueue, pgmill and applications \
+                    may use a pooler; see docs/worker.md.";
+
+/// Checks that `target` is not a pooler; `what` is the setting that `target` comes from.
+///
+/// # Errors
+/// `target` is a pooler, or the server is unreachable.
+pub(crate) async fn check(
+    target: &ConnectionTarget,
+    what: &str,
+    tracker: &TaskTracker,
+) -> Result<(), QueueError> {
+    let refused = |reason: &str| QueueError::Refused {
+        message: format!("{what} connects through a connection pooler: {reason}"),
+        hint: Some(HINT.to_owned()),
+    };
+    let target = target.with_application_name("pgmill start").with_option(MARKER.0, MARKER.1);
+    let sessions = async {
+        Ok::<_, ConnectError>((session(&target, tracker).await?, session(&target, tracker).await?))
+    };
+    let (client, other) = match sessions.await {
+        Ok(sessions) => sessions,
+        // PostgreSQL itself accepts the parameter.
+        Err(error) if error.sqlstate() == Some(&SqlState::PROTOCOL_VIOLATION) => {
+            return Err(refused("the pooler refuses settings in the startup packet"));
+        }
+        Err(error) => return Err(error.into()),
+    };
+    match timeout(CHECK_TIMEOUT, detect_routing(&client, &other)).await {
+        Ok(Ok(Routing::Direct)) => Ok(()),
+        Ok(Ok(Routing::SettingsDropped)) => {
+            Err(refused("the pooler drops settings in the startup packet"))
+        }
+        Ok(Ok(Routing::SharedBackend)) => {
+            Err(refused("the session changes its backend between transactions"))
+        }
+        Ok(Err(error)) => Err(error.into()),
+        Err(_) => Err(refused("the pooler has no backend for a second session")),
+    }
+}
+
+async fn session(target: &ConnectionTarget, tracker: &TaskTracker) -> Result<Client, ConnectError> {
+    let (client, connection) = open(target).await?;
+    tracker.spawn(async move {
+        // The client reports the error.
+        let _ = connection.await;
+    });
+    Ok(client)
+}
+
+enum Routing {
+    Direct,
+    SettingsDropped,
+    SharedBackend,
+}
+
+/// Detects a shared backend. While `other` has a transaction open, a pooler has either given the
+/// backend of `client` to `other`, or gives `client` a different one.
+async fn detect_routing(client: &Client, other: &Client) -> Result<Routing, tokio_postgres::Error> {
+    let (first, marked) = backend(client).await?;
+    if !marked {
+        return Ok(Routing::SettingsDropped);
+    }
+    for _ in 0..ROUNDS {
+        other.batch_execute("BEGIN").await?;
+        let (between, _) = backend(other).await?;
+        let (now, _) = backend(client).await?;
+        other.batch_execute("ROLLBACK").await?;
+        if now != first || between == first {
+            return Ok(Routing::SharedBackend);
+        }
+    }
+    Ok(Routing::Direct)
+}
+
+/// Returns the backend's process id and whether the marker setting arrived.
+async fn backend(client: &Client) -> Result<(i32, bool), tokio_postgres::Error> {
+    let row = &client.query_typed(BACKEND, &[]).await?[0];
+    Ok((row.try_get(0)?, row.try_get(1)?))
+}

@@ -1,0 +1,349 @@
+//! Life cycle of the worker process: startup checks, background services, readers and shutdown.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use queue::connect::{ConnectionSource, ConnectionTarget, Environment};
+use queue::heartbeat::WorkerRegistration;
+use queue::{QueueError, WorkerId, schema};
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, watch};
+use tokio_postgres::error::SqlState;
+use tokio_util::task::TaskTracker;
+
+use crate::attempt::execute::Executor;
+use crate::attempt::output::progress::{ProgressReporter, ProgressWriter};
+use crate::attempt::reader::Reader;
+use crate::claim::batch_size::BatchSizes;
+use crate::claim::claimer::Claimer;
+use crate::claim::in_flight::InFlight;
+use crate::claim::weights::Weights;
+use crate::context::Context;
+use crate::control::Control;
+use crate::duties::failure_detector::FailureDetector;
+use crate::duties::heartbeat::Heartbeat;
+use crate::duties::maintenance::Maintenance;
+use crate::duties::permit_granter::PermitGranter;
+use crate::duties::poll::{MAX_POLL_INTERVAL, PollChannels, Poller};
+use crate::duties::promoter::Promoter;
+use crate::duties::reclaimer::Reclaimer;
+use crate::duties::run_advancer::RunAdvancer;
+use crate::duties::schedule_sync::ScheduleSync;
+use crate::duties::scheduler::Scheduler;
+use crate::duties::trigger_evaluator::TriggerEvaluator;
+use crate::duties::{duty, listener};
+use crate::shutdown::{CANCEL_TIMEOUT, Shutdown, Signals, wait_for_readers};
+use crate::startup::config::Config;
+use crate::startup::console::{self, Console};
+use crate::startup::login::{Login, interleave, logins, readers_by_profile};
+use crate::startup::sd_notify::SdNotify;
+use crate::startup::{pooler_check, privileges};
+use crate::telemetry::fleet_metrics::{FleetMetrics, FleetPublisher};
+use crate::telemetry::http::{self, HttpState};
+use crate::telemetry::metrics::Metrics;
+use crate::wakeup::Wakeup;
+
+/// Limit for deregistration and the other background services at shutdown.
+const FINAL_HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// State that the services share.
+struct Process {
+    context: Arc<Context>,
+    config: Config,
+    /// Logins for task SQL, the login of tasks without a profile first.
+    logins: Vec<Login>,
+    weights: watch::Sender<Weights>,
+    progress: ProgressReporter,
+    sd_notify: SdNotify,
+}
+
+/// Runs the worker until a signal, or until it has been idle for `exit_when_idle`.
+///
+/// # Errors
+/// At startup: the database is unreachable or refuses this worker, or the HTTP address is in use.
+/// The worker waits out later database errors.
+pub(crate) async fn run(config: Config, environment: &Environment) -> anyhow::Result<()> {
+    let mut signals = Signals::new().context("could not install the signal handlers")?;
+    let url = config.database_url.clone().map(ConnectionSource::read).transpose()?;
+    let target = ConnectionTarget::resolve(url.as_deref(), environment)?;
+    let logins = logins(&config, &target, environment)?;
+    if target.password_given_inline() && config.on_command_line("database_url")
+        || logins[0].target.password_given_inline() && config.on_command_line("task_url")
+    {
+        tracing::warn!(
+            "a password on the command line is visible to all users of this machine; set it in \
+             DATABASE_URL, PGMILL_TASK_URL, a file (--database-url-file, --task-url-file) or \
+             ~/.pgpass"
+        );
+    }
+    let of_tasks = logins.iter().flat_map(|login| login.target.warnings());
+    for warning in target.warnings().iter().chain(of_tasks) {
+        tracing::warn!("{warning}");
+    }
+    let metrics = Metrics::new(logins.iter().map(|login| login.readers).sum())?;
+    let wakeup: Arc<Wakeup> = Arc::default();
+    let context = Context {
+        worker: WorkerId::random(),
+        control: Control::new(&target, &metrics)?,
+        in_flight: InFlight::new(Arc::clone(&wakeup)),
+        wakeup,
+        metrics,
+        shutdown: Shutdown::default(),
+    };
+    let process = Process {
+        context: Arc::new(context),
+        logins,
+        weights: watch::Sender::default(),
+        progress: ProgressReporter::default(),
+        sd_notify: SdNotify::from_environment(),
+        config,
+    };
+    process.run_until_shutdown(&mut signals).await
+}
+
+impl Process {
+    async fn run_until_shutdown(self, signals: &mut Signals) -> anyhow::Result<()> {
+        let http = match self.config.http {
+            Some(address) => Some(
+                TcpListener::bind(address)
+                    .await
+                    .with_context(|| format!("could not listen on {address}"))?,
+            ),
+            None => None,
+        };
+        let bound = self.config.console.as_ref().map(|console| {
+            let options = console.flags.options(console.listen)?;
+            console::BoundConsole::new(options)
+        });
+        let bound = bound.transpose().map_err(console::startup_error)?;
+        let started = self.start(signals, bound).await?;
+        let Some((heartbeat, console)) = started else { return Ok(()) };
+        let background = self.background(heartbeat, http);
+        if let Some(console) = console {
+            background.spawn(console.ended());
+        }
+        let readers = self.readers();
+        tracing::info!(
+            worker = %self.context.worker,
+            readers = self.total_readers(),
+            database = %self.context.control.target(),
+            task_login = self.logins[0].target.user(),
+            profiles = self.profiles()[1..].join(","),
+            "ready"
+        );
+        self.sd_notify.ready(self.total_readers());
+        tokio::select! {
+            signal = signals.next() => tracing::info!(signal, "shutdown requested"),
+            () = self.idle_timeout() => tracing::info!("idle, shutting down"),
+        }
+        self.context.shutdown.drain.cancel();
+        self.sd_notify.stopping(
+            self.context.in_flight.count(),
+            self.config.shutdown_timeout + CANCEL_TIMEOUT + FINAL_HEARTBEAT_TIMEOUT,
+        );
+        wait_for_readers(&readers, &self.context.in_flight, signals, self.config.shutdown_timeout)
+            .await;
+        self.context.shutdown.end.cancel();
+        background.close();
+        // Deregisters the worker; an unreachable database must not block the shutdown.
+        let _ = tokio::time::timeout(FINAL_HEARTBEAT_TIMEOUT, background.wait()).await;
+        tracing::info!("shut down");
+        Ok(())
+    }
+
+    /// Runs the startup checks, opens the console and registers the worker. Returns `None` if a
+    /// signal arrives first.
+    async fn start(
+        &self,
+        signals: &mut Signals,
+        console: Option<console::BoundConsole>,
+    ) -> anyhow::Result<Option<(Heartbeat, Option<Console>)>> {
+        let ready = async {
+            self.check_poolers().await?;
+            let registration = self.context.control.registration();
+            let client = self.context.control.control_session().await?.client;
+            let version = schema::check_version(&client).await;
+            // A login without privileges cannot even read the version. Report the missing GRANT.
+            let denied = version
+                .as_ref()
+                .is_err_and(|error| error.sqlstate() == Some(&SqlState::INSUFFICIENT_PRIVILEGE));
+            if denied {
+                privileges::check(
+                    &client,
+                    &self.logins,
+                    registration,
+                    &self.context.metrics.tracker,
+                )
+                .await?;
+            }
+            version?;
+            privileges::check(&client, &self.logins, registration, &self.context.metrics.tracker)
+                .await?;
+            drop(client);
+            let console = match console {
+                Some(bound) => {
+                    let end = self.context.shutdown.end.clone();
+                    Some(console::open(bound, self.context.control.target(), end).await?)
+                }
+                None => None,
+            };
+            anyhow::Ok((self.start_heartbeat().await?, console))
+        };
+        tokio::select! {
+            started = ready => started.map(Some),
+            _ = signals.next() => Ok(None),
+        }
+    }
+
+    /// Checks every login for a pooler. An unreachable server of a profile is not an error: its
+    /// readers wait for it.
+    async fn check_poolers(&self) -> anyhow::Result<()> {
+        let tracker = &self.context.metrics.tracker;
+        pooler_check::check(self.context.control.target(), "--database-url", tracker).await?;
+        let given = usize::from(self.config.task_url.is_none());
+        for login in &self.logins[given..] {
+            let what = match &*login.profile {
+                "" => "--task-url".to_owned(),
+                profile => format!("run_as.{profile}"),
+            };
+            match pooler_check::check(&login.target, &what, tracker).await {
+                Err(error) if login.profile.is_empty() || error.refused() => {
+                    return Err(anyhow::Error::from(error).context("no session for tasks"));
+                }
+                Ok(()) | Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn total_readers(&self) -> u32 {
+        self.logins.iter().map(|login| login.readers).sum()
+    }
+
+    fn profiles(&self) -> Vec<String> {
+        self.logins.iter().map(|login| login.profile.to_string()).collect()
+    }
+
+    /// Registers the worker.
+    async fn start_heartbeat(&self) -> Result<Heartbeat, QueueError> {
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let registration = WorkerRegistration {
+            worker: self.context.worker,
+            pid: std::process::id(),
+            host,
+            version: env!("CARGO_PKG_VERSION"),
+            readers: self.total_readers(),
+            profiles: readers_by_profile(&self.logins),
+            queues: self.config.queues.clone(),
+            heartbeat_interval: self.config.heartbeat_interval,
+            orphan_timeout: self.config.orphan_timeout,
+        };
+        Heartbeat::start(Arc::clone(&self.context), registration, self.sd_notify.clone()).await
+    }
+
+    /// Starts the duties, and the services that run beside them.
+    fn background(&self, heartbeat: Heartbeat, http: Option<TcpListener>) -> TaskTracker {
+        let tasks = TaskTracker::new();
+        let context = || Arc::clone(&self.context);
+        let Config { poll_interval, orphan_timeout, .. } = self.config;
+        tasks.spawn(duty::run(heartbeat, context()));
+        tasks.spawn(listener::run(context()));
+        let channels = PollChannels { weights: self.weights.clone(), ..PollChannels::default() };
+        let promoter = Promoter::new(context(), channels.next_due.subscribe());
+        tasks.spawn(duty::run(promoter, context()));
+        let permit_granter = PermitGranter::new(context(), channels.limits_pending.subscribe());
+        tasks.spawn(duty::run(permit_granter, context()));
+        let detector = FailureDetector::new(orphan_timeout, MAX_POLL_INTERVAL * 5);
+        let reclaimer = Reclaimer::new(context(), detector, channels.peer_snapshots.subscribe());
+        tasks.spawn(duty::run(reclaimer, context()));
+        tasks.spawn(duty::run(RunAdvancer::new(context()), context()));
+        tasks.spawn(duty::run(Maintenance::new(context()), context()));
+        tasks.spawn(duty::run(ProgressWriter::new(context(), &self.progress), context()));
+        tasks.spawn(self.schedules(channels.next_tick.subscribe()));
+        if let Some(listener) = http {
+            let metrics = FleetMetrics::default();
+            let interval = self.config.fleet_metrics_interval;
+            let publisher = FleetPublisher::new(context(), metrics.clone(), interval);
+            tasks.spawn(duty::run(publisher, context()));
+            let state = HttpState { context: context(), fleet_metrics: metrics };
+            tasks.spawn(http::run(listener, state));
+        }
+        let queues = self.config.queues.clone();
+        tasks.spawn(duty::run(Poller::new(context(), queues, poll_interval, channels), context()));
+        tasks
+    }
+
+    /// Synchronizes the schedules declared in comments of procedures, then ticks unless disabled.
+    fn schedules(
+        &self,
+        next_tick: watch::Receiver<Option<Instant>>,
+    ) -> impl Future<Output = ()> + use<> {
+        let context = Arc::clone(&self.context);
+        let sync = ScheduleSync::new(Arc::clone(&context));
+        let scheduler = (!self.config.no_scheduler).then(|| {
+            let triggers = TriggerEvaluator::new(Arc::clone(&context), self.logins[0].clone());
+            Scheduler::new(Arc::clone(&context), triggers, next_tick)
+        });
+        async move {
+            duty::run(sync, Arc::clone(&context)).await;
+            if let Some(scheduler) = scheduler {
+                duty::run(scheduler, context).await;
+            }
+        }
+    }
+
+    /// Starts the readers and the claimer that serves them.
+    fn readers(&self) -> TaskTracker {
+        let tasks = TaskTracker::new();
+        let (idle_readers, idle_reader_receiver) = mpsc::unbounded_channel();
+        let batch_sizes = BatchSizes::default();
+        let claimer = Claimer {
+            queues: self.config.queues.clone(),
+            profiles: self.profiles(),
+            poll_interval: self.config.poll_interval,
+            batch_sizes: batch_sizes.clone(),
+            weights: self.weights.subscribe(),
+            context: Arc::clone(&self.context),
+        };
+        tasks.spawn(claimer.run(idle_reader_receiver));
+        let executor = Arc::new(Executor {
+            control: self.context.control.clone(),
+            fatal_sqlstates: self.config.fatal_sqlstates.clone(),
+            progress: self.progress.clone(),
+        });
+        for (number, login) in (1..).zip(interleave(&self.logins)) {
+            let reader = Reader {
+                number,
+                login: login.clone(),
+                idle_readers: idle_readers.clone(),
+                executor: Arc::clone(&executor),
+                batch_sizes: batch_sizes.clone(),
+                context: Arc::clone(&self.context),
+            };
+            tasks.spawn(reader.run());
+        }
+        tasks
+    }
+
+    /// Resolves once no task has been runnable or running for `exit_when_idle`. A sweep at the end
+    /// of that time confirms that nothing is runnable.
+    async fn idle_timeout(&self) {
+        let Some(limit) = self.config.exit_when_idle else { return std::future::pending().await };
+        let mut idle = self.context.wakeup.subscribe_idle();
+        loop {
+            if idle.wait_for(|idle| *idle).await.is_err() {
+                return std::future::pending().await;
+            }
+            tokio::select! {
+                () = tokio::time::sleep(limit) => {}
+                _ = idle.wait_for(|idle| !*idle) => continue,
+            }
+            idle.mark_unchanged();
+            self.context.wakeup.request_sweep();
+            if idle.changed().await.is_ok() && *idle.borrow() {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! Fills a registry with fleet-wide gauges.
+
+use std::time::Duration;
+
+use prometheus::{Registry, Result};
+use queue::fleet::Fleet;
+use queue::priority::PriorityStatus;
+use queue::queue_status::QueueStatus;
+use schedule::queries::{Health, Instants};
+
+use crate::telemetry::registrar::Registrar;
+
+/// Counts of the whole fleet at one time.
+pub(crate) struct FleetCounts {
+    pub(crate) queues: Vec<QueueStatus>,
+    pub(crate) priorities: Vec<PriorityStatus>,
+    pub(crate) fleet: Fleet,
+    pub(crate) schedules: Health,
+    pub(crate) instants: Vec<Instants>,
+    /// Duration of the count.
+    pub(crate) duration: Duration,
+}
+
+impl FleetCounts {
+    /// Returns a new registry with these counts. It is new each time, so that the series of a
+    /// removed queue disappear.
+    ///
+    /// # Errors
+    /// Never in practice: the names are constants.
+    pub(crate) fn registry(&self) -> Result<Registry> {
+        let registry = Registry::new();
+        let new = Registrar(&registry);
+        fill_queues(&new, &self.queues)?;
+        fill_priorities(&new, &self.priorities)?;
+        fill_schedules(&new, self.schedules, &self.instants)?;
+        fill_fleet(&new, &self.fleet)?;
+        let help = "1 if the last count of these gauges succeeded";
+        new.whole("pgmill_fleet_scrape_success", help, 1)?;
+        let duration = self.duration.as_secs_f64();
+        new.gauge("pgmill_fleet_scrape_duration_seconds", "Duration of the count", duration)?;
+        Ok(registry)
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "Prometheus knows floats only")]
+fn fill_queues(new: &Registrar<'_>, queues: &[QueueStatus]) -> Result<()> {
+    let label = &["queue"];
+    let tasks = new.gauges("pgmill_queue_tasks", "Live tasks, by state", &["queue", "state"])?;
+    let oldest = new.gauges(
+        "pgmill_queue_oldest_runnable_age_seconds",
+        "Seconds since the oldest pending task was due; 0 if none",
+        label,
+    )?;
+    let longest = new.gauges(
+        "pgmill_queue_longest_running_seconds",
+        "Seconds since the longest-running task was claimed; 0 if none",
+        label,
+    )?;
+    let paused = new.gauges("pgmill_queue_paused", "1 while the queue is paused", label)?;
+    let max_running = new.gauges(
+        "pgmill_queue_max_running",
+        "Maximum number of running tasks, for queues with such a limit",
+        label,
+    )?;
+    for queue in queues {
+        let name = queue.queue.as_str();
+        let states = [
+            ("pending", queue.pending),
+            ("running", queue.running),
+            ("scheduled", queue.scheduled),
+            ("blocked", queue.blocked),
+        ];
+        for (state, count) in states {
+            tasks.with_label_values(&[name, state]).set(count as f64);
+        }
+        oldest.with_label_values(&[name]).set(queue.oldest_pending_seconds.unwrap_or(0.0));
+        longest.with_label_values(&[name]).set(queue.longest_running_seconds.unwrap_or(0.0));
+        paused.with_label_values(&[name]).set(f64::from(u8::from(queue.paused)));
+        if let Some(limit) = queue.max_running {
+            max_running.with_label_values(&[name]).set(limit.into());
+        }
+    }
+    Ok(())
+}
+
+#[expect(clippy::cast_precision_loss, reason = "Prometheus knows floats only")]
+fn fill_priorities(new: &Registrar<'_>, priorities: &[PriorityStatus]) -> Result<()> {
+    let by_priority = |name: &str, help: &str| new.gauges(name, help, &["priority"]);
+    let pending = by_priority("pgmill_priority_pending_tasks", "Pending tasks, by priority")?;
+    let oldest = by_priority(
+        "pgmill_priority_oldest_pending_age_seconds",
+        "Seconds since the oldest pending task was due; 0 if none",
+    )?;
+    let weight = by_priority("pgmill_priority_weight", "Weight of the priority in claims")?;
+    for status in priorities {
+        let name = [status.priority.as_str()];
+        pending.with_label_values(&name).set(status.pending as f64);
+        oldest.with_label_values(&name).set(status.oldest_pending_age.unwrap_or(0.0));
+        weight.with_label_values(&name).set(status.weight);
+    }
+    Ok(())
+}
+
+#[expect(clippy::cast_precision_loss, reason = "Prometheus knows floats only")]
+fn fill_fleet(new: &Registrar<'_>, fleet: &Fleet) -> Result<()> {
+    let labelled = |name: &str, help: &str, label: &str| new.gauges(name, help, &[label]);
+    let workers = labelled("pgmill_workers", "Workers, by status", "status")?;
+    workers.with_label_values(&["alive"]).set(fleet.alive as f64);
+    workers.with_label_values(&["stale"]).set(fleet.stale as f64);
+    let runs = labelled("pgmill_runs", "Unfinished runs, by state", "state")?;
+    runs.with_label_values(&["running"]).set(fleet.runs_running as f64);
+    runs.with_label_values(&["cancelling"]).set(fleet.runs_cancelling as f64);
+    let whole = [
+        ("pgmill_table_bytes", "Size of the tasks table including indexes", fleet.table_bytes),
+        ("pgmill_table_dead_tuples", "Dead tuples in the tasks table", fleet.dead_tuples),
+        (
+            "pgmill_attempts_bytes",
+            "Size of the attempt history including indexes",
+            fleet.attempts_bytes,
+        ),
+        ("pgmill_schema_version", "Schema version", fleet.schema_version.into()),
+        (
+            "pgmill_database_connections",
+            "Client connections to the server, of all applications",
+            fleet.connections,
+        ),
+        (
+            "pgmill_database_connections_max",
+            "Maximum number of client connections for roles that are not superuser",
+            fleet.connections_max,
+        ),
+        (
+            "pgmill_database_frozen_age_transactions",
+            "Transaction ids since the oldest unfrozen row",
+            fleet.frozen_age,
+        ),
+        (
+            "pgmill_replication_lag_bytes",
+            "WAL not yet replayed by the standby furthest behind; 0 if none",
+            fleet.replication_lag_bytes,
+        ),
+        (
+            "pgmill_replication_slot_bytes",
+            "WAL retained by the replication slot furthest behind; 0 if none",
+            fleet.slot_bytes,
+        ),
+    ];
+    for (name, help, value) in whole {
+        new.whole(name, help, value)?;
+    }
+    new.gauge(
+        "pgmill_history_partitions_ahead_seconds",
+        "Seconds until the first day (UTC) without a history partition",
+        fleet.history_seconds,
+    )?;
+    let seconds = labelled(
+        "pgmill_horizon_age_seconds",
+        "Age of the oldest transaction that holds back vacuum; 0 if none",
+        "kind",
+    )?;
+    let transactions = labelled(
+        "pgmill_horizon_age_transactions",
+        "Transaction ids since the oldest snapshot that holds back vacuum; 0 if none",
+        "kind",
+    )?;
+    for pinned in &fleet.horizon {
+        transactions.with_label_values(&[&pinned.kind]).set(pinned.transactions as f64);
+        // A standby and a slot report no time.
+        if ["session", "prepared"].contains(&pinned.kind.as_str()) {
+            seconds.with_label_values(&[&pinned.kind]).set(pinned.seconds);
+        }
+    }
+    Ok(())
+}
+
+#[expect(clippy::cast_precision_loss, reason = "Prometheus knows floats only")]
+fn fill_schedules(new: &Registrar<'_>, health: Health, instants: &[Instants]) -> Result<()> {
+    let gauges = |name: &str, help: &str, label: &str| new.gauges(name, help, &[label]);
+    let by_status = gauges("pgmill_schedules", "Schedules, by status", "status")?;
+    let counts =
+        [("enabled", health.enabled), ("error", health.errors), ("disabled", health.disabled)];
+    for (status, count) in counts {
+        by_status.with_label_values(&[status]).set(count as f64);
+    }
+    new.gauge(
+        "pgmill_schedule_overdue_seconds",
+        "Longest time that a due schedule has waited for a tick; 0 if none",
+        health.overdue_seconds,
+    )?;
+    new.whole(
+        "pgmill_schedule_declaration_errors",
+        "Errors in schedule declarations in comments of procedures",
+        health.declaration_errors,
+    )?;
+    let next = gauges(
+        "pgmill_schedule_next_fire_timestamp_seconds",
+        "Time of the next fire according to the timing",
+        "schedule",
+    )?;
+    let success = gauges(
+        "pgmill_schedule_last_success_timestamp_seconds",
+        "Time when a run of the schedule last succeeded",
+        "schedule",
+    )?;
+    for it in instants {
+        for (gauge, at) in [(&next, it.next_fire_at), (&success, it.last_success_at)] {
+            if let Some(at) = at {
+                gauge.with_label_values(&[&it.name]).set(at);
+            }
+        }
+    }
+    Ok(())
+}

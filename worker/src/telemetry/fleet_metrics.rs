@@ -1,0 +1,108 @@
+//! Fleet-wide metrics, published by one worker at a time.
+//!
+//! If each of N workers counted the queue, the counts would cost N times as much, and their sum
+//! would be N times too large.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use prometheus::Registry;
+use queue::QueueError;
+use queue::fleet::fleet;
+use queue::priority::priorities;
+use queue::queue_status::{queues, try_become_publisher};
+use schedule::queries::{health, instants};
+use tokio::time::sleep;
+use tokio_postgres::Client;
+
+use crate::context::Context;
+use crate::control::answered;
+use crate::duties::duty::Duty;
+use crate::telemetry::fleet_gauges::FleetCounts;
+
+/// Default of `--fleet-metrics-interval`, the time between two counts. A worker that is not the
+/// publisher tries to become the publisher in the same interval.
+pub(crate) const DEFAULT_INTERVAL: Duration = Duration::from_secs(15);
+
+/// Number of schedules with their own series, to bound the load on Prometheus.
+const NAMED_SCHEDULES: i64 = 1000;
+
+/// Fleet-wide gauges, present only while this worker is the publisher; clones share them.
+#[derive(Clone, Default)]
+pub(crate) struct FleetMetrics(Arc<Mutex<Option<Registry>>>);
+
+impl FleetMetrics {
+    /// Returns the registry to serve in addition to the worker's own metrics.
+    pub(crate) fn published(&self) -> Option<Registry> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn publish(&self, registry: Option<Registry>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = registry;
+    }
+}
+
+/// Counts and publishes while this worker holds the publisher lock, a lock of its session.
+pub(crate) struct FleetPublisher {
+    context: Arc<Context>,
+    metrics: FleetMetrics,
+    interval: Duration,
+    session: Option<Client>,
+    publisher: bool,
+    first: bool,
+}
+
+impl FleetPublisher {
+    pub(crate) fn new(context: Arc<Context>, metrics: FleetMetrics, interval: Duration) -> Self {
+        Self { context, metrics, interval, session: None, publisher: false, first: true }
+    }
+
+    /// Returns the counts, or `None` if another worker is the publisher.
+    async fn scrape(&mut self) -> Result<Option<Registry>, QueueError> {
+        let client = match self.session.take() {
+            Some(client) => client,
+            None => self.context.control.dedicated_session("pgmill publisher").await?.client,
+        };
+        self.publisher = self.publisher || answered(try_become_publisher(&client)).await?;
+        let registry = if self.publisher { Some(answered(count(&client)).await?) } else { None };
+        self.session = Some(client);
+        Ok(registry)
+    }
+}
+
+impl Duty for FleetPublisher {
+    const NAME: &'static str = "publish_fleet_metrics";
+    /// The interval is the wait after a failure.
+    const MAX_BACKOFF: Duration = Duration::ZERO;
+    type Cause = ();
+
+    async fn next(&mut self) -> Option<()> {
+        if !std::mem::take(&mut self.first) {
+            sleep(self.interval).await;
+        }
+        Some(())
+    }
+
+    async fn run_once(&mut self, (): ()) -> Result<u64, QueueError> {
+        let scraped = self.scrape().await;
+        if scraped.is_err() {
+            self.publisher = false;
+        }
+        self.metrics.publish(scraped.as_ref().ok().cloned().flatten());
+        scraped.map(|registry| registry.is_some().into())
+    }
+}
+
+async fn count(client: &Client) -> Result<Registry, QueueError> {
+    let begun = Instant::now();
+    let counts = FleetCounts {
+        queues: queues(client).await?,
+        priorities: priorities(client).await?,
+        fleet: fleet(client).await?,
+        schedules: health(client).await?,
+        instants: instants(client, NAMED_SCHEDULES).await?,
+        duration: begun.elapsed(),
+    };
+    let filled = counts.registry();
+    filled.map_err(|error| QueueError::Refused { message: error.to_string(), hint: None })
+}

@@ -1,0 +1,31 @@
+//! Log on stderr. Contains task ids, names and codes, never statements or parameters.
+
+use std::io::{IsTerminal, stderr};
+
+use anyhow::Context;
+use tracing_subscriber::EnvFilter;
+
+use crate::startup::config::{Config, LogFormat};
+
+/// Starts logging, and makes a panic abort the process, so that the fleet reclaims its tasks.
+///
+/// # Errors
+/// Returns an error if the log filter is invalid.
+pub(crate) fn start(config: &Config) -> anyhow::Result<()> {
+    let filter = EnvFilter::try_new(&config.log)
+        .with_context(|| format!("invalid log filter \"{}\"", config.log))?;
+    let terminal = stderr().is_terminal();
+    let format =
+        config.log_format.unwrap_or(if terminal { LogFormat::Text } else { LogFormat::Json });
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr);
+    match format {
+        LogFormat::Text => builder.with_ansi(terminal).with_target(false).init(),
+        LogFormat::Json => builder.json().flatten_event(true).init(),
+    }
+    let default_hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        default_hook(panic);
+        std::process::abort();
+    }));
+    Ok(())
+}

@@ -1,0 +1,287 @@
+//! Prometheus metrics of this process. docs/metrics.md lists every name.
+//!
+//! Two registries: one with the metrics of the worker itself, and one with fleet-wide metrics that
+//! a single worker publishes (`fleet_metrics.rs`). Labels are bounded: queues, outcomes, SQLSTATE
+//! classes.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use deadpool_postgres::Status;
+use prometheus::{
+    Encoder, Gauge, GaugeVec, Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts,
+    Registry, TextEncoder,
+};
+use queue::claim::Claimed;
+use queue::run::RunState;
+use tokio_util::task::TaskTracker;
+
+use crate::attempt::disposition::Disposition;
+use crate::telemetry::duty_metrics::DutyMetrics;
+use crate::telemetry::registrar::Registrar;
+use crate::telemetry::schedule_metrics::ScheduleMetrics;
+
+/// Buckets for wait and run times of tasks, 1 ms to 2 h.
+const TASK_SECONDS: &[f64] = &[
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 300.0,
+    1800.0, 7200.0,
+];
+/// Buckets for the worker's own statements, 0.1 ms to 5 s.
+const STATEMENT_SECONDS: &[f64] =
+    &[0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 5.0];
+
+/// Metrics of one worker; clones share the values. Also carries the tracker of background tasks,
+/// which has the same lifetime and the same users.
+#[derive(Clone)]
+pub(crate) struct Metrics {
+    registry: Registry,
+    readers_busy: IntGauge,
+    claims: IntCounterVec,
+    claims_by_priority: IntCounterVec,
+    pub(crate) claim_seconds: Histogram,
+    wait_seconds: HistogramVec,
+    run_seconds: HistogramVec,
+    finished: IntCounterVec,
+    errors: IntCounterVec,
+    shared_commits: IntCounter,
+    shared_tasks: IntCounterVec,
+    heartbeats: IntCounterVec,
+    heartbeat_age: Gauge,
+    last_heartbeat: Arc<Mutex<Option<Instant>>>,
+    tasks_reclaimed: IntCounter,
+    run_tasks_enqueued: IntCounter,
+    runs_finished: IntCounterVec,
+    fenced_attempts: IntCounter,
+    pool_connections: GaugeVec,
+    pub(crate) pool_wait: Histogram,
+    pub(crate) reconnects: IntCounter,
+    draining: IntGauge,
+    pub(crate) duties: DutyMetrics,
+    pub(crate) schedules: ScheduleMetrics,
+    pub(crate) tracker: TaskTracker,
+}
+
+impl Metrics {
+    /// Registers the metrics, all at zero.
+    ///
+    /// # Errors
+    /// Never in practice: the names are constants, and a test registers all of them.
+    #[expect(clippy::too_many_lines, reason = "a list, one entry per metric")]
+    pub(crate) fn new(readers: u32) -> prometheus::Result<Self> {
+        let registry = Registry::new();
+        let new = Registrar(&registry);
+        let info = Opts::new("pgmill_build_info", "Version of the worker")
+            .const_label("version", env!("CARGO_PKG_VERSION"));
+        let info = IntGauge::with_opts(info)?;
+        info.set(1);
+        registry.register(Box::new(info))?;
+        new.whole(
+            "pgmill_expected_schema_version",
+            "Schema version that this worker was built for",
+            queue::schema::VERSION.into(),
+        )?;
+        new.whole("pgmill_readers", "Number of readers of this worker", readers.into())?;
+        let metrics = Self {
+            readers_busy: new.whole("pgmill_readers_busy", "Readers that run a task", 0)?,
+            claims: new.counters(
+                "pgmill_claims_total",
+                "Tasks claimed, by queue; empty and failed claims have an empty queue label",
+                &["queue", "result"],
+            )?,
+            claims_by_priority: new.counters(
+                "pgmill_claims_by_priority_total",
+                "Tasks claimed, by priority",
+                &["priority"],
+            )?,
+            claim_seconds: new.histogram(
+                "pgmill_claim_duration_seconds",
+                "Duration of claim statements",
+                STATEMENT_SECONDS,
+            )?,
+            wait_seconds: new.histograms(
+                "pgmill_task_wait_seconds",
+                "Time from due to claimed",
+                TASK_SECONDS,
+                &["queue"],
+            )?,
+            run_seconds: new.histograms(
+                "pgmill_task_run_seconds",
+                "Time from claimed to finished",
+                TASK_SECONDS,
+                &["queue", "outcome"],
+            )?,
+            finished: new.counters(
+                "pgmill_tasks_finished_total",
+                "Finished attempts, by outcome for the task",
+                &["queue", "outcome"],
+            )?,
+            errors: new.counters(
+                "pgmill_task_errors_total",
+                "Task errors, including retried ones, by SQLSTATE class",
+                &["sqlstate_class"],
+            )?,
+            shared_commits: new.counter(
+                "pgmill_shared_commits_total",
+                "Committed transactions with several tasks",
+            )?,
+            shared_tasks: new.counters(
+                "pgmill_shared_commit_tasks_total",
+                "Tasks that shared a transaction, by result of the transaction",
+                &["result"],
+            )?,
+            heartbeats: new.counters("pgmill_heartbeats_total", "Heartbeats", &["result"])?,
+            heartbeat_age: new.gauge(
+                "pgmill_heartbeat_age_seconds",
+                "Seconds since the last successful heartbeat",
+                0.0,
+            )?,
+            last_heartbeat: Arc::default(),
+            tasks_reclaimed: new.counter(
+                "pgmill_tasks_reclaimed_total",
+                "Tasks of dead workers that this worker reclaimed",
+            )?,
+            run_tasks_enqueued: new.counter(
+                "pgmill_run_tasks_enqueued_total",
+                "Tasks of runs that this worker enqueued",
+            )?,
+            runs_finished: new.counters(
+                "pgmill_runs_finished_total",
+                "Runs completed by this worker, by state",
+                &["state"],
+            )?,
+            fenced_attempts: new.counter(
+                "pgmill_fenced_attempts_total",
+                "Attempts that ended after the loss of their claim",
+            )?,
+            pool_connections: new.gauges(
+                "pgmill_pool_connections",
+                "Control sessions in the pool, by state",
+                &["state"],
+            )?,
+            pool_wait: new.histogram(
+                "pgmill_pool_wait_seconds",
+                "Wait for a control session from the pool",
+                STATEMENT_SECONDS,
+            )?,
+            reconnects: new
+                .counter("pgmill_db_reconnects_total", "Sessions that had to be reopened")?,
+            draining: new.whole(
+                "pgmill_draining",
+                "1 while the worker drains and claims no tasks",
+                0,
+            )?,
+            duties: DutyMetrics::new(&new)?,
+            schedules: ScheduleMetrics::new(&new)?,
+            tracker: TaskTracker::new(),
+            registry: registry.clone(),
+        };
+        registry.register(Box::new(prometheus::process_collector::ProcessCollector::for_self()))?;
+        metrics.shared_commit_finished(0, 0);
+        for state in RunState::ALL.iter().filter(|state| **state != RunState::Running) {
+            metrics.runs_finished.with_label_values(&[state.as_str()]).inc_by(0);
+        }
+        Ok(metrics)
+    }
+
+    pub(crate) fn claimed(&self, claimed: &[Claimed]) {
+        if claimed.is_empty() {
+            self.claims.with_label_values(&["", "empty"]).inc();
+        }
+        for claimed in claimed {
+            self.claims.with_label_values(&[claimed.lane.queue.as_str(), "claimed"]).inc();
+            self.claims_by_priority.with_label_values(&[claimed.lane.priority.as_str()]).inc();
+        }
+    }
+
+    pub(crate) fn claim_failed(&self) {
+        self.claims.with_label_values(&["", "error"]).inc();
+        self.reconnects.inc();
+    }
+
+    pub(crate) fn task_started(&self, queue: &str, waited: Duration) {
+        self.wait_seconds.with_label_values(&[queue]).observe(waited.as_secs_f64());
+    }
+
+    pub(crate) fn task_finished(
+        &self,
+        queue: &str,
+        disposition: Disposition,
+        ran: Duration,
+        sqlstate: Option<&str>,
+    ) {
+        let outcome = match disposition {
+            Disposition::Finished(outcome) => outcome.as_str(),
+            Disposition::Retried(_) => "retried",
+            Disposition::Released => "released",
+            Disposition::Lost => {
+                self.fenced_attempts.inc();
+                return;
+            }
+        };
+        self.run_seconds.with_label_values(&[queue, outcome]).observe(ran.as_secs_f64());
+        self.finished.with_label_values(&[queue, outcome]).inc();
+        if let Some(class) = sqlstate.and_then(|code| code.get(..2)) {
+            self.errors.with_label_values(&[class]).inc();
+        }
+    }
+
+    /// Records the end of a transaction with several tasks; tasks rolled back run again alone.
+    pub(crate) fn shared_commit_finished(&self, committed: usize, rolled_back: usize) {
+        self.shared_commits.inc_by(u64::from(committed > 0));
+        for (result, tasks) in [("committed", committed), ("rolled_back", rolled_back)] {
+            let tasks = u64::try_from(tasks).unwrap_or(u64::MAX);
+            self.shared_tasks.with_label_values(&[result]).inc_by(tasks);
+        }
+    }
+
+    pub(crate) fn heartbeat(&self, result: &str) {
+        self.heartbeats.with_label_values(&[result]).inc();
+    }
+
+    pub(crate) fn heartbeat_succeeded(&self) {
+        *self.last_heartbeat.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+
+    pub(crate) fn run_tasks_enqueued(&self, tasks: u64) {
+        self.run_tasks_enqueued.inc_by(tasks);
+    }
+
+    pub(crate) fn run_finished(&self, state: RunState) {
+        self.runs_finished.with_label_values(&[state.as_str()]).inc();
+    }
+
+    pub(crate) fn reclaimed(&self, tasks: usize) {
+        self.tasks_reclaimed.inc_by(u64::try_from(tasks).unwrap_or(u64::MAX));
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "a pool has a handful of connections")]
+    pub(crate) fn set_pool_status(&self, status: Status) {
+        let idle = status.available.min(status.size);
+        self.pool_connections.with_label_values(&["idle"]).set(idle as f64);
+        self.pool_connections.with_label_values(&["in_use"]).set((status.size - idle) as f64);
+    }
+
+    /// Updates the gauges before a scrape.
+    pub(crate) fn refresh(&self, busy: usize, draining: bool) {
+        self.readers_busy.set(i64::try_from(busy).unwrap_or(i64::MAX));
+        self.draining.set(draining.into());
+    }
+
+    /// Returns the worker's metrics and the given fleet-wide metrics in text format 0.0.4.
+    ///
+    /// # Errors
+    /// Returns an error if encoding fails.
+    pub(crate) fn text(&self, fleet: Option<&Registry>) -> prometheus::Result<Vec<u8>> {
+        if let Some(at) = *self.last_heartbeat.lock().unwrap_or_else(PoisonError::into_inner) {
+            self.heartbeat_age.set(at.elapsed().as_secs_f64());
+        }
+        self.schedules.refresh();
+        let mut families = self.registry.gather();
+        if let Some(fleet) = fleet {
+            families.extend(fleet.gather());
+        }
+        let mut text = Vec::new();
+        TextEncoder::new().encode(&families, &mut text)?;
+        Ok(text)
+    }
+}
