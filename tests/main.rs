@@ -62,6 +62,7 @@ mod redaction;
 mod restore;
 mod retry;
 mod roles;
+mod row;
 mod run;
 mod run_as;
 mod run_cli;

@@ -1,15 +1,13 @@
 //! Attempts of a task as `mill.history` shows them, and the state of a live task.
 
-use std::str::FromStr;
-
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
+use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
-use tokio_postgres::{GenericClient, Row};
-use uuid::Uuid;
 
 use crate::error::QueueError;
+use crate::row::{FromRow, column, from_row, scalar};
 use crate::run::RunId;
 use crate::task::{Mode, Outcome, Priority, State, TaskId, WorkerId};
 
@@ -22,9 +20,10 @@ macro_rules! history {
             " */
 SELECT h.task_id, h.attempt, h.final, h.outcome::text, h.queue, h.name, h.priority::text,
     h.mode::text, h.enqueued_at, h.due_at, h.started_at, h.finished_at,
-    extract(epoch FROM h.wait_duration)::float8 AS wait_duration, extract(epoch FROM h.duration)::float8 AS duration,
+    extract(epoch FROM h.wait_duration)::float8 AS wait_seconds,
+    extract(epoch FROM h.duration)::float8 AS duration_seconds,
     h.rows, h.sqlstate, h.message, h.detail, h.hint, h.context, h.position, h.notices, h.result,
-    h.worker_id, h.host, h.worker_pid, h.session_pid, h.statement, h.params, h.run_id
+    h.worker_id, h.host AS worker_host, h.worker_pid, h.session_pid, h.statement, h.params, h.run_id
 FROM mill.history h ",
             $rest
         )
@@ -112,6 +111,20 @@ pub struct Attempt {
     pub params: Option<Value>,
 }
 
+from_row! {
+    row => Attempt {
+        task_id, run_id, attempt: column::<i32>(row, "attempt")?.cast_unsigned(),
+        r#final: column(row, "final")?, outcome, queue, name, priority, mode, enqueued_at, due_at,
+        started_at, finished_at,
+        // A task that is cancelled before it is due has not waited.
+        wait_seconds: column::<f64>(row, "wait_seconds")?.max(0.0),
+        duration_seconds: column::<Option<f64>>(row, "duration_seconds")?.map(|it| it.max(0.0)),
+        rows, sqlstate, message, detail, hint, context,
+        position: column::<Option<i32>>(row, "position")?.and_then(|it| u32::try_from(it).ok()),
+        notices, result, worker_id, worker_host, worker_pid, session_pid, statement, params,
+    }
+}
+
 /// Returns the attempt with which the task ended; `None` if the task is live or does not exist.
 ///
 /// # Errors
@@ -121,7 +134,7 @@ pub async fn final_attempt(
     id: TaskId,
 ) -> Result<Option<Attempt>, QueueError> {
     let rows = client.query_typed(FINAL_ATTEMPT, &[(&id.0, Type::INT8)]).await?;
-    rows.first().map(from_row).transpose()
+    rows.first().map(Attempt::from_row).transpose()
 }
 
 /// Returns every ended attempt of the task, oldest first.
@@ -130,7 +143,7 @@ pub async fn final_attempt(
 /// Fails if the role may not read the history.
 pub async fn attempts(client: &impl GenericClient, id: TaskId) -> Result<Vec<Attempt>, QueueError> {
     let rows = client.query_typed(ATTEMPTS, &[(&id.0, Type::INT8)]).await?;
-    rows.iter().map(from_row).collect()
+    rows.iter().map(Attempt::from_row).collect()
 }
 
 /// Returns the state of a live task; `None` if it has ended or never existed. Reads one entry of
@@ -143,50 +156,5 @@ pub async fn live_state(
     id: TaskId,
 ) -> Result<Option<State>, QueueError> {
     let rows = client.query_typed(LIVE_STATE, &[(&id.0, Type::INT8)]).await?;
-    rows.first().map(|row| enum_column(row, "state")).transpose()
-}
-
-fn from_row(row: &Row) -> Result<Attempt, QueueError> {
-    let attempt: i32 = row.try_get("attempt")?;
-    let position: Option<i32> = row.try_get("position")?;
-    Ok(Attempt {
-        task_id: TaskId(row.try_get("task_id")?),
-        run_id: row.try_get::<_, Option<i64>>("run_id")?.map(RunId),
-        attempt: attempt.cast_unsigned(),
-        r#final: row.try_get("final")?,
-        outcome: enum_column(row, "outcome")?,
-        queue: row.try_get("queue")?,
-        name: row.try_get("name")?,
-        priority: enum_column(row, "priority")?,
-        mode: enum_column(row, "mode")?,
-        enqueued_at: row.try_get("enqueued_at")?,
-        due_at: row.try_get("due_at")?,
-        started_at: row.try_get("started_at")?,
-        finished_at: row.try_get("finished_at")?,
-        // A task that is cancelled before it is due has not waited.
-        wait_seconds: row.try_get::<_, f64>("wait_duration")?.max(0.0),
-        duration_seconds: row
-            .try_get::<_, Option<f64>>("duration")?
-            .map(|seconds| seconds.max(0.0)),
-        rows: row.try_get("rows")?,
-        sqlstate: row.try_get("sqlstate")?,
-        message: row.try_get("message")?,
-        detail: row.try_get("detail")?,
-        hint: row.try_get("hint")?,
-        context: row.try_get("context")?,
-        position: position.and_then(|position| u32::try_from(position).ok()),
-        notices: row.try_get("notices")?,
-        result: row.try_get("result")?,
-        worker_id: row.try_get::<_, Option<Uuid>>("worker_id")?.map(WorkerId),
-        worker_host: row.try_get("host")?,
-        worker_pid: row.try_get("worker_pid")?,
-        session_pid: row.try_get("session_pid")?,
-        statement: row.try_get("statement")?,
-        params: row.try_get("params")?,
-    })
-}
-
-fn enum_column<T: FromStr>(row: &Row, column: &'static str) -> Result<T, QueueError> {
-    let value: &str = row.try_get(column)?;
-    value.parse().map_err(|_| QueueError::Unexpected { column, value: value.to_owned() })
+    rows.first().map(scalar).transpose()
 }

@@ -5,10 +5,11 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
+use tokio_postgres::GenericClient;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{GenericClient, Row};
 
 use crate::error::QueueError;
+use crate::row::{FromRow, from_row};
 
 const ENTRIES: &str = "/* queue.audit */
 SELECT a.id, a.at, a.login, a.role, a.actor, a.application, a.action, a.subject, a.detail
@@ -58,6 +59,8 @@ pub struct AuditEntry {
     pub detail: Option<Value>,
 }
 
+from_row! { AuditEntry { id, at, login, role, actor, application, action, subject, detail } }
+
 /// Returns audit entries, newest first.
 ///
 /// # Errors
@@ -69,14 +72,14 @@ pub async fn entries(
 ) -> Result<Vec<AuditEntry>, QueueError> {
     let since = filter.since.map(|since| since.as_secs_f64());
     let values: [(&(dyn ToSql + Sync), Type); 6] = [
-        (&filter.subject, Type::TEXT),
-        (&filter.login, Type::TEXT),
-        (&filter.action, Type::TEXT),
-        (&since, Type::FLOAT8),
-        (&filter.before, Type::INT8),
-        (&limit, Type::INT8),
+        (/* subject */ &filter.subject, Type::TEXT),
+        (/* login */ &filter.login, Type::TEXT),
+        (/* action */ &filter.action, Type::TEXT),
+        (/* since */ &since, Type::FLOAT8),
+        (/* before */ &filter.before, Type::INT8),
+        (/* limit */ &limit, Type::INT8),
     ];
-    client.query_typed(ENTRIES, &values).await?.iter().map(entry_from_row).collect()
+    client.query_typed(ENTRIES, &values).await?.iter().map(AuditEntry::from_row).collect()
 }
 
 /// Attributes all actions until the end of the transaction to this person, as reported by the
@@ -84,18 +87,4 @@ pub async fn entries(
 pub async fn set_actor(client: &impl GenericClient, actor: &str) -> Result<(), QueueError> {
     client.query_typed(SET_ACTOR, &[(&actor, Type::TEXT)]).await?;
     Ok(())
-}
-
-fn entry_from_row(row: &Row) -> Result<AuditEntry, QueueError> {
-    Ok(AuditEntry {
-        id: row.try_get(0)?,
-        at: row.try_get(1)?,
-        login: row.try_get(2)?,
-        role: row.try_get(3)?,
-        actor: row.try_get(4)?,
-        application: row.try_get(5)?,
-        action: row.try_get(6)?,
-        subject: row.try_get(7)?,
-        detail: row.try_get(8)?,
-    })
 }

@@ -4,14 +4,12 @@
 //! statement checks again that the task still matches the filter's state or outcome, and the
 //! function it calls locks the row.
 
-use std::str::FromStr;
-
 use serde::Serialize;
+use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
-use tokio_postgres::{GenericClient, Row};
 
 use crate::error::QueueError;
-use crate::pg_enum::enum_column;
+use crate::row::{FromRow, from_row};
 use crate::task::{Outcome, State, TaskId};
 
 /// Maximum number of tasks per chunk. Row locks of a chunk last until its commit, and the finish of
@@ -21,7 +19,7 @@ pub const CHUNK: usize = 500;
 const CANCEL_MANY: &str = "/* queue.cancel_many */
 SELECT c.id, CASE WHEN $2 IS NULL
         OR EXISTS (SELECT FROM mill.tasks t WHERE t.id = c.id AND t.state::text = $2)
-    THEN mill.cancel(c.id) ELSE 'changed' END
+    THEN mill.cancel(c.id) ELSE 'changed' END AS result
 FROM unnest($1) AS c (id)";
 
 /// Reads the last outcomes of the chunk as one set: a subquery per task takes ten times as long,
@@ -41,7 +39,7 @@ macro_rules! last_outcomes {
 const RETRY_MANY: &str = last_outcomes!(
     "/* queue.retry_many */
 SELECT c.id, CASE WHEN $2 IS NULL OR (t.id IS NULL AND ended.outcome::text = $2)
-    THEN mill.retry(c.id) ELSE 'changed' END
+    THEN mill.retry(c.id) ELSE 'changed' END AS result
 FROM unnest($1) AS c (id) LEFT JOIN mill.tasks t ON t.id = c.id"
 );
 
@@ -62,6 +60,8 @@ pub struct CurrentState {
     pub outcome: Option<Outcome>,
 }
 
+from_row! { CurrentState { id, state, outcome } }
+
 /// Result for one task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct BulkResult {
@@ -75,6 +75,8 @@ pub struct BulkResult {
     pub message: Option<String>,
 }
 
+from_row! { row => BulkResult { id, result, message: None } }
+
 /// Returns the current states of these tasks.
 pub async fn current_states(
     client: &impl GenericClient,
@@ -82,15 +84,7 @@ pub async fn current_states(
 ) -> Result<Vec<CurrentState>, QueueError> {
     let ids: Vec<i64> = ids.iter().map(|id| id.0).collect();
     let rows = client.query_typed(CURRENT_STATES, &[(&ids, Type::INT8_ARRAY)]).await?;
-    rows.iter()
-        .map(|row| {
-            Ok(CurrentState {
-                id: TaskId(row.try_get(0)?),
-                state: optional_enum(row, 1, "state")?,
-                outcome: optional_enum(row, 2, "outcome")?,
-            })
-        })
-        .collect()
+    rows.iter().map(CurrentState::from_row).collect()
 }
 
 /// Cancels these tasks in one transaction. With a state, cancels only tasks that are still in it.
@@ -151,14 +145,6 @@ impl BulkResult {
     }
 }
 
-fn optional_enum<T: FromStr>(
-    row: &Row,
-    index: usize,
-    column: &'static str,
-) -> Result<Option<T>, QueueError> {
-    row.try_get::<_, Option<&str>>(index)?.map(|_| enum_column(row, index, column)).transpose()
-}
-
 async fn run_chunk(
     client: &impl GenericClient,
     statement: &str,
@@ -168,9 +154,5 @@ async fn run_chunk(
     let ids: Vec<i64> = ids.iter().map(|id| id.0).collect();
     let rows =
         client.query_typed(statement, &[(&ids, Type::INT8_ARRAY), (&still, Type::TEXT)]).await?;
-    rows.iter()
-        .map(|row| {
-            Ok(BulkResult { id: TaskId(row.try_get(0)?), result: row.try_get(1)?, message: None })
-        })
-        .collect()
+    rows.iter().map(BulkResult::from_row).collect()
 }

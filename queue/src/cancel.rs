@@ -4,6 +4,7 @@ use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
 
 use crate::error::QueueError;
+use crate::row::scalar;
 use crate::task::TaskId;
 
 const CANCEL: &str = "/* queue.cancel */ SELECT mill.cancel($1)";
@@ -11,7 +12,7 @@ const RETRY: &str = "/* queue.retry */ SELECT mill.retry($1)";
 
 /// Cancels a task. Returns `cancelled`, `requested`, `finished` or `not found`.
 pub async fn cancel(client: &impl GenericClient, id: TaskId) -> Result<String, QueueError> {
-    Ok(client.query_typed(CANCEL, &[(&id.0, Type::INT8)]).await?[0].try_get(0)?)
+    scalar(&client.query_typed(CANCEL, &[(&id.0, Type::INT8)]).await?[0])
 }
 
 /// Runs a task again: a finished task under its old id (`retried`), a scheduled task now (`brought
@@ -20,5 +21,5 @@ pub async fn cancel(client: &impl GenericClient, id: TaskId) -> Result<String, Q
 /// # Errors
 /// Fails if another live task has the same deduplication key.
 pub async fn retry(client: &impl GenericClient, id: TaskId) -> Result<String, QueueError> {
-    Ok(client.query_typed(RETRY, &[(&id.0, Type::INT8)]).await?[0].try_get(0)?)
+    scalar(&client.query_typed(RETRY, &[(&id.0, Type::INT8)]).await?[0])
 }

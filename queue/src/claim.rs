@@ -12,9 +12,8 @@ use tokio_postgres::types::{Json, ToSql, Type};
 use tokio_postgres::{Client, Row, Statement};
 
 use crate::error::QueueError;
-use crate::pg_enum::enum_column;
-use crate::run::RunId;
-use crate::task::{Claim, Priority, RetryPolicy, TaskId, Token, WorkerId};
+use crate::row::{FromRow, Position, column, duration, from_row, positions};
+use crate::task::{Claim, Priority, RetryPolicy, TaskId, WorkerId};
 
 /// Everything in the index predicate is a literal: a generic plan cannot prove that a parameter
 /// matches a partial index, and falls back to a sequential scan. The common table expression
@@ -67,12 +66,21 @@ UPDATE mill.tasks t SET
     session_pid = ($6::integer[])[array_position((SELECT batch.ids FROM batch), t.id)],
     session_started_at = ($7::timestamptz[])[array_position((SELECT batch.ids FROM batch), t.id)]
 WHERE t.id = ANY ((SELECT batch.ids FROM batch)::bigint[])
-RETURNING array_position((SELECT batch.ids FROM batch), t.id)::bigint, t.id, t.token, t.attempt,
+RETURNING array_position((SELECT batch.ids FROM batch), t.id)::bigint AS n, t.id, t.token, t.attempt,
     t.failures, t.transient_failures, t.max_attempts,
-    extract(epoch FROM t.retry_interval)::float8, t.backoff::text, t.jitter,
-    extract(epoch FROM t.timeout)::float8, t.mode::text, t.at_most_once, t.external, t.queue,
+    extract(epoch FROM t.retry_interval)::float8 AS retry_interval, t.backoff::text, t.jitter,
+    extract(epoch FROM t.timeout)::float8 AS timeout, t.mode::text, t.at_most_once, t.external, t.queue,
     t.priority::text, t.name, t.statement, t.params, t.due_at, t.claimed_at, t.limits,
-    CASE WHEN t.node IS NOT NULL THEN t.run_id END, t.run_as, t.explain";
+    CASE WHEN t.node IS NOT NULL THEN t.run_id END AS run_id, t.run_as, t.explain";
+
+positions! {
+    /// Columns of [`CLAIM`].
+    ClaimColumns {
+        n, id, token, attempt, failures, transient_failures, max_attempts, retry_interval, backoff,
+        jitter, timeout, mode, at_most_once, external, queue, priority, name, statement, params,
+        due_at, claimed_at, limits, run_id, run_as, explain,
+    }
+}
 
 /// Settings of the claiming session. A plan made while the table is small or empty reads and sorts
 /// the whole table, and stays cached while the table grows; with these settings only index scans
@@ -96,13 +104,15 @@ WITH RECURSIVE lane AS (
             AND (t.queue, t.priority, t.run_as) > (lane.queue, lane.priority, lane.run_as)
         ORDER BY t.queue, t.priority, t.run_as LIMIT 1) AS next
 )
-SELECT lane.queue, lane.priority::text, lane.run_as, extract(epoch FROM q.shared_commit)::float8
+SELECT lane.queue, lane.priority::text, lane.run_as,
+    extract(epoch FROM q.shared_commit)::float8 AS shared_commit
 FROM lane LEFT JOIN mill.queues q ON q.name = lane.queue
 WHERE lane.run_as = ANY ($1)";
 
 /// The lanes of the given queues that have a pending task, one probe each.
 const LANES_OF: &str = "/* queue.lanes_of */
-SELECT served.queue, p.priority::text, login.run_as, extract(epoch FROM q.shared_commit)::float8
+SELECT served.queue, p.priority::text, login.run_as,
+    extract(epoch FROM q.shared_commit)::float8 AS shared_commit
 FROM unnest($2::text[]) AS served (queue)
 CROSS JOIN unnest(enum_range(NULL::mill.priority)) AS p (priority)
 CROSS JOIN unnest($1::text[]) AS login (run_as)
@@ -124,6 +134,8 @@ pub struct Lane {
     /// Profile whose login the tasks run as; empty for tasks without a profile.
     pub run_as: String,
 }
+
+from_row! { Lane { queue, priority, run_as } }
 
 /// The part of a lane from which to claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -170,6 +182,7 @@ pub struct Claimed {
 pub struct Claimer {
     client: Client,
     statement: Statement,
+    columns: ClaimColumns,
     worker: WorkerId,
 }
 
@@ -190,7 +203,8 @@ impl Claimer {
             Type::TEXT_ARRAY,
         ];
         let statement = client.prepare_typed(CLAIM, &types).await?;
-        Ok(Self { client, statement, worker })
+        let columns = ClaimColumns::of(&statement)?;
+        Ok(Self { client, statement, columns, worker })
     }
 
     /// Whether the connection is closed.
@@ -224,19 +238,20 @@ impl Claimer {
             .query(
                 &self.statement,
                 &[
-                    &queues,
-                    &priorities,
-                    &after,
-                    &max_tasks,
-                    &self.worker.0,
-                    &pids,
-                    &started,
-                    &of_each,
-                    &run_as,
+                    /* queues */ &queues,
+                    /* priorities */ &priorities,
+                    /* after */ &after,
+                    /* limit */ &max_tasks,
+                    /* claimed_by */ &self.worker.0,
+                    /* session_pids */ &pids,
+                    /* sessions_started_at */ &started,
+                    /* limits of lanes */ &of_each,
+                    /* run_as */ &run_as,
                 ],
             )
             .await?;
-        let claimed = rows.iter().map(claimed_from_row).collect::<Result<Vec<_>, _>>()?;
+        let claimed = rows.iter().map(|row| claimed_from_row(row, &self.columns));
+        let claimed = claimed.collect::<Result<Vec<_>, _>>()?;
         if claimed.iter().any(|claimed| claimed.claim.external) {
             self.client.query_typed(FLUSH, &[]).await?;
         }
@@ -258,55 +273,49 @@ impl Claimer {
             None => self.client.query_typed(LANES, &[of]).await?,
         };
         let lane = |row: &Row| {
-            let (priority, run_as) = (enum_column(row, 1, "priority")?, row.try_get(2)?);
-            let lane = Lane { queue: row.try_get(0)?, priority, run_as };
-            Ok((lane, row.try_get::<_, Option<f64>>(3)?.map(Duration::from_secs_f64)))
+            let budget: Option<f64> = column(row, "shared_commit")?;
+            Ok((Lane::from_row(row)?, budget.map(duration)))
         };
         rows.iter().map(lane).collect()
     }
 }
 
-fn claimed_from_row(row: &Row) -> Result<Claimed, QueueError> {
-    let n: i64 = row.try_get(0)?;
-    let queue: String = row.try_get(14)?;
+fn claimed_from_row(row: &Row, at: &ClaimColumns) -> Result<Claimed, QueueError> {
+    let count = |position: Position| position.get(row).map(i32::cast_unsigned);
+    let n: i64 = at.n.get(row)?;
+    let queue: String = at.queue.get(row)?;
     let claim = Claim {
-        id: TaskId(row.try_get(1)?),
-        token: Token(row.try_get(2)?),
-        attempt: count(row, 3)?,
-        failures: count(row, 4)?,
-        transient_failures: count(row, 5)?,
+        id: at.id.get(row)?,
+        token: at.token.get(row)?,
+        attempt: count(at.attempt)?,
+        failures: count(at.failures)?,
+        transient_failures: count(at.transient_failures)?,
         retry: RetryPolicy {
-            max_attempts: count(row, 6)?,
-            interval: Duration::from_secs_f64(row.try_get::<_, f64>(7)?.max(0.0)),
-            backoff: enum_column(row, 8, "backoff")?,
-            jitter: row.try_get(9)?,
+            max_attempts: count(at.max_attempts)?,
+            interval: at.retry_interval.get(row).map(duration)?,
+            backoff: at.backoff.get(row)?,
+            jitter: at.jitter.get(row)?,
         },
-        timeout: row.try_get::<_, Option<f64>>(10)?.map(Duration::from_secs_f64),
-        mode: enum_column(row, 11, "mode")?,
-        at_most_once: row.try_get(12)?,
-        external: row.try_get(13)?,
-        explain: row.try_get(24)?,
+        timeout: at.timeout.get::<Option<_>>(row)?.map(duration),
+        mode: at.mode.get(row)?,
+        at_most_once: at.at_most_once.get(row)?,
+        external: at.external.get(row)?,
+        explain: at.explain.get(row)?,
         queue: queue.clone(),
-        name: row.try_get(16)?,
-        statement: row.try_get(17)?,
-        params: row.try_get::<_, Option<Json<_>>>(18)?.map(|Json(values)| values),
-        due_at: row.try_get(19)?,
-        claimed_at: row.try_get(20)?,
-        limits: row.try_get::<_, Option<_>>(21)?.unwrap_or_default(),
-        run: row.try_get::<_, Option<i64>>(22)?.map(RunId),
+        name: at.name.get(row)?,
+        statement: at.statement.get(row)?,
+        params: at.params.get::<Option<Json<_>>>(row)?.map(|Json(values)| values),
+        due_at: at.due_at.get(row)?,
+        claimed_at: at.claimed_at.get(row)?,
+        limits: at.limits.get::<Option<_>>(row)?.unwrap_or_default(),
+        run: at.run_id.get(row)?,
     };
     let session = usize::try_from(n - 1)
-        .map_err(|_| QueueError::Unexpected { column: "n", value: n.to_string() })?;
-    let lane =
-        Lane { queue, priority: enum_column(row, 15, "priority")?, run_as: row.try_get(23)? };
+        .map_err(|_| QueueError::Unexpected { column: "n".to_owned(), value: n.to_string() })?;
+    let lane = Lane { queue, priority: at.priority.get(row)?, run_as: at.run_as.get(row)? };
     Ok(Claimed { session, lane, claim })
 }
 
 fn count_of(number: usize) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
-}
-
-fn count(row: &Row, index: usize) -> Result<u32, QueueError> {
-    let value: i32 = row.try_get(index)?;
-    Ok(value.cast_unsigned())
 }

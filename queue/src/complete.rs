@@ -64,12 +64,12 @@ pub async fn complete(
         .query_typed(
             COMPLETE,
             &[
-                (&ids, Type::INT8_ARRAY),
-                (&tokens, Type::UUID_ARRAY),
-                (&xact, Type::TEXT),
-                (&ran_until, Type::FLOAT8_ARRAY),
-                (&rows, Type::INT8_ARRAY),
-                (&reports, Type::JSONB_ARRAY),
+                (/* task_ids */ &ids, Type::INT8_ARRAY),
+                (/* claim_tokens */ &tokens, Type::UUID_ARRAY),
+                (/* xact */ &xact, Type::TEXT),
+                (/* ran_until */ &ran_until, Type::FLOAT8_ARRAY),
+                (/* row_counts */ &rows, Type::INT8_ARRAY),
+                (/* reports */ &reports, Type::JSONB_ARRAY),
             ],
         )
         .await

@@ -4,27 +4,29 @@
 
 use jiff::Timestamp;
 use serde::Serialize;
-use tokio_postgres::{GenericClient, Row};
+use tokio_postgres::GenericClient;
 
 use crate::error::QueueError;
+use crate::row::{FromRow, from_row};
 
 const SERVER: &str = "/* queue.doctor_server */
-SELECT current_setting('server_version_num')::int4, current_setting('server_version'),
-    pg_is_in_recovery(), current_user::text, current_setting('max_connections')::int4
-        - current_setting('superuser_reserved_connections')::int4,
-    (SELECT count(*) FROM pg_stat_activity a WHERE a.backend_type = 'client backend')";
+SELECT current_setting('server_version_num')::int4 AS version_number,
+    current_setting('server_version') AS version, pg_is_in_recovery() AS in_recovery,
+    current_user::text AS role, current_setting('max_connections')::int4
+        - current_setting('superuser_reserved_connections')::int4 AS connections_allowed,
+    (SELECT count(*) FROM pg_stat_activity a WHERE a.backend_type = 'client backend') AS connections";
 
 const SETTINGS: &str = "/* queue.doctor_settings */
-SELECT s.name, s.setting FROM pg_settings s WHERE s.name IN ('fsync', 'synchronous_commit',
+SELECT s.name, s.setting AS value FROM pg_settings s WHERE s.name IN ('fsync', 'synchronous_commit',
     'full_page_writes', 'autovacuum', 'track_activities', 'track_counts',
     'client_connection_check_interval')";
 
 /// A superuser is a member of every role; settings of a superuser count only if its membership is
 /// inherited.
 const OVERRIDES: &str = "/* queue.doctor_overrides */
-SELECT split_part(c.setting, '=', 1), substr(c.setting, strpos(c.setting, '=') + 1),
-    CASE WHEN d.setdatabase = 0 THEN NULL ELSE current_database()::text END,
-    CASE WHEN d.setrole = 0 THEN NULL ELSE pg_get_userbyid(d.setrole)::text END
+SELECT split_part(c.setting, '=', 1) AS name, substr(c.setting, strpos(c.setting, '=') + 1) AS value,
+    CASE WHEN d.setdatabase = 0 THEN NULL ELSE current_database()::text END AS database,
+    CASE WHEN d.setrole = 0 THEN NULL ELSE pg_get_userbyid(d.setrole)::text END AS role
 FROM pg_db_role_setting d, unnest(d.setconfig) AS c (setting)
 WHERE d.setdatabase IN (0, (SELECT b.oid FROM pg_database b WHERE b.datname = current_database()))
     AND (d.setrole = 0 OR pg_has_role(d.setrole, to_regrole('mill_worker'), 'MEMBER'))
@@ -40,16 +42,16 @@ ORDER BY 1, 3, 4";
 
 const GRANTS: &str = "/* queue.doctor_grants */
 SELECT wanted.role, wanted.granted, CASE WHEN to_regrole(wanted.role) IS NULL THEN false
-    ELSE pg_has_role(to_regrole(wanted.role), to_regrole(wanted.granted), 'MEMBER') END
+    ELSE pg_has_role(to_regrole(wanted.role), to_regrole(wanted.granted), 'MEMBER') END AS present
 FROM (VALUES ('mill_worker', 'pg_read_all_stats'), ('mill_worker', 'pg_signal_backend'),
     ('mill_owner', 'pg_read_all_stats')) AS wanted (role, granted)";
 
 /// Finds the control session of a worker by its advisory lock, and a task session by its task. Pid
 /// and user of a session are visible to everybody.
 const SESSION_ROLES: &str = "/* queue.doctor_session_roles */
-SELECT a.usename::text, bool_or(s.running), count(*), r.rolsuper,
-    pg_has_role(a.usesysid, to_regrole('mill_owner'), 'MEMBER'),
-    pg_has_role(a.usesysid, to_regrole('mill_worker'), 'MEMBER')
+SELECT a.usename::text AS name, bool_or(s.running) AS runs_tasks, count(*) AS sessions,
+    r.rolsuper AS superuser, pg_has_role(a.usesysid, to_regrole('mill_owner'), 'MEMBER') AS owner,
+    pg_has_role(a.usesysid, to_regrole('mill_worker'), 'MEMBER') AS worker
 FROM (
     SELECT t.session_pid, true FROM mill.tasks t WHERE t.state = 'running'
     UNION ALL
@@ -66,9 +68,10 @@ GROUP BY a.usename, a.usesysid, r.rolsuper ORDER BY a.usename";
 const HORIZON: &str = "/* queue.doctor_horizon */
 SELECT * FROM (
     SELECT CASE a.backend_type WHEN 'walsender' THEN 'standby' ELSE 'session' END AS kind,
-        a.pid::text AS name, a.usename::text, a.application_name,
-        greatest(age(a.backend_xmin), age(a.backend_xid)) AS xids, a.xact_start AS since,
-        extract(epoch FROM now() - a.xact_start)::float8 AS seconds, a.state, left(a.query, 200)
+        a.pid::text AS name, a.usename::text AS user, a.application_name AS application,
+        greatest(age(a.backend_xmin), age(a.backend_xid)) AS age_xids, a.xact_start AS since,
+        extract(epoch FROM now() - a.xact_start)::float8 AS age_seconds, a.state,
+        left(a.query, 200) AS query
     FROM pg_stat_activity a
     WHERE (a.datname = current_database() OR a.backend_type = 'walsender')
         AND a.pid <> pg_backend_pid() AND a.backend_type <> 'autovacuum worker'
@@ -82,19 +85,19 @@ SELECT * FROM (
         greatest(age(s.xmin), age(s.catalog_xmin)), NULL, NULL,
         CASE WHEN s.active THEN 'active' ELSE 'inactive' END, NULL
     FROM pg_replication_slots s WHERE coalesce(s.xmin, s.catalog_xmin) IS NOT NULL
-) AS holders ORDER BY xids DESC NULLS LAST, seconds DESC NULLS LAST LIMIT 5";
+) AS holders ORDER BY age_xids DESC NULLS LAST, age_seconds DESC NULLS LAST LIMIT 5";
 
 const TABLES: &str = "/* queue.doctor_tables */
-SELECT s.n_live_tup, s.n_dead_tup, pg_total_relation_size(s.relid),
-    greatest(s.last_vacuum, s.last_autovacuum),
+SELECT s.n_live_tup AS live_rows, s.n_dead_tup AS dead_rows, pg_total_relation_size(s.relid) AS bytes,
+    greatest(s.last_vacuum, s.last_autovacuum) AS vacuumed_at,
     ARRAY(SELECT day::date::text FROM generate_series((now() AT TIME ZONE 'UTC')::date,
             (now() AT TIME ZONE 'UTC')::date + 1, '1 day') AS day
         WHERE NOT EXISTS (SELECT FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
             WHERE i.inhparent = 'mill.attempts'::regclass
-                AND c.relname = 'attempts_' || to_char(day, 'YYYYMMDD'))),
+                AND c.relname = 'attempts_' || to_char(day, 'YYYYMMDD'))) AS missing_days,
     (SELECT count(*) FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
         WHERE i.inhparent = 'mill.attempts'::regclass
-            AND c.relname > 'attempts_' || to_char(now() AT TIME ZONE 'UTC', 'YYYYMMDD'))
+            AND c.relname > 'attempts_' || to_char(now() AT TIME ZONE 'UTC', 'YYYYMMDD')) AS days_ahead
 FROM pg_stat_user_tables s WHERE s.relid = 'mill.tasks'::regclass";
 
 /// The server.
@@ -114,6 +117,10 @@ pub struct Server {
     pub connections: i64,
 }
 
+from_row! {
+    Server { version_number, version, in_recovery, role, connections_allowed, connections }
+}
+
 /// A setting and its value.
 #[derive(Clone, Debug)]
 pub struct Setting {
@@ -122,6 +129,8 @@ pub struct Setting {
     /// Its value, in the unit of `pg_settings`.
     pub value: String,
 }
+
+from_row! { Setting { name, value } }
 
 /// A setting changed for a database, a role or the whole server.
 #[derive(Clone, Debug)]
@@ -134,6 +143,8 @@ pub struct Override {
     pub role: Option<String>,
 }
 
+from_row! { row => Override { setting: Setting::from_row(row)?, database, role } }
+
 /// A role membership that the fleet requires.
 #[derive(Clone, Debug)]
 pub struct Membership {
@@ -144,6 +155,8 @@ pub struct Membership {
     /// Whether the membership exists.
     pub present: bool,
 }
+
+from_row! { Membership { role, granted, present } }
 
 /// A role under which sessions of the fleet run.
 #[derive(Clone, Debug)]
@@ -161,6 +174,8 @@ pub struct SessionRole {
     /// Whether the role has the privileges of a worker.
     pub worker: bool,
 }
+
+from_row! { SessionRole { name, runs_tasks, sessions, superuser, owner, worker } }
 
 /// A holder of the xmin horizon: prevents the removal of dead rows.
 #[derive(Clone, Debug, Serialize)]
@@ -185,6 +200,10 @@ pub struct HorizonHolder {
     pub query: Option<String>,
 }
 
+from_row! {
+    HorizonHolder { kind, name, user, application, age_xids, since, age_seconds, state, query }
+}
+
 /// The tables of tasks and attempts.
 #[derive(Clone, Debug)]
 pub struct Tables {
@@ -202,76 +221,36 @@ pub struct Tables {
     pub days_ahead: i64,
 }
 
+from_row! { Tables { live_rows, dead_rows, bytes, vacuumed_at, missing_days, days_ahead } }
+
 /// Returns the server's version and connections.
 pub async fn server(client: &impl GenericClient) -> Result<Server, QueueError> {
-    let row = &client.query_typed(SERVER, &[]).await?[0];
-    Ok(Server {
-        version_number: row.try_get(0)?,
-        version: row.try_get(1)?,
-        in_recovery: row.try_get(2)?,
-        role: row.try_get(3)?,
-        connections_allowed: row.try_get(4)?,
-        connections: row.try_get(5)?,
-    })
+    Server::from_row(&client.query_typed(SERVER, &[]).await?[0])
 }
 
 /// Returns the server settings on which durability and maintenance depend.
 pub async fn settings(client: &impl GenericClient) -> Result<Vec<Setting>, QueueError> {
-    read(client, SETTINGS, |row| Ok(Setting { name: row.try_get(0)?, value: row.try_get(1)? }))
-        .await
+    client.query_typed(SETTINGS, &[]).await?.iter().map(Setting::from_row).collect()
 }
 
 /// Returns settings with which sessions of workers would start.
 pub async fn overrides(client: &impl GenericClient) -> Result<Vec<Override>, QueueError> {
-    read(client, OVERRIDES, |row| {
-        Ok(Override {
-            setting: Setting { name: row.try_get(0)?, value: row.try_get(1)? },
-            database: row.try_get(2)?,
-            role: row.try_get(3)?,
-        })
-    })
-    .await
+    client.query_typed(OVERRIDES, &[]).await?.iter().map(Override::from_row).collect()
 }
 
 /// Returns the memberships that the roles of pgmill require.
 pub async fn memberships(client: &impl GenericClient) -> Result<Vec<Membership>, QueueError> {
-    read(client, GRANTS, |row| {
-        Ok(Membership { role: row.try_get(0)?, granted: row.try_get(1)?, present: row.try_get(2)? })
-    })
-    .await
+    client.query_typed(GRANTS, &[]).await?.iter().map(Membership::from_row).collect()
 }
 
 /// Returns the roles under which the fleet's sessions currently run.
 pub async fn session_roles(client: &impl GenericClient) -> Result<Vec<SessionRole>, QueueError> {
-    read(client, SESSION_ROLES, |row| {
-        Ok(SessionRole {
-            name: row.try_get(0)?,
-            runs_tasks: row.try_get(1)?,
-            sessions: row.try_get(2)?,
-            superuser: row.try_get(3)?,
-            owner: row.try_get(4)?,
-            worker: row.try_get(5)?,
-        })
-    })
-    .await
+    client.query_typed(SESSION_ROLES, &[]).await?.iter().map(SessionRole::from_row).collect()
 }
 
 /// Returns the five holders of the oldest transaction ids, oldest first.
 pub async fn horizon(client: &impl GenericClient) -> Result<Vec<HorizonHolder>, QueueError> {
-    read(client, HORIZON, |row| {
-        Ok(HorizonHolder {
-            kind: row.try_get(0)?,
-            name: row.try_get(1)?,
-            user: row.try_get(2)?,
-            application: row.try_get(3)?,
-            age_xids: row.try_get(4)?,
-            since: row.try_get(5)?,
-            age_seconds: row.try_get(6)?,
-            state: row.try_get(7)?,
-            query: row.try_get(8)?,
-        })
-    })
-    .await
+    client.query_typed(HORIZON, &[]).await?.iter().map(HorizonHolder::from_row).collect()
 }
 
 /// Returns the state of the tasks table and of history's partitions.
@@ -279,25 +258,5 @@ pub async fn horizon(client: &impl GenericClient) -> Result<Vec<HorizonHolder>, 
 /// # Errors
 /// Fails if the schema does not exist.
 pub async fn tables(client: &impl GenericClient) -> Result<Option<Tables>, QueueError> {
-    let tables = read(client, TABLES, |row| {
-        Ok(Tables {
-            live_rows: row.try_get(0)?,
-            dead_rows: row.try_get(1)?,
-            bytes: row.try_get(2)?,
-            vacuumed_at: row.try_get(3)?,
-            missing_days: row.try_get(4)?,
-            days_ahead: row.try_get(5)?,
-        })
-    })
-    .await?;
-    Ok(tables.into_iter().next())
-}
-
-async fn read<T>(
-    client: &impl GenericClient,
-    statement: &str,
-    value: impl Fn(&Row) -> Result<T, tokio_postgres::Error>,
-) -> Result<Vec<T>, QueueError> {
-    let rows = client.query_typed(statement, &[]).await?;
-    rows.iter().map(|row| value(row).map_err(QueueError::from)).collect()
+    client.query_typed(TABLES, &[]).await?.first().map(Tables::from_row).transpose()
 }

@@ -12,11 +12,12 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Client, GenericClient};
 
 use crate::error::QueueError;
+use crate::row::{column, scalar};
 use crate::schema::SCHEMA;
 
 const MAY_COPY: &str = "/* queue.may_copy_schema */
 SELECT has_database_privilege(current_database(), 'CREATE') AND to_regrole('mill_owner') IS NOT NULL
-    AND pg_has_role(to_regrole('mill_owner'), 'MEMBER') AND NOT pg_is_in_recovery()";
+    AND pg_has_role(to_regrole('mill_owner'), 'MEMBER') AND NOT pg_is_in_recovery() AS may_copy";
 
 /// Bounds the time that other sessions wait for this check, and that this check waits for them.
 const BEGIN: &str = "BEGIN; SET LOCAL lock_timeout = '5s'; SET LOCAL statement_timeout = '60s'";
@@ -130,8 +131,7 @@ impl Difference {
 ///
 /// Takes the whole client, which must not be in a transaction.
 pub async fn differences(client: &Client) -> Result<Option<Vec<Difference>>, QueueError> {
-    let may: bool = client.query_typed(MAY_COPY, &[]).await?[0].try_get(0)?;
-    if !may {
+    if !scalar(&client.query_typed(MAY_COPY, &[]).await?[0])? {
         return Ok(None);
     }
     let copy = format!("mill_doctor_{:08x}", rand::random::<u32>());
@@ -153,8 +153,8 @@ async fn facts(client: &impl GenericClient, schema: &str) -> Result<Facts, Queue
     let rows = client.query_typed(FACTS, &[(&schema, Type::TEXT)]).await?;
     rows.iter()
         .map(|row| {
-            let text = |index| row.try_get::<_, &str>(index).map(|text| normalized(text, schema));
-            Ok(((text(0)?, text(1)?), text(2)?))
+            let text = |name| column(row, name).map(|text| normalized(text, schema));
+            Ok(((text("kind")?, text("name")?), text("fact")?))
         })
         .collect()
 }

@@ -12,6 +12,7 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{GenericClient, Row};
 
 use crate::error::QueueError;
+use crate::row::{FromRow, from_row, scalar};
 use crate::scan;
 use crate::task::{Backoff, Mode, Priority, TaskId};
 
@@ -98,6 +99,8 @@ pub struct Enqueued {
     pub created: bool,
 }
 
+from_row! { Enqueued { id, created } }
+
 /// Submits one task, under a deduplication key if one is given.
 ///
 /// # Errors
@@ -115,8 +118,7 @@ pub async fn enqueue(
     call.optional_arg("name", "$", task.name.as_deref(), Type::TEXT);
     call.option_args(options);
     call.optional_arg("key", "$", key, Type::TEXT);
-    let row = &call.query(client, SUBMIT).await?[0];
-    Ok(Enqueued { id: TaskId(row.try_get(0)?), created: row.try_get(1)? })
+    Enqueued::from_row(&call.query(client, SUBMIT).await?[0])
 }
 
 /// Submits many tasks in one statement; returns their ids in order.
@@ -143,8 +145,7 @@ pub async fn enqueue_many(
     call.optional_arg("params", "$", params, Type::JSONB_ARRAY);
     call.optional_arg("names", "$", names, Type::TEXT_ARRAY);
     call.option_args(options);
-    let rows = call.query(client, ENQUEUE_MANY).await?;
-    rows.iter().map(|row| Ok(TaskId(row.try_get(0)?))).collect()
+    call.query(client, ENQUEUE_MANY).await?.iter().map(scalar).collect()
 }
 
 /// The schema checks the first keyword only.
@@ -172,13 +173,13 @@ pub async fn notify(client: &impl GenericClient) -> Result<(), QueueError> {
 /// # Errors
 /// Fails if the role may not read the settings.
 pub async fn statement_limit(client: &impl GenericClient) -> Result<u64, QueueError> {
-    let limit: i32 = client.query_typed(LIMIT, &[]).await?[0].try_get(0)?;
+    let limit: i32 = scalar(&client.query_typed(LIMIT, &[]).await?[0])?;
     Ok(u64::from(limit.cast_unsigned()))
 }
 
 /// Returns the time of the database clock, which is the only clock.
 pub async fn database_now(client: &impl GenericClient) -> Result<Timestamp, QueueError> {
-    Ok(client.query_typed(NOW, &[]).await?[0].try_get(0)?)
+    scalar(&client.query_typed(NOW, &[]).await?[0])
 }
 
 /// A function call that passes only the arguments that are given: the function's defaults apply to

@@ -29,12 +29,13 @@ pub enum QueueError {
         /// Time that the client waited.
         within: std::time::Duration,
     },
-    /// The row contains a value that this version of pgmill does not expect.
+    /// A column of the result is missing, or contains a value that this version of pgmill does not
+    /// expect.
     #[error("unexpected value in column {column}: {value}")]
     Unexpected {
         /// Name in the statement's result.
-        column: &'static str,
-        /// The value found.
+        column: String,
+        /// The value found, or what is wrong with it.
         value: String,
     },
 }

@@ -10,6 +10,7 @@ use tokio_postgres::types::Type;
 
 use crate::error::QueueError;
 use crate::retry::RetryDecision;
+use crate::row::scalar;
 use crate::task::{Claim, Outcome};
 
 const FAIL: &str = "/* queue.fail */
@@ -121,16 +122,16 @@ pub async fn fail(
         .query_typed(
             FAIL,
             &[
-                (&claim.id.0, Type::INT8),
-                (&claim.token.0, Type::UUID),
-                (&outcome.as_str(), Type::TEXT),
-                (&word, Type::TEXT),
-                (&wait.as_secs_f64(), Type::FLOAT8),
-                (&report.to_json(), Type::JSONB),
+                (/* task_id */ &claim.id.0, Type::INT8),
+                (/* claim_token */ &claim.token.0, Type::UUID),
+                (/* outcome */ &outcome.as_str(), Type::TEXT),
+                (/* verdict */ &word, Type::TEXT),
+                (/* retry_in */ &wait.as_secs_f64(), Type::FLOAT8),
+                (/* report */ &report.to_json(), Type::JSONB),
             ],
         )
         .await?;
-    match rows[0].get(0) {
+    match scalar(&rows[0])? {
         "retried" => Ok(FailResult::Retried),
         "finished" => Ok(FailResult::Finished),
         _ => Ok(FailResult::Lost),

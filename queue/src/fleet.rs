@@ -6,6 +6,7 @@
 use tokio_postgres::{GenericClient, Row};
 
 use crate::error::QueueError;
+use crate::row::{FromRow, column, from_row};
 
 /// Finds the holder of the oldest snapshot as `doctor.rs` does; a slot and a standby have no time,
 /// only the age of a transaction id. The size of a concurrently dropped partition is NULL.
@@ -31,30 +32,30 @@ WITH holder (kind, transactions, seconds) AS (
 ), wal (written) AS (
     SELECT CASE WHEN pg_is_in_recovery() THEN NULL ELSE pg_current_wal_lsn() END
 )
-SELECT w.alive, w.stale, coalesce(pg_total_relation_size('mill.tasks'), 0),
-    coalesce((SELECT s.n_dead_tup FROM pg_stat_user_tables s WHERE s.relid = 'mill.tasks'::regclass), 0),
-    (SELECT v.version FROM mill.schema_version v),
-    r.running, r.cancelling,
+SELECT w.alive, w.stale, coalesce(pg_total_relation_size('mill.tasks'), 0) AS table_bytes,
+    coalesce((SELECT s.n_dead_tup FROM pg_stat_user_tables s WHERE s.relid = 'mill.tasks'::regclass), 0) AS dead_tuples,
+    (SELECT v.version FROM mill.schema_version v) AS schema_version, r.runs_running, r.runs_cancelling,
     (SELECT coalesce(sum(pg_total_relation_size(i.inhrelid)), 0)::int8 FROM pg_inherits i
-        WHERE i.inhparent = 'mill.attempts'::regclass),
+        WHERE i.inhparent = 'mill.attempts'::regclass) AS attempts_bytes,
     (SELECT greatest(extract(epoch FROM ((now() AT TIME ZONE 'UTC')::date + coalesce(min(n), 8))::timestamp
             - (now() AT TIME ZONE 'UTC')), 0)::float8
         FROM generate_series(0, 7) AS n WHERE to_regclass('mill.attempts_'
-            || to_char((now() AT TIME ZONE 'UTC')::date + n, 'YYYYMMDD')) IS NULL),
-    (SELECT count(*) FROM pg_stat_activity a WHERE a.backend_type = 'client backend'),
-    (current_setting('max_connections')::int4 - current_setting('superuser_reserved_connections')::int4)::int8,
-    (SELECT age(d.datfrozenxid)::int8 FROM pg_database d WHERE d.datname = current_database()),
+            || to_char((now() AT TIME ZONE 'UTC')::date + n, 'YYYYMMDD')) IS NULL) AS history_seconds,
+    (SELECT count(*) FROM pg_stat_activity a WHERE a.backend_type = 'client backend') AS connections,
+    (current_setting('max_connections')::int4 - current_setting('superuser_reserved_connections')::int4)::int8
+        AS connections_max,
+    (SELECT age(d.datfrozenxid)::int8 FROM pg_database d WHERE d.datname = current_database()) AS frozen_age,
     (SELECT coalesce(greatest(max(pg_wal_lsn_diff(wal.written, s.replay_lsn)), 0), 0)::int8
-        FROM pg_stat_replication s),
+        FROM pg_stat_replication s) AS replication_lag_bytes,
     (SELECT coalesce(greatest(max(pg_wal_lsn_diff(wal.written, s.restart_lsn)), 0), 0)::int8
-        FROM pg_replication_slots s),
-    (SELECT array_agg(p.kind ORDER BY p.kind) FROM pinned p),
-    (SELECT array_agg(p.seconds ORDER BY p.kind) FROM pinned p),
-    (SELECT array_agg(p.transactions::int8 ORDER BY p.kind) FROM pinned p)
+        FROM pg_replication_slots s) AS slot_bytes,
+    (SELECT array_agg(p.kind ORDER BY p.kind) FROM pinned p) AS kinds,
+    (SELECT array_agg(p.seconds ORDER BY p.kind) FROM pinned p) AS seconds,
+    (SELECT array_agg(p.transactions::int8 ORDER BY p.kind) FROM pinned p) AS transactions
 FROM wal, (SELECT count(*) FILTER (WHERE now() - w.heartbeat_at < w.orphan_timeout) AS alive,
         count(*) FILTER (WHERE now() - w.heartbeat_at >= w.orphan_timeout) AS stale FROM mill.workers w) AS w,
-    (SELECT count(*) FILTER (WHERE r.cancelled_at IS NULL) AS running,
-        count(*) FILTER (WHERE r.cancelled_at IS NOT NULL) AS cancelling
+    (SELECT count(*) FILTER (WHERE r.cancelled_at IS NULL) AS runs_running,
+        count(*) FILTER (WHERE r.cancelled_at IS NOT NULL) AS runs_cancelling
     FROM mill.runs r WHERE r.state = 'running') AS r";
 
 /// The fleet, its tables and its server.
@@ -92,6 +93,14 @@ pub struct Fleet {
     pub horizon: Vec<OldestHolder>,
 }
 
+from_row! {
+    row => Fleet {
+        alive, stale, table_bytes, dead_tuples, schema_version, runs_running, runs_cancelling,
+        attempts_bytes, history_seconds, connections, connections_max, frozen_age,
+        replication_lag_bytes, slot_bytes, horizon: horizon(row)?,
+    }
+}
+
 /// The oldest holder of one kind; all zero if there is none.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OldestHolder {
@@ -105,30 +114,13 @@ pub struct OldestHolder {
 
 /// Returns the state of the fleet.
 pub async fn fleet(client: &impl GenericClient) -> Result<Fleet, QueueError> {
-    let row = &client.query_typed(FLEET, &[]).await?[0];
-    Ok(Fleet {
-        alive: row.try_get(0)?,
-        stale: row.try_get(1)?,
-        table_bytes: row.try_get(2)?,
-        dead_tuples: row.try_get(3)?,
-        schema_version: row.try_get(4)?,
-        runs_running: row.try_get(5)?,
-        runs_cancelling: row.try_get(6)?,
-        attempts_bytes: row.try_get(7)?,
-        history_seconds: row.try_get(8)?,
-        connections: row.try_get(9)?,
-        connections_max: row.try_get(10)?,
-        frozen_age: row.try_get(11)?,
-        replication_lag_bytes: row.try_get(12)?,
-        slot_bytes: row.try_get(13)?,
-        horizon: horizon(row)?,
-    })
+    Fleet::from_row(&client.query_typed(FLEET, &[]).await?[0])
 }
 
 fn horizon(row: &Row) -> Result<Vec<OldestHolder>, QueueError> {
-    let kinds: Vec<String> = row.try_get(14)?;
-    let seconds: Vec<f64> = row.try_get(15)?;
-    let transactions: Vec<i64> = row.try_get(16)?;
+    let kinds: Vec<String> = column(row, "kinds")?;
+    let seconds: Vec<f64> = column(row, "seconds")?;
+    let transactions: Vec<i64> = column(row, "transactions")?;
     let all = kinds.into_iter().zip(seconds).zip(transactions);
     Ok(all
         .map(|((kind, seconds), transactions)| OldestHolder { kind, seconds, transactions })

@@ -7,7 +7,7 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{GenericClient, Row};
 
 use crate::error::QueueError;
-use crate::pg_enum::enum_column;
+use crate::row::{FromRow, column, from_row, scalar};
 use crate::task::Priority;
 
 const SET: &str = "/* queue.set_group */
@@ -46,6 +46,13 @@ pub struct ActivePeriod {
     pub zone: String,
 }
 
+/// Reads the active period; `None` if the columns are null.
+fn active_period(row: &Row) -> Result<Option<ActivePeriod>, QueueError> {
+    let columns = (column(row, "opens")?, column(row, "closes")?, column(row, "zone")?);
+    let (Some(opens), Some(closes), Some(zone)) = columns else { return Ok(None) };
+    Ok(Some(ActivePeriod { opens, closes, zone }))
+}
+
 /// A group and the number of its live tasks.
 #[derive(Clone, Debug, Serialize)]
 pub struct Group {
@@ -71,6 +78,13 @@ pub struct Group {
     pub blocked: i64,
 }
 
+from_row! {
+    row => Group {
+        name, description, priority, max_running, active_period: active_period(row)?, open,
+        next_change_at, pending, running, blocked,
+    }
+}
+
 /// Creates or changes a group.
 ///
 /// # Errors
@@ -82,10 +96,10 @@ pub async fn set_group(
 ) -> Result<(), QueueError> {
     let priority = change.priority.map(Priority::as_str);
     let params: [(&(dyn ToSql + Sync), Type); 4] = [
-        (&name, Type::TEXT),
-        (&change.description, Type::TEXT),
-        (&priority, Type::TEXT),
-        (&change.max_running, Type::INT4),
+        (/* name */ &name, Type::TEXT),
+        (/* description */ &change.description, Type::TEXT),
+        (/* priority */ &priority, Type::TEXT),
+        (/* max_running */ &change.max_running, Type::INT4),
     ];
     client.query_typed(SET, &params).await?;
     Ok(())
@@ -103,8 +117,12 @@ pub async fn set_active_period(
     let opens = period.map(|period| period.opens);
     let closes = period.map(|period| period.closes);
     let zone = period.map_or("UTC", |period| period.zone.as_str());
-    let params: [(&(dyn ToSql + Sync), Type); 4] =
-        [(&name, Type::TEXT), (&opens, Type::TIME), (&closes, Type::TIME), (&zone, Type::TEXT)];
+    let params: [(&(dyn ToSql + Sync), Type); 4] = [
+        (/* group_name */ &name, Type::TEXT),
+        (/* opens */ &opens, Type::TIME),
+        (/* closes */ &closes, Type::TIME),
+        (/* zone */ &zone, Type::TEXT),
+    ];
     client.query_typed(SET_ACTIVE_PERIOD, &params).await?;
     Ok(())
 }
@@ -114,32 +132,10 @@ pub async fn set_active_period(
 /// # Errors
 /// Fails if live tasks belong to the group.
 pub async fn drop_group(client: &impl GenericClient, name: &str) -> Result<bool, QueueError> {
-    Ok(client.query_typed(DROP, &[(&name, Type::TEXT)]).await?[0].try_get(0)?)
+    scalar(&client.query_typed(DROP, &[(&name, Type::TEXT)]).await?[0])
 }
 
 /// Returns every group.
 pub async fn groups(client: &impl GenericClient) -> Result<Vec<Group>, QueueError> {
-    client.query_typed(GROUPS, &[]).await?.iter().map(group).collect()
-}
-
-/// Reads a group from a row with these columns, in this order.
-pub(crate) fn group(row: &Row) -> Result<Group, QueueError> {
-    let times = (row.try_get(4)?, row.try_get(5)?, row.try_get(6)?);
-    let active_period = match times {
-        (Some(opens), Some(closes), Some(zone)) => Some(ActivePeriod { opens, closes, zone }),
-        _ => None,
-    };
-    let named: Option<&str> = row.try_get(2)?;
-    Ok(Group {
-        name: row.try_get(0)?,
-        description: row.try_get(1)?,
-        priority: named.map(|_| enum_column(row, 2, "priority")).transpose()?,
-        max_running: row.try_get(3)?,
-        active_period,
-        open: row.try_get(7)?,
-        next_change_at: row.try_get(8)?,
-        pending: row.try_get(9)?,
-        running: row.try_get(10)?,
-        blocked: row.try_get(11)?,
-    })
+    client.query_typed(GROUPS, &[]).await?.iter().map(Group::from_row).collect()
 }

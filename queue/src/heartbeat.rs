@@ -10,6 +10,7 @@ use tokio_postgres::GenericClient;
 use tokio_postgres::types::{Json, Type};
 
 use crate::error::QueueError;
+use crate::row::{FromRow, column, from_row};
 use crate::task::{TaskId, Token, WorkerId};
 
 /// The lock is shared, so that a worker whose control session broke can take it again while the
@@ -29,10 +30,10 @@ const HEARTBEAT: &str = "/* queue.heartbeat */
 UPDATE mill.workers w SET heartbeat = w.heartbeat + 1, heartbeat_at = now(), busy = $2
 WHERE w.id = $1
 RETURNING w.draining,
-    ARRAY(SELECT r.task_id FROM mill.cancel_requests r WHERE r.task_id = ANY ($3)),
+    ARRAY(SELECT r.task_id FROM mill.cancel_requests r WHERE r.task_id = ANY ($3)) AS cancel,
     ARRAY(SELECT claim.token FROM unnest($3, $4) AS claim (id, token)
-        WHERE NOT EXISTS (SELECT FROM mill.tasks t WHERE t.id = claim.id AND t.token = claim.token)),
-    mill.reserved_readers(w.id)";
+        WHERE NOT EXISTS (SELECT FROM mill.tasks t WHERE t.id = claim.id AND t.token = claim.token)) AS lost,
+    mill.reserved_readers(w.id) AS reserved";
 
 const DEREGISTER: &str = "/* queue.deregister */ DELETE FROM mill.workers w WHERE w.id = $1";
 
@@ -74,6 +75,12 @@ pub struct HeartbeatResponse {
     pub reserved: u32,
 }
 
+from_row! {
+    row => HeartbeatResponse {
+        draining, cancel, lost, reserved: column::<i32>(row, "reserved")?.cast_unsigned(),
+    }
+}
+
 /// Registers the worker, and takes the advisory lock that marks its control session as alive. The
 /// session of `client` becomes that control session.
 pub async fn register(
@@ -84,17 +91,23 @@ pub async fn register(
         .execute_typed(
             REGISTER,
             &[
-                (&registration.worker.0, Type::UUID),
-                (&registration.pid.cast_signed(), Type::INT4),
-                (&registration.host, Type::TEXT),
-                (&registration.version, Type::TEXT),
-                (&registration.worker.session_lock_key(), Type::INT8),
-                (&registration.readers.cast_signed(), Type::INT4),
-                (&registration.queues, Type::TEXT_ARRAY),
-                (&registration.heartbeat_interval.as_secs_f64(), Type::FLOAT8),
-                (&registration.orphan_timeout.as_secs_f64(), Type::FLOAT8),
-                (&Json(&registration.profiles), Type::JSONB),
-                (&crate::schema::VERSION, Type::INT4),
+                (/* id */ &registration.worker.0, Type::UUID),
+                (/* pid */ &registration.pid.cast_signed(), Type::INT4),
+                (/* host */ &registration.host, Type::TEXT),
+                (/* version */ &registration.version, Type::TEXT),
+                (/* session_lock_key */ &registration.worker.session_lock_key(), Type::INT8),
+                (/* readers */ &registration.readers.cast_signed(), Type::INT4),
+                (/* queues */ &registration.queues, Type::TEXT_ARRAY),
+                (
+                    /* heartbeat_interval */ &registration.heartbeat_interval.as_secs_f64(),
+                    Type::FLOAT8,
+                ),
+                (
+                    /* orphan_timeout */ &registration.orphan_timeout.as_secs_f64(),
+                    Type::FLOAT8,
+                ),
+                (/* profiles */ &Json(&registration.profiles), Type::JSONB),
+                (/* schema_version */ &crate::schema::VERSION, Type::INT4),
             ],
         )
         .await?;
@@ -116,22 +129,14 @@ pub async fn heartbeat(
         .query_typed(
             HEARTBEAT,
             &[
-                (&worker.0, Type::UUID),
-                (&busy, Type::INT4),
-                (&ids, Type::INT8_ARRAY),
-                (&tokens, Type::UUID_ARRAY),
+                (/* id */ &worker.0, Type::UUID),
+                (/* busy */ &busy, Type::INT4),
+                (/* claim ids */ &ids, Type::INT8_ARRAY),
+                (/* claim tokens */ &tokens, Type::UUID_ARRAY),
             ],
         )
         .await?;
-    let Some(row) = rows.first() else { return Ok(None) };
-    let cancel: Vec<i64> = row.try_get(1)?;
-    let lost: Vec<uuid::Uuid> = row.try_get(2)?;
-    Ok(Some(HeartbeatResponse {
-        draining: row.try_get(0)?,
-        cancel: cancel.into_iter().map(TaskId).collect(),
-        lost: lost.into_iter().map(Token).collect(),
-        reserved: row.try_get::<_, i32>(3)?.cast_unsigned(),
-    }))
+    rows.first().map(HeartbeatResponse::from_row).transpose()
 }
 
 /// Removes the worker from the list of live workers at a graceful shutdown.

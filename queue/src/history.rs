@@ -11,7 +11,7 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{GenericClient, Row};
 
 use crate::error::QueueError;
-use crate::pg_enum::enum_column;
+use crate::row::{FromRow, column, from_row, scalar};
 use crate::run::RunId;
 use crate::task::{Outcome, TaskId, WorkerId};
 use crate::task_queries::like_pattern;
@@ -42,9 +42,10 @@ macro_rules! attempt_summaries {
                 $name,
                 "
 SELECT a.task_id, a.attempt, a.final, a.outcome::text, a.queue, a.name, a.started_at,
-    a.finished_at, extract(epoch FROM greatest('0', a.started_at - a.due_at))::float8,
-    extract(epoch FROM a.finished_at - a.started_at)::float8, a.rows, a.sqlstate, a.message,
-    a.worker_id, s.host, s.pid, left(a.statement, 200), a.run_id"
+    a.finished_at, extract(epoch FROM greatest('0', a.started_at - a.due_at))::float8 AS wait_seconds,
+    extract(epoch FROM a.finished_at - a.started_at)::float8 AS duration_seconds, a.rows, a.sqlstate,
+    a.message, a.worker_id, s.host, s.pid AS worker_pid, left(a.statement, 200) AS statement_head,
+    a.run_id"
             ),
             $rest
         )
@@ -77,8 +78,9 @@ ORDER BY a.finished_at, a.task_id LIMIT $6"
 );
 
 const OUTCOMES: &str = "/* queue.outcomes */
-SELECT a.outcome::text, count(*), max(a.finished_at),
+SELECT a.outcome::text, count(*) AS tasks, max(a.finished_at) AS last_at,
     percentile_cont(0.95) WITHIN GROUP (ORDER BY extract(epoch FROM a.finished_at - a.started_at))
+        AS duration_p95_seconds
 FROM mill.attempts a
 WHERE a.final AND a.finished_at > now() - make_interval(secs => $1)
     AND NOT EXISTS (SELECT FROM mill.tasks t WHERE t.id = a.task_id)
@@ -148,6 +150,14 @@ pub struct AttemptSummary {
     pub statement_head: Option<String>,
 }
 
+from_row! {
+    row => AttemptSummary {
+        task_id, run_id, attempt, r#final: column(row, "final")?, outcome, queue, name, started_at,
+        finished_at, wait_seconds, duration_seconds, rows, sqlstate, message, worker_id, host,
+        worker_pid, statement_head,
+    }
+}
+
 /// Number of tasks with one outcome.
 #[derive(Clone, Debug, Serialize)]
 pub struct OutcomeCount {
@@ -162,6 +172,8 @@ pub struct OutcomeCount {
     pub duration_p95_seconds: Option<f64>,
 }
 
+from_row! { OutcomeCount { outcome, tasks, last_at, duration_p95_seconds } }
+
 /// Returns ended attempts, newest first.
 ///
 /// # Errors
@@ -171,7 +183,8 @@ pub async fn attempts(
     filter: &HistoryFilter,
     limit: i64,
 ) -> Result<Vec<AttemptSummary>, QueueError> {
-    filtered(client, ATTEMPTS, filter, Some(limit)).await?.iter().map(summary_from_row).collect()
+    let rows = filtered(client, ATTEMPTS, filter, Some(limit)).await?;
+    rows.iter().map(AttemptSummary::from_row).collect()
 }
 
 /// Returns finished tasks by their last attempt, newest first. Excludes retried tasks until they
@@ -184,7 +197,8 @@ pub async fn finished_tasks(
     filter: &HistoryFilter,
     limit: i64,
 ) -> Result<Vec<AttemptSummary>, QueueError> {
-    filtered(client, FINISHED, filter, Some(limit)).await?.iter().map(summary_from_row).collect()
+    let rows = filtered(client, FINISHED, filter, Some(limit)).await?;
+    rows.iter().map(AttemptSummary::from_row).collect()
 }
 
 /// Returns the ids of [`finished_tasks`], in order of their end, oldest first.
@@ -196,8 +210,7 @@ pub async fn finished_ids(
     filter: &HistoryFilter,
     limit: Option<i64>,
 ) -> Result<Vec<TaskId>, QueueError> {
-    let rows = filtered(client, FINISHED_IDS, filter, limit).await?;
-    rows.iter().map(|row| Ok(TaskId(row.try_get(0)?))).collect()
+    filtered(client, FINISHED_IDS, filter, limit).await?.iter().map(scalar).collect()
 }
 
 /// Counts by outcome the tasks that ended within this time and were not retried since.
@@ -209,16 +222,7 @@ pub async fn outcomes(
     since: Duration,
 ) -> Result<Vec<OutcomeCount>, QueueError> {
     let rows = client.query_typed(OUTCOMES, &[(&since.as_secs_f64(), Type::FLOAT8)]).await?;
-    rows.iter()
-        .map(|row| {
-            Ok(OutcomeCount {
-                outcome: enum_column(row, 0, "outcome")?,
-                tasks: row.try_get(1)?,
-                last_at: row.try_get(2)?,
-                duration_p95_seconds: row.try_get(3)?,
-            })
-        })
-        .collect()
+    rows.iter().map(OutcomeCount::from_row).collect()
 }
 
 async fn filtered(
@@ -232,37 +236,14 @@ async fn filtered(
     let name = filter.name.as_deref().map(like_pattern);
     let since = filter.since.map(|since| since.as_secs_f64());
     let values: [(&(dyn ToSql + Sync), Type); 8] = [
-        (&task, Type::INT8),
-        (&outcome, Type::TEXT),
-        (&filter.queue, Type::TEXT),
-        (&name, Type::TEXT),
-        (&since, Type::FLOAT8),
-        (&limit, Type::INT8),
-        (&filter.sqlstate, Type::TEXT),
-        (&filter.message, Type::TEXT),
+        (/* task_id */ &task, Type::INT8),
+        (/* outcome */ &outcome, Type::TEXT),
+        (/* queue */ &filter.queue, Type::TEXT),
+        (/* name */ &name, Type::TEXT),
+        (/* since */ &since, Type::FLOAT8),
+        (/* limit */ &limit, Type::INT8),
+        (/* sqlstate */ &filter.sqlstate, Type::TEXT),
+        (/* message */ &filter.message, Type::TEXT),
     ];
     Ok(client.query_typed(statement, &values).await?)
-}
-
-fn summary_from_row(row: &Row) -> Result<AttemptSummary, QueueError> {
-    Ok(AttemptSummary {
-        task_id: TaskId(row.try_get(0)?),
-        attempt: row.try_get(1)?,
-        r#final: row.try_get(2)?,
-        outcome: enum_column(row, 3, "outcome")?,
-        queue: row.try_get(4)?,
-        name: row.try_get(5)?,
-        started_at: row.try_get(6)?,
-        finished_at: row.try_get(7)?,
-        wait_seconds: row.try_get(8)?,
-        duration_seconds: row.try_get(9)?,
-        rows: row.try_get(10)?,
-        sqlstate: row.try_get(11)?,
-        message: row.try_get(12)?,
-        worker_id: row.try_get::<_, Option<_>>(13)?.map(WorkerId),
-        host: row.try_get(14)?,
-        worker_pid: row.try_get(15)?,
-        statement_head: row.try_get(16)?,
-        run_id: row.try_get::<_, Option<i64>>(17)?.map(RunId),
-    })
 }

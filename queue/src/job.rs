@@ -3,11 +3,11 @@
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
+use tokio_postgres::GenericClient;
 use tokio_postgres::types::{Json, Type};
-use tokio_postgres::{GenericClient, Row};
 
 use crate::error::QueueError;
-use crate::pg_enum::enum_column;
+use crate::row::{FromRow, from_row, scalar};
 use crate::run::Expected;
 
 const SET: &str = "/* queue.set_job */
@@ -21,9 +21,10 @@ WHERE NOT j.of_schedule ORDER BY j.name";
 const DEFINITION: &str = "/* queue.job_definition */ SELECT mill.job_definition($1)";
 
 const JOBS: &str = "/* queue.jobs */
-SELECT j.name, j.description, j.frequency, j.disabled_at IS NULL, j.version, j.changed_at, j.changed_by,
-    (SELECT count(*) FROM mill.job_tasks t WHERE t.job = j.name AND t.disabled_at IS NULL),
-    last.id, last.state::text, last.started_at
+SELECT j.name, j.description, j.frequency, j.disabled_at IS NULL AS enabled, j.version, j.changed_at,
+    j.changed_by,
+    (SELECT count(*) FROM mill.job_tasks t WHERE t.job = j.name AND t.disabled_at IS NULL) AS tasks,
+    last.id AS last_run_id, last.state::text AS last_state, last.started_at AS last_started_at
 FROM mill.jobs j LEFT JOIN LATERAL (SELECT r.id, r.state, r.started_at FROM mill.runs r
     WHERE j.name = ANY (r.jobs) ORDER BY r.id DESC LIMIT 1) AS last ON true
 ORDER BY lower(j.name)";
@@ -36,7 +37,8 @@ SELECT mill.set_dependency($1, $2, $3::text::mill.expected)";
 const DROP_DEPENDENCY: &str = "/* queue.drop_dependency */ SELECT mill.drop_dependency($1, $2)";
 
 const DEPENDENCIES: &str = "/* queue.dependencies */
-SELECT d.child, d.parent, d.expected::text, NULL FROM mill.dependencies d WHERE d.disabled_at IS NULL
+SELECT d.child, d.parent, d.expected::text, NULL AS job FROM mill.dependencies d
+WHERE d.disabled_at IS NULL
 ORDER BY d.child, d.parent";
 
 const LINEAGE: &str = "/* queue.lineage */
@@ -76,21 +78,10 @@ pub struct Job {
     pub last_started_at: Option<Timestamp>,
 }
 
-impl Job {
-    pub(crate) fn from_row(row: &Row) -> Result<Self, QueueError> {
-        Ok(Self {
-            name: row.try_get(0)?,
-            description: row.try_get(1)?,
-            frequency: row.try_get(2)?,
-            enabled: row.try_get(3)?,
-            version: row.try_get(4)?,
-            changed_at: row.try_get(5)?,
-            changed_by: row.try_get(6)?,
-            tasks: row.try_get(7)?,
-            last_run_id: row.try_get(8)?,
-            last_state: row.try_get(9)?,
-            last_started_at: row.try_get(10)?,
-        })
+from_row! {
+    Job {
+        name, description, frequency, enabled, version, changed_at, changed_by, tasks, last_run_id,
+        last_state, last_started_at,
     }
 }
 
@@ -107,6 +98,8 @@ pub struct Dependency {
     pub job: Option<String>,
 }
 
+from_row! { Dependency { child, parent, expected, job } }
+
 /// Creates or changes a job according to a document in the format of [`definition`]. Returns
 /// whether anything changed.
 ///
@@ -114,15 +107,13 @@ pub struct Dependency {
 /// Fails if the document is invalid; the error's table field then names the job, its column field
 /// the task.
 pub async fn set(client: &impl GenericClient, job: &Value) -> Result<bool, QueueError> {
-    Ok(client.query_typed(SET, &[(&Json(job), Type::JSONB)]).await?[0].try_get(0)?)
+    scalar(&client.query_typed(SET, &[(&Json(job), Type::JSONB)]).await?[0])
 }
 
 /// Returns every job as a document, including disabled ones, without those that schedules created
 /// from a statement.
 pub async fn definitions(client: &impl GenericClient) -> Result<Vec<Value>, QueueError> {
-    let rows = client.query_typed(DEFINITIONS, &[]).await?;
-    let document = |row: &Row| Ok(row.try_get::<_, Json<Value>>(0)?.0);
-    rows.iter().map(document).collect()
+    client.query_typed(DEFINITIONS, &[]).await?.iter().map(scalar).collect()
 }
 
 /// Returns a job as a document; `None` if it does not exist.
@@ -130,8 +121,7 @@ pub async fn definition(
     client: &impl GenericClient,
     job: &str,
 ) -> Result<Option<Value>, QueueError> {
-    let rows = client.query_typed(DEFINITION, &[(&job, Type::TEXT)]).await?;
-    Ok(rows[0].try_get::<_, Option<Json<Value>>>(0)?.map(|Json(value)| value))
+    scalar(&client.query_typed(DEFINITION, &[(&job, Type::TEXT)]).await?[0])
 }
 
 /// Returns every job, by name.
@@ -150,7 +140,7 @@ pub async fn enable(
     enabled: bool,
 ) -> Result<bool, QueueError> {
     let params = [(&job as _, Type::TEXT), (&enabled as _, Type::BOOL)];
-    Ok(client.query_typed(ENABLE, &params).await?[0].try_get(0)?)
+    scalar(&client.query_typed(ENABLE, &params).await?[0])
 }
 
 /// Makes the child wait for the parent in every run that contains both. Returns whether the
@@ -165,9 +155,12 @@ pub async fn set_dependency(
     expected: Expected,
 ) -> Result<bool, QueueError> {
     let expected = expected.as_str();
-    let params =
-        [(&child as _, Type::TEXT), (&parent as _, Type::TEXT), (&expected as _, Type::TEXT)];
-    Ok(client.query_typed(SET_DEPENDENCY, &params).await?[0].try_get(0)?)
+    let params = [
+        (/* child */ &child as _, Type::TEXT),
+        (/* parent */ &parent as _, Type::TEXT),
+        (/* expected */ &expected as _, Type::TEXT),
+    ];
+    scalar(&client.query_typed(SET_DEPENDENCY, &params).await?[0])
 }
 
 /// Disables a dependency. Returns `false` if it does not exist.
@@ -180,12 +173,12 @@ pub async fn drop_dependency(
     parent: &str,
 ) -> Result<bool, QueueError> {
     let params = [(&child as _, Type::TEXT), (&parent as _, Type::TEXT)];
-    Ok(client.query_typed(DROP_DEPENDENCY, &params).await?[0].try_get(0)?)
+    scalar(&client.query_typed(DROP_DEPENDENCY, &params).await?[0])
 }
 
 /// Returns the dependencies that apply to every job.
 pub async fn dependencies(client: &impl GenericClient) -> Result<Vec<Dependency>, QueueError> {
-    client.query_typed(DEPENDENCIES, &[]).await?.iter().map(dependency).collect()
+    client.query_typed(DEPENDENCIES, &[]).await?.iter().map(Dependency::from_row).collect()
 }
 
 /// Returns the upstream dependencies of a task, if `up`, and the downstream ones, if `down`.
@@ -195,15 +188,10 @@ pub async fn lineage(
     up: bool,
     down: bool,
 ) -> Result<Vec<Dependency>, QueueError> {
-    let params = [(&task as _, Type::TEXT), (&up as _, Type::BOOL), (&down as _, Type::BOOL)];
-    client.query_typed(LINEAGE, &params).await?.iter().map(dependency).collect()
-}
-
-pub(crate) fn dependency(row: &Row) -> Result<Dependency, QueueError> {
-    Ok(Dependency {
-        child: row.try_get(0)?,
-        parent: row.try_get(1)?,
-        expected: enum_column(row, 2, "expected")?,
-        job: row.try_get(3)?,
-    })
+    let params = [
+        (/* task */ &task as _, Type::TEXT),
+        (/* up */ &up as _, Type::BOOL),
+        (/* down */ &down as _, Type::BOOL),
+    ];
+    client.query_typed(LINEAGE, &params).await?.iter().map(Dependency::from_row).collect()
 }

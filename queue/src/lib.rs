@@ -38,6 +38,7 @@ pub mod reclaim;
 pub mod release;
 pub mod resolve_commit;
 pub mod retry;
+pub mod row;
 pub mod run;
 pub mod run_queries;
 pub mod scan;
@@ -50,7 +51,6 @@ pub mod upgrade;
 pub mod workers;
 
 pub use error::{QueueError, chain, database_message};
-pub use pg_enum::enum_column;
 pub use task::{
     Backoff, Claim, LimitKind, Mode, Outcome, Priority, ReservedCapacity, RetryPolicy, State,
     TaskId, Token, WorkerId,

@@ -13,14 +13,15 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{GenericClient, Row};
 
 use crate::error::QueueError;
-use crate::pg_enum::enum_column;
+use crate::row::{FromRow, column, duration, from_row, scalar};
 use crate::task::LimitKind;
 
 const GRANT: &str = "/* queue.grant_permits */
-SELECT g.granted, extract(epoch FROM g.next_in)::float8 FROM mill.grant_permits($1) AS g";
+SELECT g.granted, extract(epoch FROM g.next_in)::float8 AS next_in FROM mill.grant_permits($1) AS g";
 
 const GRANT_WAITING: &str = "/* queue.grant_waiting_permits */
-SELECT g.granted, extract(epoch FROM g.next_in)::float8 FROM mill.grant_waiting_permits() AS g";
+SELECT g.granted, extract(epoch FROM g.next_in)::float8 AS next_in
+FROM mill.grant_waiting_permits() AS g";
 
 const RECONCILE_LIMITS: &str = "/* queue.reconcile_limits */ SELECT mill.reconcile_limits()";
 
@@ -32,7 +33,7 @@ SELECT mill.set_rate($1::text::mill.limit_kind, $2, $3, make_interval(secs => $4
 
 const LIMITS: &str = "/* queue.limits */
 SELECT l.kind::text, l.name, l.run_id, l.max_running, l.paused, l.rate_starts,
-    extract(epoch FROM l.rate_period)::float8, l.running, l.waiting
+    extract(epoch FROM l.rate_period)::float8 AS rate_seconds, l.running, l.waiting
 FROM mill.limit_status l ORDER BY l.kind, l.name, l.run_id";
 
 /// `mill.limits.id`.
@@ -47,29 +48,28 @@ pub struct Granted {
     pub next_in: Option<Duration>,
 }
 
+from_row! {
+    row => Granted {
+        tasks: u64::from(column::<i32>(row, "granted")?.cast_unsigned()),
+        next_in: column::<Option<_>>(row, "next_in")?.map(duration),
+    }
+}
+
 /// Hands out the free permits of these limits.
 pub async fn grant(client: &impl GenericClient, limits: &[LimitId]) -> Result<Granted, QueueError> {
-    granted(&client.query_typed(GRANT, &[(&limits, Type::INT8_ARRAY)]).await?[0])
+    Granted::from_row(&client.query_typed(GRANT, &[(&limits, Type::INT8_ARRAY)]).await?[0])
 }
 
 /// Hands out the free permits of every limit that a task waits for.
 pub async fn grant_waiting_permits(client: &impl GenericClient) -> Result<Granted, QueueError> {
-    granted(&client.query_typed(GRANT_WAITING, &[]).await?[0])
+    Granted::from_row(&client.query_typed(GRANT_WAITING, &[]).await?[0])
 }
 
 /// Reconciles tasks with limits in the cases that the end of a task does not cover: tasks that were
 /// enqueued while a limit was set, and active periods that have closed. Returns `false` if another
 /// worker did so a moment ago.
 pub async fn reconcile_limits(client: &impl GenericClient) -> Result<bool, QueueError> {
-    Ok(client.query_typed(RECONCILE_LIMITS, &[]).await?[0].try_get(0)?)
-}
-
-fn granted(row: &Row) -> Result<Granted, QueueError> {
-    let next_in: Option<f64> = row.try_get(1)?;
-    Ok(Granted {
-        tasks: u64::from(row.try_get::<_, i32>(0)?.cast_unsigned()),
-        next_in: next_in.map(|seconds| Duration::from_secs_f64(seconds.max(0.0))),
-    })
+    scalar(&client.query_typed(RECONCILE_LIMITS, &[]).await?[0])
 }
 
 /// Sets the maximum number of concurrent tasks of a queue, of a concurrency key or of each run of a
@@ -84,8 +84,11 @@ pub async fn set_max_running(
     max_running: Option<i32>,
 ) -> Result<(), QueueError> {
     let kind = kind.as_str();
-    let params: [(&(dyn ToSql + Sync), Type); 3] =
-        [(&kind, Type::TEXT), (&name, Type::TEXT), (&max_running, Type::INT4)];
+    let params: [(&(dyn ToSql + Sync), Type); 3] = [
+        (/* kind */ &kind, Type::TEXT),
+        (/* name */ &name, Type::TEXT),
+        (/* max_running */ &max_running, Type::INT4),
+    ];
     client.query_typed(SET_MAX_RUNNING, &params).await?;
     Ok(())
 }
@@ -105,11 +108,11 @@ fn in_seconds<S: Serializer>(span: &Duration, serializer: S) -> Result<S::Ok, S:
 }
 
 impl Rate {
-    /// Reads the rate from a column with the number of starts and the next column with the seconds.
-    pub(crate) fn from_columns(row: &Row, first: usize) -> Result<Option<Self>, QueueError> {
-        let columns = (row.try_get(first)?, row.try_get::<_, Option<f64>>(first + 1)?);
+    /// Reads the rate from the columns `rate_starts` and `rate_seconds`; `None` if they are null.
+    pub(crate) fn from_row(row: &Row) -> Result<Option<Self>, QueueError> {
+        let columns = (column(row, "rate_starts")?, column(row, "rate_seconds")?);
         let (Some(starts), Some(seconds)) = columns else { return Ok(None) };
-        Ok(Some(Self { starts, period: Duration::from_secs_f64(seconds) }))
+        Ok(Some(Self { starts, period: duration(seconds) }))
     }
 }
 
@@ -126,8 +129,12 @@ pub async fn set_rate(
     let kind = kind.as_str();
     let (starts, seconds) =
         (rate.map(|rate| rate.starts), rate.map(|rate| rate.period.as_secs_f64()));
-    let params: [(&(dyn ToSql + Sync), Type); 4] =
-        [(&kind, Type::TEXT), (&name, Type::TEXT), (&starts, Type::INT4), (&seconds, Type::FLOAT8)];
+    let params: [(&(dyn ToSql + Sync), Type); 4] = [
+        (/* kind */ &kind, Type::TEXT),
+        (/* name */ &name, Type::TEXT),
+        (/* starts */ &starts, Type::INT4),
+        (/* period */ &seconds, Type::FLOAT8),
+    ];
     client.query_typed(SET_RATE, &params).await?;
     Ok(())
 }
@@ -153,22 +160,15 @@ pub struct Limit {
     pub waiting: i64,
 }
 
+from_row! {
+    row => Limit {
+        kind, name, run_id, max_running, paused, rate: Rate::from_row(row)?, running, waiting,
+    }
+}
+
 /// Returns every limit that is set or that a task waits for.
 pub async fn limits(client: &impl GenericClient) -> Result<Vec<Limit>, QueueError> {
-    let rows = client.query_typed(LIMITS, &[]).await?;
-    let limit = |row: &Row| {
-        Ok(Limit {
-            kind: enum_column(row, 0, "kind")?,
-            name: row.try_get(1)?,
-            run_id: row.try_get(2)?,
-            max_running: row.try_get(3)?,
-            paused: row.try_get(4)?,
-            rate: Rate::from_columns(row, 5)?,
-            running: row.try_get(7)?,
-            waiting: row.try_get(8)?,
-        })
-    };
-    rows.iter().map(limit).collect()
+    client.query_typed(LIMITS, &[]).await?.iter().map(Limit::from_row).collect()
 }
 
 #[cfg(test)]

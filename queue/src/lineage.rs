@@ -8,11 +8,13 @@ use tokio_postgres::types::Type;
 
 use crate::error::QueueError;
 use crate::job::Dependency;
+use crate::row::scalar;
 use crate::run::Expected;
 
 const TASK_EXISTS: &str = "/* queue.lineage_task_exists */
 SELECT EXISTS (SELECT FROM mill.job_tasks t WHERE t.name = $1 AND t.disabled_at IS NULL)
-    OR EXISTS (SELECT FROM mill.dependencies d WHERE $1 IN (d.child, d.parent) AND d.disabled_at IS NULL)";
+    OR EXISTS (SELECT FROM mill.dependencies d WHERE $1 IN (d.child, d.parent) AND d.disabled_at IS NULL)
+    AS task_exists";
 
 const TASKS: &str = "/* queue.lineage_tasks */
 SELECT t.name FROM (SELECT DISTINCT n.name FROM mill.lineage l
@@ -65,7 +67,7 @@ pub fn task_names<'a>(name: &'a str, links: &'a [LineageEdge]) -> BTreeSet<&'a s
 
 /// Whether a job or a dependency contains a task of this name.
 pub async fn task_exists(client: &impl GenericClient, name: &str) -> Result<bool, QueueError> {
-    Ok(client.query_typed(TASK_EXISTS, &[(&name, Type::TEXT)]).await?[0].try_get(0)?)
+    scalar(&client.query_typed(TASK_EXISTS, &[(&name, Type::TEXT)]).await?[0])
 }
 
 /// Returns tasks with dependencies, sorted by name, after the given name, up to the given number.
@@ -75,5 +77,5 @@ pub async fn tasks(
     limit: i64,
 ) -> Result<Vec<String>, QueueError> {
     let rows = client.query_typed(TASKS, &[(&after, Type::TEXT), (&limit, Type::INT8)]).await?;
-    Ok(rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?)
+    rows.iter().map(scalar).collect()
 }

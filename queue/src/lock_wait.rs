@@ -4,14 +4,15 @@ use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
 
 use crate::error::QueueError;
+use crate::row::{column, scalar};
 
 const BACKEND_PID: &str = "/* queue.backend_pid */ SELECT pg_backend_pid()";
 
 /// Reads only the first blocking session, because the others wait for the same. Columns that
 /// the role may not see are null.
 const LOCK_WAIT: &str = "/* queue.lock_wait */
-SELECT a.wait_event = 'SyncRep', b.pid, b.usename::text,
-    b.wait_event = 'SyncRep', extract(epoch FROM now() - b.xact_start)::float8
+SELECT a.wait_event = 'SyncRep' AS standby, b.pid, b.usename::text AS login,
+    b.wait_event = 'SyncRep' AS for_standby, extract(epoch FROM now() - b.xact_start)::float8 AS seconds
 FROM pg_stat_activity a
 LEFT JOIN LATERAL (SELECT s.* FROM unnest(pg_blocking_pids(a.pid)) AS blocking (pid)
     JOIN pg_stat_activity s ON s.pid = blocking.pid ORDER BY s.xact_start LIMIT 1) AS b ON true
@@ -37,7 +38,7 @@ pub enum LockWait {
 
 /// Returns the process id of the session's backend.
 pub async fn backend_pid(client: &impl GenericClient) -> Result<i32, QueueError> {
-    Ok(client.query_typed(BACKEND_PID, &[]).await?[0].try_get(0)?)
+    scalar(&client.query_typed(BACKEND_PID, &[]).await?[0])
 }
 
 /// Returns what that backend waits for, or `None` if it is not blocked.
@@ -47,13 +48,13 @@ pub async fn lock_wait(
 ) -> Result<Option<LockWait>, QueueError> {
     let rows = client.query_typed(LOCK_WAIT, &[(&backend, Type::INT4)]).await?;
     let Some(row) = rows.first() else { return Ok(None) };
-    if row.try_get(0)? {
+    if column(row, "standby")? {
         return Ok(Some(LockWait::Standby));
     }
     Ok(Some(LockWait::Session {
-        pid: row.try_get(1)?,
-        login: row.try_get(2)?,
-        for_standby: row.try_get::<_, Option<bool>>(3)?.unwrap_or(false),
-        seconds: row.try_get(4)?,
+        pid: column(row, "pid")?,
+        login: column(row, "login")?,
+        for_standby: column::<Option<_>>(row, "for_standby")?.unwrap_or(false),
+        seconds: column(row, "seconds")?,
     }))
 }

@@ -6,6 +6,7 @@ use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
 
 use crate::error::QueueError;
+use crate::row::{FromRow, from_row, scalar};
 use crate::schema;
 use crate::task::WorkerId;
 
@@ -16,10 +17,11 @@ const SET_SHARED_COMMIT: &str =
 const DRAIN: &str = "/* queue.drain */ SELECT mill.drain($1, $2)";
 
 const RIGHTS: &str = "/* queue.login_rights */
-SELECT current_user::text, r.rolsuper,
-    r.rolsuper OR pg_has_role(n.nspowner, 'MEMBER'),
-    r.rolsuper OR has_table_privilege('mill.tasks', 'UPDATE'),
+SELECT current_user::text AS login, r.rolsuper AS superuser,
+    r.rolsuper OR pg_has_role(n.nspowner, 'MEMBER') AS owner,
+    r.rolsuper OR has_table_privilege('mill.tasks', 'UPDATE') AS worker,
     r.rolsuper OR pg_has_role('pg_read_all_stats', 'USAGE') AND pg_has_role('pg_signal_backend', 'USAGE')
+        AS sees_backends
 FROM pg_namespace n, pg_roles r
 WHERE n.nspname = 'mill' AND r.rolname = current_user";
 
@@ -38,6 +40,8 @@ pub struct LoginRights {
     pub sees_backends: bool,
 }
 
+from_row! { LoginRights { login, superuser, owner, worker, sees_backends } }
+
 /// Returns the privileges of the session's login.
 ///
 /// # Errors
@@ -45,13 +49,7 @@ pub struct LoginRights {
 pub async fn login_rights(client: &impl GenericClient) -> Result<LoginRights, QueueError> {
     let rows = client.query_typed(RIGHTS, &[]).await?;
     let Some(row) = rows.first() else { return Err(schema::missing()) };
-    Ok(LoginRights {
-        login: row.try_get(0)?,
-        superuser: row.try_get(1)?,
-        owner: row.try_get(2)?,
-        worker: row.try_get(3)?,
-        sees_backends: row.try_get(4)?,
-    })
+    LoginRights::from_row(row)
 }
 
 /// Stops claims from a queue; running tasks continue.
@@ -94,5 +92,5 @@ pub async fn drain(
 ) -> Result<bool, QueueError> {
     let rows =
         client.query_typed(DRAIN, &[(&worker.0, Type::UUID), (&draining, Type::BOOL)]).await?;
-    Ok(rows[0].try_get(0)?)
+    scalar(&rows[0])
 }

@@ -1,10 +1,7 @@
 //! Enums whose values equal the labels of an enum in the schema.
 
-use tokio_postgres::Row;
-
-use crate::error::QueueError;
-
-/// Defines an enum whose labels equal those of an enum in the schema.
+/// Defines an enum whose labels equal those of an enum in the schema. Read from a column of text:
+/// for an enum column without a cast, the client would first query the catalog for its type.
 #[macro_export]
 macro_rules! pg_enum {
     ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $word:literal),+ $(,)? }) => {
@@ -40,18 +37,18 @@ macro_rules! pg_enum {
                 }
             }
         }
-    };
-}
 
-/// Parses a label from a column of a row.
-///
-/// # Errors
-/// Fails on a label of another schema version, or if the column is not text.
-pub fn enum_column<T: std::str::FromStr>(
-    row: &Row,
-    index: usize,
-    column: &'static str,
-) -> Result<T, QueueError> {
-    let value: &str = row.try_get(index)?;
-    value.parse().map_err(|_| QueueError::Unexpected { column, value: value.to_owned() })
+        impl<'a> tokio_postgres::types::FromSql<'a> for $name {
+            fn from_sql(
+                ty: &tokio_postgres::types::Type,
+                raw: &'a [u8],
+            ) -> Result<Self, Box<dyn std::error::Error + Sync + Send>> {
+                Ok(<&str>::from_sql(ty, raw)?.parse()?)
+            }
+
+            fn accepts(ty: &tokio_postgres::types::Type) -> bool {
+                <&str as tokio_postgres::types::FromSql>::accepts(ty)
+            }
+        }
+    };
 }

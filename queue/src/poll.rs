@@ -8,6 +8,7 @@ use tokio_postgres::types::{ToSql, Type};
 
 use crate::error::QueueError;
 use crate::reclaim::Peer;
+use crate::row::{column, duration};
 use crate::run::RunId;
 use crate::task::WorkerId;
 
@@ -38,15 +39,16 @@ WITH RECURSIVE holder (id) AS (
 )
 SELECT
     CASE WHEN NOT $4 THEN true WHEN $2::text[] IS NULL THEN EXISTS (SELECT FROM mill.tasks t WHERE t.state = 'pending')
-        ELSE EXISTS (SELECT FROM mill.tasks t WHERE t.state = 'pending' AND t.queue = ANY ($2)) END,
+        ELSE EXISTS (SELECT FROM mill.tasks t WHERE t.state = 'pending' AND t.queue = ANY ($2)) END AS pending,
     (SELECT extract(epoch FROM t.due_at - now())::float8 FROM mill.tasks t
-        WHERE t.state = 'scheduled' ORDER BY t.due_at LIMIT 1),
+        WHERE t.state = 'scheduled' ORDER BY t.due_at LIMIT 1) AS next_due_in,
     p.ids, p.heartbeats, p.sessions_alive, p.heartbeat_ages,
-    EXISTS (SELECT FROM mill.tasks t WHERE t.state = 'blocked'), EXISTS (SELECT FROM mill.limits),
-    ARRAY(SELECT w.weight FROM mill.priorities w ORDER BY w.priority), p.last_heartbeats,
-    ARRAY(SELECT t.run FROM pending_run t LIMIT 100),
+    EXISTS (SELECT FROM mill.tasks t WHERE t.state = 'blocked') AS blocked,
+    EXISTS (SELECT FROM mill.limits) AS limits,
+    ARRAY(SELECT w.weight FROM mill.priorities w ORDER BY w.priority) AS weights, p.last_heartbeats,
+    ARRAY(SELECT t.run FROM pending_run t LIMIT 100) AS runs,
     (SELECT extract(epoch FROM s.next_tick_at - now())::float8 FROM mill.schedules s
-        WHERE s.next_tick_at IS NOT NULL ORDER BY s.next_tick_at LIMIT 1)
+        WHERE s.next_tick_at IS NOT NULL ORDER BY s.next_tick_at LIMIT 1) AS next_tick_in
 FROM (SELECT coalesce(array_agg(id), '{}') AS ids, coalesce(array_agg(heartbeat), '{}') AS heartbeats,
         coalesce(array_agg(session_alive), '{}') AS sessions_alive, coalesce(array_agg(heartbeat_age), '{}') AS heartbeat_ages,
         coalesce(array_agg(last_heartbeat), '{}') AS last_heartbeats
@@ -95,44 +97,40 @@ pub async fn poll(
     options: PollOptions,
 ) -> Result<PollResult, QueueError> {
     let params: [(&(dyn ToSql + Sync), Type); 5] = [
-        (&me.0, Type::UUID),
-        (&queues, Type::TEXT_ARRAY),
-        (&options.peers, Type::BOOL),
-        (&options.pending, Type::BOOL),
-        (&(options.peers && options.unregistered), Type::BOOL),
+        (/* me */ &me.0, Type::UUID),
+        (/* queues */ &queues, Type::TEXT_ARRAY),
+        (/* peers */ &options.peers, Type::BOOL),
+        (/* pending */ &options.pending, Type::BOOL),
+        (/* unregistered */ &(options.peers && options.unregistered), Type::BOOL),
     ];
     let rows = client.query_typed(POLL, &params).await?;
     let row = &rows[0];
-    let ids: Vec<uuid::Uuid> = row.try_get(2)?;
-    let heartbeats: Vec<Option<i64>> = row.try_get(3)?;
-    let session_alive: Vec<bool> = row.try_get(4)?;
-    let heartbeat_ages: Vec<Option<f64>> = row.try_get(5)?;
-    let last_heartbeats: Vec<Option<SystemTime>> = row.try_get(9)?;
+    let ids: Vec<WorkerId> = column(row, "ids")?;
+    let heartbeats: Vec<Option<i64>> = column(row, "heartbeats")?;
+    let sessions_alive: Vec<bool> = column(row, "sessions_alive")?;
+    let heartbeat_ages: Vec<Option<f64>> = column(row, "heartbeat_ages")?;
+    let last_heartbeats: Vec<Option<SystemTime>> = column(row, "last_heartbeats")?;
     let seen = ids
         .into_iter()
         .zip(heartbeats)
-        .zip(session_alive)
+        .zip(sessions_alive)
         .zip(heartbeat_ages)
         .zip(last_heartbeats)
-        .map(|((((id, heartbeat), session_alive), heartbeat_age), last_heartbeat)| Peer {
-            worker: WorkerId(id),
+        .map(|((((worker, heartbeat), session_alive), heartbeat_age), last_heartbeat)| Peer {
+            worker,
             heartbeat,
             session_alive,
-            heartbeat_age: heartbeat_age.map(seconds),
+            heartbeat_age: heartbeat_age.map(duration),
             last_heartbeat,
         });
     Ok(PollResult {
-        pending: row.try_get(0)?,
-        next_due_in: row.try_get::<_, Option<f64>>(1)?.map(seconds),
-        next_tick_in: row.try_get::<_, Option<f64>>(11)?.map(seconds),
-        blocked: row.try_get(6)?,
-        limits: row.try_get(7)?,
-        weights: row.try_get(8)?,
-        runs: row.try_get::<_, Vec<i64>>(10)?.into_iter().map(RunId).collect(),
+        pending: column(row, "pending")?,
+        next_due_in: column::<Option<_>>(row, "next_due_in")?.map(duration),
+        next_tick_in: column::<Option<_>>(row, "next_tick_in")?.map(duration),
+        blocked: column(row, "blocked")?,
+        limits: column(row, "limits")?,
+        weights: column(row, "weights")?,
+        runs: column(row, "runs")?,
         peers: options.peers.then(|| seen.collect()),
     })
-}
-
-fn seconds(seconds: f64) -> Duration {
-    Duration::from_secs_f64(seconds.max(0.0))
 }

@@ -1,11 +1,11 @@
 //! Weights of the priorities, and the share of reserved readers.
 
 use serde::Serialize;
+use tokio_postgres::GenericClient;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{GenericClient, Row};
 
 use crate::error::QueueError;
-use crate::pg_enum::enum_column;
+use crate::row::{FromRow, from_row, scalar};
 use crate::task::{Priority, ReservedCapacity};
 
 const SET_WEIGHTS: &str = "/* queue.set_weights */ SELECT mill.set_weights($1, $2, $3, $4, $5)";
@@ -20,7 +20,7 @@ SELECT p.priority::text, p.weight FROM mill.priorities p ORDER BY p.priority";
 
 const STATUS: &str = "/* queue.priority_status */
 SELECT s.priority::text, s.weight, s.pending, s.running,
-    extract(epoch FROM s.oldest_pending_age)::float8
+    extract(epoch FROM s.oldest_pending_age)::float8 AS oldest_pending_age
 FROM mill.priority_status s ORDER BY s.priority DESC";
 
 /// A priority: its weight and its live tasks.
@@ -38,6 +38,8 @@ pub struct PriorityStatus {
     pub oldest_pending_age: Option<f64>,
 }
 
+from_row! { PriorityStatus { priority, weight, pending, running, oldest_pending_age } }
+
 /// A priority and its weight.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Weight {
@@ -47,12 +49,11 @@ pub struct Weight {
     pub weight: f64,
 }
 
+from_row! { Weight { priority, weight } }
+
 /// Returns the weights without counting tasks, lowest priority first.
 pub async fn weights(client: &impl GenericClient) -> Result<Vec<Weight>, QueueError> {
-    let weight = |row: &Row| {
-        Ok(Weight { priority: enum_column(row, 0, "priority")?, weight: row.try_get(1)? })
-    };
-    client.query_typed(WEIGHTS, &[]).await?.iter().map(weight).collect()
+    client.query_typed(WEIGHTS, &[]).await?.iter().map(Weight::from_row).collect()
 }
 
 /// Sets the weights that are given, in the order of [`Priority::ALL`].
@@ -81,19 +82,10 @@ pub async fn set_reserved_capacity(
 pub async fn reserved_capacity(
     client: &impl GenericClient,
 ) -> Result<ReservedCapacity, QueueError> {
-    enum_column(&client.query_typed(CAPACITY, &[]).await?[0], 0, "reserved_capacity")
+    scalar(&client.query_typed(CAPACITY, &[]).await?[0])
 }
 
 /// Returns every priority, highest first.
 pub async fn priorities(client: &impl GenericClient) -> Result<Vec<PriorityStatus>, QueueError> {
-    let priority = |row: &Row| {
-        Ok(PriorityStatus {
-            priority: enum_column(row, 0, "priority")?,
-            weight: row.try_get(1)?,
-            pending: row.try_get(2)?,
-            running: row.try_get(3)?,
-            oldest_pending_age: row.try_get(4)?,
-        })
-    };
-    client.query_typed(STATUS, &[]).await?.iter().map(priority).collect()
+    client.query_typed(STATUS, &[]).await?.iter().map(PriorityStatus::from_row).collect()
 }

@@ -2,10 +2,11 @@
 //! strings are in the workers' configuration; the database records who may use a profile.
 
 use serde::Serialize;
+use tokio_postgres::GenericClient;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{GenericClient, Row};
 
 use crate::error::QueueError;
+use crate::row::{FromRow, from_row, scalar};
 
 const SET: &str = "/* queue.set_profile */ SELECT mill.set_profile($1, $2, $3)";
 
@@ -14,9 +15,9 @@ const DROP: &str = "/* queue.drop_profile */ SELECT mill.drop_profile($1)";
 const PROFILES: &str = "/* queue.profiles */
 SELECT p.name, p.allowed, p.description,
     (SELECT coalesce(sum((w.profiles->>p.name::text)::integer), 0) FROM mill.workers w
-        WHERE now() - w.heartbeat_at < w.orphan_timeout),
-    (SELECT count(*) FROM mill.tasks t WHERE t.run_as = p.name AND t.state = 'pending'),
-    (SELECT count(*) FROM mill.tasks t WHERE t.run_as = p.name AND t.state = 'running')
+        WHERE now() - w.heartbeat_at < w.orphan_timeout) AS readers,
+    (SELECT count(*) FROM mill.tasks t WHERE t.run_as = p.name AND t.state = 'pending') AS pending,
+    (SELECT count(*) FROM mill.tasks t WHERE t.run_as = p.name AND t.state = 'running') AS running
 FROM mill.profiles p ORDER BY p.name";
 
 /// A profile and its use.
@@ -36,6 +37,8 @@ pub struct Profile {
     pub running: i64,
 }
 
+from_row! { Profile { name, allowed, description, readers, pending, running } }
+
 /// Creates or changes a profile; `None` leaves a setting unchanged.
 ///
 /// # Errors
@@ -46,8 +49,11 @@ pub async fn set_profile(
     allowed: Option<&[String]>,
     description: Option<&str>,
 ) -> Result<(), QueueError> {
-    let params: [(&(dyn ToSql + Sync), Type); 3] =
-        [(&name, Type::TEXT), (&allowed, Type::TEXT_ARRAY), (&description, Type::TEXT)];
+    let params: [(&(dyn ToSql + Sync), Type); 3] = [
+        (/* name */ &name, Type::TEXT),
+        (/* allowed */ &allowed, Type::TEXT_ARRAY),
+        (/* description */ &description, Type::TEXT),
+    ];
     client.query_typed(SET, &params).await?;
     Ok(())
 }
@@ -57,20 +63,10 @@ pub async fn set_profile(
 /// # Errors
 /// Fails if live tasks or jobs use the profile, or the role is not the owner of the queue.
 pub async fn drop_profile(client: &impl GenericClient, name: &str) -> Result<bool, QueueError> {
-    Ok(client.query_typed(DROP, &[(&name, Type::TEXT)]).await?[0].try_get(0)?)
+    scalar(&client.query_typed(DROP, &[(&name, Type::TEXT)]).await?[0])
 }
 
 /// Returns every profile.
 pub async fn profiles(client: &impl GenericClient) -> Result<Vec<Profile>, QueueError> {
-    let profile = |row: &Row| {
-        Ok(Profile {
-            name: row.try_get(0)?,
-            allowed: row.try_get(1)?,
-            description: row.try_get(2)?,
-            readers: row.try_get(3)?,
-            pending: row.try_get(4)?,
-            running: row.try_get(5)?,
-        })
-    };
-    client.query_typed(PROFILES, &[]).await?.iter().map(profile).collect()
+    client.query_typed(PROFILES, &[]).await?.iter().map(Profile::from_row).collect()
 }

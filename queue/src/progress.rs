@@ -59,13 +59,13 @@ pub async fn record_progress(
         .query_typed(
             RECORD_PROGRESS,
             &[
-                (&ids, Type::INT8_ARRAY),
-                (&tokens, Type::UUID_ARRAY),
-                (&percents, Type::FLOAT8_ARRAY),
-                (&messages, Type::TEXT_ARRAY),
-                (&notices, Type::JSONB_ARRAY),
-                (&ended, Type::INT8_ARRAY),
-                (&worker.0, Type::UUID),
+                (/* ids */ &ids, Type::INT8_ARRAY),
+                (/* tokens */ &tokens, Type::UUID_ARRAY),
+                (/* percents */ &percents, Type::FLOAT8_ARRAY),
+                (/* messages */ &messages, Type::TEXT_ARRAY),
+                (/* notices */ &notices, Type::JSONB_ARRAY),
+                (/* ended ids */ &ended, Type::INT8_ARRAY),
+                (/* worker_id */ &worker.0, Type::UUID),
             ],
         )
         .await?;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio_postgres::GenericClient;
 
 use crate::error::QueueError;
+use crate::row::{FromRow, column, duration, from_row};
 
 const PROMOTE: &str = "/* queue.promote */
 WITH due AS MATERIALIZED (
@@ -19,9 +20,9 @@ WITH due AS MATERIALIZED (
     UPDATE mill.tasks t SET state = mill.initial_state(NULL, t.limits), blocking_limit_id = t.limits[1]
     FROM due WHERE t.id = due.id RETURNING 1
 )
-SELECT (SELECT count(*) FROM promoted),
+SELECT (SELECT count(*) FROM promoted) AS tasks,
     (SELECT extract(epoch FROM t.due_at - now())::float8 FROM mill.tasks t
-     WHERE t.state = 'scheduled' AND t.due_at > now() ORDER BY t.due_at LIMIT 1)";
+     WHERE t.state = 'scheduled' AND t.due_at > now() ORDER BY t.due_at LIMIT 1) AS next_due_in";
 
 /// Result of a pass.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -32,12 +33,14 @@ pub struct Promoted {
     pub next_due_in: Option<Duration>,
 }
 
+from_row! {
+    row => Promoted {
+        tasks: column::<i64>(row, "tasks")?.cast_unsigned(),
+        next_due_in: column::<Option<_>>(row, "next_due_in")?.map(duration),
+    }
+}
+
 /// Promotes up to 1000 due tasks.
 pub async fn promote(client: &impl GenericClient) -> Result<Promoted, QueueError> {
-    let rows = client.query_typed(PROMOTE, &[]).await?;
-    let next_due_in: Option<f64> = rows[0].try_get(1)?;
-    Ok(Promoted {
-        tasks: rows[0].try_get::<_, i64>(0)?.cast_unsigned(),
-        next_due_in: next_due_in.map(|seconds| Duration::from_secs_f64(seconds.max(0.0))),
-    })
+    Promoted::from_row(&client.query_typed(PROMOTE, &[]).await?[0])
 }

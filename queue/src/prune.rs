@@ -4,6 +4,7 @@
 use tokio_postgres::GenericClient;
 
 use crate::error::QueueError;
+use crate::row::scalar;
 
 const PREPARE: &str = "/* queue.prepare_history */ SELECT mill.prepare_history()";
 const PRUNE: &str = "/* queue.prune */ SELECT mill.prune()";
@@ -12,7 +13,7 @@ const PRUNE_LOG: &str = "/* queue.prune_schedule_log */ SELECT mill.prune_schedu
 
 /// Creates the partitions of today and the next seven days. Returns the number of missing ones.
 pub async fn prepare_history(client: &impl GenericClient) -> Result<i32, QueueError> {
-    Ok(client.query_typed(PREPARE, &[]).await?[0].try_get(0)?)
+    scalar(&client.query_typed(PREPARE, &[]).await?[0])
 }
 
 /// Drops the days of history that are past `mill.settings.history_retention`. Returns their number.
@@ -20,11 +21,11 @@ pub async fn prepare_history(client: &impl GenericClient) -> Result<i32, QueueEr
 /// # Errors
 /// Also fails if a reader of history holds its lock for more than two seconds.
 pub async fn prune(client: &impl GenericClient) -> Result<i32, QueueError> {
-    Ok(client.query_typed(PRUNE, &[]).await?[0].try_get(0)?)
+    scalar(&client.query_typed(PRUNE, &[]).await?[0])
 }
 
 /// Deletes up to 10,000 rows of the schedule log that are past
 /// `mill.settings.schedule_log_retention`. Returns their number.
 pub async fn prune_schedule_log(client: &impl GenericClient) -> Result<i32, QueueError> {
-    Ok(client.query_typed(PRUNE_LOG, &[]).await?[0].try_get(0)?)
+    scalar(&client.query_typed(PRUNE_LOG, &[]).await?[0])
 }

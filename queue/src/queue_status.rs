@@ -5,12 +5,14 @@ use tokio_postgres::GenericClient;
 
 use crate::error::QueueError;
 use crate::limit::Rate;
+use crate::row::{FromRow, from_row, scalar};
 
 const QUEUES: &str = "/* queue.queue_status */
 SELECT s.queue, s.paused, s.pending, s.running, s.scheduled, s.blocked,
-    extract(epoch FROM s.oldest_pending_age)::float8, extract(epoch FROM s.longest_running)::float8,
-    extract(epoch FROM s.shared_commit)::float8, s.max_running, s.rate_starts,
-    extract(epoch FROM s.rate_period)::float8
+    extract(epoch FROM s.oldest_pending_age)::float8 AS oldest_pending_seconds,
+    extract(epoch FROM s.longest_running)::float8 AS longest_running_seconds,
+    extract(epoch FROM s.shared_commit)::float8 AS shared_commit_seconds, s.max_running,
+    s.rate_starts, extract(epoch FROM s.rate_period)::float8 AS rate_seconds
 FROM mill.queue_status s ORDER BY s.queue";
 
 /// The advisory lock of the one worker that publishes fleet-wide gauges.
@@ -43,30 +45,20 @@ pub struct QueueStatus {
     pub rate: Option<Rate>,
 }
 
+from_row! {
+    row => QueueStatus {
+        queue, paused, pending, running, scheduled, blocked, oldest_pending_seconds,
+        longest_running_seconds, shared_commit_seconds, max_running, rate: Rate::from_row(row)?,
+    }
+}
+
 /// Returns every queue that has live tasks or a setting. Reads all live tasks.
 pub async fn queues(client: &impl GenericClient) -> Result<Vec<QueueStatus>, QueueError> {
-    let rows = client.query_typed(QUEUES, &[]).await?;
-    rows.iter()
-        .map(|row| {
-            Ok(QueueStatus {
-                queue: row.try_get(0)?,
-                paused: row.try_get(1)?,
-                pending: row.try_get(2)?,
-                running: row.try_get(3)?,
-                scheduled: row.try_get(4)?,
-                blocked: row.try_get(5)?,
-                oldest_pending_seconds: row.try_get(6)?,
-                longest_running_seconds: row.try_get(7)?,
-                shared_commit_seconds: row.try_get(8)?,
-                max_running: row.try_get(9)?,
-                rate: Rate::from_columns(row, 10)?,
-            })
-        })
-        .collect()
+    client.query_typed(QUEUES, &[]).await?.iter().map(QueueStatus::from_row).collect()
 }
 
 /// Tries to make this session the fleet's publisher, which it remains until it ends. Returns
 /// whether it is the publisher.
 pub async fn try_become_publisher(client: &impl GenericClient) -> Result<bool, QueueError> {
-    Ok(client.query_typed(PUBLISHER, &[]).await?[0].try_get(0)?)
+    scalar(&client.query_typed(PUBLISHER, &[]).await?[0])
 }

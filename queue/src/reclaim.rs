@@ -10,6 +10,7 @@ use tokio_postgres::types::{ToSql, Type};
 
 use crate::claim::SessionIdentity;
 use crate::error::QueueError;
+use crate::row::{column, scalar};
 use crate::task::{TaskId, WorkerId};
 
 /// Whether $1 has sent no heartbeat since the one at $2 (null if it was not registered): a worker
@@ -37,7 +38,7 @@ WHERE a.pid = $1 AND a.backend_start = $2";
 /// A backend whose start time is hidden from this login is assumed to be the same backend.
 const SESSION_GONE: &str = "/* queue.session_gone */
 SELECT NOT EXISTS (SELECT FROM pg_stat_activity a
-    WHERE a.pid = $1 AND coalesce(a.backend_start = $2, true))";
+    WHERE a.pid = $1 AND coalesce(a.backend_start = $2, true)) AS gone";
 
 const RECLAIM: &str = concat!(
     "/* queue.reclaim */
@@ -50,7 +51,7 @@ FROM (SELECT WHERE ",
 /// Returns no row if the worker is alive.
 const REMAINING: &str = concat!(
     "/* queue.remaining_claims */
-SELECT (SELECT count(*) FROM mill.tasks t WHERE t.state = 'running' AND t.claimed_by = $1)
+SELECT (SELECT count(*) FROM mill.tasks t WHERE t.state = 'running' AND t.claimed_by = $1) AS remaining
 WHERE ",
     still_dead!()
 );
@@ -113,7 +114,7 @@ pub async fn end_backends(
     dead: DeadWorker,
 ) -> Result<i64, QueueError> {
     let rows = client.query_typed(END_BACKENDS, &dead.params()).await?;
-    Ok(rows[0].try_get(0)?)
+    scalar(&rows[0])
 }
 
 /// Terminates one backend, if both pid and start time match.
@@ -141,7 +142,7 @@ pub async fn session_gone(
         (&session.pid as &(dyn ToSql + Sync), Type::INT4),
         (&session.started_at, Type::TIMESTAMPTZ),
     ];
-    Ok(client.query_typed(SESSION_GONE, &params).await?[0].try_get(0)?)
+    scalar(&client.query_typed(SESSION_GONE, &params).await?[0])
 }
 
 /// Releases the dead worker's claims whose backends are gone, and deletes the worker once it holds
@@ -152,11 +153,12 @@ pub async fn reclaim(
 ) -> Result<Reclaimed, QueueError> {
     let mut reclaimed = Reclaimed::default();
     for row in client.query_typed(RECLAIM, &dead.params()).await? {
-        let id = TaskId(row.try_get(0)?);
-        if row.try_get(1)? { &mut reclaimed.released } else { &mut reclaimed.ended }.push(id);
+        let id = column(&row, "task_id")?;
+        if column(&row, "released")? { &mut reclaimed.released } else { &mut reclaimed.ended }
+            .push(id);
     }
     if let Some(row) = client.query_typed(REMAINING, &dead.params()).await?.first() {
-        reclaimed.remaining = row.try_get::<_, i64>(0)?.cast_unsigned();
+        reclaimed.remaining = scalar(row).map(i64::cast_unsigned)?;
         if reclaimed.remaining == 0 {
             client.execute_typed(DELETE_WORKER, &dead.params()).await?;
         }

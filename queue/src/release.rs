@@ -9,6 +9,7 @@ use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
 
 use crate::error::QueueError;
+use crate::row::{column, scalar};
 use crate::task::{Claim, TaskId, Token, WorkerId};
 
 const RELEASE: &str = "/* queue.release */
@@ -39,7 +40,7 @@ pub async fn release_unknown_claims(
 ) -> Result<u64, QueueError> {
     let mut released = 0;
     for row in client.query_typed(CLAIMS_OF, &[(&worker.0, Type::UUID)]).await? {
-        let claim = (TaskId(row.try_get(0)?), Token(row.try_get(1)?));
+        let claim = (column(&row, "id")?, column(&row, "token")?);
         if !known_claims.contains(&claim) {
             released += u64::from(release_claim(client, claim.0, claim.1, Duration::ZERO).await?);
         }
@@ -56,8 +57,12 @@ async fn release_claim(
     let rows = client
         .query_typed(
             RELEASE,
-            &[(&id.0, Type::INT8), (&token.0, Type::UUID), (&wait.as_secs_f64(), Type::FLOAT8)],
+            &[
+                (/* task_id */ &id.0, Type::INT8),
+                (/* claim_token */ &token.0, Type::UUID),
+                (/* delay */ &wait.as_secs_f64(), Type::FLOAT8),
+            ],
         )
         .await?;
-    Ok(rows[0].try_get(0)?)
+    scalar(&rows[0])
 }

@@ -6,6 +6,7 @@ use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
 
 use crate::error::QueueError;
+use crate::row::scalar;
 use crate::task::Claim;
 
 /// The old backend may stay in the open transaction for as long as the network failure hides the
@@ -16,7 +17,7 @@ SELECT pg_terminate_backend(a.pid) FROM mill.tasks t JOIN pg_stat_activity a
 WHERE t.id = $1 AND t.token = $2";
 
 const LOCK: &str = "/* queue.resolve_commit */
-SELECT t.token = $2 IS TRUE FROM mill.tasks t WHERE t.id = $1 FOR NO KEY UPDATE";
+SELECT t.token = $2 IS TRUE AS still_claimed FROM mill.tasks t WHERE t.id = $1 FOR NO KEY UPDATE";
 
 const RECORDED: &str = "/* queue.recorded_success */
 SELECT FROM mill.attempts a WHERE a.task_id = $1 AND a.token = $2 AND a.outcome = 'succeeded'";
@@ -52,7 +53,7 @@ pub async fn resolve_commit(
         return Err(error.into());
     }
     let rows = client.query_typed(LOCK, &claim_params).await?;
-    if rows.first().is_some_and(|row| row.get(0)) {
+    if rows.first().map(scalar).transpose()? == Some(true) {
         return Ok(CommitResolution::RolledBack);
     }
     let rows = client.query_typed(RECORDED, &claim_params).await?;

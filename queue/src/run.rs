@@ -14,9 +14,10 @@ use tokio_postgres::types::{Json, Type};
 
 use crate::error::QueueError;
 use crate::pg_enum;
+use crate::row::{FromRow, column, from_row, scalar};
 
 const START: &str = "/* queue.start_run */
-SELECT s.run_id, coalesce(s.dropped, '{}') FROM mill.start_run($1, $2) AS s";
+SELECT s.run_id AS run, coalesce(s.dropped, '{}') AS dropped FROM mill.start_run($1, $2) AS s";
 
 const ADVANCE: &str = "/* queue.advance_run */
 SELECT a.released, a.ended::text, a.more FROM mill.advance_run($1) AS a";
@@ -106,6 +107,8 @@ pub struct Started {
     pub dropped: Vec<String>,
 }
 
+from_row! { Started { run, dropped } }
+
 /// Result of one pass over a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Advanced {
@@ -115,6 +118,12 @@ pub struct Advanced {
     pub ended: Option<RunState>,
     /// Whether there is more to do now.
     pub more: bool,
+}
+
+from_row! {
+    row => Advanced {
+        released: u64::from(column::<i32>(row, "released")?.cast_unsigned()), ended, more,
+    }
 }
 
 /// Selects the tasks of a run to run again.
@@ -143,20 +152,12 @@ pub async fn start(
     let rows = client
         .query_typed(START, &[(&jobs, Type::TEXT_ARRAY), (&Json(params), Type::JSONB)])
         .await?;
-    Ok(Started { run: RunId(rows[0].try_get(0)?), dropped: rows[0].try_get(1)? })
+    Started::from_row(&rows[0])
 }
 
 /// Processes the ended tasks of this run and releases tasks that are ready, up to some thousand.
 pub async fn advance(client: &impl GenericClient, run: RunId) -> Result<Advanced, QueueError> {
-    let rows = client.query_typed(ADVANCE, &[(&run.0, Type::INT8)]).await?;
-    let ended: Option<&str> = rows[0].try_get(1)?;
-    let unexpected =
-        |value: &str| QueueError::Unexpected { column: "ended", value: value.to_owned() };
-    Ok(Advanced {
-        released: u64::from(rows[0].try_get::<_, i32>(0)?.cast_unsigned()),
-        ended: ended.map(|word| word.parse().map_err(|_| unexpected(word))).transpose()?,
-        more: rows[0].try_get(2)?,
-    })
+    Advanced::from_row(&client.query_typed(ADVANCE, &[(&run.0, Type::INT8)]).await?[0])
 }
 
 /// Cancels a run, with `kill` also its running tasks. Returns `cancelling`, the state of an ended
@@ -170,7 +171,7 @@ pub async fn cancel(
     kill: bool,
 ) -> Result<String, QueueError> {
     let rows = client.query_typed(CANCEL, &[(&run.0, Type::INT8), (&kill, Type::BOOL)]).await?;
-    Ok(rows[0].try_get(0)?)
+    scalar(&rows[0])
 }
 
 /// Retries a failed or cancelled task of a run in progress. Returns `retried`, the task's state, or
@@ -184,7 +185,7 @@ pub async fn retry(
     task: &str,
 ) -> Result<String, QueueError> {
     let rows = client.query_typed(RETRY, &[(&run.0, Type::INT8), (&task, Type::TEXT)]).await?;
-    Ok(rows[0].try_get(0)?)
+    scalar(&rows[0])
 }
 
 /// Runs tasks of an ended run again; returns their names.
@@ -201,15 +202,15 @@ pub async fn restart(
         .query_typed(
             RESTART,
             &[
-                (&run.0, Type::INT8),
-                (&options.failed, Type::BOOL),
-                (&options.never_run, Type::BOOL),
-                (&options.downstream, Type::BOOL),
-                (&options.force, Type::BOOL),
+                (/* run_id */ &run.0, Type::INT8),
+                (/* failed */ &options.failed, Type::BOOL),
+                (/* never_run */ &options.never_run, Type::BOOL),
+                (/* downstream */ &options.downstream, Type::BOOL),
+                (/* force */ &options.force, Type::BOOL),
             ],
         )
         .await?;
-    Ok(rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?)
+    rows.iter().map(scalar).collect()
 }
 
 /// Returns one sentence: why this task of a run is not running now, or how it ended.
@@ -219,5 +220,5 @@ pub async fn why(
     task: &str,
 ) -> Result<Option<String>, QueueError> {
     let rows = client.query_typed(WHY, &[(&run.0, Type::INT8), (&task, Type::TEXT)]).await?;
-    Ok(rows[0].try_get(0)?)
+    scalar(&rows[0])
 }

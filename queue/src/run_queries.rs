@@ -5,22 +5,24 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
-use tokio_postgres::types::{Json, Type};
-use tokio_postgres::{GenericClient, Row};
+use tokio_postgres::GenericClient;
+use tokio_postgres::types::Type;
 
 use crate::error::QueueError;
-use crate::pg_enum::enum_column;
+use crate::row::{FromRow, column, duration, from_row, scalar};
 use crate::run::{Expected, JoinMode, RunId, RunState};
 use crate::task::{Priority, TaskId};
 
-const RUN: &str = "r.id, r.jobs, r.params, r.state::text, r.started_at, r.started_by, r.finished_at,
-    extract(epoch FROM r.duration)::float8, r.cancelled_by, r.restarts, coalesce(r.dropped, '{}'),
-    r.tasks, r.waiting, r.released, r.succeeded, r.failed, r.ignored, r.cancelled, r.upstream_failed,
+const RUN: &str =
+    "r.id, r.jobs, r.params, r.state::text, r.started_at, r.started_by, r.finished_at,
+    extract(epoch FROM r.duration)::float8 AS duration, r.cancelled_by, r.restarts,
+    coalesce(r.dropped, '{}') AS dropped, r.tasks, r.waiting, r.released, r.succeeded, r.failed,
+    r.ignored, r.cancelled, r.upstream_failed,
     r.schedule, r.fire_at, r.reason";
 
 const TASK: &str = "t.node, t.name, t.job, t.task_id, t.state, t.started_at, t.finished_at,
-    extract(epoch FROM t.duration)::float8, t.attempts, t.rows, t.queue, t.priority::text, t.group_name,
-    t.pid, t.join_mode::text, t.message, t.result";
+    extract(epoch FROM t.duration)::float8 AS duration, t.attempts, t.rows, t.queue, t.priority::text,
+    t.group_name AS group, t.pid, t.join_mode::text AS join, t.message, t.result";
 
 const RUNNING: &str = "/* queue.run_tasks_running */
 SELECT t.name FROM mill.run_task_status t WHERE t.run_id = $1 AND t.state = 'running'
@@ -70,6 +72,15 @@ pub struct Run {
     pub count: TaskCounts,
 }
 
+from_row! {
+    row => Run {
+        id, jobs, params: column::<Option<_>>(row, "params")?.unwrap_or_default(), schedule,
+        fire_at, reason, state, started_at, started_by, finished_at,
+        duration: column(row, "duration").map(duration)?, cancelled_by, restarts, dropped,
+        count: TaskCounts::from_row(row)?,
+    }
+}
+
 /// Tasks of a run by state.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct TaskCounts {
@@ -89,6 +100,10 @@ pub struct TaskCounts {
     pub cancelled: i64,
     /// Tasks that cannot run because of the outcome of their parents.
     pub upstream_failed: i64,
+}
+
+from_row! {
+    TaskCounts { tasks, waiting, released, succeeded, failed, ignored, cancelled, upstream_failed }
 }
 
 impl Run {
@@ -152,6 +167,14 @@ pub struct RunTask {
     pub result: Option<Value>,
 }
 
+from_row! {
+    row => RunTask {
+        node, name, job, task_id, state, started_at, finished_at,
+        duration: column::<Option<_>>(row, "duration")?.map(duration), attempts, rows, queue,
+        priority, group, pid, join, message, result,
+    }
+}
+
 /// An edge of a run, between two [`RunTask::node`]s.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Edge {
@@ -162,6 +185,8 @@ pub struct Edge {
     /// The expected outcome of the parent.
     pub expected: Expected,
 }
+
+from_row! { Edge { parent, child, expected } }
 
 fn seconds<S: serde::Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_f64(duration.as_secs_f64())
@@ -187,14 +212,14 @@ pub async fn runs(
     );
     let state = state.map(RunState::as_str);
     let rows = client.query_typed(&sql, &[(&state, Type::TEXT), (&limit, Type::INT8)]).await?;
-    rows.iter().map(run_from_row).collect()
+    rows.iter().map(Run::from_row).collect()
 }
 
 /// Returns a run; `None` if it does not exist.
 pub async fn run(client: &impl GenericClient, id: RunId) -> Result<Option<Run>, QueueError> {
     let sql = format!("/* queue.run */ SELECT {RUN} FROM mill.run_status r WHERE r.id = $1");
     let rows = client.query_typed(&sql, &[(&id.0, Type::INT8)]).await?;
-    rows.first().map(run_from_row).transpose()
+    rows.first().map(Run::from_row).transpose()
 }
 
 /// Returns the tasks of a run, by name.
@@ -204,7 +229,7 @@ pub async fn tasks(client: &impl GenericClient, run: RunId) -> Result<Vec<RunTas
          SELECT {TASK} FROM mill.run_task_status t WHERE t.run_id = $1 ORDER BY t.node"
     );
     let rows = client.query_typed(&sql, &[(&run.0, Type::INT8)]).await?;
-    rows.iter().map(task_from_row).collect()
+    rows.iter().map(RunTask::from_row).collect()
 }
 
 /// Returns these tasks of a run, by [`RunTask::node`].
@@ -219,7 +244,7 @@ pub async fn tasks_at(
          WHERE t.run_id = $1 AND t.node = ANY ($2) ORDER BY t.node"
     );
     let params = [(&run.0 as _, Type::INT8), (&nodes as _, Type::INT8_ARRAY)];
-    client.query_typed(&sql, &params).await?.iter().map(task_from_row).collect()
+    client.query_typed(&sql, &params).await?.iter().map(RunTask::from_row).collect()
 }
 
 /// Returns tasks of a run that ended without success, up to the given number, failed ones first.
@@ -237,7 +262,7 @@ pub async fn unsuccessful_tasks(
          ORDER BY t.outcome IS NULL, t.node"
     );
     let rows = client.query_typed(&sql, &[(&run.0, Type::INT8), (&limit, Type::INT8)]).await?;
-    rows.iter().map(task_from_row).collect()
+    rows.iter().map(RunTask::from_row).collect()
 }
 
 /// Returns names of running tasks of a run, up to the given number, oldest first.
@@ -247,13 +272,13 @@ pub async fn running(
     limit: i64,
 ) -> Result<Vec<String>, QueueError> {
     let rows = client.query_typed(RUNNING, &[(&run.0, Type::INT8), (&limit, Type::INT8)]).await?;
-    Ok(rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?)
+    rows.iter().map(scalar).collect()
 }
 
 /// Returns the edges of a run.
 pub async fn edges(client: &impl GenericClient, run: RunId) -> Result<Vec<Edge>, QueueError> {
     let rows = client.query_typed(EDGES, &[(&run.0, Type::INT8)]).await?;
-    rows.iter().map(edge_from_row).collect()
+    rows.iter().map(Edge::from_row).collect()
 }
 
 /// Returns the edges between these tasks of a run, up to the given number.
@@ -263,70 +288,10 @@ pub async fn edges_among(
     nodes: &[i64],
     limit: i64,
 ) -> Result<Vec<Edge>, QueueError> {
-    let params =
-        [(&run.0 as _, Type::INT8), (&nodes as _, Type::INT8_ARRAY), (&limit as _, Type::INT8)];
-    client.query_typed(EDGES_AMONG, &params).await?.iter().map(edge_from_row).collect()
-}
-
-fn edge_from_row(row: &Row) -> Result<Edge, QueueError> {
-    Ok(Edge {
-        parent: row.try_get(0)?,
-        child: row.try_get(1)?,
-        expected: enum_column(row, 2, "expected")?,
-    })
-}
-
-fn run_from_row(row: &Row) -> Result<Run, QueueError> {
-    let params: Option<Json<Value>> = row.try_get(2)?;
-    let duration: f64 = row.try_get(7)?;
-    Ok(Run {
-        id: RunId(row.try_get(0)?),
-        jobs: row.try_get(1)?,
-        params: params.map_or(Value::Null, |Json(params)| params),
-        schedule: row.try_get(19)?,
-        fire_at: row.try_get(20)?,
-        reason: row.try_get(21)?,
-        state: enum_column(row, 3, "state")?,
-        started_at: row.try_get(4)?,
-        started_by: row.try_get(5)?,
-        finished_at: row.try_get(6)?,
-        duration: Duration::from_secs_f64(duration.max(0.0)),
-        cancelled_by: row.try_get(8)?,
-        restarts: row.try_get(9)?,
-        dropped: row.try_get(10)?,
-        count: TaskCounts {
-            tasks: row.try_get(11)?,
-            waiting: row.try_get(12)?,
-            released: row.try_get(13)?,
-            succeeded: row.try_get(14)?,
-            failed: row.try_get(15)?,
-            ignored: row.try_get(16)?,
-            cancelled: row.try_get(17)?,
-            upstream_failed: row.try_get(18)?,
-        },
-    })
-}
-
-fn task_from_row(row: &Row) -> Result<RunTask, QueueError> {
-    let duration: Option<f64> = row.try_get(7)?;
-    let result: Option<Json<Value>> = row.try_get(16)?;
-    Ok(RunTask {
-        node: row.try_get(0)?,
-        name: row.try_get(1)?,
-        job: row.try_get(2)?,
-        task_id: row.try_get::<_, Option<i64>>(3)?.map(TaskId),
-        state: row.try_get(4)?,
-        started_at: row.try_get(5)?,
-        finished_at: row.try_get(6)?,
-        duration: duration.map(|seconds| Duration::from_secs_f64(seconds.max(0.0))),
-        attempts: row.try_get(8)?,
-        rows: row.try_get(9)?,
-        queue: row.try_get(10)?,
-        priority: enum_column(row, 11, "priority")?,
-        group: row.try_get(12)?,
-        pid: row.try_get(13)?,
-        join: enum_column(row, 14, "join_mode")?,
-        message: row.try_get(15)?,
-        result: result.map(|Json(value)| value),
-    })
+    let params = [
+        (/* run_id */ &run.0 as _, Type::INT8),
+        (/* nodes */ &nodes as _, Type::INT8_ARRAY),
+        (/* limit */ &limit as _, Type::INT8),
+    ];
+    client.query_typed(EDGES_AMONG, &params).await?.iter().map(Edge::from_row).collect()
 }

@@ -4,6 +4,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, GenericClient};
 
 use crate::error::QueueError;
+use crate::row::{FromRow, from_row};
 
 /// `schema.sql` at the time this program was built.
 pub const SCHEMA: &str = include_str!("../../schema.sql");
@@ -47,6 +48,8 @@ pub struct InstalledSchema {
     pub min_compatible_version: i32,
 }
 
+from_row! { InstalledSchema { version, min_compatible_version } }
+
 impl InstalledSchema {
     /// Whether a program that was built for this schema version may use the database: in an upgrade
     /// the schema comes first, and the programs follow one by one.
@@ -75,13 +78,7 @@ pub async fn init(client: &Client) -> Result<(), QueueError> {
 /// Fails if the role may not read it.
 pub async fn installed(client: &impl GenericClient) -> Result<Option<InstalledSchema>, QueueError> {
     match client.query_typed(INSTALLED, &[]).await {
-        Ok(rows) => {
-            let Some(row) = rows.first() else { return Ok(None) };
-            Ok(Some(InstalledSchema {
-                version: row.try_get(0)?,
-                min_compatible_version: row.try_get(1)?,
-            }))
-        }
+        Ok(rows) => rows.first().map(InstalledSchema::from_row).transpose(),
         Err(error)
             if [Some(&SqlState::UNDEFINED_TABLE), Some(&SqlState::INVALID_SCHEMA_NAME)]
                 .contains(&error.code()) =>

@@ -4,9 +4,11 @@ use jiff::Timestamp;
 use tokio_postgres::GenericClient;
 
 use crate::error::QueueError;
+use crate::row::{FromRow, from_row};
 
 const SERVER: &str = "/* queue.server */
-SELECT (SELECT c.system_identifier FROM pg_control_system() AS c), d.oid, pg_postmaster_start_time()
+SELECT (SELECT c.system_identifier FROM pg_control_system() AS c) AS system_identifier,
+    d.oid AS database, pg_postmaster_start_time() AS started_at
 FROM pg_database d WHERE d.datname = current_database()";
 
 /// A database on a running server.
@@ -19,6 +21,8 @@ pub struct Server {
     started_at: Timestamp,
 }
 
+from_row! { Server { system_identifier, database, started_at } }
+
 impl Server {
     /// Whether both sessions see the same tables, possibly before and after a failover.
     #[must_use]
@@ -29,10 +33,5 @@ impl Server {
 
 /// Returns the server and database of the session.
 pub async fn server(client: &impl GenericClient) -> Result<Server, QueueError> {
-    let row = &client.query_typed(SERVER, &[]).await?[0];
-    Ok(Server {
-        system_identifier: row.try_get(0)?,
-        database: row.try_get(1)?,
-        started_at: row.try_get(2)?,
-    })
+    Server::from_row(&client.query_typed(SERVER, &[]).await?[0])
 }

@@ -9,7 +9,7 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{GenericClient, Row};
 
 use crate::error::QueueError;
-use crate::pg_enum::enum_column;
+use crate::row::{FromRow, column, from_row, scalar};
 use crate::run::RunId;
 use crate::task::{Backoff, Mode, Outcome, Priority, State, TaskId, WorkerId};
 
@@ -21,8 +21,8 @@ const NOW: &str = "/* queue.transaction_time */ SELECT now()";
 /// knows the values of an unnamed statement.
 const LIVE_TASKS: &str = "/* queue.live_tasks */
 SELECT t.id, t.queue, t.name, t.state::text, t.priority::text, t.mode::text, t.attempt,
-    t.max_attempts, t.enqueued_at, t.due_at, t.claimed_at, t.claimed_by, s.host, s.pid,
-    left(t.statement, 200)
+    t.max_attempts, t.enqueued_at, t.due_at, t.claimed_at, t.claimed_by AS worker_id, s.host,
+    s.pid AS worker_pid, left(t.statement, 200) AS statement_head
 FROM mill.visible_tasks t LEFT JOIN mill.worker_starts s ON s.id = t.claimed_by
 WHERE ($1 IS NULL OR t.state::text = $1) AND ($2 IS NULL OR t.queue = $2)
     AND ($3 IS NULL OR t.name LIKE $3)
@@ -38,14 +38,15 @@ ORDER BY t.id LIMIT $5";
 
 /// The live row, or else the newest one in history.
 const TASK: &str = "/* queue.task */
-SELECT t.state::text, NULL, t.queue, t.name, t.key, t.priority::text, t.mode::text, t.attempt,
-    t.max_attempts, t.backoff::text, extract(epoch FROM t.retry_interval)::float8, t.jitter,
-    extract(epoch FROM t.timeout)::float8, t.at_most_once, t.external, t.enqueued_at, t.due_at,
-    t.params, t.statement, NULL::timestamptz AS finished_at, t.group_name, t.concurrency_key, t.run_id,
-    nullif(t.run_as, '')
+SELECT t.id, t.state::text, NULL AS outcome, t.queue, t.name, t.key, t.priority::text, t.mode::text,
+    t.attempt, t.max_attempts, t.backoff::text,
+    extract(epoch FROM t.retry_interval)::float8 AS retry_interval_seconds, t.jitter,
+    extract(epoch FROM t.timeout)::float8 AS timeout_seconds, t.at_most_once, t.external, t.enqueued_at,
+    t.due_at, t.params, t.statement, NULL::timestamptz AS finished_at, t.group_name AS group,
+    t.concurrency_key, t.run_id, nullif(t.run_as, '') AS run_as
 FROM mill.visible_tasks t WHERE t.id = $1
 UNION ALL
-SELECT NULL, a.outcome::text, a.queue, a.name, a.key, a.priority::text, a.mode::text, a.attempt,
+SELECT a.task_id, NULL, a.outcome::text, a.queue, a.name, a.key, a.priority::text, a.mode::text, a.attempt,
     a.max_attempts, a.backoff::text, extract(epoch FROM a.retry_interval)::float8, a.jitter,
     extract(epoch FROM a.timeout)::float8, a.at_most_once, a.external, a.enqueued_at, a.due_at,
     a.params, a.statement, a.finished_at, a.group_name, a.concurrency_key, a.run_id,
@@ -54,8 +55,8 @@ FROM mill.visible_attempts a WHERE a.task_id = $1 AND a.final
 ORDER BY finished_at DESC NULLS FIRST LIMIT 1";
 
 const RUNNING: &str = "/* queue.running */
-SELECT r.id, r.queue, r.name, r.attempt, r.started_at, r.worker_id, r.host, r.worker_pid, r.pid,
-    r.backend_state, r.wait_event_type, r.wait_event, r.blocked_by, r.cancel_requested_at,
+SELECT r.id, r.queue, r.name, r.attempt, r.started_at, r.worker_id, r.host, r.worker_pid,
+    r.pid AS backend_pid, r.backend_state, r.wait_event_type, r.wait_event, r.blocked_by, r.cancel_requested_at,
     r.progress, r.percent, r.reported_at, r.notices, r.blockers
 FROM mill.running r WHERE ($1 IS NULL OR r.id = $1) ORDER BY r.started_at";
 
@@ -106,6 +107,13 @@ pub struct LiveTask {
     /// The first 200 characters of the SQL; `None` if the role may view tasks but not their
     /// statements.
     pub statement_head: Option<String>,
+}
+
+from_row! {
+    LiveTask {
+        id, queue, name, state, priority, mode, attempt, max_attempts, enqueued_at, due_at,
+        claimed_at, worker_id, host, worker_pid, statement_head,
+    }
 }
 
 /// A task with all its options, and its state.
@@ -163,6 +171,14 @@ pub struct Task {
     pub statement: Option<String>,
 }
 
+from_row! {
+    Task {
+        id, state, outcome, queue, name, key, group, concurrency_key, run_as, priority, mode,
+        attempt, max_attempts, backoff, retry_interval_seconds, jitter, timeout_seconds,
+        at_most_once, external, enqueued_at, due_at, finished_at, run_id, params, statement,
+    }
+}
+
 /// A running task and its backend.
 #[derive(Clone, Debug, Serialize)]
 pub struct Running {
@@ -207,16 +223,25 @@ pub struct Running {
     pub blockers: Option<Value>,
 }
 
+from_row! {
+    row => Running {
+        id, queue, name, attempt, started_at, worker_id, host, worker_pid, backend_pid,
+        backend_state, wait_event_type, wait_event,
+        blocked_by: column::<Option<_>>(row, "blocked_by")?.unwrap_or_default(),
+        cancel_requested_at, progress, percent, reported_at, notices, blockers,
+    }
+}
+
 /// Returns one sentence: why the task is not running now, or what it does. `None` if the task does
 /// not exist.
 pub async fn why(client: &impl GenericClient, id: TaskId) -> Result<Option<String>, QueueError> {
-    Ok(client.query_typed(WHY, &[(&id.0, Type::INT8)]).await?[0].try_get(0)?)
+    scalar(&client.query_typed(WHY, &[(&id.0, Type::INT8)]).await?[0])
 }
 
 /// Returns the time of the database clock, by which ages are computed instead of the client's
 /// clock.
 pub async fn now(client: &impl GenericClient) -> Result<Timestamp, QueueError> {
-    Ok(client.query_typed(NOW, &[]).await?[0].try_get(0)?)
+    scalar(&client.query_typed(NOW, &[]).await?[0])
 }
 
 /// Returns live tasks, newest first. Reads the live table from its end until `limit` tasks are
@@ -226,7 +251,8 @@ pub async fn live_tasks(
     filter: &TaskFilter,
     limit: i64,
 ) -> Result<Vec<LiveTask>, QueueError> {
-    filtered(client, LIVE_TASKS, filter, Some(limit)).await?.iter().map(live_task).collect()
+    let rows = filtered(client, LIVE_TASKS, filter, Some(limit)).await?;
+    rows.iter().map(LiveTask::from_row).collect()
 }
 
 /// Returns the ids of live tasks, oldest first.
@@ -235,14 +261,13 @@ pub async fn live_ids(
     filter: &TaskFilter,
     limit: Option<i64>,
 ) -> Result<Vec<TaskId>, QueueError> {
-    let rows = filtered(client, LIVE_IDS, filter, limit).await?;
-    rows.iter().map(|row| Ok(TaskId(row.try_get(0)?))).collect()
+    filtered(client, LIVE_IDS, filter, limit).await?.iter().map(scalar).collect()
 }
 
 /// Returns a task without its attempts. `None` if the task does not exist.
 pub async fn task(client: &impl GenericClient, id: TaskId) -> Result<Option<Task>, QueueError> {
     let rows = client.query_typed(TASK, &[(&id.0, Type::INT8)]).await?;
-    rows.first().map(|row| task_from_row(id, row)).transpose()
+    rows.first().map(Task::from_row).transpose()
 }
 
 /// Returns running tasks with the state of their backends, longest-running first; or only the given
@@ -253,7 +278,7 @@ pub async fn running(
 ) -> Result<Vec<Running>, QueueError> {
     let only = only.map(|id| id.0);
     let rows = client.query_typed(RUNNING, &[(&only, Type::INT8)]).await?;
-    rows.iter().map(running_task).collect()
+    rows.iter().map(Running::from_row).collect()
 }
 
 /// Converts `*` and `?` to LIKE wildcards and escapes everything else.
@@ -280,89 +305,13 @@ async fn filtered(
     let name = filter.name.as_deref().map(like_pattern);
     let since = filter.since.map(|since| since.as_secs_f64());
     let values: [(&(dyn ToSql + Sync), Type); 5] = [
-        (&state, Type::TEXT),
-        (&filter.queue, Type::TEXT),
-        (&name, Type::TEXT),
-        (&since, Type::FLOAT8),
-        (&limit, Type::INT8),
+        (/* state */ &state, Type::TEXT),
+        (/* queue */ &filter.queue, Type::TEXT),
+        (/* name */ &name, Type::TEXT),
+        (/* since */ &since, Type::FLOAT8),
+        (/* limit */ &limit, Type::INT8),
     ];
     Ok(client.query_typed(statement, &values).await?)
-}
-
-fn live_task(row: &Row) -> Result<LiveTask, QueueError> {
-    Ok(LiveTask {
-        id: TaskId(row.try_get(0)?),
-        queue: row.try_get(1)?,
-        name: row.try_get(2)?,
-        state: enum_column(row, 3, "state")?,
-        priority: enum_column(row, 4, "priority")?,
-        mode: enum_column(row, 5, "mode")?,
-        attempt: row.try_get(6)?,
-        max_attempts: row.try_get(7)?,
-        enqueued_at: row.try_get(8)?,
-        due_at: row.try_get(9)?,
-        claimed_at: row.try_get(10)?,
-        worker_id: row.try_get::<_, Option<_>>(11)?.map(WorkerId),
-        host: row.try_get(12)?,
-        worker_pid: row.try_get(13)?,
-        statement_head: row.try_get(14)?,
-    })
-}
-
-fn task_from_row(id: TaskId, row: &Row) -> Result<Task, QueueError> {
-    let state: Option<&str> = row.try_get(0)?;
-    let outcome: Option<&str> = row.try_get(1)?;
-    Ok(Task {
-        id,
-        state: state.map(|_| enum_column(row, 0, "state")).transpose()?,
-        outcome: outcome.map(|_| enum_column(row, 1, "outcome")).transpose()?,
-        queue: row.try_get(2)?,
-        name: row.try_get(3)?,
-        key: row.try_get(4)?,
-        priority: enum_column(row, 5, "priority")?,
-        mode: enum_column(row, 6, "mode")?,
-        attempt: row.try_get(7)?,
-        max_attempts: row.try_get(8)?,
-        backoff: enum_column(row, 9, "backoff")?,
-        retry_interval_seconds: row.try_get(10)?,
-        jitter: row.try_get(11)?,
-        timeout_seconds: row.try_get(12)?,
-        at_most_once: row.try_get(13)?,
-        external: row.try_get(14)?,
-        enqueued_at: row.try_get(15)?,
-        due_at: row.try_get(16)?,
-        params: row.try_get(17)?,
-        statement: row.try_get(18)?,
-        finished_at: row.try_get(19)?,
-        group: row.try_get(20)?,
-        concurrency_key: row.try_get(21)?,
-        run_id: row.try_get::<_, Option<i64>>(22)?.map(RunId),
-        run_as: row.try_get(23)?,
-    })
-}
-
-fn running_task(row: &Row) -> Result<Running, QueueError> {
-    Ok(Running {
-        id: TaskId(row.try_get(0)?),
-        queue: row.try_get(1)?,
-        name: row.try_get(2)?,
-        attempt: row.try_get(3)?,
-        started_at: row.try_get(4)?,
-        worker_id: WorkerId(row.try_get(5)?),
-        host: row.try_get(6)?,
-        worker_pid: row.try_get(7)?,
-        backend_pid: row.try_get(8)?,
-        backend_state: row.try_get(9)?,
-        wait_event_type: row.try_get(10)?,
-        wait_event: row.try_get(11)?,
-        blocked_by: row.try_get::<_, Option<_>>(12)?.unwrap_or_default(),
-        cancel_requested_at: row.try_get(13)?,
-        progress: row.try_get(14)?,
-        percent: row.try_get(15)?,
-        reported_at: row.try_get(16)?,
-        notices: row.try_get(17)?,
-        blockers: row.try_get(18)?,
-    })
 }
 
 #[cfg(test)]

@@ -2,19 +2,22 @@
 
 use jiff::Timestamp;
 use serde::Serialize;
-use tokio_postgres::{GenericClient, Row};
+use tokio_postgres::GenericClient;
 
 use crate::error::QueueError;
+use crate::row::{FromRow, from_row};
 use crate::task::WorkerId;
 
 /// Tasks are counted through the index `tasks_running`; `busy` is the value of the worker's last
 /// heartbeat, which is older.
 const WORKERS: &str = "/* queue.workers */
 SELECT w.id, s.host, s.pid, s.version, s.started_at, w.heartbeat_at,
-    extract(epoch FROM now() - w.heartbeat_at)::float8, extract(epoch FROM w.orphan_timeout)::float8,
-    now() - w.heartbeat_at < w.orphan_timeout, w.session_lock_key IN (SELECT mill.live_sessions()), w.draining, w.readers,
-    (SELECT count(*) FROM mill.tasks t WHERE t.state = 'running' AND t.claimed_by = w.id), w.queues,
-    mill.reserved_readers(w.id), s.schema_version
+    extract(epoch FROM now() - w.heartbeat_at)::float8 AS heartbeat_age_seconds,
+    extract(epoch FROM w.orphan_timeout)::float8 AS orphan_timeout_seconds,
+    now() - w.heartbeat_at < w.orphan_timeout AS alive,
+    w.session_lock_key IN (SELECT mill.live_sessions()) AS session_alive, w.draining, w.readers,
+    (SELECT count(*) FROM mill.tasks t WHERE t.state = 'running' AND t.claimed_by = w.id) AS running,
+    w.queues, mill.reserved_readers(w.id) AS reserved, s.schema_version
 FROM mill.workers w LEFT JOIN mill.worker_starts s ON s.id = w.id
 ORDER BY s.host, s.pid, w.id";
 
@@ -55,6 +58,13 @@ pub struct Worker {
     pub queues: Option<Vec<String>>,
 }
 
+from_row! {
+    Worker {
+        id, host, pid, version, schema_version, started_at, heartbeat_at, heartbeat_age_seconds,
+        orphan_timeout_seconds, alive, session_alive, draining, readers, reserved, running, queues,
+    }
+}
+
 impl Worker {
     /// Whether it claims tasks of this queue.
     #[must_use]
@@ -81,26 +91,5 @@ pub fn worker_label(host: Option<&str>, pid: Option<i32>, id: Option<WorkerId>) 
 
 /// Returns every worker that has registered and has neither left nor been reclaimed.
 pub async fn workers(client: &impl GenericClient) -> Result<Vec<Worker>, QueueError> {
-    client.query_typed(WORKERS, &[]).await?.iter().map(worker).collect()
-}
-
-fn worker(row: &Row) -> Result<Worker, QueueError> {
-    Ok(Worker {
-        id: WorkerId(row.try_get(0)?),
-        host: row.try_get(1)?,
-        pid: row.try_get(2)?,
-        version: row.try_get(3)?,
-        started_at: row.try_get(4)?,
-        heartbeat_at: row.try_get(5)?,
-        heartbeat_age_seconds: row.try_get(6)?,
-        orphan_timeout_seconds: row.try_get(7)?,
-        alive: row.try_get(8)?,
-        session_alive: row.try_get(9)?,
-        draining: row.try_get(10)?,
-        readers: row.try_get(11)?,
-        running: row.try_get(12)?,
-        queues: row.try_get(13)?,
-        reserved: row.try_get(14)?,
-        schema_version: row.try_get(15)?,
-    })
+    client.query_typed(WORKERS, &[]).await?.iter().map(Worker::from_row).collect()
 }

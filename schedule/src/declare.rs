@@ -1,7 +1,7 @@
 //! Declares schedules, and changes the settings that belong to operators.
 
 use queue::QueueError;
-use queue::enum_column;
+use queue::row::{FromRow, from_row, scalar};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use tokio_postgres::GenericClient;
@@ -48,6 +48,8 @@ pub struct DeclaredSchedule {
     pub enabled: bool,
 }
 
+from_row! { DeclaredSchedule { name, declared_in, definition, enabled } }
+
 /// Creates or changes a schedule according to a document, as described at `mill.put_schedule`.
 /// `declared_as` is the procedure whose comment contains the declaration.
 ///
@@ -63,17 +65,20 @@ pub async fn put(
         .query_typed(
             PUT,
             &[
-                (&Json(definition), Type::JSONB),
-                (&declared_in.as_str(), Type::TEXT),
-                (&declared_as, Type::TEXT),
+                (/* definition */ &Json(definition), Type::JSONB),
+                (/* declared_in */ &declared_in.as_str(), Type::TEXT),
+                (/* declared_as */ &declared_as, Type::TEXT),
             ],
         )
         .await?;
-    match rows[0].try_get::<_, &str>(0)? {
+    match scalar(&rows[0])? {
         "new" => Ok(PutResult::New),
         "changed" => Ok(PutResult::Changed),
         "unchanged" => Ok(PutResult::Unchanged),
-        other => Err(QueueError::Unexpected { column: "put_schedule", value: other.to_owned() }),
+        other => Err(QueueError::Unexpected {
+            column: "put_schedule".to_owned(),
+            value: other.to_owned(),
+        }),
     }
 }
 
@@ -86,21 +91,12 @@ pub async fn remove(
     names: &[String],
 ) -> Result<Vec<String>, QueueError> {
     let rows = client.query_typed(REMOVE, &[(&names, Type::TEXT_ARRAY)]).await?;
-    Ok(rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?)
+    rows.iter().map(scalar).collect()
 }
 
 /// Returns every schedule with a current declaration, by name.
 pub async fn declared(client: &impl GenericClient) -> Result<Vec<DeclaredSchedule>, QueueError> {
-    let rows = client.query_typed(DECLARED, &[]).await?;
-    let declared = |row: &tokio_postgres::Row| {
-        Ok(DeclaredSchedule {
-            name: row.try_get(0)?,
-            declared_in: enum_column(row, 1, "declared_in")?,
-            definition: row.try_get::<_, Json<Value>>(2)?.0,
-            enabled: row.try_get(3)?,
-        })
-    };
-    rows.iter().map(declared).collect()
+    client.query_typed(DECLARED, &[]).await?.iter().map(DeclaredSchedule::from_row).collect()
 }
 
 /// Enables or disables a schedule. Returns `false` if it does not exist.
@@ -113,7 +109,7 @@ pub async fn enable(
     enabled: bool,
 ) -> Result<bool, QueueError> {
     let params = [(&name as _, Type::TEXT), (&enabled as _, Type::BOOL)];
-    Ok(client.query_typed(ENABLE, &params).await?[0].try_get(0)?)
+    scalar(&client.query_typed(ENABLE, &params).await?[0])
 }
 
 /// Overrides settings that belong to operators: `max_attempts`, `retry_interval`, `jitter`; null
@@ -127,7 +123,7 @@ pub async fn override_settings(
     settings: &Map<String, Value>,
 ) -> Result<bool, QueueError> {
     let params = [(&name as _, Type::TEXT), (&Json(settings) as _, Type::JSONB)];
-    Ok(client.query_typed(OVERRIDE, &params).await?[0].try_get(0)?)
+    scalar(&client.query_typed(OVERRIDE, &params).await?[0])
 }
 
 /// Starts a run of a schedule without changing its timing; the caller notifies the workers. Returns
@@ -142,6 +138,5 @@ pub async fn run_now(
     force: bool,
 ) -> Result<Option<queue::run::RunId>, QueueError> {
     let params = [(&name as _, Type::TEXT), (&force as _, Type::BOOL)];
-    let started: Option<i64> = client.query_typed(RUN_NOW, &params).await?[0].try_get(0)?;
-    Ok(started.map(queue::run::RunId))
+    scalar(&client.query_typed(RUN_NOW, &params).await?[0])
 }

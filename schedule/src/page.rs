@@ -1,19 +1,21 @@
 //! Schedules page by page, each with the states of its last runs.
 
 use jiff::Timestamp;
-use queue::{QueueError, enum_column};
+use queue::QueueError;
+use queue::row::{FromRow, column, from_row};
 use serde::Serialize;
 use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
 
-use crate::queries::{COLUMNS, ScheduleStatus, status_from_row};
+use crate::queries::{COLUMNS, ScheduleStatus};
 
 const OVERDUE: &str = "/* schedule.overdue */
-SELECT s.name, extract(epoch FROM s.overdue)::float8 FROM mill.schedule_status s
+SELECT s.name, extract(epoch FROM s.overdue)::float8 AS overdue_seconds FROM mill.schedule_status s
 WHERE s.name = ANY ($1) AND s.overdue IS NOT NULL";
 
 const RECENT: &str = "/* schedule.recent */
-SELECT s.name, r.id, r.state::text, r.fire_at, extract(epoch FROM coalesce(r.finished_at, now()) - r.started_at)::float8
+SELECT s.name, r.id AS run_id, r.state::text, r.fire_at,
+    extract(epoch FROM coalesce(r.finished_at, now()) - r.started_at)::float8 AS duration_seconds
 FROM mill.schedules s CROSS JOIN LATERAL (SELECT x.* FROM (SELECT o.id, o.state, o.fire_at, o.started_at, o.finished_at
     FROM mill.runs o WHERE o.schedule_id = s.id ORDER BY o.id DESC LIMIT $2) AS x) AS r
 WHERE s.name = ANY ($1) ORDER BY s.name, r.id";
@@ -31,6 +33,8 @@ pub struct RecentRun {
     pub duration_seconds: f64,
 }
 
+from_row! { RecentRun { run_id, state, fire_at, duration_seconds } }
+
 /// A schedule in a list.
 #[derive(Clone, Debug, Serialize)]
 pub struct ScheduleSummary {
@@ -43,6 +47,14 @@ pub struct ScheduleSummary {
     pub overdue_seconds: Option<f64>,
     /// Its last runs, newest last.
     pub recent: Vec<RecentRun>,
+}
+
+from_row! {
+    row => ScheduleSummary {
+        status: ScheduleStatus::from_row(row)?,
+        timing_description: crate::describe_timing(column(row, "timing")?),
+        overdue_seconds: None, recent: Vec::new(),
+    }
 }
 
 /// A page of schedules, by name.
@@ -79,19 +91,14 @@ pub async fn page(
          WHERE s.name > $1 AND ($2::text IS NULL OR s.name = $2) ORDER BY s.name LIMIT $3"
     );
     let wanted = limit + 1;
-    let params = [(&after as _, Type::TEXT), (&name as _, Type::TEXT), (&wanted as _, Type::INT8)];
+    let params = [
+        (/* after */ &after as _, Type::TEXT),
+        (/* name */ &name as _, Type::TEXT),
+        (/* limit */ &wanted as _, Type::INT8),
+    ];
     let rows = client.query_typed(&sql, &params).await?;
-    let listed = |row| {
-        let status = status_from_row(row)?;
-        let timing_description = crate::describe_timing(&status.timing);
-        Ok(ScheduleSummary {
-            status,
-            timing_description,
-            overdue_seconds: None,
-            recent: Vec::new(),
-        })
-    };
-    let mut schedules = rows.iter().map(listed).collect::<Result<Vec<_>, QueueError>>()?;
+    let mut schedules =
+        rows.iter().map(ScheduleSummary::from_row).collect::<Result<Vec<_>, _>>()?;
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let full = schedules.len() > limit;
     schedules.truncate(limit);
@@ -111,18 +118,13 @@ async fn add_recent_runs(
             schedules.iter_mut().filter(|it| it.status.name == name).for_each(change);
         };
     for row in client.query_typed(OVERDUE, &[(&names, Type::TEXT_ARRAY)]).await? {
-        let seconds = row.try_get(1)?;
-        named(schedules, row.try_get(0)?, &|it| it.overdue_seconds = seconds);
+        let seconds = column(&row, "overdue_seconds")?;
+        named(schedules, column(&row, "name")?, &|it| it.overdue_seconds = seconds);
     }
     let params = [(&names as _, Type::TEXT_ARRAY), (&runs as _, Type::INT8)];
     for row in client.query_typed(RECENT, &params).await? {
-        let recent = RecentRun {
-            run_id: row.try_get(1)?,
-            state: enum_column(&row, 2, "state")?,
-            fire_at: row.try_get(3)?,
-            duration_seconds: row.try_get(4)?,
-        };
-        named(schedules, row.try_get(0)?, &|it| it.recent.push(recent.clone()));
+        let recent = RecentRun::from_row(&row)?;
+        named(schedules, column(&row, "name")?, &|it| it.recent.push(recent.clone()));
     }
     Ok(())
 }

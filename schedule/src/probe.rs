@@ -6,6 +6,10 @@ use std::time::Duration;
 use queue::{chain, database_message};
 use tokio_postgres::Client;
 
+/// Positions in the result of the probe, whose columns may have any names.
+const PENDING: usize = 0;
+const OLDEST: usize = 1;
+
 /// Returns the number of pending rows and, if requested, the age of the oldest in seconds; or the
 /// error as text. The session may be in any state afterwards and must not be used again.
 ///
@@ -38,8 +42,8 @@ pub async fn run(
         [] => nonsense("no row"),
         [row] => {
             let shown = |error: tokio_postgres::Error| chain(&error);
-            match row.try_get::<_, Option<i64>>(0).map_err(shown)? {
-                Some(pending) => Ok((pending.max(0), row.try_get(1).map_err(shown)?)),
+            match row.try_get::<_, Option<i64>>(PENDING).map_err(shown)? {
+                Some(pending) => Ok((pending.max(0), row.try_get(OLDEST).map_err(shown)?)),
                 None => nonsense("no number"),
             }
         }

@@ -2,23 +2,24 @@
 
 use jiff::Timestamp;
 use queue::QueueError;
-use queue::enum_column;
+use queue::row::{FromRow, column, from_row, scalar};
 use serde::Serialize;
 use serde_json::Value;
-use tokio_postgres::types::{Json, Type};
-use tokio_postgres::{GenericClient, Row};
+use tokio_postgres::GenericClient;
+use tokio_postgres::types::Type;
 
 use crate::enums::{DeclaredIn, Event, FireMode, Overlap};
 
 pub(crate) const COLUMNS: &str = "s.name, s.mode::text, s.timing, s.jobs, s.declared_in::text, s.declared_as, s.enabled, s.status,
     s.next_fire_at, s.last_fire_at, s.last_finished_at, s.last_state::text, s.last_success_at, s.error, s.running_run_id,
-    s.overlap::text, s.catch_up, extract(epoch FROM s.max_lateness)::float8, extract(epoch FROM s.jitter)::float8,
-    s.max_attempts::integer, extract(epoch FROM s.retry_interval)::float8, s.params, s.version, s.changed_at,
+    s.overlap::text, s.catch_up, extract(epoch FROM s.max_lateness)::float8 AS max_lateness_seconds,
+    extract(epoch FROM s.jitter)::float8 AS jitter_seconds, s.max_attempts::integer,
+    extract(epoch FROM s.retry_interval)::float8 AS retry_interval_seconds, s.params, s.version, s.changed_at,
     s.changed_by, s.removed_at, s.queued_fire_at";
 
 const LOG: &str = "/* schedule.log */
-SELECT l.id, l.logged_at, s.name, l.event::text, l.fire_at, l.reason, l.message, l.rows, l.count, l.run_id,
-    l.outcome::text, extract(epoch FROM l.duration)::float8
+SELECT l.id, l.logged_at, s.name AS schedule, l.event::text, l.fire_at, l.reason, l.message, l.rows, l.count,
+    l.run_id, l.outcome::text, extract(epoch FROM l.duration)::float8 AS duration_seconds
 FROM mill.visible_schedule_log l JOIN mill.schedules s ON s.id = l.schedule_id
 WHERE ($1::bigint IS NULL OR l.schedule_id = $1) AND ($2::text IS NULL OR l.event = $2::text::mill.schedule_event)
     AND l.id < coalesce($3, 9223372036854775807)
@@ -28,7 +29,7 @@ const ID: &str = "/* schedule.id */ SELECT s.id FROM mill.schedules s WHERE s.na
 
 const HISTORY: &str = "/* schedule.history */
 SELECT h.run_id, h.schedule, h.fire_at, h.reason, h.state::text, h.started_at, h.finished_at,
-    extract(epoch FROM h.duration)::float8, h.tasks, h.attempts, h.message, h.worker
+    extract(epoch FROM h.duration)::float8 AS duration_seconds, h.tasks, h.attempts, h.message, h.worker
 FROM mill.schedule_history h
 WHERE ($1::text IS NULL OR h.schedule_id = (SELECT s.id FROM mill.schedules s WHERE s.name = $1))
     AND ($2::text IS NULL OR h.state = $2::text::mill.run_state)
@@ -37,7 +38,8 @@ WHERE ($1::text IS NULL OR h.schedule_id = (SELECT s.id FROM mill.schedules s WH
 ORDER BY h.run_id DESC LIMIT $6";
 
 const TEST: &str = "/* schedule.test */
-SELECT t.would_fire, t.reason, t.pending_rows, extract(epoch FROM t.oldest_row_age)::float8, t.next_fire_at
+SELECT t.would_fire, t.reason, t.pending_rows,
+    extract(epoch FROM t.oldest_row_age)::float8 AS oldest_row_age_seconds, t.next_fire_at
 FROM mill.schedule_test($1) AS t";
 
 const TEST_TIMEOUT: &str = "/* schedule.test_timeout */
@@ -48,14 +50,16 @@ const DECLARATION_ERRORS: &str = "/* schedule.declaration_errors */
 SELECT m.declared_as, m.place, m.message, m.hint FROM mill.schedule_declaration_errors m ORDER BY m.declared_as, m.place";
 
 const HEALTH: &str = "/* schedule.health */
-SELECT count(*) FILTER (WHERE s.enabled AND s.error IS NULL), count(*) FILTER (WHERE s.enabled AND s.error IS NOT NULL),
-    count(*) FILTER (WHERE NOT s.enabled),
-    coalesce(greatest(extract(epoch FROM now() - min(s.next_tick_at)), 0), 0)::float8,
-    (SELECT count(*) FROM mill.schedule_declaration_errors)
+SELECT count(*) FILTER (WHERE s.enabled AND s.error IS NULL) AS enabled,
+    count(*) FILTER (WHERE s.enabled AND s.error IS NOT NULL) AS errors,
+    count(*) FILTER (WHERE NOT s.enabled) AS disabled,
+    coalesce(greatest(extract(epoch FROM now() - min(s.next_tick_at)), 0), 0)::float8 AS overdue_seconds,
+    (SELECT count(*) FROM mill.schedule_declaration_errors) AS declaration_errors
 FROM mill.schedules s WHERE s.removed_at IS NULL";
 
 const INSTANTS: &str = "/* schedule.fire_times */
-SELECT s.name, extract(epoch FROM s.next_fire_at)::float8, extract(epoch FROM s.last_success_at)::float8
+SELECT s.name, extract(epoch FROM s.next_fire_at)::float8 AS next_fire_at,
+    extract(epoch FROM s.last_success_at)::float8 AS last_success_at
 FROM mill.schedules s WHERE s.enabled AND s.removed_at IS NULL ORDER BY s.id LIMIT $1";
 
 /// State of all schedules.
@@ -73,6 +77,8 @@ pub struct Health {
     pub declaration_errors: i64,
 }
 
+from_row! { Health { enabled, errors, disabled, overdue_seconds, declaration_errors } }
+
 /// Next fire and last success of a schedule, in seconds since 1970.
 #[derive(Clone, Debug)]
 pub struct Instants {
@@ -83,6 +89,8 @@ pub struct Instants {
     /// End of the last successful run.
     pub last_success_at: Option<f64>,
 }
+
+from_row! { Instants { name, next_fire_at, last_success_at } }
 
 /// State of a schedule.
 #[derive(Clone, Debug, Serialize)]
@@ -143,6 +151,16 @@ pub struct ScheduleStatus {
     pub queued_fire_at: Option<Timestamp>,
 }
 
+from_row! {
+    row => ScheduleStatus {
+        name, mode, timing, jobs, declared_in, declared_as, enabled, status, next_fire_at,
+        last_fire_at, last_finished_at, last_state, last_success_at, error, running_run_id, overlap,
+        catch_up, max_lateness_seconds, jitter_seconds, max_attempts, retry_interval_seconds,
+        params: column::<Option<_>>(row, "params")?.unwrap_or_default(), version, changed_at,
+        changed_by, removed_at, queued_fire_at,
+    }
+}
+
 /// An event of a schedule.
 #[derive(Clone, Debug, Serialize)]
 pub struct LogEntry {
@@ -172,6 +190,13 @@ pub struct LogEntry {
     pub duration_seconds: Option<f64>,
 }
 
+from_row! {
+    LogEntry {
+        id, logged_at, schedule, event, fire_at, reason, message, rows, count, run_id, outcome,
+        duration_seconds,
+    }
+}
+
 /// A run fired by a schedule.
 #[derive(Clone, Debug, Serialize)]
 pub struct FiredRun {
@@ -199,6 +224,13 @@ pub struct FiredRun {
     pub message: Option<String>,
     /// `host:pid` of the worker of the last attempt, if the run has a single task.
     pub worker: Option<String>,
+}
+
+from_row! {
+    FiredRun {
+        run_id, schedule, fire_at, reason, state, started_at, finished_at, duration_seconds, tasks,
+        attempts, message, worker,
+    }
 }
 
 /// A filter on the history of runs.
@@ -233,6 +265,10 @@ pub struct TestResult {
     pub next_fire_at: Option<Timestamp>,
 }
 
+from_row! {
+    TestResult { would_fire, reason, pending_rows, oldest_row_age_seconds, next_fire_at }
+}
+
 /// An error in the comment of a procedure.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct AnnotationError {
@@ -246,6 +282,8 @@ pub struct AnnotationError {
     pub hint: Option<String>,
 }
 
+from_row! { AnnotationError { declared_as, place, message, hint } }
+
 /// Returns every schedule by name, or the one with this name.
 pub async fn status(
     client: &impl GenericClient,
@@ -255,7 +293,8 @@ pub async fn status(
         "/* schedule.status */
          SELECT {COLUMNS} FROM mill.schedule_status s WHERE $1::text IS NULL OR s.name = $1 ORDER BY s.name"
     );
-    client.query_typed(&sql, &[(&name, Type::TEXT)]).await?.iter().map(status_from_row).collect()
+    let rows = client.query_typed(&sql, &[(&name, Type::TEXT)]).await?;
+    rows.iter().map(ScheduleStatus::from_row).collect()
 }
 
 /// Returns log entries, newest first; filtered by schedule and kind, with ids below the given one.
@@ -272,23 +311,18 @@ pub async fn log(
     let mut id: Option<i64> = None;
     if let Some(name) = name {
         match client.query_typed(ID, &[(&name, Type::TEXT)]).await?.first() {
-            Some(row) => id = Some(row.try_get(0)?),
+            Some(row) => id = Some(scalar(row)?),
             None => return Ok(None),
         }
     }
     let params = [
-        (&id as _, Type::INT8),
-        (&event.map(Event::as_str) as _, Type::TEXT),
-        (&before as _, Type::INT8),
-        (&limit as _, Type::INT8),
+        (/* schedule_id */ &id as _, Type::INT8),
+        (/* event */ &event.map(Event::as_str) as _, Type::TEXT),
+        (/* before */ &before as _, Type::INT8),
+        (/* limit */ &limit as _, Type::INT8),
     ];
-    client
-        .query_typed(LOG, &params)
-        .await?
-        .iter()
-        .map(log_entry_from_row)
-        .collect::<Result<_, _>>()
-        .map(Some)
+    let rows = client.query_typed(LOG, &params).await?;
+    rows.iter().map(LogEntry::from_row).collect::<Result<_, _>>().map(Some)
 }
 
 /// Returns runs fired by schedules, newest first.
@@ -297,14 +331,14 @@ pub async fn history(
     wanted: &RunHistoryFilter,
 ) -> Result<Vec<FiredRun>, QueueError> {
     let params = [
-        (&wanted.schedule as _, Type::TEXT),
-        (&wanted.state as _, Type::TEXT),
-        (&wanted.since as _, Type::TIMESTAMPTZ),
-        (&wanted.until as _, Type::TIMESTAMPTZ),
-        (&wanted.before as _, Type::INT8),
-        (&wanted.limit as _, Type::INT8),
+        (/* schedule */ &wanted.schedule as _, Type::TEXT),
+        (/* state */ &wanted.state as _, Type::TEXT),
+        (/* since */ &wanted.since as _, Type::TIMESTAMPTZ),
+        (/* until */ &wanted.until as _, Type::TIMESTAMPTZ),
+        (/* before */ &wanted.before as _, Type::INT8),
+        (/* limit */ &wanted.limit as _, Type::INT8),
     ];
-    client.query_typed(HISTORY, &params).await?.iter().map(fired_run_from_row).collect()
+    client.query_typed(HISTORY, &params).await?.iter().map(FiredRun::from_row).collect()
 }
 
 /// Evaluates a schedule as a tick would now, with the same code; `None` if it does not exist. The
@@ -319,16 +353,7 @@ pub async fn test(
 ) -> Result<Option<TestResult>, QueueError> {
     client.query_typed(TEST_TIMEOUT, &[(&name, Type::TEXT)]).await?;
     let rows = client.query_typed(TEST, &[(&name, Type::TEXT)]).await?;
-    let test = |row: &Row| {
-        Ok(TestResult {
-            would_fire: row.try_get(0)?,
-            reason: row.try_get(1)?,
-            pending_rows: row.try_get(2)?,
-            oldest_row_age_seconds: row.try_get(3)?,
-            next_fire_at: row.try_get(4)?,
-        })
-    };
-    rows.first().map(test).transpose()
+    rows.first().map(TestResult::from_row).transpose()
 }
 
 /// Returns the errors in the comments of procedures, as of the last schedule sync.
@@ -336,27 +361,12 @@ pub async fn annotation_errors(
     client: &impl GenericClient,
 ) -> Result<Vec<AnnotationError>, QueueError> {
     let rows = client.query_typed(DECLARATION_ERRORS, &[]).await?;
-    let declaration_error = |row: &Row| {
-        Ok(AnnotationError {
-            declared_as: row.try_get(0)?,
-            place: row.try_get(1)?,
-            message: row.try_get(2)?,
-            hint: row.try_get(3)?,
-        })
-    };
-    rows.iter().map(declaration_error).collect()
+    rows.iter().map(AnnotationError::from_row).collect()
 }
 
 /// Returns the state of all schedules.
 pub async fn health(client: &impl GenericClient) -> Result<Health, QueueError> {
-    let row = &client.query_typed(HEALTH, &[]).await?[0];
-    Ok(Health {
-        enabled: row.try_get(0)?,
-        errors: row.try_get(1)?,
-        disabled: row.try_get(2)?,
-        overdue_seconds: row.try_get(3)?,
-        declaration_errors: row.try_get(4)?,
-    })
+    Health::from_row(&client.query_typed(HEALTH, &[]).await?[0])
 }
 
 /// Returns the instants of the oldest enabled schedules, up to the given number.
@@ -365,78 +375,5 @@ pub async fn instants(
     limit: i64,
 ) -> Result<Vec<Instants>, QueueError> {
     let rows = client.query_typed(INSTANTS, &[(&limit, Type::INT8)]).await?;
-    let instants = |row: &Row| {
-        Ok(Instants {
-            name: row.try_get(0)?,
-            next_fire_at: row.try_get(1)?,
-            last_success_at: row.try_get(2)?,
-        })
-    };
-    rows.iter().map(instants).collect()
-}
-
-pub(crate) fn status_from_row(row: &Row) -> Result<ScheduleStatus, QueueError> {
-    Ok(ScheduleStatus {
-        name: row.try_get(0)?,
-        mode: enum_column(row, 1, "mode")?,
-        timing: row.try_get(2)?,
-        jobs: row.try_get(3)?,
-        declared_in: enum_column(row, 4, "declared_in")?,
-        declared_as: row.try_get(5)?,
-        enabled: row.try_get(6)?,
-        status: row.try_get(7)?,
-        next_fire_at: row.try_get(8)?,
-        last_fire_at: row.try_get(9)?,
-        last_finished_at: row.try_get(10)?,
-        last_state: row.try_get(11)?,
-        last_success_at: row.try_get(12)?,
-        error: row.try_get(13)?,
-        running_run_id: row.try_get(14)?,
-        overlap: enum_column(row, 15, "overlap")?,
-        catch_up: row.try_get(16)?,
-        max_lateness_seconds: row.try_get(17)?,
-        jitter_seconds: row.try_get(18)?,
-        max_attempts: row.try_get(19)?,
-        retry_interval_seconds: row.try_get(20)?,
-        params: row.try_get::<_, Option<Json<Value>>>(21)?.map_or(Value::Null, |Json(it)| it),
-        version: row.try_get(22)?,
-        changed_at: row.try_get(23)?,
-        changed_by: row.try_get(24)?,
-        removed_at: row.try_get(25)?,
-        queued_fire_at: row.try_get(26)?,
-    })
-}
-
-fn log_entry_from_row(row: &Row) -> Result<LogEntry, QueueError> {
-    Ok(LogEntry {
-        id: row.try_get(0)?,
-        logged_at: row.try_get(1)?,
-        schedule: row.try_get(2)?,
-        event: enum_column(row, 3, "event")?,
-        fire_at: row.try_get(4)?,
-        reason: row.try_get(5)?,
-        message: row.try_get(6)?,
-        rows: row.try_get(7)?,
-        count: row.try_get(8)?,
-        run_id: row.try_get(9)?,
-        outcome: row.try_get(10)?,
-        duration_seconds: row.try_get(11)?,
-    })
-}
-
-fn fired_run_from_row(row: &Row) -> Result<FiredRun, QueueError> {
-    Ok(FiredRun {
-        run_id: row.try_get(0)?,
-        schedule: row.try_get(1)?,
-        fire_at: row.try_get(2)?,
-        reason: row.try_get(3)?,
-        state: row.try_get(4)?,
-        started_at: row.try_get(5)?,
-        finished_at: row.try_get(6)?,
-        duration_seconds: row.try_get(7)?,
-        tasks: row.try_get(8)?,
-        attempts: row.try_get(9)?,
-        message: row.try_get(10)?,
-        worker: row.try_get(11)?,
-    })
+    rows.iter().map(Instants::from_row).collect()
 }

@@ -8,10 +8,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use queue::QueueError;
+use queue::row::{FromRow, from_row};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use tokio_postgres::types::Type;
-use tokio_postgres::{GenericClient, Row, Transaction};
+use tokio_postgres::{GenericClient, Transaction};
 
 use crate::annotation::{self, Annotations, line_and_column};
 use crate::declare::{self, PutResult, declared};
@@ -24,15 +25,18 @@ const LOCK: &str = "/* schedule.sync_lock */ SELECT pg_advisory_xact_lock(723627
 /// Trusted owners are roles that may declare schedules by a call, and roles that an operator has
 /// listed. Other roles could otherwise have their code run under the task login.
 const PROCEDURES: &str = "/* schedule.procedures */
-SELECT n.nspname || '.' || p.proname, d.description,
+SELECT n.nspname || '.' || p.proname AS name, d.description AS comment,
     CASE p.prokind WHEN 'p' THEN format('CALL %I.%I()', n.nspname, p.proname)
-        ELSE format('SELECT %I.%I()', n.nspname, p.proname) END,
-    p.prokind IN ('f', 'p') AND p.prorettype <> 'trigger'::regtype AND p.prorettype <> 'event_trigger'::regtype,
-    p.pronargs > p.pronargdefaults OR p.prokind = 'p' AND coalesce('o' = ANY (p.proargmodes), false),
+        ELSE format('SELECT %I.%I()', n.nspname, p.proname) END AS statement,
+    p.prokind IN ('f', 'p') AND p.prorettype <> 'trigger'::regtype AND p.prorettype <> 'event_trigger'::regtype
+        AS callable,
+    p.pronargs > p.pronargdefaults OR p.prokind = 'p' AND coalesce('o' = ANY (p.proargmodes), false)
+        AS needs_arguments,
     o.rolsuper OR pg_has_role(o.oid, 'mill_operator', 'USAGE') OR pg_has_role(o.oid, 'mill_owner', 'USAGE')
         OR EXISTS (SELECT FROM mill.settings s CROSS JOIN LATERAL unnest(s.declaring_roles) AS d(role)
-            WHERE to_regrole(quote_ident(d.role)) IS NOT NULL AND pg_has_role(o.oid, quote_ident(d.role)::regrole, 'USAGE')),
-    o.rolname::text
+            WHERE to_regrole(quote_ident(d.role)) IS NOT NULL AND pg_has_role(o.oid, quote_ident(d.role)::regrole, 'USAGE'))
+        AS trusted,
+    o.rolname::text AS owner
 FROM pg_description d JOIN pg_proc p ON p.oid = d.objoid JOIN pg_namespace n ON n.oid = p.pronamespace
     JOIN pg_roles o ON o.oid = p.proowner
 WHERE d.classoid = 'pg_proc'::regclass AND d.objsubid = 0 AND d.description ~ '@[A-Za-z_]+[(]'
@@ -64,6 +68,8 @@ pub struct Procedure {
     /// The owner.
     pub owner: String,
 }
+
+from_row! { Procedure { name, comment, statement, callable, needs_arguments, trusted, owner } }
 
 /// A schedule declared by a comment.
 #[derive(Clone, Debug, PartialEq)]
@@ -100,19 +106,7 @@ pub struct Reconciled {
 
 /// Returns the procedures and functions with annotations.
 pub async fn procedures(client: &impl GenericClient) -> Result<Vec<Procedure>, QueueError> {
-    let rows = client.query_typed(PROCEDURES, &[]).await?;
-    let procedure = |row: &Row| {
-        Ok(Procedure {
-            name: row.try_get(0)?,
-            comment: row.try_get(1)?,
-            statement: row.try_get(2)?,
-            callable: row.try_get(3)?,
-            needs_arguments: row.try_get(4)?,
-            trusted: row.try_get(5)?,
-            owner: row.try_get(6)?,
-        })
-    };
-    rows.iter().map(procedure).collect()
+    client.query_typed(PROCEDURES, &[]).await?.iter().map(Procedure::from_row).collect()
 }
 
 /// Computes the desired schedules from the comments.
@@ -283,10 +277,10 @@ async fn store_declaration_errors(
         .query_typed(
             INSERT_DECLARATION_ERRORS,
             &[
-                (&column(|it| &it.declared_as), Type::TEXT_ARRAY),
-                (&column(|it| &it.place), Type::TEXT_ARRAY),
-                (&column(|it| &it.message), Type::TEXT_ARRAY),
-                (&hints, Type::TEXT_ARRAY),
+                (/* declared_as */ &column(|it| &it.declared_as), Type::TEXT_ARRAY),
+                (/* place */ &column(|it| &it.place), Type::TEXT_ARRAY),
+                (/* message */ &column(|it| &it.message), Type::TEXT_ARRAY),
+                (/* hint */ &hints, Type::TEXT_ARRAY),
             ],
         )
         .await?;

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use queue::QueueError;
-use queue::enum_column;
+use queue::row::{FromRow, column, duration, from_row, scalar};
 use serde::Serialize;
 use serde_json::Value;
 use tokio_postgres::types::{Json, Type};
-use tokio_postgres::{Client, GenericClient, Row, Transaction};
+use tokio_postgres::{Client, GenericClient, Transaction};
 
 use crate::due::{CatchUpPolicy, DueFires, due};
 use crate::enums::FireMode;
@@ -100,6 +100,18 @@ struct DueSchedule {
     measure: Option<(String, Duration)>,
 }
 
+from_row! {
+    row => DueSchedule {
+        id, name, version, timing, mode, next_fire_at, planned_from, now,
+        policy: CatchUpPolicy {
+            catch_up: usize::try_from(column::<i32>(row, "catch_up")?).unwrap_or(0),
+            max_lateness: column::<Option<_>>(row, "max_lateness")?.map(duration),
+        },
+        measure: column::<Option<String>>(row, "measure")?
+            .zip(column::<Option<_>>(row, "timeout")?.map(duration)),
+    }
+}
+
 /// The decision on a schedule, in the format of `mill.tick`.
 #[derive(Debug, Default, Serialize)]
 struct FirePlan {
@@ -159,7 +171,7 @@ async fn take_due(
     let mut pass = TickSummary { taken: rows.len(), ..TickSummary::default() };
     let mut plans = Vec::new();
     for row in &rows {
-        let taken = taken(row)?;
+        let taken = DueSchedule::from_row(row)?;
         if let Some((query, timeout)) = taken.measure {
             pass.probes.push(ProbeRequest {
                 id: ScheduleId(taken.id),
@@ -191,8 +203,8 @@ async fn apply_plans(
     pass: &mut TickSummary,
 ) -> Result<(), QueueError> {
     for row in transaction.query_typed(TICK, &[(&Json(plans), Type::JSONB)]).await? {
-        pass.fired += u64::from(row.try_get::<_, i32>(1)?.cast_unsigned());
-        pass.skipped += u64::from(row.try_get::<_, i32>(2)?.cast_unsigned());
+        pass.fired += u64::from(column::<i32>(&row, "fired")?.cast_unsigned());
+        pass.skipped += u64::from(column::<i32>(&row, "skipped")?.cast_unsigned());
     }
     Ok(())
 }
@@ -233,43 +245,20 @@ pub async fn tick_trigger(
         .query_typed(
             TICK_TRIGGER,
             &[
-                (&measure.id.0, Type::INT8),
-                (&measure.version, Type::INT4),
-                (&measure.taken_at, Type::TIMESTAMPTZ),
-                (&pending, Type::INT8),
-                (&oldest, Type::FLOAT8),
-                (&error, Type::TEXT),
+                (/* schedule_id */ &measure.id.0, Type::INT8),
+                (/* version */ &measure.version, Type::INT4),
+                (/* taken_at */ &measure.taken_at, Type::TIMESTAMPTZ),
+                (/* pending */ &pending, Type::INT8),
+                (/* oldest_seconds */ &oldest, Type::FLOAT8),
+                (/* error */ &error, Type::TEXT),
             ],
         )
         .await?;
-    Ok((rows[0].try_get::<_, i32>(0)? > 0, rows[0].try_get::<_, i32>(1)? > 0))
+    Ok((column::<i32>(&rows[0], "fired")? > 0, column::<i32>(&rows[0], "skipped")? > 0))
 }
 
 /// Returns the time until the next tick; `None` if there is none.
 pub async fn next_tick_in(client: &impl GenericClient) -> Result<Option<Duration>, QueueError> {
     let rows = client.query_typed(NEXT, &[]).await?;
-    let seconds: Option<f64> = rows.first().map(|row| row.try_get(0)).transpose()?;
-    Ok(seconds.map(|seconds| Duration::from_secs_f64(seconds.max(0.0))))
-}
-
-fn taken(row: &Row) -> Result<DueSchedule, QueueError> {
-    let seconds = |column: usize| -> Result<Option<Duration>, QueueError> {
-        Ok(row.try_get::<_, Option<f64>>(column)?.map(Duration::from_secs_f64))
-    };
-    let query: Option<String> = row.try_get(9)?;
-    Ok(DueSchedule {
-        id: row.try_get(0)?,
-        name: row.try_get(1)?,
-        version: row.try_get(2)?,
-        timing: row.try_get(3)?,
-        mode: enum_column(row, 4, "mode")?,
-        next_fire_at: row.try_get(5)?,
-        planned_from: row.try_get(11)?,
-        now: row.try_get(6)?,
-        policy: CatchUpPolicy {
-            catch_up: usize::try_from(row.try_get::<_, i32>(7)?).unwrap_or(0),
-            max_lateness: seconds(8)?,
-        },
-        measure: query.zip(seconds(10)?),
-    })
+    Ok(rows.first().map(scalar).transpose()?.map(duration))
 }

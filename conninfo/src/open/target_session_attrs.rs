@@ -80,7 +80,7 @@ impl TargetSessionAttrs {
             }
         };
         let answer = messages.iter().find_map(|message| match message {
-            SimpleQueryMessage::Row(row) => row.get(0),
+            SimpleQueryMessage::Row(row) => row.get(row.columns().first()?.name()),
             _ => None,
         });
         Ok((answer == Some(unwanted)).then_some(complaint))

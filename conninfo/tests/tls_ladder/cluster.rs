@@ -221,7 +221,7 @@ impl Outcome {
 pub(crate) async fn ask(client: &Client, sql: &str) -> String {
     let messages = client.simple_query(sql).await.unwrap();
     let row = messages.iter().find_map(|message| match message {
-        SimpleQueryMessage::Row(row) => row.get(0),
+        SimpleQueryMessage::Row(row) => row.get(row.columns().first()?.name()),
         _ => None,
     });
     row.unwrap().to_owned()

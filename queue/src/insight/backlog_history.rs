@@ -17,16 +17,17 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
-use tokio_postgres::{GenericClient, Row};
 
 use super::lanes::lane_scan;
 use crate::error::QueueError;
+use crate::row::{FromRow, column, from_row};
 
 /// As in `throughput`, the cost is proportional to the number of attempts in the span. Most waits
 /// are shorter than a minute and are dropped before the aggregation.
 const ENDED_CHANGES: &str = "/* queue.insight_backlog_changes */
-SELECT e.queue, m.at, sum(m.change)::int8
+SELECT e.queue, m.at, sum(m.change)::int8 AS change
 FROM (SELECT a.queue, date_trunc('minute', greatest(a.due_at, $3)) AS due,
         date_trunc('minute', coalesce(a.started_at, a.finished_at)) AS begun
     FROM mill.attempts a WHERE a.finished_at >= $1 AND a.finished_at < $2) AS e
@@ -34,8 +35,8 @@ CROSS JOIN LATERAL (VALUES (e.due, 1), (e.begun, -1)) AS m (at, change)
 WHERE e.due < e.begun
 GROUP BY e.queue, m.at HAVING sum(m.change) <> 0";
 
-/// The last two columns report that reading stopped at a limit: for a lane (its queue), or for all
-/// queues.
+/// `cut` and `cut_everywhere` report that reading stopped at a limit: for a lane (its queue), or
+/// for all queues.
 const LIVE_CHANGES: &str = concat!(
     "/* queue.insight_live_changes */",
     lane_scan!(),
@@ -57,8 +58,8 @@ const LIVE_CHANGES: &str = concat!(
     FROM (SELECT s.queue, s.due_at, row_number() OVER (ORDER BY s.blocking_limit_id, s.priority, s.id) AS n FROM mill.tasks s
         WHERE s.state = 'blocked' ORDER BY s.blocking_limit_id, s.priority, s.id LIMIT 10000) AS t
 )
-SELECT w.queue, m.at, sum(m.change)::int8, bool_or(w.of_lane AND m.change > 0),
-    bool_or(w.of_all) OR (SELECT count(*) >= 1000 FROM known)
+SELECT w.queue, m.at, sum(m.change)::int8 AS change, bool_or(w.of_lane AND m.change > 0) AS cut,
+    bool_or(w.of_all) OR (SELECT count(*) >= 1000 FROM known) AS cut_everywhere
 FROM waits w CROSS JOIN LATERAL (VALUES
     (date_trunc('minute', greatest(w.due, $1)), 1), (date_trunc('minute', w.begun), -1)) AS m (at, change)
 WHERE m.at IS NOT NULL AND (w.begun IS NULL OR w.begun >= $1)
@@ -76,6 +77,8 @@ pub struct BacklogChange {
     /// The difference.
     pub change: i64,
 }
+
+from_row! { BacklogChange { queue, at, change } }
 
 /// The changes by tasks that are live now.
 #[derive(Clone, Debug, Default)]
@@ -97,11 +100,11 @@ pub async fn ended_changes(
     oldest: Timestamp,
 ) -> Result<Vec<BacklogChange>, QueueError> {
     let values = [
-        (&from as _, Type::TIMESTAMPTZ),
-        (&to as _, Type::TIMESTAMPTZ),
-        (&oldest as _, Type::TIMESTAMPTZ),
+        (/* from */ &from as _, Type::TIMESTAMPTZ),
+        (/* to */ &to as _, Type::TIMESTAMPTZ),
+        (/* oldest */ &oldest as _, Type::TIMESTAMPTZ),
     ];
-    client.query_typed(ENDED_CHANGES, &values).await?.iter().map(change_from_row).collect()
+    client.query_typed(ENDED_CHANGES, &values).await?.iter().map(BacklogChange::from_row).collect()
 }
 
 /// Returns the changes by tasks that wait or run; `oldest` as in [`ended_changes`].
@@ -111,17 +114,13 @@ pub async fn live_changes(
 ) -> Result<LiveChanges, QueueError> {
     let mut live = LiveChanges::default();
     for row in client.query_typed(LIVE_CHANGES, &[(&oldest, Type::TIMESTAMPTZ)]).await? {
-        let it = change_from_row(&row)?;
-        if row.try_get(3)? {
+        let it = BacklogChange::from_row(&row)?;
+        if column(&row, "cut")? {
             let cut = live.cut.entry(it.queue.clone()).or_insert(it.at);
             *cut = it.at.min(*cut);
         }
-        live.cut_everywhere |= row.try_get::<_, bool>(4)?;
+        live.cut_everywhere |= column::<bool>(&row, "cut_everywhere")?;
         live.changes.push(it);
     }
     Ok(live)
-}
-
-fn change_from_row(row: &Row) -> Result<BacklogChange, QueueError> {
-    Ok(BacklogChange { queue: row.try_get(0)?, at: row.try_get(1)?, change: row.try_get(2)? })
 }

@@ -5,7 +5,8 @@ use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
 
 use crate::error::QueueError;
-use crate::job::{Dependency, Job, dependency};
+use crate::job::{Dependency, Job};
+use crate::row::{FromRow, from_row, scalar};
 
 /// The newest run of a job is searched among this number of newest runs.
 pub const RUNS_SCANNED: i64 = 5000;
@@ -22,7 +23,8 @@ WITH page AS MATERIALIZED (
     WHERE u.job IN (SELECT p.name FROM page p) ORDER BY u.job, r.id DESC
 )
 SELECT p.name, p.description, p.frequency, p.enabled, p.version, p.changed_at, p.changed_by,
-    (SELECT count(*) FROM mill.job_tasks t WHERE t.job = p.name AND t.disabled_at IS NULL), n.id, n.state::text, n.started_at
+    (SELECT count(*) FROM mill.job_tasks t WHERE t.job = p.name AND t.disabled_at IS NULL) AS tasks,
+    n.id AS last_run_id, n.state::text AS last_state, n.started_at AS last_started_at
 FROM page p LEFT JOIN newest n ON n.job = p.name ORDER BY lower(p.name)";
 
 /// A page of jobs, by name.
@@ -41,8 +43,11 @@ pub async fn page(
     limit: i64,
 ) -> Result<JobPage, QueueError> {
     let (after, wanted) = (after.to_lowercase(), limit + 1);
-    let params =
-        [(&after as _, Type::TEXT), (&wanted as _, Type::INT8), (&RUNS_SCANNED as _, Type::INT8)];
+    let params = [
+        (/* after */ &after as _, Type::TEXT),
+        (/* limit */ &wanted as _, Type::INT8),
+        (/* runs_scanned */ &RUNS_SCANNED as _, Type::INT8),
+    ];
     let rows = client.query_typed(JOBS, &params).await?;
     let mut jobs = rows.iter().map(Job::from_row).collect::<Result<Vec<_>, _>>()?;
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
@@ -53,8 +58,8 @@ pub async fn page(
 }
 
 const HEAD: &str = "/* queue.insight_job */
-SELECT j.name, j.description, j.category, j.frequency, j.priority::text, j.disabled_at IS NULL,
-    (SELECT count(*) FROM mill.job_tasks t WHERE t.job = j.name AND t.disabled_at IS NULL)
+SELECT j.name, j.description, j.category, j.frequency, j.priority::text, j.disabled_at IS NULL AS enabled,
+    (SELECT count(*) FROM mill.job_tasks t WHERE t.job = j.name AND t.disabled_at IS NULL) AS task_count
 FROM mill.jobs j WHERE lower(j.name) = lower($1)";
 
 const TASKS: &str = "/* queue.insight_job_tasks */
@@ -62,7 +67,7 @@ SELECT t.name, t.description, t.statement, t.queue, t.priority::text FROM mill.v
 WHERE t.job = $1 AND t.disabled_at IS NULL ORDER BY t.name LIMIT $2";
 
 const PARAMS: &str = "/* queue.insight_job_params */
-SELECT DISTINCT p.name #>> '{}' FROM (SELECT t.params FROM mill.visible_job_tasks t
+SELECT DISTINCT p.name #>> '{}' AS param FROM (SELECT t.params FROM mill.visible_job_tasks t
     WHERE t.job = $1 AND t.disabled_at IS NULL AND t.params IS NOT NULL LIMIT 10000) AS t
     CROSS JOIN LATERAL jsonb_path_query(t.params, '$.**.\"$param\"', '{}', true) AS p(name) ORDER BY 1";
 
@@ -95,6 +100,13 @@ pub struct JobDetail {
     pub params: Vec<String>,
 }
 
+from_row! {
+    row => JobDetail {
+        name, description, category, frequency, priority, enabled, task_count,
+        tasks: Vec::new(), params: Vec::new(),
+    }
+}
+
 /// A task of a job.
 #[derive(Clone, Debug, Serialize)]
 pub struct JobTask {
@@ -110,6 +122,8 @@ pub struct JobTask {
     pub priority: Option<String>,
 }
 
+from_row! { JobTask { name, description, statement, queue, priority } }
+
 /// Returns a job, with its name in any letter case, and up to the given number of tasks; `None` if
 /// it does not exist.
 pub async fn job_detail(
@@ -119,29 +133,12 @@ pub async fn job_detail(
 ) -> Result<Option<JobDetail>, QueueError> {
     let heads = client.query_typed(HEAD, &[(&name, Type::TEXT)]).await?;
     let Some(head) = heads.first() else { return Ok(None) };
-    let name: String = head.try_get(0)?;
-    let mut tasks = Vec::new();
-    for row in client.query_typed(TASKS, &[(&name, Type::TEXT), (&limit, Type::INT8)]).await? {
-        tasks.push(JobTask {
-            name: row.try_get(0)?,
-            description: row.try_get(1)?,
-            statement: row.try_get(2)?,
-            queue: row.try_get(3)?,
-            priority: row.try_get(4)?,
-        });
-    }
-    let params = client.query_typed(PARAMS, &[(&name, Type::TEXT)]).await?;
-    Ok(Some(JobDetail {
-        description: head.try_get(1)?,
-        category: head.try_get(2)?,
-        frequency: head.try_get(3)?,
-        priority: head.try_get(4)?,
-        enabled: head.try_get(5)?,
-        task_count: head.try_get(6)?,
-        tasks,
-        params: params.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?,
-        name,
-    }))
+    let mut job = JobDetail::from_row(head)?;
+    let tasks = client.query_typed(TASKS, &[(&job.name, Type::TEXT), (&limit, Type::INT8)]).await?;
+    job.tasks = tasks.iter().map(JobTask::from_row).collect::<Result<_, _>>()?;
+    let params = client.query_typed(PARAMS, &[(&job.name, Type::TEXT)]).await?;
+    job.params = params.iter().map(scalar).collect::<Result<_, _>>()?;
+    Ok(Some(job))
 }
 
 /// Returns dependencies among these tasks in runs of this job, up to the given number.
@@ -151,7 +148,10 @@ pub async fn edges(
     tasks: &[&str],
     limit: i64,
 ) -> Result<Vec<Dependency>, QueueError> {
-    let params =
-        [(&job as _, Type::TEXT), (&tasks as _, Type::TEXT_ARRAY), (&limit as _, Type::INT8)];
-    client.query_typed(EDGES, &params).await?.iter().map(dependency).collect()
+    let params = [
+        (/* job */ &job as _, Type::TEXT),
+        (/* tasks */ &tasks as _, Type::TEXT_ARRAY),
+        (/* limit */ &limit as _, Type::INT8),
+    ];
+    client.query_typed(EDGES, &params).await?.iter().map(Dependency::from_row).collect()
 }

@@ -9,7 +9,7 @@ use tokio_postgres::{GenericClient, Row};
 
 use crate::error::QueueError;
 use crate::limit::Rate;
-use crate::pg_enum::enum_column;
+use crate::row::{FromRow, column, from_row};
 use crate::task::Priority;
 
 /// Maximum of a count; beyond it a count only reports that there are more. With many lanes the
@@ -44,19 +44,19 @@ const LANES: &str = concat!(
     "
 SELECT l.queue, l.priority::text,
     (SELECT count(*) FROM (SELECT FROM mill.tasks t WHERE t.state = 'pending' AND t.queue = l.queue
-        AND t.priority = l.priority AND t.run_as = l.run_as ORDER BY t.id LIMIT (SELECT e.max_count FROM ends e)) AS few),
+        AND t.priority = l.priority AND t.run_as = l.run_as ORDER BY t.id LIMIT (SELECT e.max_count FROM ends e)) AS few) AS count,
     (SELECT extract(epoch FROM now() - t.due_at)::float8 FROM mill.tasks t
         WHERE t.state = 'pending' AND t.queue = l.queue AND t.priority = l.priority
-            AND t.run_as = l.run_as ORDER BY t.id LIMIT 1),
-    (SELECT e.max_count FROM ends e)
+            AND t.run_as = l.run_as ORDER BY t.id LIMIT 1) AS age_seconds,
+    (SELECT e.max_count FROM ends e) AS max_count
 FROM known l"
 );
 
 /// Running tasks are bounded by the number of readers; of the others, reads the next 10,000 due and
 /// any 10,000 that wait for a permit.
 const OTHERS: &str = "/* queue.insight_other_states */
-SELECT t.queue, t.priority::text, 'running', count(*),
-    extract(epoch FROM now() - min(t.claimed_at))::float8
+SELECT t.queue, t.priority::text, 'running' AS state, count(*) AS count,
+    extract(epoch FROM now() - min(t.claimed_at))::float8 AS age_seconds
 FROM mill.tasks t WHERE t.state = 'running' GROUP BY t.queue, t.priority
 UNION ALL
 SELECT t.queue, t.priority::text, 'scheduled', count(*), NULL
@@ -68,8 +68,9 @@ FROM (SELECT s.queue, s.priority FROM mill.tasks s WHERE s.state = 'blocked'
     ORDER BY s.blocking_limit_id, s.priority, s.id LIMIT 10000) AS t GROUP BY t.queue, t.priority";
 
 const SETTINGS: &str = "/* queue.insight_queues */
-SELECT name, coalesce(q.paused, false), extract(epoch FROM q.shared_commit)::float8, l.max_running,
-    l.rate_starts, extract(epoch FROM l.rate_period)::float8
+SELECT name AS queue, coalesce(q.paused, false) AS paused,
+    extract(epoch FROM q.shared_commit)::float8 AS shared_commit_seconds, l.max_running,
+    l.rate_starts, extract(epoch FROM l.rate_period)::float8 AS rate_seconds
 FROM mill.queues q FULL JOIN (SELECT * FROM mill.limits WHERE kind = 'queue') l USING (name)
 ORDER BY name";
 
@@ -120,23 +121,28 @@ pub struct QueueSetting {
     pub rate: Option<Rate>,
 }
 
+from_row! {
+    row => QueueSetting {
+        queue, paused, shared_commit_seconds, max_running, rate: Rate::from_row(row)?,
+    }
+}
+
 /// Returns every lane of pending tasks, up to 1,000, and the tasks of the other states. Counts stop
 /// at [`COUNT_LIMIT`] for a lane, or at 20,000 for all lanes in equal parts; and at [`COUNT_LIMIT`]
 /// for all scheduled and all blocked tasks together.
 pub async fn lanes(client: &impl GenericClient) -> Result<Vec<LaneCount>, QueueError> {
     let mut lanes = Vec::new();
     for row in client.query_typed(LANES, &[]).await? {
-        let (count, max_count): (i64, i64) = (row.try_get(2)?, row.try_get(4)?);
-        let found = lane(&row, LaneState::Pending, (count, row.try_get(3)?))?;
-        lanes.push(LaneCount { more: count >= max_count, ..found });
+        let found = lane(&row, LaneState::Pending)?;
+        lanes.push(LaneCount { more: found.count >= column(&row, "max_count")?, ..found });
     }
     for row in client.query_typed(OTHERS, &[]).await? {
-        let state = match row.try_get::<_, &str>(2)? {
+        let state = match column(&row, "state")? {
             "running" => LaneState::Running,
             "scheduled" => LaneState::Scheduled,
             _ => LaneState::Blocked,
         };
-        lanes.push(lane(&row, state, (row.try_get(3)?, row.try_get(4)?))?);
+        lanes.push(lane(&row, state)?);
     }
     for state in [LaneState::Scheduled, LaneState::Blocked] {
         let all: i64 = lanes.iter().filter(|it| it.state == state).map(|it| it.count).sum();
@@ -148,23 +154,16 @@ pub async fn lanes(client: &impl GenericClient) -> Result<Vec<LaneCount>, QueueE
 
 /// Returns the settings of queues, by name.
 pub async fn queue_settings(client: &impl GenericClient) -> Result<Vec<QueueSetting>, QueueError> {
-    let setting = |row: &Row| {
-        Ok(QueueSetting {
-            queue: row.try_get(0)?,
-            paused: row.try_get(1)?,
-            shared_commit_seconds: row.try_get(2)?,
-            max_running: row.try_get(3)?,
-            rate: Rate::from_columns(row, 4)?,
-        })
-    };
-    client.query_typed(SETTINGS, &[]).await?.iter().map(setting).collect()
+    client.query_typed(SETTINGS, &[]).await?.iter().map(QueueSetting::from_row).collect()
 }
 
-fn lane(
-    row: &Row,
-    state: LaneState,
-    (count, age_seconds): (i64, Option<f64>),
-) -> Result<LaneCount, QueueError> {
-    let priority = enum_column(row, 1, "priority")?;
-    Ok(LaneCount { queue: row.try_get(0)?, priority, state, count, more: false, age_seconds })
+fn lane(row: &Row, state: LaneState) -> Result<LaneCount, QueueError> {
+    Ok(LaneCount {
+        queue: column(row, "queue")?,
+        priority: column(row, "priority")?,
+        state,
+        count: column(row, "count")?,
+        more: false,
+        age_seconds: column(row, "age_seconds")?,
+    })
 }

@@ -3,25 +3,27 @@
 
 use jiff::Timestamp;
 use serde::Serialize;
+use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
-use tokio_postgres::{GenericClient, Row};
 
 use super::runs::newest;
 use crate::error::QueueError;
+use crate::row::{FromRow, from_row};
 use crate::run::RunId;
 use crate::task::TaskId;
 
 /// Activity of other logins' sessions is visible only with the privilege to see it.
 const BACKENDS: &str = "/* queue.insight_blockers */
-SELECT a.pid, a.usename::text, a.application_name, a.state,
-    extract(epoch FROM now() - a.xact_start)::float8, t.id, t.name
+SELECT a.pid, a.usename::text AS user, a.application_name AS application, a.state,
+    extract(epoch FROM now() - a.xact_start)::float8 AS transaction_seconds, t.id AS task,
+    t.name AS task_name
 FROM pg_stat_activity a LEFT JOIN mill.tasks t ON t.state = 'running' AND t.session_pid = a.pid
     AND t.session_started_at = a.backend_start
 WHERE a.pid = ANY ($1) ORDER BY a.pid";
 
 /// The log has no index on time; its last rows are the newest.
 const MISSED: &str = "/* queue.insight_missed_fires */
-SELECT s.name, count(*), max(l.logged_at)
+SELECT s.name AS schedule, count(*) AS times, max(l.logged_at) AS last_at
 FROM (SELECT * FROM mill.visible_schedule_log ORDER BY id DESC LIMIT 2000) AS l
     JOIN mill.schedules s ON s.id = l.schedule_id
 WHERE l.event = 'missed' AND l.logged_at > now() - interval '1 day'
@@ -39,8 +41,9 @@ WITH newest AS MATERIALIZED (
     SELECT r.id, r.jobs, r.params, r.state, r.failed, r.tasks, r.finished_at
     FROM mill.run_status r WHERE r.id > $1 AND r.state <> 'running'
 )
-SELECT r.jobs, count(*), max(r.id), (array_agg(r.failed ORDER BY r.id DESC))[1]::bigint,
-    (array_agg(r.tasks ORDER BY r.id DESC))[1]::bigint, max(r.finished_at)
+SELECT r.jobs, count(*) AS runs, max(r.id) AS run, false AS in_progress,
+    (array_agg(r.failed ORDER BY r.id DESC))[1]::bigint AS failed,
+    (array_agg(r.tasks ORDER BY r.id DESC))[1]::bigint AS tasks, max(r.finished_at) AS at
 FROM newest r WHERE r.state = 'failed' AND r.finished_at > now() - interval '1 day'
     AND NOT EXISTS (SELECT FROM newest o WHERE o.jobs = r.jobs
         AND o.params IS NOT DISTINCT FROM r.params AND o.state = 'succeeded' AND o.id > r.id)
@@ -48,7 +51,8 @@ GROUP BY r.jobs ORDER BY max(r.finished_at) DESC LIMIT 20";
 
 /// The order makes the planner walk the index of runs in progress, which is small.
 const FAILING_RUNS: &str = "/* queue.insight_failing_runs */
-SELECT r.jobs, 1::bigint, r.id, f.failed, r.tasks::bigint, f.first_at
+SELECT r.jobs, 1::bigint AS runs, r.id AS run, true AS in_progress, f.failed, r.tasks::bigint,
+    f.first_at AS at
 FROM (SELECT g.id, g.jobs, g.tasks, g.cancelled_at FROM mill.runs g WHERE g.state = 'running'
     ORDER BY g.schedule_id LIMIT 500) AS r
     CROSS JOIN LATERAL (SELECT count(*) AS failed, min(few.finished_at) AS first_at FROM (
@@ -76,6 +80,8 @@ pub struct Blocker {
     pub task_name: Option<String>,
 }
 
+from_row! { Blocker { pid, user, application, state, transaction_seconds, task, task_name } }
+
 /// A schedule with missed fires in the last day.
 #[derive(Clone, Debug, Serialize)]
 pub struct MissedFires {
@@ -86,6 +92,8 @@ pub struct MissedFires {
     /// Time of the last such entry.
     pub last_at: Timestamp,
 }
+
+from_row! { MissedFires { schedule, times, last_at } }
 
 /// Runs of the same jobs that failed within a day, or one run in progress with failed tasks.
 #[derive(Clone, Debug, Serialize)]
@@ -106,35 +114,20 @@ pub struct FailedRuns {
     pub at: Timestamp,
 }
 
+from_row! { FailedRuns { jobs, runs, run, in_progress, failed, tasks, at } }
+
 /// Returns these backends, if they still exist.
 pub async fn blockers(
     client: &impl GenericClient,
     pids: &[i32],
 ) -> Result<Vec<Blocker>, QueueError> {
-    let blocker = |row: &Row| {
-        Ok(Blocker {
-            pid: row.try_get(0)?,
-            user: row.try_get(1)?,
-            application: row.try_get(2)?,
-            state: row.try_get(3)?,
-            transaction_seconds: row.try_get(4)?,
-            task: row.try_get::<_, Option<i64>>(5)?.map(TaskId),
-            task_name: row.try_get(6)?,
-        })
-    };
-    client.query_typed(BACKENDS, &[(&pids, Type::INT4_ARRAY)]).await?.iter().map(blocker).collect()
+    let rows = client.query_typed(BACKENDS, &[(&pids, Type::INT4_ARRAY)]).await?;
+    rows.iter().map(Blocker::from_row).collect()
 }
 
 /// Returns schedules with missed fires, among the last 2,000 entries of the log.
 pub async fn missed_fires(client: &impl GenericClient) -> Result<Vec<MissedFires>, QueueError> {
-    let missed = |row: &Row| {
-        Ok(MissedFires {
-            schedule: row.try_get(0)?,
-            times: row.try_get(1)?,
-            last_at: row.try_get(2)?,
-        })
-    };
-    client.query_typed(MISSED, &[]).await?.iter().map(missed).collect()
+    client.query_typed(MISSED, &[]).await?.iter().map(MissedFires::from_row).collect()
 }
 
 /// Returns runs that failed within a day, among the newest 1,000, without those that a later run
@@ -143,19 +136,5 @@ pub async fn failed_runs(client: &impl GenericClient) -> Result<Vec<FailedRuns>,
     let oldest_scanned = newest(client).await?.saturating_sub(RUNS_SCANNED);
     let finished = client.query_typed(FAILED_RUNS, &[(&oldest_scanned, Type::INT8)]).await?;
     let in_progress_runs = client.query_typed(FAILING_RUNS, &[]).await?;
-    let mut failed = Vec::new();
-    for (rows, in_progress) in [(finished, false), (in_progress_runs, true)] {
-        for row in rows {
-            failed.push(FailedRuns {
-                jobs: row.try_get(0)?,
-                runs: row.try_get(1)?,
-                run: RunId(row.try_get(2)?),
-                in_progress,
-                failed: row.try_get(3)?,
-                tasks: row.try_get(4)?,
-                at: row.try_get(5)?,
-            });
-        }
-    }
-    Ok(failed)
+    finished.iter().chain(&in_progress_runs).map(FailedRuns::from_row).collect()
 }

@@ -2,17 +2,17 @@
 
 use jiff::Timestamp;
 use serde::Serialize;
+use tokio_postgres::GenericClient;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{GenericClient, Row};
 
 use crate::error::QueueError;
-use crate::pg_enum::enum_column;
+use crate::row::{FromRow, from_row};
 use crate::task::{Outcome, TaskId};
 
 /// Covers the same days as `mill.durations_of`.
 const RECENT_ATTEMPTS: &str = "/* queue.insight_recent_attempts */
 SELECT a.task_id, a.outcome::text, a.finished_at,
-    extract(epoch FROM a.finished_at - a.started_at)::float8
+    extract(epoch FROM a.finished_at - a.started_at)::float8 AS duration_seconds
 FROM mill.attempts a
 WHERE a.queue = $1 AND a.name = $2 AND a.started_at IS NOT NULL
     AND a.finished_at >= date_trunc('day', now(), 'UTC') - interval '144 hours'
@@ -32,20 +32,15 @@ pub struct RecentAttempt {
     pub duration_seconds: f64,
 }
 
+from_row! { RecentAttempt { task_id, outcome, finished_at, duration_seconds } }
+
 /// Returns the last 60 attempts of this name within seven days, newest first.
 pub async fn recent_attempts(
     client: &impl GenericClient,
     queue: &str,
     name: &str,
 ) -> Result<Vec<RecentAttempt>, QueueError> {
-    let attempt = |row: &Row| {
-        Ok(RecentAttempt {
-            task_id: TaskId(row.try_get(0)?),
-            outcome: enum_column(row, 1, "outcome")?,
-            finished_at: row.try_get(2)?,
-            duration_seconds: row.try_get(3)?,
-        })
-    };
     let values: [(&(dyn ToSql + Sync), Type); 2] = [(&queue, Type::TEXT), (&name, Type::TEXT)];
-    client.query_typed(RECENT_ATTEMPTS, &values).await?.iter().map(attempt).collect()
+    let rows = client.query_typed(RECENT_ATTEMPTS, &values).await?;
+    rows.iter().map(RecentAttempt::from_row).collect()
 }

@@ -5,11 +5,11 @@
 
 use jiff::Timestamp;
 use serde::Serialize;
+use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
-use tokio_postgres::{GenericClient, Row};
 
 use crate::error::QueueError;
-use crate::pg_enum::enum_column;
+use crate::row::{FromRow, column, from_row, scalar};
 use crate::run::{RunId, RunState};
 use crate::task::TaskId;
 
@@ -19,15 +19,15 @@ const RUNS_SCANNED: i64 = 10_000;
 /// Maximum of counts on a run in progress.
 pub const COUNT_LIMIT: i64 = 1000;
 
-const COLUMNS: &str = "r.id, r.jobs, s.name, r.state::text, r.started_at, r.started_by, r.finished_at,
-    extract(epoch FROM coalesce(r.finished_at, now()) - r.started_at)::float8, r.restarts, r.tasks::bigint,
-    (r.tasks - r.open)::bigint,
+const COLUMNS: &str = "r.id, r.jobs, s.name AS schedule, r.state::text, r.started_at, r.started_by,
+    r.finished_at, extract(epoch FROM coalesce(r.finished_at, now()) - r.started_at)::float8 AS duration_seconds,
+    r.restarts, r.tasks::bigint, (r.tasks - r.open)::bigint AS finished,
     CASE WHEN r.state <> 'running' THEN r.failed ELSE (SELECT count(*) FROM (SELECT FROM mill.run_tasks t
-        WHERE t.state = 'failed' AND t.run_id = r.id LIMIT $2) AS f) END::bigint,
-    r.cancelled_at IS NOT NULL";
+        WHERE t.state = 'failed' AND t.run_id = r.id LIMIT $2) AS f) END::bigint AS failed,
+    r.cancelled_at IS NOT NULL AS cancelled";
 
 const NEWEST: &str = "/* queue.insight_newest_run */
-SELECT coalesce((SELECT r.id FROM mill.runs r ORDER BY r.id DESC LIMIT 1), 0)";
+SELECT coalesce((SELECT r.id FROM mill.runs r ORDER BY r.id DESC LIMIT 1), 0) AS newest";
 
 /// Sorts the nodes that need attention first.
 const NODES: &str = "/* queue.insight_run_nodes */
@@ -43,8 +43,9 @@ WHERE r.id <= $1 AND r.id > $1 - $2 AND r.jobs = (SELECT o.jobs FROM mill.runs o
 ORDER BY r.id DESC LIMIT $3";
 
 const CELLS: &str = "/* queue.insight_run_cells */
-SELECT t.run_id, t.name, CASE WHEN t.state = 'failed' AND t.ignore_failure THEN 'ignored' ELSE t.state::text END,
-    t.task_id, extract(epoch FROM t.finished_at - t.started_at)::float8
+SELECT t.run_id AS run, t.name,
+    CASE WHEN t.state = 'failed' AND t.ignore_failure THEN 'ignored' ELSE t.state::text END AS state,
+    t.task_id, extract(epoch FROM t.finished_at - t.started_at)::float8 AS duration_seconds
 FROM mill.run_tasks t WHERE t.name = ANY ($2) AND t.run_id = ANY ($1)";
 
 /// A filter on runs.
@@ -92,6 +93,15 @@ pub struct RunSummary {
     pub failed: i64,
 }
 
+from_row! {
+    row => RunSummary {
+        id, jobs, schedule, state,
+        cancelling: column(row, "cancelled")?
+            && column::<RunState>(row, "state")? == RunState::Running,
+        started_at, started_by, finished_at, duration_seconds, restarts, tasks, finished, failed,
+    }
+}
+
 /// A page of runs, newest first.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct RunPage {
@@ -112,6 +122,8 @@ pub struct ComparedRun {
     pub started_at: Timestamp,
 }
 
+from_row! { ComparedRun { id, state, started_at } }
+
 /// State of a task in one of these runs.
 #[derive(Clone, Debug, Serialize)]
 pub struct GridCell {
@@ -126,6 +138,8 @@ pub struct GridCell {
     /// Duration of the last attempt, in seconds.
     pub duration_seconds: Option<f64>,
 }
+
+from_row! { GridCell { run, name, state, task_id, duration_seconds } }
 
 /// Returns a page of runs.
 pub async fn page(
@@ -149,16 +163,16 @@ pub async fn page(
     );
     let wanted = limit + 1;
     let params = [
-        (&wanted as _, Type::INT8),
-        (&COUNT_LIMIT as _, Type::INT8),
-        (&after as _, Type::INT8),
-        (&lowest as _, Type::INT8),
-        (&query.state.map(RunState::as_str) as _, Type::TEXT),
-        (&query.job as _, Type::TEXT),
-        (&query.schedule as _, Type::TEXT),
+        (/* limit */ &wanted as _, Type::INT8),
+        (/* count_limit */ &COUNT_LIMIT as _, Type::INT8),
+        (/* after */ &after as _, Type::INT8),
+        (/* lowest */ &lowest as _, Type::INT8),
+        (/* state */ &query.state.map(RunState::as_str) as _, Type::TEXT),
+        (/* job */ &query.job as _, Type::TEXT),
+        (/* schedule */ &query.schedule as _, Type::TEXT),
     ];
     let rows = client.query_typed(&sql, &params).await?;
-    let mut runs = rows.iter().map(run_from_row).collect::<Result<Vec<_>, _>>()?;
+    let mut runs = rows.iter().map(RunSummary::from_row).collect::<Result<Vec<_>, _>>()?;
     let full = runs.len() > usize::try_from(limit).unwrap_or(usize::MAX);
     runs.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
     let next = match runs.last().filter(|_| full) {
@@ -170,7 +184,7 @@ pub async fn page(
 
 /// Returns the highest run id; 0 if there are no runs.
 pub(super) async fn newest(client: &impl GenericClient) -> Result<i64, QueueError> {
-    Ok(client.query_typed(NEWEST, &[]).await?[0].try_get(0)?)
+    scalar(&client.query_typed(NEWEST, &[]).await?[0])
 }
 
 /// Returns nodes of a run, up to the given number: released and failed ones first.
@@ -180,7 +194,7 @@ pub async fn nodes(
     limit: i64,
 ) -> Result<Vec<i64>, QueueError> {
     let rows = client.query_typed(NODES, &[(&run.0, Type::INT8), (&limit, Type::INT8)]).await?;
-    Ok(rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?)
+    rows.iter().map(scalar).collect()
 }
 
 /// Returns a run and earlier runs of the same jobs, newest first.
@@ -189,16 +203,12 @@ pub async fn compared_runs(
     run: RunId,
     limit: i64,
 ) -> Result<Vec<ComparedRun>, QueueError> {
-    let params =
-        [(&run.0 as _, Type::INT8), (&RUNS_SCANNED as _, Type::INT8), (&limit as _, Type::INT8)];
-    let sibling = |row: &Row| {
-        Ok(ComparedRun {
-            id: RunId(row.try_get(0)?),
-            state: enum_column(row, 1, "state")?,
-            started_at: row.try_get(2)?,
-        })
-    };
-    client.query_typed(SIBLINGS, &params).await?.iter().map(sibling).collect()
+    let params = [
+        (/* run_id */ &run.0 as _, Type::INT8),
+        (/* runs_scanned */ &RUNS_SCANNED as _, Type::INT8),
+        (/* limit */ &limit as _, Type::INT8),
+    ];
+    client.query_typed(SIBLINGS, &params).await?.iter().map(ComparedRun::from_row).collect()
 }
 
 /// Returns the states of the tasks with these names in these runs.
@@ -208,33 +218,5 @@ pub async fn grid_cells(
     names: &[&str],
 ) -> Result<Vec<GridCell>, QueueError> {
     let params = [(&runs as _, Type::INT8_ARRAY), (&names as _, Type::TEXT_ARRAY)];
-    let cell = |row: &Row| {
-        Ok(GridCell {
-            run: RunId(row.try_get(0)?),
-            name: row.try_get(1)?,
-            state: row.try_get(2)?,
-            task_id: row.try_get::<_, Option<i64>>(3)?.map(TaskId),
-            duration_seconds: row.try_get(4)?,
-        })
-    };
-    client.query_typed(CELLS, &params).await?.iter().map(cell).collect()
-}
-
-fn run_from_row(row: &Row) -> Result<RunSummary, QueueError> {
-    let state = enum_column(row, 3, "state")?;
-    Ok(RunSummary {
-        id: RunId(row.try_get(0)?),
-        jobs: row.try_get(1)?,
-        schedule: row.try_get(2)?,
-        state,
-        cancelling: state == RunState::Running && row.try_get::<_, bool>(12)?,
-        started_at: row.try_get(4)?,
-        started_by: row.try_get(5)?,
-        finished_at: row.try_get(6)?,
-        duration_seconds: row.try_get(7)?,
-        restarts: row.try_get(8)?,
-        tasks: row.try_get(9)?,
-        finished: row.try_get(10)?,
-        failed: row.try_get(11)?,
-    })
+    client.query_typed(CELLS, &params).await?.iter().map(GridCell::from_row).collect()
 }

@@ -3,10 +3,11 @@
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
+use tokio_postgres::GenericClient;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{GenericClient, Row};
 
 use crate::error::QueueError;
+use crate::row::{FromRow, from_row};
 use crate::task::TaskId;
 
 const PLAN: &str = "/* queue.saved_plan */
@@ -41,6 +42,8 @@ pub struct SavedPlan {
     pub plan: Value,
 }
 
+from_row! { SavedPlan { task_id, attempt, finished_at, queue, name, plan } }
+
 /// Returns the plan of the task's last attempt that has one; `None` if no attempt has one or the
 /// role may not see it.
 ///
@@ -51,7 +54,7 @@ pub async fn saved_plan(
     id: TaskId,
 ) -> Result<Option<SavedPlan>, QueueError> {
     let rows = client.query_typed(PLAN, &[(&id.0, Type::INT8)]).await?;
-    rows.first().map(plan_from_row).transpose()
+    rows.first().map(SavedPlan::from_row).transpose()
 }
 
 /// Returns the last plan before this one of a task with the same queue and name.
@@ -63,19 +66,11 @@ pub async fn previous_plan(
     plan: &SavedPlan,
 ) -> Result<Option<SavedPlan>, QueueError> {
     let Some(name) = &plan.name else { return Ok(None) };
-    let values: [(&(dyn ToSql + Sync), Type); 3] =
-        [(&plan.queue, Type::TEXT), (name, Type::TEXT), (&plan.finished_at, Type::TIMESTAMPTZ)];
+    let values: [(&(dyn ToSql + Sync), Type); 3] = [
+        (/* queue */ &plan.queue, Type::TEXT),
+        (/* name */ name, Type::TEXT),
+        (/* before */ &plan.finished_at, Type::TIMESTAMPTZ),
+    ];
     let rows = client.query_typed(PREVIOUS_PLAN, &values).await?;
-    rows.first().map(plan_from_row).transpose()
-}
-
-fn plan_from_row(row: &Row) -> Result<SavedPlan, QueueError> {
-    Ok(SavedPlan {
-        task_id: TaskId(row.try_get(0)?),
-        attempt: row.try_get(1)?,
-        finished_at: row.try_get(2)?,
-        queue: row.try_get(3)?,
-        name: row.try_get(4)?,
-        plan: row.try_get(5)?,
-    })
+    rows.first().map(SavedPlan::from_row).transpose()
 }

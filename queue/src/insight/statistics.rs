@@ -4,23 +4,23 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::Serialize;
+use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
-use tokio_postgres::{GenericClient, Row};
 
 use crate::error::QueueError;
-use crate::pg_enum::enum_column;
+use crate::row::{FromRow, column, from_row};
 use crate::task::{Outcome, TaskId};
 
 const DURATIONS: &str = "/* queue.durations */
-SELECT d.queue, d.name, d.attempts, d.failures, extract(epoch FROM d.p50)::float8,
-    extract(epoch FROM d.p95)::float8, extract(epoch FROM d.mean)::float8,
-    extract(epoch FROM d.last)::float8, d.last_at, d.trend
+SELECT d.queue, d.name, d.attempts, d.failures, extract(epoch FROM d.p50)::float8 AS p50_seconds,
+    extract(epoch FROM d.p95)::float8 AS p95_seconds, extract(epoch FROM d.mean)::float8 AS mean_seconds,
+    extract(epoch FROM d.last)::float8 AS last_seconds, d.last_at, d.trend
 FROM mill.durations d WHERE ($1 IS NULL OR d.queue = $1) ORDER BY d.queue, d.name";
 
 const DURATIONS_OF: &str = "/* queue.durations_of */
-SELECT $1, $2, d.attempts, d.failures, extract(epoch FROM d.p50)::float8,
-    extract(epoch FROM d.p95)::float8, extract(epoch FROM d.mean)::float8,
-    extract(epoch FROM d.last)::float8, d.last_at, d.trend
+SELECT $1 AS queue, $2 AS name, d.attempts, d.failures, extract(epoch FROM d.p50)::float8 AS p50_seconds,
+    extract(epoch FROM d.p95)::float8 AS p95_seconds, extract(epoch FROM d.mean)::float8 AS mean_seconds,
+    extract(epoch FROM d.last)::float8 AS last_seconds, d.last_at, d.trend
 FROM mill.durations_of($1, $2) d WHERE d.attempts > 0";
 
 /// A hash that identifies a cause, short enough for a URL.
@@ -44,7 +44,7 @@ const FAILURES: &str = concat!(
 SELECT f.outcome::text, f.sqlstate, f.message, f.attempts, f.tasks, f.first_at, f.last_at, f.queues,
     f.names, f.examples, ",
     cause!("f.sqlstate", "f.message"),
-    "
+    " AS cause
 FROM mill.failure_groups(make_interval(secs => $1)) f"
 );
 
@@ -71,6 +71,13 @@ pub struct Durations {
     pub last_at: Timestamp,
     /// Median of the last 20 divided by the median of the 200 before; `None` if there are too few.
     pub trend: Option<f64>,
+}
+
+from_row! {
+    Durations {
+        queue, name, attempts, failures, p50_seconds, p95_seconds, mean_seconds, last_seconds,
+        last_at, trend,
+    }
 }
 
 /// Failures with the same cause.
@@ -101,6 +108,13 @@ pub struct FailureGroup {
     pub cause: String,
 }
 
+from_row! {
+    row => FailureGroup {
+        outcome, sqlstate, message, attempts, tasks, first_at, last_at, queues,
+        names: column::<Option<_>>(row, "names")?.unwrap_or_default(), examples, cause,
+    }
+}
+
 /// Returns durations by queue and name, for the first 1,000 names.
 ///
 /// # Errors
@@ -110,7 +124,7 @@ pub async fn durations(
     queue: Option<&str>,
 ) -> Result<Vec<Durations>, QueueError> {
     let rows = client.query_typed(DURATIONS, &[(&queue, Type::TEXT)]).await?;
-    rows.iter().map(duration).collect()
+    rows.iter().map(Durations::from_row).collect()
 }
 
 /// Returns durations of tasks of this name; `None` if none ran.
@@ -125,7 +139,7 @@ pub async fn durations_of(
     let values: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 2] =
         [(&queue, Type::TEXT), (&name, Type::TEXT)];
     let rows = client.query_typed(DURATIONS_OF, &values).await?;
-    rows.first().map(duration).transpose()
+    rows.first().map(Durations::from_row).transpose()
 }
 
 /// Returns failures within this time by cause, most frequent first.
@@ -137,36 +151,5 @@ pub async fn failures(
     since: Duration,
 ) -> Result<Vec<FailureGroup>, QueueError> {
     let rows = client.query_typed(FAILURES, &[(&since.as_secs_f64(), Type::FLOAT8)]).await?;
-    rows.iter().map(failure_group).collect()
-}
-
-fn duration(row: &Row) -> Result<Durations, QueueError> {
-    Ok(Durations {
-        queue: row.try_get(0)?,
-        name: row.try_get(1)?,
-        attempts: row.try_get(2)?,
-        failures: row.try_get(3)?,
-        p50_seconds: row.try_get(4)?,
-        p95_seconds: row.try_get(5)?,
-        mean_seconds: row.try_get(6)?,
-        last_seconds: row.try_get(7)?,
-        last_at: row.try_get(8)?,
-        trend: row.try_get(9)?,
-    })
-}
-
-fn failure_group(row: &Row) -> Result<FailureGroup, QueueError> {
-    Ok(FailureGroup {
-        outcome: enum_column(row, 0, "outcome")?,
-        sqlstate: row.try_get(1)?,
-        message: row.try_get(2)?,
-        attempts: row.try_get(3)?,
-        tasks: row.try_get(4)?,
-        first_at: row.try_get(5)?,
-        last_at: row.try_get(6)?,
-        queues: row.try_get(7)?,
-        names: row.try_get::<_, Option<_>>(8)?.unwrap_or_default(),
-        examples: row.try_get::<_, Vec<i64>>(9)?.into_iter().map(TaskId).collect(),
-        cause: row.try_get(10)?,
-    })
+    rows.iter().map(FailureGroup::from_row).collect()
 }

@@ -5,41 +5,44 @@
 
 use jiff::Timestamp;
 use serde::Serialize;
-use tokio_postgres::{GenericClient, Row};
+use tokio_postgres::GenericClient;
 
 use crate::error::QueueError;
+use crate::row::{FromRow, from_row};
 
 /// Shows the state of a session and the relation it waits for, not its statement, which may be
 /// hidden.
 const WAITS: &str = "/* queue.insight_lock_waits */
-SELECT l.pid, a.usename::text, a.application_name, l.locktype, l.mode,
+SELECT l.pid, a.usename::text AS user, a.application_name AS application, l.locktype AS kind, l.mode,
     CASE WHEN l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
-        THEN l.relation::regclass::text END,
-    extract(epoch FROM now() - l.waitstart)::float8, pg_blocking_pids(l.pid)
+        THEN l.relation::regclass::text END AS relation,
+    extract(epoch FROM now() - l.waitstart)::float8 AS seconds, pg_blocking_pids(l.pid) AS blocked_by
 FROM pg_locks l LEFT JOIN pg_stat_activity a ON a.pid = l.pid
 WHERE NOT l.granted AND a.datname = current_database()
 ORDER BY l.waitstart NULLS LAST, l.pid LIMIT 50";
 
 const CONNECTIONS: &str = "/* queue.insight_connections */
-SELECT a.application_name, a.usename::text, a.state, count(*),
-    max(extract(epoch FROM now() - a.xact_start))::float8
+SELECT a.application_name AS application, a.usename::text AS user, a.state, count(*) AS count,
+    max(extract(epoch FROM now() - a.xact_start))::float8 AS transaction_seconds
 FROM pg_stat_activity a
 WHERE a.datname = current_database() AND a.backend_type = 'client backend'
 GROUP BY 1, 2, 3 ORDER BY count(*) DESC, 1, 2, 3 LIMIT 50";
 
 /// Partitions count towards their table. Reading the size of a locked table waits for the lock.
 const TABLES: &str = "/* queue.insight_tables */
-SELECT coalesce(p.relname, s.relname)::text, count(p.oid), sum(s.n_live_tup)::int8,
-    sum(s.n_dead_tup)::int8, sum(pg_table_size(s.relid))::int8, sum(pg_indexes_size(s.relid))::int8,
-    max(greatest(s.last_vacuum, s.last_autovacuum))
+SELECT coalesce(p.relname, s.relname)::text AS name, count(p.oid) AS partitions,
+    sum(s.n_live_tup)::int8 AS live_rows, sum(s.n_dead_tup)::int8 AS dead_rows,
+    sum(pg_table_size(s.relid))::int8 AS bytes, sum(pg_indexes_size(s.relid))::int8 AS index_bytes,
+    max(greatest(s.last_vacuum, s.last_autovacuum)) AS vacuumed_at
 FROM pg_stat_user_tables s LEFT JOIN pg_inherits i ON i.inhrelid = s.relid
     LEFT JOIN pg_class p ON p.oid = i.inhparent
 WHERE s.schemaname = 'mill'
 GROUP BY 1 ORDER BY sum(pg_total_relation_size(s.relid)) DESC, 1";
 
 const RETENTION: &str = "/* queue.insight_retention */
-SELECT s.history_retention::text, s.schedule_log_retention::text, s.audit_retention::text,
-    d.days, to_date(d.oldest, 'YYYYMMDD')::text, to_date(d.newest, 'YYYYMMDD')::text
+SELECT s.history_retention::text AS history, s.schedule_log_retention::text AS schedule_log,
+    s.audit_retention::text AS audit, d.days, to_date(d.oldest, 'YYYYMMDD')::text AS oldest_day,
+    to_date(d.newest, 'YYYYMMDD')::text AS newest_day
 FROM mill.settings s CROSS JOIN (SELECT count(*) AS days, min(substr(c.relname, 10)) AS oldest,
         max(substr(c.relname, 10)) AS newest
     FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
@@ -66,6 +69,8 @@ pub struct Wait {
     pub blocked_by: Vec<i32>,
 }
 
+from_row! { Wait { pid, user, application, kind, mode, relation, seconds, blocked_by } }
+
 /// Sessions with the same attributes.
 #[derive(Clone, Debug, Serialize)]
 pub struct Connections {
@@ -80,6 +85,8 @@ pub struct Connections {
     /// Age of their oldest transaction, in seconds.
     pub transaction_seconds: Option<f64>,
 }
+
+from_row! { Connections { application, user, state, count, transaction_seconds } }
 
 /// A table of the schema.
 #[derive(Clone, Debug, Serialize)]
@@ -100,6 +107,8 @@ pub struct Table {
     pub vacuumed_at: Option<Timestamp>,
 }
 
+from_row! { Table { name, partitions, live_rows, dead_rows, bytes, index_bytes, vacuumed_at } }
+
 /// Retention periods.
 #[derive(Clone, Debug, Serialize)]
 pub struct Retention {
@@ -117,35 +126,16 @@ pub struct Retention {
     pub newest_day: Option<String>,
 }
 
+from_row! { Retention { history, schedule_log, audit, days, oldest_day, newest_day } }
+
 /// Returns the 50 longest lock waits, longest first.
 pub async fn waits(client: &impl GenericClient) -> Result<Vec<Wait>, QueueError> {
-    let wait = |row: &Row| {
-        Ok(Wait {
-            pid: row.try_get(0)?,
-            user: row.try_get(1)?,
-            application: row.try_get(2)?,
-            kind: row.try_get(3)?,
-            mode: row.try_get(4)?,
-            relation: row.try_get(5)?,
-            seconds: row.try_get(6)?,
-            blocked_by: row.try_get(7)?,
-        })
-    };
-    client.query_typed(WAITS, &[]).await?.iter().map(wait).collect()
+    client.query_typed(WAITS, &[]).await?.iter().map(Wait::from_row).collect()
 }
 
 /// Returns the connections to this database in groups, largest first, up to 50.
 pub async fn connections(client: &impl GenericClient) -> Result<Vec<Connections>, QueueError> {
-    let connections = |row: &Row| {
-        Ok(Connections {
-            application: row.try_get(0)?,
-            user: row.try_get(1)?,
-            state: row.try_get(2)?,
-            count: row.try_get(3)?,
-            transaction_seconds: row.try_get(4)?,
-        })
-    };
-    client.query_typed(CONNECTIONS, &[]).await?.iter().map(connections).collect()
+    client.query_typed(CONNECTIONS, &[]).await?.iter().map(Connections::from_row).collect()
 }
 
 /// Returns every table of the schema, largest first.
@@ -153,29 +143,10 @@ pub async fn connections(client: &impl GenericClient) -> Result<Vec<Connections>
 /// # Errors
 /// Fails if a table is locked for longer than the session's `lock_timeout`.
 pub async fn tables(client: &impl GenericClient) -> Result<Vec<Table>, QueueError> {
-    let table = |row: &Row| {
-        Ok(Table {
-            name: row.try_get(0)?,
-            partitions: row.try_get(1)?,
-            live_rows: row.try_get(2)?,
-            dead_rows: row.try_get(3)?,
-            bytes: row.try_get(4)?,
-            index_bytes: row.try_get(5)?,
-            vacuumed_at: row.try_get(6)?,
-        })
-    };
-    client.query_typed(TABLES, &[]).await?.iter().map(table).collect()
+    client.query_typed(TABLES, &[]).await?.iter().map(Table::from_row).collect()
 }
 
 /// Returns the retention periods.
 pub async fn retention(client: &impl GenericClient) -> Result<Retention, QueueError> {
-    let row = &client.query_typed(RETENTION, &[]).await?[0];
-    Ok(Retention {
-        history: row.try_get(0)?,
-        schedule_log: row.try_get(1)?,
-        audit: row.try_get(2)?,
-        days: row.try_get(3)?,
-        oldest_day: row.try_get(4)?,
-        newest_day: row.try_get(5)?,
-    })
+    Retention::from_row(&client.query_typed(RETENTION, &[]).await?[0])
 }

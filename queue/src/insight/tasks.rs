@@ -16,8 +16,8 @@ use tokio_postgres::{GenericClient, Row};
 use crate::error::QueueError;
 use crate::insight::condition::Conditions;
 use crate::insight::statistics::CAUSE;
-use crate::pg_enum::enum_column;
-use crate::task::{Outcome, Priority, State, TaskId, WorkerId};
+use crate::row::{FromRow, column, from_row, scalar};
+use crate::task::{Outcome, Priority, State, TaskId};
 use crate::task_queries::like_pattern;
 use crate::workers::worker_label;
 
@@ -105,6 +105,15 @@ pub struct TaskSummary {
     pub retried: bool,
 }
 
+from_row! {
+    row => TaskSummary {
+        id, queue, name, state, outcome, priority, attempt, max_attempts, at, due_at,
+        duration_seconds, sqlstate, message,
+        worker: worker_label(column(row, "host")?, column(row, "pid")?, column(row, "worker_id")?),
+        statement_head, retried,
+    }
+}
+
 /// A page of tasks.
 #[derive(Clone, Debug)]
 pub struct TaskPage {
@@ -131,9 +140,11 @@ pub async fn live(
     conditions.bind("t.id < ?", before.map(|id| id.0), Type::INT8);
     let statement = format!(
         "/* queue.insight_live */
-SELECT t.id, t.queue, t.name, t.state::text, t.priority::text, t.attempt, t.max_attempts,
-    t.enqueued_at, t.due_at, extract(epoch FROM now() - t.claimed_at)::float8, t.claimed_by, s.host,
-    s.pid, left(t.statement, 200)
+SELECT t.id, t.queue, t.name, t.state::text, NULL AS outcome, t.priority::text, t.attempt,
+    t.max_attempts, t.enqueued_at AS at, t.due_at,
+    extract(epoch FROM now() - t.claimed_at)::float8 AS duration_seconds, t.claimed_by AS worker_id,
+    s.host, s.pid, left(t.statement, 200) AS statement_head, NULL AS sqlstate, NULL AS message,
+    false AS retried
 FROM (SELECT * FROM mill.visible_tasks t WHERE {} ORDER BY t.id DESC LIMIT {}) AS t
     LEFT JOIN mill.worker_starts s ON s.id = t.claimed_by
 ORDER BY t.id DESC",
@@ -141,8 +152,7 @@ ORDER BY t.id DESC",
         limit + 1
     );
     let rows = conditions.query(client, &statement).await?;
-    let tasks = rows.iter().take(limit).map(live_summary).collect::<Result<_, _>>()?;
-    Ok(TaskPage { tasks, more: rows.len() > limit, searched_back_to: None })
+    page(&rows, limit, None)
 }
 
 /// Returns the ids of up to `limit` live tasks, oldest first, among those with ids up to `newest`.
@@ -162,8 +172,7 @@ pub async fn live_ids(
 SELECT t.id FROM mill.tasks t WHERE {} ORDER BY t.id LIMIT {limit}",
         conditions.text()
     );
-    let rows = conditions.query(client, &statement).await?;
-    rows.iter().map(|row| Ok(TaskId(row.try_get(0)?))).collect()
+    conditions.query(client, &statement).await?.iter().map(scalar).collect()
 }
 
 /// Returns finished tasks, newest first. If the statement timeout stops the search, the transaction is
@@ -237,12 +246,13 @@ async fn finished_rows(
     }
     let statement = format!(
         "/* queue.insight_finished */
-SELECT a.task_id, a.queue, a.name, a.outcome::text, a.priority::text, a.attempt, a.max_attempts,
-    a.finished_at, a.due_at, extract(epoch FROM a.finished_at - a.started_at)::float8, a.worker_id,
-    s.host, s.pid, left(a.statement, 200), a.sqlstate, left(a.message, 200),
+SELECT a.task_id AS id, a.queue, a.name, NULL AS state, a.outcome::text, a.priority::text, a.attempt,
+    a.max_attempts, a.finished_at AS at, a.due_at,
+    extract(epoch FROM a.finished_at - a.started_at)::float8 AS duration_seconds, a.worker_id,
+    s.host, s.pid, left(a.statement, 200) AS statement_head, a.sqlstate, left(a.message, 200) AS message,
     EXISTS (SELECT FROM mill.tasks t WHERE t.id = a.task_id)
         OR EXISTS (SELECT FROM mill.attempts l WHERE l.task_id = a.task_id AND l.final
-            AND l.finished_at > a.finished_at)
+            AND l.finished_at > a.finished_at) AS retried
 FROM (SELECT * FROM mill.visible_attempts a WHERE {}
         ORDER BY a.finished_at DESC, a.task_id DESC LIMIT {limit}) AS a
     LEFT JOIN mill.worker_starts s ON s.id = a.worker_id
@@ -283,46 +293,6 @@ fn page(
     limit: usize,
     searched_back_to: Option<Timestamp>,
 ) -> Result<TaskPage, QueueError> {
-    let tasks = rows.iter().take(limit).map(finished_summary).collect::<Result<_, _>>()?;
+    let tasks = rows.iter().take(limit).map(TaskSummary::from_row).collect::<Result<_, _>>()?;
     Ok(TaskPage { tasks, more: rows.len() > limit, searched_back_to })
-}
-
-fn live_summary(row: &Row) -> Result<TaskSummary, QueueError> {
-    let state = Some(enum_column(row, 3, "state")?);
-    Ok(TaskSummary { state, statement_head: row.try_get(13)?, ..summary(row, 4)? })
-}
-
-fn finished_summary(row: &Row) -> Result<TaskSummary, QueueError> {
-    Ok(TaskSummary {
-        outcome: Some(enum_column(row, 3, "outcome")?),
-        statement_head: row.try_get(13)?,
-        sqlstate: row.try_get(14)?,
-        message: row.try_get(15)?,
-        retried: row.try_get(16)?,
-        ..summary(row, 4)?
-    })
-}
-
-/// Reads the columns that both lists share, from `priority` on.
-fn summary(row: &Row, priority: usize) -> Result<TaskSummary, QueueError> {
-    let host: Option<&str> = row.try_get(11)?;
-    let worker = row.try_get::<_, Option<_>>(10)?.map(WorkerId);
-    Ok(TaskSummary {
-        id: TaskId(row.try_get(0)?),
-        queue: row.try_get(1)?,
-        name: row.try_get(2)?,
-        state: None,
-        outcome: None,
-        priority: enum_column(row, priority, "priority")?,
-        attempt: row.try_get(5)?,
-        max_attempts: row.try_get(6)?,
-        at: row.try_get(7)?,
-        due_at: row.try_get(8)?,
-        duration_seconds: row.try_get(9)?,
-        sqlstate: None,
-        message: None,
-        worker: worker_label(host, row.try_get(12)?, worker),
-        statement_head: None,
-        retried: false,
-    })
 }

@@ -10,14 +10,15 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{GenericClient, Row};
 
 use crate::error::QueueError;
+use crate::row::{FromRow, column, from_row};
 
 const MINUTES: &str = "/* queue.insight_throughput */
-SELECT date_trunc('minute', e.finished_at), e.queue,
-    count(*) FILTER (WHERE e.outcome = 'succeeded'),
-    count(*) FILTER (WHERE e.outcome NOT IN ('succeeded', 'cancelled')),
-    count(*) FILTER (WHERE e.outcome = 'cancelled'),
-    percentile_disc(ARRAY[0.5, 0.95]) WITHIN GROUP (ORDER BY e.wait),
-    percentile_disc(ARRAY[0.5, 0.95]) WITHIN GROUP (ORDER BY e.run)
+SELECT date_trunc('minute', e.finished_at) AS at, e.queue,
+    count(*) FILTER (WHERE e.outcome = 'succeeded') AS succeeded,
+    count(*) FILTER (WHERE e.outcome NOT IN ('succeeded', 'cancelled')) AS failed,
+    count(*) FILTER (WHERE e.outcome = 'cancelled') AS cancelled,
+    percentile_disc(ARRAY[0.5, 0.95]) WITHIN GROUP (ORDER BY e.wait) AS wait_seconds,
+    percentile_disc(ARRAY[0.5, 0.95]) WITHIN GROUP (ORDER BY e.run) AS duration_seconds
 FROM (SELECT a.finished_at, a.queue, a.outcome,
         extract(epoch FROM greatest('0', a.started_at - a.due_at))::float8 AS wait,
         extract(epoch FROM a.finished_at - a.started_at)::float8 AS run
@@ -43,28 +44,24 @@ pub struct MinuteStats {
     pub duration_seconds: Option<[f64; 2]>,
 }
 
+from_row! {
+    row => MinuteStats {
+        at, queue, succeeded, failed, cancelled, wait_seconds: pair(row, "wait_seconds")?,
+        duration_seconds: pair(row, "duration_seconds")?,
+    }
+}
+
 /// Returns ended attempts in a span, by minute and queue.
 pub async fn minutes(
     client: &impl GenericClient,
     (from, to): (Timestamp, Timestamp),
 ) -> Result<Vec<MinuteStats>, QueueError> {
-    let minute = |row: &Row| {
-        Ok(MinuteStats {
-            at: row.try_get(0)?,
-            queue: row.try_get(1)?,
-            succeeded: row.try_get(2)?,
-            failed: row.try_get(3)?,
-            cancelled: row.try_get(4)?,
-            wait_seconds: pair(row, 5)?,
-            duration_seconds: pair(row, 6)?,
-        })
-    };
     let span = [(&from as _, Type::TIMESTAMPTZ), (&to as _, Type::TIMESTAMPTZ)];
-    client.query_typed(MINUTES, &span).await?.iter().map(minute).collect()
+    client.query_typed(MINUTES, &span).await?.iter().map(MinuteStats::from_row).collect()
 }
 
-fn pair(row: &Row, index: usize) -> Result<Option<[f64; 2]>, QueueError> {
-    let values: Option<Vec<Option<f64>>> = row.try_get(index)?;
+fn pair(row: &Row, name: &str) -> Result<Option<[f64; 2]>, QueueError> {
+    let values: Option<Vec<Option<f64>>> = column(row, name)?;
     Ok(match values.as_deref() {
         Some([Some(low), Some(high)]) => Some([*low, *high]),
         _ => None,

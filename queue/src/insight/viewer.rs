@@ -5,11 +5,12 @@ use serde::Serialize;
 use tokio_postgres::GenericClient;
 
 use crate::error::QueueError;
+use crate::row::{FromRow, from_row};
 
 const VIEWER: &str = "/* queue.insight_viewer */
-SELECT current_user::text, current_database()::text,
-    has_function_privilege('mill.cancel(bigint, boolean)', 'EXECUTE'), mill.sees_statements(), now(),
-    has_function_privilege('mill.why(bigint)', 'EXECUTE')";
+SELECT current_user::text AS login, current_database()::text AS database,
+    has_function_privilege('mill.cancel(bigint, boolean)', 'EXECUTE') AS may_act,
+    mill.sees_statements(), now(), has_function_privilege('mill.why(bigint)', 'EXECUTE') AS can_read";
 
 /// The session's login and its privileges.
 #[derive(Clone, Debug, Serialize)]
@@ -28,18 +29,12 @@ pub struct Viewer {
     pub now: Timestamp,
 }
 
+from_row! { Viewer { login, database, can_read, may_act, sees_statements, now } }
+
 /// Returns the session's login and its privileges.
 ///
 /// # Errors
 /// Fails if the role may not read the settings.
 pub async fn viewer(client: &impl GenericClient) -> Result<Viewer, QueueError> {
-    let row = &client.query_typed(VIEWER, &[]).await?[0];
-    Ok(Viewer {
-        login: row.try_get(0)?,
-        database: row.try_get(1)?,
-        may_act: row.try_get(2)?,
-        sees_statements: row.try_get(3)?,
-        now: row.try_get(4)?,
-        can_read: row.try_get(5)?,
-    })
+    Viewer::from_row(&client.query_typed(VIEWER, &[]).await?[0])
 }

@@ -1,0 +1,157 @@
+//! Reads rows by the names of their columns.
+//!
+//! [`from_row!`](crate::from_row) reads a struct, [`column()`] one value of a row, [`scalar`] the
+//! value of a row with a single column. A column that is missing or whose value does not have the
+//! requested type is an error that names the column.
+
+use std::error::Error;
+use std::time::Duration;
+
+use tokio_postgres::types::{FromSql, Type};
+use tokio_postgres::{Column, Row, Statement};
+use uuid::Uuid;
+
+use crate::error::QueueError;
+use crate::run::RunId;
+use crate::task::{TaskId, Token, WorkerId};
+
+pub use crate::from_row;
+
+/// A value that one row of a statement's result contains.
+pub trait FromRow: Sized {
+    /// Reads the value.
+    ///
+    /// # Errors
+    /// Fails if a column is missing or has another type.
+    fn from_row(row: &Row) -> Result<Self, QueueError>;
+}
+
+/// Implements [`FromRow`](crate::row::FromRow) by a struct literal. A field without an expression
+/// is read from the column of the same name; an expression reads from the row, which is named
+/// before the arrow if an expression needs it.
+///
+/// ```
+/// # use queue::row::{column, from_row};
+/// struct Interval {
+///     name: String,
+///     seconds: f64,
+///     r#final: bool,
+/// }
+///
+/// from_row! {
+///     row => Interval {
+///         name, seconds: column::<f64>(row, "seconds")?.max(0.0), r#final: column(row, "final")?,
+///     }
+/// }
+/// ```
+#[macro_export]
+macro_rules! from_row {
+    ($name:ident { $($field:ident),+ $(,)? }) => {
+        $crate::from_row! { row => $name { $($field),+ } }
+    };
+    ($row:ident => $name:ident { $($field:ident $(: $value:expr)?),+ $(,)? }) => {
+        impl $crate::row::FromRow for $name {
+            fn from_row($row: &tokio_postgres::Row) -> Result<Self, $crate::QueueError> {
+                Ok(Self { $($field: $crate::from_row!(@value $row, $field $(, $value)?)),+ })
+            }
+        }
+    };
+    (@value $row:ident, $field:ident) => { $crate::row::column($row, stringify!($field))? };
+    (@value $row:ident, $field:ident, $value:expr) => { $value };
+}
+
+/// Reads the value of the column with this name, which no other column may have.
+///
+/// # Errors
+/// Fails if the row has no such column, or the value does not have the type `T`.
+pub fn column<'a, T: FromSql<'a>>(row: &'a Row, name: &str) -> Result<T, QueueError> {
+    debug_assert!(
+        row.columns().iter().filter(|column| column.name() == name).count() < 2,
+        "several columns {name}"
+    );
+    row.try_get(name).map_err(|error| unexpected(name, &error))
+}
+
+/// Reads the value of a row with a single column.
+///
+/// # Errors
+/// Fails if the row has another number of columns, or the value does not have the type `T`.
+pub fn scalar<'a, T: FromSql<'a>>(row: &'a Row) -> Result<T, QueueError> {
+    match row.columns() {
+        [only] => column(row, only.name()),
+        columns => Err(QueueError::Unexpected {
+            column: columns.iter().map(Column::name).collect::<Vec<_>>().join(", "),
+            value: format!("{} columns instead of one", columns.len()),
+        }),
+    }
+}
+
+/// Converts seconds, as the database computes them from an interval; a negative number is zero.
+#[must_use]
+pub fn duration(seconds: f64) -> Duration {
+    Duration::from_secs_f64(seconds.max(0.0))
+}
+
+/// The message of the client library names the column by its position; its cause does not.
+fn unexpected(column: &str, error: &tokio_postgres::Error) -> QueueError {
+    error.source().map_or_else(
+        || missing(column),
+        |cause| QueueError::Unexpected { column: column.to_owned(), value: cause.to_string() },
+    )
+}
+
+fn missing(column: &str) -> QueueError {
+    QueueError::Unexpected { column: column.to_owned(), value: "no such column".to_owned() }
+}
+
+/// Position of a column in the result of a prepared statement.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Position(usize);
+
+impl Position {
+    /// Finds the column with this name.
+    pub(crate) fn of(statement: &Statement, name: &str) -> Result<Self, QueueError> {
+        let position = statement.columns().iter().position(|column| column.name() == name);
+        position.map(Self).ok_or_else(|| missing(name))
+    }
+
+    /// Reads the value of the column.
+    pub(crate) fn get<'a, T: FromSql<'a>>(self, row: &'a Row) -> Result<T, QueueError> {
+        row.try_get(self.0).map_err(|error| unexpected(row.columns()[self.0].name(), &error))
+    }
+}
+
+/// Defines a struct of the positions of these columns, which are found once per statement:
+/// [`column()`] compares the name with those of all columns before, in every row.
+macro_rules! positions {
+    ($(#[$doc:meta])* $name:ident { $($column:ident),+ $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Debug)]
+        struct $name { $($column: $crate::row::Position),+ }
+
+        impl $name {
+            fn of(statement: &tokio_postgres::Statement) -> Result<Self, $crate::QueueError> {
+                use $crate::row::Position;
+                Ok(Self { $($column: Position::of(statement, stringify!($column))?),+ })
+            }
+        }
+    };
+}
+pub(crate) use positions;
+
+/// Reads a newtype from a column of its inner type.
+macro_rules! newtypes {
+    ($($name:ident($inner:ty)),+ $(,)?) => {$(
+        impl<'a> FromSql<'a> for $name {
+            fn from_sql(ty: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn Error + Sync + Send>> {
+                <$inner>::from_sql(ty, raw).map(Self)
+            }
+
+            fn accepts(ty: &Type) -> bool {
+                <$inner as FromSql>::accepts(ty)
+            }
+        }
+    )+};
+}
+
+newtypes! { TaskId(i64), RunId(i64), WorkerId(Uuid), Token(Uuid) }
