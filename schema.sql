@@ -16,7 +16,7 @@
 --   07_workers         live workers, all workers since the start of the history, orders to them, progress
 --   08_permits         blocked <-> pending
 --   09_enqueue         -> scheduled | blocked | pending
---   (claim)            pending -> running      queue/src/claim.rs
+--   (claim)            pending -> running      queue/src/transition/claim.rs
 --   10_finish          complete: running -> finished     in the task's own transaction
 --                      fail, release_claim, reclaim: running -> scheduled | blocked | pending | finished
 --   11_operator        cancel, retry, pause, resume, drain
@@ -907,7 +907,7 @@ COMMENT ON COLUMN mill.tasks.run_as IS 'Profile whose login runs the task; empty
 COMMENT ON COLUMN mill.tasks.start_by IS 'Pending tasks: time at which the active period of the group closes';
 COMMENT ON COLUMN mill.tasks.params IS 'JSON array of values, bound as $1, $2, …';
 
--- queue/src/claim.rs: each queue, priority and profile is one index range.
+-- queue/src/transition/claim.rs: each queue, priority and profile is one index range.
 CREATE INDEX IF NOT EXISTS tasks_pending ON mill.tasks (queue, priority, run_as, id)
     WHERE state = 'pending';
 -- mill.grant_permits: the oldest tasks of each limit and priority.
@@ -916,9 +916,9 @@ CREATE INDEX IF NOT EXISTS tasks_blocked ON mill.tasks (blocking_limit_id, prior
 -- mill.block_pending: finds the pending tasks of a group after its settings change.
 CREATE INDEX IF NOT EXISTS tasks_group ON mill.tasks (group_name)
     WHERE state = 'pending' AND group_name IS NOT NULL;
--- queue/src/promote.rs
+-- queue/src/transition/promote.rs
 CREATE INDEX IF NOT EXISTS tasks_scheduled ON mill.tasks (due_at, id) WHERE state = 'scheduled';
--- queue/src/reclaim.rs, mill.running. Statements that finish a task filter by id and token and never
+-- queue/src/transition/reclaim.rs, mill.running. Statements that finish a task filter by id and token and never
 -- by state, so that the planner cannot choose this index for them: while an old snapshot is open, the
 -- index is full of dead entries.
 CREATE INDEX IF NOT EXISTS tasks_running ON mill.tasks (claimed_by) WHERE state = 'running';
@@ -1018,9 +1018,9 @@ COMMENT ON COLUMN mill.attempts.result IS
 COMMENT ON COLUMN mill.attempts.plan IS
     'Tasks with explain: output of EXPLAIN (ANALYZE, BUFFERS, WAL, FORMAT JSON), size-limited: {"Plan", "Planning '
     'Time", "Execution Time", …}';
--- pgmill task show, mill.retry, queue/src/resolve_commit.rs
+-- pgmill task show, mill.retry, queue/src/transition/resolve_commit.rs
 CREATE INDEX IF NOT EXISTS attempts_task ON mill.attempts (task_id);
--- queue/src/history.rs: the last hours of a day. Rows are inserted in chronological order, so a BRIN
+-- queue/src/read/history.rs: the last hours of a day. Rows are inserted in chronological order, so a BRIN
 -- index is selective enough and costs almost nothing per insert.
 CREATE INDEX IF NOT EXISTS attempts_finished ON mill.attempts USING brin (finished_at);
 -- mill.durations: the distinct names and the last attempts of each. Tasks without a name have no overhead.

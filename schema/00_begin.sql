@@ -12,7 +12,7 @@
 --   07_workers         live workers, all workers since the start of the history, orders to them, progress
 --   08_permits         blocked <-> pending
 --   09_enqueue         -> scheduled | blocked | pending
---   (claim)            pending -> running      queue/src/claim.rs
+--   (claim)            pending -> running      queue/src/transition/claim.rs
 --   10_finish          complete: running -> finished     in the task's own transaction
 --                      fail, release_claim, reclaim: running -> scheduled | blocked | pending | finished
 --   11_operator        cancel, retry, pause, resume, drain

@@ -101,7 +101,7 @@ COMMENT ON COLUMN mill.tasks.run_as IS 'Profile whose login runs the task; empty
 COMMENT ON COLUMN mill.tasks.start_by IS 'Pending tasks: time at which the active period of the group closes';
 COMMENT ON COLUMN mill.tasks.params IS 'JSON array of values, bound as $1, $2, …';
 
--- queue/src/claim.rs: each queue, priority and profile is one index range.
+-- queue/src/transition/claim.rs: each queue, priority and profile is one index range.
 CREATE INDEX IF NOT EXISTS tasks_pending ON mill.tasks (queue, priority, run_as, id)
     WHERE state = 'pending';
 -- mill.grant_permits: the oldest tasks of each limit and priority.
@@ -110,9 +110,9 @@ CREATE INDEX IF NOT EXISTS tasks_blocked ON mill.tasks (blocking_limit_id, prior
 -- mill.block_pending: finds the pending tasks of a group after its settings change.
 CREATE INDEX IF NOT EXISTS tasks_group ON mill.tasks (group_name)
     WHERE state = 'pending' AND group_name IS NOT NULL;
--- queue/src/promote.rs
+-- queue/src/transition/promote.rs
 CREATE INDEX IF NOT EXISTS tasks_scheduled ON mill.tasks (due_at, id) WHERE state = 'scheduled';
--- queue/src/reclaim.rs, mill.running. Statements that finish a task filter by id and token and never
+-- queue/src/transition/reclaim.rs, mill.running. Statements that finish a task filter by id and token and never
 -- by state, so that the planner cannot choose this index for them: while an old snapshot is open, the
 -- index is full of dead entries.
 CREATE INDEX IF NOT EXISTS tasks_running ON mill.tasks (claimed_by) WHERE state = 'running';

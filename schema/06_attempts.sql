@@ -60,9 +60,9 @@ COMMENT ON COLUMN mill.attempts.result IS
 COMMENT ON COLUMN mill.attempts.plan IS
     'Tasks with explain: output of EXPLAIN (ANALYZE, BUFFERS, WAL, FORMAT JSON), size-limited: {"Plan", "Planning '
     'Time", "Execution Time", …}';
--- pgmill task show, mill.retry, queue/src/resolve_commit.rs
+-- pgmill task show, mill.retry, queue/src/transition/resolve_commit.rs
 CREATE INDEX IF NOT EXISTS attempts_task ON mill.attempts (task_id);
--- queue/src/history.rs: the last hours of a day. Rows are inserted in chronological order, so a BRIN
+-- queue/src/read/history.rs: the last hours of a day. Rows are inserted in chronological order, so a BRIN
 -- index is selective enough and costs almost nothing per insert.
 CREATE INDEX IF NOT EXISTS attempts_finished ON mill.attempts USING brin (finished_at);
 -- mill.durations: the distinct names and the last attempts of each. Tasks without a name have no overhead.

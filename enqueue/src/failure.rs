@@ -3,7 +3,7 @@
 use std::io;
 
 use conninfo::ConnectError;
-use queue::run::RunId;
+use queue::RunId;
 use queue::{QueueError, TaskId, exit};
 use tokio_postgres::error::SqlState;
 

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use indicatif::ProgressBar;
-use queue::run::{self, RunId, RunState};
+use queue::RunId;
+use queue::run::{self, RunState};
 use queue::run_queries::{self, Run, RunTask};
 use queue::{QueueError, exit};
 use serde_json::{Map, Value, json};

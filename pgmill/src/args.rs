@@ -18,8 +18,8 @@ use clap::parser::ValueSource;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 use conninfo::{ConnectionSource, Layer, SourceNames};
+use queue::RunId;
 use queue::TaskId;
-use queue::run::RunId;
 use terminal::label;
 
 pub(crate) use capacity::{

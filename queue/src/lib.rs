@@ -2,56 +2,38 @@
 //!
 //! Functions take `&impl GenericClient`, so that a caller may pass its own transaction. Each
 //! statement contains a comment with its name, which remains visible in `pg_stat_statements`.
+//!
+//! `transition` changes the state of tasks; `worker` is what a worker process says about itself and
+//! asks of the fleet; `operator` changes settings, jobs and runs; `read` changes nothing.
 
-pub mod attempt;
-pub mod audit;
-pub mod bulk;
-pub mod cancel;
-pub mod claim;
-pub mod complete;
-pub mod critical_path;
-pub mod doctor;
-pub mod drift;
-pub mod enqueue;
 mod error;
 pub mod exit;
-pub mod fail;
-pub mod fleet;
-pub mod group;
-pub mod heartbeat;
-pub mod history;
-pub mod insight;
-pub mod job;
-pub mod limit;
-pub mod lineage;
-pub mod lock_wait;
-pub mod operate;
+mod id;
+mod operator;
 mod pg_enum;
-pub mod poll;
-pub mod priority;
-pub mod profile;
-pub mod progress;
-pub mod promote;
-pub mod prune;
-pub mod queue_status;
-pub mod reclaim;
-pub mod release;
-pub mod resolve_commit;
-pub mod retry;
+mod read;
 pub mod row;
-pub mod run;
-pub mod run_queries;
 pub mod scan;
 pub mod schema;
-pub mod server;
 mod task;
 pub mod task_defaults;
-pub mod task_queries;
-pub mod upgrade;
-pub mod workers;
+mod transition;
+mod worker;
+
+pub use operator::{group, job, operate, priority, profile, run};
+pub use read::{
+    attempt, audit, critical_path, doctor, fleet, history, insight, lineage, lock_wait,
+    queue_status, run_queries, task_queries, workers,
+};
+pub use schema::{drift, upgrade};
+pub use transition::{
+    bulk, cancel, claim, complete, enqueue, fail, limit, promote, reclaim, release, resolve_commit,
+    retry,
+};
+pub use worker::{heartbeat, poll, progress, prune, server};
 
 pub use error::{QueueError, chain, database_message};
+pub use id::{LimitId, RunId, TaskId, Token, WorkerId};
 pub use task::{
     Backoff, Claim, LimitKind, Mode, Outcome, Priority, ReservedCapacity, RetryPolicy, State,
-    TaskId, Token, WorkerId,
 };

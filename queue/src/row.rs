@@ -12,8 +12,8 @@ use tokio_postgres::{Column, Row, Statement};
 use uuid::Uuid;
 
 use crate::error::QueueError;
-use crate::run::RunId;
-use crate::task::{TaskId, Token, WorkerId};
+use crate::id::RunId;
+use crate::id::{TaskId, Token, WorkerId};
 
 pub use crate::from_row;
 

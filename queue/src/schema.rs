@@ -1,5 +1,8 @@
 //! Applies the schema, and checks whether this program is compatible with it.
 
+pub mod drift;
+pub mod upgrade;
+
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, GenericClient};
 

@@ -1,67 +1,12 @@
-//! Basic types of the queue: ids, states, outcomes, and the claim.
+//! Basic types of the queue: states, outcomes, and the claim.
 
-use std::fmt;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use serde::Serialize;
 use serde_json::value::RawValue;
-use uuid::Uuid;
 
-use crate::limit::LimitId;
+use crate::id::{LimitId, RunId, TaskId, Token};
 use crate::pg_enum;
-use crate::retry::RetryState;
-use crate::run::RunId;
-
-/// `mill.tasks.id`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(transparent)]
-pub struct TaskId(pub i64);
-
-impl fmt::Display for TaskId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-/// `mill.workers.id`: a random id per process start, never a host name or a pid.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(transparent)]
-pub struct WorkerId(pub Uuid);
-
-impl WorkerId {
-    /// Returns a new random id.
-    #[must_use]
-    pub fn random() -> Self {
-        Self(Uuid::new_v4())
-    }
-
-    /// Key of the shared advisory lock that shows that the worker's control session is alive: the
-    /// low half of the id.
-    #[must_use]
-    pub fn session_lock_key(self) -> i64 {
-        self.0.as_u64_pair().1.cast_signed()
-    }
-}
-
-impl fmt::Display for WorkerId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-/// Fencing token: random and unique per claim. Attempt numbers and sequences do not fence, because
-/// they are reissued if the server crashes after a claim that committed asynchronously.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Token(pub(crate) Uuid);
-
-impl Token {
-    /// Returns a token that belongs to no claim.
-    #[must_use]
-    pub fn stale() -> Self {
-        Self(Uuid::new_v4())
-    }
-}
 
 pg_enum! {
     /// State of a live task.
@@ -246,17 +191,6 @@ impl Claim {
     #[must_use]
     pub fn retry(&self) -> &RetryPolicy {
         &self.retry
-    }
-
-    /// State for the retry decision.
-    #[must_use]
-    pub fn retry_state(&self) -> RetryState<'_> {
-        RetryState {
-            retry: &self.retry,
-            failures: self.failures,
-            transient_failures: self.transient_failures,
-            at_most_once: self.at_most_once,
-        }
     }
 
     /// Execution mode.

@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::arguments::DAY_SECS;
-use crate::call::{self, Call};
 use crate::error::{ValidationError, nearest};
 use crate::timing::Timing;
+use crate::timing::arguments::DAY_SECS;
+use crate::timing::call::{self, Call};
 
 /// The annotations of a comment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

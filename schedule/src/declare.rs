@@ -136,7 +136,7 @@ pub async fn run_now(
     client: &impl GenericClient,
     name: &str,
     force: bool,
-) -> Result<Option<queue::run::RunId>, QueueError> {
+) -> Result<Option<queue::RunId>, QueueError> {
     let params = [(&name as _, Type::TEXT), (&force as _, Type::BOOL)];
     scalar(&client.query_typed(RUN_NOW, &params).await?[0])
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::cadence::Cadence;
+use crate::timing::cadence::Cadence;
 
 /// A fire that is at most this late is on time.
 pub const ON_TIME: Duration = Duration::from_secs(10);

@@ -1,12 +1,27 @@
 //! Timings: the cause of a schedule's fires.
 
+pub(crate) mod arguments;
+pub(crate) mod cadence;
+pub(crate) mod call;
+pub(crate) mod clock;
+pub(crate) mod cron;
+pub(crate) mod describe;
+pub(crate) mod duration;
+pub(crate) mod filter;
+pub(crate) mod key;
+pub(crate) mod parse;
+pub(crate) mod rule;
+pub(crate) mod trigger;
+pub(crate) mod vocabulary;
+pub(crate) mod zone;
+
 use std::fmt;
 
-use crate::cadence::Cadence;
-use crate::call::{self, Call};
 use crate::error::ValidationError;
-use crate::parse::{CADENCES, cadence};
-use crate::trigger::Trigger;
+use crate::timing::cadence::Cadence;
+use crate::timing::call::Call;
+use crate::timing::parse::{CADENCES, cadence};
+use crate::timing::trigger::Trigger;
 
 /// The cause of a schedule's fires.
 #[derive(Clone, Debug, PartialEq, Eq)]

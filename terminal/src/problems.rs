@@ -2,10 +2,10 @@
 //! adds its own next step (a page, a command).
 
 use jiff::Timestamp;
+use queue::RunId;
 use queue::doctor::HorizonHolder;
 use queue::history::OutcomeCount;
 use queue::insight::problems::{FailedRuns, MissedFires};
-use queue::run::RunId;
 use queue::task_queries::Running;
 use queue::workers::Worker;
 use queue::{Outcome, TaskId};

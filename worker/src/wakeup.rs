@@ -4,8 +4,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use queue::limit::LimitId;
-use queue::run::RunId;
+use queue::LimitId;
+use queue::RunId;
 use tokio::sync::{Notify, watch};
 
 /// A set of items to process, with a notification.

@@ -1,7 +1,8 @@
 //! Arguments of `pgmill run`.
 
 use clap::Subcommand;
-use queue::run::{RunId, RunState};
+use queue::RunId;
+use queue::run::RunState;
 use terminal::label;
 
 use super::job::GraphFormat;

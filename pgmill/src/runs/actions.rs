@@ -1,6 +1,7 @@
 //! `pgmill run cancel|retry|restart`.
 
-use queue::run::{self, RestartOptions, RunId, RunState};
+use queue::RunId;
+use queue::run::{self, RestartOptions, RunState};
 use queue::run_queries;
 use queue::{QueueError, enqueue, exit};
 use serde_json::json;

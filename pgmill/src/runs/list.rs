@@ -1,7 +1,8 @@
 //! `pgmill run list`, and the search for one run.
 
+use queue::RunId;
 use queue::exit;
-use queue::run::{RunId, RunState};
+use queue::run::RunState;
 use queue::run_queries::{self, Run};
 use terminal::print_stderr;
 use tokio_postgres::Client;

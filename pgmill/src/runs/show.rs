@@ -3,9 +3,10 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use queue::RunId;
 use queue::critical_path::critical_path;
 use queue::exit;
-use queue::run::{RunId, RunState};
+use queue::run::RunState;
 use queue::run_queries::{self, Edge, Run, RunTask};
 use serde_json::json;
 use terminal::{print_stderr, run_bar, run_outcome, update_run_bar, visible};

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use queue::complete::Success;
 use queue::fail::{DatabaseError, Report};
 use queue::resolve_commit::CommitResolution;
-use queue::retry::{self, RetryDecision};
+use queue::retry::{self, RetryDecision, RetryState};
 use queue::{Claim, Mode, Outcome};
 
 use crate::attempt::check::check;
@@ -232,7 +232,13 @@ impl Executor {
     }
 
     fn decide(&self, claim: &Claim, sqlstate: Option<&str>, lost: bool) -> RetryDecision {
-        retry::decide(&claim.retry_state(), sqlstate, lost, &self.fatal_sqlstates, &mut rand::rng())
+        retry::decide(
+            &RetryState::of(claim),
+            sqlstate,
+            lost,
+            &self.fatal_sqlstates,
+            &mut rand::rng(),
+        )
     }
 
     fn classify_stop(

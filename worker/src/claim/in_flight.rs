@@ -4,9 +4,9 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use queue::LimitId;
+use queue::RunId;
 use queue::claim::SessionIdentity;
-use queue::limit::LimitId;
-use queue::run::RunId;
 use queue::{Claim, TaskId, Token};
 use tokio::sync::watch;
 

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::vec::IntoIter;
 
 use queue::QueueError;
+use queue::RunId;
 use queue::enqueue::notify;
-use queue::run::{RunId, advance};
+use queue::run::advance;
 
 use crate::context::Context;
 use crate::control::answered;

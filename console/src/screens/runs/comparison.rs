@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use deadpool_postgres::Transaction;
 use queue::QueueError;
+use queue::RunId;
 use queue::insight::runs::{self, ComparedRun, GridCell};
-use queue::run::RunId;
 use queue::run_queries::RunTask;
 
 use crate::page::format;

@@ -8,9 +8,10 @@ use axum::extract::Path;
 use axum::routing::get;
 use deadpool_postgres::Transaction;
 use queue::QueueError;
+use queue::RunId;
 use queue::critical_path::critical_path;
 use queue::insight::runs;
-use queue::run::{Expected, RunId, RunState};
+use queue::run::{Expected, RunState};
 use queue::run_queries::{self, Edge, Run, RunTask};
 use serde::Serialize;
 

@@ -1,0 +1,70 @@
+//! Ids and the fencing token.
+
+use std::fmt;
+
+use serde::Serialize;
+use uuid::Uuid;
+
+/// `mill.tasks.id`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(transparent)]
+pub struct TaskId(pub i64);
+
+impl fmt::Display for TaskId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// `mill.workers.id`: a random id per process start, never a host name or a pid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(transparent)]
+pub struct WorkerId(pub Uuid);
+
+impl WorkerId {
+    /// Returns a new random id.
+    #[must_use]
+    pub fn random() -> Self {
+        Self(Uuid::new_v4())
+    }
+
+    /// Key of the shared advisory lock that shows that the worker's control session is alive: the
+    /// low half of the id.
+    #[must_use]
+    pub fn session_lock_key(self) -> i64 {
+        self.0.as_u64_pair().1.cast_signed()
+    }
+}
+
+impl fmt::Display for WorkerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Fencing token: random and unique per claim. Attempt numbers and sequences do not fence, because
+/// they are reissued if the server crashes after a claim that committed asynchronously.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Token(pub(crate) Uuid);
+
+impl Token {
+    /// Returns a token that belongs to no claim.
+    #[must_use]
+    pub fn stale() -> Self {
+        Self(Uuid::new_v4())
+    }
+}
+
+/// `mill.runs.id`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(transparent)]
+pub struct RunId(pub i64);
+
+impl fmt::Display for RunId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// `mill.limits.id`.
+pub type LimitId = i64;

@@ -1,0 +1,141 @@
+//! Groups: tasks that share a default priority, a concurrency limit within each run, and the time
+//! of day in which they may start.
+
+use jiff::civil::Time;
+use serde::Serialize;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{GenericClient, Row};
+
+use crate::error::QueueError;
+use crate::row::{FromRow, column, from_row, scalar};
+use crate::task::Priority;
+
+const SET: &str = "/* queue.set_group */
+SELECT mill.set_group($1, $2, $3::text::mill.priority, $4)";
+
+const SET_ACTIVE_PERIOD: &str = "/* queue.set_active_period */
+SELECT mill.set_active_period($1, $2, $3, $4)";
+
+const DROP: &str = "/* queue.drop_group */ SELECT mill.drop_group($1)";
+
+const GROUPS: &str = "/* queue.groups */
+SELECT s.name, s.description, s.priority::text, s.max_running, s.opens, s.closes, s.zone, s.open,
+    s.next_change_at, s.pending, s.running, s.blocked
+FROM mill.group_status s ORDER BY s.name";
+
+/// Changes to a group; `None` leaves a setting unchanged.
+#[derive(Clone, Debug, Default)]
+pub struct GroupChange {
+    /// Free-text description.
+    pub description: Option<String>,
+    /// Default priority of the group's tasks.
+    pub priority: Option<Priority>,
+    /// Maximum number of concurrent tasks in one run; 0 starts none.
+    /// [`crate::transition::limit::set_max_running`] removes the limit.
+    pub max_running: Option<i32>,
+}
+
+/// A time of day in which tasks may start.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ActivePeriod {
+    /// Start of the period.
+    pub opens: Time,
+    /// End of the period; earlier than `opens` if the period spans midnight.
+    pub closes: Time,
+    /// IANA name of the time zone.
+    pub zone: String,
+}
+
+/// Reads the active period; `None` if the columns are null.
+fn active_period(row: &Row) -> Result<Option<ActivePeriod>, QueueError> {
+    let columns = (column(row, "opens")?, column(row, "closes")?, column(row, "zone")?);
+    let (Some(opens), Some(closes), Some(zone)) = columns else { return Ok(None) };
+    Ok(Some(ActivePeriod { opens, closes, zone }))
+}
+
+/// A group and the number of its live tasks.
+#[derive(Clone, Debug, Serialize)]
+pub struct Group {
+    /// Name of the group.
+    pub name: String,
+    /// Free-text description.
+    pub description: Option<String>,
+    /// Default priority of the group's tasks.
+    pub priority: Option<Priority>,
+    /// Maximum number of concurrent tasks in one run; 0 starts none, `None` means no limit.
+    pub max_running: Option<i32>,
+    /// Period in which tasks may start; `None` means at any time.
+    pub active_period: Option<ActivePeriod>,
+    /// Whether the active period is open now.
+    pub open: bool,
+    /// Time at which the active period next opens or closes.
+    pub next_change_at: Option<jiff::Timestamp>,
+    /// Tasks that wait for a reader.
+    pub pending: i64,
+    /// Running tasks.
+    pub running: i64,
+    /// Tasks that wait for a permit.
+    pub blocked: i64,
+}
+
+from_row! {
+    row => Group {
+        name, description, priority, max_running, active_period: active_period(row)?, open,
+        next_change_at, pending, running, blocked,
+    }
+}
+
+/// Creates or changes a group.
+///
+/// # Errors
+/// Fails if `max_running` is below 0 or the name is invalid.
+pub async fn set_group(
+    client: &impl GenericClient,
+    name: &str,
+    change: &GroupChange,
+) -> Result<(), QueueError> {
+    let priority = change.priority.map(Priority::as_str);
+    let params: [(&(dyn ToSql + Sync), Type); 4] = [
+        (/* name */ &name, Type::TEXT),
+        (/* description */ &change.description, Type::TEXT),
+        (/* priority */ &priority, Type::TEXT),
+        (/* max_running */ &change.max_running, Type::INT4),
+    ];
+    client.query_typed(SET, &params).await?;
+    Ok(())
+}
+
+/// Sets when tasks of a group may start; `None` means at any time.
+///
+/// # Errors
+/// Fails if the group does not exist, the period is empty or the time zone is unknown.
+pub async fn set_active_period(
+    client: &impl GenericClient,
+    name: &str,
+    period: Option<&ActivePeriod>,
+) -> Result<(), QueueError> {
+    let opens = period.map(|period| period.opens);
+    let closes = period.map(|period| period.closes);
+    let zone = period.map_or("UTC", |period| period.zone.as_str());
+    let params: [(&(dyn ToSql + Sync), Type); 4] = [
+        (/* group_name */ &name, Type::TEXT),
+        (/* opens */ &opens, Type::TIME),
+        (/* closes */ &closes, Type::TIME),
+        (/* zone */ &zone, Type::TEXT),
+    ];
+    client.query_typed(SET_ACTIVE_PERIOD, &params).await?;
+    Ok(())
+}
+
+/// Removes a group. Returns `false` if it does not exist.
+///
+/// # Errors
+/// Fails if live tasks belong to the group.
+pub async fn drop_group(client: &impl GenericClient, name: &str) -> Result<bool, QueueError> {
+    scalar(&client.query_typed(DROP, &[(&name, Type::TEXT)]).await?[0])
+}
+
+/// Returns every group.
+pub async fn groups(client: &impl GenericClient) -> Result<Vec<Group>, QueueError> {
+    client.query_typed(GROUPS, &[]).await?.iter().map(Group::from_row).collect()
+}

@@ -1,0 +1,197 @@
+//! Jobs and the dependencies between tasks, as defined before any run.
+
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::Value;
+use tokio_postgres::GenericClient;
+use tokio_postgres::types::{Json, Type};
+
+use crate::error::QueueError;
+use crate::operator::run::Expected;
+use crate::row::{FromRow, from_row, scalar};
+
+const SET: &str = "/* queue.set_job */
+SELECT mill.set_job($1->>'name', $1->'tasks', $1->>'description', $1->>'frequency',
+    ($1->>'priority')::mill.priority, ($1->>'enabled')::boolean, $1->>'category')";
+
+const DEFINITIONS: &str = "/* queue.job_definitions */
+SELECT mill.job_definition(j.name) FROM mill.jobs j
+WHERE NOT j.of_schedule ORDER BY j.name";
+
+const DEFINITION: &str = "/* queue.job_definition */ SELECT mill.job_definition($1)";
+
+const JOBS: &str = "/* queue.jobs */
+SELECT j.name, j.description, j.frequency, j.disabled_at IS NULL AS enabled, j.version, j.changed_at,
+    j.changed_by,
+    (SELECT count(*) FROM mill.job_tasks t WHERE t.job = j.name AND t.disabled_at IS NULL) AS tasks,
+    last.id AS last_run_id, last.state::text AS last_state, last.started_at AS last_started_at
+FROM mill.jobs j LEFT JOIN LATERAL (SELECT r.id, r.state, r.started_at FROM mill.runs r
+    WHERE j.name = ANY (r.jobs) ORDER BY r.id DESC LIMIT 1) AS last ON true
+ORDER BY lower(j.name)";
+
+const ENABLE: &str = "/* queue.enable_job */ SELECT mill.enable_job($1, $2)";
+
+const SET_DEPENDENCY: &str = "/* queue.set_dependency */
+SELECT mill.set_dependency($1, $2, $3::text::mill.expected)";
+
+const DROP_DEPENDENCY: &str = "/* queue.drop_dependency */ SELECT mill.drop_dependency($1, $2)";
+
+const DEPENDENCIES: &str = "/* queue.dependencies */
+SELECT d.child, d.parent, d.expected::text, NULL AS job FROM mill.dependencies d
+WHERE d.disabled_at IS NULL
+ORDER BY d.child, d.parent";
+
+const LINEAGE: &str = "/* queue.lineage */
+WITH around AS (
+    SELECT u.task FROM mill.upstream($1) AS u WHERE $2
+    UNION SELECT d.task FROM mill.downstream($1) AS d WHERE $3
+    UNION SELECT $1
+)
+SELECT l.child, l.parent, l.expected::text, l.job FROM mill.lineage l
+WHERE l.child IN (SELECT a.task FROM around a) AND l.parent IN (SELECT a.task FROM around a)
+ORDER BY l.parent, l.child, l.job NULLS FIRST";
+
+/// A job and its newest run.
+#[derive(Clone, Debug, Serialize)]
+pub struct Job {
+    /// Name of the job.
+    pub name: String,
+    /// Free-text description.
+    pub description: Option<String>,
+    /// Free-text frequency.
+    pub frequency: Option<String>,
+    /// Whether the job may be run.
+    pub enabled: bool,
+    /// Version number, from 1; increases with each change.
+    pub version: i32,
+    /// Time of the last change.
+    pub changed_at: Timestamp,
+    /// The role that last changed the job.
+    pub changed_by: String,
+    /// Number of tasks.
+    pub tasks: i64,
+    /// The newest run; `None` if the job never ran or its runs are past retention.
+    pub last_run_id: Option<i64>,
+    /// State of that run.
+    pub last_state: Option<String>,
+    /// Start of that run.
+    pub last_started_at: Option<Timestamp>,
+}
+
+from_row! {
+    Job {
+        name, description, frequency, enabled, version, changed_at, changed_by, tasks, last_run_id,
+        last_state, last_started_at,
+    }
+}
+
+/// A dependency of one task on another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Dependency {
+    /// The task that waits.
+    pub child: String,
+    /// The task it waits for.
+    pub parent: String,
+    /// The expected outcome of the parent.
+    pub expected: Expected,
+    /// The only job to which the dependency applies; `None` means every job.
+    pub job: Option<String>,
+}
+
+from_row! { Dependency { child, parent, expected, job } }
+
+/// Creates or changes a job according to a document in the format of [`definition`]. Returns
+/// whether anything changed.
+///
+/// # Errors
+/// Fails if the document is invalid; the error's table field then names the job, its column field
+/// the task.
+pub async fn set(client: &impl GenericClient, job: &Value) -> Result<bool, QueueError> {
+    scalar(&client.query_typed(SET, &[(&Json(job), Type::JSONB)]).await?[0])
+}
+
+/// Returns every job as a document, including disabled ones, without those that schedules created
+/// from a statement.
+pub async fn definitions(client: &impl GenericClient) -> Result<Vec<Value>, QueueError> {
+    client.query_typed(DEFINITIONS, &[]).await?.iter().map(scalar).collect()
+}
+
+/// Returns a job as a document; `None` if it does not exist.
+pub async fn definition(
+    client: &impl GenericClient,
+    job: &str,
+) -> Result<Option<Value>, QueueError> {
+    scalar(&client.query_typed(DEFINITION, &[(&job, Type::TEXT)]).await?[0])
+}
+
+/// Returns every job, by name.
+pub async fn jobs(client: &impl GenericClient) -> Result<Vec<Job>, QueueError> {
+    let rows = client.query_typed(JOBS, &[]).await?;
+    rows.iter().map(Job::from_row).collect()
+}
+
+/// Enables or disables a job. Returns `false` if it does not exist.
+///
+/// # Errors
+/// Fails if the role lacks the privilege.
+pub async fn enable(
+    client: &impl GenericClient,
+    job: &str,
+    enabled: bool,
+) -> Result<bool, QueueError> {
+    let params = [(&job as _, Type::TEXT), (&enabled as _, Type::BOOL)];
+    scalar(&client.query_typed(ENABLE, &params).await?[0])
+}
+
+/// Makes the child wait for the parent in every run that contains both. Returns whether the
+/// dependency is new.
+///
+/// # Errors
+/// Fails if the tasks would wait for each other, or the role lacks the privilege.
+pub async fn set_dependency(
+    client: &impl GenericClient,
+    child: &str,
+    parent: &str,
+    expected: Expected,
+) -> Result<bool, QueueError> {
+    let expected = expected.as_str();
+    let params = [
+        (/* child */ &child as _, Type::TEXT),
+        (/* parent */ &parent as _, Type::TEXT),
+        (/* expected */ &expected as _, Type::TEXT),
+    ];
+    scalar(&client.query_typed(SET_DEPENDENCY, &params).await?[0])
+}
+
+/// Disables a dependency. Returns `false` if it does not exist.
+///
+/// # Errors
+/// Fails if the role lacks the privilege.
+pub async fn drop_dependency(
+    client: &impl GenericClient,
+    child: &str,
+    parent: &str,
+) -> Result<bool, QueueError> {
+    let params = [(&child as _, Type::TEXT), (&parent as _, Type::TEXT)];
+    scalar(&client.query_typed(DROP_DEPENDENCY, &params).await?[0])
+}
+
+/// Returns the dependencies that apply to every job.
+pub async fn dependencies(client: &impl GenericClient) -> Result<Vec<Dependency>, QueueError> {
+    client.query_typed(DEPENDENCIES, &[]).await?.iter().map(Dependency::from_row).collect()
+}
+
+/// Returns the upstream dependencies of a task, if `up`, and the downstream ones, if `down`.
+pub async fn lineage(
+    client: &impl GenericClient,
+    task: &str,
+    up: bool,
+    down: bool,
+) -> Result<Vec<Dependency>, QueueError> {
+    let params = [
+        (/* task */ &task as _, Type::TEXT),
+        (/* up */ &up as _, Type::BOOL),
+        (/* down */ &down as _, Type::BOOL),
+    ];
+    client.query_typed(LINEAGE, &params).await?.iter().map(Dependency::from_row).collect()
+}

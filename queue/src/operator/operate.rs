@@ -1,0 +1,96 @@
+//! Operator settings of queues and workers.
+
+use std::time::Duration;
+
+use tokio_postgres::GenericClient;
+use tokio_postgres::types::Type;
+
+use crate::error::QueueError;
+use crate::id::WorkerId;
+use crate::row::{FromRow, from_row, scalar};
+use crate::schema;
+
+const PAUSE: &str = "/* queue.pause */ SELECT mill.pause($1)";
+const RESUME: &str = "/* queue.resume */ SELECT mill.resume($1)";
+const SET_SHARED_COMMIT: &str =
+    "/* queue.set_shared_commit */ SELECT mill.set_shared_commit($1, make_interval(secs => $2))";
+const DRAIN: &str = "/* queue.drain */ SELECT mill.drain($1, $2)";
+
+const RIGHTS: &str = "/* queue.login_rights */
+SELECT current_user::text AS login, r.rolsuper AS superuser,
+    r.rolsuper OR pg_has_role(n.nspowner, 'MEMBER') AS owner,
+    r.rolsuper OR has_table_privilege('mill.tasks', 'UPDATE') AS worker,
+    r.rolsuper OR pg_has_role('pg_read_all_stats', 'USAGE') AND pg_has_role('pg_signal_backend', 'USAGE')
+        AS sees_backends
+FROM pg_namespace n, pg_roles r
+WHERE n.nspname = 'mill' AND r.rolname = current_user";
+
+/// Privileges of a login on the queue.
+#[derive(Clone, Debug)]
+pub struct LoginRights {
+    /// Name of the login.
+    pub login: String,
+    /// Superuser: may do everything.
+    pub superuser: bool,
+    /// May change or drop the queue's own tables.
+    pub owner: bool,
+    /// May change tasks directly, as a worker does.
+    pub worker: bool,
+    /// May see and terminate backends of other logins.
+    pub sees_backends: bool,
+}
+
+from_row! { LoginRights { login, superuser, owner, worker, sees_backends } }
+
+/// Returns the privileges of the session's login.
+///
+/// # Errors
+/// Fails if the database does not contain the schema.
+pub async fn login_rights(client: &impl GenericClient) -> Result<LoginRights, QueueError> {
+    let rows = client.query_typed(RIGHTS, &[]).await?;
+    let Some(row) = rows.first() else { return Err(schema::missing()) };
+    LoginRights::from_row(row)
+}
+
+/// Stops claims from a queue; running tasks continue.
+///
+/// # Errors
+/// Fails if the name is invalid.
+pub async fn pause(client: &impl GenericClient, queue: &str) -> Result<(), QueueError> {
+    client.query_typed(PAUSE, &[(&queue, Type::TEXT)]).await?;
+    Ok(())
+}
+
+/// Resumes claims from a paused queue.
+pub async fn resume(client: &impl GenericClient, queue: &str) -> Result<(), QueueError> {
+    client.query_typed(RESUME, &[(&queue, Type::TEXT)]).await?;
+    Ok(())
+}
+
+/// Allows readers to run short tasks of the queue in one transaction for up to `budget`; `None`
+/// means that each task commits alone.
+///
+/// # Errors
+/// Fails if the budget is outside 1 to 100 ms.
+pub async fn set_shared_commit(
+    client: &impl GenericClient,
+    queue: &str,
+    budget: Option<Duration>,
+) -> Result<(), QueueError> {
+    let seconds = budget.map(|budget| budget.as_secs_f64());
+    client
+        .query_typed(SET_SHARED_COMMIT, &[(&queue, Type::TEXT), (&seconds, Type::FLOAT8)])
+        .await?;
+    Ok(())
+}
+
+/// Makes a worker stop or resume claiming. Returns `false` if it does not exist.
+pub async fn drain(
+    client: &impl GenericClient,
+    worker: WorkerId,
+    draining: bool,
+) -> Result<bool, QueueError> {
+    let rows =
+        client.query_typed(DRAIN, &[(&worker.0, Type::UUID), (&draining, Type::BOOL)]).await?;
+    scalar(&rows[0])
+}

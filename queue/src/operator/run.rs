@@ -1,0 +1,212 @@
+//! Runs: start, advance, cancel, retry and restart.
+//!
+//! The end of a task of a run appends an event in the transaction that ends the task. The process
+//! that ended it calls [`advance`]; the next poll of any worker finds events that were not
+//! processed. Advancing takes the events under a lock on the run's row, so that each is processed
+//! once.
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+use tokio_postgres::GenericClient;
+use tokio_postgres::types::{Json, Type};
+
+use crate::error::QueueError;
+use crate::id::RunId;
+use crate::pg_enum;
+use crate::row::{FromRow, column, from_row, scalar};
+
+const START: &str = "/* queue.start_run */
+SELECT s.run_id AS run, coalesce(s.dropped, '{}') AS dropped FROM mill.start_run($1, $2) AS s";
+
+const ADVANCE: &str = "/* queue.advance_run */
+SELECT a.released, a.ended::text, a.more FROM mill.advance_run($1) AS a";
+
+const CANCEL: &str = "/* queue.cancel_run */ SELECT mill.cancel_run($1, $2)";
+
+const RETRY: &str = "/* queue.retry_run_task */ SELECT mill.retry_run_task($1, $2)";
+
+const RESTART: &str = "/* queue.restart_run */
+SELECT r FROM mill.restart_run($1, $2, $3, $4, $5) AS r";
+
+const WHY: &str = "/* queue.why_run_task */ SELECT mill.why($1, $2)";
+
+pg_enum! {
+    /// State of a run.
+    RunState {
+        /// At least one task has not ended.
+        Running = "running",
+        /// Every task that could run has succeeded, or its failure is ignored.
+        Succeeded = "succeeded",
+        /// A task has failed.
+        Failed = "failed",
+        /// The run or one of its tasks was cancelled.
+        Cancelled = "cancelled",
+    }
+}
+
+pg_enum! {
+    /// State of a task of a run.
+    RunTaskState {
+        /// Waits for its parents.
+        Waiting = "waiting",
+        /// About to enter the queue.
+        Ready = "ready",
+        /// In the queue, or running.
+        Released = "released",
+        /// The statement succeeded.
+        Succeeded = "succeeded",
+        /// The task failed, timed out, was lost, or has an unknown outcome.
+        Failed = "failed",
+        /// The task or the run was cancelled.
+        Cancelled = "cancelled",
+        /// The parents did not end as expected.
+        UpstreamFailed = "upstream_failed",
+    }
+}
+
+pg_enum! {
+    /// The outcome that an edge expects of the parent.
+    Expected {
+        /// The parent succeeds.
+        Succeeded = "succeeded",
+        /// The parent does not succeed.
+        Failed = "failed",
+        /// The parent ends.
+        Finished = "finished",
+    }
+}
+
+pg_enum! {
+    /// The number of parents for which a task waits.
+    JoinMode {
+        /// All parents.
+        All = "all",
+        /// The first parent.
+        Any = "any",
+    }
+}
+
+/// A started run.
+#[derive(Clone, Debug, Serialize)]
+pub struct Started {
+    /// The run's id.
+    pub run: RunId,
+    /// Edges that were dropped because they lead to tasks of other jobs: `parent > child`.
+    pub dropped: Vec<String>,
+}
+
+from_row! { Started { run, dropped } }
+
+/// Result of one pass over a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Advanced {
+    /// Number of tasks that entered the queue.
+    pub released: u64,
+    /// Final state of the run, if it ended in this pass.
+    pub ended: Option<RunState>,
+    /// Whether there is more to do now.
+    pub more: bool,
+}
+
+from_row! {
+    row => Advanced {
+        released: u64::from(column::<i32>(row, "released")?.cast_unsigned()), ended, more,
+    }
+}
+
+/// Selects the tasks of a run to run again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RestartOptions {
+    /// Failed tasks.
+    pub failed: bool,
+    /// Tasks that never ran.
+    pub never_run: bool,
+    /// Failed tasks and everything downstream.
+    pub downstream: bool,
+    /// Also in a run that has not failed.
+    pub force: bool,
+}
+
+/// Starts a run of these jobs, merged. The caller notifies the workers after its commit.
+///
+/// # Errors
+/// Fails if a job is unknown or disabled, a parameter is missing or unknown, or tasks wait for each
+/// other.
+pub async fn start(
+    client: &impl GenericClient,
+    jobs: &[String],
+    params: &Map<String, Value>,
+) -> Result<Started, QueueError> {
+    let rows = client
+        .query_typed(START, &[(&jobs, Type::TEXT_ARRAY), (&Json(params), Type::JSONB)])
+        .await?;
+    Started::from_row(&rows[0])
+}
+
+/// Processes the ended tasks of this run and releases tasks that are ready, up to some thousand.
+pub async fn advance(client: &impl GenericClient, run: RunId) -> Result<Advanced, QueueError> {
+    Advanced::from_row(&client.query_typed(ADVANCE, &[(&run.0, Type::INT8)]).await?[0])
+}
+
+/// Cancels a run, with `kill` also its running tasks. Returns `cancelling`, the state of an ended
+/// run, or `not found`.
+///
+/// # Errors
+/// Fails if the role lacks the privilege.
+pub async fn cancel(
+    client: &impl GenericClient,
+    run: RunId,
+    kill: bool,
+) -> Result<String, QueueError> {
+    let rows = client.query_typed(CANCEL, &[(&run.0, Type::INT8), (&kill, Type::BOOL)]).await?;
+    scalar(&rows[0])
+}
+
+/// Retries a failed or cancelled task of a run in progress. Returns `retried`, the task's state, or
+/// `not found`.
+///
+/// # Errors
+/// Fails if the run is not in progress or the role lacks the privilege.
+pub async fn retry(
+    client: &impl GenericClient,
+    run: RunId,
+    task: &str,
+) -> Result<String, QueueError> {
+    let rows = client.query_typed(RETRY, &[(&run.0, Type::INT8), (&task, Type::TEXT)]).await?;
+    scalar(&rows[0])
+}
+
+/// Runs tasks of an ended run again; returns their names.
+///
+/// # Errors
+/// Fails if the run does not exist, is in progress, has not failed, or does not contain such a
+/// task.
+pub async fn restart(
+    client: &impl GenericClient,
+    run: RunId,
+    options: RestartOptions,
+) -> Result<Vec<String>, QueueError> {
+    let rows = client
+        .query_typed(
+            RESTART,
+            &[
+                (/* run_id */ &run.0, Type::INT8),
+                (/* failed */ &options.failed, Type::BOOL),
+                (/* never_run */ &options.never_run, Type::BOOL),
+                (/* downstream */ &options.downstream, Type::BOOL),
+                (/* force */ &options.force, Type::BOOL),
+            ],
+        )
+        .await?;
+    rows.iter().map(scalar).collect()
+}
+
+/// Returns one sentence: why this task of a run is not running now, or how it ended.
+pub async fn why(
+    client: &impl GenericClient,
+    run: RunId,
+    task: &str,
+) -> Result<Option<String>, QueueError> {
+    let rows = client.query_typed(WHY, &[(&run.0, Type::INT8), (&task, Type::TEXT)]).await?;
+    scalar(&rows[0])
+}

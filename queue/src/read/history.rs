@@ -1,0 +1,250 @@
+//! Lists of attempts and finished tasks.
+//!
+//! History has a partition per day and no index on time. So every list here specifies a start time
+//! and reads only the days since then, except for a list of one task, which has an index.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::Serialize;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{GenericClient, Row};
+
+use crate::error::QueueError;
+use crate::id::RunId;
+use crate::id::{TaskId, WorkerId};
+use crate::read::task_queries::like_pattern;
+use crate::row::{FromRow, column, from_row, scalar};
+use crate::task::Outcome;
+
+/// A statement over history; `$rest` follows the filter.
+macro_rules! history_query {
+    ($head:expr, $rest:literal) => {
+        concat!(
+            $head,
+            "
+FROM mill.visible_attempts a LEFT JOIN mill.worker_starts s ON s.id = a.worker_id
+WHERE ($1 IS NULL OR a.task_id = $1) AND ($2 IS NULL OR a.outcome::text = $2)
+    AND ($3 IS NULL OR a.queue = $3) AND ($4 IS NULL OR a.name LIKE $4)
+    AND ($5 IS NULL OR a.finished_at > now() - make_interval(secs => $5))
+    AND ($7 IS NULL OR a.sqlstate = $7)
+    AND ($8 IS NULL OR mill.message_pattern(a.message) = $8)
+",
+            $rest
+        )
+    };
+}
+
+/// The columns of [`AttemptSummary`].
+macro_rules! attempt_summaries {
+    ($name:literal, $rest:literal) => {
+        history_query!(
+            concat!(
+                $name,
+                "
+SELECT a.task_id, a.attempt, a.final, a.outcome::text, a.queue, a.name, a.started_at,
+    a.finished_at, extract(epoch FROM greatest('0', a.started_at - a.due_at))::float8 AS wait_seconds,
+    extract(epoch FROM a.finished_at - a.started_at)::float8 AS duration_seconds, a.rows, a.sqlstate,
+    a.message, a.worker_id, s.host, s.pid AS worker_pid, left(a.statement, 200) AS statement_head,
+    a.run_id"
+            ),
+            $rest
+        )
+    };
+}
+
+const ATTEMPTS: &str = attempt_summaries!(
+    "/* queue.history */",
+    "ORDER BY a.finished_at DESC, a.task_id DESC LIMIT $6"
+);
+
+/// `mill.retry` uses the last final attempt, so an earlier one is irrelevant. The last condition
+/// follows from the others; with it the planner prunes the same days again.
+const FINISHED: &str = attempt_summaries!(
+    "/* queue.finished_tasks */",
+    "    AND a.final AND NOT EXISTS (SELECT FROM mill.tasks t WHERE t.id = a.task_id)
+    AND NOT EXISTS (SELECT FROM mill.attempts later
+        WHERE later.task_id = a.task_id AND later.final AND later.finished_at > a.finished_at
+            AND ($5 IS NULL OR later.finished_at > now() - make_interval(secs => $5)))
+ORDER BY a.finished_at DESC, a.task_id DESC LIMIT $6"
+);
+
+const FINISHED_IDS: &str = history_query!(
+    "/* queue.finished_ids */ SELECT a.task_id",
+    "    AND a.final AND NOT EXISTS (SELECT FROM mill.tasks t WHERE t.id = a.task_id)
+    AND NOT EXISTS (SELECT FROM mill.attempts later
+        WHERE later.task_id = a.task_id AND later.final AND later.finished_at > a.finished_at
+            AND ($5 IS NULL OR later.finished_at > now() - make_interval(secs => $5)))
+ORDER BY a.finished_at, a.task_id LIMIT $6"
+);
+
+const OUTCOMES: &str = "/* queue.outcomes */
+SELECT a.outcome::text, count(*) AS tasks, max(a.finished_at) AS last_at,
+    percentile_cont(0.95) WITHIN GROUP (ORDER BY extract(epoch FROM a.finished_at - a.started_at))
+        AS duration_p95_seconds
+FROM mill.attempts a
+WHERE a.final AND a.finished_at > now() - make_interval(secs => $1)
+    AND NOT EXISTS (SELECT FROM mill.tasks t WHERE t.id = a.task_id)
+    AND NOT EXISTS (SELECT FROM mill.attempts later
+        WHERE later.task_id = a.task_id AND later.final AND later.finished_at > a.finished_at
+            AND later.finished_at > now() - make_interval(secs => $1))
+GROUP BY a.outcome ORDER BY a.outcome";
+
+/// A filter on attempts. The default matches all of history, which may take long to read.
+#[derive(Clone, Debug, Default)]
+pub struct HistoryFilter {
+    /// Task id.
+    pub task: Option<TaskId>,
+    /// Outcome.
+    pub outcome: Option<Outcome>,
+    /// Queue name.
+    pub queue: Option<String>,
+    /// Name pattern: `*` matches any characters, `?` exactly one.
+    pub name: Option<String>,
+    /// Maximum time since the end of the attempt.
+    pub since: Option<Duration>,
+    /// SQLSTATE.
+    pub sqlstate: Option<String>,
+    /// Message pattern, as returned by [`crate::read::insight::failures`].
+    pub message: Option<String>,
+}
+
+/// An ended attempt in a list. [`crate::read::attempt::Attempt`] has all fields.
+#[derive(Clone, Debug, Serialize)]
+pub struct AttemptSummary {
+    /// The task's id.
+    pub task_id: TaskId,
+    /// The run, if the task belongs to one.
+    pub run_id: Option<RunId>,
+    /// Attempt number; 0 if the task ended without being claimed.
+    pub attempt: i32,
+    /// Whether the task ended with this attempt.
+    pub r#final: bool,
+    /// Outcome of the attempt.
+    pub outcome: Outcome,
+    /// The task's queue.
+    pub queue: String,
+    /// The task's name.
+    pub name: Option<String>,
+    /// Time of the claim.
+    pub started_at: Option<Timestamp>,
+    /// End of the attempt.
+    pub finished_at: Timestamp,
+    /// Seconds from due to claimed.
+    pub wait_seconds: Option<f64>,
+    /// Seconds from claimed to ended.
+    pub duration_seconds: Option<f64>,
+    /// Rows returned or affected.
+    pub rows: Option<i64>,
+    /// The error's SQLSTATE.
+    pub sqlstate: Option<String>,
+    /// The error's message.
+    pub message: Option<String>,
+    /// The worker that ran the attempt.
+    pub worker_id: Option<WorkerId>,
+    /// Host name of the worker.
+    pub host: Option<String>,
+    /// Process id of the worker.
+    pub worker_pid: Option<i32>,
+    /// The first 200 characters of the SQL; `None` if the role may view tasks but not their
+    /// statements.
+    pub statement_head: Option<String>,
+}
+
+from_row! {
+    row => AttemptSummary {
+        task_id, run_id, attempt, r#final: column(row, "final")?, outcome, queue, name, started_at,
+        finished_at, wait_seconds, duration_seconds, rows, sqlstate, message, worker_id, host,
+        worker_pid, statement_head,
+    }
+}
+
+/// Number of tasks with one outcome.
+#[derive(Clone, Debug, Serialize)]
+pub struct OutcomeCount {
+    /// The outcome.
+    pub outcome: Outcome,
+    /// Number of tasks.
+    pub tasks: i64,
+    /// End of the last of them.
+    pub last_at: Timestamp,
+    /// 95th percentile of the run time of their last attempts, in seconds; `None` if none was
+    /// claimed.
+    pub duration_p95_seconds: Option<f64>,
+}
+
+from_row! { OutcomeCount { outcome, tasks, last_at, duration_p95_seconds } }
+
+/// Returns ended attempts, newest first.
+///
+/// # Errors
+/// Fails if the role may not read the history.
+pub async fn attempts(
+    client: &impl GenericClient,
+    filter: &HistoryFilter,
+    limit: i64,
+) -> Result<Vec<AttemptSummary>, QueueError> {
+    let rows = filtered(client, ATTEMPTS, filter, Some(limit)).await?;
+    rows.iter().map(AttemptSummary::from_row).collect()
+}
+
+/// Returns finished tasks by their last attempt, newest first. Excludes retried tasks until they
+/// have ended again.
+///
+/// # Errors
+/// Fails if the role may not read the history.
+pub async fn finished_tasks(
+    client: &impl GenericClient,
+    filter: &HistoryFilter,
+    limit: i64,
+) -> Result<Vec<AttemptSummary>, QueueError> {
+    let rows = filtered(client, FINISHED, filter, Some(limit)).await?;
+    rows.iter().map(AttemptSummary::from_row).collect()
+}
+
+/// Returns the ids of [`finished_tasks`], in order of their end, oldest first.
+///
+/// # Errors
+/// Fails if the role may not read the history.
+pub async fn finished_ids(
+    client: &impl GenericClient,
+    filter: &HistoryFilter,
+    limit: Option<i64>,
+) -> Result<Vec<TaskId>, QueueError> {
+    filtered(client, FINISHED_IDS, filter, limit).await?.iter().map(scalar).collect()
+}
+
+/// Counts by outcome the tasks that ended within this time and were not retried since.
+///
+/// # Errors
+/// Fails if the role may not read the history.
+pub async fn outcomes(
+    client: &impl GenericClient,
+    since: Duration,
+) -> Result<Vec<OutcomeCount>, QueueError> {
+    let rows = client.query_typed(OUTCOMES, &[(&since.as_secs_f64(), Type::FLOAT8)]).await?;
+    rows.iter().map(OutcomeCount::from_row).collect()
+}
+
+async fn filtered(
+    client: &impl GenericClient,
+    statement: &str,
+    filter: &HistoryFilter,
+    limit: Option<i64>,
+) -> Result<Vec<Row>, QueueError> {
+    let task = filter.task.map(|id| id.0);
+    let outcome = filter.outcome.map(Outcome::as_str);
+    let name = filter.name.as_deref().map(like_pattern);
+    let since = filter.since.map(|since| since.as_secs_f64());
+    let values: [(&(dyn ToSql + Sync), Type); 8] = [
+        (/* task_id */ &task, Type::INT8),
+        (/* outcome */ &outcome, Type::TEXT),
+        (/* queue */ &filter.queue, Type::TEXT),
+        (/* name */ &name, Type::TEXT),
+        (/* since */ &since, Type::FLOAT8),
+        (/* limit */ &limit, Type::INT8),
+        (/* sqlstate */ &filter.sqlstate, Type::TEXT),
+        (/* message */ &filter.message, Type::TEXT),
+    ];
+    Ok(client.query_typed(statement, &values).await?)
+}

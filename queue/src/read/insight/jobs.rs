@@ -1,0 +1,157 @@
+//! Jobs, page by page, each with its newest run.
+
+use serde::Serialize;
+use tokio_postgres::GenericClient;
+use tokio_postgres::types::Type;
+
+use crate::error::QueueError;
+use crate::operator::job::{Dependency, Job};
+use crate::row::{FromRow, from_row, scalar};
+
+/// The newest run of a job is searched among this number of newest runs.
+pub const RUNS_SCANNED: i64 = 5000;
+
+/// Runs are read once for the whole page, because no index covers their jobs.
+const JOBS: &str = "/* queue.insight_jobs */
+WITH page AS MATERIALIZED (
+    SELECT j.name, j.description, j.frequency, j.disabled_at IS NULL AS enabled, j.version, j.changed_at, j.changed_by
+    FROM mill.jobs j WHERE lower(j.name) > $1 AND NOT j.of_schedule ORDER BY lower(j.name) LIMIT $2
+), newest AS MATERIALIZED (
+    SELECT DISTINCT ON (u.job) u.job, r.id, r.state, r.started_at
+    FROM (SELECT x.id, x.state, x.started_at, x.jobs FROM mill.runs x ORDER BY x.id DESC LIMIT $3) AS r
+        CROSS JOIN unnest(r.jobs) AS u(job)
+    WHERE u.job IN (SELECT p.name FROM page p) ORDER BY u.job, r.id DESC
+)
+SELECT p.name, p.description, p.frequency, p.enabled, p.version, p.changed_at, p.changed_by,
+    (SELECT count(*) FROM mill.job_tasks t WHERE t.job = p.name AND t.disabled_at IS NULL) AS tasks,
+    n.id AS last_run_id, n.state::text AS last_state, n.started_at AS last_started_at
+FROM page p LEFT JOIN newest n ON n.job = p.name ORDER BY lower(p.name)";
+
+/// A page of jobs, by name.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct JobPage {
+    /// The jobs, without those that schedules created from a statement.
+    pub jobs: Vec<Job>,
+    /// The name after which the next page begins; `None` on the last page.
+    pub next: Option<String>,
+}
+
+/// Returns the page of jobs after this name.
+pub async fn page(
+    client: &impl GenericClient,
+    after: &str,
+    limit: i64,
+) -> Result<JobPage, QueueError> {
+    let (after, wanted) = (after.to_lowercase(), limit + 1);
+    let params = [
+        (/* after */ &after as _, Type::TEXT),
+        (/* limit */ &wanted as _, Type::INT8),
+        (/* runs_scanned */ &RUNS_SCANNED as _, Type::INT8),
+    ];
+    let rows = client.query_typed(JOBS, &params).await?;
+    let mut jobs = rows.iter().map(Job::from_row).collect::<Result<Vec<_>, _>>()?;
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    let full = jobs.len() > limit;
+    jobs.truncate(limit);
+    let next = jobs.last().filter(|_| full).map(|job| job.name.clone());
+    Ok(JobPage { jobs, next })
+}
+
+const HEAD: &str = "/* queue.insight_job */
+SELECT j.name, j.description, j.category, j.frequency, j.priority::text, j.disabled_at IS NULL AS enabled,
+    (SELECT count(*) FROM mill.job_tasks t WHERE t.job = j.name AND t.disabled_at IS NULL) AS task_count
+FROM mill.jobs j WHERE lower(j.name) = lower($1)";
+
+const TASKS: &str = "/* queue.insight_job_tasks */
+SELECT t.name, t.description, t.statement, t.queue, t.priority::text FROM mill.visible_job_tasks t
+WHERE t.job = $1 AND t.disabled_at IS NULL ORDER BY t.name LIMIT $2";
+
+const PARAMS: &str = "/* queue.insight_job_params */
+SELECT DISTINCT p.name #>> '{}' AS param FROM (SELECT t.params FROM mill.visible_job_tasks t
+    WHERE t.job = $1 AND t.disabled_at IS NULL AND t.params IS NOT NULL LIMIT 10000) AS t
+    CROSS JOIN LATERAL jsonb_path_query(t.params, '$.**.\"$param\"', '{}', true) AS p(name) ORDER BY 1";
+
+const EDGES: &str = "/* queue.insight_job_edges */
+SELECT l.child, l.parent, l.expected::text, l.job FROM (
+    SELECT e.child, e.parent, e.expected, e.job FROM mill.job_edges e WHERE e.job = $1 AND e.disabled_at IS NULL
+    UNION ALL SELECT d.child, d.parent, d.expected, NULL FROM mill.dependencies d WHERE d.disabled_at IS NULL) AS l
+WHERE l.child = ANY ($2) AND l.parent = ANY ($2) ORDER BY l.parent, l.child LIMIT $3";
+
+/// A job, as far as a page shows it.
+#[derive(Clone, Debug, Serialize)]
+pub struct JobDetail {
+    /// Name of the job.
+    pub name: String,
+    /// Free-text description.
+    pub description: Option<String>,
+    /// Free-text category.
+    pub category: Option<String>,
+    /// Free-text frequency.
+    pub frequency: Option<String>,
+    /// Default priority of its tasks.
+    pub priority: Option<String>,
+    /// Whether the job may be run.
+    pub enabled: bool,
+    /// Number of its tasks.
+    pub task_count: i64,
+    /// The first tasks, by name.
+    pub tasks: Vec<JobTask>,
+    /// Parameters of a run of the job; empty if the role may not see statements.
+    pub params: Vec<String>,
+}
+
+from_row! {
+    row => JobDetail {
+        name, description, category, frequency, priority, enabled, task_count,
+        tasks: Vec::new(), params: Vec::new(),
+    }
+}
+
+/// A task of a job.
+#[derive(Clone, Debug, Serialize)]
+pub struct JobTask {
+    /// Name of the task.
+    pub name: String,
+    /// Free-text description.
+    pub description: Option<String>,
+    /// `None` if the role may not see statements.
+    pub statement: Option<String>,
+    /// The task's queue.
+    pub queue: String,
+    /// `None` means the job's priority.
+    pub priority: Option<String>,
+}
+
+from_row! { JobTask { name, description, statement, queue, priority } }
+
+/// Returns a job, with its name in any letter case, and up to the given number of tasks; `None` if
+/// it does not exist.
+pub async fn job_detail(
+    client: &impl GenericClient,
+    name: &str,
+    limit: i64,
+) -> Result<Option<JobDetail>, QueueError> {
+    let heads = client.query_typed(HEAD, &[(&name, Type::TEXT)]).await?;
+    let Some(head) = heads.first() else { return Ok(None) };
+    let mut job = JobDetail::from_row(head)?;
+    let tasks = client.query_typed(TASKS, &[(&job.name, Type::TEXT), (&limit, Type::INT8)]).await?;
+    job.tasks = tasks.iter().map(JobTask::from_row).collect::<Result<_, _>>()?;
+    let params = client.query_typed(PARAMS, &[(&job.name, Type::TEXT)]).await?;
+    job.params = params.iter().map(scalar).collect::<Result<_, _>>()?;
+    Ok(Some(job))
+}
+
+/// Returns dependencies among these tasks in runs of this job, up to the given number.
+pub async fn edges(
+    client: &impl GenericClient,
+    job: &str,
+    tasks: &[&str],
+    limit: i64,
+) -> Result<Vec<Dependency>, QueueError> {
+    let params = [
+        (/* job */ &job as _, Type::TEXT),
+        (/* tasks */ &tasks as _, Type::TEXT_ARRAY),
+        (/* limit */ &limit as _, Type::INT8),
+    ];
+    client.query_typed(EDGES, &params).await?.iter().map(Dependency::from_row).collect()
+}

@@ -1,0 +1,169 @@
+//! Waiting and running tasks by queue and priority, with bounded counting.
+//!
+//! A lane is a queue, a priority and a profile: one range of the index `tasks_pending`. Lanes are
+//! found by a loose index scan. `mill.queue_status` reads every live task, which takes a second
+//! with a million tasks; this statement reads a few index pages per lane.
+
+use serde::Serialize;
+use tokio_postgres::{GenericClient, Row};
+
+use crate::error::QueueError;
+use crate::row::{FromRow, column, from_row};
+use crate::task::Priority;
+use crate::transition::limit::Rate;
+
+/// Maximum of a count; beyond it a count only reports that there are more. With many lanes the
+/// maximum is lower, so that the total cost stays the same.
+pub const COUNT_LIMIT: i64 = 10_000;
+
+/// Lanes of pending tasks, up to 1,000 (`known`), and the number of tasks counted in each (`ends`).
+macro_rules! lane_scan {
+    () => {
+        "
+WITH RECURSIVE lane (queue, priority, run_as) AS (
+    (SELECT t.queue, t.priority, t.run_as FROM mill.tasks t WHERE t.state = 'pending'
+     ORDER BY t.queue, t.priority, t.run_as LIMIT 1)
+    UNION ALL
+    SELECT next.queue, next.priority, next.run_as FROM lane CROSS JOIN LATERAL (
+        SELECT t.queue, t.priority, t.run_as FROM mill.tasks t
+        WHERE t.state = 'pending'
+            AND (t.queue, t.priority, t.run_as) > (lane.queue, lane.priority, lane.run_as)
+        ORDER BY t.queue, t.priority, t.run_as LIMIT 1) AS next
+), known AS MATERIALIZED (SELECT * FROM lane LIMIT 1000),
+    ends AS MATERIALIZED (SELECT greatest(50, least(10000, 20000 / greatest(count(*), 1))) AS max_count FROM known)"
+    };
+}
+pub(super) use lane_scan;
+
+/// ORDER BY makes the planner walk the index; otherwise it fetches a whole lane before counting.
+/// The head of a lane is the task that is claimed next; its age is that of the oldest task, except
+/// for tasks that were enqueued with an earlier due time or returned to the queue.
+const LANES: &str = concat!(
+    "/* queue.insight_lanes */",
+    lane_scan!(),
+    "
+SELECT l.queue, l.priority::text,
+    (SELECT count(*) FROM (SELECT FROM mill.tasks t WHERE t.state = 'pending' AND t.queue = l.queue
+        AND t.priority = l.priority AND t.run_as = l.run_as ORDER BY t.id LIMIT (SELECT e.max_count FROM ends e)) AS few) AS count,
+    (SELECT extract(epoch FROM now() - t.due_at)::float8 FROM mill.tasks t
+        WHERE t.state = 'pending' AND t.queue = l.queue AND t.priority = l.priority
+            AND t.run_as = l.run_as ORDER BY t.id LIMIT 1) AS age_seconds,
+    (SELECT e.max_count FROM ends e) AS max_count
+FROM known l"
+);
+
+/// Running tasks are bounded by the number of readers; of the others, reads the next 10,000 due and
+/// any 10,000 that wait for a permit.
+const OTHERS: &str = "/* queue.insight_other_states */
+SELECT t.queue, t.priority::text, 'running' AS state, count(*) AS count,
+    extract(epoch FROM now() - min(t.claimed_at))::float8 AS age_seconds
+FROM mill.tasks t WHERE t.state = 'running' GROUP BY t.queue, t.priority
+UNION ALL
+SELECT t.queue, t.priority::text, 'scheduled', count(*), NULL
+FROM (SELECT s.queue, s.priority FROM mill.tasks s WHERE s.state = 'scheduled'
+    ORDER BY s.due_at, s.id LIMIT 10000) AS t GROUP BY t.queue, t.priority
+UNION ALL
+SELECT t.queue, t.priority::text, 'blocked', count(*), NULL
+FROM (SELECT s.queue, s.priority FROM mill.tasks s WHERE s.state = 'blocked'
+    ORDER BY s.blocking_limit_id, s.priority, s.id LIMIT 10000) AS t GROUP BY t.queue, t.priority";
+
+const SETTINGS: &str = "/* queue.insight_queues */
+SELECT name AS queue, coalesce(q.paused, false) AS paused,
+    extract(epoch FROM q.shared_commit)::float8 AS shared_commit_seconds, l.max_running,
+    l.rate_starts, extract(epoch FROM l.rate_period)::float8 AS rate_seconds
+FROM mill.queues q FULL JOIN (SELECT * FROM mill.limits WHERE kind = 'queue') l USING (name)
+ORDER BY name";
+
+/// State of the tasks of a lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LaneState {
+    /// May be claimed.
+    Pending,
+    /// Running.
+    Running,
+    /// Not due yet.
+    Scheduled,
+    /// Wait for a permit.
+    Blocked,
+}
+
+/// Tasks of one queue, priority and state; with profiles, a queue and priority have several
+/// entries.
+#[derive(Clone, Debug)]
+pub struct LaneCount {
+    /// The queue.
+    pub queue: String,
+    /// The priority.
+    pub priority: Priority,
+    /// The state.
+    pub state: LaneState,
+    /// Number of tasks.
+    pub count: i64,
+    /// Whether counting stopped at the limit, so that there may be more.
+    pub more: bool,
+    /// Pending: seconds since the task that is claimed next was due. Running: seconds since the
+    /// oldest claim.
+    pub age_seconds: Option<f64>,
+}
+
+/// Settings of a queue.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct QueueSetting {
+    /// Name of the queue.
+    pub queue: String,
+    /// Whether the queue is paused.
+    pub paused: bool,
+    /// Budget of shared commits, in seconds; `None` means that each task commits alone.
+    pub shared_commit_seconds: Option<f64>,
+    /// Maximum number of concurrent tasks; `None` means unlimited.
+    pub max_running: Option<i32>,
+    /// Maximum rate of starts; `None` means unlimited.
+    pub rate: Option<Rate>,
+}
+
+from_row! {
+    row => QueueSetting {
+        queue, paused, shared_commit_seconds, max_running, rate: Rate::from_row(row)?,
+    }
+}
+
+/// Returns every lane of pending tasks, up to 1,000, and the tasks of the other states. Counts stop
+/// at [`COUNT_LIMIT`] for a lane, or at 20,000 for all lanes in equal parts; and at [`COUNT_LIMIT`]
+/// for all scheduled and all blocked tasks together.
+pub async fn lanes(client: &impl GenericClient) -> Result<Vec<LaneCount>, QueueError> {
+    let mut lanes = Vec::new();
+    for row in client.query_typed(LANES, &[]).await? {
+        let found = lane(&row, LaneState::Pending)?;
+        lanes.push(LaneCount { more: found.count >= column(&row, "max_count")?, ..found });
+    }
+    for row in client.query_typed(OTHERS, &[]).await? {
+        let state = match column(&row, "state")? {
+            "running" => LaneState::Running,
+            "scheduled" => LaneState::Scheduled,
+            _ => LaneState::Blocked,
+        };
+        lanes.push(lane(&row, state)?);
+    }
+    for state in [LaneState::Scheduled, LaneState::Blocked] {
+        let all: i64 = lanes.iter().filter(|it| it.state == state).map(|it| it.count).sum();
+        let of_kind = lanes.iter_mut().filter(|it| it.state == state);
+        of_kind.for_each(|lane| lane.more = all >= COUNT_LIMIT);
+    }
+    Ok(lanes)
+}
+
+/// Returns the settings of queues, by name.
+pub async fn queue_settings(client: &impl GenericClient) -> Result<Vec<QueueSetting>, QueueError> {
+    client.query_typed(SETTINGS, &[]).await?.iter().map(QueueSetting::from_row).collect()
+}
+
+fn lane(row: &Row, state: LaneState) -> Result<LaneCount, QueueError> {
+    Ok(LaneCount {
+        queue: column(row, "queue")?,
+        priority: column(row, "priority")?,
+        state,
+        count: column(row, "count")?,
+        more: false,
+        age_seconds: column(row, "age_seconds")?,
+    })
+}

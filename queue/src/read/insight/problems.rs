@@ -1,0 +1,140 @@
+//! Problems to show an operator first, in addition to those of queues and workers: backends that
+//! block a task, schedules with missed fires, and failed runs.
+
+use jiff::Timestamp;
+use serde::Serialize;
+use tokio_postgres::GenericClient;
+use tokio_postgres::types::Type;
+
+use super::runs::newest;
+use crate::error::QueueError;
+use crate::id::RunId;
+use crate::id::TaskId;
+use crate::row::{FromRow, from_row};
+
+/// Activity of other logins' sessions is visible only with the privilege to see it.
+const BACKENDS: &str = "/* queue.insight_blockers */
+SELECT a.pid, a.usename::text AS user, a.application_name AS application, a.state,
+    extract(epoch FROM now() - a.xact_start)::float8 AS transaction_seconds, t.id AS task,
+    t.name AS task_name
+FROM pg_stat_activity a LEFT JOIN mill.tasks t ON t.state = 'running' AND t.session_pid = a.pid
+    AND t.session_started_at = a.backend_start
+WHERE a.pid = ANY ($1) ORDER BY a.pid";
+
+/// The log has no index on time; its last rows are the newest.
+const MISSED: &str = "/* queue.insight_missed_fires */
+SELECT s.name AS schedule, count(*) AS times, max(l.logged_at) AS last_at
+FROM (SELECT * FROM mill.visible_schedule_log ORDER BY id DESC LIMIT 2000) AS l
+    JOIN mill.schedules s ON s.id = l.schedule_id
+WHERE l.event = 'missed' AND l.logged_at > now() - interval '1 day'
+GROUP BY s.name ORDER BY max(l.logged_at) DESC LIMIT 20";
+
+/// Number of newest runs to search.
+const RUNS_SCANNED: i64 = 1000;
+
+/// No index covers the state of ended runs: the newest ones are read by primary key. A failed run
+/// that was followed by a successful run of the same jobs with the same parameters is not a problem
+/// any more; a role that may not see parameters sees all of them as equal. The view counts only the
+/// tasks of runs in progress.
+const FAILED_RUNS: &str = "/* queue.insight_failed_runs */
+WITH newest AS MATERIALIZED (
+    SELECT r.id, r.jobs, r.params, r.state, r.failed, r.tasks, r.finished_at
+    FROM mill.run_status r WHERE r.id > $1 AND r.state <> 'running'
+)
+SELECT r.jobs, count(*) AS runs, max(r.id) AS run, false AS in_progress,
+    (array_agg(r.failed ORDER BY r.id DESC))[1]::bigint AS failed,
+    (array_agg(r.tasks ORDER BY r.id DESC))[1]::bigint AS tasks, max(r.finished_at) AS at
+FROM newest r WHERE r.state = 'failed' AND r.finished_at > now() - interval '1 day'
+    AND NOT EXISTS (SELECT FROM newest o WHERE o.jobs = r.jobs
+        AND o.params IS NOT DISTINCT FROM r.params AND o.state = 'succeeded' AND o.id > r.id)
+GROUP BY r.jobs ORDER BY max(r.finished_at) DESC LIMIT 20";
+
+/// The order makes the planner walk the index of runs in progress, which is small.
+const FAILING_RUNS: &str = "/* queue.insight_failing_runs */
+SELECT r.jobs, 1::bigint AS runs, r.id AS run, true AS in_progress, f.failed, r.tasks::bigint,
+    f.first_at AS at
+FROM (SELECT g.id, g.jobs, g.tasks, g.cancelled_at FROM mill.runs g WHERE g.state = 'running'
+    ORDER BY g.schedule_id LIMIT 500) AS r
+    CROSS JOIN LATERAL (SELECT count(*) AS failed, min(few.finished_at) AS first_at FROM (
+        SELECT t.finished_at FROM mill.run_tasks t WHERE t.state = 'failed' AND t.run_id = r.id
+            AND NOT t.ignore_failure AND t.finished_at IS NOT NULL LIMIT 1000) AS few) AS f
+WHERE f.failed > 0 AND r.cancelled_at IS NULL
+ORDER BY r.id DESC LIMIT 20";
+
+/// A backend that holds a lock for which a task waits.
+#[derive(Clone, Debug, Serialize)]
+pub struct Blocker {
+    /// Process id of the backend.
+    pub pid: i32,
+    /// The session's login.
+    pub user: Option<String>,
+    /// The session's `application_name`.
+    pub application: Option<String>,
+    /// As in `pg_stat_activity`.
+    pub state: Option<String>,
+    /// Age of its transaction, in seconds.
+    pub transaction_seconds: Option<f64>,
+    /// The task that the backend runs, if any.
+    pub task: Option<TaskId>,
+    /// Name of that task.
+    pub task_name: Option<String>,
+}
+
+from_row! { Blocker { pid, user, application, state, transaction_seconds, task, task_name } }
+
+/// A schedule with missed fires in the last day.
+#[derive(Clone, Debug, Serialize)]
+pub struct MissedFires {
+    /// Name of the schedule.
+    pub schedule: String,
+    /// Number of log entries about missed fires.
+    pub times: i64,
+    /// Time of the last such entry.
+    pub last_at: Timestamp,
+}
+
+from_row! { MissedFires { schedule, times, last_at } }
+
+/// Runs of the same jobs that failed within a day, or one run in progress with failed tasks.
+#[derive(Clone, Debug, Serialize)]
+pub struct FailedRuns {
+    /// The jobs of the runs.
+    pub jobs: Vec<String>,
+    /// Number of failed runs.
+    pub runs: i64,
+    /// The newest run.
+    pub run: RunId,
+    /// Whether the run is in progress.
+    pub in_progress: bool,
+    /// Number of failed tasks of the newest run, without ignored failures.
+    pub failed: i64,
+    /// Number of tasks of the newest run.
+    pub tasks: i64,
+    /// End of the last run; for a run in progress: time of the first failure.
+    pub at: Timestamp,
+}
+
+from_row! { FailedRuns { jobs, runs, run, in_progress, failed, tasks, at } }
+
+/// Returns these backends, if they still exist.
+pub async fn blockers(
+    client: &impl GenericClient,
+    pids: &[i32],
+) -> Result<Vec<Blocker>, QueueError> {
+    let rows = client.query_typed(BACKENDS, &[(&pids, Type::INT4_ARRAY)]).await?;
+    rows.iter().map(Blocker::from_row).collect()
+}
+
+/// Returns schedules with missed fires, among the last 2,000 entries of the log.
+pub async fn missed_fires(client: &impl GenericClient) -> Result<Vec<MissedFires>, QueueError> {
+    client.query_typed(MISSED, &[]).await?.iter().map(MissedFires::from_row).collect()
+}
+
+/// Returns runs that failed within a day, among the newest 1,000, without those that a later run
+/// made up for; and, of 500 runs in progress, those with failed tasks. At most 20 of each.
+pub async fn failed_runs(client: &impl GenericClient) -> Result<Vec<FailedRuns>, QueueError> {
+    let oldest_scanned = newest(client).await?.saturating_sub(RUNS_SCANNED);
+    let finished = client.query_typed(FAILED_RUNS, &[(&oldest_scanned, Type::INT8)]).await?;
+    let in_progress_runs = client.query_typed(FAILING_RUNS, &[]).await?;
+    finished.iter().chain(&in_progress_runs).map(FailedRuns::from_row).collect()
+}

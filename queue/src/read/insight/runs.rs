@@ -1,0 +1,223 @@
+//! Runs, page by page, and bounded queries on one run.
+//!
+//! No index covers jobs or state of finished runs: a page reads a fixed number of runs and reports
+//! where it stopped. Runs in progress have an index of their own, regardless of their age.
+
+use jiff::Timestamp;
+use serde::Serialize;
+use tokio_postgres::GenericClient;
+use tokio_postgres::types::Type;
+
+use crate::error::QueueError;
+use crate::id::RunId;
+use crate::id::TaskId;
+use crate::operator::run::RunState;
+use crate::row::{FromRow, column, from_row, scalar};
+
+/// Number of runs that one page reads.
+const RUNS_SCANNED: i64 = 10_000;
+
+/// Maximum of counts on a run in progress.
+pub const COUNT_LIMIT: i64 = 1000;
+
+const COLUMNS: &str = "r.id, r.jobs, s.name AS schedule, r.state::text, r.started_at, r.started_by,
+    r.finished_at, extract(epoch FROM coalesce(r.finished_at, now()) - r.started_at)::float8 AS duration_seconds,
+    r.restarts, r.tasks::bigint, (r.tasks - r.open)::bigint AS finished,
+    CASE WHEN r.state <> 'running' THEN r.failed ELSE (SELECT count(*) FROM (SELECT FROM mill.run_tasks t
+        WHERE t.state = 'failed' AND t.run_id = r.id LIMIT $2) AS f) END::bigint AS failed,
+    r.cancelled_at IS NOT NULL AS cancelled";
+
+const NEWEST: &str = "/* queue.insight_newest_run */
+SELECT coalesce((SELECT r.id FROM mill.runs r ORDER BY r.id DESC LIMIT 1), 0) AS newest";
+
+/// Sorts the nodes that need attention first.
+const NODES: &str = "/* queue.insight_run_nodes */
+SELECT n.node FROM unnest('{released,failed,cancelled,upstream_failed,ready,waiting,succeeded}'::mill.run_task_state[])
+    WITH ORDINALITY AS s(state, place)
+CROSS JOIN LATERAL (SELECT t.node FROM mill.run_tasks t WHERE t.state = s.state AND t.run_id = $1
+    ORDER BY t.node LIMIT $2) AS n
+ORDER BY s.place, n.node LIMIT $2";
+
+const SIBLINGS: &str = "/* queue.insight_run_siblings */
+SELECT r.id, r.state::text, r.started_at FROM mill.runs r
+WHERE r.id <= $1 AND r.id > $1 - $2 AND r.jobs = (SELECT o.jobs FROM mill.runs o WHERE o.id = $1)
+ORDER BY r.id DESC LIMIT $3";
+
+const CELLS: &str = "/* queue.insight_run_cells */
+SELECT t.run_id AS run, t.name,
+    CASE WHEN t.state = 'failed' AND t.ignore_failure THEN 'ignored' ELSE t.state::text END AS state,
+    t.task_id, extract(epoch FROM t.finished_at - t.started_at)::float8 AS duration_seconds
+FROM mill.run_tasks t WHERE t.name = ANY ($2) AND t.run_id = ANY ($1)";
+
+/// A filter on runs.
+#[derive(Clone, Debug, Default)]
+pub struct RunQuery {
+    /// The state.
+    pub state: Option<RunState>,
+    /// A job of the run, possibly one of several.
+    pub job: Option<String>,
+    /// The schedule that fired the run.
+    pub schedule: Option<String>,
+    /// Only runs with smaller ids.
+    pub after: Option<i64>,
+}
+
+/// A run in a list.
+#[derive(Clone, Debug, Serialize)]
+pub struct RunSummary {
+    /// The run's id.
+    pub id: RunId,
+    /// The jobs of the run.
+    pub jobs: Vec<String>,
+    /// The schedule that fired the run.
+    pub schedule: Option<String>,
+    /// State of the run.
+    pub state: RunState,
+    /// Whether the run was cancelled and is still in progress.
+    pub cancelling: bool,
+    /// Start, by the database clock.
+    pub started_at: Timestamp,
+    /// The role that started the run.
+    pub started_by: String,
+    /// `None` while the run is in progress.
+    pub finished_at: Option<Timestamp>,
+    /// Until now, or until the end of the run.
+    pub duration_seconds: f64,
+    /// Number of restarts.
+    pub restarts: i32,
+    /// Number of tasks.
+    pub tasks: i64,
+    /// Number of finished tasks, as of the last advance of the run.
+    pub finished: i64,
+    /// Number of failed tasks; for a run in progress up to [`COUNT_LIMIT`], including ignored
+    /// failures.
+    pub failed: i64,
+}
+
+from_row! {
+    row => RunSummary {
+        id, jobs, schedule, state,
+        cancelling: column(row, "cancelled")?
+            && column::<RunState>(row, "state")? == RunState::Running,
+        started_at, started_by, finished_at, duration_seconds, restarts, tasks, finished, failed,
+    }
+}
+
+/// A page of runs, newest first.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct RunPage {
+    /// The runs.
+    pub runs: Vec<RunSummary>,
+    /// [`RunQuery::after`] of the next page; `None` on the last page.
+    pub next: Option<i64>,
+}
+
+/// A run to compare with others of the same jobs.
+#[derive(Clone, Debug, Serialize)]
+pub struct ComparedRun {
+    /// The run's id.
+    pub id: RunId,
+    /// State of the run.
+    pub state: RunState,
+    /// Start of the run.
+    pub started_at: Timestamp,
+}
+
+from_row! { ComparedRun { id, state, started_at } }
+
+/// State of a task in one of these runs.
+#[derive(Clone, Debug, Serialize)]
+pub struct GridCell {
+    /// The run.
+    pub run: RunId,
+    /// The task's name.
+    pub name: String,
+    /// As in `mill.run_tasks`; `ignored` for a failed task whose failure is ignored.
+    pub state: String,
+    /// The task's id, once it is in the queue.
+    pub task_id: Option<TaskId>,
+    /// Duration of the last attempt, in seconds.
+    pub duration_seconds: Option<f64>,
+}
+
+from_row! { GridCell { run, name, state, task_id, duration_seconds } }
+
+/// Returns a page of runs.
+pub async fn page(
+    client: &impl GenericClient,
+    query: &RunQuery,
+    limit: i64,
+) -> Result<RunPage, QueueError> {
+    let newest = newest(client).await?;
+    // Ids begin at 1: either this is the last page, or `lowest` leaves another.
+    let after = query.after.unwrap_or(i64::MAX).min(newest.saturating_add(1));
+    let back = if query.state == Some(RunState::Running) { after } else { RUNS_SCANNED };
+    let lowest = after.saturating_sub(back).max(0);
+    let sql = format!(
+        "/* queue.insight_runs */
+         SELECT {COLUMNS} FROM mill.runs r LEFT JOIN mill.schedules s ON s.id = r.schedule_id
+         WHERE r.id < $3 AND r.id >= $4 AND ($5::text IS NULL OR r.state = $5::text::mill.run_state)
+             AND ($6::text IS NULL OR $6 = ANY (r.jobs))
+             AND ($7::text IS NULL OR r.schedule_id = (SELECT o.id FROM mill.schedules o WHERE o.name = $7))
+             AND ($5::text IS DISTINCT FROM 'running' OR r.state = 'running')
+         ORDER BY r.id DESC LIMIT $1"
+    );
+    let wanted = limit + 1;
+    let params = [
+        (/* limit */ &wanted as _, Type::INT8),
+        (/* count_limit */ &COUNT_LIMIT as _, Type::INT8),
+        (/* after */ &after as _, Type::INT8),
+        (/* lowest */ &lowest as _, Type::INT8),
+        (/* state */ &query.state.map(RunState::as_str) as _, Type::TEXT),
+        (/* job */ &query.job as _, Type::TEXT),
+        (/* schedule */ &query.schedule as _, Type::TEXT),
+    ];
+    let rows = client.query_typed(&sql, &params).await?;
+    let mut runs = rows.iter().map(RunSummary::from_row).collect::<Result<Vec<_>, _>>()?;
+    let full = runs.len() > usize::try_from(limit).unwrap_or(usize::MAX);
+    runs.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
+    let next = match runs.last().filter(|_| full) {
+        Some(last) => Some(last.id.0),
+        None => Some(lowest).filter(|lowest| *lowest > 1),
+    };
+    Ok(RunPage { runs, next })
+}
+
+/// Returns the highest run id; 0 if there are no runs.
+pub(super) async fn newest(client: &impl GenericClient) -> Result<i64, QueueError> {
+    scalar(&client.query_typed(NEWEST, &[]).await?[0])
+}
+
+/// Returns nodes of a run, up to the given number: released and failed ones first.
+pub async fn nodes(
+    client: &impl GenericClient,
+    run: RunId,
+    limit: i64,
+) -> Result<Vec<i64>, QueueError> {
+    let rows = client.query_typed(NODES, &[(&run.0, Type::INT8), (&limit, Type::INT8)]).await?;
+    rows.iter().map(scalar).collect()
+}
+
+/// Returns a run and earlier runs of the same jobs, newest first.
+pub async fn compared_runs(
+    client: &impl GenericClient,
+    run: RunId,
+    limit: i64,
+) -> Result<Vec<ComparedRun>, QueueError> {
+    let params = [
+        (/* run_id */ &run.0 as _, Type::INT8),
+        (/* runs_scanned */ &RUNS_SCANNED as _, Type::INT8),
+        (/* limit */ &limit as _, Type::INT8),
+    ];
+    client.query_typed(SIBLINGS, &params).await?.iter().map(ComparedRun::from_row).collect()
+}
+
+/// Returns the states of the tasks with these names in these runs.
+pub async fn grid_cells(
+    client: &impl GenericClient,
+    runs: &[i64],
+    names: &[&str],
+) -> Result<Vec<GridCell>, QueueError> {
+    let params = [(&runs as _, Type::INT8_ARRAY), (&names as _, Type::TEXT_ARRAY)];
+    client.query_typed(CELLS, &params).await?.iter().map(GridCell::from_row).collect()
+}

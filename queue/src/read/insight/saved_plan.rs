@@ -1,0 +1,76 @@
+//! Plans of tasks that were submitted with `explain`.
+
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::Value;
+use tokio_postgres::GenericClient;
+use tokio_postgres::types::{ToSql, Type};
+
+use crate::error::QueueError;
+use crate::id::TaskId;
+use crate::row::{FromRow, from_row};
+
+const PLAN: &str = "/* queue.saved_plan */
+SELECT a.task_id, a.attempt, a.finished_at, a.queue, a.name, a.plan
+FROM mill.visible_attempts a WHERE a.task_id = $1 AND a.plan IS NOT NULL
+ORDER BY a.finished_at DESC LIMIT 1";
+
+/// Searches the 10,000 attempts before this one, within seven days before it.
+const PREVIOUS_PLAN: &str = "/* queue.previous_plan */
+SELECT b.task_id, b.attempt, b.finished_at, b.queue, b.name, b.plan
+FROM (SELECT a.task_id, a.attempt, a.finished_at, a.queue, a.name, a.plan
+    FROM mill.visible_attempts a
+    WHERE a.queue = $1 AND a.name = $2 AND a.finished_at < $3
+        AND a.finished_at > $3 - interval '168 hours'
+    ORDER BY a.finished_at DESC LIMIT 10000) AS b
+WHERE b.plan IS NOT NULL ORDER BY b.finished_at DESC LIMIT 1";
+
+/// A saved plan.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SavedPlan {
+    /// The task's id.
+    pub task_id: TaskId,
+    /// The attempt number.
+    pub attempt: i32,
+    /// End of the attempt.
+    pub finished_at: Timestamp,
+    /// The task's queue.
+    pub queue: String,
+    /// The task's name.
+    pub name: Option<String>,
+    /// In the format of EXPLAIN (FORMAT JSON).
+    pub plan: Value,
+}
+
+from_row! { SavedPlan { task_id, attempt, finished_at, queue, name, plan } }
+
+/// Returns the plan of the task's last attempt that has one; `None` if no attempt has one or the
+/// role may not see it.
+///
+/// # Errors
+/// Fails if the role may not read the history.
+pub async fn saved_plan(
+    client: &impl GenericClient,
+    id: TaskId,
+) -> Result<Option<SavedPlan>, QueueError> {
+    let rows = client.query_typed(PLAN, &[(&id.0, Type::INT8)]).await?;
+    rows.first().map(SavedPlan::from_row).transpose()
+}
+
+/// Returns the last plan before this one of a task with the same queue and name.
+///
+/// # Errors
+/// Same as [`saved_plan`].
+pub async fn previous_plan(
+    client: &impl GenericClient,
+    plan: &SavedPlan,
+) -> Result<Option<SavedPlan>, QueueError> {
+    let Some(name) = &plan.name else { return Ok(None) };
+    let values: [(&(dyn ToSql + Sync), Type); 3] = [
+        (/* queue */ &plan.queue, Type::TEXT),
+        (/* name */ name, Type::TEXT),
+        (/* before */ &plan.finished_at, Type::TIMESTAMPTZ),
+    ];
+    let rows = client.query_typed(PREVIOUS_PLAN, &values).await?;
+    rows.first().map(SavedPlan::from_row).transpose()
+}

@@ -1,0 +1,156 @@
+//! Aggregates over history: durations by task name, and failures by cause.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::Serialize;
+use tokio_postgres::GenericClient;
+use tokio_postgres::types::Type;
+
+use crate::error::QueueError;
+use crate::id::TaskId;
+use crate::row::{FromRow, column, from_row};
+use crate::task::Outcome;
+
+const DURATIONS: &str = "/* queue.durations */
+SELECT d.queue, d.name, d.attempts, d.failures, extract(epoch FROM d.p50)::float8 AS p50_seconds,
+    extract(epoch FROM d.p95)::float8 AS p95_seconds, extract(epoch FROM d.mean)::float8 AS mean_seconds,
+    extract(epoch FROM d.last)::float8 AS last_seconds, d.last_at, d.trend
+FROM mill.durations d WHERE ($1 IS NULL OR d.queue = $1) ORDER BY d.queue, d.name";
+
+const DURATIONS_OF: &str = "/* queue.durations_of */
+SELECT $1 AS queue, $2 AS name, d.attempts, d.failures, extract(epoch FROM d.p50)::float8 AS p50_seconds,
+    extract(epoch FROM d.p95)::float8 AS p95_seconds, extract(epoch FROM d.mean)::float8 AS mean_seconds,
+    extract(epoch FROM d.last)::float8 AS last_seconds, d.last_at, d.trend
+FROM mill.durations_of($1, $2) d WHERE d.attempts > 0";
+
+/// A hash that identifies a cause, short enough for a URL.
+macro_rules! cause {
+    ($sqlstate:literal, $pattern:literal) => {
+        concat!(
+            "left(md5(coalesce(",
+            $sqlstate,
+            ", '') || ' ' || coalesce(",
+            $pattern,
+            ", '')), 12)"
+        )
+    };
+}
+
+/// The cause of an attempt `a`, as [`FailureGroup::cause`].
+pub(super) const CAUSE: &str = cause!("a.sqlstate", "mill.message_pattern(a.message)");
+
+const FAILURES: &str = concat!(
+    "/* queue.failures */
+SELECT f.outcome::text, f.sqlstate, f.message, f.attempts, f.tasks, f.first_at, f.last_at, f.queues,
+    f.names, f.examples, ",
+    cause!("f.sqlstate", "f.message"),
+    " AS cause
+FROM mill.failure_groups(make_interval(secs => $1)) f"
+);
+
+/// Durations of tasks of one name, over at most the last 500 attempts within seven days.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Durations {
+    /// The queue.
+    pub queue: String,
+    /// The task name.
+    pub name: String,
+    /// Number of attempts evaluated.
+    pub attempts: i64,
+    /// Number of those that neither succeeded nor were cancelled.
+    pub failures: i64,
+    /// Median of the successful attempts, as all values below; `None` if none succeeded.
+    pub p50_seconds: Option<f64>,
+    /// 95th percentile.
+    pub p95_seconds: Option<f64>,
+    /// Mean.
+    pub mean_seconds: Option<f64>,
+    /// The last one.
+    pub last_seconds: Option<f64>,
+    /// End of the last attempt, regardless of its outcome.
+    pub last_at: Timestamp,
+    /// Median of the last 20 divided by the median of the 200 before; `None` if there are too few.
+    pub trend: Option<f64>,
+}
+
+from_row! {
+    Durations {
+        queue, name, attempts, failures, p50_seconds, p95_seconds, mean_seconds, last_seconds,
+        last_at, trend,
+    }
+}
+
+/// Failures with the same cause.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct FailureGroup {
+    /// The outcome.
+    pub outcome: Outcome,
+    /// The SQLSTATE, if the error came from the server.
+    pub sqlstate: Option<String>,
+    /// The message without names, values and numbers; `None` if there was none or the role may not
+    /// see it.
+    pub message: Option<String>,
+    /// Number of attempts.
+    pub attempts: i64,
+    /// Number of tasks.
+    pub tasks: i64,
+    /// End of the first attempt.
+    pub first_at: Timestamp,
+    /// End of the last attempt.
+    pub last_at: Timestamp,
+    /// The queues concerned.
+    pub queues: Vec<String>,
+    /// The task names concerned, up to ten.
+    pub names: Vec<String>,
+    /// The last five tasks.
+    pub examples: Vec<TaskId>,
+    /// Identifies the code and message; a filter on lists of tasks.
+    pub cause: String,
+}
+
+from_row! {
+    row => FailureGroup {
+        outcome, sqlstate, message, attempts, tasks, first_at, last_at, queues,
+        names: column::<Option<_>>(row, "names")?.unwrap_or_default(), examples, cause,
+    }
+}
+
+/// Returns durations by queue and name, for the first 1,000 names.
+///
+/// # Errors
+/// Fails if the role may not read the history.
+pub async fn durations(
+    client: &impl GenericClient,
+    queue: Option<&str>,
+) -> Result<Vec<Durations>, QueueError> {
+    let rows = client.query_typed(DURATIONS, &[(&queue, Type::TEXT)]).await?;
+    rows.iter().map(Durations::from_row).collect()
+}
+
+/// Returns durations of tasks of this name; `None` if none ran.
+///
+/// # Errors
+/// Same as [`durations`].
+pub async fn durations_of(
+    client: &impl GenericClient,
+    queue: &str,
+    name: &str,
+) -> Result<Option<Durations>, QueueError> {
+    let values: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 2] =
+        [(&queue, Type::TEXT), (&name, Type::TEXT)];
+    let rows = client.query_typed(DURATIONS_OF, &values).await?;
+    rows.first().map(Durations::from_row).transpose()
+}
+
+/// Returns failures within this time by cause, most frequent first.
+///
+/// # Errors
+/// Same as [`durations`].
+pub async fn failures(
+    client: &impl GenericClient,
+    since: Duration,
+) -> Result<Vec<FailureGroup>, QueueError> {
+    let rows = client.query_typed(FAILURES, &[(&since.as_secs_f64(), Type::FLOAT8)]).await?;
+    rows.iter().map(FailureGroup::from_row).collect()
+}

@@ -1,0 +1,299 @@
+//! Lists of tasks by a filter, newest first, page by page.
+//!
+//! Live tasks are paged by id. Finished tasks are paged by the time they finished: history has no index
+//! on time, only a summary per block range, so a page searches a span, then longer ones, until it
+//! is full, has reached the start of history, or has used up its time; it reports how far back it
+//! searched.
+
+use std::time::{Duration, Instant};
+
+use jiff::{SignedDuration, Timestamp};
+use serde::Serialize;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::Type;
+use tokio_postgres::{GenericClient, Row};
+
+use crate::error::QueueError;
+use crate::id::TaskId;
+use crate::read::insight::condition::Conditions;
+use crate::read::insight::statistics::CAUSE;
+use crate::read::task_queries::like_pattern;
+use crate::read::workers::worker_label;
+use crate::row::{FromRow, column, from_row, scalar};
+use crate::task::{Outcome, Priority, State};
+
+/// Spans that a page searches, in order; the last one covers all that history can hold.
+const SPANS_MINUTES: [i64; 6] = [2, 15, 120, 1440, 10_080, 576_000];
+
+/// Time after which a page stops searching and shows what it has.
+const SEARCH_BUDGET: Duration = Duration::from_millis(700);
+
+/// A filter on tasks. The default matches all live tasks.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TaskQuery {
+    /// Finished tasks instead of live ones.
+    pub finished: bool,
+    /// State of a live task.
+    pub state: Option<State>,
+    /// Outcome of a finished task.
+    pub outcome: Option<Outcome>,
+    /// Queue name.
+    pub queue: Option<String>,
+    /// Name pattern: `*` matches any characters, `?` exactly one.
+    pub name: Option<String>,
+    /// Priority.
+    pub priority: Option<Priority>,
+    /// Group name.
+    pub group: Option<String>,
+    /// Concurrency key.
+    pub key: Option<String>,
+    /// Run id.
+    pub run: Option<i64>,
+    /// SQLSTATE pattern of a finished task.
+    pub sqlstate: Option<String>,
+    /// Cause of the error of a finished task, as in [`crate::read::insight::FailureGroup`].
+    pub cause: Option<String>,
+    /// Maximum time since the task was enqueued, or finished.
+    pub since: Option<Duration>,
+    /// Task ids.
+    pub ids: Option<Vec<i64>>,
+}
+
+/// Position where a page of finished tasks continues: after the task that finished then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageCursor {
+    /// End of the task.
+    pub at: Timestamp,
+    /// The task's id.
+    pub id: TaskId,
+}
+
+/// A task in a list.
+#[derive(Clone, Debug, Serialize)]
+pub struct TaskSummary {
+    /// The task's id.
+    pub id: TaskId,
+    /// The task's queue.
+    pub queue: String,
+    /// Free-text name.
+    pub name: Option<String>,
+    /// State; `None` if the task has finished.
+    pub state: Option<State>,
+    /// Outcome of the task.
+    pub outcome: Option<Outcome>,
+    /// Priority within the queue.
+    pub priority: Priority,
+    /// Number of the current or last attempt; 0 if there was none.
+    pub attempt: i32,
+    /// Maximum number of failed attempts.
+    pub max_attempts: i32,
+    /// Live: when the task was submitted. Finished: when it finished.
+    pub at: Timestamp,
+    /// Not claimed before this time.
+    pub due_at: Timestamp,
+    /// Duration of the current or last attempt, in seconds.
+    pub duration_seconds: Option<f64>,
+    /// SQLSTATE of the task's error.
+    pub sqlstate: Option<String>,
+    /// The first 200 characters of that error's message.
+    pub message: Option<String>,
+    /// `host:pid` of the worker of the current or last attempt.
+    pub worker: Option<String>,
+    /// The first 200 characters of the SQL; `None` if the role may view tasks but not their
+    /// statements.
+    pub statement_head: Option<String>,
+    /// Finished tasks: whether the task was retried since, and is live or has finished again.
+    pub retried: bool,
+}
+
+from_row! {
+    row => TaskSummary {
+        id, queue, name, state, outcome, priority, attempt, max_attempts, at, due_at,
+        duration_seconds, sqlstate, message,
+        worker: worker_label(column(row, "host")?, column(row, "pid")?, column(row, "worker_id")?),
+        statement_head, retried,
+    }
+}
+
+/// A page of tasks.
+#[derive(Clone, Debug)]
+pub struct TaskPage {
+    /// The tasks.
+    pub tasks: Vec<TaskSummary>,
+    /// Whether there are more.
+    pub more: bool,
+    /// Finished tasks: time back to which the page searched; there may be older tasks. `None` if the
+    /// search was complete.
+    pub searched_back_to: Option<Timestamp>,
+}
+
+/// Returns live tasks with ids below `before`, newest first.
+///
+/// # Errors
+/// Fails if the search takes longer than the session's statement timeout.
+pub async fn live(
+    client: &impl GenericClient,
+    query: &TaskQuery,
+    before: Option<TaskId>,
+    limit: usize,
+) -> Result<TaskPage, QueueError> {
+    let mut conditions = live_conditions(query);
+    conditions.bind("t.id < ?", before.map(|id| id.0), Type::INT8);
+    let statement = format!(
+        "/* queue.insight_live */
+SELECT t.id, t.queue, t.name, t.state::text, NULL AS outcome, t.priority::text, t.attempt,
+    t.max_attempts, t.enqueued_at AS at, t.due_at,
+    extract(epoch FROM now() - t.claimed_at)::float8 AS duration_seconds, t.claimed_by AS worker_id,
+    s.host, s.pid, left(t.statement, 200) AS statement_head, NULL AS sqlstate, NULL AS message,
+    false AS retried
+FROM (SELECT * FROM mill.visible_tasks t WHERE {} ORDER BY t.id DESC LIMIT {}) AS t
+    LEFT JOIN mill.worker_starts s ON s.id = t.claimed_by
+ORDER BY t.id DESC",
+        conditions.text(),
+        limit + 1
+    );
+    let rows = conditions.query(client, &statement).await?;
+    page(&rows, limit, None)
+}
+
+/// Returns the ids of up to `limit` live tasks, oldest first, among those with ids up to `newest`.
+///
+/// # Errors
+/// Same as [`live`].
+pub async fn live_ids(
+    client: &impl GenericClient,
+    query: &TaskQuery,
+    newest: Option<TaskId>,
+    limit: usize,
+) -> Result<Vec<TaskId>, QueueError> {
+    let mut conditions = live_conditions(query);
+    conditions.bind("t.id <= ?", newest.map(|id| id.0), Type::INT8);
+    let statement = format!(
+        "/* queue.insight_live_ids */
+SELECT t.id FROM mill.tasks t WHERE {} ORDER BY t.id LIMIT {limit}",
+        conditions.text()
+    );
+    conditions.query(client, &statement).await?.iter().map(scalar).collect()
+}
+
+/// Returns finished tasks, newest first. If the statement timeout stops the search, the transaction is
+/// aborted.
+///
+/// # Errors
+/// Same as [`live`].
+pub async fn finished(
+    client: &impl GenericClient,
+    query: &TaskQuery,
+    after: Option<PageCursor>,
+    limit: usize,
+) -> Result<TaskPage, QueueError> {
+    let begun = Instant::now();
+    let now = crate::read::task_queries::now(client).await?;
+    let oldest = query.since.and_then(|since| now.checked_sub(since).ok());
+    if query.ids.is_some() {
+        let rows = finished_rows(client, query, (None, now, after), limit + 1).await?;
+        return page(&rows, limit, None);
+    }
+    let horizon = oldest.map_or_else(|| first_day(now), |oldest| oldest.max(first_day(now)));
+    let mut to = after.map_or(now, |after| after.at);
+    let mut rows: Vec<Row> = Vec::new();
+    let mut spans = SPANS_MINUTES.iter();
+    let mut span = SPANS_MINUTES[0];
+    while to > horizon && rows.len() <= limit && begun.elapsed() < SEARCH_BUDGET {
+        span = spans.next().copied().unwrap_or(span);
+        let from = (to - SignedDuration::from_mins(span)).max(horizon);
+        // Rows of one instant belong to one span: the first span includes its end.
+        let wanted = limit + 1 - rows.len();
+        match finished_rows(client, query, (Some(from), to, after), wanted).await {
+            Ok(found) => rows.extend(found),
+            // Rows found before are more useful than an error, although the transaction is aborted.
+            Err(error) if error.sqlstate() == Some(&SqlState::QUERY_CANCELED) && to < now => break,
+            Err(error) => return Err(error),
+        }
+        to = from;
+    }
+    let stopped = to > horizon && rows.len() <= limit;
+    page(&rows, limit, stopped.then_some(to))
+}
+
+/// Start of history: older days have no partition, even with a much longer retention than the
+/// default.
+fn first_day(now: Timestamp) -> Timestamp {
+    now - SignedDuration::from_hours(24 * 400)
+}
+
+async fn finished_rows(
+    client: &impl GenericClient,
+    query: &TaskQuery,
+    (from, to, after): (Option<Timestamp>, Timestamp, Option<PageCursor>),
+    limit: usize,
+) -> Result<Vec<Row>, QueueError> {
+    let mut conditions = Conditions::new();
+    conditions.literal("a.final");
+    if let Some(outcome) = query.outcome {
+        conditions.literal(&format!("a.outcome = '{outcome}'"));
+    }
+    common(&mut conditions, query, "a");
+    conditions.bind("a.task_id = ANY (?)", query.ids.clone(), Type::INT8_ARRAY);
+    conditions.bind("a.sqlstate LIKE ?", query.sqlstate.as_deref().map(like_pattern), Type::TEXT);
+    conditions.bind(&format!("{CAUSE} = ?"), query.cause.clone(), Type::TEXT);
+    // The last instant belongs to the previous page, except for tasks after that page's last task.
+    conditions.bind("a.finished_at > ?", from, Type::TIMESTAMPTZ);
+    conditions.bind("a.finished_at <= ?", Some(to), Type::TIMESTAMPTZ);
+    if let Some(after) = after {
+        let at = conditions.placeholder(after.at, Type::TIMESTAMPTZ);
+        let id = conditions.placeholder(after.id.0, Type::INT8);
+        conditions.literal(&format!("(a.finished_at, a.task_id) < ({at}, {id})"));
+    }
+    let statement = format!(
+        "/* queue.insight_finished */
+SELECT a.task_id AS id, a.queue, a.name, NULL AS state, a.outcome::text, a.priority::text, a.attempt,
+    a.max_attempts, a.finished_at AS at, a.due_at,
+    extract(epoch FROM a.finished_at - a.started_at)::float8 AS duration_seconds, a.worker_id,
+    s.host, s.pid, left(a.statement, 200) AS statement_head, a.sqlstate, left(a.message, 200) AS message,
+    EXISTS (SELECT FROM mill.tasks t WHERE t.id = a.task_id)
+        OR EXISTS (SELECT FROM mill.attempts l WHERE l.task_id = a.task_id AND l.final
+            AND l.finished_at > a.finished_at) AS retried
+FROM (SELECT * FROM mill.visible_attempts a WHERE {}
+        ORDER BY a.finished_at DESC, a.task_id DESC LIMIT {limit}) AS a
+    LEFT JOIN mill.worker_starts s ON s.id = a.worker_id
+ORDER BY a.finished_at DESC, a.task_id DESC",
+        conditions.text()
+    );
+    conditions.query(client, &statement).await
+}
+
+fn live_conditions(query: &TaskQuery) -> Conditions {
+    let mut conditions = Conditions::new();
+    if let Some(state) = query.state {
+        // A literal, so that the planner can use the partial index of that state.
+        conditions.literal(&format!("t.state = '{state}'"));
+    }
+    common(&mut conditions, query, "t");
+    conditions.bind("t.id = ANY (?)", query.ids.clone(), Type::INT8_ARRAY);
+    let since = query.since.map(|since| since.as_secs_f64());
+    conditions.bind("t.enqueued_at > now() - make_interval(secs => ?)", since, Type::FLOAT8);
+    conditions
+}
+
+/// Adds conditions on columns that live and finished tasks share.
+fn common(conditions: &mut Conditions, query: &TaskQuery, table: &str) {
+    if let Some(priority) = query.priority {
+        conditions.literal(&format!("{table}.priority = '{priority}'"));
+    }
+    conditions.bind(&format!("{table}.queue = ?"), query.queue.clone(), Type::TEXT);
+    let name = query.name.as_deref().map(like_pattern);
+    conditions.bind(&format!("{table}.name LIKE ?"), name, Type::TEXT);
+    conditions.bind(&format!("{table}.group_name = ?"), query.group.clone(), Type::TEXT);
+    conditions.bind(&format!("{table}.concurrency_key = ?"), query.key.clone(), Type::TEXT);
+    conditions.bind(&format!("{table}.run_id = ?"), query.run, Type::INT8);
+}
+
+fn page(
+    rows: &[Row],
+    limit: usize,
+    searched_back_to: Option<Timestamp>,
+) -> Result<TaskPage, QueueError> {
+    let tasks = rows.iter().take(limit).map(TaskSummary::from_row).collect::<Result<_, _>>()?;
+    Ok(TaskPage { tasks, more: rows.len() > limit, searched_back_to })
+}

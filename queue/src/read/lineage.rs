@@ -1,0 +1,81 @@
+//! Upstream and downstream tasks of a task, over all jobs.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+use tokio_postgres::GenericClient;
+use tokio_postgres::types::Type;
+
+use crate::error::QueueError;
+use crate::operator::job::Dependency;
+use crate::operator::run::Expected;
+use crate::row::scalar;
+
+const TASK_EXISTS: &str = "/* queue.lineage_task_exists */
+SELECT EXISTS (SELECT FROM mill.job_tasks t WHERE t.name = $1 AND t.disabled_at IS NULL)
+    OR EXISTS (SELECT FROM mill.dependencies d WHERE $1 IN (d.child, d.parent) AND d.disabled_at IS NULL)
+    AS task_exists";
+
+const TASKS: &str = "/* queue.lineage_tasks */
+SELECT t.name FROM (SELECT DISTINCT n.name FROM mill.lineage l
+    CROSS JOIN LATERAL (VALUES (l.child::text), (l.parent::text)) AS n(name)) AS t
+WHERE t.name > $1 ORDER BY t.name LIMIT $2";
+
+/// A dependency, merged over all jobs that define it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LineageEdge {
+    /// The task that is waited for.
+    pub parent: String,
+    /// The task that waits.
+    pub child: String,
+    /// The expected outcome of the parent.
+    pub expected: Expected,
+    /// Whether the dependency applies to every run that contains both tasks.
+    pub everywhere: bool,
+    /// Additional jobs that define it.
+    pub jobs: Vec<String>,
+}
+
+/// Merges equal dependencies, sorted by parent and child.
+#[must_use]
+pub fn merge_edges(edges: &[Dependency]) -> Vec<LineageEdge> {
+    let mut found: BTreeMap<(&str, &str, Expected), (bool, Vec<String>)> = BTreeMap::new();
+    for edge in edges {
+        let key = (edge.parent.as_str(), edge.child.as_str(), edge.expected);
+        let (everywhere, jobs) = found.entry(key).or_default();
+        *everywhere |= edge.job.is_none();
+        jobs.extend(edge.job.clone());
+    }
+    let link = |((parent, child, expected), (everywhere, jobs)): ((&str, &str, Expected), _)| {
+        LineageEdge {
+            parent: parent.to_owned(),
+            child: child.to_owned(),
+            expected,
+            everywhere,
+            jobs,
+        }
+    };
+    found.into_iter().map(link).collect()
+}
+
+/// Returns the names of the task itself and of both ends of every link.
+#[must_use]
+pub fn task_names<'a>(name: &'a str, links: &'a [LineageEdge]) -> BTreeSet<&'a str> {
+    let ends = links.iter().flat_map(|it| [it.parent.as_str(), it.child.as_str()]);
+    ends.chain([name]).collect()
+}
+
+/// Whether a job or a dependency contains a task of this name.
+pub async fn task_exists(client: &impl GenericClient, name: &str) -> Result<bool, QueueError> {
+    scalar(&client.query_typed(TASK_EXISTS, &[(&name, Type::TEXT)]).await?[0])
+}
+
+/// Returns tasks with dependencies, sorted by name, after the given name, up to the given number.
+pub async fn tasks(
+    client: &impl GenericClient,
+    after: &str,
+    limit: i64,
+) -> Result<Vec<String>, QueueError> {
+    let rows = client.query_typed(TASKS, &[(&after, Type::TEXT), (&limit, Type::INT8)]).await?;
+    rows.iter().map(scalar).collect()
+}

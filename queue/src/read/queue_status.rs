@@ -1,0 +1,64 @@
+//! Task counts per queue, for the gauges of one worker and for `pgmill status`.
+
+use serde::Serialize;
+use tokio_postgres::GenericClient;
+
+use crate::error::QueueError;
+use crate::row::{FromRow, from_row, scalar};
+use crate::transition::limit::Rate;
+
+const QUEUES: &str = "/* queue.queue_status */
+SELECT s.queue, s.paused, s.pending, s.running, s.scheduled, s.blocked,
+    extract(epoch FROM s.oldest_pending_age)::float8 AS oldest_pending_seconds,
+    extract(epoch FROM s.longest_running)::float8 AS longest_running_seconds,
+    extract(epoch FROM s.shared_commit)::float8 AS shared_commit_seconds, s.max_running,
+    s.rate_starts, extract(epoch FROM s.rate_period)::float8 AS rate_seconds
+FROM mill.queue_status s ORDER BY s.queue";
+
+/// The advisory lock of the one worker that publishes fleet-wide gauges.
+const PUBLISHER: &str = "/* queue.publisher */ SELECT pg_try_advisory_lock(7236270913)";
+
+/// A queue and its task counts.
+#[derive(Clone, Debug, Serialize)]
+pub struct QueueStatus {
+    /// Name of the queue.
+    pub queue: String,
+    /// Whether the queue is paused.
+    pub paused: bool,
+    /// Tasks that may be claimed.
+    pub pending: i64,
+    /// Running tasks.
+    pub running: i64,
+    /// Tasks that are not due.
+    pub scheduled: i64,
+    /// Tasks that wait for a permit.
+    pub blocked: i64,
+    /// Seconds since the oldest pending task was due.
+    pub oldest_pending_seconds: Option<f64>,
+    /// Seconds since the longest-running task was claimed.
+    pub longest_running_seconds: Option<f64>,
+    /// Budget of shared commits, in seconds; `None` means that each task commits alone.
+    pub shared_commit_seconds: Option<f64>,
+    /// Maximum number of concurrent tasks; `None` means unlimited.
+    pub max_running: Option<i32>,
+    /// Maximum rate of starts; `None` means unlimited.
+    pub rate: Option<Rate>,
+}
+
+from_row! {
+    row => QueueStatus {
+        queue, paused, pending, running, scheduled, blocked, oldest_pending_seconds,
+        longest_running_seconds, shared_commit_seconds, max_running, rate: Rate::from_row(row)?,
+    }
+}
+
+/// Returns every queue that has live tasks or a setting. Reads all live tasks.
+pub async fn queues(client: &impl GenericClient) -> Result<Vec<QueueStatus>, QueueError> {
+    client.query_typed(QUEUES, &[]).await?.iter().map(QueueStatus::from_row).collect()
+}
+
+/// Tries to make this session the fleet's publisher, which it remains until it ends. Returns
+/// whether it is the publisher.
+pub async fn try_become_publisher(client: &impl GenericClient) -> Result<bool, QueueError> {
+    scalar(&client.query_typed(PUBLISHER, &[]).await?[0])
+}

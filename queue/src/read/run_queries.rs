@@ -1,0 +1,299 @@
+//! Queries on runs: the list, one run with its tasks, and the edges between the tasks.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::Value;
+use tokio_postgres::GenericClient;
+use tokio_postgres::types::Type;
+
+use crate::error::QueueError;
+use crate::id::RunId;
+use crate::id::TaskId;
+use crate::operator::run::{Expected, JoinMode, RunState};
+use crate::row::{FromRow, column, duration, from_row, scalar};
+use crate::task::Priority;
+
+const RUN: &str =
+    "r.id, r.jobs, r.params, r.state::text, r.started_at, r.started_by, r.finished_at,
+    extract(epoch FROM r.duration)::float8 AS duration, r.cancelled_by, r.restarts,
+    coalesce(r.dropped, '{}') AS dropped, r.tasks, r.waiting, r.released, r.succeeded, r.failed,
+    r.ignored, r.cancelled, r.upstream_failed,
+    r.schedule, r.fire_at, r.reason";
+
+const TASK: &str = "t.node, t.name, t.job, t.task_id, t.state, t.started_at, t.finished_at,
+    extract(epoch FROM t.duration)::float8 AS duration, t.attempts, t.rows, t.queue, t.priority::text,
+    t.group_name AS group, t.pid, t.join_mode::text AS join, t.message, t.result";
+
+const RUNNING: &str = "/* queue.run_tasks_running */
+SELECT t.name FROM mill.run_task_status t WHERE t.run_id = $1 AND t.state = 'running'
+ORDER BY t.started_at LIMIT $2";
+
+const EDGES: &str = "/* queue.run_edges */
+SELECT e.parent, e.child, e.expected::text FROM mill.run_edges e WHERE e.run_id = $1
+ORDER BY e.parent, e.child";
+
+const EDGES_AMONG: &str = "/* queue.run_edges_among */
+SELECT e.parent, e.child, e.expected::text FROM mill.run_edges e
+WHERE e.run_id = $1 AND e.parent = ANY ($2) AND e.child = ANY ($2) ORDER BY e.parent, e.child LIMIT $3";
+
+/// A run and its progress.
+#[derive(Clone, Debug, Serialize)]
+pub struct Run {
+    /// The run's id.
+    pub id: RunId,
+    /// The jobs of the run.
+    pub jobs: Vec<String>,
+    /// Parameters given at the start.
+    pub params: Value,
+    /// The schedule that fired the run; `None` if a user started it.
+    pub schedule: Option<String>,
+    /// Scheduled runs: the instant of the fire.
+    pub fire_at: Option<Timestamp>,
+    /// Scheduled runs: the reason of the fire.
+    pub reason: Option<String>,
+    /// State of the run.
+    pub state: RunState,
+    /// Start, by the database clock.
+    pub started_at: Timestamp,
+    /// The role that started the run.
+    pub started_by: String,
+    /// `None` while the run is in progress.
+    pub finished_at: Option<Timestamp>,
+    /// Until now, or until the end of the run.
+    #[serde(rename = "duration_seconds", serialize_with = "seconds")]
+    pub duration: Duration,
+    /// The role that cancelled the run.
+    pub cancelled_by: Option<String>,
+    /// Number of restarts.
+    pub restarts: i32,
+    /// Edges that were dropped because they lead to tasks of other jobs: `parent > child`.
+    pub dropped: Vec<String>,
+    /// Number of tasks by state.
+    pub count: TaskCounts,
+}
+
+from_row! {
+    row => Run {
+        id, jobs, params: column::<Option<_>>(row, "params")?.unwrap_or_default(), schedule,
+        fire_at, reason, state, started_at, started_by, finished_at,
+        duration: column(row, "duration").map(duration)?, cancelled_by, restarts, dropped,
+        count: TaskCounts::from_row(row)?,
+    }
+}
+
+/// Tasks of a run by state.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct TaskCounts {
+    /// All tasks.
+    pub tasks: i64,
+    /// Tasks that wait for parents.
+    pub waiting: i64,
+    /// Tasks in the queue or running.
+    pub released: i64,
+    /// Successful tasks.
+    pub succeeded: i64,
+    /// Failed tasks.
+    pub failed: i64,
+    /// Failed tasks whose failure is ignored.
+    pub ignored: i64,
+    /// Tasks cancelled before or while they ran.
+    pub cancelled: i64,
+    /// Tasks that cannot run because of the outcome of their parents.
+    pub upstream_failed: i64,
+}
+
+from_row! {
+    TaskCounts { tasks, waiting, released, succeeded, failed, ignored, cancelled, upstream_failed }
+}
+
+impl Run {
+    /// The schedule and those of its jobs that have another name; without a schedule, the jobs.
+    #[must_use]
+    pub fn title(&self) -> String {
+        let jobs = self.jobs.join(", ");
+        match &self.schedule {
+            None => jobs,
+            Some(name) if *name == jobs => format!("schedule {name}"),
+            Some(name) => format!("schedule {name} ({jobs})"),
+        }
+    }
+}
+
+impl TaskCounts {
+    /// Number of finished tasks.
+    #[must_use]
+    pub fn finished(&self) -> i64 {
+        self.tasks - self.waiting - self.released
+    }
+}
+
+/// A task of a run.
+#[derive(Clone, Debug, Serialize)]
+pub struct RunTask {
+    /// Its number in the run.
+    pub node: i64,
+    /// Name of the task.
+    pub name: String,
+    /// `None` if the task was added while the run was in progress.
+    pub job: Option<String>,
+    /// The task's id, once it is in the queue.
+    pub task_id: Option<TaskId>,
+    /// `waiting`, a state of the queue, or the outcome.
+    pub state: String,
+    /// Start of the last attempt.
+    pub started_at: Option<Timestamp>,
+    /// End of the task; set for `upstream_failed` tasks as well.
+    pub finished_at: Option<Timestamp>,
+    /// Duration of the last attempt, until now or its end.
+    #[serde(rename = "duration_seconds", serialize_with = "seconds_or_none")]
+    pub duration: Option<Duration>,
+    /// Number of attempts so far.
+    pub attempts: i32,
+    /// Rows returned or affected.
+    pub rows: Option<i64>,
+    /// The task's queue.
+    pub queue: String,
+    /// Priority within the queue.
+    pub priority: Priority,
+    /// Its group.
+    pub group: Option<String>,
+    /// Backend of the last attempt.
+    pub pid: Option<i32>,
+    /// Whether the task waits for all parents or any.
+    pub join: JoinMode,
+    /// The error message.
+    pub message: Option<String>,
+    /// The first row returned.
+    pub result: Option<Value>,
+}
+
+from_row! {
+    row => RunTask {
+        node, name, job, task_id, state, started_at, finished_at,
+        duration: column::<Option<_>>(row, "duration")?.map(duration), attempts, rows, queue,
+        priority, group, pid, join, message, result,
+    }
+}
+
+/// An edge of a run, between two [`RunTask::node`]s.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Edge {
+    /// The task that is waited for.
+    pub parent: i64,
+    /// The task that waits.
+    pub child: i64,
+    /// The expected outcome of the parent.
+    pub expected: Expected,
+}
+
+from_row! { Edge { parent, child, expected } }
+
+fn seconds<S: serde::Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(duration.as_secs_f64())
+}
+
+#[expect(clippy::ref_option, reason = "serde passes a reference to the field")]
+fn seconds_or_none<S: serde::Serializer>(
+    duration: &Option<Duration>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    duration.map(|duration| duration.as_secs_f64()).serialize(serializer)
+}
+
+/// Returns runs, newest first, up to the given number; with `state`, only runs in that state.
+pub async fn runs(
+    client: &impl GenericClient,
+    state: Option<RunState>,
+    limit: i64,
+) -> Result<Vec<Run>, QueueError> {
+    let sql = format!(
+        "/* queue.runs */ SELECT {RUN} FROM mill.run_status r
+         WHERE $1::text IS NULL OR r.state = $1::text::mill.run_state ORDER BY r.id DESC LIMIT $2"
+    );
+    let state = state.map(RunState::as_str);
+    let rows = client.query_typed(&sql, &[(&state, Type::TEXT), (&limit, Type::INT8)]).await?;
+    rows.iter().map(Run::from_row).collect()
+}
+
+/// Returns a run; `None` if it does not exist.
+pub async fn run(client: &impl GenericClient, id: RunId) -> Result<Option<Run>, QueueError> {
+    let sql = format!("/* queue.run */ SELECT {RUN} FROM mill.run_status r WHERE r.id = $1");
+    let rows = client.query_typed(&sql, &[(&id.0, Type::INT8)]).await?;
+    rows.first().map(Run::from_row).transpose()
+}
+
+/// Returns the tasks of a run, by name.
+pub async fn tasks(client: &impl GenericClient, run: RunId) -> Result<Vec<RunTask>, QueueError> {
+    let sql = format!(
+        "/* queue.run_tasks */
+         SELECT {TASK} FROM mill.run_task_status t WHERE t.run_id = $1 ORDER BY t.node"
+    );
+    let rows = client.query_typed(&sql, &[(&run.0, Type::INT8)]).await?;
+    rows.iter().map(RunTask::from_row).collect()
+}
+
+/// Returns these tasks of a run, by [`RunTask::node`].
+pub async fn tasks_at(
+    client: &impl GenericClient,
+    run: RunId,
+    nodes: &[i64],
+) -> Result<Vec<RunTask>, QueueError> {
+    let sql = format!(
+        "/* queue.run_tasks_at */
+         SELECT {TASK} FROM mill.run_task_status t
+         WHERE t.run_id = $1 AND t.node = ANY ($2) ORDER BY t.node"
+    );
+    let params = [(&run.0 as _, Type::INT8), (&nodes as _, Type::INT8_ARRAY)];
+    client.query_typed(&sql, &params).await?.iter().map(RunTask::from_row).collect()
+}
+
+/// Returns tasks of a run that ended without success, up to the given number, failed ones first.
+pub async fn unsuccessful_tasks(
+    client: &impl GenericClient,
+    run: RunId,
+    limit: i64,
+) -> Result<Vec<RunTask>, QueueError> {
+    let sql = format!(
+        "/* queue.run_problems */
+         SELECT {TASK} FROM mill.run_task_status t
+         WHERE t.run_id = $1 AND t.node IN (SELECT r.node FROM mill.run_tasks r
+             WHERE r.run_id = $1 AND r.state IN ('failed', 'cancelled', 'upstream_failed')
+             ORDER BY r.state, r.node LIMIT $2)
+         ORDER BY t.outcome IS NULL, t.node"
+    );
+    let rows = client.query_typed(&sql, &[(&run.0, Type::INT8), (&limit, Type::INT8)]).await?;
+    rows.iter().map(RunTask::from_row).collect()
+}
+
+/// Returns names of running tasks of a run, up to the given number, oldest first.
+pub async fn running(
+    client: &impl GenericClient,
+    run: RunId,
+    limit: i64,
+) -> Result<Vec<String>, QueueError> {
+    let rows = client.query_typed(RUNNING, &[(&run.0, Type::INT8), (&limit, Type::INT8)]).await?;
+    rows.iter().map(scalar).collect()
+}
+
+/// Returns the edges of a run.
+pub async fn edges(client: &impl GenericClient, run: RunId) -> Result<Vec<Edge>, QueueError> {
+    let rows = client.query_typed(EDGES, &[(&run.0, Type::INT8)]).await?;
+    rows.iter().map(Edge::from_row).collect()
+}
+
+/// Returns the edges between these tasks of a run, up to the given number.
+pub async fn edges_among(
+    client: &impl GenericClient,
+    run: RunId,
+    nodes: &[i64],
+    limit: i64,
+) -> Result<Vec<Edge>, QueueError> {
+    let params = [
+        (/* run_id */ &run.0 as _, Type::INT8),
+        (/* nodes */ &nodes as _, Type::INT8_ARRAY),
+        (/* limit */ &limit as _, Type::INT8),
+    ];
+    client.query_typed(EDGES_AMONG, &params).await?.iter().map(Edge::from_row).collect()
+}

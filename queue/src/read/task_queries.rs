@@ -1,0 +1,327 @@
+//! Queries on tasks: lists, one task, its backend, and why it waits.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::Value;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{GenericClient, Row};
+
+use crate::error::QueueError;
+use crate::id::RunId;
+use crate::id::{TaskId, WorkerId};
+use crate::row::{FromRow, column, from_row, scalar};
+use crate::task::{Backoff, Mode, Outcome, Priority, State};
+
+const WHY: &str = "/* queue.why */ SELECT mill.why($1)";
+
+const NOW: &str = "/* queue.transaction_time */ SELECT now()";
+
+/// The filter is bound, not written into the text: a null disables a condition, and the planner
+/// knows the values of an unnamed statement.
+const LIVE_TASKS: &str = "/* queue.live_tasks */
+SELECT t.id, t.queue, t.name, t.state::text, t.priority::text, t.mode::text, t.attempt,
+    t.max_attempts, t.enqueued_at, t.due_at, t.claimed_at, t.claimed_by AS worker_id, s.host,
+    s.pid AS worker_pid, left(t.statement, 200) AS statement_head
+FROM mill.visible_tasks t LEFT JOIN mill.worker_starts s ON s.id = t.claimed_by
+WHERE ($1 IS NULL OR t.state::text = $1) AND ($2 IS NULL OR t.queue = $2)
+    AND ($3 IS NULL OR t.name LIKE $3)
+    AND ($4 IS NULL OR t.enqueued_at > now() - make_interval(secs => $4))
+ORDER BY t.id DESC LIMIT $5";
+
+const LIVE_IDS: &str = "/* queue.live_ids */
+SELECT t.id FROM mill.tasks t
+WHERE ($1 IS NULL OR t.state::text = $1) AND ($2 IS NULL OR t.queue = $2)
+    AND ($3 IS NULL OR t.name LIKE $3)
+    AND ($4 IS NULL OR t.enqueued_at > now() - make_interval(secs => $4))
+ORDER BY t.id LIMIT $5";
+
+/// The live row, or else the newest one in history.
+const TASK: &str = "/* queue.task */
+SELECT t.id, t.state::text, NULL AS outcome, t.queue, t.name, t.key, t.priority::text, t.mode::text,
+    t.attempt, t.max_attempts, t.backoff::text,
+    extract(epoch FROM t.retry_interval)::float8 AS retry_interval_seconds, t.jitter,
+    extract(epoch FROM t.timeout)::float8 AS timeout_seconds, t.at_most_once, t.external, t.enqueued_at,
+    t.due_at, t.params, t.statement, NULL::timestamptz AS finished_at, t.group_name AS group,
+    t.concurrency_key, t.run_id, nullif(t.run_as, '') AS run_as
+FROM mill.visible_tasks t WHERE t.id = $1
+UNION ALL
+SELECT a.task_id, NULL, a.outcome::text, a.queue, a.name, a.key, a.priority::text, a.mode::text, a.attempt,
+    a.max_attempts, a.backoff::text, extract(epoch FROM a.retry_interval)::float8, a.jitter,
+    extract(epoch FROM a.timeout)::float8, a.at_most_once, a.external, a.enqueued_at, a.due_at,
+    a.params, a.statement, a.finished_at, a.group_name, a.concurrency_key, a.run_id,
+    nullif(a.run_as, '')
+FROM mill.visible_attempts a WHERE a.task_id = $1 AND a.final
+ORDER BY finished_at DESC NULLS FIRST LIMIT 1";
+
+const RUNNING: &str = "/* queue.running */
+SELECT r.id, r.queue, r.name, r.attempt, r.started_at, r.worker_id, r.host, r.worker_pid,
+    r.pid AS backend_pid, r.backend_state, r.wait_event_type, r.wait_event, r.blocked_by, r.cancel_requested_at,
+    r.progress, r.percent, r.reported_at, r.notices, r.blockers
+FROM mill.running r WHERE ($1 IS NULL OR r.id = $1) ORDER BY r.started_at";
+
+/// A filter on live tasks. The default matches all of them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TaskFilter {
+    /// State.
+    pub state: Option<State>,
+    /// Queue name.
+    pub queue: Option<String>,
+    /// Name pattern: `*` matches any characters, `?` exactly one.
+    pub name: Option<String>,
+    /// Maximum time since the task was enqueued.
+    pub since: Option<Duration>,
+}
+
+/// A live task in a list.
+#[derive(Clone, Debug, Serialize)]
+pub struct LiveTask {
+    /// The task's id.
+    pub id: TaskId,
+    /// The task's queue.
+    pub queue: String,
+    /// Free-text name.
+    pub name: Option<String>,
+    /// State of the task.
+    pub state: State,
+    /// Priority within the queue.
+    pub priority: Priority,
+    /// Execution mode.
+    pub mode: Mode,
+    /// Number of the current or last attempt; 0 if there was none.
+    pub attempt: i32,
+    /// Maximum number of failed attempts.
+    pub max_attempts: i32,
+    /// Time of submission.
+    pub enqueued_at: Timestamp,
+    /// Not claimed before this time.
+    pub due_at: Timestamp,
+    /// Start of the current attempt.
+    pub claimed_at: Option<Timestamp>,
+    /// The worker that runs the task.
+    pub worker_id: Option<WorkerId>,
+    /// Host name of the worker.
+    pub host: Option<String>,
+    /// Process id of the worker.
+    pub worker_pid: Option<i32>,
+    /// The first 200 characters of the SQL; `None` if the role may view tasks but not their
+    /// statements.
+    pub statement_head: Option<String>,
+}
+
+from_row! {
+    LiveTask {
+        id, queue, name, state, priority, mode, attempt, max_attempts, enqueued_at, due_at,
+        claimed_at, worker_id, host, worker_pid, statement_head,
+    }
+}
+
+/// A task with all its options, and its state.
+#[derive(Clone, Debug, Serialize)]
+pub struct Task {
+    /// The task's id.
+    pub id: TaskId,
+    /// State; `None` if the task is finished.
+    pub state: Option<State>,
+    /// Outcome; `None` if the task is not finished.
+    pub outcome: Option<Outcome>,
+    /// The task's queue.
+    pub queue: String,
+    /// Free-text name.
+    pub name: Option<String>,
+    /// Its deduplication key.
+    pub key: Option<String>,
+    /// The task's group.
+    pub group: Option<String>,
+    /// Tasks with the same key run one at a time, or as many as its limit allows.
+    pub concurrency_key: Option<String>,
+    /// Profile whose login the task runs as; `None` for the common task login.
+    pub run_as: Option<String>,
+    /// Priority within the queue.
+    pub priority: Priority,
+    /// Execution mode.
+    pub mode: Mode,
+    /// Number of the current or last attempt; 0 if there was none.
+    pub attempt: i32,
+    /// Maximum number of failed attempts.
+    pub max_attempts: i32,
+    /// Growth of the wait before a retry.
+    pub backoff: Backoff,
+    /// Wait before a retry, in seconds.
+    pub retry_interval_seconds: f64,
+    /// Whether to wait a random part of it.
+    pub jitter: bool,
+    /// Maximum run time of an attempt, in seconds.
+    pub timeout_seconds: Option<f64>,
+    /// Whether the statement is never started twice.
+    pub at_most_once: bool,
+    /// Whether the statement has effects outside the cluster.
+    pub external: bool,
+    /// Time of submission.
+    pub enqueued_at: Timestamp,
+    /// Not claimed before this time.
+    pub due_at: Timestamp,
+    /// End of the task.
+    pub finished_at: Option<Timestamp>,
+    /// The run, if the task belongs to one.
+    pub run_id: Option<RunId>,
+    /// Values of $1, $2, …
+    pub params: Option<Value>,
+    /// The SQL; `None` if the role may view tasks but not their statements.
+    pub statement: Option<String>,
+}
+
+from_row! {
+    Task {
+        id, state, outcome, queue, name, key, group, concurrency_key, run_as, priority, mode,
+        attempt, max_attempts, backoff, retry_interval_seconds, jitter, timeout_seconds,
+        at_most_once, external, enqueued_at, due_at, finished_at, run_id, params, statement,
+    }
+}
+
+/// A running task and its backend.
+#[derive(Clone, Debug, Serialize)]
+pub struct Running {
+    /// The task.
+    pub id: TaskId,
+    /// The task's queue.
+    pub queue: String,
+    /// Free-text name.
+    pub name: Option<String>,
+    /// Attempt number.
+    pub attempt: i32,
+    /// Start of the attempt.
+    pub started_at: Timestamp,
+    /// The worker that runs the task.
+    pub worker_id: WorkerId,
+    /// Host name of the worker.
+    pub host: Option<String>,
+    /// Process id of the worker.
+    pub worker_pid: Option<i32>,
+    /// Process id of the backend that runs the statement.
+    pub backend_pid: i32,
+    /// As in `pg_stat_activity`; `None` if the backend is gone.
+    pub backend_state: Option<String>,
+    /// As in `pg_stat_activity`.
+    pub wait_event_type: Option<String>,
+    /// As in `pg_stat_activity`.
+    pub wait_event: Option<String>,
+    /// Process ids of backends that hold a lock for which the task waits.
+    pub blocked_by: Vec<i32>,
+    /// Time of the cancel request.
+    pub cancel_requested_at: Option<Timestamp>,
+    /// Progress, reported by the task, or by the server for its command.
+    pub progress: Option<String>,
+    /// Progress in percent, 0 to 100.
+    pub percent: Option<f64>,
+    /// Time of the task's last report.
+    pub reported_at: Option<Timestamp>,
+    /// Its last notices: `[{"severity", "message"}]`.
+    pub notices: Option<Value>,
+    /// Details of the backends that block the task: `[{"pid", "task", "name", "application",
+    /// "user", "state", "transaction_started_at"}]`.
+    pub blockers: Option<Value>,
+}
+
+from_row! {
+    row => Running {
+        id, queue, name, attempt, started_at, worker_id, host, worker_pid, backend_pid,
+        backend_state, wait_event_type, wait_event,
+        blocked_by: column::<Option<_>>(row, "blocked_by")?.unwrap_or_default(),
+        cancel_requested_at, progress, percent, reported_at, notices, blockers,
+    }
+}
+
+/// Returns one sentence: why the task is not running now, or what it does. `None` if the task does
+/// not exist.
+pub async fn why(client: &impl GenericClient, id: TaskId) -> Result<Option<String>, QueueError> {
+    scalar(&client.query_typed(WHY, &[(&id.0, Type::INT8)]).await?[0])
+}
+
+/// Returns the time of the database clock, by which ages are computed instead of the client's
+/// clock.
+pub async fn now(client: &impl GenericClient) -> Result<Timestamp, QueueError> {
+    scalar(&client.query_typed(NOW, &[]).await?[0])
+}
+
+/// Returns live tasks, newest first. Reads the live table from its end until `limit` tasks are
+/// found.
+pub async fn live_tasks(
+    client: &impl GenericClient,
+    filter: &TaskFilter,
+    limit: i64,
+) -> Result<Vec<LiveTask>, QueueError> {
+    let rows = filtered(client, LIVE_TASKS, filter, Some(limit)).await?;
+    rows.iter().map(LiveTask::from_row).collect()
+}
+
+/// Returns the ids of live tasks, oldest first.
+pub async fn live_ids(
+    client: &impl GenericClient,
+    filter: &TaskFilter,
+    limit: Option<i64>,
+) -> Result<Vec<TaskId>, QueueError> {
+    filtered(client, LIVE_IDS, filter, limit).await?.iter().map(scalar).collect()
+}
+
+/// Returns a task without its attempts. `None` if the task does not exist.
+pub async fn task(client: &impl GenericClient, id: TaskId) -> Result<Option<Task>, QueueError> {
+    let rows = client.query_typed(TASK, &[(&id.0, Type::INT8)]).await?;
+    rows.first().map(Task::from_row).transpose()
+}
+
+/// Returns running tasks with the state of their backends, longest-running first; or only the given
+/// task.
+pub async fn running(
+    client: &impl GenericClient,
+    only: Option<TaskId>,
+) -> Result<Vec<Running>, QueueError> {
+    let only = only.map(|id| id.0);
+    let rows = client.query_typed(RUNNING, &[(&only, Type::INT8)]).await?;
+    rows.iter().map(Running::from_row).collect()
+}
+
+/// Converts `*` and `?` to LIKE wildcards and escapes everything else.
+pub(crate) fn like_pattern(pattern: &str) -> String {
+    let mut text = String::with_capacity(pattern.len());
+    for character in pattern.chars() {
+        match character {
+            '*' => text.push('%'),
+            '?' => text.push('_'),
+            '%' | '_' | '\\' => text.extend(['\\', character]),
+            other => text.push(other),
+        }
+    }
+    text
+}
+
+async fn filtered(
+    client: &impl GenericClient,
+    statement: &str,
+    filter: &TaskFilter,
+    limit: Option<i64>,
+) -> Result<Vec<Row>, QueueError> {
+    let state = filter.state.map(State::as_str);
+    let name = filter.name.as_deref().map(like_pattern);
+    let since = filter.since.map(|since| since.as_secs_f64());
+    let values: [(&(dyn ToSql + Sync), Type); 5] = [
+        (/* state */ &state, Type::TEXT),
+        (/* queue */ &filter.queue, Type::TEXT),
+        (/* name */ &name, Type::TEXT),
+        (/* since */ &since, Type::FLOAT8),
+        (/* limit */ &limit, Type::INT8),
+    ];
+    Ok(client.query_typed(statement, &values).await?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::like_pattern;
+
+    #[test]
+    fn a_pattern_has_two_wildcards_and_no_other() {
+        assert_eq!(like_pattern("etl_*-0?"), "etl\\_%-0_");
+        assert_eq!(like_pattern("100%\\"), "100\\%\\\\");
+    }
+}

@@ -1,0 +1,95 @@
+//! The workers of the fleet, live and stale.
+
+use jiff::Timestamp;
+use serde::Serialize;
+use tokio_postgres::GenericClient;
+
+use crate::error::QueueError;
+use crate::id::WorkerId;
+use crate::row::{FromRow, from_row};
+
+/// Tasks are counted through the index `tasks_running`; `busy` is the value of the worker's last
+/// heartbeat, which is older.
+const WORKERS: &str = "/* queue.workers */
+SELECT w.id, s.host, s.pid, s.version, s.started_at, w.heartbeat_at,
+    extract(epoch FROM now() - w.heartbeat_at)::float8 AS heartbeat_age_seconds,
+    extract(epoch FROM w.orphan_timeout)::float8 AS orphan_timeout_seconds,
+    now() - w.heartbeat_at < w.orphan_timeout AS alive,
+    w.session_lock_key IN (SELECT mill.live_sessions()) AS session_alive, w.draining, w.readers,
+    (SELECT count(*) FROM mill.tasks t WHERE t.state = 'running' AND t.claimed_by = w.id) AS running,
+    w.queues, mill.reserved_readers(w.id) AS reserved, s.schema_version
+FROM mill.workers w LEFT JOIN mill.worker_starts s ON s.id = w.id
+ORDER BY s.host, s.pid, w.id";
+
+/// A worker process.
+#[derive(Clone, Debug, Serialize)]
+pub struct Worker {
+    /// Random per process start.
+    pub id: WorkerId,
+    /// Name of its host.
+    pub host: Option<String>,
+    /// Process id on that host.
+    pub pid: Option<i32>,
+    /// Version of pgmill.
+    pub version: Option<String>,
+    /// The schema version for which it was built.
+    pub schema_version: Option<i32>,
+    /// Start of the process.
+    pub started_at: Option<Timestamp>,
+    /// Time of its last heartbeat.
+    pub heartbeat_at: Timestamp,
+    /// Age of its last heartbeat in seconds, by the database clock.
+    pub heartbeat_age_seconds: f64,
+    /// Seconds without a heartbeat after which the worker is considered dead.
+    pub orphan_timeout_seconds: f64,
+    /// Whether its last heartbeat is more recent than that.
+    pub alive: bool,
+    /// Whether its control session is connected.
+    pub session_alive: bool,
+    /// Whether it has stopped claiming.
+    pub draining: bool,
+    /// Number of tasks it can run at once.
+    pub readers: i32,
+    /// Number of readers that serve reserved tasks only.
+    pub reserved: i32,
+    /// Number of tasks it runs.
+    pub running: i64,
+    /// Queues it serves; `None` means every queue.
+    pub queues: Option<Vec<String>>,
+}
+
+from_row! {
+    Worker {
+        id, host, pid, version, schema_version, started_at, heartbeat_at, heartbeat_age_seconds,
+        orphan_timeout_seconds, alive, session_alive, draining, readers, reserved, running, queues,
+    }
+}
+
+impl Worker {
+    /// Whether it claims tasks of this queue.
+    #[must_use]
+    pub fn serves(&self, queue: &str) -> bool {
+        self.alive
+            && self.queues.as_ref().is_none_or(|queues| queues.iter().any(|name| name == queue))
+    }
+
+    /// `host:pid`, or the id if they are unknown.
+    #[must_use]
+    pub fn label(&self) -> String {
+        worker_label(self.host.as_deref(), self.pid, Some(self.id)).unwrap_or_default()
+    }
+}
+
+/// Returns `host:pid` of a worker, or else the first digits of its id, in the format of `mill.why`.
+#[must_use]
+pub fn worker_label(host: Option<&str>, pid: Option<i32>, id: Option<WorkerId>) -> Option<String> {
+    match (host, pid) {
+        (Some(host), Some(pid)) => Some(format!("{host}:{pid}")),
+        _ => id.map(|id| id.to_string()[..8].to_owned()),
+    }
+}
+
+/// Returns every worker that has registered and has neither left nor been reclaimed.
+pub async fn workers(client: &impl GenericClient) -> Result<Vec<Worker>, QueueError> {
+    client.query_typed(WORKERS, &[]).await?.iter().map(Worker::from_row).collect()
+}

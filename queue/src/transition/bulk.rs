@@ -1,0 +1,159 @@
+//! Cancels and retries many tasks: one transaction per chunk, with every task checked again.
+//!
+//! The list of ids is a snapshot, which is out of date by the time an operator confirms it. So each
+//! statement checks again that the task still matches the filter's state or outcome, and the
+//! function it calls locks the row.
+
+use serde::Serialize;
+use tokio_postgres::GenericClient;
+use tokio_postgres::types::Type;
+
+use crate::error::QueueError;
+use crate::id::TaskId;
+use crate::row::{FromRow, from_row};
+use crate::task::{Outcome, State};
+
+/// Maximum number of tasks per chunk. Row locks of a chunk last until its commit, and the finish of
+/// a locked task waits for them.
+pub const CHUNK: usize = 500;
+
+const CANCEL_MANY: &str = "/* queue.cancel_many */
+SELECT c.id, CASE WHEN $2 IS NULL
+        OR EXISTS (SELECT FROM mill.tasks t WHERE t.id = c.id AND t.state::text = $2)
+    THEN mill.cancel(c.id) ELSE 'changed' END AS result
+FROM unnest($1) AS c (id)";
+
+/// Reads the last outcomes of the chunk as one set: a subquery per task takes ten times as long,
+/// because each one searches every day of history.
+macro_rules! last_outcomes {
+    ($head:literal) => {
+        concat!(
+            $head,
+            "
+    LEFT JOIN (SELECT DISTINCT ON (a.task_id) a.task_id, a.outcome FROM mill.attempts a
+        WHERE a.task_id = ANY ($1) AND a.final ORDER BY a.task_id, a.finished_at DESC) AS ended
+        ON ended.task_id = c.id"
+        )
+    };
+}
+
+const RETRY_MANY: &str = last_outcomes!(
+    "/* queue.retry_many */
+SELECT c.id, CASE WHEN $2 IS NULL OR (t.id IS NULL AND ended.outcome::text = $2)
+    THEN mill.retry(c.id) ELSE 'changed' END AS result
+FROM unnest($1) AS c (id) LEFT JOIN mill.tasks t ON t.id = c.id"
+);
+
+const CURRENT_STATES: &str = last_outcomes!(
+    "/* queue.current_states */
+SELECT c.id, t.state::text, ended.outcome::text
+FROM unnest($1) AS c (id) LEFT JOIN mill.tasks t ON t.id = c.id"
+);
+
+/// State of a task, for a dry run.
+#[derive(Clone, Copy, Debug)]
+pub struct CurrentState {
+    /// The task.
+    pub id: TaskId,
+    /// Its state; `None` if it is not live.
+    pub state: Option<State>,
+    /// Its last outcome; `None` if it has never ended.
+    pub outcome: Option<Outcome>,
+}
+
+from_row! { CurrentState { id, state, outcome } }
+
+/// Result for one task.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct BulkResult {
+    /// The task.
+    pub id: TaskId,
+    /// The result of [`cancel`](crate::transition::cancel::cancel) or [`retry`](crate::transition::cancel::retry);
+    /// `changed`: the task no longer matches the filter and was left alone; `refused`: see
+    /// `message`.
+    pub result: String,
+    /// Reason for the refusal.
+    pub message: Option<String>,
+}
+
+from_row! { row => BulkResult { id, result, message: None } }
+
+/// Returns the current states of these tasks.
+pub async fn current_states(
+    client: &impl GenericClient,
+    ids: &[TaskId],
+) -> Result<Vec<CurrentState>, QueueError> {
+    let ids: Vec<i64> = ids.iter().map(|id| id.0).collect();
+    let rows = client.query_typed(CURRENT_STATES, &[(&ids, Type::INT8_ARRAY)]).await?;
+    rows.iter().map(CurrentState::from_row).collect()
+}
+
+/// Cancels these tasks in one transaction. With a state, cancels only tasks that are still in it.
+///
+/// # Errors
+/// If the statement fails, none of the tasks is cancelled.
+pub async fn cancel_chunk(
+    client: &impl GenericClient,
+    ids: &[TaskId],
+    state: Option<State>,
+) -> Result<Vec<BulkResult>, QueueError> {
+    run_chunk(client, CANCEL_MANY, ids, state.map(State::as_str)).await
+}
+
+/// Retries these tasks in one transaction. With an outcome, retries only tasks that are still
+/// finished with it. If one task is refused because another live task has its key, the tasks are
+/// retried one by one.
+///
+/// # Errors
+/// If a statement fails, none of the tasks is retried, or only the first ones.
+pub async fn retry_chunk(
+    client: &impl GenericClient,
+    ids: &[TaskId],
+    outcome: Option<Outcome>,
+) -> Result<Vec<BulkResult>, QueueError> {
+    match retry_all_or_none(client, ids, outcome).await {
+        Err(error) if error.refused() => {}
+        answered => return answered,
+    }
+    let mut answers = Vec::with_capacity(ids.len());
+    for id in ids {
+        match retry_all_or_none(client, &[*id], outcome).await {
+            Ok(answer) => answers.extend(answer),
+            Err(error) if error.refused() => answers.push(BulkResult::refused(*id, &error)),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(answers)
+}
+
+/// Retries all of these tasks or none, for a caller whose open transaction a refusal aborts.
+///
+/// # Errors
+/// Fails if a task is refused because another live task has its key.
+pub async fn retry_all_or_none(
+    client: &impl GenericClient,
+    ids: &[TaskId],
+    outcome: Option<Outcome>,
+) -> Result<Vec<BulkResult>, QueueError> {
+    run_chunk(client, RETRY_MANY, ids, outcome.map(Outcome::as_str)).await
+}
+
+impl BulkResult {
+    /// The result for a refused task.
+    #[must_use]
+    pub fn refused(id: TaskId, error: &QueueError) -> Self {
+        Self { id, result: "refused".to_owned(), message: Some(error.to_string()) }
+    }
+}
+
+async fn run_chunk(
+    client: &impl GenericClient,
+    statement: &str,
+    ids: &[TaskId],
+    still: Option<&str>,
+) -> Result<Vec<BulkResult>, QueueError> {
+    let ids: Vec<i64> = ids.iter().map(|id| id.0).collect();
+    let rows =
+        client.query_typed(statement, &[(&ids, Type::INT8_ARRAY), (&still, Type::TEXT)]).await?;
+    rows.iter().map(BulkResult::from_row).collect()
+}

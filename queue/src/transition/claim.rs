@@ -1,0 +1,322 @@
+//! pending → running.
+//!
+//! Relies on the index `tasks_pending (queue, priority, run_as, id) WHERE state = 'pending'`: each
+//! lane is one range of it, read from the watermark upwards. Invariants: a task is claimed by one
+//! reader at a time; a claim takes at most as many tasks as it names readers; each claim has its
+//! own token.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio_postgres::types::{Json, ToSql, Type};
+use tokio_postgres::{Client, Row, Statement};
+
+use crate::error::QueueError;
+use crate::id::{TaskId, WorkerId};
+use crate::row::{FromRow, Position, column, duration, from_row, positions};
+use crate::task::{Claim, Priority, RetryPolicy};
+
+/// Everything in the index predicate is a literal: a generic plan cannot prove that a parameter
+/// matches a partial index, and falls back to a sequential scan. The common table expression
+/// enforces LIMIT: as a subquery in FROM or IN, a nested loop would run it once per outer row and
+/// skip the rows it took before. The statement uses `now()` because no index condition can use
+/// the volatile clock; `claimed_at` is taken when the claim has locked the row, so that in history
+/// the claim comes after everything it waited for. The order of RETURNING is not guaranteed, so the
+/// row's number is returned as well: it identifies the reader session that the claim assigned to
+/// the task.
+///
+/// Row comparisons and an array instead of a join: where statistics count no rows (a drained table
+/// after its vacuum), the primary key looks as cheap as the pending index for `id > after`, and a
+/// full scan of it as cheap as a lookup, and the plan stays cached after the table grows. Only the
+/// pending index can serve these conditions. Public for EXPLAIN.
+pub const CLAIM: &str = "/* queue.claim */
+WITH picked AS MATERIALIZED (
+    SELECT head.id
+    FROM unnest($1::text[], $2::text[], $3::bigint[], $8::bigint[], $9::text[])
+        AS lane (queue, priority, after, max_tasks, run_as)
+    CROSS JOIN LATERAL (
+        SELECT t.id
+        FROM mill.tasks t
+        WHERE t.state = 'pending'
+            AND (t.queue, t.priority, t.run_as, t.id)
+                > (lane.queue, lane.priority::mill.priority, lane.run_as, lane.after)
+            AND (t.queue, t.priority, t.run_as)
+                <= (lane.queue, lane.priority::mill.priority, lane.run_as)
+            AND NOT coalesce((SELECT q.paused FROM mill.queues q WHERE q.name = lane.queue), false)
+            -- Pending since before its queue or group got a limit: requires a permit.
+            AND coalesce((SELECT ARRAY[l.id] FROM mill.limits l
+                WHERE l.kind = 'queue' AND l.name = lane.queue AND l.run_id = 0 AND l.requires_permit), '{}')
+                <@ coalesce(t.limits, '{}')
+            AND (t.group_name IS NULL OR mill.has_group_permit(t.group_name, t.limits))
+            AND (t.start_by IS NULL OR t.start_by > now())
+        ORDER BY t.queue, t.priority, t.run_as, t.id
+        LIMIT lane.max_tasks
+        FOR NO KEY UPDATE OF t SKIP LOCKED
+    ) AS head
+    LIMIT $4
+), batch AS MATERIALIZED (
+    SELECT array_agg(picked.id) AS ids FROM picked
+)
+UPDATE mill.tasks t SET
+    state = 'running',
+    attempt = t.attempt + 1,
+    claimed_at = clock_timestamp(),
+    start_by = NULL,
+    claimed_by = $5,
+    token = gen_random_uuid(),
+    session_pid = ($6::integer[])[array_position((SELECT batch.ids FROM batch), t.id)],
+    session_started_at = ($7::timestamptz[])[array_position((SELECT batch.ids FROM batch), t.id)]
+WHERE t.id = ANY ((SELECT batch.ids FROM batch)::bigint[])
+RETURNING array_position((SELECT batch.ids FROM batch), t.id)::bigint AS n, t.id, t.token, t.attempt,
+    t.failures, t.transient_failures, t.max_attempts,
+    extract(epoch FROM t.retry_interval)::float8 AS retry_interval, t.backoff::text, t.jitter,
+    extract(epoch FROM t.timeout)::float8 AS timeout, t.mode::text, t.at_most_once, t.external, t.queue,
+    t.priority::text, t.name, t.statement, t.params, t.due_at, t.claimed_at, t.limits,
+    CASE WHEN t.node IS NOT NULL THEN t.run_id END AS run_id, t.run_as, t.explain";
+
+positions! {
+    /// Columns of [`CLAIM`].
+    ClaimColumns {
+        n, id, token, attempt, failures, transient_failures, max_attempts, retry_interval, backoff,
+        jitter, timeout, mode, at_most_once, external, queue, priority, name, statement, params,
+        due_at, claimed_at, limits, run_id, run_as, explain,
+    }
+}
+
+/// Settings of the claiming session. A plan made while the table is small or empty reads and sorts
+/// the whole table, and stays cached while the table grows; with these settings only index scans
+/// remain, and one plan serves all parameters. Public for EXPLAIN.
+pub const SESSION_SETTINGS: &str = "SET synchronous_commit = off; SET lock_timeout = '500ms';
+SET default_transaction_isolation = 'read committed'; SET plan_cache_mode = force_generic_plan;
+SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off;
+SET enable_hashjoin = off; SET enable_mergejoin = off";
+
+/// A loose index scan over the distinct (queue, priority, run_as) of the pending index, one probe
+/// each.
+const LANES: &str = "/* queue.lanes */
+WITH RECURSIVE lane AS (
+    (SELECT t.queue, t.priority, t.run_as FROM mill.tasks t WHERE t.state = 'pending'
+     ORDER BY t.queue, t.priority, t.run_as LIMIT 1)
+    UNION ALL
+    SELECT next.queue, next.priority, next.run_as
+    FROM lane CROSS JOIN LATERAL (
+        SELECT t.queue, t.priority, t.run_as FROM mill.tasks t
+        WHERE t.state = 'pending'
+            AND (t.queue, t.priority, t.run_as) > (lane.queue, lane.priority, lane.run_as)
+        ORDER BY t.queue, t.priority, t.run_as LIMIT 1) AS next
+)
+SELECT lane.queue, lane.priority::text, lane.run_as,
+    extract(epoch FROM q.shared_commit)::float8 AS shared_commit
+FROM lane LEFT JOIN mill.queues q ON q.name = lane.queue
+WHERE lane.run_as = ANY ($1)";
+
+/// The lanes of the given queues that have a pending task, one probe each.
+const LANES_OF: &str = "/* queue.lanes_of */
+SELECT served.queue, p.priority::text, login.run_as,
+    extract(epoch FROM q.shared_commit)::float8 AS shared_commit
+FROM unnest($2::text[]) AS served (queue)
+CROSS JOIN unnest(enum_range(NULL::mill.priority)) AS p (priority)
+CROSS JOIN unnest($1::text[]) AS login (run_as)
+LEFT JOIN mill.queues q ON q.name = served.queue
+WHERE EXISTS (SELECT FROM mill.tasks t WHERE t.state = 'pending'
+    AND (t.queue, t.priority, t.run_as) = (served.queue, p.priority, login.run_as))";
+
+/// A commit that waits for the disk also makes every earlier commit durable.
+const FLUSH: &str = "/* queue.flush */
+SELECT set_config('synchronous_commit', 'on', true), pg_logical_emit_message(true, 'mill', '')";
+
+/// A queue, a priority and a profile.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Lane {
+    /// Name of the queue.
+    pub queue: String,
+    /// Priority within the queue.
+    pub priority: Priority,
+    /// Profile whose login the tasks run as; empty for tasks without a profile.
+    pub run_as: String,
+}
+
+from_row! { Lane { queue, priority, run_as } }
+
+/// The part of a lane from which to claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LaneRange {
+    /// The lane.
+    pub lane: Lane,
+    /// Claims only tasks with higher ids.
+    pub after: TaskId,
+    /// Maximum number of tasks.
+    pub limit: usize,
+}
+
+impl LaneRange {
+    /// The whole lane, without a watermark or limit.
+    #[must_use]
+    pub fn whole(lane: Lane) -> Self {
+        Self { lane, after: TaskId(0), limit: usize::MAX }
+    }
+}
+
+/// The session of an idle reader, by which the reclaimer can end the backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SessionIdentity {
+    /// Backend pid.
+    pub pid: i32,
+    /// Start time of that backend.
+    pub started_at: Timestamp,
+}
+
+/// A claim, the session it is for, and the lane it came from.
+#[derive(Debug)]
+#[must_use = "a claim that is dropped leaves its task running until the worker is declared dead"]
+pub struct Claimed {
+    /// Index into the sessions given to [`Claimer::claim`].
+    pub session: usize,
+    /// The lane in which the task was found.
+    pub lane: Lane,
+    /// The claimed task.
+    pub claim: Claim,
+}
+
+/// The prepared claim statement on the worker's claiming connection.
+#[derive(Debug)]
+pub struct Claimer {
+    client: Client,
+    statement: Statement,
+    columns: ClaimColumns,
+    worker: WorkerId,
+}
+
+impl Claimer {
+    /// Prepares the claim on a connection of its own, whose commits do not wait for the disk: WAL
+    /// is one ordered stream, so the claim of every effect that survives a crash survives too.
+    pub async fn new(client: Client, worker: WorkerId) -> Result<Self, QueueError> {
+        client.batch_execute(SESSION_SETTINGS).await?;
+        let types = [
+            Type::TEXT_ARRAY,
+            Type::TEXT_ARRAY,
+            Type::INT8_ARRAY,
+            Type::INT8,
+            Type::UUID,
+            Type::INT4_ARRAY,
+            Type::TIMESTAMPTZ_ARRAY,
+            Type::INT8_ARRAY,
+            Type::TEXT_ARRAY,
+        ];
+        let statement = client.prepare_typed(CLAIM, &types).await?;
+        let columns = ClaimColumns::of(&statement)?;
+        Ok(Self { client, statement, columns, worker })
+    }
+
+    /// Whether the connection is closed.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.client.is_closed()
+    }
+
+    /// Claims up to one task for each entry of `sessions` (a session may be listed several times),
+    /// from the lanes in the given order, and from each lane the oldest tasks first.
+    ///
+    /// # Errors
+    /// After an error the claim may have happened nevertheless; see
+    /// [`crate::transition::release::release_unknown_claims`].
+    pub async fn claim(
+        &self,
+        lanes: &[LaneRange],
+        sessions: &[SessionIdentity],
+    ) -> Result<Vec<Claimed>, QueueError> {
+        let queues: Vec<&str> = lanes.iter().map(|slice| slice.lane.queue.as_str()).collect();
+        let priorities: Vec<&str> =
+            lanes.iter().map(|slice| slice.lane.priority.as_str()).collect();
+        let run_as: Vec<&str> = lanes.iter().map(|slice| slice.lane.run_as.as_str()).collect();
+        let after: Vec<i64> = lanes.iter().map(|slice| slice.after.0).collect();
+        let of_each: Vec<i64> = lanes.iter().map(|slice| count_of(slice.limit)).collect();
+        let pids: Vec<i32> = sessions.iter().map(|session| session.pid).collect();
+        let started: Vec<Timestamp> = sessions.iter().map(|session| session.started_at).collect();
+        let max_tasks = count_of(sessions.len());
+        let rows = self
+            .client
+            .query(
+                &self.statement,
+                &[
+                    /* queues */ &queues,
+                    /* priorities */ &priorities,
+                    /* after */ &after,
+                    /* limit */ &max_tasks,
+                    /* claimed_by */ &self.worker.0,
+                    /* session_pids */ &pids,
+                    /* sessions_started_at */ &started,
+                    /* limits of lanes */ &of_each,
+                    /* run_as */ &run_as,
+                ],
+            )
+            .await?;
+        let claimed = rows.iter().map(|row| claimed_from_row(row, &self.columns));
+        let claimed = claimed.collect::<Result<Vec<_>, _>>()?;
+        if claimed.iter().any(|claimed| claimed.claim.external) {
+            self.client.query_typed(FLUSH, &[]).await?;
+        }
+        Ok(claimed)
+    }
+
+    /// Returns every lane of these profiles that has a pending task, of the given queues or of all,
+    /// each with the shared-commit budget of its queue, if it has one.
+    pub async fn lanes(
+        &self,
+        queues: Option<&[String]>,
+        profiles: &[String],
+    ) -> Result<Vec<(Lane, Option<Duration>)>, QueueError> {
+        let of = (&profiles as &(dyn ToSql + Sync), Type::TEXT_ARRAY);
+        let rows = match queues {
+            Some(queues) => {
+                self.client.query_typed(LANES_OF, &[of, (&queues, Type::TEXT_ARRAY)]).await?
+            }
+            None => self.client.query_typed(LANES, &[of]).await?,
+        };
+        let lane = |row: &Row| {
+            let budget: Option<f64> = column(row, "shared_commit")?;
+            Ok((Lane::from_row(row)?, budget.map(duration)))
+        };
+        rows.iter().map(lane).collect()
+    }
+}
+
+fn claimed_from_row(row: &Row, at: &ClaimColumns) -> Result<Claimed, QueueError> {
+    let count = |position: Position| position.get(row).map(i32::cast_unsigned);
+    let n: i64 = at.n.get(row)?;
+    let queue: String = at.queue.get(row)?;
+    let claim = Claim {
+        id: at.id.get(row)?,
+        token: at.token.get(row)?,
+        attempt: count(at.attempt)?,
+        failures: count(at.failures)?,
+        transient_failures: count(at.transient_failures)?,
+        retry: RetryPolicy {
+            max_attempts: count(at.max_attempts)?,
+            interval: at.retry_interval.get(row).map(duration)?,
+            backoff: at.backoff.get(row)?,
+            jitter: at.jitter.get(row)?,
+        },
+        timeout: at.timeout.get::<Option<_>>(row)?.map(duration),
+        mode: at.mode.get(row)?,
+        at_most_once: at.at_most_once.get(row)?,
+        external: at.external.get(row)?,
+        explain: at.explain.get(row)?,
+        queue: queue.clone(),
+        name: at.name.get(row)?,
+        statement: at.statement.get(row)?,
+        params: at.params.get::<Option<Json<_>>>(row)?.map(|Json(values)| values),
+        due_at: at.due_at.get(row)?,
+        claimed_at: at.claimed_at.get(row)?,
+        limits: at.limits.get::<Option<_>>(row)?.unwrap_or_default(),
+        run: at.run_id.get(row)?,
+    };
+    let session = usize::try_from(n - 1)
+        .map_err(|_| QueueError::Unexpected { column: "n".to_owned(), value: n.to_string() })?;
+    let lane = Lane { queue, priority: at.priority.get(row)?, run_as: at.run_as.get(row)? };
+    Ok(Claimed { session, lane, claim })
+}
+
+fn count_of(number: usize) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}

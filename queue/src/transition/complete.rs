@@ -1,0 +1,93 @@
+//! running → finished, with success.
+//!
+//! Sent on the task's own session, in the task's own transaction: effects and completion commit
+//! together or not at all. Never prepared by name, because the reset between tasks drops prepared
+//! statements.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Error};
+
+use crate::task::Claim;
+use crate::transition::fail::Report;
+
+const COMPLETE: &str =
+    "/* queue.complete */ SELECT mill.complete($1, $2, $3::text::xid8, $4, $5, $6)";
+
+/// SQLSTATE: another worker has claimed the task, or the task is finished.
+pub const LOST: &str = "MT001";
+/// SQLSTATE: the statement ended the transaction that was begun for it.
+pub const TRANSACTION_ENDED: &str = "MT002";
+
+/// A task whose statement succeeded.
+#[derive(Clone, Copy, Debug)]
+pub struct Success<'a> {
+    /// The task's claim.
+    pub claim: &'a Claim,
+    /// From the start of the transaction to the end of the task's statement; `None` if it ended
+    /// just now.
+    pub ran_until: Option<Duration>,
+    /// Report to record in history; its error is ignored.
+    pub report: &'a Report,
+}
+
+impl<'a> Success<'a> {
+    /// A task that ended just now.
+    pub fn now(claim: &'a Claim, report: &'a Report) -> Self {
+        Self { claim, ran_until: None, report }
+    }
+}
+
+/// Completes all of the tasks or none, in the session's current transaction. `xact` is the result
+/// of `pg_current_xact_id()` right after BEGIN; `None` in autocommit mode.
+///
+/// The caller keeps the claims until COMMIT has been acknowledged.
+///
+/// # Errors
+/// SQLSTATE [`LOST`] or [`TRANSACTION_ENDED`], or an error that the tasks caused in their
+/// transaction; in each case the transaction is aborted.
+pub async fn complete(
+    client: &Client,
+    successes: &[Success<'_>],
+    xact: Option<&str>,
+) -> Result<(), Error> {
+    let ids: Vec<i64> = successes.iter().map(|success| success.claim.id.0).collect();
+    let tokens: Vec<uuid::Uuid> = successes.iter().map(|success| success.claim.token.0).collect();
+    let ran_until: Vec<Option<f64>> =
+        successes.iter().map(|success| success.ran_until.map(|span| span.as_secs_f64())).collect();
+    let rows: Vec<Option<i64>> = successes.iter().map(|success| rows(success.report)).collect();
+    let reports: Vec<Option<Value>> =
+        successes.iter().map(|success| report_json(success.report)).collect();
+    client
+        .query_typed(
+            COMPLETE,
+            &[
+                (/* task_ids */ &ids, Type::INT8_ARRAY),
+                (/* claim_tokens */ &tokens, Type::UUID_ARRAY),
+                (/* xact */ &xact, Type::TEXT),
+                (/* ran_until */ &ran_until, Type::FLOAT8_ARRAY),
+                (/* row_counts */ &rows, Type::INT8_ARRAY),
+                (/* reports */ &reports, Type::JSONB_ARRAY),
+            ],
+        )
+        .await
+        .map(drop)
+}
+
+fn rows(report: &Report) -> Option<i64> {
+    report.rows.map(|rows| i64::try_from(rows).unwrap_or(i64::MAX))
+}
+
+/// Notices, first rows and plan; most tasks have none of them.
+fn report_json(report: &Report) -> Option<Value> {
+    let mut object = Map::new();
+    let parts = [("notices", &report.notices), ("result", &report.result), ("plan", &report.plan)];
+    for (key, value) in parts {
+        if let Some(value) = value {
+            object.insert(key.to_owned(), value.clone());
+        }
+    }
+    (!object.is_empty()).then_some(Value::Object(object))
+}

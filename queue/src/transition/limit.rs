@@ -1,0 +1,182 @@
+//! blocked → pending and back, by permits.
+//!
+//! A task that a limit applies to is blocked until it holds a permit of each of its limits. Permits
+//! are handed out under a lock on the limit's row, so that there are never too many; a permit ends
+//! when the task leaves pending or running, in the same transaction. The process that ended a
+//! permit calls [`grant`] to pass it on; the next poll of any worker finds permits that were not
+//! passed on.
+
+use std::time::Duration;
+
+use serde::{Serialize, Serializer};
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{GenericClient, Row};
+
+use crate::error::QueueError;
+use crate::id::LimitId;
+use crate::row::{FromRow, column, duration, from_row, scalar};
+use crate::task::LimitKind;
+
+const GRANT: &str = "/* queue.grant_permits */
+SELECT g.granted, extract(epoch FROM g.next_in)::float8 AS next_in FROM mill.grant_permits($1) AS g";
+
+const GRANT_WAITING: &str = "/* queue.grant_waiting_permits */
+SELECT g.granted, extract(epoch FROM g.next_in)::float8 AS next_in
+FROM mill.grant_waiting_permits() AS g";
+
+const RECONCILE_LIMITS: &str = "/* queue.reconcile_limits */ SELECT mill.reconcile_limits()";
+
+const SET_MAX_RUNNING: &str = "/* queue.set_max_running */
+SELECT mill.set_max_running($1::text::mill.limit_kind, $2, $3)";
+
+const SET_RATE: &str = "/* queue.set_rate */
+SELECT mill.set_rate($1::text::mill.limit_kind, $2, $3, make_interval(secs => $4))";
+
+const LIMITS: &str = "/* queue.limits */
+SELECT l.kind::text, l.name, l.run_id, l.max_running, l.paused, l.rate_starts,
+    extract(epoch FROM l.rate_period)::float8 AS rate_seconds, l.running, l.waiting
+FROM mill.limit_status l ORDER BY l.kind, l.name, l.run_id";
+
+/// Result of handing out permits.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Granted {
+    /// Number of tasks that became pending.
+    pub tasks: u64,
+    /// Time until the clock alone frees more permits: a rate, an active period.
+    pub next_in: Option<Duration>,
+}
+
+from_row! {
+    row => Granted {
+        tasks: u64::from(column::<i32>(row, "granted")?.cast_unsigned()),
+        next_in: column::<Option<_>>(row, "next_in")?.map(duration),
+    }
+}
+
+/// Hands out the free permits of these limits.
+pub async fn grant(client: &impl GenericClient, limits: &[LimitId]) -> Result<Granted, QueueError> {
+    Granted::from_row(&client.query_typed(GRANT, &[(&limits, Type::INT8_ARRAY)]).await?[0])
+}
+
+/// Hands out the free permits of every limit that a task waits for.
+pub async fn grant_waiting_permits(client: &impl GenericClient) -> Result<Granted, QueueError> {
+    Granted::from_row(&client.query_typed(GRANT_WAITING, &[]).await?[0])
+}
+
+/// Reconciles tasks with limits in the cases that the end of a task does not cover: tasks that were
+/// enqueued while a limit was set, and active periods that have closed. Returns `false` if another
+/// worker did so a moment ago.
+pub async fn reconcile_limits(client: &impl GenericClient) -> Result<bool, QueueError> {
+    scalar(&client.query_typed(RECONCILE_LIMITS, &[]).await?[0])
+}
+
+/// Sets the maximum number of concurrent tasks of a queue, of a concurrency key or of each run of a
+/// group; 0 starts none, `None` means no limit. Running tasks finish.
+///
+/// # Errors
+/// Fails if the number is below 0 or the group does not exist.
+pub async fn set_max_running(
+    client: &impl GenericClient,
+    kind: LimitKind,
+    name: &str,
+    max_running: Option<i32>,
+) -> Result<(), QueueError> {
+    let kind = kind.as_str();
+    let params: [(&(dyn ToSql + Sync), Type); 3] = [
+        (/* kind */ &kind, Type::TEXT),
+        (/* name */ &name, Type::TEXT),
+        (/* max_running */ &max_running, Type::INT4),
+    ];
+    client.query_typed(SET_MAX_RUNNING, &params).await?;
+    Ok(())
+}
+
+/// Maximum number of starts of tasks of a queue or a concurrency key in any period.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Rate {
+    /// Maximum number of starts.
+    pub starts: i32,
+    /// Length of the period; serialized as seconds, like every duration.
+    #[serde(rename = "period_seconds", serialize_with = "in_seconds")]
+    pub period: Duration,
+}
+
+fn in_seconds<S: Serializer>(span: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(span.as_secs_f64())
+}
+
+impl Rate {
+    /// Reads the rate from the columns `rate_starts` and `rate_seconds`; `None` if they are null.
+    pub(crate) fn from_row(row: &Row) -> Result<Option<Self>, QueueError> {
+        let columns = (column(row, "rate_starts")?, column(row, "rate_seconds")?);
+        let (Some(starts), Some(seconds)) = columns else { return Ok(None) };
+        Ok(Some(Self { starts, period: duration(seconds) }))
+    }
+}
+
+/// Sets a rate; `None` means unlimited.
+///
+/// # Errors
+/// Fails if the rate is outside 1 to 1,000,000 starts in 1 s to 365 days.
+pub async fn set_rate(
+    client: &impl GenericClient,
+    kind: LimitKind,
+    name: &str,
+    rate: Option<Rate>,
+) -> Result<(), QueueError> {
+    let kind = kind.as_str();
+    let (starts, seconds) =
+        (rate.map(|rate| rate.starts), rate.map(|rate| rate.period.as_secs_f64()));
+    let params: [(&(dyn ToSql + Sync), Type); 4] = [
+        (/* kind */ &kind, Type::TEXT),
+        (/* name */ &name, Type::TEXT),
+        (/* starts */ &starts, Type::INT4),
+        (/* period */ &seconds, Type::FLOAT8),
+    ];
+    client.query_typed(SET_RATE, &params).await?;
+    Ok(())
+}
+
+/// A limit and its current use.
+#[derive(Clone, Debug, Serialize)]
+pub struct Limit {
+    /// Object that the limit applies to.
+    pub kind: LimitKind,
+    /// Name of the queue, the key or the group.
+    pub name: String,
+    /// For groups, the run; 0 for tasks outside any run.
+    pub run_id: i64,
+    /// Maximum number of concurrent tasks; `None` means unlimited.
+    pub max_running: Option<i32>,
+    /// Whether `max_running` is 0.
+    pub paused: bool,
+    /// Maximum rate of starts.
+    pub rate: Option<Rate>,
+    /// Permits in use: tasks that run or are about to.
+    pub running: i64,
+    /// Tasks that wait for a permit.
+    pub waiting: i64,
+}
+
+from_row! {
+    row => Limit {
+        kind, name, run_id, max_running, paused, rate: Rate::from_row(row)?, running, waiting,
+    }
+}
+
+/// Returns every limit that is set or that a task waits for.
+pub async fn limits(client: &impl GenericClient) -> Result<Vec<Limit>, QueueError> {
+    client.query_typed(LIMITS, &[]).await?.iter().map(Limit::from_row).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_period_serializes_in_seconds() {
+        let rate = Rate { starts: 10, period: Duration::from_millis(1500) };
+        let expected = serde_json::json!({ "starts": 10, "period_seconds": 1.5 });
+        assert_eq!(serde_json::to_value(rate).unwrap(), expected);
+    }
+}

@@ -1,0 +1,167 @@
+//! running → pending | blocked | finished, when the worker died.
+//!
+//! Any worker does this, after terminating the backends that may still run the dead worker's SQL.
+//! Takes row locks with SKIP LOCKED only, so it never waits for a finish that is about to commit.
+
+use std::time::{Duration, SystemTime};
+
+use tokio_postgres::GenericClient;
+use tokio_postgres::types::{ToSql, Type};
+
+use crate::error::QueueError;
+use crate::id::{TaskId, WorkerId};
+use crate::row::{column, scalar};
+use crate::transition::claim::SessionIdentity;
+
+/// Whether $1 has sent no heartbeat since the one at $2 (null if it was not registered): a worker
+/// that returns while it is being reclaimed keeps its claims.
+macro_rules! still_dead {
+    () => {
+        "(SELECT w.heartbeat_at FROM mill.workers w WHERE w.id = $1) IS NOT DISTINCT FROM $2"
+    };
+}
+
+/// The pid alone is not sufficient: it may belong to another backend by now.
+const END_BACKENDS: &str = concat!(
+    "/* queue.end_backends */
+SELECT count(*) FILTER (WHERE pg_terminate_backend(a.pid))
+FROM mill.tasks t JOIN pg_stat_activity a
+    ON a.pid = t.session_pid AND a.backend_start = t.session_started_at
+WHERE t.state = 'running' AND t.claimed_by = $1 AND ",
+    still_dead!()
+);
+
+const END_SESSION: &str = "/* queue.end_session */
+SELECT pg_terminate_backend(a.pid) FROM pg_stat_activity a
+WHERE a.pid = $1 AND a.backend_start = $2";
+
+/// A backend whose start time is hidden from this login is assumed to be the same backend.
+const SESSION_GONE: &str = "/* queue.session_gone */
+SELECT NOT EXISTS (SELECT FROM pg_stat_activity a
+    WHERE a.pid = $1 AND coalesce(a.backend_start = $2, true)) AS gone";
+
+const RECLAIM: &str = concat!(
+    "/* queue.reclaim */
+SELECT r.task_id, r.released
+FROM (SELECT WHERE ",
+    still_dead!(),
+    ") AS dead CROSS JOIN LATERAL mill.reclaim($1) AS r"
+);
+
+/// Returns no row if the worker is alive.
+const REMAINING: &str = concat!(
+    "/* queue.remaining_claims */
+SELECT (SELECT count(*) FROM mill.tasks t WHERE t.state = 'running' AND t.claimed_by = $1) AS remaining
+WHERE ",
+    still_dead!()
+);
+
+/// Only if the worker holds no claim any more.
+const DELETE_WORKER: &str = "/* queue.delete_worker */
+DELETE FROM mill.workers w WHERE w.id = $1 AND w.heartbeat_at = $2
+    AND NOT EXISTS (SELECT FROM mill.tasks t WHERE t.state = 'running' AND t.claimed_by = $1)";
+
+/// Another worker, as recorded in the database.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Peer {
+    /// The worker's id.
+    pub worker: WorkerId,
+    /// Its heartbeat counter; `None` if it is not registered.
+    pub heartbeat: Option<i64>,
+    /// Whether its control session holds the advisory lock.
+    pub session_alive: bool,
+    /// Time since its last heartbeat, by the database clock.
+    pub heartbeat_age: Option<Duration>,
+    /// Time of its last heartbeat.
+    pub last_heartbeat: Option<SystemTime>,
+}
+
+/// A worker considered dead after its last heartbeat.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeadWorker {
+    /// The worker's id.
+    pub worker: WorkerId,
+    /// By the database clock; `None` if the worker was not registered.
+    pub last_heartbeat: Option<SystemTime>,
+}
+
+impl DeadWorker {
+    fn params(&self) -> [(&(dyn ToSql + Sync), Type); 2] {
+        [(&self.worker.0, Type::UUID), (&self.last_heartbeat, Type::TIMESTAMPTZ)]
+    }
+}
+
+/// Result of one pass over a dead worker.
+#[derive(Debug, Default)]
+pub struct Reclaimed {
+    /// Tasks that may be claimed again.
+    pub released: Vec<TaskId>,
+    /// Tasks that ended as lost, unknown or cancelled.
+    pub ended: Vec<TaskId>,
+    /// Claims that remain until their backend is gone or their finish is decided. 0 for a worker
+    /// that has returned, because the claims are its own.
+    pub remaining: u64,
+}
+
+/// Terminates the backends of a dead worker's claims, unless the worker has returned. Returns the
+/// number of backends signalled; without `pg_read_all_stats` and `pg_signal_backend` the result is
+/// an error or zero.
+///
+/// # Errors
+/// Fails if the role lacks these privileges.
+pub async fn end_backends(
+    client: &impl GenericClient,
+    dead: DeadWorker,
+) -> Result<i64, QueueError> {
+    let rows = client.query_typed(END_BACKENDS, &dead.params()).await?;
+    scalar(&rows[0])
+}
+
+/// Terminates one backend, if both pid and start time match.
+///
+/// # Errors
+/// Fails if the role lacks the privilege.
+pub async fn end_session(
+    client: &impl GenericClient,
+    session: SessionIdentity,
+) -> Result<(), QueueError> {
+    let params = [
+        (&session.pid as &(dyn ToSql + Sync), Type::INT4),
+        (&session.started_at, Type::TIMESTAMPTZ),
+    ];
+    client.query_typed(END_SESSION, &params).await?;
+    Ok(())
+}
+
+/// Whether a backend has ended.
+pub async fn session_gone(
+    client: &impl GenericClient,
+    session: SessionIdentity,
+) -> Result<bool, QueueError> {
+    let params = [
+        (&session.pid as &(dyn ToSql + Sync), Type::INT4),
+        (&session.started_at, Type::TIMESTAMPTZ),
+    ];
+    scalar(&client.query_typed(SESSION_GONE, &params).await?[0])
+}
+
+/// Releases the dead worker's claims whose backends are gone, and deletes the worker once it holds
+/// none. Does nothing if the worker has returned.
+pub async fn reclaim(
+    client: &impl GenericClient,
+    dead: DeadWorker,
+) -> Result<Reclaimed, QueueError> {
+    let mut reclaimed = Reclaimed::default();
+    for row in client.query_typed(RECLAIM, &dead.params()).await? {
+        let id = column(&row, "task_id")?;
+        if column(&row, "released")? { &mut reclaimed.released } else { &mut reclaimed.ended }
+            .push(id);
+    }
+    if let Some(row) = client.query_typed(REMAINING, &dead.params()).await?.first() {
+        reclaimed.remaining = scalar(row).map(i64::cast_unsigned)?;
+        if reclaimed.remaining == 0 {
+            client.execute_typed(DELETE_WORKER, &dead.params()).await?;
+        }
+    }
+    Ok(reclaimed)
+}

@@ -1,0 +1,69 @@
+//! running → scheduled | blocked | pending, with the attempt given back.
+//!
+//! For claims that were never started, that a graceful stop interrupted, or whose task snoozed. A
+//! task with a cancel request ends as cancelled instead.
+
+use std::time::Duration;
+
+use tokio_postgres::GenericClient;
+use tokio_postgres::types::Type;
+
+use crate::error::QueueError;
+use crate::id::{TaskId, Token, WorkerId};
+use crate::row::{column, scalar};
+use crate::task::Claim;
+
+const RELEASE: &str = "/* queue.release */
+SELECT mill.release_claim($1, $2, make_interval(secs => $3))";
+
+const CLAIMS_OF: &str = "/* queue.claims_of */
+SELECT t.id, t.token FROM mill.tasks t WHERE t.state = 'running' AND t.claimed_by = $1";
+
+/// Releases a task, to run again after `wait`. Returns `false` if the claim no longer belonged to
+/// this worker.
+///
+/// # Errors
+/// The task may have been released in spite of an error. Another call then returns `false`.
+pub async fn release(
+    client: &impl GenericClient,
+    claim: &Claim,
+    wait: Duration,
+) -> Result<bool, QueueError> {
+    release_claim(client, claim.id, claim.token, wait).await
+}
+
+/// Releases claims that are in the database but unknown to the worker, because the response to a
+/// claim statement was lost. Returns their number.
+pub async fn release_unknown_claims(
+    client: &impl GenericClient,
+    worker: WorkerId,
+    known_claims: &[(TaskId, Token)],
+) -> Result<u64, QueueError> {
+    let mut released = 0;
+    for row in client.query_typed(CLAIMS_OF, &[(&worker.0, Type::UUID)]).await? {
+        let claim = (column(&row, "id")?, column(&row, "token")?);
+        if !known_claims.contains(&claim) {
+            released += u64::from(release_claim(client, claim.0, claim.1, Duration::ZERO).await?);
+        }
+    }
+    Ok(released)
+}
+
+async fn release_claim(
+    client: &impl GenericClient,
+    id: TaskId,
+    token: Token,
+    wait: Duration,
+) -> Result<bool, QueueError> {
+    let rows = client
+        .query_typed(
+            RELEASE,
+            &[
+                (/* task_id */ &id.0, Type::INT8),
+                (/* claim_token */ &token.0, Type::UUID),
+                (/* delay */ &wait.as_secs_f64(), Type::FLOAT8),
+            ],
+        )
+        .await?;
+    scalar(&rows[0])
+}

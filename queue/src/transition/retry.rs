@@ -1,0 +1,188 @@
+//! Decides whether and when to run a failed attempt again. Pure: the caller provides the random
+//! numbers.
+
+use std::time::Duration;
+
+use rand::{Rng, RngExt};
+
+use crate::task::{Backoff, Claim, Mode, RetryPolicy};
+
+/// SQLSTATE by which a task reports a permanent failure: no retry.
+pub const FATAL: &str = "MT900";
+/// SQLSTATE by which a task snoozes: runs again after the retry interval, and uses up no attempt.
+pub const SNOOZE: &str = "MT901";
+
+/// Number of consecutive transient failures after which the next one counts as a failure.
+pub const MAX_TRANSIENT_FAILURES: u32 = 5;
+
+/// Maximum wait of exponential backoff, unless the interval itself is longer.
+pub const MAX_BACKOFF: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Prefixes of SQLSTATEs that another attempt would produce again: 0A feature not supported, 25001
+/// and 2D000 a statement that refuses a transaction, 26 and 34 unknown statement and cursor names,
+/// 28 authorization, 3D, 3F and 42 names that do not exist, syntax and privileges, 54 limits.
+pub const FATAL_CLASSES: &[&str] =
+    &["0A", "25001", "2D000", "26", "28", "34", "3D", "3F", "42", "54"];
+
+/// SQLSTATE prefixes that do not depend on the task: 40001 serialization failure, 40P01 deadlock,
+/// 53300 too many connections, 57P01 to 57P03 server shutdown. Excludes 08: `connection_lost`
+/// reports a lost connection, and on a live session the statement itself raised the code, about a
+/// connection of its own (dblink, a foreign server, a subscription).
+const TRANSIENT_CLASSES: &[&str] = &["40001", "40P01", "53300", "57P01", "57P02", "57P03"];
+
+/// Decision after an attempt that did not succeed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RetryDecision {
+    /// Counts as a failure; runs again after this wait.
+    Failure {
+        /// Zero: at once.
+        retry_in: Duration,
+    },
+    /// Uses up no attempt; runs again after this wait.
+    Transient {
+        /// Zero: at once.
+        retry_in: Duration,
+    },
+    /// The task ends.
+    Final,
+}
+
+/// State on which the decision depends, in addition to the outcome of the last attempt.
+#[derive(Clone, Copy, Debug)]
+pub struct RetryState<'a> {
+    /// The task's retry policy.
+    pub retry: &'a RetryPolicy,
+    /// Attempts that failed before this one.
+    pub failures: u32,
+    /// Attempts before this one that failed transiently.
+    pub transient_failures: u32,
+    /// Whether the statement must not be started twice.
+    pub at_most_once: bool,
+}
+
+impl<'a> RetryState<'a> {
+    /// Returns the state of a claimed task.
+    #[must_use]
+    pub fn of(claim: &'a Claim) -> Self {
+        Self {
+            retry: &claim.retry,
+            failures: claim.failures,
+            transient_failures: claim.transient_failures,
+            at_most_once: claim.at_most_once,
+        }
+    }
+}
+
+/// Decides after an attempt that ended with this SQLSTATE; `None` is an error that did not come
+/// from the server, and `connection_lost` means that the response never arrived.
+#[must_use]
+pub fn decide(
+    state: &RetryState<'_>,
+    sqlstate: Option<&str>,
+    connection_lost: bool,
+    fatal_classes: &[String],
+    random: &mut impl Rng,
+) -> RetryDecision {
+    let in_class = |class: &str| sqlstate.is_some_and(|code| code.starts_with(class));
+    let transient = connection_lost || TRANSIENT_CLASSES.iter().any(|class| in_class(class));
+    if state.at_most_once || sqlstate == Some(FATAL) {
+        RetryDecision::Final
+    } else if transient && state.transient_failures < MAX_TRANSIENT_FAILURES {
+        RetryDecision::Transient { retry_in: transient_delay(state.transient_failures, random) }
+    } else if fatal_classes.iter().any(|class| in_class(class))
+        || state.failures + 1 >= state.retry.max_attempts
+    {
+        RetryDecision::Final
+    } else {
+        RetryDecision::Failure { retry_in: retry_delay(state.retry, state.failures + 1, random) }
+    }
+}
+
+/// Returns the wait before the next attempt after `failures` failed attempts. Exponential: interval
+/// × 2^(failures − 1). Jitter is full jitter, a uniform draw from zero to the wait, which spreads
+/// tasks that failed together furthest (AWS Architecture Blog, "Exponential Backoff And Jitter").
+#[must_use]
+pub fn retry_delay(policy: &RetryPolicy, failures: u32, random: &mut impl Rng) -> Duration {
+    let whole = match policy.backoff {
+        Backoff::Fixed => policy.interval,
+        Backoff::Exponential => {
+            let factor = 2_u32.saturating_pow(failures.saturating_sub(1).min(31));
+            let longest = MAX_BACKOFF.max(policy.interval);
+            policy.interval.saturating_mul(factor).min(longest)
+        }
+    };
+    if policy.jitter { whole.mul_f64(random.random::<f64>()) } else { whole }
+}
+
+/// 100 ms, 200 ms, … with full jitter: transient errors disappear quickly or not at all.
+fn transient_delay(transient_failures: u32, random: &mut impl Rng) -> Duration {
+    let policy = RetryPolicy {
+        max_attempts: MAX_TRANSIENT_FAILURES,
+        interval: Duration::from_millis(100),
+        backoff: Backoff::Exponential,
+        jitter: true,
+    };
+    retry_delay(&policy, transient_failures + 1, random)
+}
+
+/// Returns a hint for a statement that cannot run inside a transaction.
+#[must_use]
+pub fn mode_hint(mode: Mode, sqlstate: Option<&str>) -> Option<&'static str> {
+    match (mode, sqlstate) {
+        (Mode::Transaction, Some("25001" | "2D000")) => Some(
+            "This statement cannot run inside a transaction. Enqueue it with --mode autocommit \
+             (mode => 'autocommit'); it then runs at least once, not exactly once.",
+        ),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use rand::SeedableRng;
+    use rand::rngs::StdRng;
+
+    use super::*;
+
+    fn policy(backoff: Backoff, jitter: bool, interval: Duration) -> RetryPolicy {
+        RetryPolicy { max_attempts: 10, interval, backoff, jitter }
+    }
+
+    #[test]
+    fn exponential_doubles_and_stops_at_a_day() {
+        let mut random = StdRng::seed_from_u64(1);
+        let policy = policy(Backoff::Exponential, false, Duration::from_secs(10));
+        let waits: Vec<u64> = [1, 2, 3, 4, 40]
+            .iter()
+            .map(|n| retry_delay(&policy, *n, &mut random).as_secs())
+            .collect();
+        assert_eq!(waits, [10, 20, 40, 80, 86_400]);
+    }
+
+    proptest! {
+        #[test]
+        fn jitter_stays_between_zero_and_the_wait(
+            seed: u64, failures in 1_u32..100, seconds in 0_u64..31_536_000, fixed: bool,
+        ) {
+            let backoff = if fixed { Backoff::Fixed } else { Backoff::Exponential };
+            let interval = Duration::from_secs(seconds);
+            let mut random = StdRng::seed_from_u64(seed);
+            let whole = retry_delay(&policy(backoff, false, interval), failures, &mut random);
+            let drawn = retry_delay(&policy(backoff, true, interval), failures, &mut random);
+            prop_assert!(drawn <= whole);
+            prop_assert!(whole >= interval);
+            prop_assert!(whole <= MAX_BACKOFF.max(interval));
+        }
+    }
+
+    #[test]
+    fn jitter_uses_the_whole_range() {
+        let mut random = StdRng::seed_from_u64(7);
+        let policy = policy(Backoff::Fixed, true, Duration::from_secs(100));
+        let drawn: Vec<u64> =
+            (0..1000).map(|_| retry_delay(&policy, 1, &mut random).as_secs()).collect();
+        assert!(drawn.iter().any(|seconds| *seconds < 5));
+        assert!(drawn.iter().any(|seconds| *seconds > 95));
+    }
+}

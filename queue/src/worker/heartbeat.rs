@@ -1,0 +1,146 @@
+//! Worker heartbeats, and the requests that the fleet returns in response.
+//!
+//! A heartbeat writes one row of an unlogged table. It never touches a task: a write to a running
+//! task's row would fail the finish of a REPEATABLE READ task.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tokio_postgres::GenericClient;
+use tokio_postgres::types::{Json, Type};
+
+use crate::error::QueueError;
+use crate::id::{TaskId, Token, WorkerId};
+use crate::row::{FromRow, column, from_row};
+
+/// The lock is shared, so that a worker whose control session broke can take it again while the
+/// server still keeps the old session.
+const REGISTER: &str = "/* queue.register */
+WITH started AS (
+    INSERT INTO mill.worker_starts (id, pid, host, version, schema_version) VALUES ($1, $2, $3, $4, $11)
+    ON CONFLICT DO NOTHING
+), session_lock_key AS (
+    SELECT pg_advisory_lock_shared($5)
+)
+INSERT INTO mill.workers (id, session_lock_key, readers, queues, heartbeat_interval, orphan_timeout, profiles)
+SELECT $1, $5, $6, $7, make_interval(secs => $8), make_interval(secs => $9), $10 FROM session_lock_key
+ON CONFLICT (id) DO UPDATE SET heartbeat_at = now(), heartbeat = workers.heartbeat + 1";
+
+const HEARTBEAT: &str = "/* queue.heartbeat */
+UPDATE mill.workers w SET heartbeat = w.heartbeat + 1, heartbeat_at = now(), busy = $2
+WHERE w.id = $1
+RETURNING w.draining,
+    ARRAY(SELECT r.task_id FROM mill.cancel_requests r WHERE r.task_id = ANY ($3)) AS cancel,
+    ARRAY(SELECT claim.token FROM unnest($3, $4) AS claim (id, token)
+        WHERE NOT EXISTS (SELECT FROM mill.tasks t WHERE t.id = claim.id AND t.token = claim.token)) AS lost,
+    mill.reserved_readers(w.id) AS reserved";
+
+const DEREGISTER: &str = "/* queue.deregister */ DELETE FROM mill.workers w WHERE w.id = $1";
+
+/// Registration data of a worker.
+#[derive(Clone, Debug)]
+pub struct WorkerRegistration {
+    /// The worker's id.
+    pub worker: WorkerId,
+    /// Process id on its host.
+    pub pid: u32,
+    /// Name of its host.
+    pub host: String,
+    /// Version of pgmill.
+    pub version: &'static str,
+    /// Number of tasks it runs at once.
+    pub readers: u32,
+    /// Number of readers per profile; the empty name stands for tasks without a profile.
+    pub profiles: BTreeMap<String, u32>,
+    /// The queues it serves; `None` means every queue.
+    pub queues: Option<Vec<String>>,
+    /// Time between heartbeats.
+    pub heartbeat_interval: Duration,
+    /// Time without a heartbeat after which the worker is considered dead.
+    pub orphan_timeout: Duration,
+}
+
+/// The response to a heartbeat.
+#[derive(Debug, Default)]
+pub struct HeartbeatResponse {
+    /// Whether the worker must stop claiming.
+    pub draining: bool,
+    /// In-flight tasks with a cancel request.
+    pub cancel: Vec<TaskId>,
+    /// Claims that are no longer valid: reclaimed, or finished a moment ago. Tokens instead of task
+    /// ids, because the same task may be claimed again under a new token before the worker reads
+    /// the response.
+    pub lost: Vec<Token>,
+    /// Number of readers that serve reserved tasks only.
+    pub reserved: u32,
+}
+
+from_row! {
+    row => HeartbeatResponse {
+        draining, cancel, lost, reserved: column::<i32>(row, "reserved")?.cast_unsigned(),
+    }
+}
+
+/// Registers the worker, and takes the advisory lock that marks its control session as alive. The
+/// session of `client` becomes that control session.
+pub async fn register(
+    client: &impl GenericClient,
+    registration: &WorkerRegistration,
+) -> Result<(), QueueError> {
+    client
+        .execute_typed(
+            REGISTER,
+            &[
+                (/* id */ &registration.worker.0, Type::UUID),
+                (/* pid */ &registration.pid.cast_signed(), Type::INT4),
+                (/* host */ &registration.host, Type::TEXT),
+                (/* version */ &registration.version, Type::TEXT),
+                (/* session_lock_key */ &registration.worker.session_lock_key(), Type::INT8),
+                (/* readers */ &registration.readers.cast_signed(), Type::INT4),
+                (/* queues */ &registration.queues, Type::TEXT_ARRAY),
+                (
+                    /* heartbeat_interval */ &registration.heartbeat_interval.as_secs_f64(),
+                    Type::FLOAT8,
+                ),
+                (
+                    /* orphan_timeout */ &registration.orphan_timeout.as_secs_f64(),
+                    Type::FLOAT8,
+                ),
+                (/* profiles */ &Json(&registration.profiles), Type::JSONB),
+                (/* schema_version */ &crate::schema::VERSION, Type::INT4),
+            ],
+        )
+        .await?;
+    Ok(())
+}
+
+/// Sends a heartbeat with the number of busy readers. Returns `None` if the worker is not
+/// registered (any more) and must register again.
+pub async fn heartbeat(
+    client: &impl GenericClient,
+    worker: WorkerId,
+    busy: usize,
+    claims: &[(TaskId, Token)],
+) -> Result<Option<HeartbeatResponse>, QueueError> {
+    let ids: Vec<i64> = claims.iter().map(|(id, _)| id.0).collect();
+    let tokens: Vec<uuid::Uuid> = claims.iter().map(|(_, token)| token.0).collect();
+    let busy = i32::try_from(busy).unwrap_or(i32::MAX);
+    let rows = client
+        .query_typed(
+            HEARTBEAT,
+            &[
+                (/* id */ &worker.0, Type::UUID),
+                (/* busy */ &busy, Type::INT4),
+                (/* claim ids */ &ids, Type::INT8_ARRAY),
+                (/* claim tokens */ &tokens, Type::UUID_ARRAY),
+            ],
+        )
+        .await?;
+    rows.first().map(HeartbeatResponse::from_row).transpose()
+}
+
+/// Removes the worker from the list of live workers at a graceful shutdown.
+pub async fn deregister(client: &impl GenericClient, worker: WorkerId) -> Result<(), QueueError> {
+    client.execute_typed(DEREGISTER, &[(&worker.0, Type::UUID)]).await?;
+    Ok(())
+}

@@ -1,0 +1,136 @@
+//! Polls for an idle worker in one statement: whether there is work, when the next task or schedule
+//! is due, which runs have pending events, and the state of the other workers.
+
+use std::time::{Duration, SystemTime};
+
+use tokio_postgres::GenericClient;
+use tokio_postgres::types::{ToSql, Type};
+
+use crate::error::QueueError;
+use crate::id::RunId;
+use crate::id::WorkerId;
+use crate::row::{column, duration};
+use crate::transition::reclaim::Peer;
+
+/// Peers are registered workers, and workers that hold claims without being registered (a loose
+/// index scan over `tasks_running`): after a crash of the server no worker is registered.
+const POLL: &str = "/* queue.poll */
+WITH RECURSIVE holder (id) AS (
+    (SELECT t.claimed_by FROM mill.tasks t WHERE t.state = 'running' AND $5
+     ORDER BY t.claimed_by LIMIT 1)
+    UNION ALL
+    SELECT next.claimed_by FROM holder CROSS JOIN LATERAL (
+        SELECT t.claimed_by FROM mill.tasks t
+        WHERE t.state = 'running' AND t.claimed_by > holder.id
+        ORDER BY t.claimed_by LIMIT 1) AS next
+), peer (id, heartbeat, session_alive, heartbeat_age, last_heartbeat) AS (
+    SELECT w.id, w.heartbeat, w.session_lock_key IN (SELECT mill.live_sessions()),
+        extract(epoch FROM now() - w.heartbeat_at)::float8, w.heartbeat_at
+    FROM mill.workers w WHERE w.id <> $1 AND $3
+    UNION ALL
+    SELECT h.id, NULL, false, NULL, NULL FROM holder h
+    WHERE h.id <> $1 AND NOT EXISTS (SELECT FROM mill.workers w WHERE w.id = h.id)
+), pending_run (run) AS (
+    (SELECT e.run_id FROM mill.run_events e ORDER BY e.run_id LIMIT 1)
+    UNION ALL
+    SELECT next.run_id FROM pending_run CROSS JOIN LATERAL (
+        SELECT e.run_id FROM mill.run_events e WHERE e.run_id > pending_run.run
+        ORDER BY e.run_id LIMIT 1) AS next
+)
+SELECT
+    CASE WHEN NOT $4 THEN true WHEN $2::text[] IS NULL THEN EXISTS (SELECT FROM mill.tasks t WHERE t.state = 'pending')
+        ELSE EXISTS (SELECT FROM mill.tasks t WHERE t.state = 'pending' AND t.queue = ANY ($2)) END AS pending,
+    (SELECT extract(epoch FROM t.due_at - now())::float8 FROM mill.tasks t
+        WHERE t.state = 'scheduled' ORDER BY t.due_at LIMIT 1) AS next_due_in,
+    p.ids, p.heartbeats, p.sessions_alive, p.heartbeat_ages,
+    EXISTS (SELECT FROM mill.tasks t WHERE t.state = 'blocked') AS blocked,
+    EXISTS (SELECT FROM mill.limits) AS limits,
+    ARRAY(SELECT w.weight FROM mill.priorities w ORDER BY w.priority) AS weights, p.last_heartbeats,
+    ARRAY(SELECT t.run FROM pending_run t LIMIT 100) AS runs,
+    (SELECT extract(epoch FROM s.next_tick_at - now())::float8 FROM mill.schedules s
+        WHERE s.next_tick_at IS NOT NULL ORDER BY s.next_tick_at LIMIT 1) AS next_tick_in
+FROM (SELECT coalesce(array_agg(id), '{}') AS ids, coalesce(array_agg(heartbeat), '{}') AS heartbeats,
+        coalesce(array_agg(session_alive), '{}') AS sessions_alive, coalesce(array_agg(heartbeat_age), '{}') AS heartbeat_ages,
+        coalesce(array_agg(last_heartbeat), '{}') AS last_heartbeats
+    FROM peer) AS p";
+
+/// Result of a poll.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PollResult {
+    /// Whether a task is pending in the requested queues, possibly only in a paused one.
+    pub pending: bool,
+    /// Time until the next scheduled task is due, if there is one; zero if it is due.
+    pub next_due_in: Option<Duration>,
+    /// Time until the next tick of a schedule, if there is one; zero if it is due.
+    pub next_tick_in: Option<Duration>,
+    /// Whether a task waits for a permit.
+    pub blocked: bool,
+    /// Whether any limits exist.
+    pub limits: bool,
+    /// Weights of the priorities, lowest first.
+    pub weights: Vec<f64>,
+    /// Runs with pending events, up to 100.
+    pub runs: Vec<RunId>,
+    /// Every other worker that is registered or, if requested, holds claims; `None` if not
+    /// requested.
+    pub peers: Option<Vec<Peer>>,
+}
+
+/// The optional parts of a poll, which cost extra.
+#[derive(Clone, Copy, Debug)]
+pub struct PollOptions {
+    /// Reads the other workers; the cost is proportional to their number.
+    pub peers: bool,
+    /// Also reads workers that hold claims without being registered; the cost is proportional to
+    /// the number of workers that hold claims, and three times as high. Only with `peers`.
+    pub unregistered: bool,
+    /// Checks whether a task is pending; with an old snapshot, the cost is proportional to the
+    /// number of entries that died since. Without the check, `pending` is true.
+    pub pending: bool,
+}
+
+/// Polls on behalf of a worker that serves these queues; `None` means all.
+pub async fn poll(
+    client: &impl GenericClient,
+    me: WorkerId,
+    queues: Option<&[String]>,
+    options: PollOptions,
+) -> Result<PollResult, QueueError> {
+    let params: [(&(dyn ToSql + Sync), Type); 5] = [
+        (/* me */ &me.0, Type::UUID),
+        (/* queues */ &queues, Type::TEXT_ARRAY),
+        (/* peers */ &options.peers, Type::BOOL),
+        (/* pending */ &options.pending, Type::BOOL),
+        (/* unregistered */ &(options.peers && options.unregistered), Type::BOOL),
+    ];
+    let rows = client.query_typed(POLL, &params).await?;
+    let row = &rows[0];
+    let ids: Vec<WorkerId> = column(row, "ids")?;
+    let heartbeats: Vec<Option<i64>> = column(row, "heartbeats")?;
+    let sessions_alive: Vec<bool> = column(row, "sessions_alive")?;
+    let heartbeat_ages: Vec<Option<f64>> = column(row, "heartbeat_ages")?;
+    let last_heartbeats: Vec<Option<SystemTime>> = column(row, "last_heartbeats")?;
+    let seen = ids
+        .into_iter()
+        .zip(heartbeats)
+        .zip(sessions_alive)
+        .zip(heartbeat_ages)
+        .zip(last_heartbeats)
+        .map(|((((worker, heartbeat), session_alive), heartbeat_age), last_heartbeat)| Peer {
+            worker,
+            heartbeat,
+            session_alive,
+            heartbeat_age: heartbeat_age.map(duration),
+            last_heartbeat,
+        });
+    Ok(PollResult {
+        pending: column(row, "pending")?,
+        next_due_in: column::<Option<_>>(row, "next_due_in")?.map(duration),
+        next_tick_in: column::<Option<_>>(row, "next_tick_in")?.map(duration),
+        blocked: column(row, "blocked")?,
+        limits: column(row, "limits")?,
+        weights: column(row, "weights")?,
+        runs: column(row, "runs")?,
+        peers: options.peers.then(|| seen.collect()),
+    })
+}

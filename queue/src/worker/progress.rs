@@ -1,0 +1,73 @@
+//! Progress reports of running tasks.
+//!
+//! Reports are rows of their own in an unlogged table: only claim, finish and reclaim write a
+//! running task's row. A row that an attempt leaves is not shown, so that nothing depends on
+//! its removal.
+
+use serde_json::Value;
+use tokio_postgres::GenericClient;
+use tokio_postgres::types::Type;
+
+use crate::error::QueueError;
+use crate::id::{TaskId, Token, WorkerId};
+
+/// One statement for all tasks of a worker. Writes nothing if no task has the token: the claim is
+/// then no longer this worker's.
+const RECORD_PROGRESS: &str = "/* queue.record_progress */
+WITH gone AS (
+    DELETE FROM mill.progress p WHERE p.task_id = ANY ($6) AND p.worker_id = $7
+)
+INSERT INTO mill.progress AS p (task_id, worker_id, attempt, reported_at, percent, message, notices)
+SELECT t.id, t.claimed_by, t.attempt, clock_timestamp(), reports.percent, reports.message, reports.notices
+FROM unnest($1::bigint[], $2::uuid[], $3::float8[], $4::text[], $5::jsonb[])
+        AS reports (id, token, percent, message, notices)
+    JOIN mill.tasks t ON t.id = reports.id AND t.token = reports.token
+ORDER BY t.id
+ON CONFLICT (task_id) DO UPDATE SET worker_id = excluded.worker_id, attempt = excluded.attempt,
+    reported_at = excluded.reported_at, percent = excluded.percent, message = excluded.message,
+    notices = excluded.notices";
+
+/// The latest report of a running task.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProgressReport {
+    /// The task.
+    pub id: TaskId,
+    /// Token of its claim.
+    pub token: Token,
+    /// Reported progress, 0 to 100.
+    pub percent: Option<f64>,
+    /// Reported message.
+    pub message: Option<String>,
+    /// Its last notices of other kinds, newest last.
+    pub notices: Option<Value>,
+}
+
+/// Replaces the reports of these tasks, and deletes those of tasks that have ended.
+pub async fn record_progress(
+    client: &impl GenericClient,
+    worker: WorkerId,
+    reports: &[ProgressReport],
+    ended: &[TaskId],
+) -> Result<(), QueueError> {
+    let ids: Vec<i64> = reports.iter().map(|it| it.id.0).collect();
+    let tokens: Vec<uuid::Uuid> = reports.iter().map(|it| it.token.0).collect();
+    let percents: Vec<Option<f64>> = reports.iter().map(|it| it.percent).collect();
+    let messages: Vec<Option<&str>> = reports.iter().map(|it| it.message.as_deref()).collect();
+    let notices: Vec<Option<&Value>> = reports.iter().map(|it| it.notices.as_ref()).collect();
+    let ended: Vec<i64> = ended.iter().map(|id| id.0).collect();
+    client
+        .query_typed(
+            RECORD_PROGRESS,
+            &[
+                (/* ids */ &ids, Type::INT8_ARRAY),
+                (/* tokens */ &tokens, Type::UUID_ARRAY),
+                (/* percents */ &percents, Type::FLOAT8_ARRAY),
+                (/* messages */ &messages, Type::TEXT_ARRAY),
+                (/* notices */ &notices, Type::JSONB_ARRAY),
+                (/* ended ids */ &ended, Type::INT8_ARRAY),
+                (/* worker_id */ &worker.0, Type::UUID),
+            ],
+        )
+        .await?;
+    Ok(())
+}
