@@ -13,7 +13,7 @@ help: ## Show this list
 	do printf '  make %-12s %s\n' "$$target" "$$text"; done
 
 schema: ## Write schema.sql from the files in schema/
-	@# TO=FILE writes another file: tests/tidy_schema.rs compares it with schema.sql.
+	@# TO=FILE writes another file: tests/project/tidy_schema.rs compares it with schema.sql.
 	@rule=$$(printf -- '-%.0s' {1..100}); \
 	{ echo '-- Generated from schema/ by `make schema`: change the files there, not this one.'; \
 	for part in schema/*.sql; do \

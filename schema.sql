@@ -136,7 +136,7 @@ COMMENT ON SCHEMA mill IS 'pgmill: a fleet of workers that run SQL tasks';
 
 -- schema/02_types.sql -----------------------------------------------------------------------------
 
--- Types: enums and domains. The programs have the same enums (tests/schema.rs compares them).
+-- Types: enums and domains. The programs have the same enums (tests/project/schema.rs compares them).
 
 DO $$
 BEGIN

@@ -15,8 +15,8 @@ use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 
 use crate::harness::eventually;
-use crate::run::end;
-use crate::tidy::files;
+use crate::project::tidy::files;
+use crate::runs::run::end;
 use fleet::{FAILED, Incidents, TOKEN};
 
 /// Every path that accepts a form; `*` stands for a name or a number. A new path needs a test that
@@ -285,7 +285,7 @@ async fn every_action(session: &mut OperatorSession) {
     let job = json!([{
         "name": "day", "statement": "SELECT $1::int", "params": [{"$param": "day"}], "queue": "etl",
     }]);
-    crate::run::job(database, "of a day", job).await;
+    crate::runs::run::job(database, "of a day", job).await;
     database
         .execute("INSERT INTO deliveries VALUES ('totals'); SELECT mill.set_group('unused')")
         .await;

@@ -1,5 +1,5 @@
 //! Defaults of the task options that are left out, for help texts. The schema applies them;
-//! `tests/submit.rs` compares these constants with it.
+//! `tests/operation/submit.rs` compares these constants with it.
 
 use std::time::Duration;
 

@@ -7,7 +7,7 @@ use tokio_postgres::Client;
 use crate::harness::console::{Console, TokenFile};
 use crate::harness::login::PASSWORD;
 use crate::harness::{Database, Worker, eventually, open_url};
-use crate::run::{end, job, start};
+use crate::runs::run::{end, job, start};
 
 const SEED: &str = include_str!("seed.sql");
 const HOSTILE: &str = include_str!("hostile.sql");

@@ -1,7 +1,7 @@
 //! The console's routes, parsed from its source, so that every test of all routes includes new
 //! ones.
 
-use crate::tidy::files;
+use crate::project::tidy::files;
 
 /// One path of the router.
 #[derive(Debug)]

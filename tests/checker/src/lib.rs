@@ -4,7 +4,7 @@
 //! replies (`chaos.ops`), the rows written by the tasks' own SQL (`chaos.start`, `chaos.effect`),
 //! and the final content of pgmill's tables. An operation whose reply was lost may have happened or
 //! not; both are correct. Each promise is one query in `invariants.rs` that finds violations;
-//! `tests/checker_detection.rs` shows that each query detects one.
+//! `tests/guarantees/checker_detection.rs` shows that each query detects one.
 
 mod invariants;
 mod ops;

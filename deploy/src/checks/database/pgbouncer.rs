@@ -1,4 +1,4 @@
-//! Checks that the real pgbouncer starts with pgbouncer.ini. `tests/pooler.rs` tests that client
+//! Checks that the real pgbouncer starts with pgbouncer.ini. `tests/attempts/pooler.rs` tests that client
 //! programs work through the pooler.
 
 use std::fs::{self, File};

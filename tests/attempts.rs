@@ -1,0 +1,9 @@
+//! One attempt: its session, its input and what it reports.
+
+pub(crate) mod bad_input;
+pub(crate) mod clean_session;
+pub(crate) mod explain;
+pub(crate) mod parameters;
+pub(crate) mod pooler;
+pub(crate) mod progress;
+pub(crate) mod sd_notify;

@@ -1,0 +1,221 @@
+//! The console's API: the description matches the routes, responses match the description, and all
+//! errors have one format.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use crate::harness::console::Console;
+use crate::harness::http::Answer;
+use crate::harness::login::Login;
+use crate::harness::{Database, Worker};
+use crate::project::tidy::{files, literals};
+
+/// Returns the violations of a schema by a value, for the subset of JSON Schema that the
+/// description uses.
+fn faults(at: &str, value: &Value, schema: &Value, document: &Value) -> Vec<String> {
+    if let Some(name) = schema["$ref"].as_str() {
+        let pointer = name.strip_prefix('#').unwrap();
+        return faults(at, value, document.pointer(pointer).unwrap(), document);
+    }
+    if let Some(options) = schema["anyOf"].as_array() {
+        let checked = options.iter().map(|it| faults(at, value, it, document));
+        return checked.min_by_key(Vec::len).unwrap();
+    }
+    let kind = match value {
+        Value::Null => "null",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+        Value::String(_) => "string",
+        Value::Number(number) if number.is_i64() || number.is_u64() => "integer",
+        Value::Number(_) => "number",
+        Value::Bool(_) => "boolean",
+    };
+    let is = |it: &Value| it == kind || (it == "number" && kind == "integer");
+    let known = match &schema["type"] {
+        Value::Null => true,
+        Value::Array(kinds) => kinds.iter().any(is),
+        one => is(one),
+    };
+    let mut found = Vec::new();
+    if !known {
+        found.push(format!("{at} is {kind}, not {}", schema["type"]));
+    }
+    for name in schema["required"].as_array().into_iter().flatten() {
+        if value.get(name.as_str().unwrap()).is_none() {
+            found.push(format!("{at} has no {name}"));
+        }
+    }
+    if schema["additionalProperties"] == false {
+        let known = schema["properties"].as_object().unwrap();
+        let names = value.as_object().into_iter().flat_map(|it| it.keys());
+        let more = names.filter(|name| !known.contains_key(*name));
+        found.extend(more.map(|name| format!("{at} has {name}, too")));
+    }
+    for (name, inner) in schema["properties"].as_object().into_iter().flatten() {
+        if let Some(value) = value.get(name) {
+            found.extend(faults(&format!("{at}.{name}"), value, inner, document));
+        }
+    }
+    if let (Some(inner), Some(values)) = (schema.get("items"), value.as_array()) {
+        for (n, value) in values.iter().enumerate() {
+            found.extend(faults(&format!("{at}[{n}]"), value, inner, document));
+        }
+    }
+    found
+}
+
+async fn description(console: &Console) -> Value {
+    let document = console.get("/api/v1/openapi.json").await;
+    assert!(document.headers.contains("application/json"), "{}", document.headers);
+    serde_json::from_str(&document.body).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_answer_is_as_the_api_describes_it() {
+    let database = Database::new().await;
+    let console = Console::start(&database, &[]).await;
+    let document = description(&console).await;
+    let paths = document["paths"].as_object().unwrap();
+    assert!(paths.len() >= 9, "{} paths", paths.len());
+    let id = database.enqueue("SELECT 1", "").await;
+    let failed = database.enqueue("SELECT * FROM nowhere", ", max_attempts => 1").await;
+    // A job, one of its tasks and a schedule, all with the same name.
+    database
+        .execute(
+            r#"SELECT mill.set_job('it', '[{"name": "it", "statement": "SELECT 1"}]');
+               SELECT mill.set_schedule('it', 'daily(03:15)', jobs => ARRAY['it']);
+               SELECT mill.set_rate('queue', 'default', 10, '1 minute')"#,
+        )
+        .await;
+    let run: i64 = database.value("SELECT run_id FROM mill.start_run(ARRAY['it'])").await;
+    // Responses of an empty fleet, a waiting fleet, and one with history.
+    for task in [id, failed] {
+        for (path, described) in paths {
+            let parameters = described["get"]["parameters"].as_array().unwrap();
+            let named = parameters.iter().filter(|it| it["in"] == "path").count();
+            assert_eq!(named, path.matches('{').count(), "{path}: its parameters");
+            let id = if path.contains("/runs/") { run } else { task };
+            let answer =
+                console.get(&format!("{}?name=it", path.replace("{id}", &id.to_string()))).await;
+            assert_eq!(answer.status, 200, "{path}: {}", answer.body);
+            let value: Value = serde_json::from_str(&answer.body).unwrap();
+            let schema =
+                &described["get"]["responses"]["200"]["content"]["application/json"]["schema"];
+            assert_eq!(faults(path, &value, schema, &document), [""; 0]);
+        }
+        let _worker = Worker::start(&database, &["--readers", "1", "--poll-interval", "50ms"]);
+        database.until_empty().await;
+    }
+}
+
+#[test]
+fn a_value_that_violates_the_description_is_found() {
+    let document = serde_json::json!({ "a": { "type": ["string", "null"] } });
+    let schema = serde_json::json!({ "type": "object", "required": ["n", "list"], "properties": {
+        "n": { "type": "integer" }, "list": { "type": "array", "items": { "$ref": "#/a" } } } });
+    let checked = |value: Value| faults("it", &value, &schema, &document);
+    assert_eq!(checked(serde_json::json!({ "n": 1, "list": ["x", null] })), [""; 0]);
+    assert_eq!(checked(serde_json::json!({ "n": 1.5, "list": [] })).len(), 1);
+    assert_eq!(checked(serde_json::json!({ "list": [1, 2] })).len(), 3);
+    assert_eq!(checked(Value::Null).len(), 3);
+}
+
+/// Paths are compared with the source: the router cannot list its routes.
+#[test]
+fn the_router_has_exactly_the_described_paths() {
+    let of_file = |name: &str, before: &str| -> Vec<String> {
+        let found = files(&["console/src"], &[".rs"]);
+        let text = &found.iter().find(|(path, _)| path.ends_with(name)).unwrap().1;
+        let parts = text.split(before).skip(1).filter_map(|rest| rest.strip_prefix('"'));
+        parts.map(|rest| rest.split('"').next().unwrap().to_owned()).collect()
+    };
+    let described: BTreeSet<String> = of_file("/openapi.rs", "path: ").into_iter().collect();
+    let handlers =
+        [of_file("/api.rs", "\n        "), of_file("/api/workflows.rs", "\n        ")].concat();
+    let handled: BTreeSet<String> = handlers.into_iter().filter(|it| it.starts_with('/')).collect();
+    assert!(described.len() >= 9, "the scan finds {described:?}");
+    assert_eq!(handled, described);
+    // All routes are added by the loop over the description.
+    let mut routed = Vec::new();
+    for (path, text) in files(&["console/src"], &[".rs"]) {
+        let text = crate::project::tidy::without_tests(&text);
+        let is_path = |literal: &str| literal.starts_with("/api/v") && !literal.contains(' ');
+        let api = literals(text).into_iter().filter(|(_, literal)| is_path(literal));
+        routed.extend(api.map(|(_, literal)| format!("{path}: {literal}")));
+    }
+    routed.sort();
+    let known = ["api.rs: /api/v1/openapi.json", "api.rs: /api/v1{}", "openapi.rs: /api/v1{}"];
+    assert_eq!(routed, known.map(|it| format!("console/src/{it}")));
+}
+
+fn assert_api_error(what: &str, answer: &Answer, status: u16) -> Value {
+    assert_eq!(answer.status, status, "{what}: {}", answer.body);
+    let headers = answer.headers.to_lowercase();
+    assert!(headers.contains("content-type: application/json"), "{what}: {headers}");
+    let reported: Value = serde_json::from_str(&answer.body).unwrap();
+    let keys: Vec<&String> = reported.as_object().unwrap().keys().collect();
+    assert_eq!(keys, ["error", "hint"], "{what}: {reported}");
+    assert!(reported["error"].as_str().is_some_and(|it| !it.is_empty()), "{what}: {reported}");
+    reported
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_api_error_has_the_same_format() {
+    let database = Database::new().await;
+    let console = Console::start(&database, &[]).await;
+    let with_hint = [
+        ("/api/v1/tasks?q=que:etl", 400),
+        ("/api/v1/tasks?q=since:soon", 400),
+        ("/api/v1/tasks?after=1&after=2", 400),
+        ("/api/v1/failures?queue=a&queue=b", 400),
+    ];
+    for (path, status) in with_hint {
+        let reported = assert_api_error(path, &console.get(path).await, status);
+        assert!(reported["hint"].as_str().is_some_and(|it| !it.is_empty()), "{path}: {reported}");
+    }
+    for (path, status) in [
+        ("/api/v1/nothing", 404),
+        ("/api/v1/tasks/1", 404),
+        ("/api/v1/tasks/none", 404),
+        ("/api/v1/tasks?after=nowhere", 400),
+    ] {
+        assert_api_error(path, &console.get(path).await, status);
+    }
+    let tasks = "/api/v1/tasks";
+    let host = ("Host", console.address.as_str());
+    let foreign = console.request("GET", tasks, &[("Host", "evil.example")], "").await;
+    assert_api_error("a foreign host", &foreign, 403);
+    let foreign = console.request("POST", tasks, &[host], "").await;
+    assert_api_error("a form from elsewhere", &foreign, 403);
+    assert_api_error("a form", &console.post_with(tasks, "", &[]).await, 405);
+    assert_api_error("a method", &console.request("DELETE", tasks, &[host], "").await, 405);
+
+    let file = std::env::temp_dir().join(format!("pgmill-test-token-{}", database.name()));
+    std::fs::write(&file, "a-token-of-enough-length").unwrap();
+    let closed = Console::start(&database, &["--token-file", file.to_str().unwrap()]).await;
+    let reported = assert_api_error("without a token", &closed.get(tasks).await, 401);
+    assert!(reported["hint"].as_str().unwrap().contains("Bearer"), "{reported}");
+    let bearer = ("Authorization", "Bearer a-token-of-enough-length");
+    let host = ("Host", closed.address.as_str());
+    assert_eq!(closed.request("GET", tasks, &[host, bearer], "").await.status, 200);
+    let _ = std::fs::remove_file(&file);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_revoked_privilege_is_named() {
+    let database = Database::new().await;
+    let login = Login::new(&database, "looker", "mill_viewer").await;
+    let console = Console::start_at(&database, &login.url(), &[]).await;
+    assert_eq!(console.get("/api/v1/queues").await.status, 200);
+    database.execute(&format!("REVOKE mill_viewer FROM {}", login.name)).await;
+    let reported = assert_api_error("no right", &console.get("/api/v1/queues").await, 403);
+    assert!(reported["hint"].as_str().unwrap().contains("mill_viewer"), "{reported}");
+    drop(console);
+    let gone = format!("SELECT count(*) FROM pg_stat_activity WHERE usename = '{}'", login.name);
+    crate::harness::eventually("its session is gone", async || {
+        database.value::<i64>(&gone).await == 0
+    })
+    .await;
+    login.drop().await;
+}

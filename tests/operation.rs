@@ -1,0 +1,12 @@
+//! Programs and views for operators, limits and priorities.
+
+pub(crate) mod audit;
+pub(crate) mod cli;
+pub(crate) mod limits;
+pub(crate) mod metrics;
+pub(crate) mod monitoring;
+pub(crate) mod operator_views;
+pub(crate) mod priority;
+pub(crate) mod submit;
+pub(crate) mod task_statistics;
+pub(crate) mod top;

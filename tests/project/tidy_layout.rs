@@ -1,0 +1,143 @@
+//! Layout checks: small folders, and no import circles inside a crate.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::project::tidy::{files, without_tests};
+
+const MAX_FILES: usize = 15;
+
+#[test]
+fn no_folder_holds_many_source_files() {
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    for (path, _) in files(&["."], &[".rs"]) {
+        let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+        *counts.entry(folder.to_owned()).or_default() += 1;
+    }
+    assert!(counts.len() > 50, "the scan finds nothing");
+    counts.retain(|_, count| *count > MAX_FILES);
+    assert!(counts.is_empty(), "folders with more than {MAX_FILES} source files: {counts:?}");
+}
+
+/// Module paths of a crate without the crate's name; the root is empty.
+type Module = Vec<String>;
+
+#[test]
+fn no_modules_import_each_other_in_a_circle() {
+    let mut crates: BTreeMap<String, Vec<(Module, String)>> = BTreeMap::new();
+    for (path, text) in files(&["."], &[".rs"]) {
+        let Some((name, inside)) = path.split_once("src/") else { continue };
+        let mut module: Module = inside
+            .trim_end_matches(".rs")
+            .split('/')
+            .map(str::to_owned)
+            .filter(|part| part != "lib" && part != "mod")
+            .collect();
+        if module == ["main"] {
+            module.clear();
+        }
+        crates.entry(name.to_owned()).or_default().push((module, text));
+    }
+    assert!(crates.contains_key("worker/"), "the scan finds nothing");
+    let circles: Vec<String> =
+        crates.iter().filter_map(|(name, modules)| circle(name, modules)).collect();
+    assert!(circles.is_empty(), "import circles:\n  {}", circles.join("\n  "));
+}
+
+/// Returns one circle of imports in a crate.
+fn circle(name: &str, modules: &[(Module, String)]) -> Option<String> {
+    let known: BTreeSet<&Module> = modules.iter().map(|(module, _)| module).collect();
+    let imports: BTreeMap<&Module, BTreeSet<&Module>> = modules
+        .iter()
+        .map(|(module, text)| {
+            let imported = paths(module, text).into_iter().filter_map(|path| {
+                let owners = (0..=path.len()).rev().map(|end| path[..end].to_vec());
+                let owner = owners.into_iter().find_map(|owner| known.get(&owner).copied());
+                owner.filter(|owner| *owner != module)
+            });
+            (module, imported.collect())
+        })
+        .collect();
+    let mut finished = BTreeSet::new();
+    let mut way = Vec::new();
+    modules.iter().find_map(|(module, _)| follow(module, &imports, &mut way, &mut finished)).map(
+        |circle| {
+            let shown: Vec<String> = circle.iter().map(|module| module.join("::")).collect();
+            format!("{name}: {}", shown.join(" > "))
+        },
+    )
+}
+
+fn follow<'a>(
+    module: &'a Module,
+    imports: &BTreeMap<&'a Module, BTreeSet<&'a Module>>,
+    way: &mut Vec<&'a Module>,
+    finished: &mut BTreeSet<&'a Module>,
+) -> Option<Vec<&'a Module>> {
+    if let Some(start) = way.iter().position(|earlier| *earlier == module) {
+        return Some([&way[start..], &[module]].concat());
+    }
+    if finished.contains(module) {
+        return None;
+    }
+    way.push(module);
+    let found = imports[module].iter().find_map(|next| follow(next, imports, way, finished));
+    way.pop();
+    finished.insert(module);
+    found
+}
+
+/// Returns every path that begins with `crate`, `self` or `super` in a file, from the crate's root.
+fn paths(module: &[String], text: &str) -> Vec<Module> {
+    let code: Vec<&str> = without_tests(text)
+        .lines()
+        .map(|line| line.split_once("//").map_or(line, |(code, _)| code))
+        .collect();
+    let code = code.join("\n");
+    let mut found = Vec::new();
+    for (word, root) in [("crate::", 0), ("self::", module.len()), ("super::", module.len())] {
+        for (at, _) in code.match_indices(word) {
+            if code[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == ':') {
+                continue;
+            }
+            let up = usize::from(word == "super::");
+            let base = module[..root.saturating_sub(up)].to_vec();
+            expand(&base, &code[at + word.len()..], &mut found);
+        }
+    }
+    found
+}
+
+/// Adds the paths of a use tree: `a::b`, `a::{b, c::d}`, `super::a`.
+fn expand(base: &[String], tree: &str, found: &mut Vec<Module>) {
+    let mut path = base.to_vec();
+    let mut rest = tree;
+    loop {
+        let end = rest.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(rest.len());
+        match &rest[..end] {
+            "" => break,
+            "super" => drop(path.pop()),
+            name => path.push(name.to_owned()),
+        }
+        let Some(next) = rest[end..].strip_prefix("::") else { break };
+        rest = next;
+    }
+    let Some(group) = rest.strip_prefix('{') else { return found.push(path) };
+    let (mut depth, mut start) = (0, 0);
+    for (at, c) in group.char_indices() {
+        match c {
+            '{' => depth += 1,
+            '}' if depth > 0 => depth -= 1,
+            ',' | '}' if depth == 0 => {
+                let part = group[start..at].trim();
+                if !part.is_empty() {
+                    expand(&path, part, found);
+                }
+                start = at + 1;
+                if c == '}' {
+                    return;
+                }
+            }
+            _ => {}
+        }
+    }
+}

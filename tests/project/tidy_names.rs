@@ -1,0 +1,249 @@
+//! Names: the field's term for each thing, and no old one.
+
+use crate::project::tidy::{assert_none, files, places};
+
+/// Old names and the field's terms for them. An old name is banned as an identifier and as a part of one: `beat`
+/// bans `beat_at`, `last_beat` and `BeatsFailing`, and leaves `heartbeat` alone.
+const RENAMED: &[(&str, &str)] = &[
+    ("adjust_schedule", "override_schedule"),
+    ("admits", "has_group_permit"),
+    ("beat", "heartbeat"),
+    ("beaten", "heartbeat_sent"),
+    ("beats", "heartbeats"),
+    ("collect_success", "fleet_scrape_success"),
+    ("confused", "protocol"),
+    ("doorbell", "wakeup"),
+    ("end_run", "finish_run"),
+    ("ended_at", "finished_at"),
+    ("fill_params", "substitute_params"),
+    ("fill_results", "substitute_results"),
+    ("first_instant", "resolve_local_time"),
+    ("first_state", "initial_state"),
+    ("give_back", "release"),
+    ("given_back", "released"),
+    ("glance", "peer_sampling"),
+    ("goes_on", "in_progress"),
+    ("group_guard", "shared_commit_supervisor"),
+    ("impossible", "upstream_failed"),
+    ("in_force", "is_active"),
+    ("judge_trigger", "evaluate_trigger"),
+    ("kept_plan", "saved_plan"),
+    ("late_results", "fenced_attempts"),
+    ("leads_to", "is_upstream_of"),
+    ("lease", "claim"),
+    ("limit_chain", "required_limits"),
+    ("limit_terms", "effective_limits"),
+    ("limits_tasks", "requires_permit"),
+    ("looked", "polled"),
+    ("looker", "poller"),
+    ("looks", "polls"),
+    ("make_run", "create_run"),
+    ("max_concurrency", "max_running"),
+    ("measure_query", "probe_query"),
+    ("mistake", "error"),
+    ("mistakes", "errors"),
+    ("moved_back", "shift_position_back"),
+    ("orphans_reclaimed", "tasks_reclaimed"),
+    ("plan_anew", "replan_schedule"),
+    ("presence", "session_lock_key"),
+    ("presences", "live_sessions"),
+    ("put_own_job", "put_schedule_job"),
+    ("record_act", "record_audit"),
+    ("record_settings", "audit_settings"),
+    ("regulate", "reconcile_limits"),
+    ("regulation", "limit_reconciliation"),
+    ("rescue", "reclaim"),
+    ("rescuer", "reclaimer"),
+    ("retire_own_job", "retire_schedule_job"),
+    ("run_add", "add_run_task"),
+    ("rung", "notified"),
+    ("said", "reported"),
+    ("sayings", "progress"),
+    ("schedule_mistakes", "schedule_declaration_errors"),
+    ("share_commits", "set_shared_commit"),
+    ("shown_attempts", "visible_attempts"),
+    ("shown_job_tasks", "visible_job_tasks"),
+    ("shown_schedule_log", "visible_schedule_log"),
+    ("shown_tasks", "visible_tasks"),
+    ("take_schedules", "lock_due_schedules"),
+    ("tally", "throughput"),
+    ("tell", "report"),
+    ("tell_children", "propagate_completion"),
+    ("tells", "pending_propagation"),
+    ("told", "reported"),
+    ("transients", "transient_failures"),
+    ("trouble", "error"),
+    ("troubles", "problems"),
+    ("turns_at", "next_change_at"),
+    ("undertaker", "reclaimer"),
+    ("what_was_said", "visible_message"),
+    ("works_with", "min_compatible_version"),
+    ("zombie", "fenced_attempt"),
+];
+
+/// Old names of things that are good words elsewhere: banned where something is declared under them, in Rust and
+/// as the name of a file.
+const NOT_DECLARED: &[(&str, &str)] = &[
+    ("bell", "wakeup"),
+    ("bury", "reclaim_worker"),
+    ("crowd", "simulated_fleet"),
+    ("door", "access_control or sign_in"),
+    ("glance", "peer_sampling"),
+    ("guard", "supervise or access_control"),
+    ("held", "in_flight"),
+    ("holding", "in_flight_guard"),
+    ("judge", "evaluate or classify"),
+    ("look", "poll, refresh or query"),
+    ("pace", "batch_size"),
+    ("ring", "notify"),
+    ("say", "report"),
+    ("says", "report"),
+    ("seat", "worker_slot"),
+    ("settle", "resolve_commit"),
+    ("shot", "snapshot"),
+    ("sight", "peer_snapshot"),
+    ("site", "environment"),
+    ("stock", "dataset"),
+    ("together", "shared_commit"),
+    ("watch", "failure_detector or monitor"),
+];
+
+/// Old names of locals and fields that are parts of good names: banned alone, in Rust.
+const NOT_ALONE: &[(&str, &str)] =
+    &[("least", "min"), ("met", "goal_met or satisfied"), ("most", "max or limit")];
+
+/// Old names of files, as far as the list above does not have them.
+const OLD_FILES: &[(&str, &str)] = &[
+    ("beside", "control_case"),
+    ("direct", "pooler_check or director"),
+    ("lately", "recent_attempts or duration_history"),
+    ("manager", "sd_notify"),
+    ("pick", "weights"),
+    ("roster", "workers"),
+    ("standing", "goal_check"),
+    ("ticks", "schedule_metrics"),
+    ("waits", "backlog_history"),
+    ("words", "format, pg_enum or vocabulary"),
+];
+
+/// A name with more parts than this is a sentence: that of a test.
+const MAX_PARTS: usize = 4;
+
+/// Where such a name is the word of another system.
+const FOREIGN_NAMES: &[(&str, &str, &str)] = &[
+    ("cluster/src/process.rs", "zombie", "a process that nobody has waited for"),
+    ("ARCHITECTURE.md", "lease", "tells what is deliberately absent"),
+];
+
+/// Adapters of other queues, in the words of those; libraries; what earlier releases have published; this list.
+const FOREIGN: &[&str] = &[
+    "loadtest/peers/",
+    "loadtest/src/peers/",
+    "console/static/vendor/",
+    "migrations/",
+    "tests/project/tidy_names.rs",
+];
+
+#[test]
+fn each_thing_has_one_word() {
+    let mut found = Vec::new();
+    let mut names = 0;
+    let endings = [".rs", ".md", ".sql", ".json", ".yml", ".yaml", ".html", ".js", ".mjs", ".toml"];
+    for (path, text) in files(&["."], &endings) {
+        let path = path.trim_start_matches("./");
+        if FOREIGN.iter().any(|folder| path.starts_with(folder)) {
+            continue;
+        }
+        let meant =
+            |old: &str| FOREIGN_NAMES.iter().any(|(file, name, _)| *file == path && *name == old);
+        for (number, name) in named(path, &text) {
+            names += 1;
+            let old = old_names(name).filter(|(old, _)| !meant(old));
+            found.extend(
+                old.map(|(old, new)| format!("{path}:{number}: {name} has {old}, say {new}")),
+            );
+        }
+        for (old, new) in NOT_ALONE.iter().filter(|_| path.ends_with(".rs")) {
+            let alone = ["let ", "let mut ", "(", ", ", "    "];
+            let at = alone.iter().flat_map(|before| {
+                let end = if before.starts_with("let") { " " } else { ": " };
+                places(path, &text, &format!("{before}{old}{end}"))
+            });
+            found.extend(at.map(|at| format!("{at}: {old}, say {new}")));
+        }
+        for (number, line) in (1..).zip(text.lines()) {
+            let Some(name) = declared(path, line) else { continue };
+            let old = NOT_DECLARED.iter().find(|(old, _)| name.eq_ignore_ascii_case(old));
+            found.extend(old.map(|(old, new)| format!("{path}:{number}: {old}, say {new}")));
+        }
+        let stem = path.rsplit('/').next().unwrap().split('.').next().unwrap();
+        let file = NOT_DECLARED.iter().chain(OLD_FILES).find(|(old, _)| stem == *old);
+        let old = old_names(stem).chain(file.copied());
+        found.extend(old.map(|(old, new)| format!("{path}: the file has {old}, say {new}")));
+    }
+    assert!(names > 100_000, "the scan finds {names} names");
+    assert_none("old names", &found);
+}
+
+fn old_names(name: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let parts = name_parts(name);
+    let has = move |old: &str| {
+        let old: Vec<&str> = old.split('_').collect();
+        parts.len() <= MAX_PARTS && parts.windows(old.len()).any(|part| part == old)
+    };
+    RENAMED.iter().copied().filter(move |(old, _)| has(old))
+}
+
+/// `lastBeatAt`, `LAST_BEAT_AT` and `last_beat_at` alike.
+fn name_parts(name: &str) -> Vec<String> {
+    let mut parts = vec![String::new()];
+    let mut lower = false;
+    for c in name.chars() {
+        if c == '_' || c == '-' || c.is_uppercase() && lower {
+            parts.push(String::new());
+        }
+        lower = c.is_lowercase() || c.is_numeric();
+        if c != '_' && c != '-' {
+            parts.last_mut().unwrap().extend(c.to_lowercase());
+        }
+    }
+    parts
+}
+
+/// Names with their lines: all words of code; of prose, which a comment, a text in quotes and a document are, those
+/// in backticks and those that no prose has.
+fn named<'a>(path: &str, text: &'a str) -> Vec<(usize, &'a str)> {
+    let in_name = |c: char| c.is_alphanumeric() || c == '_';
+    let (comment, quote) = if path.ends_with(".rs") { ("//", '"') } else { ("--", '\'') };
+    let has_code = path.ends_with(".rs") || path.ends_with(".sql");
+    let mut found = Vec::new();
+    let mut ticked = false;
+    for (number, line) in (1..).zip(text.lines()) {
+        let code = if has_code { line.split(comment).next().unwrap().len() } else { 0 };
+        // A block of a document goes over lines.
+        ticked &= path.ends_with(".md");
+        let (mut quoted, mut at) = (false, 0);
+        for word in line.split_inclusive(|c: char| !in_name(c)) {
+            let name = word.trim_end_matches(|c: char| !in_name(c));
+            let is_code = ticked || at < code && !quoted;
+            if !name.is_empty() && (is_code || name_parts(name).len() > 1) {
+                found.push((number, name));
+            }
+            quoted ^= word.ends_with(quote);
+            ticked ^= word.ends_with('`');
+            at += word.len();
+        }
+    }
+    found
+}
+
+/// What a line of Rust declares.
+fn declared<'a>(path: &str, line: &'a str) -> Option<&'a str> {
+    let code = line.trim_start().strip_prefix("pub").unwrap_or(line).trim_start();
+    let code = if code.starts_with('(') { code.split_once(") ")?.1 } else { code };
+    let kinds =
+        ["fn ", "async fn ", "struct ", "enum ", "mod ", "trait ", "type ", "macro_rules! "];
+    let rest = kinds.iter().find_map(|kind| code.trim_start().strip_prefix(kind))?;
+    let end = rest.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(rest.len());
+    path.ends_with(".rs").then_some(&rest[..end])
+}

@@ -1,0 +1,79 @@
+//! Style checks of the texts: module docs, transitions that they name, numbers that the docs state.
+
+use queue::State;
+
+use crate::project::tidy::{files, root};
+
+fn root_file(name: &str) -> String {
+    std::fs::read_to_string(root().join(name)).unwrap()
+}
+
+/// A riddle makes the reader look for the subject.
+#[test]
+fn a_module_doc_says_what_the_module_is() {
+    const RIDDLES: [&str; 8] = ["What", "That", "How", "Who", "Where", "When", "Why", "Whoever"];
+    let mut found = Vec::new();
+    let mut docs = 0;
+    for (path, text) in files(&["."], &[".rs"]) {
+        let Some(doc) = text.lines().next().and_then(|line| line.strip_prefix("//! ")) else {
+            continue;
+        };
+        docs += 1;
+        if RIDDLES.iter().any(|riddle| doc.split_whitespace().next() == Some(riddle)) {
+            found.push(format!("{path}: {doc}"));
+        }
+    }
+    assert!(docs > 300, "the scan finds {docs} module docs");
+    assert!(
+        found.is_empty(),
+        "module docs that begin with a question word:\n  {}",
+        found.join("\n  ")
+    );
+}
+
+/// Returns the states at the start of one side of an arrow; `None` is `finished`.
+fn states(side: &str) -> Vec<Option<State>> {
+    let words = side.split([' ', '|', '.', ',', ';']).filter(|word| !word.is_empty());
+    let state = |word: &str| match word {
+        "finished" => Some(None),
+        word => word.parse().ok().map(Some),
+    };
+    words.map_while(state).collect()
+}
+
+/// A task that some limit applies to is blocked where another one is pending.
+#[test]
+fn transitions_in_module_docs_are_those_of_the_state_graph() {
+    let mut named = 0;
+    for (path, text) in files(&["queue/src"], &[".rs"]) {
+        let Some(doc) = text.lines().next().and_then(|line| line.strip_prefix("//! ")) else {
+            continue;
+        };
+        let Some((from, to)) = doc.split_once('→') else { continue };
+        let (from, to) = (states(from), states(to.trim()));
+        named += 1;
+        for (source, target) in from.iter().flat_map(|source| to.iter().map(move |to| (source, to)))
+        {
+            let Some(source) = source else { panic!("{path}: a finished task does not change") };
+            assert!(
+                source.can_transition_to(*target),
+                "{path}: {source} → {target:?} is not in the state graph"
+            );
+        }
+        if to.contains(&Some(State::Pending)) && !from.contains(&Some(State::Blocked)) {
+            assert!(doc.contains("blocked"), "{path}: {doc}: a task with a limit becomes blocked");
+        }
+    }
+    assert!(named >= 8, "the scan finds {named} transitions");
+}
+
+#[test]
+fn the_changelog_counts_the_scenarios_of_the_load_test() {
+    let kinds = root_file("loadtest/src/scenarios/kind.rs");
+    let (_, rest) = kinds.split_once("enum Kind {").unwrap();
+    let (variants, _) = rest.split_once("\n}").unwrap();
+    let variant = |line: &&str| line.trim().chars().next().is_some_and(char::is_uppercase);
+    let count = variants.lines().filter(variant).count();
+    let stated = format!("{count} scenarios");
+    assert!(root_file("CHANGELOG.md").contains(&stated), "CHANGELOG.md should say {stated}");
+}

@@ -1,0 +1,48 @@
+//! The files of `schema/`: schema.sql is their concatenation, and each can be read as a whole.
+
+use std::fs;
+use std::process::Command;
+
+use crate::project::tidy::{files, root};
+
+const MOST_LINES: usize = 550;
+const MOST_CHARACTERS: usize = 120;
+
+#[test]
+fn schema_sql_is_what_make_schema_writes() {
+    let written = std::env::temp_dir().join(format!("pgmill-schema-{}.sql", std::process::id()));
+    let made = Command::new("make")
+        .args(["-C", root().to_str().unwrap(), "--silent", "schema"])
+        .arg(format!("TO={}", written.display()))
+        // Those of `make test` are not for this make.
+        .env_remove("MAKEFLAGS")
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let expected = fs::read(&written).unwrap();
+    fs::remove_file(&written).unwrap();
+    let parts = files(&["schema"], &[".sql"]);
+    assert!(parts.len() > 10 && expected.len() > parts.iter().map(|(_, text)| text.len()).sum());
+    let same = fs::read(root().join("schema.sql")).unwrap() == expected;
+    assert!(same, "schema.sql is not the concatenation of schema/*.sql: run make schema");
+}
+
+#[test]
+fn a_file_of_the_schema_is_short_and_begins_with_a_comment() {
+    let mut found = Vec::new();
+    for (path, text) in files(&["schema"], &[".sql"]) {
+        if !text.starts_with("-- ") {
+            found.push(format!("{path}: does not begin with a comment"));
+        }
+        let lines = text.lines().count();
+        if lines > MOST_LINES {
+            found.push(format!("{path}: {lines} lines, at most {MOST_LINES}"));
+        }
+        let long = |(_, line): &(usize, &str)| line.chars().count() > MOST_CHARACTERS;
+        let numbered = (1..).zip(text.lines()).filter(long);
+        found.extend(
+            numbered.map(|(n, _)| format!("{path}:{n}: over {MOST_CHARACTERS} characters")),
+        );
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}

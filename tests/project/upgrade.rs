@@ -1,0 +1,265 @@
+//! The schema is upgraded, and then the programs one by one, while the fleet works.
+//!
+//! Only one version is released, so the next one is synthetic and contains the typical parts of a
+//! migration. The programs of these tests are those of the previous version.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use queue::schema::{self, InstalledSchema};
+use queue::upgrade::{Migration, upgrade};
+use tokio_postgres::Client;
+
+use crate::harness::{Database, PrivateDatabase, Program, Worker, eventually};
+use crate::project::tidy::{files, literals, without_tests};
+
+/// A column, an index, a changed body of a function in the tasks' own transactions, a changed
+/// argument of a heartbeat function, and a view with an additional column.
+const NEXT: Migration = Migration {
+    version: 2,
+    min_compatible_version: 1,
+    name: "002_colour.sql",
+    sql: "
+ALTER TABLE mill.tasks ADD COLUMN colour text NOT NULL DEFAULT 'none';
+CREATE INDEX tasks_colour ON mill.tasks (colour) WHERE colour <> 'none';
+DO $$
+DECLARE
+    body text := pg_get_functiondef('mill.complete'::regproc);
+BEGIN
+    EXECUTE regexp_replace(body, E'\\nBEGIN\\n', E'\\nBEGIN\\n    PERFORM 2;\\n');
+    body := pg_get_functiondef('mill.reserved_readers'::regproc);
+    DROP FUNCTION mill.reserved_readers;
+    EXECUTE replace(body, '(worker_id uuid)', '(worker_id uuid, colour text DEFAULT NULL)');
+    EXECUTE format('CREATE OR REPLACE VIEW mill.priority_status AS SELECT s.*, 2 AS colours FROM (%s) AS s',
+        rtrim(pg_get_viewdef('mill.priority_status'), ';'));
+END
+$$;
+REVOKE ALL ON FUNCTION mill.reserved_readers FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION mill.reserved_readers TO mill_worker, mill_viewer;",
+};
+
+const FLEET: usize = 20;
+
+/// Some tasks run long enough to be running during every step.
+const TASK: &str = "INSERT INTO effect SELECT current_setting('mill.task_id')::bigint;
+    SELECT pg_sleep(CASE WHEN current_setting('mill.task_id')::bigint % 50 = 0 THEN 0.3 ELSE 0 END)";
+
+async fn stage() -> PrivateDatabase {
+    let private = PrivateDatabase::new(&[("max_connections", "600")]).await;
+    private.database.execute("CREATE TABLE effect (task bigint)").await;
+    private
+}
+
+fn worker(database: &Database) -> Worker {
+    Worker::start(database, &["--readers", "2", "--poll-interval", "100ms"])
+}
+
+fn workers(database: &Database) -> Vec<Worker> {
+    (0..FLEET).map(|_| worker(database)).collect()
+}
+
+/// One attempt each: an attempt used up by anything but success ends its task.
+async fn submit(client: &Client, tasks: i32) {
+    let sql =
+        "SELECT count(mill.enqueue($1, max_attempts => 1)) FROM generate_series(1, $2::integer)";
+    client.query(sql, &[&TASK, &tasks]).await.unwrap();
+}
+
+async fn ended(database: &Database) -> i64 {
+    database.value("SELECT count(*) FROM mill.attempts").await
+}
+
+/// Waits until `tasks` more tasks have ended, enqueueing others meanwhile.
+async fn more(database: &Database, client: &Client, tasks: i64) {
+    let before = ended(database).await;
+    eventually(&format!("{tasks} more tasks end"), async || {
+        let now = ended(database).await;
+        if database.value::<i64>("SELECT count(*) FROM mill.tasks").await < 500 {
+            submit(client, 500).await;
+        }
+        now >= before + tasks
+    })
+    .await;
+}
+
+/// Asserts that every task has ended in its first attempt, with its effect once.
+async fn nothing_was_lost(database: &Database) {
+    database.until_empty().await;
+    let odd = "SELECT coalesce(string_agg(DISTINCT concat_ws(' ', outcome, attempt, sqlstate, message), '; '), '')
+        FROM mill.attempts WHERE outcome <> 'succeeded' OR attempt <> 1";
+    assert_eq!(database.value::<String>(odd).await, "");
+    let counts = "SELECT ARRAY[(SELECT count(*) FROM mill.attempts), (SELECT count(DISTINCT task_id) FROM mill.attempts),
+        (SELECT max(task_id) FROM mill.attempts), (SELECT count(*) FROM effect), (SELECT count(DISTINCT task) FROM effect)]";
+    let counts: Vec<i64> = database.value(counts).await;
+    assert!(counts.iter().all(|count| *count == counts[0]), "{counts:?}");
+    println!("{} tasks, each once", counts[0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_fleet_keeps_working_while_the_schema_is_upgraded() {
+    let private = stage().await;
+    let database = &private.database;
+    let (producer, holder, operator) =
+        (database.connect().await, database.connect().await, database.connect().await);
+    let mut fleet = workers(database);
+    more(database, &producer, 500).await;
+    // A transaction that has read the tables, and stays open.
+    holder.batch_execute("BEGIN; LOCK TABLE mill.tasks IN ACCESS SHARE MODE").await.unwrap();
+    let waiting = "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted
+        AND relation = 'mill.tasks'::regclass AND mode = 'AccessExclusiveLock')";
+    let meanwhile = async {
+        for _ in 0..3 {
+            eventually("the migration waits", async || database.value(waiting).await).await;
+            eventually("the migration gives way", async || !database.value::<bool>(waiting).await)
+                .await;
+            more(database, &producer, 100).await;
+        }
+        holder.batch_execute("ROLLBACK").await.unwrap();
+    };
+    let (done, ()) = tokio::join!(upgrade(&operator, &[NEXT]), meanwhile);
+    let done = done.unwrap();
+    assert_eq!(done.applied, [NEXT.name]);
+    assert!(done.lock_retries >= 3, "{done:?}");
+    println!("released its lock request {} times", done.lock_retries);
+    let found = schema::installed(database.client()).await.unwrap();
+    assert_eq!(found, Some(InstalledSchema { version: 2, min_compatible_version: 1 }));
+    more(database, &producer, 500).await;
+    // A program of the previous version that starts now.
+    fleet.push(worker(database));
+    fleet[FLEET].until_logged("ready").await;
+    more(database, &producer, 500).await;
+    nothing_was_lost(database).await;
+    let ended = fleet.iter_mut().filter_map(Worker::ended_already).count();
+    assert_eq!(ended, 0, "workers ended");
+    operators_continue(database).await;
+}
+
+/// Checks the output of the programs with the newer schema.
+async fn operators_continue(database: &Database) {
+    let pgmill = |arguments| Program::pgmill(database, arguments);
+    let printed = pgmill(&["init"]).succeeds().await;
+    assert!(
+        printed.contains("version 2 is already installed, and supports this program"),
+        "{printed}"
+    );
+    let (_, printed, _) = pgmill(&["doctor"]).run().await;
+    assert!(
+        printed.contains("2, and this program was built for 1, which the schema supports"),
+        "{printed}"
+    );
+    assert!(printed.contains("21 workers older than schema version 2"), "{printed}");
+    let printed = pgmill(&["worker", "list"]).succeeds().await;
+    assert!(printed.lines().next().unwrap().contains("SCHEMA"), "{printed}");
+    pgmill(&["status"]).succeeds().await;
+    Program::enqueue(database, &["--wait", "SELECT 1"]).succeeds().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn twenty_workers_are_replaced_one_after_the_other_under_load() {
+    let private = stage().await;
+    let database = &private.database;
+    let producer = database.connect().await;
+    let mut fleet = workers(database);
+    more(database, &producer, 300).await;
+    for one in &mut fleet {
+        assert!(one.terminate().await.success(), "{}", one.log());
+        *one = worker(database);
+        more(database, &producer, 50).await;
+    }
+    nothing_was_lost(database).await;
+    let started: i64 = database.value("SELECT count(*) FROM mill.worker_starts").await;
+    assert_eq!(started, 2 * FLEET as i64);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_migration_is_applied_once_and_atomically() {
+    let database = Database::new().await;
+    let (one, other) = (database.connect().await, database.connect().await);
+    let broken = Migration { sql: "CREATE TABLE mill.half (); SELECT 1 / 0;", ..NEXT };
+    let error = upgrade(&one, &[broken]).await.unwrap_err();
+    assert!(error.to_string().contains("division by zero"), "{error}");
+    assert!(database.value::<bool>("SELECT to_regclass('mill.half') IS NULL").await);
+    let gap = Migration { version: 3, ..NEXT };
+    let error = upgrade(&one, &[gap]).await.unwrap_err();
+    assert!(error.to_string().contains("no migration leads from schema version 1 to 2"), "{error}");
+    // Either migration would succeed if it were applied twice.
+    let last = Migration {
+        version: 3,
+        min_compatible_version: 2,
+        name: "003_last.sql",
+        sql: "INSERT INTO public.applied VALUES (3)",
+    };
+    let next = Migration { sql: "INSERT INTO public.applied VALUES (2)", ..NEXT };
+    database
+        .execute("CREATE TABLE applied (version int); GRANT INSERT ON applied TO mill_owner")
+        .await;
+    // Both have read version 1 before either continues.
+    database.execute("SELECT pg_advisory_lock(7236270911)").await;
+    let go = async {
+        let waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'advisory'
+            AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+        eventually("both wait", async || database.value::<i64>(waiting).await == 2).await;
+        database.execute("SELECT pg_advisory_unlock(7236270911)").await;
+    };
+    let (migrations, again) = ([next, last], [next, last]);
+    let (a, b, ()) = tokio::join!(upgrade(&one, &migrations), upgrade(&other, &again), go);
+    let mut applied = [a.unwrap().applied, b.unwrap().applied].concat();
+    applied.sort_unstable();
+    assert_eq!(applied, [next.name, last.name]);
+    let effects = "SELECT string_agg(version::text, ' ' ORDER BY version) FROM applied";
+    assert_eq!(database.value::<String>(effects).await, "2 3");
+    let found = schema::installed(database.client()).await.unwrap();
+    assert_eq!(found, Some(InstalledSchema { version: 3, min_compatible_version: 2 }));
+    let error = schema::check_version(database.client()).await.unwrap_err();
+    assert!(error.to_string().contains("has schema version 3"), "{error}");
+    let hint = error.hint().unwrap();
+    assert!(hint.contains("programs of version 2 and later"), "{hint}");
+}
+
+/// Returns every statement that is one literal in the programs' source, by name.
+fn statements() -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    for (path, text) in files(&["queue/src", "schedule/src"], &[".rs"]) {
+        if path.contains("/tests") {
+            continue;
+        }
+        for (_, literal) in literals(without_tests(&text)) {
+            let named = literal.strip_prefix("/* ").and_then(|rest| rest.split_once(" */"));
+            if let Some((name, _)) = named {
+                found.insert(name.to_owned(), literal.replace("\\\n", ""));
+            }
+        }
+    }
+    found
+}
+
+/// Returns the names of statements that the server cannot prepare.
+async fn not_understood(database: &Database) -> BTreeSet<String> {
+    let mut refused = BTreeSet::new();
+    for (name, sql) in statements() {
+        if database.client().prepare(&sql).await.is_err() {
+            refused.insert(name);
+        }
+    }
+    refused
+}
+
+#[tokio::test]
+async fn the_next_schema_accepts_every_statement_of_the_previous_programs() {
+    let database = Database::new().await;
+    let all = statements();
+    assert!(all.len() > 80, "the scan finds {} statements", all.len());
+    // Fragments of statements, and statements whose parameter types depend on the programs.
+    let open = not_understood(&database).await;
+    println!(
+        "{} statements, of which {} cannot be prepared alone: {open:?}",
+        all.len(),
+        open.len()
+    );
+    assert!(open.len() * 5 < all.len(), "{open:?}");
+    upgrade(database.client(), &[NEXT]).await.unwrap();
+    assert_eq!(not_understood(&database).await, open);
+    // Verify that an incompatible change would be found.
+    database.execute("ALTER TABLE mill.worker_starts RENAME COLUMN host TO computer").await;
+    let refused = not_understood(&database).await;
+    assert!(refused.contains("queue.register") && refused.contains("queue.workers"), "{refused:?}");
+}

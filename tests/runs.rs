@@ -1,0 +1,7 @@
+//! Jobs and runs.
+
+pub(crate) mod apply;
+pub(crate) mod run;
+pub(crate) mod run_cli;
+pub(crate) mod run_control;
+pub(crate) mod run_model;

@@ -1,0 +1,128 @@
+//! Runs on the command line: started and awaited, displayed, drawn and controlled.
+
+use serde_json::{Value, json};
+
+use crate::harness::{Database, Program, Worker, eventually};
+use crate::runs::run::{FLAGS, end, job, start};
+
+pub(crate) async fn json_of(database: &Database, arguments: &[&str]) -> Value {
+    let arguments = [arguments, &["--json"]].concat();
+    serde_json::from_str(&Program::pgmill(database, &arguments).succeeds().await).unwrap()
+}
+
+/// Creates `a`, then `b`, which fails until a table `mended` exists, then `c`.
+async fn line(database: &Database) {
+    let b = "SELECT count(*) FROM mended";
+    let tasks = json!([
+        {"name": "a", "statement": "SELECT $1::int", "params": [{"$param": "n"}]},
+        {"name": "b", "statement": b, "max_attempts": 1, "after": ["a"]},
+        {"name": "c|<d>", "statement": "SELECT 1", "after": [{"task": "b", "expected": "succeeded"}]},
+    ]);
+    job(database, "Line", tasks).await;
+}
+
+#[tokio::test]
+async fn a_run_is_started_and_awaited_and_its_end_is_the_exit_code() {
+    let database = Database::new().await;
+    line(&database).await;
+    let _worker = Worker::start(&database, &FLAGS);
+    let enqueue = async |arguments: &[&str]| Program::enqueue(&database, arguments).run().await;
+    let (code, ids, reported) = enqueue(&["--job", "line", "--param", "n=7", "--wait"]).await;
+    assert_eq!((code, ids.as_str()), (3, "1\n"), "{reported}");
+    assert!(
+        reported.contains("run 1 failed: 1 succeeded, 1 failed, 1 upstream_failed"),
+        "{reported}"
+    );
+    assert!(reported.contains("  b failed: relation \"mended\" does not exist"), "{reported}");
+    database.execute("CREATE TABLE mended ()").await;
+    let (code, answer, reported) =
+        enqueue(&["--job", "line", "--param", "n=7", "--wait", "--json"]).await;
+    let answer: Value = serde_json::from_str(&answer).unwrap();
+    assert_eq!((code, &answer["run"]["state"]), (0, &json!("succeeded")), "{reported}");
+    for (wrong, code, fragment) in [
+        (&["--job", "line"][..], 5, "parameter \"n\" has no value"),
+        (
+            &["--job", "line", "--param", "n=1", "--param", "m=1"],
+            5,
+            "unknown parameter \"m\": no task of these jobs uses it",
+        ),
+        (&["--job", "nobody"], 5, "there is no job \"nobody\""),
+        (&["--job", "line", "SELECT 1"], 2, "cannot be used with"),
+    ] {
+        let (given, _, reported) = enqueue(wrong).await;
+        assert!(given == code && reported.contains(fragment), "{wrong:?}: {given} {reported}");
+    }
+    assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.runs").await, 2);
+}
+
+#[tokio::test]
+async fn a_run_is_read_drawn_and_steered() {
+    let database = Database::new().await;
+    line(&database).await;
+    let _worker = Worker::start(&database, &FLAGS);
+    let run = async |arguments: &[&str]| {
+        Program::pgmill(&database, &[&["run"], arguments].concat()).run().await
+    };
+    database.rows("SELECT mill.start_run(ARRAY['line'], '{\"n\": 1}')", &[]).await;
+    assert_eq!(end(&database, 1).await, "failed");
+    let shown = json_of(&database, &["run", "show", "1"]).await;
+    assert_eq!(shown["run"]["count"]["upstream_failed"], 1);
+    assert_eq!(shown["critical_path"]["tasks"], json!(["a", "b"]));
+    assert_eq!(json_of(&database, &["run", "list", "--state", "failed"]).await[0]["id"], 1);
+    assert_eq!(json_of(&database, &["run", "list", "--state", "running"]).await, json!([]));
+    let (_, drawn, _) = run(&["graph", "1"]).await;
+    assert_eq!(drawn, "[a succeeded] >>> [b failed]\n[b failed] >>> [c|<d> upstream_failed]\n");
+    let (_, drawn, _) = run(&["graph", "1", "--format", "mermaid"]).await;
+    assert!(drawn.starts_with("flowchart LR\n") && !drawn.contains("<d>"), "{drawn}");
+    let why = json_of(&database, &["why", "1/b"]).await;
+    assert!(why["why"].as_str().unwrap().starts_with("it is finished: failed"), "{why}");
+    database.execute("CREATE TABLE mended ()").await;
+    let (_, would, _) = run(&["restart", "1", "--dry-run"]).await;
+    assert_eq!(would, "would restart 2 tasks of run 1: b, c|<d>\n");
+    assert_eq!(database.value::<i32>("SELECT restarts FROM mill.runs").await, 0);
+    let (_, again, _) = run(&["restart", "1", "--failed"]).await;
+    assert_eq!(again, "restarted 1 task of run 1: b\n");
+    let (code, _, reported) = run(&["show", "1", "--watch"]).await;
+    assert!(
+        code == 0 && reported.contains("run 1 succeeded: 2 succeeded, 1 upstream_failed"),
+        "{code} {reported}"
+    );
+    for (wrong, code, fragment) in [
+        (&["restart", "1"][..], 5, "run 1 has succeeded, not failed"),
+        (&["retry", "1", "a"], 5, "run 1 is not in progress"),
+        (&["show", "9"], 4, "there is no run 9"),
+        (&["cancel", "9"], 4, ""),
+    ] {
+        let (given, _, reported) = run(wrong).await;
+        assert!(given == code && reported.contains(fragment), "{wrong:?}: {given} {reported}");
+    }
+    // In bulk too, a task of a run is refused and the others are not.
+    let (code, reported, _) =
+        Program::pgmill(&database, &["task", "retry", "--outcome", "succeeded", "--yes"])
+            .run()
+            .await;
+    assert!(reported.contains("refused"), "{code} {reported}");
+}
+
+#[tokio::test]
+async fn every_run_in_progress_can_be_cancelled_at_once() {
+    let database = Database::new().await;
+    database.execute("SELECT mill.pause('default')").await;
+    job(&database, "idle", json!([{"name": "a", "statement": "SELECT 1"}])).await;
+    let runs = [start(&database, "idle").await, start(&database, "idle").await];
+    let _worker = Worker::start(&database, &FLAGS);
+    let cancel = ["run", "cancel", "--all"];
+    let would =
+        Program::pgmill(&database, &[&cancel[..], &["--dry-run"]].concat()).succeeds().await;
+    assert_eq!(would.lines().count(), 2, "{would}");
+    assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.tasks").await, 2);
+    Program::pgmill(&database, &cancel).succeeds().await;
+    for run in runs {
+        assert_eq!(end(&database, run).await, "cancelled");
+    }
+    eventually("no task is left", async || {
+        database.value::<i64>("SELECT count(*) FROM mill.tasks").await == 0
+    })
+    .await;
+    assert_eq!(Program::pgmill(&database, &cancel).succeeds().await, "no run is in progress\n");
+}

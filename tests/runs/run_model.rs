@@ -1,0 +1,166 @@
+//! Random runs compared with a simple model: same final states, whatever is killed meanwhile.
+
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
+use serde_json::{Value, json};
+
+use crate::harness::{Database, Fleet, eventually};
+use crate::runs::run::{assert_in_order, job, start, states};
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Nature {
+    Succeeds,
+    Fails,
+    /// Waits in a paused queue until it is cancelled.
+    IsCancelled,
+}
+
+#[derive(Clone, Debug)]
+struct Node {
+    nature: Nature,
+    ignored: bool,
+    any: bool,
+    /// Earlier nodes with their expected outcomes.
+    parents: Vec<(usize, &'static str)>,
+}
+
+fn node(n: usize) -> impl Strategy<Value = Node> {
+    let nature = prop_oneof![
+        6 => Just(Nature::Succeeds),
+        3 => Just(Nature::Fails),
+        1 => Just(Nature::IsCancelled),
+    ];
+    let expected = prop_oneof![3 => Just("succeeded"), 1 => Just("failed"), 2 => Just("finished")];
+    let parents = proptest::collection::btree_map(0..n.max(1), expected, 0..=n.min(4));
+    (nature, any::<bool>(), any::<bool>(), parents).prop_map(
+        move |(nature, ignored, any, parents)| Node {
+            nature,
+            ignored,
+            any,
+            parents: if n == 0 { Vec::new() } else { parents.into_iter().collect() },
+        },
+    )
+}
+
+fn graph() -> impl Strategy<Value = Vec<Node>> {
+    (1..=60_usize).prop_flat_map(|size| (0..size).map(node).collect::<Vec<_>>())
+}
+
+/// Returns the outcome of each node by definition, in order.
+fn model(graph: &[Node]) -> (Vec<&'static str>, &'static str) {
+    let mut ends: Vec<&'static str> = Vec::new();
+    for node in graph {
+        let is_satisfied = |(parent, expected): &(usize, &'static str)| match *expected {
+            "finished" => ends[*parent] != "upstream_failed",
+            expected => ends[*parent] == expected,
+        };
+        let runs = if node.any && !node.parents.is_empty() {
+            node.parents.iter().any(is_satisfied)
+        } else {
+            node.parents.iter().all(is_satisfied)
+        };
+        ends.push(match node.nature {
+            _ if !runs => "upstream_failed",
+            Nature::Succeeds => "succeeded",
+            Nature::Fails => "failed",
+            Nature::IsCancelled => "cancelled",
+        });
+    }
+    let failed = graph.iter().zip(&ends).any(|(node, end)| *end == "failed" && !node.ignored);
+    let state = if failed {
+        "failed"
+    } else if ends.contains(&"cancelled") {
+        "cancelled"
+    } else {
+        "succeeded"
+    };
+    (ends, state)
+}
+
+fn document(graph: &[Node]) -> Value {
+    let task = |(n, node): (usize, &Node)| {
+        let after: Vec<Value> = node
+            .parents
+            .iter()
+            .map(
+                |(parent, expected)| json!({"task": format!("t{parent:02}"), "expected": expected}),
+            )
+            .collect();
+        json!({
+            "name": format!("t{n:02}"),
+            "statement": if node.nature == Nature::Fails { "SELECT 1/0" } else { "SELECT 1" },
+            "max_attempts": 1,
+            "queue": if node.nature == Nature::IsCancelled { "held" } else { "default" },
+            "ignore_failure": node.ignored,
+            "join": if node.any { "any" } else { "all" },
+            "after": after,
+        })
+    };
+    graph.iter().enumerate().map(task).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn random_runs_end_as_the_model_says_though_workers_are_killed() {
+    const RUNS: usize = 150;
+    let database = Database::new().await;
+    database.execute("SELECT mill.pause('held'); UPDATE mill.settings SET max_crashes = 100").await;
+    let mut runner = TestRunner::default();
+    let mut graphs = Vec::new();
+    for n in 0..RUNS {
+        let graph = graph().new_tree(&mut runner).unwrap().current();
+        job(&database, &format!("job {n}"), document(&graph)).await;
+        graphs.push((start(&database, &format!("job {n}")).await, graph));
+    }
+    let flags = [
+        "--readers",
+        "8",
+        "--poll-interval",
+        "50ms",
+        "--heartbeat-interval",
+        "500ms",
+        "--orphan-timeout",
+        "5s",
+    ];
+    let mut fleet = Fleet::start(&database, 2, &flags);
+    let (mut left, mut kills) = (RUNS, 0);
+    while left > 0 {
+        let next = left.saturating_sub(RUNS / 10);
+        eventually("more runs end", async || {
+            database.execute("SELECT mill.cancel(id) FROM mill.tasks WHERE queue = 'held'").await;
+            let open = "SELECT count(*) FROM mill.runs WHERE state = 'running'";
+            left = usize::try_from(database.value::<i64>(open).await).unwrap();
+            left <= next
+        })
+        .await;
+        fleet.replace(kills % 2);
+        kills += 1;
+    }
+    assert!(kills >= 4, "{kills} kills");
+    for (run, graph) in &graphs {
+        let (ends, state) = model(graph);
+        let expected: Vec<String> = ends
+            .iter()
+            .zip(graph)
+            .enumerate()
+            .map(|(n, (end, node))| {
+                format!(
+                    "t{n:02} {end}{}",
+                    if *end == "failed" && node.ignored { ", ignored" } else { "" }
+                )
+            })
+            .collect();
+        assert_eq!(states(&database, *run).await, expected.join(", "), "run {run}: {graph:#?}");
+        let ended: String =
+            database.value(&format!("SELECT state::text FROM mill.runs WHERE id = {run}")).await;
+        assert_eq!(ended, state, "run {run}: {graph:#?}");
+    }
+    assert_in_order(&database).await;
+    let twice: i64 = database
+        .value(
+            "SELECT count(*) FROM (SELECT FROM mill.attempts WHERE final GROUP BY run_id, node
+             HAVING count(*) > 1) AS twice",
+        )
+        .await;
+    assert_eq!(twice, 0, "tasks that ended more than once");
+}

@@ -1,0 +1,8 @@
+//! Schedules, from declaration to fire.
+
+pub(crate) mod annotation;
+pub(crate) mod schedule;
+pub(crate) mod schedule_cli;
+pub(crate) mod schedule_files;
+pub(crate) mod schedule_views;
+pub(crate) mod trigger;

@@ -1,0 +1,8 @@
+//! Screens of the web console.
+
+pub(crate) mod console_plans;
+pub(crate) mod console_plots;
+pub(crate) mod console_runs;
+pub(crate) mod console_schedules;
+pub(crate) mod console_task;
+pub(crate) mod pages;

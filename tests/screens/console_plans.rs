@@ -1,0 +1,298 @@
+//! The plan of every statement of every page of the console and every API path, as logged by
+//! the server: no scan of all live tasks or all of history, no sort of more rows than a page may
+//! read.
+//!
+//! The sizes are small compared with a real queue; the planner chooses by proportions, and these
+//! sizes make a table scan visible. Times and buffers with more rows: `loadtest run console`,
+//! `console_size.rs`.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::harness::console::Console;
+use crate::harness::login::Login;
+use crate::harness::{Database, PrivateDatabase, Worker, eventually};
+use crate::screens::console_plots::DAYS_BEFORE;
+use crate::screens::pages::SCREENS;
+
+/// Live tasks of every state in twenty queues, history of today and of the three previous days, and
+/// enough runs, schedules, jobs, groups and limits that scanning them would change the plan too.
+const FILL: &str = "
+INSERT INTO mill.tasks (queue, priority, state, due_at, name, blocking_limit_id, statement)
+SELECT 'etl-' || n % 20, (ARRAY['low', 'normal', 'high'])[1 + n % 3]::mill.priority,
+    (ARRAY['scheduled', 'blocked', 'pending', 'pending', 'pending', 'pending', 'pending'])[1 + n % 7]::mill.state,
+    now() + CASE n % 7 WHEN 0 THEN interval '1 day' ELSE '0' END, 'task ' || n % 500, CASE n % 7 WHEN 1 THEN n % 50 END, 'SELECT 1'
+FROM generate_series(1, 100000) AS n;
+INSERT INTO mill.attempts (finished_at, task_id, enqueued_at, due_at, started_at, retry_interval, attempt, outcome,
+    priority, mode, backoff, max_attempts, final, jitter, at_most_once, external, queue, name, sqlstate, message,
+    statement)
+SELECT at, nextval('mill.tasks_id_seq'), at, at, at, '10 seconds', 1,
+    CASE WHEN n % 100 = 0 THEN 'failed' ELSE 'succeeded' END::mill.outcome, 'normal', 'transaction', 'exponential',
+    1, true, true, false, false, 'etl-' || n % 20, 'task ' || n % 500,
+    CASE WHEN n % 100 = 0 THEN '22012' END, CASE WHEN n % 100 = 0 THEN 'division by zero' END, 'SELECT 1'
+FROM generate_series(1, 500000) AS n, LATERAL (SELECT now() - interval '2 days' * (1 - n / 500000.0) AS at) AS t;
+SELECT mill.set_group('group ' || n) FROM generate_series(1, 50) AS n;
+SELECT mill.set_max_running('queue', 'narrow-' || n, 0) FROM generate_series(1, 50) AS n;
+SELECT mill.set_job('job ' || n, jsonb_build_array(
+    jsonb_build_object('name', 'first ' || n, 'statement', 'SELECT 1'),
+    jsonb_build_object('name', 'second ' || n, 'statement', 'SELECT 1')))
+FROM generate_series(1, 200) AS n;
+SELECT mill.set_schedule('schedule ' || n, 'manual', jobs => ARRAY['job ' || n]) FROM generate_series(1, 200) AS n;
+SELECT count(*) FROM generate_series(1, 200) AS n, LATERAL mill.start_run(ARRAY['job ' || n])";
+
+/// Run by a worker that serves no other queue: the tasks wait for a lock during the whole test.
+const WAITS_FOR_LOCK: &str = "SELECT pg_advisory_lock(1);
+SELECT mill.enqueue('SELECT pg_advisory_xact_lock(1)', name => 'held ' || n, queue => 'held') FROM generate_series(1, 4) AS n";
+
+/// Filters as users write them, in addition to those of the screens and the API.
+const MORE: [&str; 12] = [
+    "/?hours=6&queue=etl-3",
+    "/tasks?q=state:pending+queue:etl-3",
+    "/tasks?q=state:scheduled",
+    "/tasks?q=state:blocked",
+    "/tasks?q=state:running",
+    "/tasks?q=state:finished",
+    "/tasks?q=state:failed+since:1h",
+    "/tasks?q=priority:high",
+    "/tasks/bulk?q=state:pending",
+    "/failures?queue=etl-3",
+    "/runs?state=running",
+    "/runs?job=job+7",
+];
+
+/// Maximum rows that a scan may read, or a sort or an aggregate may consume: twice the count limit
+/// of all lanes.
+const MAX_ROWS: f64 = 40_000.0;
+
+/// Up to this number of pages, for example in a partition of a new day, a scan costs as much as an
+/// index; the partition of a future day has no pages.
+const FEW_PAGES: i64 = 200;
+
+/// Maximum values over all executions of a statement.
+#[derive(Default)]
+struct Known {
+    times: usize,
+    rows: f64,
+    buffers: i64,
+    path: String,
+    faults: Vec<String>,
+}
+
+fn number(node: &Value, name: &str) -> f64 {
+    node[name].as_f64().unwrap_or(0.0)
+}
+
+fn pages(node: &Value) -> i64 {
+    ["Shared Hit Blocks", "Shared Read Blocks"].iter().filter_map(|it| node[*it].as_i64()).sum()
+}
+
+fn inner(node: &Value) -> impl Iterator<Item = &Value> {
+    node["Plans"].as_array().into_iter().flatten()
+}
+
+/// Returns the rows read by a node, including those filtered out.
+fn rows(node: &Value) -> f64 {
+    let left_out: f64 = ["Rows Removed by Filter", "Rows Removed by Index Recheck"]
+        .iter()
+        .map(|name| number(node, name))
+        .sum();
+    (number(node, "Actual Rows") + left_out) * number(node, "Actual Loops")
+}
+
+/// Returns the faults of a plan, and the maximum number of rows that one of its nodes consumed.
+fn check_plan(node: &Value) -> (f64, Vec<String>) {
+    let kind = node["Node Type"].as_str().unwrap();
+    let relation = node["Relation Name"].as_str().unwrap_or_default();
+    let large = relation == "tasks" || relation.starts_with("attempts");
+    let (mut max_rows, mut faults) = (0.0, Vec::new());
+    if kind == "Seq Scan" && large && pages(node) > FEW_PAGES {
+        faults.push(format!("a scan of all of {relation}, {} rows", rows(node)));
+    }
+    let took = match kind {
+        "Sort" | "Incremental Sort" | "Aggregate" | "WindowAgg" | "Hash" | "Materialize" => {
+            inner(node).map(rows).sum()
+        }
+        _ if large => rows(node),
+        _ => 0.0,
+    };
+    if took > MAX_ROWS {
+        faults.push(format!("{kind} {relation} took {took} rows"));
+    }
+    for (more, of_inner) in inner(node).map(check_plan) {
+        max_rows = f64::max(max_rows, more);
+        faults.extend(of_inner);
+    }
+    (f64::max(max_rows, took), faults)
+}
+
+/// Returns the name of a statement, or the beginning of a statement inside a function.
+fn name(query: &str) -> String {
+    let named = query.strip_prefix("/* ").and_then(|rest| rest.split_once(" */"));
+    named.map_or_else(
+        || query.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(60).collect(),
+        |(name, _)| name.to_owned(),
+    )
+}
+
+/// Returns every plan in this part of a server's log.
+fn plans(log: &str) -> Vec<Value> {
+    let mut plans = Vec::new();
+    let mut lines = log.lines().peekable();
+    while let Some(line) = lines.next() {
+        if !line.ends_with(" plan:") {
+            continue;
+        }
+        let mut text = String::new();
+        while let Some(more) = lines.next_if(|line| line.starts_with('\t')) {
+            text.push_str(more);
+            text.push('\n');
+        }
+        plans.push(serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error} in {text}")));
+    }
+    plans
+}
+
+fn check_plans(path: &str, log: &str, known: &mut BTreeMap<String, Known>) {
+    for plan in plans(log) {
+        let (max_rows, faults) = check_plan(&plan["Plan"]);
+        let known = known.entry(name(plan["Query Text"].as_str().unwrap())).or_default();
+        known.times += 1;
+        if pages(&plan["Plan"]) >= known.buffers {
+            (known.buffers, known.path) = (pages(&plan["Plan"]), path.to_owned());
+        }
+        known.rows = f64::max(known.rows, max_rows);
+        known.faults.extend(faults.into_iter().map(|fault| format!("{path}: {fault}")));
+    }
+}
+
+/// Returns the described API paths with the ids of existing objects.
+async fn api_paths(console: &Console, task: i64) -> Vec<String> {
+    let document: Value =
+        serde_json::from_str(&console.get("/api/v1/openapi.json").await.body).unwrap();
+    let filled = |path: &String| {
+        let path = path.replace("tasks/{id}", &format!("tasks/{task}")).replace("{id}", "7");
+        let name = match &*path {
+            "/api/v1/schedules/detail" => "?name=schedule+7",
+            "/api/v1/lineage" | "/api/v1/lineage/graph" => "?name=second+7",
+            "/api/v1/jobs/detail" | "/api/v1/jobs/graph" => "?name=job+7",
+            "/api/v1/throughput" => "?hours=6",
+            _ => "",
+        };
+        format!("{path}{name}")
+    };
+    document["paths"].as_object().unwrap().keys().map(filled).collect()
+}
+
+/// Returns pages about a single object.
+async fn pages_of_one(database: &Database) -> Vec<String> {
+    let finished: i64 =
+        database.value("SELECT max(task_id) FROM mill.attempts WHERE outcome = 'failed'").await;
+    let held: i64 = database.value("SELECT min(id) FROM mill.tasks WHERE queue = 'held'").await;
+    let pending = "SELECT min(id) FROM mill.tasks WHERE state = 'pending' AND queue = 'etl-3'";
+    let pending: i64 = database.value(pending).await;
+    let tasks = [finished, held, pending].map(|id| format!("/tasks/{id}"));
+    let others = [
+        "/runs/7",
+        "/jobs/detail?name=job+7",
+        "/schedules/detail?name=schedule+7",
+        "/lineage?name=second+7",
+    ];
+    tasks.into_iter().chain(others.map(ToOwned::to_owned)).collect()
+}
+
+/// Returns a login whose statements' plans the server logs.
+async fn login_with_plans(database: &Database) -> Login<'_> {
+    let login = Login::new(database, "looker", "mill_operator").await;
+    for (name, value) in [
+        ("session_preload_libraries", "auto_explain"),
+        ("auto_explain.log_min_duration", "0"),
+        ("auto_explain.log_analyze", "on"),
+        ("auto_explain.log_buffers", "on"),
+        ("auto_explain.log_timing", "off"),
+        ("auto_explain.log_nested_statements", "on"),
+        ("auto_explain.log_format", "json"),
+    ] {
+        database
+            .execute(&format!(
+                "LOAD 'auto_explain'; ALTER ROLE {} SET {name} = '{value}'",
+                login.name
+            ))
+            .await;
+    }
+    login
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_page_scans_or_sorts_all_that_waits_or_ever_ended() {
+    let shared = Database::new().await;
+    if shared.client().batch_execute("LOAD 'auto_explain'").await.is_err() {
+        return println!("skipped: the server has no auto_explain to log plans");
+    }
+    let quick = [("fsync", "off"), ("autovacuum", "off"), ("max_wal_size", "4GB")];
+    let private = PrivateDatabase::new(&quick).await;
+    let database = &private.database;
+    let begun = std::time::Instant::now();
+    database.execute(DAYS_BEFORE).await;
+    database.execute(FILL).await;
+    database.execute("VACUUM (ANALYZE)").await;
+    println!("filled in {:?}", begun.elapsed());
+    database.execute(WAITS_FOR_LOCK).await;
+    let _worker =
+        Worker::start(database, &["--queues", "held", "--readers", "4", "--no-scheduler"]);
+    eventually("four tasks run", async || {
+        database.value::<i64>("SELECT count(*) FROM mill.tasks WHERE state = 'running'").await == 4
+    })
+    .await;
+
+    let login = login_with_plans(database).await;
+    let console = Console::start_at(database, &login.url(), &[]).await;
+    eventually("the console has read the last hours", async || {
+        console.get("/api/v1/throughput?hours=6").await.body.contains("\"minutes_read\":360")
+    })
+    .await;
+    let mut paths: Vec<String> = SCREENS.iter().chain(&MORE).map(ToString::to_string).collect();
+    let of_one = pages_of_one(database).await;
+    let task: i64 = of_one[0].rsplit('/').next().unwrap().parse().unwrap();
+    paths.extend(of_one);
+    paths.extend(api_paths(&console, task).await);
+
+    let read = || std::fs::read_to_string(private.cluster.log()).unwrap();
+    let mut known = BTreeMap::new();
+    let mut seen = read();
+    check_plans("reading the last hours", &seen, &mut known);
+    for path in &paths {
+        let answer = console.get(path).await;
+        assert_eq!(answer.status, 200, "{path}: {}", answer.body);
+        // A plan is logged when its statement ends, before the end of its transaction.
+        eventually("its transactions have ended", async || {
+            let open =
+                "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pgmill console'
+                AND state <> 'idle'";
+            database.value::<i64>(open).await == 0
+        })
+        .await;
+        let now = read();
+        check_plans(path, &now[seen.len()..], &mut known);
+        seen = now;
+    }
+    drop(console);
+    for (name, it) in &known {
+        println!(
+            "{name}: {} rows, {} pages ({}), {} times",
+            it.rows, it.buffers, it.path, it.times
+        );
+    }
+    assert!(
+        known.contains_key("queue.insight_lanes") && known.len() > 40,
+        "{} statements",
+        known.len()
+    );
+    let faults: Vec<String> = known
+        .iter()
+        .flat_map(|(name, it)| {
+            it.faults.iter().take(2).map(move |fault| format!("{name}: {fault}"))
+        })
+        .collect();
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}

@@ -1,0 +1,122 @@
+//! Schedules in the web console: displayed with any names, explained, run, enabled and disabled.
+
+use serde_json::{Value, json};
+
+use crate::harness::console::Console;
+use crate::harness::login::Login;
+use crate::harness::{Database, Worker, eventually};
+use crate::schedules::schedule::{FLAGS, planned, schedule};
+
+const HOSTILE: &str = "<script>x</script>\"'&../%2F?";
+
+fn encoded(text: &str) -> String {
+    text.bytes().map(|byte| format!("%{byte:02X}")).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn schedules_are_described_with_their_next_fires_and_last_runs() {
+    let database = Database::new().await;
+    let timing = "daily(03:15, zone: Europe/Berlin)";
+    let set = "SELECT mill.set_schedule($1, $2, 'SELECT ''<script>''')";
+    database.rows(set, &[&HOSTILE, &timing]).await;
+    schedule(&database, "b", "manual", "SELECT 1", "").await;
+    for _ in 0..2 {
+        database.rows("SELECT mill.run_now($1, true)", &[&HOSTILE]).await;
+    }
+    database.execute("SELECT mill.enable_schedule('b', false)").await;
+    let console = Console::start(&database, &[]).await;
+    let name = encoded(HOSTILE);
+    for path in ["/schedules".to_owned(), format!("/schedules/detail?name={name}")] {
+        let answer = console.get(&path).await;
+        assert_eq!(answer.status, 200, "{path}: {}", answer.body);
+        let scripts = answer.body.matches("<script").count();
+        assert_eq!(scripts, answer.body.matches("<script src=\"/static/").count(), "{path}");
+        assert!(answer.body.contains("every day at 03:15 Europe/Berlin"), "{}", answer.body);
+        assert_eq!(answer.body.matches("class=\"mark running\"").count(), 2, "{path}");
+        assert!(!answer.body.contains(" style="), "{path} has an inline style");
+    }
+    let list = console.get("/schedules").await.body;
+    assert!(list.contains(">disabled</span>") && list.contains("only on demand"), "{list}");
+    let page = console.get(&format!("/schedules/detail?name={name}")).await.body;
+    for text in ["03:15:00 CE", "a tick now would not fire", "by function call", "manual", "fired"]
+    {
+        assert!(page.contains(text), "{text} in {page}");
+    }
+    let known = console.get(&format!("/api/v1/schedules/detail?name={name}")).await.body;
+    let known: Value = serde_json::from_str(&known).unwrap();
+    assert_eq!(known["fires"].as_array().unwrap().len(), 5);
+    assert_eq!(known["schedule"]["recent"].as_array().unwrap().len(), 2);
+    assert_eq!(known["history"][0]["run_id"], 2);
+    assert_eq!(known["schedule"]["timing_description"], json!("every day at 03:15 Europe/Berlin"));
+    for path in
+        ["/schedules/detail?name=nobody", "/schedules/detail", "/api/v1/schedules/detail?name=x"]
+    {
+        assert_eq!(console.get(path).await.status, 404, "{path}");
+    }
+    let nowhere = console.get(&format!("/schedules/detail?name={name}&run=nowhere")).await;
+    assert_eq!(nowhere.status, 400);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn schedules_are_listed_page_by_page() {
+    let database = Database::new().await;
+    database
+        .execute(
+            "SELECT mill.set_schedule('s' || to_char(n, 'FM000'), 'manual', 'SELECT 1')
+             FROM generate_series(1, 120) n",
+        )
+        .await;
+    let console = Console::start(&database, &[]).await;
+    let (mut after, mut seen) = (String::new(), Vec::new());
+    loop {
+        let page = console.get(&format!("/api/v1/schedules?after={after}")).await.body;
+        let page: Value = serde_json::from_str(&page).unwrap();
+        let names = page["schedules"].as_array().unwrap().iter();
+        seen.extend(names.map(|it| it["name"].as_str().unwrap().to_owned()));
+        let Some(next) = page["next"].as_str() else { break };
+        after = next.to_owned();
+    }
+    let all: Vec<String> = (1..=120).map(|n| format!("s{n:03}")).collect();
+    assert_eq!(seen, all, "each schedule once");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_an_operator_tests_a_trigger_and_a_test_fires_nothing() {
+    let database = Database::new().await;
+    let viewer = Login::new(&database, "schedules_viewer", "mill_viewer").await;
+    database.execute("CREATE TABLE inbox AS SELECT 1 AS id").await;
+    schedule(&database, "s", "trigger(table: public.inbox, rows: 100)", "SELECT 1", "").await;
+    let worker = Worker::start(&database, &FLAGS);
+    planned(&database, "s").await;
+    drop(worker);
+    let console = Console::start(&database, &[]).await;
+    let viewer_console = Console::start_at(&database, &viewer.url(), &[]).await;
+    let page = console.get("/schedules/detail?name=s").await.body;
+    assert!(page.contains("Dry run") && !page.contains("a tick now"), "{page}");
+    let body = viewer_console.get("/schedules/detail?name=s").await.body;
+    assert!(!body.contains("method=\"post\""), "the page offers a viewer an action: {body}");
+    let tested = console.post("/schedules/test", "name=s").await.body;
+    for text in ["a tick now would not fire", "pending rows 1 &#60; 100", "1 pending row"] {
+        assert!(tested.contains(text), "{text} in {tested}");
+    }
+    assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.runs").await, 0);
+
+    assert_eq!(console.post("/schedules/enable", "name=s&enabled=false").await.status, 303);
+    assert!(console.get("/schedules/detail?name=s").await.body.contains(">Enable</button>"));
+    assert_eq!(console.post("/schedules/enable", "name=s&enabled=true").await.status, 303);
+    let started = console.post("/schedules/run-now", "name=s").await;
+    assert!(started.headers.contains("location: /runs/1"), "{}", started.body);
+    let refused = console.post("/schedules/run-now", "name=s").await;
+    assert_eq!(refused.status, 422, "a run is in progress: {}", refused.body);
+    assert_eq!(console.post("/schedules/run-now", "name=s&force=true").await.status, 303);
+    for path in ["/schedules/run-now", "/schedules/test"] {
+        assert_eq!(console.post(path, "name=nobody").await.status, 404, "{path}");
+    }
+    assert_eq!(console.post("/schedules/enable", "name=nobody&enabled=true").await.status, 404);
+    let acts: i64 = database.value("SELECT count(*) FROM mill.audit WHERE actor = 'console'").await;
+    assert_eq!(acts, 4);
+    drop((console, viewer_console));
+    let gone = format!("SELECT count(*) FROM pg_stat_activity WHERE usename = '{}'", viewer.name);
+    eventually("its sessions are gone", async || database.value::<i64>(&gone).await == 0).await;
+    viewer.drop().await;
+}

@@ -1,0 +1,8 @@
+//! Privileges, logins and secrets.
+
+pub(crate) mod privilege;
+pub(crate) mod redaction;
+pub(crate) mod roles;
+pub(crate) mod run_as;
+pub(crate) mod secrets;
+pub(crate) mod tenant_isolation;
