@@ -1565,7 +1565,7 @@ BEGIN
     END IF;
     SELECT s.statement_limit_bytes INTO limit_bytes FROM mill.settings s;
     IF octet_length(statement) > limit_bytes THEN
-        RAISE EXCEPTION 'the statement has % bytes, the limit is %', octet_length(statement), limit_bytes
+        RAISE EXCEPTION 'the statement is % bytes long; the maximum is % bytes', octet_length(statement), limit_bytes
             USING ERRCODE = '54000',
                 HINT = 'Load bulk data from a table or a server-side file, or raise statement_limit_bytes '
                     'in mill.settings.';
@@ -2960,7 +2960,9 @@ CREATE TABLE IF NOT EXISTS mill.schedule_log (
     outcome mill.run_state,
     duration interval
 );
-COMMENT ON TABLE mill.schedule_log IS 'Events of schedules. Append-only, kept for settings.schedule_log_retention';
+COMMENT ON TABLE mill.schedule_log IS
+    'One row per schedule event (fired, skipped, missed, completed, error, …). Rows are never updated. Workers delete '
+    'rows older than settings.schedule_log_retention';
 COMMENT ON COLUMN mill.schedule_log.reason IS
     'Reason of the fire: schedule, manual, or the trigger condition that was met';
 COMMENT ON COLUMN mill.schedule_log.rows IS 'Triggered fires: number of pending rows';
@@ -4427,7 +4429,7 @@ END
 $$;
 COMMENT ON FUNCTION mill.tick IS
     'Applies the results of a tick to locked schedules: [{"id", "fires", "next_fire_at", "missed", "missed_from", '
-    '"missed_to", "uncounted", "failure" (of an earlier try), "error" (of the timing), "trigger"}]. Returns the '
+    '"missed_to", "uncounted", "failure" (of an earlier tick), "error" (of the timing), "trigger"}]. Returns the '
     'number of fires and of skipped fires per schedule';
 GRANT EXECUTE ON FUNCTION mill.tick TO mill_worker;
 
@@ -4485,8 +4487,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.tick_trigger IS
-    'Applies the measurement of a trigger, or its error, and fires the schedule if a condition is met. taken_at: time '
-    'at which mill.lock_due_schedules returned the schedule';
+    'Records the value that the probe of a trigger measured, or the error of the probe, and fires the schedule if a '
+    'condition of the trigger is met. taken_at: time at which mill.lock_due_schedules returned the schedule';
 GRANT EXECUTE ON FUNCTION mill.tick_trigger TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.run_now(name text, force boolean DEFAULT false) RETURNS bigint

@@ -14,7 +14,7 @@ BEGIN
     END IF;
     SELECT s.statement_limit_bytes INTO limit_bytes FROM mill.settings s;
     IF octet_length(statement) > limit_bytes THEN
-        RAISE EXCEPTION 'the statement has % bytes, the limit is %', octet_length(statement), limit_bytes
+        RAISE EXCEPTION 'the statement is % bytes long; the maximum is % bytes', octet_length(statement), limit_bytes
             USING ERRCODE = '54000',
                 HINT = 'Load bulk data from a table or a server-side file, or raise statement_limit_bytes '
                     'in mill.settings.';

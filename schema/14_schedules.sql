@@ -90,7 +90,9 @@ CREATE TABLE IF NOT EXISTS mill.schedule_log (
     outcome mill.run_state,
     duration interval
 );
-COMMENT ON TABLE mill.schedule_log IS 'Events of schedules. Append-only, kept for settings.schedule_log_retention';
+COMMENT ON TABLE mill.schedule_log IS
+    'One row per schedule event (fired, skipped, missed, completed, error, …). Rows are never updated. Workers delete '
+    'rows older than settings.schedule_log_retention';
 COMMENT ON COLUMN mill.schedule_log.reason IS
     'Reason of the fire: schedule, manual, or the trigger condition that was met';
 COMMENT ON COLUMN mill.schedule_log.rows IS 'Triggered fires: number of pending rows';

@@ -260,7 +260,7 @@ END
 $$;
 COMMENT ON FUNCTION mill.tick IS
     'Applies the results of a tick to locked schedules: [{"id", "fires", "next_fire_at", "missed", "missed_from", '
-    '"missed_to", "uncounted", "failure" (of an earlier try), "error" (of the timing), "trigger"}]. Returns the '
+    '"missed_to", "uncounted", "failure" (of an earlier tick), "error" (of the timing), "trigger"}]. Returns the '
     'number of fires and of skipped fires per schedule';
 GRANT EXECUTE ON FUNCTION mill.tick TO mill_worker;
 
@@ -318,8 +318,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.tick_trigger IS
-    'Applies the measurement of a trigger, or its error, and fires the schedule if a condition is met. taken_at: time '
-    'at which mill.lock_due_schedules returned the schedule';
+    'Records the value that the probe of a trigger measured, or the error of the probe, and fires the schedule if a '
+    'condition of the trigger is met. taken_at: time at which mill.lock_due_schedules returned the schedule';
 GRANT EXECUTE ON FUNCTION mill.tick_trigger TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.run_now(name text, force boolean DEFAULT false) RETURNS bigint

@@ -144,7 +144,7 @@ pub fn base_path(text: &str) -> Result<String, String> {
 fn tokens(file: &Path) -> Result<Vec<Token>, StartError> {
     let named = file.display();
     let text = std::fs::read_to_string(file).map_err(|error| StartError::Usage {
-        message: format!("cannot read the token file {named}: {error}"),
+        message: format!("could not read the token file {named}: {error}"),
         hint: format!("openssl rand -hex 32 > {named}"),
     })?;
     let token = |line: &str| {

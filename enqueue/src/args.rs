@@ -77,8 +77,9 @@ pub(crate) struct Args {
     /// File that contains the connection string, instead of --database-url
     #[arg(long, env = "PGMILL_DATABASE_URL_FILE", value_name = "FILE")]
     database_url_file: Option<PathBuf>,
-    /// The connection source of these two options and where it was given: every user of the machine
-    /// can read arguments.
+    /// The connection string or file that `--database-url` or `--database-url-file` specifies, and
+    /// where it was given: on the command line, which every user of the machine can read, or in the
+    /// environment.
     #[arg(skip)]
     pub(crate) given: Option<(ConnectionSource, Layer)>,
     #[command(flatten)]
@@ -110,7 +111,8 @@ pub(crate) struct Input {
     /// Read SQL from FILE, one task per file; may be repeated
     #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with = "statement")]
     pub(crate) file: Vec<PathBuf>,
-    /// Submit one task per line of standard input or of the files; lines without SQL are skipped
+    /// Submit each line of the --file arguments, or of standard input, as one task; skip empty lines
+    /// and lines with only comments
     #[arg(long)]
     pub(crate) lines: bool,
     /// Start one run of these jobs

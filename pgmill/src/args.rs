@@ -92,8 +92,9 @@ pub(crate) struct Global {
     /// File that contains the connection string, instead of --database-url
     #[arg(long, env = "PGMILL_DATABASE_URL_FILE", value_name = "FILE", global = true)]
     database_url_file: Option<PathBuf>,
-    /// The connection source of these two options and where it was given: every user of the machine
-    /// can read arguments.
+    /// The connection string or file that `--database-url` or `--database-url-file` specifies, and
+    /// where it was given: on the command line, which every user of the machine can read, or in the
+    /// environment.
     #[arg(skip)]
     pub(crate) given: Option<(ConnectionSource, Layer)>,
     /// Print one JSON document; timestamps are RFC 3339 in UTC

@@ -221,7 +221,8 @@ pub async fn settings(client: &impl GenericClient) -> Result<Vec<Setting>, Queue
         .await
 }
 
-/// Returns settings with which sessions of workers would start.
+/// Returns the PostgreSQL settings that a new worker session starts with: timeouts, isolation and
+/// durability, as set in the configuration file, by ALTER DATABASE or by ALTER ROLE.
 pub async fn overrides(client: &impl GenericClient) -> Result<Vec<Override>, QueueError> {
     read(client, OVERRIDES, |row| {
         Ok(Override {

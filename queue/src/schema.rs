@@ -22,7 +22,8 @@ const fn version_in(script: &str) -> i32 {
         } else if matched == 0 {
             at += 1;
         } else {
-            // A match cannot begin inside of another one: the first letter of the setting is unique.
+            // Comparison restarts at the current byte. No earlier byte can start a match, because
+            // `SETTING` contains its first letter only once.
             matched = 0;
         }
     }

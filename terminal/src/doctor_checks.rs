@@ -167,8 +167,8 @@ pub fn drift(compared: Result<&Option<Vec<Difference>>, &QueueError>) -> Finding
             format!("{} from schema.sql", counted(all as u64, "difference")),
         )
         .hint(
-            "pgmill init restores missing tables, indexes, functions and grants; other \
-                 differences need an ALTER or DROP.",
+            "pgmill init restores missing tables, indexes, functions and grants. Fix other \
+                 differences by hand with ALTER or DROP.",
         ),
     }
 }

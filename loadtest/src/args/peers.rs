@@ -33,7 +33,7 @@ pub(crate) struct Peers {
     /// Rounds per case; cases alternate [default: 3; with --quick: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=100))]
     rounds: Option<u16>,
-    /// Concurrent tasks of pgmill's worker [default: 16]
+    /// Maximum number of tasks that pgmill's worker runs at once [default: 16]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=500))]
     readers: Option<u32>,
     /// Folder to install peers into [default: .cache/pgmill-loadtest-peers in the home folder]
@@ -45,7 +45,8 @@ pub(crate) struct Peers {
     /// Compare with an earlier run, a file written with --json
     #[arg(long, value_name = "FILE")]
     compare: Option<PathBuf>,
-    /// Use small sizes: checks that everything works and gives rough figures
+    /// Run a short test with few tasks and small tables, to check that everything works; the results
+    /// are approximate
     #[arg(long)]
     quick: bool,
     /// Folder with initdb, pg_ctl and postgres, or a parent folder with bin/ or native/bin/

@@ -14,8 +14,8 @@ pub(crate) struct Run {
     /// Scenarios to measure; `all` selects everything that `loadtest list` prints
     #[arg(value_name = "SCENARIO", required = true, value_parser = scenario)]
     pub(crate) scenarios: Vec<ScenarioArg>,
-    /// Concurrent tasks per worker [default: 16; `idle`, `schedules`: 8; `fleet`: 64 over all
-    /// workers]
+    /// Maximum number of tasks that each worker runs at once [default: 16; `idle`, `schedules`: 8;
+    /// `fleet`: 64 over all workers]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=500))]
     pub(crate) readers: Option<u32>,
     /// Worker processes [default: 1; `schedules`: 2; `chaos`: 4; `idle`: 50]
@@ -41,7 +41,8 @@ pub(crate) struct Run {
     /// Compare with an earlier run, a file written with --json
     #[arg(long, value_name = "FILE")]
     pub(crate) compare: Option<PathBuf>,
-    /// Use small sizes: checks that everything works and gives rough figures
+    /// Run a short test with few tasks and small tables, to check that everything works; the results
+    /// are approximate
     #[arg(long)]
     pub(crate) quick: bool,
     /// Server to measure instead of a private one: a superuser's URL or key=value pairs. Databases

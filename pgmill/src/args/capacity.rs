@@ -164,7 +164,7 @@ pub(crate) struct GroupArgs {
     /// Free-text description
     #[arg(long)]
     pub(crate) description: Option<String>,
-    /// Priority of tasks that do not set one themselves
+    /// Default priority of the group's tasks; a task's own priority overrides it
     #[arg(long, value_parser = enum_value::<Priority>(Priority::ALL.iter().map(|it| it.as_str())))]
     pub(crate) priority: Option<Priority>,
     /// Maximum number of tasks of one run that run at once; 0: start none; off: no limit

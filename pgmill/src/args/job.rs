@@ -133,7 +133,8 @@ pub(crate) enum GraphFormat {
     Dot,
 }
 
-/// The name of the default format. `lineage` keeps an option, to refuse `--json --format`.
+/// Returns the name of the default format, for the help text of `lineage`. Its `--format` has no
+/// default in clap, so that the command can refuse `--json` together with a given `--format`.
 fn default_format() -> String {
     let value = GraphFormat::default().to_possible_value();
     value.map(|value| value.get_name().to_owned()).unwrap_or_default()
@@ -144,10 +145,10 @@ pub(crate) struct LineageArgs {
     /// Task name
     #[arg(value_parser = label)]
     pub(crate) name: String,
-    /// Upstream tasks only
+    /// Show only upstream tasks
     #[arg(long)]
     pub(crate) upstream: bool,
-    /// Downstream tasks only
+    /// Show only downstream tasks
     #[arg(long)]
     pub(crate) downstream: bool,
     #[arg(long, value_enum, help = format!("Output format [default: {}]", default_format()))]

@@ -204,21 +204,21 @@ pub(crate) struct ScheduleHistory {
     /// Schedule name [default: all schedules]
     #[arg(value_parser = label)]
     pub(crate) name: Option<String>,
-    /// Runs in this state only
+    /// Show only runs in this state
     #[arg(long, value_parser = enum_value::<RunState>(RunState::ALL.iter().map(|it| it.as_str())))]
     #[arg(help_heading = FILTERS)]
     pub(crate) state: Option<RunState>,
-    /// Runs that started within this duration only: 90s, "1h 30m", "2 days"
+    /// Show only runs that started within this duration: 90s, "1h 30m", "2 days"
     #[arg(long, value_name = "DURATION", value_parser = duration, conflicts_with = "from")]
     #[arg(help_heading = FILTERS)]
     pub(crate) since: Option<Duration>,
-    /// Runs that started at this time or later only
+    /// Show only runs that started at this time or later
     #[arg(long, value_name = "TIMESTAMP", help_heading = FILTERS)]
     pub(crate) from: Option<Timestamp>,
-    /// Runs that started before this time only
+    /// Show only runs that started before this time
     #[arg(long, value_name = "TIMESTAMP", help_heading = FILTERS)]
     pub(crate) to: Option<Timestamp>,
-    /// Runs older than this run only
+    /// Show only runs older than this run, for the next page
     #[arg(long, value_name = "RUN", help_heading = FILTERS)]
     pub(crate) before: Option<i64>,
     /// Maximum number of rows
@@ -231,11 +231,11 @@ pub(crate) struct ScheduleLog {
     /// Schedule name [default: all schedules]
     #[arg(value_parser = label)]
     pub(crate) name: Option<String>,
-    /// Events of this kind only
+    /// Show only events of this kind
     #[arg(long, value_parser = enum_value::<Event>(Event::ALL.iter().map(|it| it.as_str())))]
     #[arg(help_heading = FILTERS)]
     pub(crate) event: Option<Event>,
-    /// Events older than this event only
+    /// Show only events older than this event, for the next page
     #[arg(long, value_name = "ID", help_heading = FILTERS)]
     pub(crate) before: Option<i64>,
     /// Maximum number of rows
