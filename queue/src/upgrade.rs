@@ -32,7 +32,8 @@ pub struct Migration {
 /// Every file of `migrations/`, in order: from version 1 to [`schema::VERSION`].
 pub const MIGRATIONS: &[Migration] = &[];
 
-/// Maximum time that one attempt waits for a lock, which is also the longest time that it blocks the fleet.
+/// Maximum time that one attempt waits for a lock, and so the longest time that the attempt blocks
+/// the fleet.
 const LOCK_TIMEOUT: &str = "300ms";
 
 /// Maximum time that a statement of a migration may hold its locks, unless its file sets another
@@ -43,8 +44,8 @@ const STATEMENT_TIMEOUT: &str = "5s";
 /// including the delays between them.
 const MAX_ATTEMPTS: u32 = 100;
 
-/// Delay between two attempts; random, so that the attempts do not synchronize with the fleet's short
-/// transactions.
+/// Delay between two attempts; random, so that the attempts do not synchronize with the short
+/// transactions of the fleet.
 const RETRY_DELAY: (Duration, Duration) = (Duration::from_millis(300), Duration::from_millis(1500));
 
 /// Result of an upgrade.

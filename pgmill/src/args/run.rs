@@ -37,7 +37,7 @@ Examples:
     /// Retry a failed or cancelled task of a run in progress; its upstream_failed tasks wait again
     #[command(after_help = "Examples:\n  pgmill run retry 12 raw_orders")]
     Retry(RunRetry),
-    /// Run the failed tasks of a failed run again, and the tasks that never ran
+    /// Run the failed tasks of a failed run again, and run the tasks that never ran
     #[command(after_help = "\
 Examples:
   pgmill run restart 12                  failed tasks, and tasks that never ran
@@ -90,7 +90,7 @@ pub(crate) struct RunCancel {
     /// Cancel every run in progress
     #[arg(long, conflicts_with = "runs")]
     pub(crate) all: bool,
-    /// Cancel running tasks, too
+    /// Cancel running tasks as well
     #[arg(long)]
     pub(crate) kill: bool,
     /// Show what would change, without changing it

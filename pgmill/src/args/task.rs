@@ -17,7 +17,7 @@ Examples:
   pgmill task list --outcome failed --since 2h
   pgmill task list --finished --json | jq '.[].task_id'")]
     List(TaskList),
-    /// Show one task: options, state, attempts, errors, notices, first rows
+    /// Show one task: its options, state, attempts, errors, notices and first rows
     #[command(
         after_help = "Examples:\n  pgmill task show 4711\n  pgmill task show 4711 --json\n  \
                             pgmill task show 4711 --plan"
@@ -30,14 +30,15 @@ Examples:
         #[arg(long)]
         plan: bool,
     },
-    /// Cancel tasks: waiting tasks at once, running tasks through their workers
+    /// Cancel tasks: waiting tasks end at once, running tasks are stopped by their workers
     #[command(after_help = "\
 Examples:
   pgmill task cancel 4711 4712
   pgmill task cancel --queue etl --state pending --dry-run
   pgmill task cancel --name 'load_*' --yes")]
     Cancel(CancelArgs),
-    /// Run finished tasks again under their ids with all their attempts; run scheduled tasks now
+    /// Run finished tasks again under the same id, with their full number of attempts; make scheduled
+    /// tasks due now
     #[command(after_help = "\
 Examples:
   pgmill task retry 4711
@@ -63,7 +64,7 @@ pub(crate) struct TaskList {
     /// Show only tasks of this queue
     #[arg(long, help_heading = FILTERS)]
     pub(crate) queue: Option<String>,
-    /// Show only tasks whose name matches: * stands for any characters, ? for one
+    /// Show only tasks whose name matches: * stands for any characters, ? for a single one
     #[arg(long, value_name = "PATTERN", help_heading = FILTERS)]
     pub(crate) name: Option<String>,
     #[arg(long, value_name = "DURATION", value_parser = duration, help_heading = FILTERS)]
@@ -101,7 +102,7 @@ pub(crate) struct CancelArgs {
     /// Cancel tasks of this queue
     #[arg(long, help_heading = FILTERS)]
     pub(crate) queue: Option<String>,
-    /// Cancel tasks whose name matches: * stands for any characters, ? for one
+    /// Cancel tasks whose name matches: * stands for any characters, ? for a single one
     #[arg(long, value_name = "PATTERN", help_heading = FILTERS)]
     pub(crate) name: Option<String>,
     /// Cancel tasks that were enqueued within this duration: 90s, "1h 30m", "2 days"
@@ -132,7 +133,7 @@ pub(crate) struct RetryArgs {
     /// Retry only tasks of this queue
     #[arg(long, conflicts_with = "ids", help_heading = FILTERS)]
     pub(crate) queue: Option<String>,
-    /// Retry only tasks whose name matches: * stands for any characters, ? for one
+    /// Retry only tasks whose name matches: * stands for any characters, ? for a single one
     #[arg(long, value_name = "PATTERN", conflicts_with = "ids", help_heading = FILTERS)]
     pub(crate) name: Option<String>,
     #[arg(long, value_name = "DURATION", value_parser = duration, conflicts_with = "ids")]
