@@ -206,8 +206,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.submit IS
-    'mill.enqueue for programs. created: whether the task is new or the live task of its key. profile: a key returned '
-    'by mill.profile';
+    'Enqueues one task, as mill.enqueue does for SQL sessions; for programs. created: false if the key belongs to a '
+    'live task, whose id is returned. profile: a key returned by mill.profile';
 GRANT EXECUTE ON FUNCTION mill.submit TO mill_producer;
 
 CREATE OR REPLACE FUNCTION mill.enqueue(

@@ -160,7 +160,8 @@ BEGIN
     END IF;
 END
 $$;
-COMMENT ON FUNCTION mill.fire_or_skip IS 'Carries out and logs the decision of mill.should_fire, as part of a tick';
+COMMENT ON FUNCTION mill.fire_or_skip IS
+    'Fires or skips as mill.should_fire decides, and logs the decision, as part of a tick';
 
 -- Ticks -------------------------------------------------------------------------------------------
 
@@ -382,7 +383,7 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
         FROM mill.runs r WHERE r.id = task.run_id AND r.schedule_id IS NOT NULL
 $$;
 COMMENT ON FUNCTION mill.log_reclaimed IS
-    'Logs the loss of a worker for a task of a run that a schedule fired, for mill.fail';
+    'Logs that the worker of a task died, if a schedule fired the run of the task, for mill.fail';
 GRANT EXECUTE ON FUNCTION mill.log_reclaimed TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.prune_schedule_log() RETURNS integer

@@ -283,7 +283,8 @@ fn max_lateness(text: &str) -> Result<Duration, String> {
 /// As attempts in all.
 fn max_retries(text: &str) -> Result<u16, String> {
     let number = text.parse().ok().filter(|number| (0..10_000).contains(number));
-    let retries = number.ok_or_else(|| "write a number from 0 to 9999, or declared".to_owned());
+    let retries =
+        number.ok_or_else(|| "expected a number from 0 to 9999, or \"declared\"".to_owned());
     retries.map(|retries: u16| retries + 1)
 }
 
