@@ -43,8 +43,8 @@ pub struct ConsoleFlags {
     #[arg(value_name = "PATH", value_parser = base_path, default_value = "")]
     #[arg(hide_default_value = true)]
     pub base_path: String,
-    /// Host name that requests may use for the console, in addition to localhost and IP addresses; may
-    /// be repeated
+    /// Host name that requests may use for the console, in addition to localhost and IP addresses;
+    /// may be repeated
     #[arg(id = "console_allow_host", long = "allow-host", env = "PGMILL_CONSOLE_ALLOW_HOST")]
     #[arg(value_name = "NAME", value_delimiter = ',')]
     pub allow_host: Vec<String>,

@@ -111,8 +111,8 @@ pub(crate) struct Input {
     /// Read SQL from FILE, one task per file; may be repeated
     #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with = "statement")]
     pub(crate) file: Vec<PathBuf>,
-    /// Submit each line of the --file arguments, or of standard input, as one task; skip empty lines
-    /// and lines with only comments
+    /// Submit each line of the --file arguments, or of standard input, as one task; skip empty
+    /// lines and lines with only comments
     #[arg(long)]
     pub(crate) lines: bool,
     /// Start one run of these jobs, instead of a task
@@ -209,8 +209,8 @@ pub(crate) struct TaskFlags {
     /// DELETE, MERGE, VALUES or WITH statement
     #[arg(long, help_heading = EXECUTION)]
     pub(crate) explain: bool,
-    /// Declare that the statement has effects outside the database server: the start of each attempt
-    /// is recorded durably
+    /// Declare that the statement has effects outside the database server: the start of each
+    /// attempt is recorded durably
     #[arg(long, help_heading = EXECUTION)]
     pub(crate) external: bool,
     /// Profile whose login runs the task [default: the common login of tasks without a profile]

@@ -36,7 +36,8 @@ pub(crate) struct Peers {
     /// Maximum number of tasks that pgmill's worker runs at once [default: 16]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=500))]
     readers: Option<u32>,
-    /// Folder into which the peers are installed [default: .cache/pgmill-loadtest-peers in the home folder]
+    /// Folder into which the peers are installed [default: .cache/pgmill-loadtest-peers in the home
+    /// folder]
     #[arg(long, value_name = "DIR", env = "PGMILL_PEERS")]
     pub(crate) scratch: Option<PathBuf>,
     /// Print the results as one JSON document on standard output
@@ -45,8 +46,8 @@ pub(crate) struct Peers {
     /// Compare with an earlier run, read from a file written with --json
     #[arg(long, value_name = "FILE")]
     compare: Option<PathBuf>,
-    /// Run a short test with few tasks and small tables, to check that everything works; the results
-    /// are approximate
+    /// Run a short test with few tasks and small tables, to check that everything works; the
+    /// results are approximate
     #[arg(long)]
     quick: bool,
     /// Folder with initdb, pg_ctl and postgres, or a parent folder with bin/ or native/bin/

@@ -24,8 +24,8 @@ pub(crate) struct Run {
     /// Number of tasks in a round [default: depends on the scenario; `drain`: 100000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) tasks: Option<u32>,
-    /// Duration of a round, for scenarios that run for a fixed time [default: 20s; `schedules`: 30s;
-    /// `soak`: 10m]
+    /// Duration of a round, for scenarios that run for a fixed time [default: 20s; `schedules`:
+    /// 30s; `soak`: 10m]
     #[arg(long, value_name = "DURATION", value_parser = span)]
     pub(crate) duration: Option<Duration>,
     /// Number of rounds of each case; the cases take turns [default: 3; with --quick: 1]
@@ -41,8 +41,8 @@ pub(crate) struct Run {
     /// Compare with an earlier run, read from a file written with --json
     #[arg(long, value_name = "FILE")]
     pub(crate) compare: Option<PathBuf>,
-    /// Run a short test with few tasks and small tables, to check that everything works; the results
-    /// are approximate
+    /// Run a short test with few tasks and small tables, to check that everything works; the
+    /// results are approximate
     #[arg(long)]
     pub(crate) quick: bool,
     /// Server to measure instead of a private one: a superuser's URL or key=value pairs. Databases

@@ -44,7 +44,8 @@ pub(crate) struct HistoryArgs {
     /// Show only attempts of tasks in this queue
     #[arg(long, help_heading = FILTERS)]
     pub(crate) queue: Option<String>,
-    /// Show only attempts of tasks whose name matches: * stands for any characters, ? for a single one
+    /// Show only attempts of tasks whose name matches: * stands for any characters, ? for a single
+    /// one
     #[arg(long, value_name = "PATTERN", help_heading = FILTERS)]
     pub(crate) name: Option<String>,
     /// Show only attempts with this outcome

@@ -280,7 +280,7 @@ fn max_lateness(text: &str) -> Result<Duration, String> {
     found.ok_or_else(|| "must be at most 365 days".to_owned())
 }
 
-/// As attempts in all.
+/// Parses a number of retries, and returns the number of attempts: one more.
 fn max_retries(text: &str) -> Result<u16, String> {
     let number = text.parse().ok().filter(|number| (0..10_000).contains(number));
     let retries =

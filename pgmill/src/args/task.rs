@@ -37,8 +37,8 @@ Examples:
   pgmill task cancel --queue etl --state pending --dry-run
   pgmill task cancel --name 'load_*' --yes")]
     Cancel(CancelArgs),
-    /// Run finished tasks again under the same id, with their full number of attempts; make scheduled
-    /// tasks due now
+    /// Run finished tasks again under the same id, with their full number of attempts; make
+    /// scheduled tasks due now
     #[command(after_help = "\
 Examples:
   pgmill task retry 4711

@@ -31,7 +31,7 @@ pub(crate) enum AttemptResult {
     Release { wait: Duration },
 }
 
-/// Why a statement did not succeed.
+/// Reason why a statement did not succeed.
 enum Interruption {
     Failed(ExecutionError),
     /// Stopped, with the error that the statement returned, if it returned one.

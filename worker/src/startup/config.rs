@@ -46,8 +46,8 @@ const LOGGING: &str = "Logging";
 #[derive(Debug, Parser)]
 #[command(name = "worker", version, max_term_width = 100, after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// Connection string of the queue's database: a URI or key=value pairs, as for psql [default: the
-    /// PG* variables]
+    /// Connection string of the queue's database: a URI or key=value pairs, as for psql [default:
+    /// the PG* variables]
     #[arg(long, env = "DATABASE_URL", hide_env_values = true, value_name = "URL",
           help_heading = CONNECTION)]
     database_url: Option<String>,
@@ -124,8 +124,8 @@ pub(crate) struct Args {
     #[arg(long, env = "PGMILL_LOG", value_name = "FILTER", default_value = DEFAULT_LOG,
           help_heading = LOGGING)]
     log: String,
-    /// TOML configuration file. Its keys are the names of these flags with _ instead of -; its tables
-    /// [run_as.NAME] define profiles
+    /// TOML configuration file. Its keys are the names of these flags with _ instead of -; its
+    /// tables [run_as.NAME] define profiles
     #[arg(long, env = "PGMILL_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
     /// Print every setting with its source (flag, environment, file or default), then exit
