@@ -199,37 +199,38 @@ COMMENT ON DOMAIN mill.due_time IS 'Time at which a task is due, within the year
 COMMENT ON TYPE mill.state IS
     'State of a live task: scheduled (not due yet), blocked (waits for a permit), pending (can be claimed) or running';
 COMMENT ON TYPE mill.outcome IS
-    'Outcome of an attempt. lost: its worker died. unknown: an at-most-once statement whose end was not observed';
+    'Outcome of an attempt. lost: the worker of the attempt died. unknown: the attempt ran an at-most-once '
+    'statement, and it is not known whether the statement ended';
 COMMENT ON TYPE mill.priority IS 'Priority of a task, lowest first';
 COMMENT ON TYPE mill.mode IS
     'transaction: the statement and its completion commit together (exactly once). autocommit: for VACUUM, CREATE '
     'INDEX CONCURRENTLY and CALL with COMMIT (at least once)';
 COMMENT ON TYPE mill.limit_kind IS
-    'Subject of a limit, in the order in which a task acquires its permits. The most specific kind comes first, so '
-    'that a waiting task delays only tasks of its own kind';
+    'Kinds of objects that limits apply to, in the order in which a task acquires its permits. The most specific kind '
+    'comes first, so that a waiting task delays only tasks of its own kind';
 COMMENT ON TYPE mill.reserved_capacity IS
-    'Share of the fleet''s readers that serve only reserved tasks: none, 10, 15 or 25 percent';
+    'Share of the fleet''s readers that run only tasks of priority reserved: none, 10, 15 or 25 percent';
 COMMENT ON TYPE mill.expected IS
     'Outcome of the parent that an edge requires: succeeded; failed (also timed out, lost or unknown); finished (any '
     'outcome, also cancelled)';
 COMMENT ON TYPE mill.join_mode IS 'Whether a task waits for all of its parents or for any one of them';
 COMMENT ON TYPE mill.run_state IS
-    'State of a run. A finished run is cancelled if the run was cancelled, else failed if a task failed whose failure '
-    'counts, else cancelled if a task was cancelled, else succeeded';
+    'State of a run. The state of a finished run is the first of these that applies: cancelled if the run was '
+    'cancelled; failed if a task failed whose failure counts; cancelled if a task was cancelled; succeeded';
 COMMENT ON TYPE mill.run_task_state IS
     'State of a task of a run: waiting (for parents), ready, released (in the queue or running), or its final state. '
     'upstream_failed: the outcomes of its parents do not satisfy its edges';
 COMMENT ON TYPE mill.fire_mode IS
     'How a schedule fires: only manually (manual), by time (scheduled), or by the contents of a table (triggered)';
 COMMENT ON TYPE mill.overlap IS
-    'Handling of a fire while a run of the schedule is in progress: skip it; queue it, at most one, until that run '
-    'finishes; or allow another run concurrently';
+    'Handling of a fire while a run of the schedule is in progress. skip: the fire is skipped. queue: the fire '
+    'waits until that run finishes; at most one fire waits. allow: the fire starts another run';
 COMMENT ON TYPE mill.declared_in IS
-    'Place of a schedule''s declaration, where its timing is changed: the COMMENT of a procedure, a file, or a call '
-    'of mill.set_schedule';
+    'Place where a schedule is declared, and where its timing has to be changed: the COMMENT of a procedure, a file, '
+    'or a call of mill.set_schedule';
 COMMENT ON TYPE mill.schedule_event IS
-    'Event in the life of a schedule. completed: a run finished. missed: no tick happened in time. reclaimed: the '
-    'worker of one of its tasks died';
+    'Event of a schedule. completed: a run of the schedule finished. missed: fires were not started because no '
+    'worker ticked in time. reclaimed: the worker of a task of a run died';
 COMMENT ON TYPE mill.backoff IS 'Growth of the wait before a retry: fixed, or doubled with each failure';
 
 -- schema/03_settings.sql --------------------------------------------------------------------------
@@ -250,7 +251,7 @@ CREATE TABLE IF NOT EXISTS mill.schema_version (
 COMMENT ON TABLE mill.schema_version IS
     'Version of this schema, one row. Programs refuse to work with an incompatible version';
 COMMENT ON COLUMN mill.schema_version.min_compatible_version IS
-    'Oldest version that is still compatible: programs built for this version of the schema or a later one can use it';
+    'Oldest version of the schema for which a program may have been built that uses this schema';
 INSERT INTO mill.schema_version (version, min_compatible_version)
     VALUES (current_setting('mill.version')::integer, current_setting('mill.min_compatible_version')::integer)
     ON CONFLICT DO NOTHING;
@@ -274,11 +275,12 @@ CREATE TABLE IF NOT EXISTS mill.settings (
 COMMENT ON TABLE mill.settings IS 'Settings of the whole fleet, one row. Change them with UPDATE mill.settings SET …';
 COMMENT ON COLUMN mill.settings.statement_limit_bytes IS
     'Maximum size of a statement in bytes. Enqueue refuses longer statements';
-COMMENT ON COLUMN mill.settings.history_retention IS 'Age at which attempts are dropped, one daily partition at a time';
+COMMENT ON COLUMN mill.settings.history_retention IS
+    'Age at which attempts are deleted. A whole daily partition is dropped at a time';
 COMMENT ON COLUMN mill.settings.schedule_log_retention IS
-    'Age at which rows of mill.schedule_log are deleted, some thousand at a time';
+    'Age at which rows of mill.schedule_log are deleted, a few thousand at a time';
 COMMENT ON COLUMN mill.settings.audit_retention IS
-    'Age at which rows of mill.audit are deleted, some ten thousand an hour';
+    'Age at which rows of mill.audit are deleted, a few ten thousand per hour';
 COMMENT ON COLUMN mill.settings.declaring_roles IS
     'Roles whose procedures may declare schedules in their comments, in addition to superusers and members of '
     'mill_operator. The code of these procedures runs as the task login';
@@ -286,7 +288,7 @@ COMMENT ON COLUMN mill.settings.hide_statements IS
     'Whether mill_viewer is denied access to statements, parameters, results, notices and messages';
 COMMENT ON COLUMN mill.settings.max_crashes IS 'Number of worker deaths after which a task ends as lost';
 COMMENT ON COLUMN mill.settings.reserved_capacity IS
-    'Share of the fleet''s readers that serve only reserved tasks, see mill.set_reserved_capacity';
+    'Share of the fleet''s readers that run only tasks of priority reserved, see mill.set_reserved_capacity';
 INSERT INTO mill.settings DEFAULT VALUES ON CONFLICT DO NOTHING;
 GRANT SELECT ON mill.settings TO mill_worker, mill_producer;
 GRANT UPDATE ON mill.settings TO mill_operator;
@@ -304,7 +306,9 @@ CREATE TABLE IF NOT EXISTS mill.audit (
     subject text NOT NULL,
     detail jsonb
 );
-COMMENT ON TABLE mill.audit IS 'Actions of operators. Append-only, kept for settings.audit_retention';
+COMMENT ON TABLE mill.audit IS
+    'One row per action of an operator. Rows are never updated. Workers delete rows older than '
+    'settings.audit_retention';
 COMMENT ON COLUMN mill.audit.login IS 'Login of the session, as authenticated by the database';
 COMMENT ON COLUMN mill.audit.role IS 'Role that the session had assumed with SET ROLE; null if none';
 COMMENT ON COLUMN mill.audit.actor IS
@@ -397,8 +401,8 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     UPDATE mill.settings SET reserved_capacity = capacity
 $$;
 COMMENT ON FUNCTION mill.set_reserved_capacity IS
-    'Sets the share of the fleet''s readers that serve only reserved tasks. Workers apply the change with their next '
-    'heartbeat';
+    'Sets the share of the fleet''s readers that run only tasks of priority reserved. Workers apply the change with '
+    'their next heartbeat';
 GRANT EXECUTE ON FUNCTION mill.set_reserved_capacity TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.reserved_readers(worker_id uuid) RETURNS integer
@@ -422,8 +426,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.reserved_readers IS
-    'Returns the number of readers of a live worker that serve only reserved tasks. All workers compute it from the '
-    'same table and therefore agree';
+    'Returns how many readers of a live worker run only tasks of priority reserved. All workers compute this number '
+    'from the same table and therefore agree';
 GRANT EXECUTE ON FUNCTION mill.reserved_readers TO mill_worker, mill_viewer;
 
 -- Queues ------------------------------------------------------------------------------------------
@@ -434,7 +438,7 @@ CREATE TABLE IF NOT EXISTS mill.queues (
     shared_commit interval CHECK (shared_commit BETWEEN '1 millisecond' AND '100 milliseconds'),
     changed_at timestamptz NOT NULL DEFAULT now()
 );
-COMMENT ON TABLE mill.queues IS 'Settings of queues. A queue without a row has the defaults';
+COMMENT ON TABLE mill.queues IS 'Settings of queues. A queue that has no row has the default settings';
 COMMENT ON COLUMN mill.queues.paused IS 'Whether claims from the queue are stopped. Running tasks continue';
 COMMENT ON COLUMN mill.queues.shared_commit IS
     'Time budget within which a reader runs short tasks of this queue in one shared transaction; null: each task '
@@ -450,8 +454,8 @@ CREATE TABLE IF NOT EXISTS mill.profiles (
     key uuid NOT NULL UNIQUE DEFAULT gen_random_uuid()
 );
 COMMENT ON TABLE mill.profiles IS
-    'Alternative logins that tasks can run as. Workers hold the connection settings in their configuration; this '
-    'table holds the roles that may use them';
+    'Profiles: additional logins that tasks can run as. The connection settings of a profile are in the '
+    'configuration of workers; this table has the roles that may use the profile';
 COMMENT ON COLUMN mill.profiles.allowed IS 'Roles whose members may enqueue tasks that run as this profile';
 COMMENT ON COLUMN mill.profiles.key IS
     'Proves to mill.submit that the caller may use the profile: a SECURITY DEFINER function cannot determine its '
@@ -473,7 +477,7 @@ DECLARE
 BEGIN
     SELECT p.key INTO found_key FROM mill.my_profiles p WHERE p.name = profile.name;
     IF found_key IS NULL THEN
-        RAISE EXCEPTION '"%" may not have tasks run as "%"', current_user, name USING ERRCODE = '42501',
+        RAISE EXCEPTION 'role "%" may not use profile "%"', current_user, name USING ERRCODE = '42501',
             HINT = format('A member of mill_owner can allow it: SELECT mill.set_profile(%L, allowed => ARRAY[%L])',
                 name, current_user);
     END IF;
@@ -510,7 +514,7 @@ BEGIN
     IF NOT EXISTS (SELECT FROM mill.profiles p, unnest(p.allowed) AS a(role) JOIN pg_roles r ON r.rolname = a.role
         WHERE p.name = check_profile.name AND pg_has_role(caller, r.oid, 'MEMBER'))
     THEN
-        RAISE EXCEPTION '"%" may not have tasks run as "%"', caller, name USING ERRCODE = '42501',
+        RAISE EXCEPTION 'role "%" may not use profile "%"', caller, name USING ERRCODE = '42501',
             HINT = format('A member of mill_owner can allow it: SELECT mill.set_profile(%L, allowed => ARRAY[%L])',
                 name, caller);
     END IF;
@@ -584,7 +588,8 @@ CREATE TABLE IF NOT EXISTS mill.groups (
 );
 COMMENT ON TABLE mill.groups IS
     'Groups of tasks that share a default priority, a concurrency limit within each run, and an active period';
-COMMENT ON COLUMN mill.groups.priority IS 'Default priority of tasks that specify none';
+COMMENT ON COLUMN mill.groups.priority IS
+    'Default priority of the tasks of the group. A priority of the task overrides it';
 COMMENT ON COLUMN mill.groups.max_running IS
     'Maximum number of running tasks per run. null: no limit. 0: no task starts, running tasks finish. Tasks outside '
     'any run count as one run';
@@ -725,7 +730,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.set_rate IS
-    'Sets the maximum number of starts in any period for tasks of a queue or a concurrency key; null, null: unlimited';
+    'Sets the maximum number of tasks of a queue or a concurrency key that start in any period. null, null: no rate';
 GRANT EXECUTE ON FUNCTION mill.set_rate TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.set_group(name text, description text DEFAULT NULL,
@@ -888,16 +893,18 @@ COMMENT ON COLUMN mill.tasks.crashes IS
     'Attempts whose worker died. Up to settings.max_crashes they do not count towards max_attempts';
 COMMENT ON COLUMN mill.tasks.jitter IS 'Whether the wait before a retry is a random part of the retry interval';
 COMMENT ON COLUMN mill.tasks.at_most_once IS
-    'Autocommit only: an attempt whose end was not observed ends as unknown and is not retried automatically';
+    'Autocommit only: if it is not known whether an attempt ended, the task ends as unknown and is not retried '
+    'automatically';
 COMMENT ON COLUMN mill.tasks.external IS
-    'Whether the task has effects outside this cluster. Its claim is made durable before the statement starts';
+    'Whether the task has effects outside this cluster. If so, its claim is made durable before the statement '
+    'starts';
 COMMENT ON COLUMN mill.tasks.explain IS
     'Whether the statement runs under EXPLAIN (ANALYZE, BUFFERS, WAL). The plan is stored instead of the rows';
 COMMENT ON COLUMN mill.tasks.key IS 'Deduplication key, unique among live tasks, see mill.dedup_keys';
 COMMENT ON COLUMN mill.tasks.concurrency_key IS
     'Tasks with the same key run one at a time, or as many at once as the limit of the key allows';
 COMMENT ON COLUMN mill.tasks.run_id IS
-    'Run that the task belongs to, or that it counts with for the limit of its group';
+    'Run that the task belongs to; for other tasks, the run in which the limit of its group counts the task';
 COMMENT ON COLUMN mill.tasks.node IS 'Identifies the task within its run: run_tasks.node';
 COMMENT ON COLUMN mill.tasks.limits IS
     'mill.limits.id of each permit that the task needs, in the order of acquisition; null: none';
@@ -951,7 +958,8 @@ CREATE TABLE IF NOT EXISTS mill.dedup_keys (
     task_id bigint NOT NULL
 );
 COMMENT ON TABLE mill.dedup_keys IS
-    'Live task of each deduplication key. Separate from mill.tasks, so that tasks without a key have no overhead';
+    'The live task of each deduplication key. The keys are not in mill.tasks, so that tasks without a key cost '
+    'nothing more';
 GRANT SELECT, INSERT, UPDATE, DELETE ON mill.dedup_keys TO mill_worker;
 
 -- schema/06_attempts.sql --------------------------------------------------------------------------
@@ -1005,7 +1013,8 @@ CREATE TABLE IF NOT EXISTS mill.attempts (
     statement text NOT NULL
 ) PARTITION BY RANGE (finished_at);
 COMMENT ON TABLE mill.attempts IS
-    'One row per finished attempt. Append-only, with daily partitions (UTC) created in advance';
+    'One row per finished attempt. Rows are never updated. Daily partitions (UTC) are created in advance, and '
+    'dropped after settings.history_retention';
 COMMENT ON COLUMN mill.attempts.final IS 'Whether the task ended with this attempt';
 COMMENT ON COLUMN mill.attempts.started_at IS
     'Time at which the attempt was claimed; null if the task ended without being claimed';
@@ -1173,8 +1182,8 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
 $$;
 COMMENT ON FUNCTION mill.live_sessions IS
-    'Returns the keys of advisory locks that are held by a session. A worker whose control session has ended holds '
-    'none';
+    'Returns the keys of the advisory locks that control sessions of workers hold. A worker whose control session '
+    'has ended holds no lock';
 GRANT EXECUTE ON FUNCTION mill.live_sessions TO mill_worker, mill_viewer;
 
 CREATE TABLE IF NOT EXISTS mill.worker_starts (
@@ -1185,7 +1194,8 @@ CREATE TABLE IF NOT EXISTS mill.worker_starts (
     version text NOT NULL,
     schema_version integer NOT NULL
 );
-COMMENT ON TABLE mill.worker_starts IS 'Process of each worker id, kept so that history can name its workers';
+COMMENT ON TABLE mill.worker_starts IS
+    'One row per worker process, kept after its end so that history can name the worker of an attempt';
 COMMENT ON COLUMN mill.worker_starts.version IS 'Version of pgmill';
 COMMENT ON COLUMN mill.worker_starts.schema_version IS 'Version of the schema that the worker was built for';
 GRANT SELECT, INSERT ON mill.worker_starts TO mill_worker;
@@ -1238,7 +1248,8 @@ CREATE TABLE IF NOT EXISTS mill.permits (
 -- A task may have several starts that count towards one limit, so no set of columns identifies a row.
 ALTER TABLE mill.permits REPLICA IDENTITY FULL;
 COMMENT ON TABLE mill.permits IS
-    'Permits: one row per limit and pending or running task. For a limit with a rate, also the starts that still count';
+    'Permits: one row per limit and pending or running task. For a limit with a rate, also finished tasks whose '
+    'start still counts towards the rate';
 COMMENT ON COLUMN mill.permits.counts_until IS
     'Set when the task has finished: time until which its start counts towards the rate';
 CREATE INDEX IF NOT EXISTS permits_limit ON mill.permits (limit_id);
@@ -1249,7 +1260,7 @@ CREATE UNLOGGED TABLE IF NOT EXISTS mill.limit_reconciliation (
     only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row)
 );
 COMMENT ON TABLE mill.limit_reconciliation IS
-    'Time of the fleet''s last reconciliation of all limits. Empty after a crash of the server';
+    'Time at which the fleet last reconciled all limits. Empty after a crash of the server';
 
 CREATE OR REPLACE FUNCTION mill.required_limits(queue text, group_name text, run_id bigint,
     concurrency_key text, concurrency integer DEFAULT NULL) RETURNS bigint[]
@@ -1306,8 +1317,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.required_limits IS
-    'Returns the ids of the limits that apply to such a task, in the order in which it acquires their permits; null: '
-    'none';
+    'Returns the ids of the limits that apply to a task with these properties, in the order in which the task '
+    'acquires their permits; null: no limit applies';
 
 CREATE OR REPLACE FUNCTION mill.has_group_permit(group_name text, limits bigint[]) RETURNS boolean
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -1418,8 +1429,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.grant_permits IS
-    'Grants the free permits of these limits, up to 1000 each. granted: number of tasks that became pending. next_in: '
-    'time until a rate or an active period frees more';
+    'Grants the free permits of these limits, up to 1000 per limit. granted: number of tasks that became pending. '
+    'next_in: time until a rate or an active period frees further permits';
 GRANT EXECUTE ON FUNCTION mill.grant_permits TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.grant_waiting_permits(OUT granted integer, OUT next_in interval)
@@ -1565,7 +1576,7 @@ BEGIN
     END IF;
     SELECT s.statement_limit_bytes INTO limit_bytes FROM mill.settings s;
     IF octet_length(statement) > limit_bytes THEN
-        RAISE EXCEPTION 'the statement has % bytes, the limit is %', octet_length(statement), limit_bytes
+        RAISE EXCEPTION 'the statement is % bytes long; the maximum is % bytes', octet_length(statement), limit_bytes
             USING ERRCODE = '54000',
                 HINT = 'Load bulk data from a table or a server-side file, or raise statement_limit_bytes '
                     'in mill.settings.';
@@ -1757,8 +1768,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.submit IS
-    'mill.enqueue for programs. created: whether the task is new or the live task of its key. profile: a key returned '
-    'by mill.profile';
+    'Enqueues one task, as mill.enqueue does for SQL sessions; for programs. created: false if the key belongs to a '
+    'live task, whose id is returned. profile: a key returned by mill.profile';
 GRANT EXECUTE ON FUNCTION mill.submit TO mill_producer;
 
 CREATE OR REPLACE FUNCTION mill.enqueue(
@@ -1973,7 +1984,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.run_is_cancelled IS
-    'Returns whether the task belongs to a cancelled run and must not be attempted again';
+    'Returns whether the task belongs to a cancelled run, so that it must not be attempted again';
 GRANT EXECUTE ON FUNCTION mill.run_is_cancelled TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.fail(
@@ -2163,8 +2174,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.cancel IS
-    'Cancels a task. Returns cancelled (it was waiting), requested (it is running, and its worker stops the '
-    'statement), finished or not found. running => false leaves a running task alone and returns running';
+    'Cancels a task. Returns cancelled (the task was waiting), requested (the task is running, and its worker stops '
+    'the statement), finished or not found. running => false leaves a running task alone and returns running';
 GRANT EXECUTE ON FUNCTION mill.cancel TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.retry(id bigint) RETURNS text
@@ -2223,8 +2234,9 @@ EXCEPTION WHEN unique_violation THEN
 END
 $$;
 COMMENT ON FUNCTION mill.retry IS
-    'Runs a finished task again under the same id, keeping its attempts (retried), or makes a scheduled task due now '
-    '(brought forward). Otherwise returns the live state, or not found';
+    'Runs a finished task again under the same id and keeps the history of its attempts: returns retried. Makes a '
+    'scheduled task due now: returns brought forward. For other tasks returns the state of the live task, or not '
+    'found';
 GRANT EXECUTE ON FUNCTION mill.retry TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.pause(queue text) RETURNS void
@@ -2305,9 +2317,10 @@ CREATE TABLE IF NOT EXISTS mill.jobs (
 COMMENT ON TABLE mill.jobs IS 'Jobs: named sets of tasks with edges';
 COMMENT ON COLUMN mill.jobs.category IS 'Free-text category';
 COMMENT ON COLUMN mill.jobs.frequency IS 'Intended frequency as free text. It does not schedule anything';
-COMMENT ON COLUMN mill.jobs.priority IS 'Default priority of tasks that specify none';
+COMMENT ON COLUMN mill.jobs.priority IS
+    'Default priority of the tasks of the job. A priority of the task overrides it';
 COMMENT ON COLUMN mill.jobs.of_schedule IS
-    'Whether the job was created from the statement of a schedule and changes only with that schedule';
+    'Whether the job was created from the statement of a schedule. Such a job changes only with its schedule';
 COMMENT ON COLUMN mill.jobs.version IS 'Number of changes, starting at 1';
 COMMENT ON COLUMN mill.jobs.disabled_at IS 'Time since which the job cannot start runs; null: enabled';
 CREATE UNIQUE INDEX IF NOT EXISTS jobs_any_case ON mill.jobs (lower(name));
@@ -2435,8 +2448,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.with_max_attempts IS
-    'Returns the document with max_attempts in place of its aliases attempts (the same number) and max_retries (one '
-    'less)';
+    'Returns the document with the key max_attempts in place of its aliases: attempts (the same number) or '
+    'max_retries (one less)';
 
 CREATE OR REPLACE FUNCTION mill.set_job_task(job text, task jsonb) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -2918,30 +2931,37 @@ CREATE TABLE IF NOT EXISTS mill.schedules (
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
     autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
 COMMENT ON TABLE mill.schedules IS 'Schedules: when to start runs of jobs automatically';
-COMMENT ON COLUMN mill.schedules.declared_as IS 'Declared in a comment: the procedure that carries the comment';
+COMMENT ON COLUMN mill.schedules.declared_as IS
+    'For a schedule that is declared in a comment: the procedure that has the comment';
 COMMENT ON COLUMN mill.schedules.definition IS 'Declaration as passed to mill.put_schedule';
 COMMENT ON COLUMN mill.schedules.own_job IS 'Whether the job was created for the schedule from a single statement';
 COMMENT ON COLUMN mill.schedules.params IS
-    'Parameters of its runs. fire_at, schedule and reason are available in addition, to tasks with {"$param": …} of '
-    'these names';
+    'Parameters of the runs of the schedule. {"$param": …} can also refer to fire_at, schedule and reason';
 COMMENT ON COLUMN mill.schedules.timing IS
-    'manual, a cadence such as daily(03:15), or trigger(…), see docs/schedules.md';
+    'manual, a timing such as daily(03:15), or trigger(…), see docs/schedules.md';
 COMMENT ON COLUMN mill.schedules.catch_up IS
-    'Number of missed fires, the newest ones, that are made up for. Older ones are recorded as missed';
-COMMENT ON COLUMN mill.schedules.max_lateness IS 'Fires later than this are skipped; null: no limit';
+    'Number of missed fires that are started late. The newest ones are started; older ones are recorded as missed';
+COMMENT ON COLUMN mill.schedules.max_lateness IS
+    'Maximum delay of a missed fire: a fire that is later is skipped; null: no limit';
 COMMENT ON COLUMN mill.schedules.enabled IS
-    'Set by operators, like max_attempts, retry_interval and jitter. No declaration changes these columns';
-COMMENT ON COLUMN mill.schedules.max_attempts IS 'Overrides max_attempts of its tasks; null: as declared';
-COMMENT ON COLUMN mill.schedules.retry_interval IS 'Overrides retry_interval of its tasks; null: as declared';
+    'Whether the schedule fires. Operators set enabled, max_attempts, retry_interval and jitter; a declaration does '
+    'not change these columns';
+COMMENT ON COLUMN mill.schedules.max_attempts IS
+    'Overrides max_attempts of the tasks of the schedule; null: as declared';
+COMMENT ON COLUMN mill.schedules.retry_interval IS
+    'Overrides retry_interval of the tasks of the schedule; null: as declared';
 COMMENT ON COLUMN mill.schedules.jitter IS 'Maximum random delay of a fire; null: declared_jitter';
 COMMENT ON COLUMN mill.schedules.removed_at IS
-    'Time since which the declaration no longer exists and the schedule does not fire; null: declared';
-COMMENT ON COLUMN mill.schedules.planned_from IS 'Time from which the timing counts';
+    'Time at which the declaration was removed. Since then the schedule does not fire; null: the schedule is '
+    'declared';
+COMMENT ON COLUMN mill.schedules.planned_from IS 'Time from which the next fire is calculated';
 COMMENT ON COLUMN mill.schedules.next_tick_at IS 'Time at which a tick must process the schedule; null: never';
-COMMENT ON COLUMN mill.schedules.next_fire_at IS 'Next fire by the timing; null: not computed yet, or no further fire';
-COMMENT ON COLUMN mill.schedules.queued_fire_at IS 'Overlap queue: fire that waits for a run to finish';
+COMMENT ON COLUMN mill.schedules.next_fire_at IS
+    'Next fire according to the timing; null: not computed yet, or there is no further fire';
+COMMENT ON COLUMN mill.schedules.queued_fire_at IS
+    'Fire that waits for a run of the schedule to finish (overlap queue)';
 COMMENT ON COLUMN mill.schedules.trigger IS 'Trigger part of timing, as parsed by a worker';
-COMMENT ON COLUMN mill.schedules.error IS 'Error in timing, or in the last evaluation of the trigger';
+COMMENT ON COLUMN mill.schedules.error IS 'Error in the timing, or error of the last evaluation of the trigger';
 -- mill.lock_due_schedules: the cost of a tick depends on the due schedules, not on all schedules.
 CREATE INDEX IF NOT EXISTS schedules_tick ON mill.schedules (next_tick_at) WHERE next_tick_at IS NOT NULL;
 GRANT SELECT ON mill.schedules TO mill_worker;
@@ -2960,13 +2980,16 @@ CREATE TABLE IF NOT EXISTS mill.schedule_log (
     outcome mill.run_state,
     duration interval
 );
-COMMENT ON TABLE mill.schedule_log IS 'Events of schedules. Append-only, kept for settings.schedule_log_retention';
+COMMENT ON TABLE mill.schedule_log IS
+    'One row per schedule event (fired, skipped, missed, completed, error, …). Rows are never updated. Workers delete '
+    'rows older than settings.schedule_log_retention';
 COMMENT ON COLUMN mill.schedule_log.reason IS
     'Reason of the fire: schedule, manual, or the trigger condition that was met';
-COMMENT ON COLUMN mill.schedule_log.rows IS 'Triggered fires: number of pending rows';
-COMMENT ON COLUMN mill.schedule_log.count IS 'Missed: number of fires';
-COMMENT ON COLUMN mill.schedule_log.run_id IS 'Run that was fired or finished; for skipped fires, the run in progress';
-COMMENT ON COLUMN mill.schedule_log.duration IS 'Completed: duration of the run';
+COMMENT ON COLUMN mill.schedule_log.rows IS 'For a fire of a trigger: number of pending rows';
+COMMENT ON COLUMN mill.schedule_log.count IS 'For missed: number of missed fires';
+COMMENT ON COLUMN mill.schedule_log.run_id IS
+    'Run that was fired or finished; for a skipped fire, the run that was in progress';
+COMMENT ON COLUMN mill.schedule_log.duration IS 'For completed: duration of the run';
 -- The log of one schedule, with keyset pagination.
 CREATE INDEX IF NOT EXISTS schedule_log_schedule ON mill.schedule_log (schedule_id, id);
 
@@ -2986,7 +3009,7 @@ CREATE TABLE IF NOT EXISTS mill.schedule_declaration_errors (
     PRIMARY KEY (declared_as, place, message)
 );
 COMMENT ON TABLE mill.schedule_declaration_errors IS
-    'Errors in the comments of procedures, as of the last schedule sync';
+    'Errors in the comments of procedures, found by the last schedule sync';
 COMMENT ON COLUMN mill.schedule_declaration_errors.place IS 'line:column within the comment';
 GRANT SELECT, INSERT, DELETE ON mill.schedule_declaration_errors TO mill_worker, mill_operator;
 
@@ -3165,7 +3188,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.remove_schedules IS
-    'Removes schedules, so that they no longer fire; nothing is deleted. Returns the names of those that existed';
+    'Removes the declarations of schedules, so that the schedules no longer fire. Deletes nothing. Returns the '
+    'names of the schedules that existed';
 GRANT EXECUTE ON FUNCTION mill.remove_schedules TO mill_worker, mill_operator;
 
 -- Settings of operators ---------------------------------------------------------------------------
@@ -3189,7 +3213,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.enable_schedule IS
-    'Enables a schedule, counted from now, or disables it. Returns false if it does not exist';
+    'Enables a schedule, so that it fires from now on, or disables it. Returns false if the schedule does not exist';
 GRANT EXECUTE ON FUNCTION mill.enable_schedule TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.override_schedule(name text, settings jsonb) RETURNS boolean
@@ -3201,7 +3225,7 @@ BEGIN
     SELECT k INTO unknown FROM jsonb_object_keys(settings) AS k
         WHERE k <> ALL (ARRAY['max_attempts', 'retry_interval', 'jitter']);
     IF FOUND THEN
-        RAISE EXCEPTION 'cannot adjust "%"; only max_attempts, retry_interval and jitter', unknown
+        RAISE EXCEPTION 'cannot override "%"; expected max_attempts, retry_interval or jitter', unknown
             USING ERRCODE = '22023';
     END IF;
     UPDATE mill.schedules s SET changed_at = now(), changed_by = session_user, version = s.version + 1,
@@ -3219,7 +3243,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.override_schedule IS
-    'Overrides settings of a schedule independently of its declaration: {"max_attempts", "retry_interval", "jitter"}; '
+    'Overrides settings of a schedule, whatever its declaration says: {"max_attempts", "retry_interval", "jitter"}; '
     'null: as declared. Returns false if the schedule does not exist';
 GRANT EXECUTE ON FUNCTION mill.override_schedule TO mill_operator;
 
@@ -3264,7 +3288,7 @@ CREATE TABLE IF NOT EXISTS mill.runs (
 );
 COMMENT ON TABLE mill.runs IS 'Runs: frozen, merged copies of jobs. Kept as long as mill.attempts';
 COMMENT ON COLUMN mill.runs.jobs IS 'Names of the jobs, in the order in which they were given';
-COMMENT ON COLUMN mill.runs.open IS 'Number of unfinished tasks, as of the last mill.advance_run';
+COMMENT ON COLUMN mill.runs.open IS 'Number of unfinished tasks, as counted by the last mill.advance_run';
 COMMENT ON COLUMN mill.runs.needs_rescan IS
     'Whether tasks may be ready, or have completions to propagate, without an event in mill.run_events';
 COMMENT ON COLUMN mill.runs.succeeded IS
@@ -3276,9 +3300,10 @@ COMMENT ON COLUMN mill.runs.upstream_failed IS
     'Tasks that cannot run because the outcomes of their parents do not satisfy their edges';
 COMMENT ON COLUMN mill.runs.kill IS 'Whether the run was cancelled together with its running tasks';
 COMMENT ON COLUMN mill.runs.schedule_id IS 'Schedule that fired the run; null: started directly';
-COMMENT ON COLUMN mill.runs.fire_at IS 'Fire time of the schedule that the run belongs to';
+COMMENT ON COLUMN mill.runs.fire_at IS 'Time of the fire that started the run; null: no schedule fired the run';
 COMMENT ON COLUMN mill.runs.reason IS 'Reason of the fire: schedule, manual, or the trigger condition that was met';
-COMMENT ON COLUMN mill.runs.dropped IS 'Edges to tasks that are in none of the jobs: parent > child';
+COMMENT ON COLUMN mill.runs.dropped IS
+    'Edges that the run leaves out because their parent is in none of its jobs: parent > child';
 
 -- mill.fire: a schedule fires once per fire time, whichever worker ticks.
 CREATE UNIQUE INDEX IF NOT EXISTS runs_fire ON mill.runs (schedule_id, fire_at) WHERE schedule_id IS NOT NULL;
@@ -3340,7 +3365,8 @@ COMMENT ON COLUMN mill.run_tasks.pending_propagation IS
     'Whether the task has finished and its completion is not propagated yet to children with a node above '
     'propagated_to';
 COMMENT ON COLUMN mill.run_tasks.takes_results IS 'Whether params refer to results of parents';
-COMMENT ON COLUMN mill.run_tasks.job IS 'Job of the task; null: added while the run was in progress';
+COMMENT ON COLUMN mill.run_tasks.job IS
+    'Job that declares the task; null: the task was added while the run was in progress';
 COMMENT ON COLUMN mill.run_tasks.result IS 'First row that the task returned, as an object by column, up to 8 kB';
 -- mill.advance_run: ready tasks, and tasks still to cancel. Like run_tasks_name, the index does not begin
 -- with run_id: with statistics from when the table had few rows, the planner would otherwise consider it
@@ -3691,7 +3717,8 @@ CREATE OR REPLACE VIEW mill.run_task_status AS
         CASE WHEN (SELECT mill.sees_statements()) THEN r.params END AS params,
         CASE WHEN (SELECT mill.sees_statements()) THEN r.statement END AS statement
     FROM mill.run_tasks r LEFT JOIN mill.tasks t ON r.state = 'released' AND t.id = r.task_id;
-COMMENT ON VIEW mill.run_task_status IS 'Tasks of runs. For released tasks, state is the state in the queue';
+COMMENT ON VIEW mill.run_task_status IS
+    'Tasks of runs. For a released task, state is the state of the live task in the queue';
 
 -- schema/16_run_advance.sql -----------------------------------------------------------------------
 
@@ -4327,7 +4354,8 @@ BEGIN
     END IF;
 END
 $$;
-COMMENT ON FUNCTION mill.fire_or_skip IS 'Carries out and logs the decision of mill.should_fire, as part of a tick';
+COMMENT ON FUNCTION mill.fire_or_skip IS
+    'Fires or skips as mill.should_fire decides, and logs the decision, as part of a tick';
 
 -- Ticks -------------------------------------------------------------------------------------------
 
@@ -4427,7 +4455,7 @@ END
 $$;
 COMMENT ON FUNCTION mill.tick IS
     'Applies the results of a tick to locked schedules: [{"id", "fires", "next_fire_at", "missed", "missed_from", '
-    '"missed_to", "uncounted", "failure" (of an earlier try), "error" (of the timing), "trigger"}]. Returns the '
+    '"missed_to", "uncounted", "failure" (of an earlier tick), "error" (of the timing), "trigger"}]. Returns the '
     'number of fires and of skipped fires per schedule';
 GRANT EXECUTE ON FUNCTION mill.tick TO mill_worker;
 
@@ -4485,8 +4513,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.tick_trigger IS
-    'Applies the measurement of a trigger, or its error, and fires the schedule if a condition is met. taken_at: time '
-    'at which mill.lock_due_schedules returned the schedule';
+    'Records the value that the probe of a trigger measured, or the error of the probe, and fires the schedule if a '
+    'condition of the trigger is met. taken_at: time at which mill.lock_due_schedules returned the schedule';
 GRANT EXECUTE ON FUNCTION mill.tick_trigger TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.run_now(name text, force boolean DEFAULT false) RETURNS bigint
@@ -4549,7 +4577,7 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
         FROM mill.runs r WHERE r.id = task.run_id AND r.schedule_id IS NOT NULL
 $$;
 COMMENT ON FUNCTION mill.log_reclaimed IS
-    'Logs the loss of a worker for a task of a run that a schedule fired, for mill.fail';
+    'Logs that the worker of a task died, if a schedule fired the run of the task, for mill.fail';
 GRANT EXECUTE ON FUNCTION mill.log_reclaimed TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.prune_schedule_log() RETURNS integer
@@ -4716,8 +4744,8 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     FROM own o LEFT JOIN mill.command_progress() p ON p.pid = o.pid
 $$;
 COMMENT ON FUNCTION mill.backends IS
-    'Returns only the backends of running tasks: their activity, waits, blockers, and the progress that the server '
-    'reports for the command. blockers: [{"pid", "task_id", "name", "application", "user", "state", '
+    'Returns the backends of running tasks, and no other backends: activity, waits, blockers, and the progress that '
+    'the server reports for the command. blockers: [{"pid", "task_id", "name", "application", "user", "state", '
     '"transaction_started_at"}], with task_id and name for backends that run a task';
 GRANT EXECUTE ON FUNCTION mill.backends TO mill_worker, mill_viewer;
 
@@ -4911,7 +4939,8 @@ CREATE OR REPLACE VIEW mill.durations AS
     SELECT n.queue, n.name, d.* FROM (SELECT x.queue, x.name FROM named x LIMIT 1000) AS n
         CROSS JOIN LATERAL mill.durations_of(n.queue, n.name) AS d
     WHERE d.attempts > 0;
-COMMENT ON VIEW mill.durations IS 'Run times of tasks by queue and name, see mill.durations_of. The first 1000 names';
+COMMENT ON VIEW mill.durations IS
+    'Durations of tasks by queue and task name, for the first 1000 names, see mill.durations_of';
 
 CREATE OR REPLACE FUNCTION mill.message_pattern(message text) RETURNS text
 LANGUAGE sql IMMUTABLE COST 1000 SET search_path = pg_catalog, pg_temp AS $$
@@ -4948,7 +4977,7 @@ GRANT EXECUTE ON FUNCTION mill.failure_groups TO mill_viewer;
 
 CREATE OR REPLACE VIEW mill.failures AS
     SELECT g.* FROM mill.failure_groups() AS g;
-COMMENT ON VIEW mill.failures IS 'Failed attempts of the last day by kind, see mill.failure_groups';
+COMMENT ON VIEW mill.failures IS 'Failed attempts of the last day, grouped as by mill.failure_groups';
 
 -- schema/19_why.sql -------------------------------------------------------------------------------
 
@@ -4997,7 +5026,7 @@ BEGIN
     RETURN format('it is about to get a permit of %s', subject);
 END
 $$;
-COMMENT ON FUNCTION mill.why_blocked IS 'mill.why for a task that waits for a permit';
+COMMENT ON FUNCTION mill.why_blocked IS 'Returns the answer of mill.why for a task that waits for a permit';
 
 CREATE OR REPLACE FUNCTION mill.why(id bigint) RETURNS text
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$

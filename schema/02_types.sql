@@ -61,35 +61,36 @@ COMMENT ON DOMAIN mill.due_time IS 'Time at which a task is due, within the year
 COMMENT ON TYPE mill.state IS
     'State of a live task: scheduled (not due yet), blocked (waits for a permit), pending (can be claimed) or running';
 COMMENT ON TYPE mill.outcome IS
-    'Outcome of an attempt. lost: its worker died. unknown: an at-most-once statement whose end was not observed';
+    'Outcome of an attempt. lost: the worker of the attempt died. unknown: the attempt ran an at-most-once '
+    'statement, and it is not known whether the statement ended';
 COMMENT ON TYPE mill.priority IS 'Priority of a task, lowest first';
 COMMENT ON TYPE mill.mode IS
     'transaction: the statement and its completion commit together (exactly once). autocommit: for VACUUM, CREATE '
     'INDEX CONCURRENTLY and CALL with COMMIT (at least once)';
 COMMENT ON TYPE mill.limit_kind IS
-    'Subject of a limit, in the order in which a task acquires its permits. The most specific kind comes first, so '
-    'that a waiting task delays only tasks of its own kind';
+    'Kinds of objects that limits apply to, in the order in which a task acquires its permits. The most specific kind '
+    'comes first, so that a waiting task delays only tasks of its own kind';
 COMMENT ON TYPE mill.reserved_capacity IS
-    'Share of the fleet''s readers that serve only reserved tasks: none, 10, 15 or 25 percent';
+    'Share of the fleet''s readers that run only tasks of priority reserved: none, 10, 15 or 25 percent';
 COMMENT ON TYPE mill.expected IS
     'Outcome of the parent that an edge requires: succeeded; failed (also timed out, lost or unknown); finished (any '
     'outcome, also cancelled)';
 COMMENT ON TYPE mill.join_mode IS 'Whether a task waits for all of its parents or for any one of them';
 COMMENT ON TYPE mill.run_state IS
-    'State of a run. A finished run is cancelled if the run was cancelled, else failed if a task failed whose failure '
-    'counts, else cancelled if a task was cancelled, else succeeded';
+    'State of a run. The state of a finished run is the first of these that applies: cancelled if the run was '
+    'cancelled; failed if a task failed whose failure counts; cancelled if a task was cancelled; succeeded';
 COMMENT ON TYPE mill.run_task_state IS
     'State of a task of a run: waiting (for parents), ready, released (in the queue or running), or its final state. '
     'upstream_failed: the outcomes of its parents do not satisfy its edges';
 COMMENT ON TYPE mill.fire_mode IS
     'How a schedule fires: only manually (manual), by time (scheduled), or by the contents of a table (triggered)';
 COMMENT ON TYPE mill.overlap IS
-    'Handling of a fire while a run of the schedule is in progress: skip it; queue it, at most one, until that run '
-    'finishes; or allow another run concurrently';
+    'Handling of a fire while a run of the schedule is in progress. skip: the fire is skipped. queue: the fire '
+    'waits until that run finishes; at most one fire waits. allow: the fire starts another run';
 COMMENT ON TYPE mill.declared_in IS
-    'Place of a schedule''s declaration, where its timing is changed: the COMMENT of a procedure, a file, or a call '
-    'of mill.set_schedule';
+    'Place where a schedule is declared, and where its timing has to be changed: the COMMENT of a procedure, a file, '
+    'or a call of mill.set_schedule';
 COMMENT ON TYPE mill.schedule_event IS
-    'Event in the life of a schedule. completed: a run finished. missed: no tick happened in time. reclaimed: the '
-    'worker of one of its tasks died';
+    'Event of a schedule. completed: a run of the schedule finished. missed: fires were not started because no '
+    'worker ticked in time. reclaimed: the worker of a task of a run died';
 COMMENT ON TYPE mill.backoff IS 'Growth of the wait before a retry: fixed, or doubled with each failure';

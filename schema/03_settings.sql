@@ -14,7 +14,7 @@ CREATE TABLE IF NOT EXISTS mill.schema_version (
 COMMENT ON TABLE mill.schema_version IS
     'Version of this schema, one row. Programs refuse to work with an incompatible version';
 COMMENT ON COLUMN mill.schema_version.min_compatible_version IS
-    'Oldest version that is still compatible: programs built for this version of the schema or a later one can use it';
+    'Oldest version of the schema for which a program may have been built that uses this schema';
 INSERT INTO mill.schema_version (version, min_compatible_version)
     VALUES (current_setting('mill.version')::integer, current_setting('mill.min_compatible_version')::integer)
     ON CONFLICT DO NOTHING;
@@ -38,11 +38,12 @@ CREATE TABLE IF NOT EXISTS mill.settings (
 COMMENT ON TABLE mill.settings IS 'Settings of the whole fleet, one row. Change them with UPDATE mill.settings SET …';
 COMMENT ON COLUMN mill.settings.statement_limit_bytes IS
     'Maximum size of a statement in bytes. Enqueue refuses longer statements';
-COMMENT ON COLUMN mill.settings.history_retention IS 'Age at which attempts are dropped, one daily partition at a time';
+COMMENT ON COLUMN mill.settings.history_retention IS
+    'Age at which attempts are deleted. A whole daily partition is dropped at a time';
 COMMENT ON COLUMN mill.settings.schedule_log_retention IS
-    'Age at which rows of mill.schedule_log are deleted, some thousand at a time';
+    'Age at which rows of mill.schedule_log are deleted, a few thousand at a time';
 COMMENT ON COLUMN mill.settings.audit_retention IS
-    'Age at which rows of mill.audit are deleted, some ten thousand an hour';
+    'Age at which rows of mill.audit are deleted, a few ten thousand per hour';
 COMMENT ON COLUMN mill.settings.declaring_roles IS
     'Roles whose procedures may declare schedules in their comments, in addition to superusers and members of '
     'mill_operator. The code of these procedures runs as the task login';
@@ -50,7 +51,7 @@ COMMENT ON COLUMN mill.settings.hide_statements IS
     'Whether mill_viewer is denied access to statements, parameters, results, notices and messages';
 COMMENT ON COLUMN mill.settings.max_crashes IS 'Number of worker deaths after which a task ends as lost';
 COMMENT ON COLUMN mill.settings.reserved_capacity IS
-    'Share of the fleet''s readers that serve only reserved tasks, see mill.set_reserved_capacity';
+    'Share of the fleet''s readers that run only tasks of priority reserved, see mill.set_reserved_capacity';
 INSERT INTO mill.settings DEFAULT VALUES ON CONFLICT DO NOTHING;
 GRANT SELECT ON mill.settings TO mill_worker, mill_producer;
 GRANT UPDATE ON mill.settings TO mill_operator;
@@ -68,7 +69,9 @@ CREATE TABLE IF NOT EXISTS mill.audit (
     subject text NOT NULL,
     detail jsonb
 );
-COMMENT ON TABLE mill.audit IS 'Actions of operators. Append-only, kept for settings.audit_retention';
+COMMENT ON TABLE mill.audit IS
+    'One row per action of an operator. Rows are never updated. Workers delete rows older than '
+    'settings.audit_retention';
 COMMENT ON COLUMN mill.audit.login IS 'Login of the session, as authenticated by the database';
 COMMENT ON COLUMN mill.audit.role IS 'Role that the session had assumed with SET ROLE; null if none';
 COMMENT ON COLUMN mill.audit.actor IS

@@ -49,8 +49,8 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     UPDATE mill.settings SET reserved_capacity = capacity
 $$;
 COMMENT ON FUNCTION mill.set_reserved_capacity IS
-    'Sets the share of the fleet''s readers that serve only reserved tasks. Workers apply the change with their next '
-    'heartbeat';
+    'Sets the share of the fleet''s readers that run only tasks of priority reserved. Workers apply the change with '
+    'their next heartbeat';
 GRANT EXECUTE ON FUNCTION mill.set_reserved_capacity TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.reserved_readers(worker_id uuid) RETURNS integer
@@ -74,8 +74,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.reserved_readers IS
-    'Returns the number of readers of a live worker that serve only reserved tasks. All workers compute it from the '
-    'same table and therefore agree';
+    'Returns how many readers of a live worker run only tasks of priority reserved. All workers compute this number '
+    'from the same table and therefore agree';
 GRANT EXECUTE ON FUNCTION mill.reserved_readers TO mill_worker, mill_viewer;
 
 -- Queues ------------------------------------------------------------------------------------------
@@ -86,7 +86,7 @@ CREATE TABLE IF NOT EXISTS mill.queues (
     shared_commit interval CHECK (shared_commit BETWEEN '1 millisecond' AND '100 milliseconds'),
     changed_at timestamptz NOT NULL DEFAULT now()
 );
-COMMENT ON TABLE mill.queues IS 'Settings of queues. A queue without a row has the defaults';
+COMMENT ON TABLE mill.queues IS 'Settings of queues. A queue that has no row has the default settings';
 COMMENT ON COLUMN mill.queues.paused IS 'Whether claims from the queue are stopped. Running tasks continue';
 COMMENT ON COLUMN mill.queues.shared_commit IS
     'Time budget within which a reader runs short tasks of this queue in one shared transaction; null: each task '
@@ -102,8 +102,8 @@ CREATE TABLE IF NOT EXISTS mill.profiles (
     key uuid NOT NULL UNIQUE DEFAULT gen_random_uuid()
 );
 COMMENT ON TABLE mill.profiles IS
-    'Alternative logins that tasks can run as. Workers hold the connection settings in their configuration; this '
-    'table holds the roles that may use them';
+    'Profiles: additional logins that tasks can run as. The connection settings of a profile are in the '
+    'configuration of workers; this table has the roles that may use the profile';
 COMMENT ON COLUMN mill.profiles.allowed IS 'Roles whose members may enqueue tasks that run as this profile';
 COMMENT ON COLUMN mill.profiles.key IS
     'Proves to mill.submit that the caller may use the profile: a SECURITY DEFINER function cannot determine its '
@@ -125,7 +125,7 @@ DECLARE
 BEGIN
     SELECT p.key INTO found_key FROM mill.my_profiles p WHERE p.name = profile.name;
     IF found_key IS NULL THEN
-        RAISE EXCEPTION '"%" may not have tasks run as "%"', current_user, name USING ERRCODE = '42501',
+        RAISE EXCEPTION 'role "%" may not use profile "%"', current_user, name USING ERRCODE = '42501',
             HINT = format('A member of mill_owner can allow it: SELECT mill.set_profile(%L, allowed => ARRAY[%L])',
                 name, current_user);
     END IF;
@@ -162,7 +162,7 @@ BEGIN
     IF NOT EXISTS (SELECT FROM mill.profiles p, unnest(p.allowed) AS a(role) JOIN pg_roles r ON r.rolname = a.role
         WHERE p.name = check_profile.name AND pg_has_role(caller, r.oid, 'MEMBER'))
     THEN
-        RAISE EXCEPTION '"%" may not have tasks run as "%"', caller, name USING ERRCODE = '42501',
+        RAISE EXCEPTION 'role "%" may not use profile "%"', caller, name USING ERRCODE = '42501',
             HINT = format('A member of mill_owner can allow it: SELECT mill.set_profile(%L, allowed => ARRAY[%L])',
                 name, caller);
     END IF;
@@ -236,7 +236,8 @@ CREATE TABLE IF NOT EXISTS mill.groups (
 );
 COMMENT ON TABLE mill.groups IS
     'Groups of tasks that share a default priority, a concurrency limit within each run, and an active period';
-COMMENT ON COLUMN mill.groups.priority IS 'Default priority of tasks that specify none';
+COMMENT ON COLUMN mill.groups.priority IS
+    'Default priority of the tasks of the group. A priority of the task overrides it';
 COMMENT ON COLUMN mill.groups.max_running IS
     'Maximum number of running tasks per run. null: no limit. 0: no task starts, running tasks finish. Tasks outside '
     'any run count as one run';
@@ -377,7 +378,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.set_rate IS
-    'Sets the maximum number of starts in any period for tasks of a queue or a concurrency key; null, null: unlimited';
+    'Sets the maximum number of tasks of a queue or a concurrency key that start in any period. null, null: no rate';
 GRANT EXECUTE ON FUNCTION mill.set_rate TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.set_group(name text, description text DEFAULT NULL,

@@ -82,16 +82,18 @@ COMMENT ON COLUMN mill.tasks.crashes IS
     'Attempts whose worker died. Up to settings.max_crashes they do not count towards max_attempts';
 COMMENT ON COLUMN mill.tasks.jitter IS 'Whether the wait before a retry is a random part of the retry interval';
 COMMENT ON COLUMN mill.tasks.at_most_once IS
-    'Autocommit only: an attempt whose end was not observed ends as unknown and is not retried automatically';
+    'Autocommit only: if it is not known whether an attempt ended, the task ends as unknown and is not retried '
+    'automatically';
 COMMENT ON COLUMN mill.tasks.external IS
-    'Whether the task has effects outside this cluster. Its claim is made durable before the statement starts';
+    'Whether the task has effects outside this cluster. If so, its claim is made durable before the statement '
+    'starts';
 COMMENT ON COLUMN mill.tasks.explain IS
     'Whether the statement runs under EXPLAIN (ANALYZE, BUFFERS, WAL). The plan is stored instead of the rows';
 COMMENT ON COLUMN mill.tasks.key IS 'Deduplication key, unique among live tasks, see mill.dedup_keys';
 COMMENT ON COLUMN mill.tasks.concurrency_key IS
     'Tasks with the same key run one at a time, or as many at once as the limit of the key allows';
 COMMENT ON COLUMN mill.tasks.run_id IS
-    'Run that the task belongs to, or that it counts with for the limit of its group';
+    'Run that the task belongs to; for other tasks, the run in which the limit of its group counts the task';
 COMMENT ON COLUMN mill.tasks.node IS 'Identifies the task within its run: run_tasks.node';
 COMMENT ON COLUMN mill.tasks.limits IS
     'mill.limits.id of each permit that the task needs, in the order of acquisition; null: none';
@@ -145,5 +147,6 @@ CREATE TABLE IF NOT EXISTS mill.dedup_keys (
     task_id bigint NOT NULL
 );
 COMMENT ON TABLE mill.dedup_keys IS
-    'Live task of each deduplication key. Separate from mill.tasks, so that tasks without a key have no overhead';
+    'The live task of each deduplication key. The keys are not in mill.tasks, so that tasks without a key cost '
+    'nothing more';
 GRANT SELECT, INSERT, UPDATE, DELETE ON mill.dedup_keys TO mill_worker;

@@ -47,7 +47,8 @@ CREATE TABLE IF NOT EXISTS mill.attempts (
     statement text NOT NULL
 ) PARTITION BY RANGE (finished_at);
 COMMENT ON TABLE mill.attempts IS
-    'One row per finished attempt. Append-only, with daily partitions (UTC) created in advance';
+    'One row per finished attempt. Rows are never updated. Daily partitions (UTC) are created in advance, and '
+    'dropped after settings.history_retention';
 COMMENT ON COLUMN mill.attempts.final IS 'Whether the task ended with this attempt';
 COMMENT ON COLUMN mill.attempts.started_at IS
     'Time at which the attempt was claimed; null if the task ended without being claimed';

@@ -34,8 +34,8 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
 $$;
 COMMENT ON FUNCTION mill.live_sessions IS
-    'Returns the keys of advisory locks that are held by a session. A worker whose control session has ended holds '
-    'none';
+    'Returns the keys of the advisory locks that control sessions of workers hold. A worker whose control session '
+    'has ended holds no lock';
 GRANT EXECUTE ON FUNCTION mill.live_sessions TO mill_worker, mill_viewer;
 
 CREATE TABLE IF NOT EXISTS mill.worker_starts (
@@ -46,7 +46,8 @@ CREATE TABLE IF NOT EXISTS mill.worker_starts (
     version text NOT NULL,
     schema_version integer NOT NULL
 );
-COMMENT ON TABLE mill.worker_starts IS 'Process of each worker id, kept so that history can name its workers';
+COMMENT ON TABLE mill.worker_starts IS
+    'One row per worker process, kept after its end so that history can name the worker of an attempt';
 COMMENT ON COLUMN mill.worker_starts.version IS 'Version of pgmill';
 COMMENT ON COLUMN mill.worker_starts.schema_version IS 'Version of the schema that the worker was built for';
 GRANT SELECT, INSERT ON mill.worker_starts TO mill_worker;

@@ -15,7 +15,8 @@ CREATE TABLE IF NOT EXISTS mill.permits (
 -- A task may have several starts that count towards one limit, so no set of columns identifies a row.
 ALTER TABLE mill.permits REPLICA IDENTITY FULL;
 COMMENT ON TABLE mill.permits IS
-    'Permits: one row per limit and pending or running task. For a limit with a rate, also the starts that still count';
+    'Permits: one row per limit and pending or running task. For a limit with a rate, also finished tasks whose '
+    'start still counts towards the rate';
 COMMENT ON COLUMN mill.permits.counts_until IS
     'Set when the task has finished: time until which its start counts towards the rate';
 CREATE INDEX IF NOT EXISTS permits_limit ON mill.permits (limit_id);
@@ -26,7 +27,7 @@ CREATE UNLOGGED TABLE IF NOT EXISTS mill.limit_reconciliation (
     only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row)
 );
 COMMENT ON TABLE mill.limit_reconciliation IS
-    'Time of the fleet''s last reconciliation of all limits. Empty after a crash of the server';
+    'Time at which the fleet last reconciled all limits. Empty after a crash of the server';
 
 CREATE OR REPLACE FUNCTION mill.required_limits(queue text, group_name text, run_id bigint,
     concurrency_key text, concurrency integer DEFAULT NULL) RETURNS bigint[]
@@ -83,8 +84,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.required_limits IS
-    'Returns the ids of the limits that apply to such a task, in the order in which it acquires their permits; null: '
-    'none';
+    'Returns the ids of the limits that apply to a task with these properties, in the order in which the task '
+    'acquires their permits; null: no limit applies';
 
 CREATE OR REPLACE FUNCTION mill.has_group_permit(group_name text, limits bigint[]) RETURNS boolean
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -195,8 +196,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.grant_permits IS
-    'Grants the free permits of these limits, up to 1000 each. granted: number of tasks that became pending. next_in: '
-    'time until a rate or an active period frees more';
+    'Grants the free permits of these limits, up to 1000 per limit. granted: number of tasks that became pending. '
+    'next_in: time until a rate or an active period frees further permits';
 GRANT EXECUTE ON FUNCTION mill.grant_permits TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.grant_waiting_permits(OUT granted integer, OUT next_in interval)

@@ -14,7 +14,7 @@ BEGIN
     END IF;
     SELECT s.statement_limit_bytes INTO limit_bytes FROM mill.settings s;
     IF octet_length(statement) > limit_bytes THEN
-        RAISE EXCEPTION 'the statement has % bytes, the limit is %', octet_length(statement), limit_bytes
+        RAISE EXCEPTION 'the statement is % bytes long; the maximum is % bytes', octet_length(statement), limit_bytes
             USING ERRCODE = '54000',
                 HINT = 'Load bulk data from a table or a server-side file, or raise statement_limit_bytes '
                     'in mill.settings.';
@@ -206,8 +206,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.submit IS
-    'mill.enqueue for programs. created: whether the task is new or the live task of its key. profile: a key returned '
-    'by mill.profile';
+    'Enqueues one task, as mill.enqueue does for SQL sessions; for programs. created: false if the key belongs to a '
+    'live task, whose id is returned. profile: a key returned by mill.profile';
 GRANT EXECUTE ON FUNCTION mill.submit TO mill_producer;
 
 CREATE OR REPLACE FUNCTION mill.enqueue(

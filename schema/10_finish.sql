@@ -166,7 +166,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.run_is_cancelled IS
-    'Returns whether the task belongs to a cancelled run and must not be attempted again';
+    'Returns whether the task belongs to a cancelled run, so that it must not be attempted again';
 GRANT EXECUTE ON FUNCTION mill.run_is_cancelled TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.fail(

@@ -47,8 +47,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.cancel IS
-    'Cancels a task. Returns cancelled (it was waiting), requested (it is running, and its worker stops the '
-    'statement), finished or not found. running => false leaves a running task alone and returns running';
+    'Cancels a task. Returns cancelled (the task was waiting), requested (the task is running, and its worker stops '
+    'the statement), finished or not found. running => false leaves a running task alone and returns running';
 GRANT EXECUTE ON FUNCTION mill.cancel TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.retry(id bigint) RETURNS text
@@ -107,8 +107,9 @@ EXCEPTION WHEN unique_violation THEN
 END
 $$;
 COMMENT ON FUNCTION mill.retry IS
-    'Runs a finished task again under the same id, keeping its attempts (retried), or makes a scheduled task due now '
-    '(brought forward). Otherwise returns the live state, or not found';
+    'Runs a finished task again under the same id and keeps the history of its attempts: returns retried. Makes a '
+    'scheduled task due now: returns brought forward. For other tasks returns the state of the live task, or not '
+    'found';
 GRANT EXECUTE ON FUNCTION mill.retry TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.pause(queue text) RETURNS void

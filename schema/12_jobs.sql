@@ -21,9 +21,10 @@ CREATE TABLE IF NOT EXISTS mill.jobs (
 COMMENT ON TABLE mill.jobs IS 'Jobs: named sets of tasks with edges';
 COMMENT ON COLUMN mill.jobs.category IS 'Free-text category';
 COMMENT ON COLUMN mill.jobs.frequency IS 'Intended frequency as free text. It does not schedule anything';
-COMMENT ON COLUMN mill.jobs.priority IS 'Default priority of tasks that specify none';
+COMMENT ON COLUMN mill.jobs.priority IS
+    'Default priority of the tasks of the job. A priority of the task overrides it';
 COMMENT ON COLUMN mill.jobs.of_schedule IS
-    'Whether the job was created from the statement of a schedule and changes only with that schedule';
+    'Whether the job was created from the statement of a schedule. Such a job changes only with its schedule';
 COMMENT ON COLUMN mill.jobs.version IS 'Number of changes, starting at 1';
 COMMENT ON COLUMN mill.jobs.disabled_at IS 'Time since which the job cannot start runs; null: enabled';
 CREATE UNIQUE INDEX IF NOT EXISTS jobs_any_case ON mill.jobs (lower(name));
@@ -151,8 +152,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.with_max_attempts IS
-    'Returns the document with max_attempts in place of its aliases attempts (the same number) and max_retries (one '
-    'less)';
+    'Returns the document with the key max_attempts in place of its aliases: attempts (the same number) or '
+    'max_retries (one less)';
 
 CREATE OR REPLACE FUNCTION mill.set_job_task(job text, task jsonb) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$

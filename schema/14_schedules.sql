@@ -48,30 +48,37 @@ CREATE TABLE IF NOT EXISTS mill.schedules (
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
     autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
 COMMENT ON TABLE mill.schedules IS 'Schedules: when to start runs of jobs automatically';
-COMMENT ON COLUMN mill.schedules.declared_as IS 'Declared in a comment: the procedure that carries the comment';
+COMMENT ON COLUMN mill.schedules.declared_as IS
+    'For a schedule that is declared in a comment: the procedure that has the comment';
 COMMENT ON COLUMN mill.schedules.definition IS 'Declaration as passed to mill.put_schedule';
 COMMENT ON COLUMN mill.schedules.own_job IS 'Whether the job was created for the schedule from a single statement';
 COMMENT ON COLUMN mill.schedules.params IS
-    'Parameters of its runs. fire_at, schedule and reason are available in addition, to tasks with {"$param": …} of '
-    'these names';
+    'Parameters of the runs of the schedule. {"$param": …} can also refer to fire_at, schedule and reason';
 COMMENT ON COLUMN mill.schedules.timing IS
-    'manual, a cadence such as daily(03:15), or trigger(…), see docs/schedules.md';
+    'manual, a timing such as daily(03:15), or trigger(…), see docs/schedules.md';
 COMMENT ON COLUMN mill.schedules.catch_up IS
-    'Number of missed fires, the newest ones, that are made up for. Older ones are recorded as missed';
-COMMENT ON COLUMN mill.schedules.max_lateness IS 'Fires later than this are skipped; null: no limit';
+    'Number of missed fires that are started late. The newest ones are started; older ones are recorded as missed';
+COMMENT ON COLUMN mill.schedules.max_lateness IS
+    'Maximum delay of a missed fire: a fire that is later is skipped; null: no limit';
 COMMENT ON COLUMN mill.schedules.enabled IS
-    'Set by operators, like max_attempts, retry_interval and jitter. No declaration changes these columns';
-COMMENT ON COLUMN mill.schedules.max_attempts IS 'Overrides max_attempts of its tasks; null: as declared';
-COMMENT ON COLUMN mill.schedules.retry_interval IS 'Overrides retry_interval of its tasks; null: as declared';
+    'Whether the schedule fires. Operators set enabled, max_attempts, retry_interval and jitter; a declaration does '
+    'not change these columns';
+COMMENT ON COLUMN mill.schedules.max_attempts IS
+    'Overrides max_attempts of the tasks of the schedule; null: as declared';
+COMMENT ON COLUMN mill.schedules.retry_interval IS
+    'Overrides retry_interval of the tasks of the schedule; null: as declared';
 COMMENT ON COLUMN mill.schedules.jitter IS 'Maximum random delay of a fire; null: declared_jitter';
 COMMENT ON COLUMN mill.schedules.removed_at IS
-    'Time since which the declaration no longer exists and the schedule does not fire; null: declared';
-COMMENT ON COLUMN mill.schedules.planned_from IS 'Time from which the timing counts';
+    'Time at which the declaration was removed. Since then the schedule does not fire; null: the schedule is '
+    'declared';
+COMMENT ON COLUMN mill.schedules.planned_from IS 'Time from which the next fire is calculated';
 COMMENT ON COLUMN mill.schedules.next_tick_at IS 'Time at which a tick must process the schedule; null: never';
-COMMENT ON COLUMN mill.schedules.next_fire_at IS 'Next fire by the timing; null: not computed yet, or no further fire';
-COMMENT ON COLUMN mill.schedules.queued_fire_at IS 'Overlap queue: fire that waits for a run to finish';
+COMMENT ON COLUMN mill.schedules.next_fire_at IS
+    'Next fire according to the timing; null: not computed yet, or there is no further fire';
+COMMENT ON COLUMN mill.schedules.queued_fire_at IS
+    'Fire that waits for a run of the schedule to finish (overlap queue)';
 COMMENT ON COLUMN mill.schedules.trigger IS 'Trigger part of timing, as parsed by a worker';
-COMMENT ON COLUMN mill.schedules.error IS 'Error in timing, or in the last evaluation of the trigger';
+COMMENT ON COLUMN mill.schedules.error IS 'Error in the timing, or error of the last evaluation of the trigger';
 -- mill.lock_due_schedules: the cost of a tick depends on the due schedules, not on all schedules.
 CREATE INDEX IF NOT EXISTS schedules_tick ON mill.schedules (next_tick_at) WHERE next_tick_at IS NOT NULL;
 GRANT SELECT ON mill.schedules TO mill_worker;
@@ -90,13 +97,16 @@ CREATE TABLE IF NOT EXISTS mill.schedule_log (
     outcome mill.run_state,
     duration interval
 );
-COMMENT ON TABLE mill.schedule_log IS 'Events of schedules. Append-only, kept for settings.schedule_log_retention';
+COMMENT ON TABLE mill.schedule_log IS
+    'One row per schedule event (fired, skipped, missed, completed, error, …). Rows are never updated. Workers delete '
+    'rows older than settings.schedule_log_retention';
 COMMENT ON COLUMN mill.schedule_log.reason IS
     'Reason of the fire: schedule, manual, or the trigger condition that was met';
-COMMENT ON COLUMN mill.schedule_log.rows IS 'Triggered fires: number of pending rows';
-COMMENT ON COLUMN mill.schedule_log.count IS 'Missed: number of fires';
-COMMENT ON COLUMN mill.schedule_log.run_id IS 'Run that was fired or finished; for skipped fires, the run in progress';
-COMMENT ON COLUMN mill.schedule_log.duration IS 'Completed: duration of the run';
+COMMENT ON COLUMN mill.schedule_log.rows IS 'For a fire of a trigger: number of pending rows';
+COMMENT ON COLUMN mill.schedule_log.count IS 'For missed: number of missed fires';
+COMMENT ON COLUMN mill.schedule_log.run_id IS
+    'Run that was fired or finished; for a skipped fire, the run that was in progress';
+COMMENT ON COLUMN mill.schedule_log.duration IS 'For completed: duration of the run';
 -- The log of one schedule, with keyset pagination.
 CREATE INDEX IF NOT EXISTS schedule_log_schedule ON mill.schedule_log (schedule_id, id);
 
@@ -116,7 +126,7 @@ CREATE TABLE IF NOT EXISTS mill.schedule_declaration_errors (
     PRIMARY KEY (declared_as, place, message)
 );
 COMMENT ON TABLE mill.schedule_declaration_errors IS
-    'Errors in the comments of procedures, as of the last schedule sync';
+    'Errors in the comments of procedures, found by the last schedule sync';
 COMMENT ON COLUMN mill.schedule_declaration_errors.place IS 'line:column within the comment';
 GRANT SELECT, INSERT, DELETE ON mill.schedule_declaration_errors TO mill_worker, mill_operator;
 
@@ -295,7 +305,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.remove_schedules IS
-    'Removes schedules, so that they no longer fire; nothing is deleted. Returns the names of those that existed';
+    'Removes the declarations of schedules, so that the schedules no longer fire. Deletes nothing. Returns the '
+    'names of the schedules that existed';
 GRANT EXECUTE ON FUNCTION mill.remove_schedules TO mill_worker, mill_operator;
 
 -- Settings of operators ---------------------------------------------------------------------------
@@ -319,7 +330,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.enable_schedule IS
-    'Enables a schedule, counted from now, or disables it. Returns false if it does not exist';
+    'Enables a schedule, so that it fires from now on, or disables it. Returns false if the schedule does not exist';
 GRANT EXECUTE ON FUNCTION mill.enable_schedule TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.override_schedule(name text, settings jsonb) RETURNS boolean
@@ -331,7 +342,7 @@ BEGIN
     SELECT k INTO unknown FROM jsonb_object_keys(settings) AS k
         WHERE k <> ALL (ARRAY['max_attempts', 'retry_interval', 'jitter']);
     IF FOUND THEN
-        RAISE EXCEPTION 'cannot adjust "%"; only max_attempts, retry_interval and jitter', unknown
+        RAISE EXCEPTION 'cannot override "%"; expected max_attempts, retry_interval or jitter', unknown
             USING ERRCODE = '22023';
     END IF;
     UPDATE mill.schedules s SET changed_at = now(), changed_by = session_user, version = s.version + 1,
@@ -349,6 +360,6 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.override_schedule IS
-    'Overrides settings of a schedule independently of its declaration: {"max_attempts", "retry_interval", "jitter"}; '
+    'Overrides settings of a schedule, whatever its declaration says: {"max_attempts", "retry_interval", "jitter"}; '
     'null: as declared. Returns false if the schedule does not exist';
 GRANT EXECUTE ON FUNCTION mill.override_schedule TO mill_operator;

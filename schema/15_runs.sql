@@ -37,7 +37,7 @@ CREATE TABLE IF NOT EXISTS mill.runs (
 );
 COMMENT ON TABLE mill.runs IS 'Runs: frozen, merged copies of jobs. Kept as long as mill.attempts';
 COMMENT ON COLUMN mill.runs.jobs IS 'Names of the jobs, in the order in which they were given';
-COMMENT ON COLUMN mill.runs.open IS 'Number of unfinished tasks, as of the last mill.advance_run';
+COMMENT ON COLUMN mill.runs.open IS 'Number of unfinished tasks, as counted by the last mill.advance_run';
 COMMENT ON COLUMN mill.runs.needs_rescan IS
     'Whether tasks may be ready, or have completions to propagate, without an event in mill.run_events';
 COMMENT ON COLUMN mill.runs.succeeded IS
@@ -49,9 +49,10 @@ COMMENT ON COLUMN mill.runs.upstream_failed IS
     'Tasks that cannot run because the outcomes of their parents do not satisfy their edges';
 COMMENT ON COLUMN mill.runs.kill IS 'Whether the run was cancelled together with its running tasks';
 COMMENT ON COLUMN mill.runs.schedule_id IS 'Schedule that fired the run; null: started directly';
-COMMENT ON COLUMN mill.runs.fire_at IS 'Fire time of the schedule that the run belongs to';
+COMMENT ON COLUMN mill.runs.fire_at IS 'Time of the fire that started the run; null: no schedule fired the run';
 COMMENT ON COLUMN mill.runs.reason IS 'Reason of the fire: schedule, manual, or the trigger condition that was met';
-COMMENT ON COLUMN mill.runs.dropped IS 'Edges to tasks that are in none of the jobs: parent > child';
+COMMENT ON COLUMN mill.runs.dropped IS
+    'Edges that the run leaves out because their parent is in none of its jobs: parent > child';
 
 -- mill.fire: a schedule fires once per fire time, whichever worker ticks.
 CREATE UNIQUE INDEX IF NOT EXISTS runs_fire ON mill.runs (schedule_id, fire_at) WHERE schedule_id IS NOT NULL;
@@ -113,7 +114,8 @@ COMMENT ON COLUMN mill.run_tasks.pending_propagation IS
     'Whether the task has finished and its completion is not propagated yet to children with a node above '
     'propagated_to';
 COMMENT ON COLUMN mill.run_tasks.takes_results IS 'Whether params refer to results of parents';
-COMMENT ON COLUMN mill.run_tasks.job IS 'Job of the task; null: added while the run was in progress';
+COMMENT ON COLUMN mill.run_tasks.job IS
+    'Job that declares the task; null: the task was added while the run was in progress';
 COMMENT ON COLUMN mill.run_tasks.result IS 'First row that the task returned, as an object by column, up to 8 kB';
 -- mill.advance_run: ready tasks, and tasks still to cancel. Like run_tasks_name, the index does not begin
 -- with run_id: with statistics from when the table had few rows, the planner would otherwise consider it
@@ -464,4 +466,5 @@ CREATE OR REPLACE VIEW mill.run_task_status AS
         CASE WHEN (SELECT mill.sees_statements()) THEN r.params END AS params,
         CASE WHEN (SELECT mill.sees_statements()) THEN r.statement END AS statement
     FROM mill.run_tasks r LEFT JOIN mill.tasks t ON r.state = 'released' AND t.id = r.task_id;
-COMMENT ON VIEW mill.run_task_status IS 'Tasks of runs. For released tasks, state is the state in the queue';
+COMMENT ON VIEW mill.run_task_status IS
+    'Tasks of runs. For a released task, state is the state of the live task in the queue';

@@ -160,7 +160,8 @@ BEGIN
     END IF;
 END
 $$;
-COMMENT ON FUNCTION mill.fire_or_skip IS 'Carries out and logs the decision of mill.should_fire, as part of a tick';
+COMMENT ON FUNCTION mill.fire_or_skip IS
+    'Fires or skips as mill.should_fire decides, and logs the decision, as part of a tick';
 
 -- Ticks -------------------------------------------------------------------------------------------
 
@@ -260,7 +261,7 @@ END
 $$;
 COMMENT ON FUNCTION mill.tick IS
     'Applies the results of a tick to locked schedules: [{"id", "fires", "next_fire_at", "missed", "missed_from", '
-    '"missed_to", "uncounted", "failure" (of an earlier try), "error" (of the timing), "trigger"}]. Returns the '
+    '"missed_to", "uncounted", "failure" (of an earlier tick), "error" (of the timing), "trigger"}]. Returns the '
     'number of fires and of skipped fires per schedule';
 GRANT EXECUTE ON FUNCTION mill.tick TO mill_worker;
 
@@ -318,8 +319,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.tick_trigger IS
-    'Applies the measurement of a trigger, or its error, and fires the schedule if a condition is met. taken_at: time '
-    'at which mill.lock_due_schedules returned the schedule';
+    'Records the value that the probe of a trigger measured, or the error of the probe, and fires the schedule if a '
+    'condition of the trigger is met. taken_at: time at which mill.lock_due_schedules returned the schedule';
 GRANT EXECUTE ON FUNCTION mill.tick_trigger TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.run_now(name text, force boolean DEFAULT false) RETURNS bigint
@@ -382,7 +383,7 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
         FROM mill.runs r WHERE r.id = task.run_id AND r.schedule_id IS NOT NULL
 $$;
 COMMENT ON FUNCTION mill.log_reclaimed IS
-    'Logs the loss of a worker for a task of a run that a schedule fired, for mill.fail';
+    'Logs that the worker of a task died, if a schedule fired the run of the task, for mill.fail';
 GRANT EXECUTE ON FUNCTION mill.log_reclaimed TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.prune_schedule_log() RETURNS integer

@@ -67,8 +67,8 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     FROM own o LEFT JOIN mill.command_progress() p ON p.pid = o.pid
 $$;
 COMMENT ON FUNCTION mill.backends IS
-    'Returns only the backends of running tasks: their activity, waits, blockers, and the progress that the server '
-    'reports for the command. blockers: [{"pid", "task_id", "name", "application", "user", "state", '
+    'Returns the backends of running tasks, and no other backends: activity, waits, blockers, and the progress that '
+    'the server reports for the command. blockers: [{"pid", "task_id", "name", "application", "user", "state", '
     '"transaction_started_at"}], with task_id and name for backends that run a task';
 GRANT EXECUTE ON FUNCTION mill.backends TO mill_worker, mill_viewer;
 
@@ -262,7 +262,8 @@ CREATE OR REPLACE VIEW mill.durations AS
     SELECT n.queue, n.name, d.* FROM (SELECT x.queue, x.name FROM named x LIMIT 1000) AS n
         CROSS JOIN LATERAL mill.durations_of(n.queue, n.name) AS d
     WHERE d.attempts > 0;
-COMMENT ON VIEW mill.durations IS 'Run times of tasks by queue and name, see mill.durations_of. The first 1000 names';
+COMMENT ON VIEW mill.durations IS
+    'Durations of tasks by queue and task name, for the first 1000 names, see mill.durations_of';
 
 CREATE OR REPLACE FUNCTION mill.message_pattern(message text) RETURNS text
 LANGUAGE sql IMMUTABLE COST 1000 SET search_path = pg_catalog, pg_temp AS $$
@@ -299,4 +300,4 @@ GRANT EXECUTE ON FUNCTION mill.failure_groups TO mill_viewer;
 
 CREATE OR REPLACE VIEW mill.failures AS
     SELECT g.* FROM mill.failure_groups() AS g;
-COMMENT ON VIEW mill.failures IS 'Failed attempts of the last day by kind, see mill.failure_groups';
+COMMENT ON VIEW mill.failures IS 'Failed attempts of the last day, grouped as by mill.failure_groups';

@@ -43,7 +43,7 @@ BEGIN
     RETURN format('it is about to get a permit of %s', subject);
 END
 $$;
-COMMENT ON FUNCTION mill.why_blocked IS 'mill.why for a task that waits for a permit';
+COMMENT ON FUNCTION mill.why_blocked IS 'Returns the answer of mill.why for a task that waits for a permit';
 
 CREATE OR REPLACE FUNCTION mill.why(id bigint) RETURNS text
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$

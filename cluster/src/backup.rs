@@ -87,7 +87,7 @@ impl Backup {
             ("recovery_target_action", "promote"),
         ])?;
         let signal = cluster.data().join("recovery.signal");
-        fs::write(&signal, "").context("cannot write recovery.signal")?;
+        fs::write(&signal, "").context("could not write recovery.signal")?;
         cluster.account.chown(&signal)?;
         cluster.start_on_free_port()?;
         Ok(cluster)

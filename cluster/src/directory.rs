@@ -47,7 +47,7 @@ impl Directory {
             fs::rename(&new, &path)?;
             Ok(owner)
         };
-        let owner = make().with_context(|| format!("cannot create {}", path.display()))?;
+        let owner = make().with_context(|| format!("could not create {}", path.display()))?;
         Ok(Self { path, _owner: owner })
     }
 

@@ -282,7 +282,7 @@ impl Cluster {
     pub(crate) fn set<'a>(&self, all: impl Iterator<Item = (&'a str, &'a str)>) -> Result<()> {
         let text = configuration(all)?;
         let mut file = OpenOptions::new().append(true).open(self.data().join("postgresql.conf"))?;
-        file.write_all(text.as_bytes()).context("cannot write postgresql.conf")
+        file.write_all(text.as_bytes()).context("could not write postgresql.conf")
     }
 
     pub(crate) fn start_on_free_port(&mut self) -> Result<()> {

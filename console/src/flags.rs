@@ -22,7 +22,7 @@ pub struct ConsoleFlags {
     /// Disable all actions
     #[arg(id = "console_read_only", long = "read-only", env = "PGMILL_CONSOLE_READ_ONLY")]
     pub read_only: bool,
-    /// File with sign-in tokens, one per line, each with an optional name
+    /// File with sign-in tokens: one per line, optionally followed by a name
     #[arg(id = "console_token_file", long = "token-file", env = "PGMILL_CONSOLE_TOKEN_FILE")]
     #[arg(value_name = "FILE")]
     pub token_file: Option<PathBuf>,
@@ -34,16 +34,17 @@ pub struct ConsoleFlags {
     #[arg(id = "console_tls_key", long = "tls-key", env = "PGMILL_CONSOLE_TLS_KEY")]
     #[arg(value_name = "FILE", requires = "console_tls_cert")]
     pub tls_key: Option<PathBuf>,
-    /// A proxy terminates TLS: refuse requests without X-Forwarded-Proto: https
+    /// Expect a proxy that terminates TLS: refuse requests without X-Forwarded-Proto: https
     #[arg(id = "console_behind_proxy", long = "behind-proxy")]
     #[arg(env = "PGMILL_CONSOLE_BEHIND_PROXY")]
     pub behind_proxy: bool,
-    /// Prefix of every path, behind a proxy that passes the prefix on
+    /// Prefix of every path, for a proxy that forwards requests with the prefix
     #[arg(id = "console_base_path", long = "base-path", env = "PGMILL_CONSOLE_BASE_PATH")]
     #[arg(value_name = "PATH", value_parser = base_path, default_value = "")]
     #[arg(hide_default_value = true)]
     pub base_path: String,
-    /// Allowed host name, in addition to localhost and addresses; may be repeated
+    /// Host name that requests may use for the console, in addition to localhost and IP addresses;
+    /// may be repeated
     #[arg(id = "console_allow_host", long = "allow-host", env = "PGMILL_CONSOLE_ALLOW_HOST")]
     #[arg(value_name = "NAME", value_delimiter = ',')]
     pub allow_host: Vec<String>,
@@ -144,7 +145,7 @@ pub fn base_path(text: &str) -> Result<String, String> {
 fn tokens(file: &Path) -> Result<Vec<Token>, StartError> {
     let named = file.display();
     let text = std::fs::read_to_string(file).map_err(|error| StartError::Usage {
-        message: format!("cannot read the token file {named}: {error}"),
+        message: format!("could not read the token file {named}: {error}"),
         hint: format!("openssl rand -hex 32 > {named}"),
     })?;
     let token = |line: &str| {

@@ -77,8 +77,9 @@ pub(crate) struct Args {
     /// File that contains the connection string, instead of --database-url
     #[arg(long, env = "PGMILL_DATABASE_URL_FILE", value_name = "FILE")]
     database_url_file: Option<PathBuf>,
-    /// The connection source of these two options and where it was given: every user of the machine
-    /// can read arguments.
+    /// The connection string or file that `--database-url` or `--database-url-file` specifies, and
+    /// where it was given: on the command line, which every user of the machine can read, or in the
+    /// environment.
     #[arg(skip)]
     pub(crate) given: Option<(ConnectionSource, Layer)>,
     #[command(flatten)]
@@ -110,10 +111,11 @@ pub(crate) struct Input {
     /// Read SQL from FILE, one task per file; may be repeated
     #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with = "statement")]
     pub(crate) file: Vec<PathBuf>,
-    /// Submit one task per line of standard input or of the files; lines without SQL are skipped
+    /// Submit each line of the --file arguments, or of standard input, as one task; skip empty
+    /// lines and lines with only comments
     #[arg(long)]
     pub(crate) lines: bool,
-    /// Start one run of these jobs
+    /// Start one run of these jobs, instead of a task
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = label)]
     #[arg(conflicts_with_all = ["statement", "file", "lines"])]
     pub(crate) job: Vec<String>,
@@ -148,13 +150,13 @@ pub(crate) struct TaskFlags {
     #[arg(long, value_parser = enum_value::<Priority>(Priority::ALL.iter().map(|it| it.as_str())))]
     #[arg(help_heading = TASK)]
     pub(crate) priority: Option<Priority>,
-    /// Group of the task: default priority, limit within a run, active period
+    /// Group of the task: sets its default priority, limit within a run and active period
     #[arg(long, value_name = "NAME", value_parser = label, help_heading = TASK)]
     pub(crate) group: Option<String>,
-    /// Run at TIME: "2026-12-01 03:00" (local), "03:00", "tomorrow 03:00", RFC 3339
+    /// Do not start before TIME: "2026-12-01 03:00" (local), "03:00", "tomorrow 03:00", RFC 3339
     #[arg(long, value_name = "TIME", conflicts_with = "in", help_heading = TIMING)]
     pub(crate) at: Option<Moment>,
-    /// Run after DURATION: 90s, "1h 30m", "2 days"
+    /// Do not start until DURATION has passed: 90s, "1h 30m", "2 days"
     #[arg(long, value_name = "DURATION", value_parser = time_args::duration)]
     #[arg(allow_hyphen_values = true, help_heading = TIMING)]
     pub(crate) r#in: Option<Duration>,
@@ -166,7 +168,7 @@ pub(crate) struct TaskFlags {
     #[arg(long, alias = "attempts", value_name = "N", help_heading = RETRIES)]
     #[arg(allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(1..=10_000))]
     pub(crate) max_attempts: Option<i32>,
-    /// The same, without the first attempt
+    /// Maximum number of attempts after the first one
     #[arg(long, hide = true, value_name = "N", allow_negative_numbers = true)]
     #[arg(conflicts_with = "max_attempts", value_parser = clap::value_parser!(i32).range(0..10_000))]
     pub(crate) max_retries: Option<i32>,
@@ -178,7 +180,7 @@ pub(crate) struct TaskFlags {
     #[arg(allow_hyphen_values = true, help_heading = RETRIES)]
     pub(crate) retry_interval: Option<Duration>,
     #[arg(help = with_default(
-        "Growth of the wait: fixed, or doubled with each failure", task_defaults::BACKOFF
+        "Wait between later attempts: fixed, or exponential (doubled after each failure)", task_defaults::BACKOFF
     ))]
     #[arg(long, value_parser = enum_value::<Backoff>(Backoff::ALL.iter().map(|it| it.as_str())))]
     #[arg(help_heading = RETRIES)]
@@ -203,21 +205,22 @@ pub(crate) struct TaskFlags {
     #[arg(long, help_heading = EXECUTION)]
     pub(crate) at_most_once: bool,
     /// Run the statement under EXPLAIN (ANALYZE): its effects are kept, and its plan is saved
-    /// instead of its rows, for pgmill task show --plan. One SELECT, INSERT, UPDATE, DELETE, MERGE,
-    /// VALUES or WITH
+    /// instead of its rows, for pgmill task show --plan. Requires a single SELECT, INSERT, UPDATE,
+    /// DELETE, MERGE, VALUES or WITH statement
     #[arg(long, help_heading = EXECUTION)]
     pub(crate) explain: bool,
-    /// Declare effects outside of the database server: record the start of each attempt durably
+    /// Declare that the statement has effects outside the database server: the start of each
+    /// attempt is recorded durably
     #[arg(long, help_heading = EXECUTION)]
     pub(crate) external: bool,
-    /// Profile whose login runs the task [default: the login of all tasks]
+    /// Profile whose login runs the task [default: the common login of tasks without a profile]
     #[arg(long, value_name = "PROFILE", value_parser = label, help_heading = EXECUTION)]
     pub(crate) run_as: Option<String>,
-    /// Concurrency key: tasks with the same key run one at a time, or as --concurrency allows
+    /// Concurrency key: tasks with the same key run one at a time, or up to the limit of the key
     #[arg(long, value_name = "KEY", value_parser = label, help_heading = CONCURRENCY)]
     pub(crate) concurrency_key: Option<String>,
     #[arg(help = with_default(
-        "Limit of that key, if it has no limit yet", task_defaults::CONCURRENCY
+        "Limit of a new concurrency key: maximum number of its tasks that run at once", task_defaults::CONCURRENCY
     ))]
     #[arg(long, value_name = "N", requires = "concurrency_key", help_heading = CONCURRENCY)]
     #[arg(value_parser = clap::value_parser!(i32).range(1..))]

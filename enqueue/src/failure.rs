@@ -25,13 +25,13 @@ pub(crate) enum Failure {
     #[error("connection lost, and it is not known whether the task was submitted: {0}")]
     InDoubt(QueueError),
     /// The connection broke during the wait, and reconnecting failed.
-    #[error("cannot wait for task {id}, which continues: {reason}")]
+    #[error("could not wait for task {id}, which continues: {reason}")]
     LostTask { id: TaskId, reason: String },
     /// The connection broke during the wait, and reconnecting failed.
-    #[error("cannot wait for run {id}, which continues: {reason}")]
+    #[error("could not wait for run {id}, which continues: {reason}")]
     LostRun { id: RunId, reason: String },
     /// The task is neither live nor in the history.
-    #[error("task {0} is neither live nor in the history: it was deleted")]
+    #[error("task {0} was deleted: it is neither live nor in the history")]
     TaskGone(TaskId),
     /// Writing to standard output failed; nothing is written there before the submission.
     #[error("submitted, but writing to standard output failed: {0}")]

@@ -66,7 +66,7 @@ pub fn main() -> ExitCode {
     let ended = match runtime {
         Ok(runtime) => runtime.block_on(run(&args)),
         Err(error) => {
-            print_stderr(format_args!("error: cannot start: {error}"));
+            print_stderr(format_args!("error: could not start: {error}"));
             return ExitCode::from(exit::FAILURE);
         }
     };

@@ -56,7 +56,7 @@ pub(crate) async fn start(args: &Args) -> Result<u8, Failure> {
     notify_workers(&session).await;
     for edge in &started.dropped {
         print_stderr(format_args!(
-            "dropped an edge whose parent is not in these jobs: {}",
+            "left out a dependency on a task that is not in these jobs: {}",
             visible(edge)
         ));
     }

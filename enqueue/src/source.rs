@@ -85,7 +85,7 @@ impl Source {
         }
         let mut bytes = Vec::new();
         let read = self.open()?.take(limit + 1).read_to_end(&mut bytes);
-        read.map_err(|error| Failure::usage(format!("cannot read {name}: {error}")))?;
+        read.map_err(|error| Failure::usage(format!("could not read {name}: {error}")))?;
         if bytes.len() as u64 > limit {
             return Err(too_long(&name, None, limit));
         }
@@ -135,7 +135,7 @@ impl<R: BufRead> Lines<R> {
             let mut line = Vec::new();
             // The line terminator adds up to two bytes.
             let read = self.reader.by_ref().take(self.limit + 2).read_until(b'\n', &mut line);
-            read.map_err(|error| Failure::usage(format!("cannot read {}: {error}", self.name)))?;
+            read.map_err(|error| Failure::usage(format!("could not read {}: {error}", self.name)))?;
             if line.is_empty() {
                 return Ok(None);
             }
@@ -216,17 +216,19 @@ fn check(statement: &str, place: &str) -> Result<(), Failure> {
 }
 
 fn unreadable(path: &Path, error: &io::Error) -> Failure {
-    Failure::usage(format!("cannot read {}: {error}", path.display()))
+    Failure::usage(format!("could not read {}: {error}", path.display()))
 }
 
-/// `bytes` is `None` if the size is unknown.
+/// `bytes` is the length of the statement, if known.
 fn too_long(place: &str, bytes: Option<u64>, limit: u64) -> Failure {
-    let found = match bytes {
-        Some(bytes) => format!("has {bytes} bytes"),
-        None => format!("has more than {limit} bytes"),
+    let message = match bytes {
+        Some(bytes) => {
+            format!("{place}: the statement is {bytes} bytes long; the maximum is {limit} bytes")
+        }
+        None => format!("{place}: the statement is longer than the maximum of {limit} bytes"),
     };
     Failure::refused(
-        format!("{place} {found}; the limit of a statement is {limit}"),
+        message,
         "Load bulk data from a table or a file on the server, or raise statement_limit_bytes in \
          mill.settings.",
     )

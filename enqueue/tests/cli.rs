@@ -65,7 +65,7 @@ fn an_invalid_command_line_exits_with_2_and_names_the_expected_form() {
         (&["--lines", "--key", "k"], "cannot be used with"),
         (&["--lines", "--wait"], "cannot be used with"),
         (&["--file", "a", "b", "--wait"], "one task"),
-        (&["--file", "no/such/file"], "cannot read no/such/file"),
+        (&["--file", "no/such/file"], "could not read no/such/file"),
         (&["--database-url", "host=h sslmod=x", "SELECT 1"], "sslmode"),
     ] {
         refuses(arguments, 2, expected);

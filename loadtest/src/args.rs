@@ -23,10 +23,13 @@ The load test starts its own PostgreSQL with durable commits and removes it afte
 a release build: cargo build --release --bins, then target/release/loadtest. loadtest/METHODOLOGY.md
 defines every number.
 
-Exit codes: 0 measured, every check passed; 1 a check failed, --compare found a regression, or
-nothing could be measured; 2 usage; 128 + n ended by signal n, after printing the results so far";
+Exit codes:
+    0        every check passed
+    1        a check failed, --compare found a regression, or nothing could be measured
+    2        invalid command line
+    128 + n  ended by signal n, after printing the results so far";
 
-/// Measures a fleet of real worker processes against the same SQL without a queue
+/// Measure a fleet of real worker processes, compared with the same SQL without a queue
 #[derive(Debug, Parser)]
 #[command(name = "loadtest", version, max_term_width = 100, after_help = AFTER_HELP)]
 pub(crate) struct Args {

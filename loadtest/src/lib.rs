@@ -1,7 +1,7 @@
 //! Measures how fast a fleet of real worker processes runs tasks, compared with the same SQL
 //! without a queue.
 //!
-//! | room | contents |
+//! | module | contents |
 //! |---|---|
 //! | `args` | command line |
 //! | `context` | server, databases, programs, sessions and progress of a run |

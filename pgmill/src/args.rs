@@ -63,11 +63,11 @@ Exit codes:
     3  run show --watch: the run ended without success
     4  no such task, queue, worker, job or run; or nothing matched
     5  refused: invalid value, missing privilege, no schema or an unsupported schema version
-   75  database unreachable, or a lock was not granted within 15 s: try again later
+   75  database unreachable, or lock not granted within 15 s: try again later
 
 Without --database-url, --database-url-file and their variables pgmill connects as psql does: with
-PGHOST, PGUSER, PGSERVICE, PGPASSFILE and so on. Commands that only read need the role mill_viewer,
-commands that change something mill_operator.";
+PGHOST, PGUSER, PGSERVICE, PGPASSFILE and so on. Commands that only read need the role mill_viewer;
+commands that change something need mill_operator.";
 
 /// Inspect and operate a pgmill fleet.
 #[derive(Debug, Parser)]
@@ -92,8 +92,9 @@ pub(crate) struct Global {
     /// File that contains the connection string, instead of --database-url
     #[arg(long, env = "PGMILL_DATABASE_URL_FILE", value_name = "FILE", global = true)]
     database_url_file: Option<PathBuf>,
-    /// The connection source of these two options and where it was given: every user of the machine
-    /// can read arguments.
+    /// The connection string or file that `--database-url` or `--database-url-file` specifies, and
+    /// where it was given: on the command line, which every user of the machine can read, or in the
+    /// environment.
     #[arg(skip)]
     pub(crate) given: Option<(ConnectionSource, Layer)>,
     /// Print one JSON document; timestamps are RFC 3339 in UTC
@@ -135,21 +136,21 @@ Examples:
   pgmill init --database-url postgresql://postgres@db/app
 
 Requires a superuser, or a role with CREATEROLE and CREATE on the database. On an empty database the
-effect is that of psql -f schema.sql; repeating the command changes nothing.")]
+command does the same as psql -f schema.sql. Repeating it changes nothing.")]
     Init(DryRun),
     /// Show problems, queues, workers, and the task outcomes of the last hour
     #[command(after_help = "Examples:\n  pgmill status\n  watch -n 5 pgmill status\n  \
                             pgmill status --json | jq '.queues[] | select(.paused)'")]
     Status,
-    /// Show the fleet live on the terminal, with keys to cancel, pause, drain and inspect
+    /// Show the fleet live in the terminal, with keys to inspect, cancel, pause and drain
     #[command(after_help = "\
 Examples:
   pgmill top
   pgmill top --interval 500ms
   NO_COLOR=1 pgmill top
 
-Works over ssh and in 80 columns; ? lists the keys. Viewing needs the role mill_viewer, acting
-mill_operator. When the connection is lost, the last snapshot stays and top reconnects.")]
+Works over ssh and in 80 columns; ? lists the keys. Viewing needs the role mill_viewer; actions need
+mill_operator. While the connection is lost, top shows the last data and reconnects.")]
     Top(TopArgs),
     /// List, show, cancel and retry tasks
     #[command(subcommand)]
@@ -159,7 +160,7 @@ mill_operator. When the connection is lost, the last snapshot stays and top reco
     #[command(subcommand)]
     #[command(after_help = "Examples:\n  pgmill queue list\n  pgmill queue pause etl")]
     Queue(QueueVerb),
-    /// List priorities, set their weights, reserve readers for tasks of priority reserved
+    /// List priorities, set their weights, and reserve readers for tasks of priority reserved
     #[command(subcommand)]
     #[command(after_help = "Examples:\n  pgmill priority list\n  pgmill priority set low=10")]
     Priority(PriorityVerb),
@@ -218,7 +219,7 @@ A task has one row for each attempt, including attempts that were followed by a 
     /// List operator actions: who cancelled, retried, paused or changed what, and when
     #[command(after_help = insight::AUDIT_HELP)]
     Audit(AuditArgs),
-    /// List failed attempts grouped by error, to retry one group of them
+    /// List failed attempts, grouped by error
     #[command(after_help = insight::FAILURES_HELP)]
     Failures(FailuresArgs),
     /// Show durations by task name: median, 95th percentile, mean, last, trend
@@ -240,13 +241,13 @@ Examples:
   pgmill health http://127.0.0.1:9187/livez --timeout 2s
   pgmill health worker-1:9187 --json
 
-/readyz returns 200 while the worker claims tasks, /livez while it is alive. For containers without
-another HTTP client.")]
+/readyz returns 200 while the worker claims tasks, /livez while the process is alive. The command
+serves as a health check in containers that have no other HTTP client.")]
     Health(HealthArgs),
     /// Serve the web console
     #[command(after_help = console::CONSOLE_HELP)]
     Console(ConsoleArgs),
-    /// Check everything the fleet depends on; exit code 1 if there is a problem
+    /// Check everything that the fleet depends on; exit code 1 if there is a problem
     #[command(after_help = "\
 Examples:
   pgmill doctor

@@ -95,7 +95,7 @@ impl Forbidden {
     pub fn hint(&self) -> &'static str {
         match self {
             Self::TransactionControl { .. } => {
-                "Remove it: a task is one transaction. For a statement that cannot run in one, \
+                "Remove it, because a task is one transaction. For a statement that cannot run in one, \
                  or a procedure that commits, use --mode autocommit."
             }
             Self::CopyFromStdin { .. } => {
@@ -113,14 +113,17 @@ impl fmt::Display for Forbidden {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TransactionControl { word, .. } => {
-                write!(f, "{word} is not allowed in a task: the worker owns the transaction")
+                write!(
+                    f,
+                    "{word} is not allowed in a task, because the worker owns the transaction"
+                )
             }
             Self::CopyFromStdin { .. } => {
                 f.write_str("COPY FROM STDIN is not allowed in a task: no client sends the data")
             }
-            Self::CopyToStdout { .. } => {
-                f.write_str("COPY TO STDOUT is not allowed in a task: no client receives the data")
-            }
+            Self::CopyToStdout { .. } => f.write_str(
+                "COPY TO STDOUT is not allowed in a task, because no client receives the data",
+            ),
         }
     }
 }

@@ -26,7 +26,8 @@ const fn version_in(script: &str) -> i32 {
         } else if matched == 0 {
             at += 1;
         } else {
-            // A match cannot begin inside of another one: the first letter of the setting is unique.
+            // Comparison restarts at the current byte. No earlier byte can start a match, because
+            // `SETTING` contains its first letter only once.
             matched = 0;
         }
     }
@@ -96,7 +97,7 @@ pub async fn installed(client: &impl GenericClient) -> Result<Option<InstalledSc
 pub(crate) fn missing() -> QueueError {
     QueueError::Refused {
         message: "this database has no pgmill schema".to_owned(),
-        hint: Some("Apply it: pgmill init, or psql -f schema.sql.".to_owned()),
+        hint: Some("Install it with pgmill init, or with psql -f schema.sql.".to_owned()),
     }
 }
 
@@ -113,13 +114,14 @@ pub async fn check_version(client: &impl GenericClient) -> Result<(), QueueError
                 "this database has schema version {version}; this program supports up to {VERSION}"
             ),
             format!(
-                "The schema supports programs of version {min_compatible_version} and later. Use the \
-                 version of pgmill that the rest of the fleet runs."
+                "The schema supports programs that were built for schema version \
+                 {min_compatible_version} or later. Use the version of pgmill that the rest of the \
+                 fleet runs."
             ),
         ),
         Some(InstalledSchema { version, .. }) => (
             format!("this database has schema version {version}; this program requires {VERSION}"),
-            "Apply the migrations from that version on: pgmill init.".to_owned(),
+            "Upgrade the schema with pgmill init.".to_owned(),
         ),
     };
     Err(QueueError::Refused { message, hint: Some(hint) })

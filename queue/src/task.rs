@@ -136,8 +136,9 @@ pub struct RetryPolicy {
     pub jitter: bool,
 }
 
-/// A running task claimed by one reader. The call that ends the task consumes the claim; a dropped
-/// claim leaves the task to the reclaimer.
+/// A running task, and the right to record its end. A claim belongs to one reader: one of the
+/// sessions in which a worker runs tasks. Functions that end the task consume its claim. If a claim
+/// is dropped instead, the task stays `running` until the reclaimer returns it to the queue.
 #[derive(Debug)]
 #[must_use = "a claim that is dropped leaves its task running until the worker is declared dead"]
 pub struct Claim {

@@ -41,11 +41,11 @@ pub struct ScheduleSummary {
     /// State of the schedule.
     #[serde(flatten)]
     pub status: ScheduleStatus,
-    /// Description of its timing.
+    /// Description of the schedule's timing.
     pub timing_description: String,
-    /// Seconds that it has been overdue for a tick.
+    /// Seconds for which the schedule has been overdue for a tick.
     pub overdue_seconds: Option<f64>,
-    /// Its last runs, newest last.
+    /// Last runs of the schedule, newest last.
     pub recent: Vec<RecentRun>,
 }
 

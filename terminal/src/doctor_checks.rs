@@ -114,7 +114,7 @@ pub fn schema_version(found: Option<InstalledSchema>) -> Finding {
         _ if supported => Finding::warning(CHECK, format!("{message}, which the schema supports"))
             .hint("Upgrade the programs."),
         _ => Finding::problem(CHECK, message)
-            .hint("Use the pgmill version of the rest of the fleet."),
+            .hint("Use the version of pgmill that the rest of the fleet runs."),
     }
 }
 
@@ -167,8 +167,8 @@ pub fn drift(compared: Result<&Option<Vec<Difference>>, &QueueError>) -> Finding
             format!("{} from schema.sql", counted(all as u64, "difference")),
         )
         .hint(
-            "pgmill init restores missing tables, indexes, functions and grants; other \
-                 differences need an ALTER or DROP.",
+            "pgmill init restores missing tables, indexes, functions and grants. Fix other \
+                 differences by hand with ALTER or DROP.",
         ),
     }
 }
@@ -194,8 +194,8 @@ pub fn settings(settings: &[Setting]) -> Vec<Finding> {
                     .hint("The wait events of running tasks are not visible."),
                 ("client_connection_check_interval", "0") => Finding::warning("settings", message)
                     .hint(
-                        "With 10s a statement ends soon after the host of its worker dies; with 0 \
-                         it continues until it sends data.",
+                        "Set it to 1s: PostgreSQL then ends the session of a killed worker within a \
+                         second. With 0 its statement continues until it sends data.",
                     ),
                 _ => return None,
             })
@@ -246,8 +246,8 @@ pub fn overrides(overrides: &[Override]) -> Vec<Finding> {
                 if !zero =>
             {
                 Some(Finding::warning(CHECK, message).hint(format!(
-                    "It may end tasks and sessions of workers: ALTER ROLE … SET {name} = 0 for the \
-                     login of the workers, and use --timeout for tasks."
+                    "This setting may end tasks and sessions of workers. Run ALTER ROLE … SET {name} \
+                     = 0 for the login of the workers, and use --timeout for tasks."
                 )))
             }
             _ => None,
@@ -356,7 +356,9 @@ pub fn horizon(holders: &[HorizonHolder]) -> Finding {
     let hint = match holders.iter().find(long).map(|holder| holder.kind.as_str()) {
         Some("prepared transaction") => "Use COMMIT PREPARED or ROLLBACK PREPARED.",
         Some("replication slot") => "Drop the slot if it has no consumer.",
-        Some("standby") => "A query on the standby holds the snapshot, by hot_standby_feedback.",
+        Some("standby") => {
+            "A query on the standby holds the snapshot, because hot_standby_feedback is on."
+        }
         _ => {
             "Dead tasks accumulate until the session ends; SELECT pg_terminate_backend(pid) ends \
              it."
@@ -417,7 +419,8 @@ pub fn priorities(priorities: &[PriorityStatus]) -> Finding {
         format!("{urgent} of {} have priority high or above", counted(waiting, "pending task"));
     if waiting >= MANY_WAITING && urgent * 2 > waiting {
         return Finding::warning(CHECK, message).hint(
-            "If most tasks are urgent, none is: lower the priority of others (docs/capacity.md).",
+            "If most tasks have a high priority, priorities have no effect: lower the priority of \
+             less urgent tasks (docs/capacity.md).",
         );
     }
     Finding::ok(CHECK, message)
@@ -434,8 +437,9 @@ pub fn dead_rows(tables: &Tables) -> Finding {
         tables.bytes / (1024 * 1024)
     );
     if tables.dead_rows > MANY_DEAD_ROWS {
-        Finding::warning(CHECK, message)
-            .hint("Claims slow down. Check the horizon, and whether autovacuum runs often enough.")
+        Finding::warning(CHECK, message).hint(
+            "Claims slow down. Check for old snapshots, and whether autovacuum runs often enough.",
+        )
     } else {
         Finding::ok(CHECK, message)
     }

@@ -132,7 +132,7 @@ async fn a_statement_of_a_megabyte_runs_and_one_above_the_limit_is_refused_with_
         .expect_err("100 MB are above the limit");
     let db = error.as_db_error().unwrap();
     assert_eq!(db.code().code(), "54000");
-    assert!(db.message().ends_with("the limit is 16777216"), "{}", db.message());
+    assert!(db.message().ends_with("the maximum is 16777216 bytes"), "{}", db.message());
     assert!(db.hint().unwrap().contains("statement_limit_bytes in mill.settings"));
 
     let larger = sized(20 << 20);

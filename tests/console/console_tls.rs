@@ -86,10 +86,13 @@ async fn a_public_address_needs_tls_or_a_proxy() {
         (&[], &["TLS is required", "--tls-cert FILE --tls-key FILE, or --behind-proxy"]),
         (&["--tls-cert", &own], &["--tls-key"]),
         (&["--tls-key", &key], &["--tls-cert"]),
-        (&["--tls-cert", &own, "--tls-key", &other], &["cannot use the certificate in", "own.crt"]),
+        (
+            &["--tls-cert", &own, "--tls-key", &other],
+            &["could not use the certificate in", "own.crt"],
+        ),
         (
             &["--tls-cert", "/nowhere", "--tls-key", &key],
-            &["cannot use the certificate in /nowhere"],
+            &["could not use the certificate in /nowhere"],
         ),
     ];
     for (flags, texts) in cases {

@@ -123,7 +123,9 @@ async fn a_worker_on_a_database_without_the_schema_names_the_command_that_create
     let mut worker = Worker::start(&database, &["--readers", "1"]);
     assert_eq!(worker.ended().await.code(), Some(i32::from(exit::REFUSED)));
     let log = worker.log();
-    assert!(log.contains("has no pgmill schema") && log.contains("hint: Apply it: pgmill init"));
+    assert!(
+        log.contains("has no pgmill schema") && log.contains("hint: Install it with pgmill init")
+    );
 }
 
 #[tokio::test]

@@ -123,7 +123,7 @@ async fn an_unparsable_argument_is_refused_with_a_caret_at_its_place() {
         (&["set", "s", "--statement", "SELECT 1", "--job", "j"], "cannot be used with"),
         (&["next"], "required"),
         (&["next", "s", "--timing", "manual"], "cannot be used with"),
-        (&["next", "s"], "this timing has no cadence"),
+        (&["next", "s"], "this timing does not fire at fixed times"),
         (&["next", "--timing", "daily(03:15)", "--count", "0"], "1..=1000"),
         (&["history", "--state", "late"], "succeeded"),
         (&["history", "--since", "1h", "--from", "2026-01-01T00:00:00Z"], "cannot be used with"),

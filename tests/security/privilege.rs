@@ -85,7 +85,7 @@ async fn a_worker_with_only_its_role_does_everything_and_reclaims_dead_workers()
     eventually("it is reclaimed", async || database.value::<i64>(lost).await == 1).await;
     database.execute("SELECT pg_advisory_unlock(7)").await;
     assert_eq!(database.outcome(doomed).await, "succeeded");
-    assert!(!second.log().contains("cannot terminate the backends"), "{}", second.log());
+    assert!(!second.log().contains("could not terminate the backends"), "{}", second.log());
     assert!(second.terminate().await.success());
     control.drop().await;
     tasks.drop().await;
@@ -113,7 +113,8 @@ async fn a_backend_that_may_not_be_terminated_is_retried_once_per_poll() {
     database.until_waiting_for_lock(task).await;
     first.kill();
     let mut second = Worker::start_at(&control.url(), &flags);
-    let asked = || second.log().matches("cannot terminate the backends of a dead worker").count();
+    let asked =
+        || second.log().matches("could not terminate the backends of a dead worker").count();
     eventually("the initial attempts are over", async || asked() >= 20).await;
     let before = asked();
     let heartbeat = "SELECT max(heartbeat) FROM mill.workers";

@@ -140,7 +140,7 @@ async fn a_login_without_access_to_a_profile_is_refused_at_enqueue() {
     let (code, _, stderr) = Program::enqueue(&database, &arguments).at(&other.url()).run().await;
     assert_eq!(code, i32::from(queue::exit::REFUSED), "{stderr}");
     assert!(
-        stderr.contains("may not have tasks run as \"etl\"") && stderr.contains("set_profile"),
+        stderr.contains("may not use profile \"etl\"") && stderr.contains("set_profile"),
         "{stderr}"
     );
     drop((may, may_not));

@@ -32,7 +32,7 @@ struct LoginSession {
     identity: Identity,
 }
 
-/// Where TLS is terminated.
+/// Place where TLS is terminated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TlsMode {
     /// No TLS: the console listens on a loopback address only.

@@ -28,7 +28,7 @@ impl TlsFiles {
     /// Reads both files. They are read once: a new certificate requires a restart.
     pub(crate) fn read(&self) -> Result<Arc<ServerConfig>, StartError> {
         let wrong = |what: &str, path: &Path, error: String| StartError::Usage {
-            message: format!("cannot use the {what} in {}: {error}", path.display()),
+            message: format!("could not use the {what} in {}: {error}", path.display()),
             hint:
                 "both files must be PEM: the certificate first in its file, the key not encrypted"
                     .to_owned(),

@@ -146,7 +146,7 @@ impl ThroughputCache {
                     chunk = 1;
                 }
                 Err(error) => {
-                    tracing::warn!("cannot read the throughput history: {error}");
+                    tracing::warn!("could not read the throughput history: {error}");
                     tokio::time::sleep(POLL_INTERVAL).await;
                 }
             }

@@ -75,6 +75,6 @@ fn an_endless_source_is_read_up_to_the_limit() {
     let error = Source::File("/dev/zero".into()).statement(1000).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "/dev/zero has more than 1000 bytes; the limit of a statement is 1000"
+        "/dev/zero: the statement is longer than the maximum of 1000 bytes"
     );
 }

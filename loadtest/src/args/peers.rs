@@ -26,26 +26,28 @@ pub(crate) struct Peers {
     #[arg(long, value_name = "NAME",
         value_parser = PossibleValuesParser::new(PEERS.iter().map(|peer| peer.name)))]
     pub(crate) peer: Vec<String>,
-    /// Tasks per backlog round; the slowest peers get a fraction
+    /// Number of tasks in a round; the slowest peers get fewer
     #[arg(long, visible_alias = "jobs", value_name = "N", default_value_t = 30_000,
         value_parser = clap::value_parser!(u32).range(100..))]
     tasks: u32,
-    /// Rounds per case; cases alternate [default: 3; with --quick: 1]
+    /// Number of rounds of each case; the cases take turns [default: 3; with --quick: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=100))]
     rounds: Option<u16>,
-    /// Concurrent tasks of pgmill's worker [default: 16]
+    /// Maximum number of tasks that pgmill's worker runs at once [default: 16]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=500))]
     readers: Option<u32>,
-    /// Folder to install peers into [default: .cache/pgmill-loadtest-peers in the home folder]
+    /// Folder into which the peers are installed [default: .cache/pgmill-loadtest-peers in the home
+    /// folder]
     #[arg(long, value_name = "DIR", env = "PGMILL_PEERS")]
     pub(crate) scratch: Option<PathBuf>,
     /// Print the results as one JSON document on standard output
     #[arg(long)]
     json: bool,
-    /// Compare with an earlier run, a file written with --json
+    /// Compare with an earlier run, read from a file written with --json
     #[arg(long, value_name = "FILE")]
     compare: Option<PathBuf>,
-    /// Use small sizes: checks that everything works and gives rough figures
+    /// Run a short test with few tasks and small tables, to check that everything works; the
+    /// results are approximate
     #[arg(long)]
     quick: bool,
     /// Folder with initdb, pg_ctl and postgres, or a parent folder with bin/ or native/bin/

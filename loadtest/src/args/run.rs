@@ -14,21 +14,21 @@ pub(crate) struct Run {
     /// Scenarios to measure; `all` selects everything that `loadtest list` prints
     #[arg(value_name = "SCENARIO", required = true, value_parser = scenario)]
     pub(crate) scenarios: Vec<ScenarioArg>,
-    /// Concurrent tasks per worker [default: 16; `idle`, `schedules`: 8; `fleet`: 64 over all
-    /// workers]
+    /// Maximum number of tasks that each worker runs at once [default: 16; `idle`, `schedules`: 8;
+    /// `fleet`: 64 over all workers]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=500))]
     pub(crate) readers: Option<u32>,
-    /// Worker processes [default: 1; `schedules`: 2; `chaos`: 4; `idle`: 50]
+    /// Number of worker processes [default: 1; `schedules`: 2; `chaos`: 4; `idle`: 50]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) workers: Option<u32>,
-    /// Tasks per round [default: depends on the scenario; `drain`: 100000]
+    /// Number of tasks in a round [default: depends on the scenario; `drain`: 100000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) tasks: Option<u32>,
-    /// Round length of the scenarios that run for a fixed time [default: 20s; `schedules`: 30s;
-    /// `soak`: 10m]
+    /// Duration of a round, for scenarios that run for a fixed time [default: 20s; `schedules`:
+    /// 30s; `soak`: 10m]
     #[arg(long, value_name = "DURATION", value_parser = span)]
     pub(crate) duration: Option<Duration>,
-    /// Rounds per case; cases alternate [default: 3; with --quick: 1]
+    /// Number of rounds of each case; the cases take turns [default: 3; with --quick: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=100))]
     pub(crate) rounds: Option<u16>,
     /// Time budget within which short tasks share a commit, in every scenario that does not itself
@@ -38,10 +38,11 @@ pub(crate) struct Run {
     /// Print the results as one JSON document on standard output
     #[arg(long)]
     pub(crate) json: bool,
-    /// Compare with an earlier run, a file written with --json
+    /// Compare with an earlier run, read from a file written with --json
     #[arg(long, value_name = "FILE")]
     pub(crate) compare: Option<PathBuf>,
-    /// Use small sizes: checks that everything works and gives rough figures
+    /// Run a short test with few tasks and small tables, to check that everything works; the
+    /// results are approximate
     #[arg(long)]
     pub(crate) quick: bool,
     /// Server to measure instead of a private one: a superuser's URL or key=value pairs. Databases

@@ -25,7 +25,8 @@ const STYLE: &str = include_str!("page.css");
 /// Show results as a page with tables and plots.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ReportArgs {
-    /// Result files of `loadtest run`; several files form a trend, latest first
+    /// Result files of `loadtest run`; with several files the page shows the latest run and the
+    /// trend
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Output file; `-` is standard output [default: report.html, with --markdown standard output]

@@ -28,7 +28,8 @@ pub(crate) struct QueueSetArgs {
     /// Queue name
     #[arg(value_parser = queue_name)]
     pub(crate) name: String,
-    /// Time budget of a shared commit; off: each task commits alone
+    /// Time budget of a shared commit: run short tasks for this long in one transaction; off: each
+    /// task commits alone
     #[arg(long, value_name = "DURATION|off", value_parser = budget)]
     pub(crate) shared_commit: Option<OrOff<Duration>>,
     #[command(flatten)]
@@ -44,7 +45,7 @@ pub(crate) struct LimitFlags {
     /// Maximum number of tasks that run at once in the whole fleet; 0: start none; off: no limit
     #[arg(long, value_name = "N|off", value_parser = parse_max_running)]
     pub(crate) max_running: Option<OrOff<i32>>,
-    /// Maximum number of tasks that start in any period of this length: 100/1m, 5/1s
+    /// Maximum number of tasks that start in any period of this length: 100/1m, 5/1s; off: no rate
     #[arg(long, value_name = "N/DURATION|off", value_parser = rate)]
     pub(crate) rate: Option<OrOff<Rate>>,
 }
@@ -62,7 +63,7 @@ Examples:
   pgmill limit set mail-server --rate 100/1m
   pgmill limit set mail-server --rate off
 
-Running tasks continue even above a lowered limit. Limits of a queue: pgmill queue set.")]
+Running tasks continue even above a lowered limit. To limit a queue, use pgmill queue set.")]
     Set(LimitArgs),
 }
 
@@ -84,7 +85,8 @@ pub(crate) enum PriorityVerb {
     /// List priorities with their weights, pending and running tasks
     #[command(after_help = "Examples:\n  pgmill priority list")]
     List,
-    /// Change weights: the share of each priority in the claims while all have pending tasks
+    /// Change the weights of priorities: while all have pending tasks, each priority gets claims in
+    /// proportion to its weight
     #[command(after_help = "\
 Examples:
   pgmill priority set low=10 normal=20
@@ -100,13 +102,13 @@ Examples:
   pgmill priority reserve none
 
 none, low, medium, high: 0, 10, 15, 25 percent of all readers, rounded up. Reserved readers are idle
-when no task of priority reserved is pending; the other readers run such tasks, too.")]
+when no task of priority reserved is pending. The other readers also run such tasks.")]
     Reserve(ReserveArgs),
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct WeightArgs {
-    /// New weights; other priorities keep theirs
+    /// New weights; priorities that are not named keep their weights
     #[arg(value_name = "PRIORITY=WEIGHT", required = true, value_parser = weight)]
     pub(crate) weights: Vec<(Priority, f64)>,
     /// Show what would change, without changing it
@@ -116,7 +118,7 @@ pub(crate) struct WeightArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ReserveArgs {
-    /// Share of the readers
+    /// Share of the readers to reserve
     #[arg(value_parser = enum_value::<ReservedCapacity>(ReservedCapacity::ALL.iter().map(|it| it.as_str())))]
     pub(crate) capacity: ReservedCapacity,
     /// Show what would change, without changing it
@@ -164,14 +166,15 @@ pub(crate) struct GroupArgs {
     /// Free-text description
     #[arg(long)]
     pub(crate) description: Option<String>,
-    /// Priority of tasks that do not set one themselves
+    /// Default priority of the group's tasks; a task's own priority overrides it
     #[arg(long, value_parser = enum_value::<Priority>(Priority::ALL.iter().map(|it| it.as_str())))]
     pub(crate) priority: Option<Priority>,
     /// Maximum number of tasks of one run that run at once; 0: start none; off: no limit
     #[arg(long, alias = "max-concurrency", value_name = "N|off", allow_negative_numbers = true)]
     #[arg(value_parser = parse_max_running)]
     pub(crate) max_running: Option<OrOff<i32>>,
-    /// Active period: times of day between which tasks may start; may span midnight; off: any time
+    /// Active period: times of day between which tasks of the group may start. May span midnight;
+    /// off: tasks may start at any time
     #[arg(long, value_name = "FROM-TO|off", value_parser = period)]
     pub(crate) active: Option<OrOff<(Time, Time)>>,
     /// Time zone of the active period

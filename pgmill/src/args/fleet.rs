@@ -22,7 +22,8 @@ pub(crate) struct TopArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct HealthArgs {
-    /// Address of the worker's --http, and the path: /readyz if none is given
+    /// URL of a worker's health page: the address given to --http, with /livez, or with /readyz if
+    /// the path is left out
     #[arg(value_name = "URL", default_value = "http://127.0.0.1:9187/readyz", value_parser = parse_url)]
     pub(crate) page: HealthUrl,
     /// Maximum wait for the response
@@ -58,8 +59,8 @@ Examples:
 
 With a shared commit a reader runs short tasks one after another in one transaction, each in its
 own savepoint, until the budget (1ms to 100ms) is used up. A task that fails is rolled back and run
-again alone. Workers apply a change within two seconds. Consequences for tasks: docs/tasks.md.
-Limits apply to the whole fleet: docs/capacity.md.")]
+again alone. docs/tasks.md describes what this changes for tasks. Limits apply to the whole fleet:
+docs/capacity.md. Workers apply a change within two seconds.")]
     Set(QueueSetArgs),
 }
 
@@ -92,7 +93,7 @@ Examples:
 pub(crate) struct DrainArgs {
     /// Worker id or unique prefix
     pub(crate) id: Option<String>,
-    /// Every worker on this host
+    /// Drain every worker on this host
     #[arg(long)]
     pub(crate) host: Option<String>,
     /// End the drain: make the workers claim again

@@ -13,17 +13,17 @@ Examples:
   pgmill task retry --sqlstate 23505 --message 'duplicate key value violates unique constraint \"…\"'
 
 Messages are shown without the parts that differ between attempts: quoted names and values, numbers,
-dates. Every failed attempt counts, including attempts that were followed by a retry; at most the
-last 10,000 are read.";
+dates. Every failed attempt counts, including attempts that were followed by a retry. pgmill reads
+at most the last 10,000 failed attempts.";
 
 pub(crate) const DURATIONS_HELP: &str = "\
 Examples:
   pgmill durations
   pgmill durations --queue etl --json
 
-For each queue and name at most the last 500 attempts of the last seven days are read. Median,
-percentile, mean and last are those of succeeded attempts; the trend is the median of the last 20
-divided by the median of the 200 before.";
+For each queue and task name pgmill reads the attempts of the last seven days, at most 500. Median,
+percentile, mean and last include only succeeded attempts. The trend is the median of the last 20
+attempts divided by the median of the 200 attempts before them.";
 
 pub(crate) const AUDIT_HELP: &str = "\
 Examples:
@@ -37,22 +37,23 @@ behalf a program acts is shown in parentheses.";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct HistoryArgs {
-    /// Attempts of this task only
+    /// Show only attempts of this task
     #[arg(long, value_name = "ID", value_parser = task_id, allow_negative_numbers = true)]
     #[arg(help_heading = FILTERS)]
     pub(crate) task: Option<TaskId>,
-    /// Attempts of this queue only
+    /// Show only attempts of tasks in this queue
     #[arg(long, help_heading = FILTERS)]
     pub(crate) queue: Option<String>,
-    /// Attempts of tasks with a matching name only: * matches any characters, ? a single one
+    /// Show only attempts of tasks whose name matches: * stands for any characters, ? for a single
+    /// one
     #[arg(long, value_name = "PATTERN", help_heading = FILTERS)]
     pub(crate) name: Option<String>,
-    /// Attempts with this outcome only
+    /// Show only attempts with this outcome
     #[arg(long, value_parser = enum_value::<Outcome>(Outcome::ALL.iter().map(|it| it.as_str())))]
     #[arg(help_heading = FILTERS)]
     pub(crate) outcome: Option<Outcome>,
     #[arg(long, value_name = "DURATION", value_parser = duration, help_heading = FILTERS)]
-    #[arg(help = since_help("Attempts that ended within this duration only", " without --task"))]
+    #[arg(help = since_help("Show only attempts that ended within this duration", " without --task"))]
     pub(crate) since: Option<Duration>,
     /// Maximum number of rows
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = limit())]
@@ -61,16 +62,17 @@ pub(crate) struct HistoryArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct AuditArgs {
-    /// Actions on this subject only: 'task 42', 'queue etl', 'run 12', 'schedule nightly', …
+    /// Show only actions on this subject: 'task 42', 'queue etl', 'run 12', 'schedule nightly', …
     #[arg(long, help_heading = FILTERS)]
     pub(crate) subject: Option<String>,
-    /// Actions by this login or on behalf of this person only
+    /// Show only actions by this login, or on behalf of this person
     #[arg(long, value_name = "NAME", help_heading = FILTERS)]
     pub(crate) login: Option<String>,
-    /// Actions of this kind only, named as the functions of schema mill: cancel, retry, pause, …
+    /// Show only actions of this kind (the name of the function in schema mill): cancel, retry,
+    /// pause, …
     #[arg(long, help_heading = FILTERS)]
     pub(crate) action: Option<String>,
-    /// Actions within this duration only: 90s, "1h 30m", "2 days"
+    /// Show only actions within this duration: 90s, "1h 30m", "2 days"
     #[arg(long, value_name = "DURATION", value_parser = duration, help_heading = FILTERS)]
     pub(crate) since: Option<Duration>,
     /// Maximum number of rows
@@ -81,13 +83,13 @@ pub(crate) struct AuditArgs {
 #[derive(Debug, clap::Args)]
 pub(crate) struct FailuresArgs {
     #[arg(long, value_name = "DURATION", value_parser = duration)]
-    #[arg(help = since_help("Attempts that ended within this duration only", ""))]
+    #[arg(help = since_help("Show only attempts that ended within this duration", ""))]
     pub(crate) since: Option<Duration>,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct DurationsArgs {
-    /// Tasks of this queue only
+    /// Show only tasks of this queue
     #[arg(long)]
     pub(crate) queue: Option<String>,
 }

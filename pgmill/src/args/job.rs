@@ -15,11 +15,11 @@ Examples:
   pgmill apply jobs --prune
   pgmill apply jobs/daily.toml jobs/dependencies.sql
 
-All files are applied in one transaction: if one file has an error, nothing changes. From a folder
-every *.toml and *.sql file is read, in name order and not recursively, except for files that a task
-uses as its statement_file. A task that its job no longer declares is disabled, not deleted; a
-dependency that is no longer declared stays. A .sql file is executed as it is; with --dry-run it is
-executed and rolled back.";
+All files are applied in one transaction: if one file has an error, nothing changes. In a folder
+pgmill reads every *.toml and *.sql file in the order of their names, but no subfolders, and no file
+that a task uses as its statement_file. A task that its job no longer declares is disabled, not
+deleted. A dependency that is no longer declared stays. A .sql file is executed unchanged; with
+--dry-run its effects are rolled back.";
 
 pub(super) const LINEAGE_HELP: &str = "\
 Examples:
@@ -28,14 +28,15 @@ Examples:
   pgmill lineage raw_orders --downstream --format mermaid
   pgmill lineage raw_orders --format dot | dot -Tsvg > lineage.svg
 
-Reads the edges of every enabled job, and the dependencies that apply to every job.";
+Reads the dependencies of every enabled job, and the dependencies that apply to every job.";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ApplyArgs {
     /// Files that end in .toml or .sql, or folders of such files
     #[arg(value_name = "FILE|DIR", required = true)]
     pub(crate) paths: Vec<PathBuf>,
-    /// Disable jobs, and remove schedules of earlier files, that these files do not declare
+    /// Disable jobs that these files do not declare, and remove schedules that only earlier files
+    /// declared
     #[arg(long)]
     pub(crate) prune: bool,
     /// Show what would change, without changing it
@@ -49,7 +50,7 @@ pub(crate) enum JobVerb {
     #[command(after_help = "Examples:\n  pgmill job list\n  \
                             pgmill job list --json | jq '.[] | select(.enabled) | .name'")]
     List,
-    /// Show the tasks that one run of these jobs would have, in an order in which they could run
+    /// Show the tasks that a run of these jobs would have, in a possible order of execution
     #[command(after_help = "\
 Examples:
   pgmill job show daily
@@ -65,7 +66,7 @@ priority.")]
     /// Enable a job: it can start runs again
     #[command(after_help = "Examples:\n  pgmill job enable daily")]
     Enable(JobName),
-    /// Disable a job: it starts no runs; runs in progress continue
+    /// Disable a job: it cannot start runs; runs in progress continue
     #[command(after_help = "Examples:\n  pgmill job disable daily --dry-run")]
     Disable(JobName),
 }
@@ -93,7 +94,7 @@ Examples:
 
 Runs that have already started do not change.")]
     Add(DependencyArgs),
-    /// Remove a dependency; edges that a job declares itself stay
+    /// Remove a dependency; dependencies that a job declares stay
     #[command(after_help = "Examples:\n  pgmill dependency remove mart_orders vault_orders")]
     Remove(DependencyPair),
 }
@@ -133,7 +134,8 @@ pub(crate) enum GraphFormat {
     Dot,
 }
 
-/// The name of the default format. `lineage` keeps an option, to refuse `--json --format`.
+/// Returns the name of the default format, for the help text of `lineage`. Its `--format` has no
+/// default in clap, so that the command can refuse `--json` together with a given `--format`.
 fn default_format() -> String {
     let value = GraphFormat::default().to_possible_value();
     value.map(|value| value.get_name().to_owned()).unwrap_or_default()
@@ -144,10 +146,10 @@ pub(crate) struct LineageArgs {
     /// Task name
     #[arg(value_parser = label)]
     pub(crate) name: String,
-    /// Upstream tasks only
+    /// Show only upstream tasks
     #[arg(long)]
     pub(crate) upstream: bool,
-    /// Downstream tasks only
+    /// Show only downstream tasks
     #[arg(long)]
     pub(crate) downstream: bool,
     #[arg(long, value_enum, help = format!("Output format [default: {}]", default_format()))]

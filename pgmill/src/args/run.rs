@@ -38,12 +38,12 @@ Examples:
     /// Retry a failed or cancelled task of a run in progress; its upstream_failed tasks wait again
     #[command(after_help = "Examples:\n  pgmill run retry 12 raw_orders")]
     Retry(RunRetry),
-    /// Run the failed tasks of a failed run again, and the tasks that never ran
+    /// Run the failed tasks of a failed run again, and run the tasks that never ran
     #[command(after_help = "\
 Examples:
   pgmill run restart 12                  failed tasks, and tasks that never ran
-  pgmill run restart 12 --failed         failed tasks only
-  pgmill run restart 12 --never-run      tasks that never ran only
+  pgmill run restart 12 --failed         only failed tasks
+  pgmill run restart 12 --never-run      only tasks that never ran
   pgmill run restart 12 --downstream     failed tasks, and all tasks downstream of them
   pgmill run restart 12 --force          even if the run has not failed
 
@@ -61,7 +61,7 @@ Examples:
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct RunList {
-    /// Runs in this state only
+    /// Show only runs in this state
     #[arg(long, value_parser = enum_value::<RunState>(RunState::ALL.iter().map(|it| it.as_str())))]
     pub(crate) state: Option<RunState>,
     /// Maximum number of rows
@@ -91,7 +91,7 @@ pub(crate) struct RunCancel {
     /// Cancel every run in progress
     #[arg(long, conflicts_with = "runs")]
     pub(crate) all: bool,
-    /// Cancel running tasks, too
+    /// Cancel running tasks as well
     #[arg(long)]
     pub(crate) kill: bool,
     /// Show what would change, without changing it
@@ -118,13 +118,13 @@ pub(crate) struct RunRestart {
     /// Run id
     #[arg(value_parser = run_id)]
     pub(crate) run: RunId,
-    /// Failed tasks only
+    /// Run only the failed tasks
     #[arg(long, help_heading = "Selection")]
     pub(crate) failed: bool,
-    /// Tasks that never ran only
+    /// Run only the tasks that never ran
     #[arg(long, help_heading = "Selection")]
     pub(crate) never_run: bool,
-    /// Failed tasks, and all tasks downstream of them
+    /// Run the failed tasks, and all tasks downstream of them
     #[arg(long, help_heading = "Selection")]
     pub(crate) downstream: bool,
     /// Restart even if the run has not failed

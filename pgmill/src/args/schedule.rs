@@ -58,7 +58,7 @@ Examples:
     /// Disable a schedule: it no longer fires; a run in progress continues
     #[command(after_help = "Examples:\n  pgmill schedule disable nightly --dry-run")]
     Disable(ScheduleName),
-    /// Override settings, or define a schedule
+    /// Override settings of a schedule, or define a schedule
     #[command(after_help = SET_HELP)]
     Set(ScheduleSet),
     /// Remove a schedule that was declared here or in a file; its history is kept
@@ -80,8 +80,8 @@ Examples:
   pgmill schedule test staging_orders
   pgmill schedule test staging_orders --json | jq .would_fire
 
-Applies the rules of the scheduler in a read-only transaction. Triggers are probed with your
-privileges; workers probe with those of the login that tasks run as.")]
+Applies the rules of the scheduler in a read-only transaction. This command probes a trigger with
+your privileges; workers probe with the privileges of the login that tasks run as.")]
     Test(ScheduleOf),
     /// List runs fired by schedules, newest first
     #[command(after_help = "\
@@ -123,7 +123,7 @@ pub(crate) struct ScheduleNext {
     /// Schedule name
     #[arg(value_parser = label)]
     pub(crate) name: Option<String>,
-    /// Cadence, for example daily(03:15)
+    /// Timing expression, for example daily(03:15)
     #[arg(long)]
     pub(crate) timing: Option<String>,
     /// Number of fires
@@ -141,23 +141,23 @@ pub(crate) struct ScheduleSet {
     /// Schedule name
     #[arg(value_parser = label)]
     pub(crate) name: String,
-    /// Maximum attempts of each task
+    /// Maximum number of attempts of each task; declared: remove the override
     #[arg(long, alias = "attempts", value_name = "N|declared", value_parser = or_declared(max_attempts))]
     #[arg(help_heading = OVERRIDES)]
     pub(crate) max_attempts: Option<OrDeclared<u16>>,
-    /// The same, without the first attempt
+    /// Maximum number of attempts after the first one
     #[arg(long, hide = true, value_name = "N", conflicts_with = "max_attempts")]
     #[arg(value_parser = or_declared(max_retries))]
     pub(crate) max_retries: Option<OrDeclared<u16>>,
-    /// Wait before the second attempt
+    /// Wait before the second attempt; declared: remove the override
     #[arg(long, value_name = "DURATION|declared", value_parser = or_declared(duration))]
     #[arg(help_heading = OVERRIDES)]
     pub(crate) retry_interval: Option<OrDeclared<Duration>>,
-    /// Maximum random delay of a fire
+    /// Maximum random delay of a fire; declared: remove the override
     #[arg(long, value_name = "DURATION|declared", value_parser = or_declared(jitter))]
     #[arg(help_heading = OVERRIDES)]
     pub(crate) jitter: Option<OrDeclared<Duration>>,
-    /// Timing: manual, a cadence such as daily(03:15), or trigger(…)
+    /// Timing expression: manual, a timing such as daily(03:15), or trigger(…)
     #[arg(long, help_heading = DEFINITION)]
     pub(crate) timing: Option<String>,
     /// Statement to run
@@ -166,15 +166,15 @@ pub(crate) struct ScheduleSet {
     /// Jobs to run, separated by commas
     #[arg(long = "job", value_name = "NAMES", value_delimiter = ',', help_heading = DEFINITION)]
     pub(crate) jobs: Option<Vec<String>>,
-    /// Policy for a fire while a run is in progress
+    /// Skip, queue or allow a fire while a run of the schedule is in progress
     #[arg(long, value_parser = enum_value::<Overlap>(Overlap::ALL.iter().map(|it| it.as_str())))]
     #[arg(help_heading = DEFINITION)]
     pub(crate) overlap: Option<Overlap>,
-    /// Number of missed runs to catch up
+    /// Maximum number of missed fires that are started late
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=1000))]
     #[arg(help_heading = DEFINITION)]
     pub(crate) catch_up: Option<u16>,
-    /// Skip a run that is later than this
+    /// Skip a missed fire that is later than this
     #[arg(long, value_name = "DURATION", value_parser = max_lateness)]
     #[arg(help_heading = DEFINITION)]
     pub(crate) max_lateness: Option<Duration>,
@@ -191,7 +191,7 @@ pub(crate) struct ScheduleRunNow {
     /// Schedule name
     #[arg(value_parser = label)]
     pub(crate) name: String,
-    /// Start even if a run is in progress
+    /// Start a run even if a run of the schedule is in progress
     #[arg(long)]
     pub(crate) force: bool,
     /// Show what would change, without changing it
@@ -204,21 +204,21 @@ pub(crate) struct ScheduleHistory {
     /// Schedule name [default: all schedules]
     #[arg(value_parser = label)]
     pub(crate) name: Option<String>,
-    /// Runs in this state only
+    /// Show only runs in this state
     #[arg(long, value_parser = enum_value::<RunState>(RunState::ALL.iter().map(|it| it.as_str())))]
     #[arg(help_heading = FILTERS)]
     pub(crate) state: Option<RunState>,
-    /// Runs that started within this duration only: 90s, "1h 30m", "2 days"
+    /// Show only runs that started within this duration: 90s, "1h 30m", "2 days"
     #[arg(long, value_name = "DURATION", value_parser = duration, conflicts_with = "from")]
     #[arg(help_heading = FILTERS)]
     pub(crate) since: Option<Duration>,
-    /// Runs that started at this time or later only
+    /// Show only runs that started at this time or later
     #[arg(long, value_name = "TIMESTAMP", help_heading = FILTERS)]
     pub(crate) from: Option<Timestamp>,
-    /// Runs that started before this time only
+    /// Show only runs that started before this time
     #[arg(long, value_name = "TIMESTAMP", help_heading = FILTERS)]
     pub(crate) to: Option<Timestamp>,
-    /// Runs older than this run only
+    /// Show only runs older than this run, for the next page
     #[arg(long, value_name = "RUN", help_heading = FILTERS)]
     pub(crate) before: Option<i64>,
     /// Maximum number of rows
@@ -231,11 +231,11 @@ pub(crate) struct ScheduleLog {
     /// Schedule name [default: all schedules]
     #[arg(value_parser = label)]
     pub(crate) name: Option<String>,
-    /// Events of this kind only
+    /// Show only events of this kind
     #[arg(long, value_parser = enum_value::<Event>(Event::ALL.iter().map(|it| it.as_str())))]
     #[arg(help_heading = FILTERS)]
     pub(crate) event: Option<Event>,
-    /// Events older than this event only
+    /// Show only events older than this event, for the next page
     #[arg(long, value_name = "ID", help_heading = FILTERS)]
     pub(crate) before: Option<i64>,
     /// Maximum number of rows
@@ -280,10 +280,11 @@ fn max_lateness(text: &str) -> Result<Duration, String> {
     found.ok_or_else(|| "must be at most 365 days".to_owned())
 }
 
-/// As attempts in all.
+/// Parses a number of retries, and returns the number of attempts: one more.
 fn max_retries(text: &str) -> Result<u16, String> {
     let number = text.parse().ok().filter(|number| (0..10_000).contains(number));
-    let retries = number.ok_or_else(|| "write a number from 0 to 9999, or declared".to_owned());
+    let retries =
+        number.ok_or_else(|| "expected a number from 0 to 9999, or \"declared\"".to_owned());
     retries.map(|retries: u16| retries + 1)
 }
 

@@ -17,7 +17,7 @@ Examples:
   pgmill task list --outcome failed --since 2h
   pgmill task list --finished --json | jq '.[].task_id'")]
     List(TaskList),
-    /// Show one task: options, state, attempts, errors, notices, first rows
+    /// Show one task: its options, state, attempts, errors, notices and first rows
     #[command(
         after_help = "Examples:\n  pgmill task show 4711\n  pgmill task show 4711 --json\n  \
                             pgmill task show 4711 --plan"
@@ -30,14 +30,15 @@ Examples:
         #[arg(long)]
         plan: bool,
     },
-    /// Cancel tasks: waiting tasks at once, running tasks through their workers
+    /// Cancel tasks: waiting tasks end at once, running tasks are stopped by their workers
     #[command(after_help = "\
 Examples:
   pgmill task cancel 4711 4712
   pgmill task cancel --queue etl --state pending --dry-run
   pgmill task cancel --name 'load_*' --yes")]
     Cancel(CancelArgs),
-    /// Run finished tasks again under their ids with all their attempts; run scheduled tasks now
+    /// Run finished tasks again under the same id, with their full number of attempts; make
+    /// scheduled tasks due now
     #[command(after_help = "\
 Examples:
   pgmill task retry 4711
@@ -49,25 +50,25 @@ Examples:
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct TaskList {
-    /// Live tasks in this state only
+    /// Show only live tasks in this state
     #[arg(long, value_parser = enum_value::<State>(State::ALL.iter().map(|it| it.as_str())))]
     #[arg(help_heading = FILTERS)]
     pub(crate) state: Option<State>,
-    /// Finished tasks with this outcome only
+    /// Show only finished tasks with this outcome
     #[arg(long, value_parser = enum_value::<Outcome>(Outcome::ALL.iter().map(|it| it.as_str())))]
     #[arg(conflicts_with = "state", help_heading = FILTERS)]
     pub(crate) outcome: Option<Outcome>,
-    /// Finished tasks of any outcome, instead of live tasks
+    /// Show finished tasks of any outcome instead of live tasks
     #[arg(long, conflicts_with = "state", help_heading = FILTERS)]
     pub(crate) finished: bool,
-    /// Tasks of this queue only
+    /// Show only tasks of this queue
     #[arg(long, help_heading = FILTERS)]
     pub(crate) queue: Option<String>,
-    /// Tasks with a matching name only: * matches any characters, ? a single one
+    /// Show only tasks whose name matches: * stands for any characters, ? for a single one
     #[arg(long, value_name = "PATTERN", help_heading = FILTERS)]
     pub(crate) name: Option<String>,
     #[arg(long, value_name = "DURATION", value_parser = duration, help_heading = FILTERS)]
-    #[arg(help = since_help("Tasks enqueued, or finished, within this duration only",
+    #[arg(help = since_help("Show only tasks enqueued, or finished, within this duration",
         " for finished tasks"))]
     pub(crate) since: Option<Duration>,
     /// Maximum number of rows
@@ -94,17 +95,17 @@ pub(crate) struct CancelArgs {
     #[arg(value_name = "ID", value_parser = task_id, allow_negative_numbers = true)]
     #[arg(conflicts_with_all = ["state", "queue", "name", "since"])]
     pub(crate) ids: Vec<TaskId>,
-    /// Live tasks in this state
+    /// Cancel tasks in this state
     #[arg(long, value_parser = enum_value::<State>(State::ALL.iter().map(|it| it.as_str())))]
     #[arg(help_heading = FILTERS)]
     pub(crate) state: Option<State>,
-    /// Live tasks of this queue
+    /// Cancel tasks of this queue
     #[arg(long, help_heading = FILTERS)]
     pub(crate) queue: Option<String>,
-    /// Live tasks with a matching name: * matches any characters, ? a single one
+    /// Cancel tasks whose name matches: * stands for any characters, ? for a single one
     #[arg(long, value_name = "PATTERN", help_heading = FILTERS)]
     pub(crate) name: Option<String>,
-    /// Live tasks enqueued within this duration: 90s, "1h 30m", "2 days"
+    /// Cancel tasks that were enqueued within this duration: 90s, "1h 30m", "2 days"
     #[arg(long, value_name = "DURATION", value_parser = duration, help_heading = FILTERS)]
     pub(crate) since: Option<Duration>,
     #[command(flatten)]
@@ -119,24 +120,24 @@ pub(crate) struct RetryArgs {
     #[arg(value_name = "ID", value_parser = task_id, allow_negative_numbers = true)]
     #[arg(conflicts_with_all = ["outcome", "sqlstate", "queue", "name", "since"])]
     pub(crate) ids: Vec<TaskId>,
-    /// Finished tasks with this outcome
+    /// Retry finished tasks with this outcome
     #[arg(long, value_parser = enum_value::<Outcome>(Outcome::ALL.iter().map(|it| it.as_str())))]
     #[arg(help_heading = FILTERS)]
     pub(crate) outcome: Option<Outcome>,
-    /// Tasks whose final attempt has this SQLSTATE [default outcome: failed]
+    /// Retry finished tasks whose final attempt ended with this SQLSTATE [default outcome: failed]
     #[arg(long, value_name = "CODE", help_heading = FILTERS)]
     pub(crate) sqlstate: Option<String>,
-    /// Tasks with this message only, as printed by pgmill failures
+    /// Retry only tasks with exactly this message, copied from the output of pgmill failures
     #[arg(long, value_name = "TEXT", requires = "sqlstate", help_heading = FILTERS)]
     pub(crate) message: Option<String>,
-    /// Tasks of this queue only
+    /// Retry only tasks of this queue
     #[arg(long, conflicts_with = "ids", help_heading = FILTERS)]
     pub(crate) queue: Option<String>,
-    /// Tasks with a matching name only: * matches any characters, ? a single one
+    /// Retry only tasks whose name matches: * stands for any characters, ? for a single one
     #[arg(long, value_name = "PATTERN", conflicts_with = "ids", help_heading = FILTERS)]
     pub(crate) name: Option<String>,
     #[arg(long, value_name = "DURATION", value_parser = duration, conflicts_with = "ids")]
-    #[arg(help = since_help("Tasks that ended within this duration only", ""))]
+    #[arg(help = since_help("Retry only tasks that ended within this duration", ""))]
     #[arg(help_heading = FILTERS)]
     pub(crate) since: Option<Duration>,
     #[command(flatten)]

@@ -54,7 +54,7 @@ pub(crate) async fn run(out: &Output, args: &HealthArgs) -> Result<u8, Failure> 
 /// Returns status and body, or the reason for their absence.
 async fn ask(page: &HealthUrl) -> Result<(u16, String), String> {
     let connected = TcpStream::connect(&page.place).await;
-    let mut stream = connected.map_err(|error| format!("cannot connect: {error}"))?;
+    let mut stream = connected.map_err(|error| format!("could not connect: {error}"))?;
     let request = format!(
         "GET {} HTTP/1.1\r\nHost: {}\r\nUser-Agent: pgmill\r\nConnection: close\r\n\r\n",
         page.path, page.place

@@ -284,7 +284,7 @@ fn runnable(source: &Source) -> Result<(), Failure> {
     let Some(forbidden) = scan::forbidden(&source.text) else { return Ok(()) };
     let (message, hint) = match forbidden {
         scan::Forbidden::TransactionControl { word, .. } => {
-            (format!("{word} is not allowed: all files are one transaction"), "Remove it.")
+            (format!("{word} is not allowed, because all files are one transaction"), "Remove it.")
         }
         scan::Forbidden::CopyFromStdin { .. } | scan::Forbidden::CopyToStdout { .. } => {
             ("COPY through the client is not supported".to_owned(), "Use INSERT, or psql.")

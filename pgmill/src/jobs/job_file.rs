@@ -282,7 +282,7 @@ fn runnable(statement: &str) -> Result<(), (usize, ValidationError)> {
     let Some(forbidden) = scan::forbidden(statement) else { return Ok(()) };
     let hint = match forbidden {
         scan::Forbidden::TransactionControl { .. } => {
-            "Remove it: a task is one transaction. For a statement that cannot run in one, or a \
+            "Remove it, because a task is one transaction. For a statement that cannot run in one, or a \
              procedure that commits: mode = \"autocommit\"."
         }
         scan::Forbidden::CopyFromStdin { .. } | scan::Forbidden::CopyToStdout { .. } => {

@@ -35,7 +35,7 @@ pub(super) fn table_of_fires(
 /// Prints the next fires of a schedule or a timing.
 ///
 /// # Errors
-/// Fails if there is no such schedule, or if the timing is invalid or has no cadence.
+/// Fails if there is no such schedule, or if the timing is invalid or does not fire at fixed times.
 pub(super) async fn next(
     client: &Client,
     out: &Output,
@@ -48,7 +48,7 @@ pub(super) async fn next(
     };
     let parsed = parse(&timing)?;
     let Some(cadence) = parsed.cadence() else {
-        let message = format!("this timing has no cadence: {}", parsed.describe());
+        let message = format!("this timing does not fire at fixed times: {}", parsed.describe());
         return Err(Failure::usage(message));
     };
     let now = queue::task_queries::now(client).await?;

@@ -126,7 +126,7 @@ from_row! {
 pub struct Setting {
     /// Name of the setting.
     pub name: String,
-    /// Its value, in the unit of `pg_settings`.
+    /// Value of the setting, in the unit of `pg_settings`.
     pub value: String,
 }
 
@@ -182,21 +182,21 @@ from_row! { SessionRole { name, runs_tasks, sessions, superuser, owner, worker }
 pub struct HorizonHolder {
     /// `session`, `standby`, `prepared transaction` or `replication slot`.
     pub kind: String,
-    /// Its pid or name.
+    /// Process id of a session, or name of a prepared transaction, slot or standby.
     pub name: String,
-    /// The login, if there is one.
+    /// Login of the holder, if it has one.
     pub user: Option<String>,
-    /// Its `application_name`; for a slot, the plugin.
+    /// `application_name` of the holder; for a slot, the plugin.
     pub application: Option<String>,
-    /// Age of its horizon, in transaction ids.
+    /// Age of the held horizon, in transaction ids.
     pub age_xids: Option<i32>,
-    /// Start of its transaction; `None` also if the current role may not see it.
+    /// Start of the holder's transaction; `None` also if the current role may not see it.
     pub since: Option<Timestamp>,
-    /// Age of its transaction, in seconds.
+    /// Age of the holder's transaction, in seconds.
     pub age_seconds: Option<f64>,
-    /// Its state, as in `pg_stat_activity`.
+    /// State of the session, as in `pg_stat_activity`.
     pub state: Option<String>,
-    /// The first 200 characters of its last statement.
+    /// First 200 characters of the session's last statement.
     pub query: Option<String>,
 }
 
@@ -233,7 +233,8 @@ pub async fn settings(client: &impl GenericClient) -> Result<Vec<Setting>, Queue
     client.query_typed(SETTINGS, &[]).await?.iter().map(Setting::from_row).collect()
 }
 
-/// Returns settings with which sessions of workers would start.
+/// Returns the PostgreSQL settings that a new worker session starts with: timeouts, isolation and
+/// durability, as set in the configuration file, by ALTER DATABASE or by ALTER ROLE.
 pub async fn overrides(client: &impl GenericClient) -> Result<Vec<Override>, QueueError> {
     client.query_typed(OVERRIDES, &[]).await?.iter().map(Override::from_row).collect()
 }

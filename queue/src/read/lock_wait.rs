@@ -21,7 +21,7 @@ WHERE a.pid = $1 AND a.state = 'active' AND (a.wait_event_type = 'Lock' OR a.wai
 /// The reason why a statement waits.
 #[derive(Clone, Debug, PartialEq)]
 pub enum LockWait {
-    /// Its commit is complete locally and waits for a synchronous standby.
+    /// The statement's commit is complete locally and waits for a synchronous standby.
     Standby,
     /// Another session holds a lock.
     Session {

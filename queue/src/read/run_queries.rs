@@ -132,7 +132,7 @@ impl TaskCounts {
 /// A task of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct RunTask {
-    /// Its number in the run.
+    /// Number of the task in the run.
     pub node: i64,
     /// Name of the task.
     pub name: String,
@@ -157,7 +157,7 @@ pub struct RunTask {
     pub queue: String,
     /// Priority within the queue.
     pub priority: Priority,
-    /// Its group.
+    /// Group of the task.
     pub group: Option<String>,
     /// Backend of the last attempt.
     pub pid: Option<i32>,

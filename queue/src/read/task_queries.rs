@@ -130,7 +130,7 @@ pub struct Task {
     pub queue: String,
     /// Free-text name.
     pub name: Option<String>,
-    /// Its deduplication key.
+    /// Deduplication key of the task.
     pub key: Option<String>,
     /// The task's group.
     pub group: Option<String>,
@@ -217,7 +217,7 @@ pub struct Running {
     pub percent: Option<f64>,
     /// Time of the task's last report.
     pub reported_at: Option<Timestamp>,
-    /// Its last notices: `[{"severity", "message"}]`.
+    /// Last notices of the task: `[{"severity", "message"}]`.
     pub notices: Option<Value>,
     /// Details of the backends that block the task: `[{"pid", "task", "name", "application",
     /// "user", "state", "transaction_started_at"}]`.

@@ -22,9 +22,9 @@ pub enum PieceKind {
 /// A piece of the script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Piece<'a> {
-    /// Its kind.
+    /// Kind of the piece.
     pub kind: PieceKind,
-    /// Its text.
+    /// Text of the piece.
     pub text: &'a str,
 }
 

@@ -107,7 +107,7 @@ pub struct Difference {
     /// `table`, `column`, `constraint`, `index`, `trigger`, `view`, `function`, `type`, `comment`
     /// or `grant`.
     pub kind: String,
-    /// Its name without the schema.
+    /// Name of the object without the schema.
     pub name: String,
     /// The definition in schema.sql; `None` if schema.sql does not define the object.
     pub expected: Option<String>,

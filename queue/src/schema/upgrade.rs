@@ -32,18 +32,20 @@ pub struct Migration {
 /// Every file of `migrations/`, in order: from version 1 to [`schema::VERSION`].
 pub const MIGRATIONS: &[Migration] = &[];
 
-/// Maximum time that one try waits for a lock, and so the longest that it blocks the fleet.
+/// Maximum time that one attempt waits for a lock, and so the longest time that the attempt blocks
+/// the fleet.
 const LOCK_TIMEOUT: &str = "300ms";
 
 /// Maximum time that a statement of a migration may hold its locks, unless its file sets another
 /// one.
 const STATEMENT_TIMEOUT: &str = "5s";
 
-/// About two minutes, including the delays between the tries.
-const MAX_TRIES: u32 = 100;
+/// Maximum number of attempts to get the locks of a migration. All of them take about two minutes,
+/// including the delays between them.
+const MAX_ATTEMPTS: u32 = 100;
 
-/// Delay between two tries; random, so that the tries do not synchronize with the fleet's short
-/// transactions.
+/// Delay between two attempts; random, so that the attempts do not synchronize with the short
+/// transactions of the fleet.
 const RETRY_DELAY: (Duration, Duration) = (Duration::from_millis(300), Duration::from_millis(1500));
 
 /// Result of an upgrade.
@@ -51,7 +53,7 @@ const RETRY_DELAY: (Duration, Duration) = (Duration::from_millis(300), Duration:
 pub struct Upgrade {
     /// Names of the migrations that were applied here, in order.
     pub applied: Vec<&'static str>,
-    /// Number of tries that did not get their locks and were repeated.
+    /// Number of attempts that could not acquire their locks and were repeated.
     pub lock_retries: u32,
 }
 
@@ -93,10 +95,10 @@ pub fn pending(migrations: &[Migration], version: i32) -> impl Iterator<Item = &
 ///
 /// # Errors
 /// Fails if the database has no schema, a migration is missing, the role lacks the privileges, or
-/// the locks are not available within the maximum number of tries.
+/// the locks are not available within the maximum number of attempts.
 pub async fn upgrade(client: &Client, migrations: &[Migration]) -> Result<Upgrade, QueueError> {
     let mut done = Upgrade::default();
-    let mut tries = 0;
+    let mut attempts = 0;
     loop {
         let version = schema::installed(client).await?.map_or(0, |found| found.version);
         let Some(next) = pending(migrations, version).next() else { return Ok(done) };
@@ -105,11 +107,11 @@ pub async fn upgrade(client: &Client, migrations: &[Migration]) -> Result<Upgrad
         }
         let Err(error) = client.batch_execute(&script(next)).await else {
             done.applied.push(next.name);
-            tries = 0;
+            attempts = 0;
             continue;
         };
         client.batch_execute("ROLLBACK").await?;
-        tries += 1;
+        attempts += 1;
         let locked = [&SqlState::LOCK_NOT_AVAILABLE, &SqlState::T_R_DEADLOCK_DETECTED];
         let moved_on = schema::installed(client).await?.map_or(0, |found| found.version) != version;
         if moved_on {
@@ -118,12 +120,12 @@ pub async fn upgrade(client: &Client, migrations: &[Migration]) -> Result<Upgrad
         if !error.code().is_some_and(|code| locked.contains(&code)) {
             return Err(error.into());
         }
-        if tries >= MAX_TRIES {
+        if attempts >= MAX_ATTEMPTS {
             return Err(locks_unavailable(next.name));
         }
         done.lock_retries += 1;
         let wait = rand::rng().random_range(RETRY_DELAY.0..RETRY_DELAY.1);
-        tracing::debug!(migration = next.name, tries, "locks not available, retrying migration");
+        tracing::debug!(migration = next.name, attempts, "locks not available, retrying migration");
         sleep(wait).await;
     }
 }
@@ -137,10 +139,13 @@ fn missing_migration(from: i32, to: i32) -> QueueError {
 
 fn locks_unavailable(name: &str) -> QueueError {
     QueueError::Refused {
-        message: format!("{name} did not get its locks in {MAX_TRIES} tries; nothing was changed"),
+        message: format!(
+            "could not acquire the locks for migration {name} after {MAX_ATTEMPTS} attempts; \
+             the migration was rolled back"
+        ),
         hint: Some(
-            "A transaction that uses the queue's tables is still open; pgmill doctor shows the \
-             oldest one. Try again when it has ended."
+            "Try again when no long transaction is running: pgmill doctor shows the oldest \
+             transaction that uses the queue's tables."
                 .to_owned(),
         ),
     }

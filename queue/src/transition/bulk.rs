@@ -55,9 +55,9 @@ FROM unnest($1) AS c (id) LEFT JOIN mill.tasks t ON t.id = c.id"
 pub struct CurrentState {
     /// The task.
     pub id: TaskId,
-    /// Its state; `None` if it is not live.
+    /// State of the task; `None` if the task is not live.
     pub state: Option<State>,
-    /// Its last outcome; `None` if it has never ended.
+    /// Last outcome of the task; `None` if the task has never ended.
     pub outcome: Option<Outcome>,
 }
 

@@ -1,4 +1,4 @@
-//! pending → running.
+//! pending → running, when a reader claims a task.
 //!
 //! Relies on the index `tasks_pending (queue, priority, run_as, id) WHERE state = 'pending'`: each
 //! lane is one range of it, read from the watermark upwards. Invariants: a task is claimed by one

@@ -1,4 +1,4 @@
-//! running → finished, with success.
+//! running → finished, when the task has succeeded.
 //!
 //! Sent on the task's own session, in the task's own transaction: effects and completion commit
 //! together or not at all. Never prepared by name, because the reset between tasks drops prepared

@@ -1,4 +1,4 @@
-//! → scheduled | blocked | pending.
+//! → scheduled | blocked | pending, when a task is enqueued.
 //!
 //! Calls `mill.submit` and `mill.enqueue_many`, so that a producer needs no privilege on any table.
 //! The caller provides the transaction, and calls [`notify`] after its commit: a NOTIFY inside a

@@ -1,4 +1,4 @@
-//! running → scheduled | blocked | pending | finished, without success.
+//! running → scheduled | blocked | pending | finished, after an attempt that did not succeed.
 //!
 //! Runs on a control session after the task's transaction is over. Relies on the primary key only.
 

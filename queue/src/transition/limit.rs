@@ -1,4 +1,4 @@
-//! blocked → pending and back, by permits.
+//! blocked → pending, when a permit is granted, and back, when it is revoked.
 //!
 //! A task that a limit applies to is blocked until it holds a permit of each of its limits. Permits
 //! are handed out under a lock on the limit's row, so that there are never too many; a permit ends
@@ -91,7 +91,7 @@ pub async fn set_max_running(
     Ok(())
 }
 
-/// Maximum number of starts of tasks of a queue or a concurrency key in any period.
+/// Limit on how many tasks of a queue or a concurrency key may start in any period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Rate {
     /// Maximum number of starts.

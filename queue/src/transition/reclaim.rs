@@ -66,11 +66,11 @@ DELETE FROM mill.workers w WHERE w.id = $1 AND w.heartbeat_at = $2
 pub struct Peer {
     /// The worker's id.
     pub worker: WorkerId,
-    /// Its heartbeat counter; `None` if it is not registered.
+    /// Heartbeat counter of the worker; `None` if the worker is not registered.
     pub heartbeat: Option<i64>,
-    /// Whether its control session holds the advisory lock.
+    /// Whether the worker's control session holds its advisory lock.
     pub session_alive: bool,
-    /// Time since its last heartbeat, by the database clock.
+    /// Time since the worker's last heartbeat, by the database clock.
     pub heartbeat_age: Option<Duration>,
     /// Time of its last heartbeat.
     pub last_heartbeat: Option<SystemTime>,

@@ -1,4 +1,4 @@
-//! running → scheduled | blocked | pending, with the attempt given back.
+//! running → scheduled | blocked | pending, when an attempt is interrupted and does not count.
 //!
 //! For claims that were never started, that a graceful stop interrupted, or whose task snoozed. A
 //! task with a cancel request ends as cancelled instead.

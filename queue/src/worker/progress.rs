@@ -32,13 +32,13 @@ ON CONFLICT (task_id) DO UPDATE SET worker_id = excluded.worker_id, attempt = ex
 pub struct ProgressReport {
     /// The task.
     pub id: TaskId,
-    /// Token of its claim.
+    /// Token of the task's claim.
     pub token: Token,
     /// Reported progress, 0 to 100.
     pub percent: Option<f64>,
     /// Reported message.
     pub message: Option<String>,
-    /// Its last notices of other kinds, newest last.
+    /// Last notices of the task that report no progress, newest last.
     pub notices: Option<Value>,
 }
 

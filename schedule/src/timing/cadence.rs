@@ -64,13 +64,13 @@ impl Cadence {
         std::iter::successors(self.next_fire(after), |at| self.next_fire(*at))
     }
 
-    /// Name of its time zone.
+    /// Name of the cadence's time zone.
     #[must_use]
     pub fn zone_name(&self) -> &str {
         self.zone.iana_name().unwrap_or("UTC")
     }
 
-    /// Its time zone, as compiled in.
+    /// Time zone of the cadence, as compiled in.
     #[must_use]
     pub fn zone(&self) -> &TimeZone {
         &self.zone

@@ -24,7 +24,7 @@ pub(crate) fn parse(text: &str, at: usize) -> Result<Duration, ValidationError> 
     let form = || {
         let message = format!("\"{}\" is not a duration", truncated(text));
         ValidationError::new(at, message)
-            .hint("a number with ms, s, min, h or days, such as 10 min")
+            .hint("a number followed by a unit (ms, s, min, h, days), such as 10min")
     };
     let mut left = text.trim();
     let mut total = 0_u128;

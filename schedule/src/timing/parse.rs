@@ -200,7 +200,7 @@ fn interval(call: &Call) -> Result<Option<Interval>, ValidationError> {
             Ok(Some(Interval { count, from }))
         }
         _ => Err(ValidationError::new(every.at, "every must be a number from 1 to 1000")
-            .hint("days of daily, weeks of weekly, months of monthly and nth")),
+            .hint("every counts days in daily, weeks in weekly, months in monthly and nth")),
     }
 }
 

@@ -172,7 +172,7 @@ fn progress(begun: Instant, (done, all): (usize, usize), cell: Cell, cell_result
     let seconds = begun.elapsed().as_secs();
     let recovery = cell_results.recovery_seconds.unwrap_or_default();
     eprintln!(
-        "[{done}/{all}, {seconds} s] {cell}: {tries} tries, {lost} lost, {duplicates} duplicates, {stuck} \
+        "[{done}/{all}, {seconds} s] {cell}: {tries} trials, {lost} lost, {duplicates} duplicates, {stuck} \
          stuck, {unknown} unknown, recovery {recovery} s{}",
         if cell_results.passed() { "" } else { "   <-- BROKEN" }
     );

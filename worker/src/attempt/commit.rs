@@ -40,7 +40,7 @@ impl From<Result<(), Error>> for Completion {
             }
             (_, Some(READ_ONLY)) => Self::Refused(ExecutionError::refused(
                 READ_ONLY,
-                "the task's transaction is read-only: its completion cannot be written",
+                "the task's transaction is read-only, so its completion cannot be recorded",
                 "Leave out SET TRANSACTION READ ONLY.",
             )),
             (ExecutionError::Database(_), _) => Self::Refused(error),

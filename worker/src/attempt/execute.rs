@@ -38,7 +38,7 @@ struct Executed {
     report: Report,
 }
 
-/// Why a statement did not succeed.
+/// Reason why a statement did not succeed.
 enum Interruption {
     Failed(ExecutionError),
     /// Stopped, with the error that the statement returned, if it returned one.

@@ -413,7 +413,7 @@ impl std::fmt::Display for SessionError {
                 write!(f, "tasks would run as \"{login}\", which is a superuser")
             }
             Self::OtherDatabase(target) => {
-                write!(f, "tasks would run in another database than the queue's: {target}")
+                write!(f, "tasks would run in another database than the queue: {target}")
             }
         }
     }

@@ -63,7 +63,7 @@ impl Reclaimer {
                 }
                 Err(error) => tracing::error!(
                     worker = %dead.worker, %error,
-                    "cannot terminate the backends of a dead worker; its tasks wait until the \
+                    "could not terminate the backends of a dead worker; its tasks wait until the \
                      backends are gone. GRANT pg_signal_backend, pg_read_all_stats TO mill_worker;"
                 ),
             }

@@ -42,12 +42,12 @@ const SCHEDULES: &str = "Schedules";
 const HTTP: &str = "HTTP and console";
 const LOGGING: &str = "Logging";
 
-/// Runs SQL tasks from the queue.
+/// Run SQL tasks that are queued in PostgreSQL.
 #[derive(Debug, Parser)]
 #[command(name = "worker", version, max_term_width = 100, after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// Connection string of the queue's database, a URI or key=value as in psql [default: the PG*
-    /// variables]
+    /// Connection string of the queue's database: a URI or key=value pairs, as for psql [default:
+    /// the PG* variables]
     #[arg(long, env = "DATABASE_URL", hide_env_values = true, value_name = "URL",
           help_heading = CONNECTION)]
     database_url: Option<String>,
@@ -59,10 +59,10 @@ pub(crate) struct Args {
     #[arg(long, env = "PGMILL_TASK_URL", hide_env_values = true, value_name = "URL",
           help_heading = CONNECTION)]
     task_url: Option<String>,
-    /// File that contains the connection string, instead of --task-url
+    /// File that contains the connection string for task SQL, instead of --task-url
     #[arg(long, env = "PGMILL_TASK_URL_FILE", value_name = "FILE", help_heading = CONNECTION)]
     task_url_file: Option<PathBuf>,
-    /// Number of readers: tasks to run at once
+    /// Number of readers: maximum number of tasks that run at once
     #[arg(long, env = "PGMILL_READERS", value_name = "N", default_value_t = DEFAULT_READERS,
           value_parser = clap::value_parser!(u32).range(1..=1000), help_heading = READERS)]
     readers: u32,
@@ -70,22 +70,24 @@ pub(crate) struct Args {
     #[arg(long, env = "PGMILL_QUEUES", value_name = "NAMES", value_delimiter = ',',
           help_heading = READERS)]
     queues: Option<Vec<String>>,
-    /// SQLSTATEs, or prefixes of them, that are not retried, separated by commas
+    /// Do not retry attempts that fail with these SQLSTATEs, or prefixes of SQLSTATEs, separated by
+    /// commas
     #[arg(long, env = "PGMILL_FATAL_SQLSTATES", value_name = "CODES", value_delimiter = ',',
           default_value = DEFAULT_FATAL_SQLSTATES.as_str(), help_heading = READERS)]
     fatal_sqlstates: Vec<String>,
-    /// Run tasks even if their login is a superuser
+    /// Run tasks even if the login that task SQL runs as is a superuser
     #[arg(long, env = "PGMILL_ALLOW_SUPERUSER", help_heading = READERS)]
     allow_superuser: bool,
-    /// Time between two heartbeats
+    /// Time between two heartbeats of this worker
     #[arg(long, env = "PGMILL_HEARTBEAT_INTERVAL", value_name = "DURATION",
           default_value_t = DEFAULT_HEARTBEAT_INTERVAL, help_heading = TIMING)]
     heartbeat_interval: HumanDuration,
-    /// Consider a worker dead when its heartbeat has not advanced for this long
+    /// Time after which a worker whose heartbeat has not changed is considered dead
     #[arg(long, env = "PGMILL_ORPHAN_TIMEOUT", value_name = "DURATION",
           default_value_t = DEFAULT_ORPHAN_TIMEOUT, help_heading = TIMING)]
     orphan_timeout: HumanDuration,
-    /// Longest wait before an idle worker polls the queue again, at most the default
+    /// Maximum time between two polls of the queue while this worker is idle; cannot exceed the
+    /// default
     #[arg(long, env = "PGMILL_POLL_INTERVAL", value_name = "DURATION",
           default_value_t = DEFAULT_POLL_INTERVAL, help_heading = TIMING)]
     poll_interval: HumanDuration,
@@ -104,7 +106,7 @@ pub(crate) struct Args {
     /// Serve /metrics, /livez and /readyz on this address, such as 127.0.0.1:9187 [default: off]
     #[arg(long, env = "PGMILL_HTTP", value_name = "ADDR", help_heading = HTTP)]
     http: Option<SocketAddr>,
-    /// Time between two counts for the fleet-wide part of /metrics
+    /// Time between two counts of the tasks in the database, for the fleet-wide metrics
     #[arg(long, env = "PGMILL_FLEET_METRICS_INTERVAL", value_name = "DURATION",
           default_value_t = DEFAULT_FLEET_METRICS_INTERVAL, help_heading = HTTP)]
     fleet_metrics_interval: HumanDuration,
@@ -122,11 +124,11 @@ pub(crate) struct Args {
     #[arg(long, env = "PGMILL_LOG", value_name = "FILTER", default_value = DEFAULT_LOG,
           help_heading = LOGGING)]
     log: String,
-    /// TOML configuration file; its keys are the flags with _ for -, and its [run_as.NAME] tables
-    /// are profiles
+    /// TOML configuration file. Its keys are the names of these flags with _ instead of -; its
+    /// tables [run_as.NAME] define profiles
     #[arg(long, env = "PGMILL_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Print every setting with its origin, then exit
+    /// Print every setting with its source (flag, environment, file or default), then exit
     #[arg(long)]
     pub(crate) print_config: bool,
 }
@@ -138,12 +140,16 @@ Examples:
   worker --exit-when-idle=30s          # drain the queue, then exit
   worker --config worker.toml --print-config
 
-Signals: SIGTERM or SIGINT stops claiming and lets running tasks finish within
---shutdown-timeout, then cancels them and releases them to the queue without counting the
-attempt. A second signal cancels them at once.
+Signals: SIGTERM or SIGINT stops claiming; running tasks may finish within --shutdown-timeout. After
+that the worker cancels them and returns them to the queue, and the interrupted attempts do not
+count. A second signal cancels the running tasks at once.
 
-Exit codes: 0 shut down on request or idle; 1 failure; 2 usage or configuration error; 5 refused
-(schema version, missing privilege); 75 database unreachable at startup.";
+Exit codes:
+    0  stopped by a signal or by --exit-when-idle
+    1  failure without a code of its own
+    2  invalid command line or configuration
+    5  refused: unsupported schema version, missing privilege, or task login on another database
+   75  database unreachable at startup: try again later";
 
 /// The resolved settings.
 #[derive(Debug)]

@@ -58,7 +58,8 @@ impl DutyMetrics {
 }
 
 impl RunMetrics {
-    /// Records a run that processed so many items; `None`: the run failed.
+    /// Records a run of the duty, with the number of items that it processed; `None` if the run
+    /// failed.
     pub(crate) fn record(&self, duration: Duration, items: Option<u64>) {
         self.runs.inc();
         self.seconds.inc_by(duration.as_secs_f64());

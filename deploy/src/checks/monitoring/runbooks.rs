@@ -9,7 +9,7 @@ use crate::{Check, Tools};
 
 const SUBJECT: &str = "runbooks";
 const SEVERITIES: [&str; 3] = ["critical", "warning", "info"];
-/// Headings of a runbook, in the order of an on-call engineer's questions.
+/// Headings of a runbook, in the order in which an on-call engineer needs them.
 const HEADINGS: [&str; 4] = ["## Meaning", "## Diagnosis", "## Mitigation", "## False positives"];
 
 /// Checks the alerts and the pages of `docs/runbooks`.

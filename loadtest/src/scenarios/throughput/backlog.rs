@@ -1,6 +1,6 @@
-//! Does the size of the backlog affect throughput? Runs the same fleet at the head of a small
-//! backlog and of large ones. Each backlog has its own database, filled once; a round takes tasks
-//! off the head, and the same number is appended at the end afterwards.
+//! Checks whether the size of the backlog affects throughput. Runs the same fleet at the head of a
+//! small backlog and of large ones. Each backlog has its own database, filled once; a round takes
+//! tasks off the head, and the same number is appended at the end afterwards.
 
 use std::time::Duration;
 

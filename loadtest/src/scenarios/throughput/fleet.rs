@@ -1,5 +1,5 @@
-//! One process or many? Drains the same backlog with fleets of more and more worker processes that
-//! have the same number of readers in total.
+//! Compares one process with many. Drains the same backlog with fleets of more and more worker
+//! processes that have the same number of readers in total.
 
 use anyhow::Result;
 

@@ -1,5 +1,5 @@
-//! Does the size of the history affect throughput? Compares a drain with an empty history and with
-//! millions of finished tasks, spread over the past days.
+//! Checks whether the size of the history affects throughput. Compares a drain with an empty
+//! history and with millions of finished tasks, spread over the past days.
 
 use anyhow::Result;
 

@@ -1,5 +1,5 @@
-//! Do scheduled tasks affect throughput? Compares a drain with the same drain among millions of
-//! live tasks that are due from tomorrow on.
+//! Checks whether scheduled tasks affect throughput. Compares a drain with the same drain among
+//! millions of live tasks that are due from tomorrow on.
 
 use anyhow::Result;
 

@@ -74,15 +74,15 @@ from_row! { Wait { pid, user, application, kind, mode, relation, seconds, blocke
 /// Sessions with the same attributes.
 #[derive(Clone, Debug, Serialize)]
 pub struct Connections {
-    /// Their `application_name`.
+    /// `application_name` of the sessions.
     pub application: Option<String>,
-    /// Their login.
+    /// Login of the sessions.
     pub user: Option<String>,
     /// As in `pg_stat_activity`; `None` if the role may not see it.
     pub state: Option<String>,
     /// Number of sessions.
     pub count: i64,
-    /// Age of their oldest transaction, in seconds.
+    /// Age of the oldest transaction of the sessions, in seconds.
     pub transaction_seconds: Option<f64>,
 }
 

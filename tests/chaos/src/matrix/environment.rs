@@ -244,7 +244,7 @@ impl<'a> Environment<'a> {
         let counts = count(&self.session, &self.test_tasks).await?;
         if self.cell.interrupts() {
             let count = interrupted(&self.session).await?;
-            ensure!(count >= i64::from(tries), "the fault hit {count} attempts in {tries} tries");
+            ensure!(count >= i64::from(tries), "the fault hit {count} attempts in {tries} trials");
         }
         let admin = Session::open(&self.test_bed.cluster.url("postgres")).await?;
         admin

@@ -27,7 +27,7 @@ impl Memory {
             (CONTROL_GROUPS[1], "memory.max")
         };
         let path = Path::new(root).join(scratch::name().0);
-        fs::create_dir(&path).with_context(|| format!("cannot create {}", path.display()))?;
+        fs::create_dir(&path).with_context(|| format!("could not create {}", path.display()))?;
         let memory = Self { path };
         fs::write(memory.path.join(limit), MAX_BYTES).context("cannot set a memory limit")?;
         Ok(memory)

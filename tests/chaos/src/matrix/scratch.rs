@@ -37,7 +37,7 @@ impl Scratch {
     pub(crate) fn new() -> Result<Self> {
         sweep();
         let path = std::env::temp_dir().join(name().0);
-        fs::create_dir(&path).with_context(|| format!("cannot create {}", path.display()))?;
+        fs::create_dir(&path).with_context(|| format!("could not create {}", path.display()))?;
         // The server's account must be able to reach its disks.
         fs::set_permissions(&path, fs::Permissions::from_mode(0o711))?;
         Ok(Self { path })

@@ -116,7 +116,7 @@ impl CellResult {
 }
 
 const HEAD: [&str; 9] =
-    ["fault", "moment", "mode", "tries", "lost", "duplicates", "stuck", "recovery, s", "promised"];
+    ["fault", "moment", "mode", "trials", "lost", "duplicates", "stuck", "recovery, s", "promised"];
 
 /// Formats a Markdown table, padded to be readable as plain text.
 pub(crate) fn table(shown: &[CellResult]) -> String {
@@ -155,7 +155,7 @@ pub(crate) fn sum(shown: &[CellResult]) -> String {
     let promised_once = |shown: &&&CellResult| !shown.cell.may_duplicate();
     let duplicates: u32 = tried.iter().filter(promised_once).map(|shown| shown.duplicates).sum();
     format!(
-        "{} cells, {} tries: {} lost, {duplicates} duplicates despite an exactly-once promise, \
+        "{} cells, {} trials: {} lost, {duplicates} duplicates despite an exactly-once promise, \
          {} stuck; {broken} cells broken, {} skipped",
         tried.len(),
         total(|shown| shown.tries),

@@ -137,7 +137,8 @@ impl SettingResolver<'_> {
         Ok(listen.map(|listen| Console { listen, flags: WorkerConsoleFlags(flags) }))
     }
 
-    /// Resolves a flag for which clap fills in the default that `--help` shows.
+    /// Returns the value of a flag with a default, from the first source that has one: the command
+    /// line, the environment, the file, the default.
     pub(super) fn resolve_with_default<T>(
         &mut self,
         name: &'static str,
