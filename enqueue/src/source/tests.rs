@@ -31,7 +31,10 @@ fn an_invalid_line_is_reported_with_its_number() {
         (&b"SELECT 1\nCOMMIT\n"[..], "f.sql:2: COMMIT is not allowed"),
         (b"SELECT 1\n\0\n", "f.sql:2: the statement has a NUL byte at offset 0"),
         (b"SELECT 1\nSELECT '\xff'\n", "f.sql: the byte at offset 17 is not valid UTF-8"),
-        (b"SELECT 1\nSELECT 1234567890\n", "f.sql:2 has more than 10 bytes"),
+        (
+            b"SELECT 1\nSELECT 1234567890\n",
+            "f.sql:2: the statement is longer than the maximum of 10 bytes",
+        ),
     ] {
         let error = all(lines(text, 10)).unwrap_err();
         assert!(error.starts_with(expected), "{error}");
