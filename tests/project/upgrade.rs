@@ -212,7 +212,7 @@ async fn a_migration_is_applied_once_and_atomically() {
     let error = schema::check_version(database.client()).await.unwrap_err();
     assert!(error.to_string().contains("has schema version 3"), "{error}");
     let hint = error.hint().unwrap();
-    assert!(hint.contains("programs of version 2 and later"), "{hint}");
+    assert!(hint.contains("built for schema version 2 or later"), "{hint}");
 }
 
 /// Returns every statement that is one literal in the programs' source, by name.
