@@ -291,7 +291,7 @@ async fn a_locked_table_blocks_claims_but_neither_the_heartbeat_nor_the_worker()
     assert_eq!(database.outcome(id).await, "succeeded");
     for worker in [&worker, &other] {
         let log = worker.log();
-        assert!(!log.contains("dead worker") && !log.contains("for dead"), "{log}");
+        assert!(!log.contains("dead worker") && !log.contains("worker dead"), "{log}");
     }
 }
 

@@ -49,13 +49,14 @@ pub(crate) enum StopAt {
     End,
 }
 
-/// Runs the duty until it is stopped. Counts each run. Of consecutive failures, the first is logged
-/// as a warning, and the end of all of them.
+/// Runs the duty until it is stopped. Counts each run. A failure is logged as a warning unless it
+/// repeats the one before, and the first success after failures is logged.
 pub(crate) async fn run<D: Duty>(mut duty: D, context: Arc<Context>) {
     let metrics = context.metrics.duties.of(D::NAME);
     let stopped = stopped(&context.shutdown, D::STOPS);
     let mut backoff = Backoff::up_to(D::MAX_BACKOFF);
     let mut failures = 0_u32;
+    let mut last_failure = String::new();
     while let Some(Some(cause)) = stopped.run_until_cancelled(duty.next()).await {
         let begun = Instant::now();
         let result = duty.run_once(cause).await;
@@ -65,6 +66,7 @@ pub(crate) async fn run<D: Duty>(mut duty: D, context: Arc<Context>) {
                 if failures > 0 {
                     tracing::info!(duty = D::NAME, failures, "duty works again");
                     (failures, backoff) = (0, Backoff::up_to(D::MAX_BACKOFF));
+                    last_failure.clear();
                 }
                 if items > 0 {
                     tracing::debug!(duty = D::NAME, items, "duty done");
@@ -72,10 +74,12 @@ pub(crate) async fn run<D: Duty>(mut duty: D, context: Arc<Context>) {
             }
             Err(error) => {
                 failures += 1;
-                if failures == 1 {
-                    tracing::warn!(duty = D::NAME, ?cause, %error, "duty failed");
-                } else {
+                let failure = format!("{cause:?}: {error}");
+                if failure == last_failure {
                     tracing::debug!(duty = D::NAME, ?cause, %error, failures, "duty failed again");
+                } else {
+                    tracing::warn!(duty = D::NAME, ?cause, %error, "duty failed");
+                    last_failure = failure;
                 }
                 let _ = stopped.run_until_cancelled(backoff.wait()).await;
             }

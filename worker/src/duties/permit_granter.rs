@@ -54,6 +54,8 @@ impl PermitGranter {
 
 impl Duty for PermitGranter {
     const NAME: &'static str = "grant_permits";
+    /// The next poll is the wait after a failure; released permits are granted meanwhile.
+    const MAX_BACKOFF: Duration = Duration::ZERO;
     type Cause = Scope;
 
     async fn next(&mut self) -> Option<Scope> {

@@ -2,6 +2,7 @@
 //! finds pending events of a run.
 
 use std::sync::Arc;
+use std::time::Duration;
 use std::vec::IntoIter;
 
 use queue::QueueError;
@@ -28,6 +29,8 @@ impl RunAdvancer {
 
 impl Duty for RunAdvancer {
     const NAME: &'static str = "advance_runs";
+    /// The next poll is the wait after a failure; other runs are advanced meanwhile.
+    const MAX_BACKOFF: Duration = Duration::ZERO;
     type Cause = RunId;
 
     async fn next(&mut self) -> Option<RunId> {

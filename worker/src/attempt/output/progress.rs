@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use queue::progress::{ProgressReport, record_progress};
 use queue::{Claim, QueueError, TaskId, Token};
@@ -79,6 +79,8 @@ impl ProgressWriter {
 
 impl Duty for ProgressWriter {
     const NAME: &'static str = "write_progress";
+    /// The interval is the wait after a failure.
+    const MAX_BACKOFF: Duration = Duration::ZERO;
     type Cause = ();
 
     async fn next(&mut self) -> Option<()> {
