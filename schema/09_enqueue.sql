@@ -48,6 +48,24 @@ COMMENT ON FUNCTION mill.check_explain IS
     'Raises an error if EXPLAIN does not support the statement, judged by its first keyword, or if the mode is not '
     'transaction. Whether there is only one statement is checked when the task runs';
 
+CREATE OR REPLACE FUNCTION mill.check_options(options jsonb) RETURNS void
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    unknown text;
+BEGIN
+    IF jsonb_typeof(options) <> 'object' THEN
+        RAISE EXCEPTION 'options is a JSON %, not an object', jsonb_typeof(options) USING ERRCODE = '22023';
+    END IF;
+    SELECT k INTO unknown FROM jsonb_object_keys(options) AS k LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'unknown option "%"', unknown USING ERRCODE = '22023';
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION mill.check_options IS
+    'Raises an error if options is not a JSON object or has an unknown key. Functions have an argument options so that '
+    'a migration can add options: it cannot add arguments while programs call the function';
+
 CREATE OR REPLACE FUNCTION mill.enqueue_many(
     statements text[],
     params jsonb[] DEFAULT NULL,
@@ -68,7 +86,8 @@ CREATE OR REPLACE FUNCTION mill.enqueue_many(
     concurrency_key text DEFAULT NULL,
     concurrency integer DEFAULT NULL,
     profile uuid DEFAULT NULL,
-    explain boolean DEFAULT false
+    explain boolean DEFAULT false,
+    options jsonb DEFAULT NULL
 ) RETURNS SETOF bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -94,6 +113,9 @@ BEGIN
     END IF;
     IF enqueue_many.explain THEN
         PERFORM mill.check_explain(s.statement, enqueue_many.mode) FROM unnest(statements) AS s(statement);
+    END IF;
+    IF options IS NOT NULL THEN
+        PERFORM mill.check_options(options);
     END IF;
     IF num_nonnulls(enqueue_many.group_name, enqueue_many.concurrency_key, enqueue_many.concurrency) > 0
         OR EXISTS (SELECT FROM mill.limits l WHERE l.kind = 'queue' AND l.name = queue_name)
@@ -150,6 +172,7 @@ CREATE OR REPLACE FUNCTION mill.submit(
     concurrency integer DEFAULT NULL,
     profile uuid DEFAULT NULL,
     explain boolean DEFAULT NULL,
+    options jsonb DEFAULT NULL,
     OUT id bigint,
     OUT created boolean
 )
@@ -173,6 +196,9 @@ BEGIN
     END IF;
     IF explain THEN
         PERFORM mill.check_explain(statement, mode);
+    END IF;
+    IF options IS NOT NULL THEN
+        PERFORM mill.check_options(options);
     END IF;
     initial_state := mill.initial_state(due_at, chain);
     id := nextval('mill.tasks_id_seq');
@@ -231,7 +257,8 @@ CREATE OR REPLACE FUNCTION mill.enqueue(
     concurrency_key text DEFAULT NULL,
     concurrency integer DEFAULT NULL,
     run_as text DEFAULT NULL,
-    explain boolean DEFAULT false
+    explain boolean DEFAULT false,
+    options jsonb DEFAULT NULL
 ) RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -240,7 +267,7 @@ BEGIN
     SELECT s.id, s.created INTO submitted FROM mill.submit(statement, params, name, queue, priority,
         due_at, max_attempts, retry_interval, backoff, jitter, timeout, mode, at_most_once,
         external, key, group_name, run_id, concurrency_key, concurrency,
-        CASE WHEN run_as IS NOT NULL THEN mill.profile(run_as) END, explain) s;
+        CASE WHEN run_as IS NOT NULL THEN mill.profile(run_as) END, explain, options) s;
     IF NOT submitted.created THEN
         RAISE NOTICE 'no task was submitted: task % with key "%" is live', submitted.id, key;
     END IF;

@@ -28,6 +28,31 @@ COMMENT ON TABLE mill.run_events IS
 CREATE INDEX IF NOT EXISTS run_events_run ON mill.run_events (run_id, id);
 GRANT SELECT, INSERT ON mill.run_events TO mill_worker;
 
+-- The one list of the columns that an attempt takes from its task, in the order of mill.attempts. The planner
+-- replaces the call by the query of the function, unless an argument is volatile: a call that is not replaced
+-- takes 20 microseconds longer per row.
+CREATE OR REPLACE FUNCTION mill.attempt_row(
+    task mill.tasks,
+    finished_at timestamptz,
+    outcome mill.outcome,
+    final boolean,
+    rows bigint,
+    report jsonb
+) RETURNS SETOF mill.attempts
+LANGUAGE sql STABLE AS $$
+    SELECT finished_at, task.id, task.enqueued_at, task.due_at, task.claimed_at, task.claimed_by, task.token,
+        task.retry_interval, task.timeout, rows, task.attempt, outcome, task.priority, task.mode, task.backoff,
+        task.max_attempts, task.session_pid, (report->>'position')::integer, final, task.jitter,
+        task.at_most_once, task.external, task.explain, task.queue, task.name, task.key, task.concurrency_key,
+        task.group_name, task.run_id, task.node, report->>'sqlstate', report->>'message', report->>'detail',
+        report->>'hint', report->>'context', report->'notices', report->'result', report->'plan', task.run_as,
+        task.params, task.statement
+$$;
+COMMENT ON FUNCTION mill.attempt_row IS
+    'Returns the history row of an attempt of the task. report: {"sqlstate", "message", "detail", "hint", "context", '
+    '"position", "notices", "result", "plan"}';
+GRANT EXECUTE ON FUNCTION mill.attempt_row TO mill_worker;
+
 CREATE OR REPLACE FUNCTION mill.record_attempt(
     task mill.tasks,
     outcome mill.outcome,
@@ -35,28 +60,18 @@ CREATE OR REPLACE FUNCTION mill.record_attempt(
     report jsonb
 ) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    finished CONSTANT timestamptz := clock_timestamp();
 BEGIN
-    INSERT INTO mill.attempts (finished_at, task_id, enqueued_at, due_at, started_at, worker_id,
-        token, retry_interval, timeout, attempt, outcome, priority, mode, backoff, max_attempts,
-        session_pid, final, jitter, at_most_once, external, explain, queue, name, key, concurrency_key,
-        group_name, run_id, node, run_as, params, statement, rows, position, sqlstate, message, detail,
-        hint, context, notices, result, plan)
-    VALUES (clock_timestamp(), task.id, task.enqueued_at, task.due_at, task.claimed_at,
-        task.claimed_by, task.token, task.retry_interval, task.timeout, task.attempt,
-        record_attempt.outcome, task.priority, task.mode, task.backoff, task.max_attempts,
-        task.session_pid, record_attempt.final, task.jitter, task.at_most_once, task.external, task.explain,
-        task.queue, task.name, task.key, task.concurrency_key, task.group_name, task.run_id,
-        task.node, task.run_as, task.params, task.statement,
-        (report->>'rows')::bigint, (report->>'position')::integer, report->>'sqlstate',
-        report->>'message', report->>'detail', report->>'hint', report->>'context',
-        report->'notices', report->'result', report->'plan');
+    INSERT INTO mill.attempts SELECT r.* FROM mill.attempt_row(task, finished, record_attempt.outcome,
+        record_attempt.final, (report->>'rows')::bigint, report) AS r;
     IF record_attempt.final AND task.key IS NOT NULL THEN
         DELETE FROM mill.dedup_keys k WHERE k.key = task.key;
     END IF;
     IF record_attempt.final AND task.node IS NOT NULL THEN
         INSERT INTO mill.run_events (run_id, node, outcome, started_at, finished_at, attempts,
             session_pid, rows, message)
-        VALUES (task.run_id, task.node, record_attempt.outcome, task.claimed_at, clock_timestamp(), task.attempt,
+        VALUES (task.run_id, task.node, record_attempt.outcome, task.claimed_at, finished, task.attempt,
             task.session_pid, (report->>'rows')::bigint, report->>'message');
     END IF;
 END
@@ -104,25 +119,20 @@ BEGIN
     WITH gone AS (
         DELETE FROM mill.tasks t
         WHERE t.id = ANY (task_ids) AND t.token = claim_tokens[array_position(task_ids, t.id)]
-        RETURNING t.*, array_position(task_ids, t.id) AS n
+        RETURNING t AS task, array_position(task_ids, t.id) AS n, t.id, t.claimed_at, t.limits, t.run_id, t.node,
+            clock_timestamp() AS deleted_at
     ), recorded AS (
-        INSERT INTO mill.attempts (finished_at, task_id, enqueued_at, due_at, started_at, worker_id,
-            token, retry_interval, timeout, attempt, outcome, priority, mode, backoff, max_attempts,
-            session_pid, final, jitter, at_most_once, external, explain, queue, name, key, concurrency_key,
-            group_name, run_id, node, run_as, params, statement, rows, notices, result, plan)
-        SELECT least(now() + make_interval(secs => ran_until[n]), clock_timestamp()), id, enqueued_at, due_at,
-            claimed_at, claimed_by, token, retry_interval, timeout, attempt, 'succeeded', priority,
-            mode, backoff, max_attempts, session_pid, true, jitter, at_most_once, external, explain, queue,
-            name, key, concurrency_key, group_name, run_id, node, run_as, params, statement, row_counts[n],
-            reports[n]->'notices', reports[n]->'result', reports[n]->'plan'
-        FROM gone
+        INSERT INTO mill.attempts
+        SELECT r.* FROM gone g CROSS JOIN LATERAL mill.attempt_row(g.task,
+            least(now() + make_interval(secs => ran_until[g.n]), g.deleted_at), 'succeeded', true,
+            row_counts[g.n], reports[g.n]) AS r
         RETURNING attempts.task_id, attempts.key
     )
     SELECT array_agg(r.task_id), array_agg(r.key) FILTER (WHERE r.key IS NOT NULL),
             (SELECT array_agg(g.id) FROM gone g WHERE g.limits IS NOT NULL),
             (SELECT array_agg(g.claimed_at) FROM gone g WHERE g.limits IS NOT NULL),
             (SELECT array_agg(ROW(NULL, g.run_id, g.node, g.claimed_at, clock_timestamp(), row_counts[g.n],
-                    g.attempt, g.session_pid, 'succeeded', NULL,
+                    (g.task).attempt, (g.task).session_pid, 'succeeded', NULL,
                     mill.first_row(reports[g.n]->'result'))::mill.run_events)
                 FROM gone g WHERE g.node IS NOT NULL)
         INTO done, keys, limited, starts, in_runs FROM recorded r;

@@ -86,16 +86,11 @@ BEGIN
     DELETE FROM mill.cancel_requests r WHERE r.task_id = retry.id;
     chain := mill.required_limits(last_attempt.queue, last_attempt.group_name, last_attempt.run_id,
         last_attempt.concurrency_key);
-    INSERT INTO mill.tasks (id, enqueued_at, retry_interval, timeout, priority, mode, backoff,
-        attempt, max_attempts, jitter, at_most_once, external, explain, queue, name, key, concurrency_key,
-        group_name, run_id, limits, state, blocking_limit_id, run_as, params, statement)
-    VALUES (retry.id, last_attempt.enqueued_at, last_attempt.retry_interval, last_attempt.timeout,
-        last_attempt.priority, last_attempt.mode, last_attempt.backoff, last_attempt.attempt,
-        last_attempt.max_attempts, last_attempt.jitter, last_attempt.at_most_once,
-        last_attempt.external, last_attempt.explain, last_attempt.queue, last_attempt.name, last_attempt.key,
-        last_attempt.concurrency_key, last_attempt.group_name, last_attempt.run_id, chain,
-        mill.initial_state(NULL, chain), chain[1], last_attempt.run_as, last_attempt.params,
-        last_attempt.statement);
+    -- The task takes every option from the history: the columns with the same name.
+    INSERT INTO mill.tasks SELECT t.* FROM jsonb_populate_record(NULL::mill.tasks,
+        to_jsonb(last_attempt) - ARRAY['token', 'session_pid'] || jsonb_build_object('id', retry.id,
+            'due_at', clock_timestamp(), 'state', mill.initial_state(NULL, chain), 'limits', chain,
+            'blocking_limit_id', chain[1], 'failures', 0, 'transient_failures', 0, 'crashes', 0)) AS t;
     PERFORM mill.record_audit('retry', 'task ' || id, jsonb_build_object('result', 'retried'));
     RETURN 'retried';
 EXCEPTION WHEN unique_violation THEN

@@ -86,21 +86,26 @@ COMMENT ON COLUMN mill.job_edges.disabled_at IS 'Time since which new runs omit 
 
 -- Definition and checks ---------------------------------------------------------------------------
 
+CREATE OR REPLACE FUNCTION mill.without_nulls(document jsonb) RETURNS jsonb
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT coalesce(jsonb_object_agg(e.key, e.value), '{}') FROM jsonb_each(document) AS e WHERE e.value <> 'null'
+$$;
+COMMENT ON FUNCTION mill.without_nulls IS
+    'Returns the object without the keys whose value is null. Unlike jsonb_strip_nulls, leaves nested values as they '
+    'are';
+GRANT EXECUTE ON FUNCTION mill.without_nulls TO mill_viewer;
+
 CREATE OR REPLACE FUNCTION mill.job_definition(job text) RETURNS jsonb
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT jsonb_strip_nulls(jsonb_build_object('name', j.name, 'description', j.description,
+    SELECT mill.without_nulls(jsonb_build_object('name', j.name, 'description', j.description,
         'category', j.category, 'frequency', j.frequency, 'priority', j.priority, 'enabled', j.disabled_at IS NULL,
-        'tasks', (SELECT coalesce(jsonb_agg(jsonb_strip_nulls(jsonb_build_object('name', t.name,
-                'description', t.description, 'statement', t.statement, 'params', t.params, 'queue', t.queue,
-                'priority', t.priority, 'group', t.group_name, 'concurrency_key', t.concurrency_key,
-                'max_attempts', t.max_attempts, 'retry_interval', t.retry_interval, 'backoff', t.backoff,
-                'jitter', t.jitter, 'timeout', t.timeout, 'mode', t.mode, 'at_most_once', t.at_most_once,
-                'external', t.external, 'ignore_failure', t.ignore_failure, 'join', t.join_mode,
-                'run_as', nullif(t.run_as, ''),
-                'after', (SELECT jsonb_agg(jsonb_build_object('task', e.parent, 'expected', e.expected)
-                        ORDER BY e.parent)
-                    FROM mill.job_edges e
-                    WHERE e.job = j.name AND e.child = t.name AND e.disabled_at IS NULL)))
+        'tasks', (SELECT coalesce(jsonb_agg(mill.without_nulls(
+                to_jsonb(t) - ARRAY['job', 'disabled_at', 'group_name', 'join_mode'] || jsonb_build_object(
+                    'group', t.group_name, 'join', t.join_mode, 'run_as', nullif(t.run_as, ''),
+                    'after', (SELECT jsonb_agg(jsonb_build_object('task', e.parent, 'expected', e.expected)
+                            ORDER BY e.parent)
+                        FROM mill.job_edges e
+                        WHERE e.job = j.name AND e.child = t.name AND e.disabled_at IS NULL)))
                 ORDER BY t.name), '[]')
             FROM mill.visible_job_tasks t WHERE t.job = j.name AND t.disabled_at IS NULL)))
     FROM mill.jobs j WHERE lower(j.name) = lower(job_definition.job)
@@ -161,12 +166,16 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     unknown text;
     parent jsonb;
+    put mill.job_tasks := jsonb_populate_record(NULL::mill.job_tasks, '{"queue": "default", "max_attempts": 3,
+        "retry_interval": "10 seconds", "backoff": "exponential", "jitter": true, "mode": "transaction",
+        "at_most_once": false, "external": false, "ignore_failure": false, "join_mode": "all", "run_as": ""}'
+        || jsonb_build_object('job', job, 'name', task->>'name', 'statement', task->>'statement'));
 BEGIN
     task := mill.with_max_attempts(task);
-    SELECT k INTO unknown FROM jsonb_object_keys(task) AS k WHERE k <> ALL (ARRAY['name', 'description',
-        'statement', 'params', 'queue', 'priority', 'group', 'concurrency_key', 'max_attempts', 'retry_interval',
-        'backoff', 'jitter', 'timeout', 'mode', 'at_most_once', 'external', 'ignore_failure', 'join', 'run_as',
-        'after']);
+    -- Each setting of a task is the column with its name.
+    SELECT k INTO unknown FROM jsonb_object_keys(task) AS k WHERE k NOT IN ('group', 'join', 'after')
+        AND (k IN ('job', 'disabled_at', 'group_name', 'join_mode') OR NOT EXISTS (SELECT FROM pg_attribute a
+            WHERE a.attrelid = 'mill.job_tasks'::regclass AND a.attname = k AND a.attnum > 0 AND NOT a.attisdropped));
     IF FOUND THEN
         RAISE EXCEPTION 'unknown key "%"', unknown USING ERRCODE = '22023';
     END IF;
@@ -177,28 +186,13 @@ BEGIN
             HINT = 'Create it with pgmill group set, or SELECT mill.set_group(…).';
     END IF;
     PERFORM mill.check_profile(task->>'run_as') WHERE task ? 'run_as';
-    INSERT INTO mill.job_tasks (job, name, description, statement, params, queue, priority, group_name,
-        concurrency_key, max_attempts, retry_interval, backoff, jitter, timeout, mode, at_most_once,
-        external, ignore_failure, join_mode, run_as)
-    VALUES (set_job_task.job, task->>'name', task->>'description', task->>'statement', task->'params',
-        coalesce(task->>'queue', 'default'), (task->>'priority')::mill.priority, task->>'group',
-        task->>'concurrency_key',
-        coalesce((task->>'max_attempts')::integer, CASE WHEN (task->>'at_most_once')::boolean THEN 1 ELSE 3 END),
-        coalesce((task->>'retry_interval')::interval, '10 seconds'),
-        coalesce((task->>'backoff')::mill.backoff, 'exponential'),
-        coalesce((task->>'jitter')::boolean, true), (task->>'timeout')::interval,
-        coalesce((task->>'mode')::mill.mode, 'transaction'),
-        coalesce((task->>'at_most_once')::boolean, false), coalesce((task->>'external')::boolean, false),
-        coalesce((task->>'ignore_failure')::boolean, false),
-        coalesce((task->>'join')::mill.join_mode, 'all'), coalesce(task->>'run_as', ''))
-    ON CONFLICT (job, name) DO UPDATE SET description = excluded.description,
-        statement = excluded.statement, params = excluded.params, queue = excluded.queue,
-        priority = excluded.priority, group_name = excluded.group_name,
-        concurrency_key = excluded.concurrency_key, max_attempts = excluded.max_attempts,
-        retry_interval = excluded.retry_interval, backoff = excluded.backoff, jitter = excluded.jitter,
-        timeout = excluded.timeout, mode = excluded.mode, at_most_once = excluded.at_most_once,
-        external = excluded.external, ignore_failure = excluded.ignore_failure,
-        join_mode = excluded.join_mode, run_as = excluded.run_as, disabled_at = NULL;
+    IF (task->>'at_most_once')::boolean THEN
+        put.max_attempts := 1;
+    END IF;
+    put := jsonb_populate_record(put, mill.without_nulls(task - ARRAY['group', 'join', 'after']
+        || jsonb_build_object('group_name', task->'group', 'join_mode', task->'join')));
+    DELETE FROM mill.job_tasks t WHERE t.job = set_job_task.job AND t.name = put.name;
+    INSERT INTO mill.job_tasks SELECT put.*;
     FOR parent IN SELECT p.value FROM jsonb_array_elements(coalesce(task->'after', '[]')) AS p LOOP
         IF jsonb_typeof(parent) = 'string' THEN
             parent := jsonb_build_object('task', parent);
@@ -324,7 +318,7 @@ COMMENT ON FUNCTION mill.check_job IS
     'Raises an error if a job cannot run: unknown parents, results of tasks that it does not wait for, or a cycle';
 
 CREATE OR REPLACE FUNCTION mill.put_job(name text, tasks jsonb, description text, category text, frequency text,
-    priority mill.priority, enabled boolean) RETURNS boolean
+    priority mill.priority, enabled boolean, options jsonb) RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 DECLARE
@@ -338,6 +332,7 @@ BEGIN
     IF jsonb_typeof(tasks) IS DISTINCT FROM 'array' THEN
         RAISE EXCEPTION 'tasks must be a JSON array' USING ERRCODE = '22023';
     END IF;
+    PERFORM mill.check_options(options) WHERE options IS NOT NULL;
     SELECT j.name INTO kept FROM mill.jobs j WHERE lower(j.name) = lower(put_job.name) FOR UPDATE;
     IF FOUND THEN
         UPDATE mill.jobs j SET description = put_job.description, frequency = put_job.frequency,
@@ -383,7 +378,7 @@ COMMENT ON FUNCTION mill.put_job IS
 
 CREATE OR REPLACE FUNCTION mill.set_job(name text, tasks jsonb, description text DEFAULT NULL,
     frequency text DEFAULT NULL, priority mill.priority DEFAULT NULL, enabled boolean DEFAULT NULL,
-    category text DEFAULT NULL) RETURNS boolean
+    category text DEFAULT NULL, options jsonb DEFAULT NULL) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     owner text;
@@ -396,7 +391,7 @@ BEGIN
             HINT = 'Change it where the schedule is declared, or use another name.';
     END IF;
     UPDATE mill.jobs j SET of_schedule = false WHERE lower(j.name) = lower(set_job.name) AND j.of_schedule;
-    changed := mill.put_job(name, tasks, description, category, frequency, priority, enabled);
+    changed := mill.put_job(name, tasks, description, category, frequency, priority, enabled, options);
     IF changed THEN
         PERFORM mill.record_audit('set_job', 'job ' || j.name, jsonb_build_object('version', j.version))
             FROM mill.jobs j WHERE lower(j.name) = lower(set_job.name);

@@ -152,7 +152,7 @@ BEGIN
     END IF;
     PERFORM mill.put_job(job, jsonb_build_array(coalesce(definition->'task', '{}')
             || jsonb_build_object('name', job, 'statement', definition->'statement')),
-        definition->>'description', definition->>'category', NULL, NULL, enabled);
+        definition->>'description', definition->>'category', NULL, NULL, enabled, NULL);
     UPDATE mill.jobs j SET of_schedule = true WHERE j.name = job AND NOT j.of_schedule;
 END
 $$;
@@ -273,13 +273,14 @@ COMMENT ON FUNCTION mill.replan_schedule IS
 CREATE OR REPLACE FUNCTION mill.set_schedule(name text, timing text, statement text DEFAULT NULL,
     jobs text[] DEFAULT NULL, params jsonb DEFAULT NULL, task jsonb DEFAULT NULL, overlap mill.overlap DEFAULT 'skip',
     catch_up integer DEFAULT 1, max_lateness interval DEFAULT NULL, jitter interval DEFAULT NULL,
-    description text DEFAULT NULL, category text DEFAULT NULL, enabled boolean DEFAULT NULL) RETURNS text
+    description text DEFAULT NULL, category text DEFAULT NULL, enabled boolean DEFAULT NULL,
+    options jsonb DEFAULT NULL) RETURNS text
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT mill.put_schedule(jsonb_strip_nulls(jsonb_build_object('name', name, 'timing', timing,
+    SELECT mill.put_schedule(mill.without_nulls(jsonb_build_object('name', name, 'timing', timing,
         'statement', statement, 'jobs', to_jsonb(jobs), 'params', params, 'task', task,
         'overlap', overlap, 'catch_up', catch_up,
         'max_lateness', max_lateness, 'jitter', jitter, 'description', description, 'category', category,
-        'enabled', enabled)), 'call')
+        'enabled', enabled)) || coalesce(options, '{}'), 'call')
 $$;
 COMMENT ON FUNCTION mill.set_schedule IS
     'Creates or replaces a schedule. Returns new, changed or unchanged. timing: manual, a cadence such as '

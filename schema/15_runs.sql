@@ -171,7 +171,7 @@ COMMENT ON FUNCTION mill.runnable_jobs IS
     'error if a job does not exist or is disabled. Separate from mill.create_run so that it uses indexes';
 
 CREATE OR REPLACE FUNCTION mill.create_run(jobs text[], params jsonb, schedule mill.schedules,
-    fire_at timestamptz, reason text, OUT run_id bigint, OUT dropped text[])
+    fire_at timestamptz, reason text, options jsonb, OUT run_id bigint, OUT dropped text[])
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 -- Statistics may not cover a job that has just been created, so nested loops over two large sets are
 -- excluded.
@@ -185,6 +185,7 @@ BEGIN
     IF jsonb_typeof(params) IS DISTINCT FROM 'object' THEN
         RAISE EXCEPTION 'params must be a JSON object' USING ERRCODE = '22023';
     END IF;
+    PERFORM mill.check_options(options) WHERE options IS NOT NULL;
     wanted := mill.runnable_jobs(jobs);
     IF schedule.id IS NOT NULL THEN
         offered := jsonb_build_object('schedule', schedule.name, 'reason', reason,
@@ -250,12 +251,12 @@ $$;
 COMMENT ON FUNCTION mill.create_run IS
     'Creates a run as a frozen, merged copy of these jobs, for mill.start_run and mill.fire';
 
-CREATE OR REPLACE FUNCTION mill.start_run(jobs text[], params jsonb DEFAULT '{}', OUT run_id bigint,
-    OUT dropped text[])
+CREATE OR REPLACE FUNCTION mill.start_run(jobs text[], params jsonb DEFAULT '{}', options jsonb DEFAULT NULL,
+    OUT run_id bigint, OUT dropped text[])
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     SELECT r.run_id, r.dropped INTO start_run.run_id, start_run.dropped
-        FROM mill.create_run(start_run.jobs, start_run.params, NULL, NULL, NULL) AS r;
+        FROM mill.create_run(start_run.jobs, start_run.params, NULL, NULL, NULL, start_run.options) AS r;
     -- Runs started by programs are not audited; runs started on behalf of a person are.
     IF current_setting('mill.actor', true) <> '' THEN
         PERFORM mill.record_audit('start_run', 'run ' || start_run.run_id, jsonb_build_object('jobs', start_run.jobs));
@@ -357,7 +358,7 @@ CREATE OR REPLACE FUNCTION mill.add_run_task(name text, statement text, params j
     max_attempts integer DEFAULT 3, retry_interval interval DEFAULT '10 seconds',
     backoff mill.backoff DEFAULT 'exponential', jitter boolean DEFAULT true, timeout interval DEFAULT NULL,
     mode mill.mode DEFAULT 'transaction', ignore_failure boolean DEFAULT false,
-    run_id bigint DEFAULT NULL) RETURNS void
+    run_id bigint DEFAULT NULL, options jsonb DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 DECLARE
@@ -383,6 +384,7 @@ BEGIN
         RAISE EXCEPTION 'run % is not in progress', run_id USING ERRCODE = '55000';
     END IF;
     PERFORM mill.check_statement(statement, params);
+    PERFORM mill.check_options(options) WHERE options IS NOT NULL;
     IF group_name IS NOT NULL AND NOT EXISTS (SELECT FROM mill.groups g WHERE g.name = group_name) THEN
         RAISE EXCEPTION 'there is no group "%"', group_name USING ERRCODE = '22023';
     END IF;

@@ -111,7 +111,7 @@ BEGIN
     END IF;
     BEGIN
         SELECT r.run_id INTO fired
-            FROM mill.create_run(schedule.jobs, schedule.params, schedule, fire_at, reason) AS r;
+            FROM mill.create_run(schedule.jobs, schedule.params, schedule, fire_at, reason, NULL) AS r;
     EXCEPTION WHEN OTHERS THEN
         -- An error must not delay other schedules, and this schedule continues with its next fire.
         GET STACKED DIAGNOSTICS problem = MESSAGE_TEXT, broken = CONSTRAINT_NAME;
@@ -343,7 +343,7 @@ BEGIN
             HINT = 'Wait for it, cancel it (pgmill run cancel), or start another run concurrently with --force.';
     END IF;
     SELECT r.run_id INTO started
-        FROM mill.create_run(s.jobs, s.params, s, clock_timestamp(), 'manual') AS r;
+        FROM mill.create_run(s.jobs, s.params, s, clock_timestamp(), 'manual', NULL) AS r;
     INSERT INTO mill.schedule_log (schedule_id, event, fire_at, reason, run_id, message)
         SELECT s.id, 'fired', r.fire_at, r.reason, r.id, 'by ' || session_user FROM mill.runs r WHERE r.id = started;
     PERFORM mill.record_audit('run_now', 'schedule ' || s.name, jsonb_build_object('run', started, 'force', force));
