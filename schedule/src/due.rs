@@ -180,9 +180,10 @@ mod tests {
     }
 
     proptest! {
+        // At most as many fires as are counted.
         #[test]
         fn each_fire_is_started_or_missed(
-            step in 1_u32..5000, late in 0_i64..200_000, catch_up in 0_usize..9, seconds in 0_u64..9000,
+            step in 1_u32..5000, late in 0_i64..100_000, catch_up in 0_usize..9, seconds in 0_u64..9000,
         ) {
             let every = cadence(&format!("every({step} s)"));
             let fire = every.next_fire(at("2026-03-02T09:00:00.5Z")).unwrap();
