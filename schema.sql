@@ -43,7 +43,7 @@ SET LOCAL search_path = pg_catalog;
 
 -- Version of this schema, and the oldest version whose programs can use it. Nothing repeats these numbers:
 -- the programs read the first one from this line (queue/src/schema.rs).
-SET LOCAL mill.version = '1';
+SET LOCAL mill.version = '2';
 SET LOCAL mill.min_compatible_version = '1';
 
 DO $$
@@ -853,6 +853,8 @@ CREATE TABLE IF NOT EXISTS mill.tasks (
     run_as mill.profile_name NOT NULL DEFAULT '',
     params jsonb,
     statement mill.statement NOT NULL,
+    tags text[],
+    metadata jsonb,
     CONSTRAINT node_of_a_run CHECK (node IS NULL OR run_id IS NOT NULL),
     CONSTRAINT blocked_has_limit CHECK ((state = 'blocked') = (blocking_limit_id IS NOT NULL)),
     CONSTRAINT at_most_once_runs_once
@@ -913,6 +915,8 @@ COMMENT ON COLUMN mill.tasks.blocking_limit_id IS
 COMMENT ON COLUMN mill.tasks.run_as IS 'Profile whose login runs the task; empty: the default task login';
 COMMENT ON COLUMN mill.tasks.start_by IS 'Pending tasks: time at which the active period of the group closes';
 COMMENT ON COLUMN mill.tasks.params IS 'JSON array of values, bound as $1, $2, …';
+COMMENT ON COLUMN mill.tasks.tags IS 'Labels to search by, sorted; null: none';
+COMMENT ON COLUMN mill.tasks.metadata IS 'JSON object of the caller, which pgmill stores and shows; null: none';
 
 -- queue/src/transition/claim.rs: each queue, priority and profile is one index range.
 CREATE INDEX IF NOT EXISTS tasks_pending ON mill.tasks (queue, priority, run_as, id)
@@ -940,7 +944,8 @@ CREATE OR REPLACE VIEW mill.visible_tasks AS
         x.limits, x.blocking_limit_id, x.start_by,
         x.run_as,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.params END AS params,
-        CASE WHEN (SELECT mill.sees_statements()) THEN x.statement END AS statement
+        CASE WHEN (SELECT mill.sees_statements()) THEN x.statement END AS statement,
+        x.tags, x.metadata
     FROM mill.tasks x;
 COMMENT ON VIEW mill.visible_tasks IS 'mill.tasks without tokens, for mill_viewer';
 
@@ -1010,7 +1015,9 @@ CREATE TABLE IF NOT EXISTS mill.attempts (
     plan jsonb,
     run_as text NOT NULL DEFAULT '',
     params jsonb,
-    statement text NOT NULL
+    statement text NOT NULL,
+    tags text[],
+    metadata jsonb
 ) PARTITION BY RANGE (finished_at);
 COMMENT ON TABLE mill.attempts IS
     'One row per finished attempt. Rows are never updated. Daily partitions (UTC) are created in advance, and '
@@ -1052,7 +1059,8 @@ CREATE OR REPLACE VIEW mill.visible_attempts AS
         CASE WHEN (SELECT mill.sees_statements()) THEN x.result END AS result,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.plan END AS plan,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.params END AS params,
-        CASE WHEN (SELECT mill.sees_statements()) THEN x.statement END AS statement
+        CASE WHEN (SELECT mill.sees_statements()) THEN x.statement END AS statement,
+        x.tags, x.metadata
     FROM mill.attempts x;
 COMMENT ON VIEW mill.visible_attempts IS 'mill.attempts without tokens, for mill_viewer';
 
@@ -1614,19 +1622,54 @@ CREATE OR REPLACE FUNCTION mill.check_options(options jsonb) RETURNS void
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     unknown text;
+    wrong jsonb;
 BEGIN
     IF jsonb_typeof(options) <> 'object' THEN
         RAISE EXCEPTION 'options is a JSON %, not an object', jsonb_typeof(options) USING ERRCODE = '22023';
     END IF;
-    SELECT k INTO unknown FROM jsonb_object_keys(options) AS k LIMIT 1;
+    SELECT k INTO unknown FROM jsonb_object_keys(options) AS k WHERE k NOT IN ('tags', 'metadata') LIMIT 1;
     IF FOUND THEN
-        RAISE EXCEPTION 'unknown option "%"', unknown USING ERRCODE = '22023';
+        RAISE EXCEPTION 'unknown option "%"', unknown USING ERRCODE = '22023',
+            HINT = 'The options are tags and metadata.';
+    ELSIF jsonb_typeof(options->'tags') NOT IN ('array', 'null') THEN
+        RAISE EXCEPTION 'tags is a JSON %, not an array of strings', jsonb_typeof(options->'tags')
+            USING ERRCODE = '22023';
+    ELSIF jsonb_typeof(options->'metadata') NOT IN ('object', 'null') THEN
+        RAISE EXCEPTION 'metadata is a JSON %, not an object', jsonb_typeof(options->'metadata')
+            USING ERRCODE = '22023';
+    ELSIF jsonb_typeof(options->'tags') = 'array' THEN
+        IF jsonb_array_length(options->'tags') > 32 THEN
+            RAISE EXCEPTION 'more than 32 tags' USING ERRCODE = '54000';
+        END IF;
+        SELECT t INTO wrong FROM jsonb_array_elements(options->'tags') AS t WHERE jsonb_typeof(t) <> 'string'
+            OR (t #>> '{}') !~ '^[^[:cntrl:]]{1,64}$' OR btrim(t #>> '{}') <> t #>> '{}' LIMIT 1;
+        IF FOUND THEN
+            RAISE EXCEPTION 'invalid tag %', wrong USING ERRCODE = '22023', HINT = 'A tag is a string of 1 to 64 '
+                'characters without control characters and without spaces at its ends.';
+        END IF;
+    END IF;
+    IF octet_length((options->'metadata')::text) > 16384 THEN
+        RAISE EXCEPTION 'metadata is % bytes long; the maximum is 16384 bytes',
+            octet_length((options->'metadata')::text) USING ERRCODE = '54000';
     END IF;
 END
 $$;
 COMMENT ON FUNCTION mill.check_options IS
-    'Raises an error if options is not a JSON object or has an unknown key. Functions have an argument options so that '
-    'a migration can add options: it cannot add arguments while programs call the function';
+    'Raises an error unless options is {"tags": ["etl", …], "metadata": {…}}, with both keys optional. Functions have '
+    'an argument options so that a migration can add options: it cannot add arguments while programs call the function';
+
+CREATE OR REPLACE FUNCTION mill.read_tags(options jsonb) RETURNS text[]
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT array_agg(DISTINCT t COLLATE "C" ORDER BY t COLLATE "C")
+    FROM jsonb_array_elements_text(CASE WHEN jsonb_typeof(options->'tags') = 'array' THEN options->'tags' END) AS t
+$$;
+COMMENT ON FUNCTION mill.read_tags IS 'Returns the tags in options, sorted, each once; null: none';
+
+CREATE OR REPLACE FUNCTION mill.read_metadata(options jsonb) RETURNS jsonb
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT nullif(nullif(options->'metadata', 'null'), '{}')
+$$;
+COMMENT ON FUNCTION mill.read_metadata IS 'Returns the metadata in options; null: none';
 
 CREATE OR REPLACE FUNCTION mill.enqueue_many(
     statements text[],
@@ -1659,6 +1702,8 @@ DECLARE
     group_priority mill.priority;
     initial_state mill.state;
     profile_name text := CASE WHEN profile IS NULL THEN '' ELSE mill.name_of_profile(profile) END;
+    tags text[];
+    metadata jsonb;
 BEGIN
     IF cardinality(enqueue_many.params) <> cardinality(statements)
         OR cardinality(enqueue_many.names) <> cardinality(statements)
@@ -1678,6 +1723,8 @@ BEGIN
     END IF;
     IF options IS NOT NULL THEN
         PERFORM mill.check_options(options);
+        tags := mill.read_tags(options);
+        metadata := mill.read_metadata(options);
     END IF;
     IF num_nonnulls(enqueue_many.group_name, enqueue_many.concurrency_key, enqueue_many.concurrency) > 0
         OR EXISTS (SELECT FROM mill.limits l WHERE l.kind = 'queue' AND l.name = queue_name)
@@ -1690,7 +1737,7 @@ BEGIN
     RETURN QUERY
         INSERT INTO mill.tasks (statement, params, name, queue, priority, due_at, state,
             blocking_limit_id, max_attempts, retry_interval, backoff, jitter, timeout, mode, at_most_once,
-            external, explain, concurrency_key, group_name, run_id, limits, run_as)
+            external, explain, concurrency_key, group_name, run_id, limits, run_as, tags, metadata)
         SELECT s.statement, s.params, s.name, queue_name,
             coalesce(enqueue_many.priority, group_priority, 'normal'),
             coalesce(enqueue_many.due_at, clock_timestamp()), initial_state,
@@ -1700,7 +1747,7 @@ BEGIN
             coalesce(enqueue_many.jitter, true), enqueue_many.timeout,
             coalesce(enqueue_many.mode, 'transaction'), coalesce(enqueue_many.at_most_once, false),
             coalesce(enqueue_many.external, false), coalesce(enqueue_many.explain, false), enqueue_many.concurrency_key,
-            enqueue_many.group_name, enqueue_many.run_id, chain, profile_name
+            enqueue_many.group_name, enqueue_many.run_id, chain, profile_name, tags, metadata
         FROM unnest(statements, enqueue_many.params, enqueue_many.names)
             WITH ORDINALITY AS s(statement, params, name, n)
         ORDER BY s.n
@@ -1744,6 +1791,8 @@ DECLARE
     chain bigint[];
     group_priority mill.priority;
     initial_state mill.state;
+    tags text[];
+    metadata jsonb;
 BEGIN
     queue := coalesce(queue, 'default');
     -- A single query instead of three calls: most tasks need none of them.
@@ -1761,6 +1810,8 @@ BEGIN
     END IF;
     IF options IS NOT NULL THEN
         PERFORM mill.check_options(options);
+        tags := mill.read_tags(options);
+        metadata := mill.read_metadata(options);
     END IF;
     initial_state := mill.initial_state(due_at, chain);
     id := nextval('mill.tasks_id_seq');
@@ -1781,7 +1832,7 @@ BEGIN
     END IF;
     INSERT INTO mill.tasks (id, statement, params, name, queue, priority, due_at, state, blocking_limit_id,
         max_attempts, retry_interval, backoff, jitter, timeout, mode, at_most_once, external, explain, key,
-        concurrency_key, group_name, run_id, limits, run_as)
+        concurrency_key, group_name, run_id, limits, run_as, tags, metadata)
     VALUES (id, statement, params, name, queue, coalesce(priority, group_priority, 'normal'),
         coalesce(due_at, clock_timestamp()), initial_state,
         CASE WHEN initial_state = 'blocked' THEN chain[1] END,
@@ -1790,7 +1841,7 @@ BEGIN
         coalesce(jitter, true), timeout, coalesce(mode, 'transaction'),
         coalesce(at_most_once, false), coalesce(external, false), coalesce(explain, false),
         key, concurrency_key, group_name,
-        run_id, chain, CASE WHEN profile IS NULL THEN '' ELSE mill.name_of_profile(profile) END);
+        run_id, chain, CASE WHEN profile IS NULL THEN '' ELSE mill.name_of_profile(profile) END, tags, metadata);
 END
 $$;
 COMMENT ON FUNCTION mill.submit IS
@@ -1838,7 +1889,7 @@ END
 $$;
 COMMENT ON FUNCTION mill.enqueue IS
     'Enqueues one task in the caller''s transaction. Returns its id. If a live task has the key, returns the id of '
-    'that task and raises a notice';
+    'that task and raises a notice. options: {"tags": ["etl"], "metadata": {"owner": "bi"}}';
 GRANT EXECUTE ON FUNCTION mill.enqueue TO mill_producer;
 
 -- schema/10_finish.sql ----------------------------------------------------------------------------
@@ -1891,7 +1942,7 @@ LANGUAGE sql STABLE AS $$
         task.at_most_once, task.external, task.explain, task.queue, task.name, task.key, task.concurrency_key,
         task.group_name, task.run_id, task.node, report->>'sqlstate', report->>'message', report->>'detail',
         report->>'hint', report->>'context', report->'notices', report->'result', report->'plan', task.run_as,
-        task.params, task.statement
+        task.params, task.statement, task.tags, task.metadata
 $$;
 COMMENT ON FUNCTION mill.attempt_row IS
     'Returns the history row of an attempt of the task. report: {"sqlstate", "message", "detail", "hint", "context", '
@@ -2344,7 +2395,9 @@ CREATE TABLE IF NOT EXISTS mill.jobs (
     version integer NOT NULL DEFAULT 1,
     changed_at timestamptz NOT NULL DEFAULT now(),
     changed_by text NOT NULL DEFAULT session_user,
-    disabled_at timestamptz
+    disabled_at timestamptz,
+    tags text[],
+    metadata jsonb
 );
 COMMENT ON TABLE mill.jobs IS 'Jobs: named sets of tasks with edges';
 COMMENT ON COLUMN mill.jobs.category IS 'Free-text category';
@@ -2354,6 +2407,8 @@ COMMENT ON COLUMN mill.jobs.priority IS
 COMMENT ON COLUMN mill.jobs.of_schedule IS
     'Whether the job was created from the statement of a schedule. Such a job changes only with its schedule';
 COMMENT ON COLUMN mill.jobs.version IS 'Number of changes, starting at 1';
+COMMENT ON COLUMN mill.jobs.tags IS 'Tags of the runs of the job, in addition to those of its schedule; null: none';
+COMMENT ON COLUMN mill.jobs.metadata IS 'Metadata of the runs of the job, below that of its schedule; null: none';
 COMMENT ON COLUMN mill.jobs.disabled_at IS 'Time since which the job cannot start runs; null: enabled';
 CREATE UNIQUE INDEX IF NOT EXISTS jobs_any_case ON mill.jobs (lower(name));
 
@@ -2379,6 +2434,8 @@ CREATE TABLE IF NOT EXISTS mill.job_tasks (
     join_mode mill.join_mode NOT NULL DEFAULT 'all',
     run_as mill.profile_name NOT NULL DEFAULT '',
     disabled_at timestamptz,
+    tags text[],
+    metadata jsonb,
     PRIMARY KEY (job, name),
     CONSTRAINT at_most_once_runs_once
         CHECK (NOT at_most_once OR (mode = 'autocommit' AND max_attempts = 1))
@@ -2397,7 +2454,8 @@ CREATE OR REPLACE VIEW mill.visible_job_tasks AS
         x.max_attempts, x.retry_interval, x.backoff, x.jitter, x.timeout, x.mode, x.at_most_once,
         x.external, x.ignore_failure, x.join_mode, x.run_as, x.disabled_at,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.statement END AS statement,
-        CASE WHEN (SELECT mill.sees_statements()) THEN x.params END AS params
+        CASE WHEN (SELECT mill.sees_statements()) THEN x.params END AS params,
+        x.tags, x.metadata
     FROM mill.job_tasks x;
 COMMENT ON VIEW mill.visible_job_tasks IS 'mill.job_tasks, for mill_viewer';
 
@@ -2427,6 +2485,7 @@ CREATE OR REPLACE FUNCTION mill.job_definition(job text) RETURNS jsonb
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT mill.without_nulls(jsonb_build_object('name', j.name, 'description', j.description,
         'category', j.category, 'frequency', j.frequency, 'priority', j.priority, 'enabled', j.disabled_at IS NULL,
+        'tags', j.tags, 'metadata', j.metadata,
         'tasks', (SELECT coalesce(jsonb_agg(mill.without_nulls(
                 to_jsonb(t) - ARRAY['job', 'disabled_at', 'group_name', 'join_mode'] || jsonb_build_object(
                     'group', t.group_name, 'join', t.join_mode, 'run_as', nullif(t.run_as, ''),
@@ -2438,7 +2497,9 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
             FROM mill.visible_job_tasks t WHERE t.job = j.name AND t.disabled_at IS NULL)))
     FROM mill.jobs j WHERE lower(j.name) = lower(job_definition.job)
 $$;
-COMMENT ON FUNCTION mill.job_definition IS 'Returns the job as arguments of mill.set_job; null: it does not exist';
+COMMENT ON FUNCTION mill.job_definition IS
+    'Returns the job as arguments of mill.set_job, whose argument options takes tags and metadata; null: it does not '
+    'exist';
 GRANT EXECUTE ON FUNCTION mill.job_definition TO mill_viewer;
 
 CREATE OR REPLACE FUNCTION mill.check_job_params(params jsonb) RETURNS void
@@ -2514,11 +2575,14 @@ BEGIN
             HINT = 'Create it with pgmill group set, or SELECT mill.set_group(…).';
     END IF;
     PERFORM mill.check_profile(task->>'run_as') WHERE task ? 'run_as';
+    PERFORM mill.check_options(jsonb_build_object('tags', task->'tags', 'metadata', task->'metadata'));
     IF (task->>'at_most_once')::boolean THEN
         put.max_attempts := 1;
     END IF;
     put := jsonb_populate_record(put, mill.without_nulls(task - ARRAY['group', 'join', 'after']
         || jsonb_build_object('group_name', task->'group', 'join_mode', task->'join')));
+    put.tags := mill.read_tags(task);
+    put.metadata := mill.read_metadata(task);
     DELETE FROM mill.job_tasks t WHERE t.job = set_job_task.job AND t.name = put.name;
     INSERT INTO mill.job_tasks SELECT put.*;
     FOR parent IN SELECT p.value FROM jsonb_array_elements(coalesce(task->'after', '[]')) AS p LOOP
@@ -2665,12 +2729,14 @@ BEGIN
     IF FOUND THEN
         UPDATE mill.jobs j SET description = put_job.description, frequency = put_job.frequency,
                 category = put_job.category, priority = put_job.priority,
+                tags = mill.read_tags(options), metadata = mill.read_metadata(options),
                 disabled_at = CASE enabled WHEN true THEN NULL WHEN false THEN coalesce(j.disabled_at, now())
                     ELSE j.disabled_at END
             WHERE j.name = kept;
     ELSE
-        INSERT INTO mill.jobs (name, description, category, frequency, priority, disabled_at)
-            VALUES (name, description, category, frequency, priority, CASE WHEN NOT enabled THEN now() END);
+        INSERT INTO mill.jobs (name, description, category, frequency, priority, disabled_at, tags, metadata)
+            VALUES (name, description, category, frequency, priority, CASE WHEN NOT enabled THEN now() END,
+                mill.read_tags(options), mill.read_metadata(options));
         kept := name;
     END IF;
     SELECT array_agg(t.value->>'name') INTO names FROM jsonb_array_elements(tasks) AS t;
@@ -2731,8 +2797,9 @@ COMMENT ON FUNCTION mill.set_job IS
     'Creates or replaces a job. Tasks that are no longer listed are disabled, nothing is deleted; enabled null leaves '
     'it unchanged. Returns whether anything changed. tasks: [{"name", "statement", "params", "queue", "priority", '
     '"group", "concurrency_key", "max_attempts", "retry_interval", "backoff", "jitter", "timeout", "mode", '
-    '"at_most_once", "external", "ignore_failure", "join", "run_as", "description", "after": ["parent", {"task": '
-    '"parent", "expected": "failed"}]}]';
+    '"at_most_once", "external", "ignore_failure", "join", "run_as", "tags", "metadata", "description", "after": '
+    '["parent", {"task": "parent", "expected": "failed"}]}]. options: {"tags": ["etl"], "metadata": {"owner": "bi"}}, '
+    'which the runs of the job get';
 GRANT EXECUTE ON FUNCTION mill.set_job TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.enable_job(job text, enabled boolean DEFAULT true) RETURNS boolean
@@ -2954,7 +3021,9 @@ CREATE TABLE IF NOT EXISTS mill.schedules (
     last_fire_at timestamptz,
     last_finished_at timestamptz,
     last_state mill.run_state,
-    last_success_at timestamptz
+    last_success_at timestamptz,
+    tags text[],
+    metadata jsonb
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
     autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
 COMMENT ON TABLE mill.schedules IS 'Schedules: when to start runs of jobs automatically';
@@ -2964,6 +3033,10 @@ COMMENT ON COLUMN mill.schedules.definition IS 'Declaration as passed to mill.pu
 COMMENT ON COLUMN mill.schedules.own_job IS 'Whether the job was created for the schedule from a single statement';
 COMMENT ON COLUMN mill.schedules.params IS
     'Parameters of the runs of the schedule. {"$param": …} can also refer to fire_at, schedule and reason';
+COMMENT ON COLUMN mill.schedules.tags IS
+    'Tags of the runs of the schedule, in addition to those of its jobs; null: none';
+COMMENT ON COLUMN mill.schedules.metadata IS
+    'Metadata of the runs of the schedule, which takes precedence over that of its jobs; null: none';
 COMMENT ON COLUMN mill.schedules.timing IS
     'manual, a timing such as daily(03:15), or trigger(…), see docs/schedules.md';
 COMMENT ON COLUMN mill.schedules.catch_up IS
@@ -3094,7 +3167,7 @@ BEGIN
     END IF;
     SELECT k INTO unknown FROM jsonb_object_keys(definition) AS k WHERE k <> ALL (ARRAY['name', 'timing',
         'statement', 'jobs', 'params', 'task', 'overlap', 'catch_up', 'max_lateness', 'jitter', 'description',
-        'category', 'enabled']);
+        'category', 'enabled', 'tags', 'metadata']);
     IF FOUND THEN
         RAISE EXCEPTION 'unknown key "%" in a schedule', unknown USING ERRCODE = '22023';
     ELSIF num_nonnulls(definition->>'statement', definition->'jobs') <> 1 THEN
@@ -3107,6 +3180,7 @@ BEGIN
             HINT = 'task, description and category require a statement, whose params belong in task; '
                 'params requires jobs.';
     END IF;
+    PERFORM mill.check_options(jsonb_build_object('tags', definition->'tags', 'metadata', definition->'metadata'));
     SELECT s.* INTO kept FROM mill.schedules s WHERE s.name = definition->>'name' FOR NO KEY UPDATE;
     IF kept.removed_at IS NULL AND kept.declared_in <> declared_in THEN
         RAISE EXCEPTION 'schedule "%" is declared in %', kept.name, CASE kept.declared_in
@@ -3135,17 +3209,19 @@ BEGIN
         END IF;
     END IF;
     INSERT INTO mill.schedules AS s (name, declared_in, declared_as, definition, jobs, own_job, params, timing,
-        overlap, catch_up, max_lateness, declared_jitter, enabled, next_tick_at)
+        overlap, catch_up, max_lateness, declared_jitter, enabled, next_tick_at, tags, metadata)
     VALUES (definition->>'name', declared_in, declared_as, document, wanted, definition ? 'statement',
         coalesce(definition->'params', '{}'), definition->>'timing',
         coalesce((definition->>'overlap')::mill.overlap, 'skip'), coalesce((definition->>'catch_up')::integer, 1),
         (definition->>'max_lateness')::interval, coalesce((definition->>'jitter')::interval, '0'),
-        coalesce(enabled, true), CASE WHEN coalesce(enabled, true) THEN now() END)
+        coalesce(enabled, true), CASE WHEN coalesce(enabled, true) THEN now() END, mill.read_tags(definition),
+        mill.read_metadata(definition))
     ON CONFLICT (name) DO UPDATE SET declared_in = excluded.declared_in, declared_as = excluded.declared_as,
         definition = excluded.definition, jobs = excluded.jobs, own_job = excluded.own_job,
         params = excluded.params, timing = excluded.timing,
         overlap = excluded.overlap, catch_up = excluded.catch_up, max_lateness = excluded.max_lateness,
         declared_jitter = excluded.declared_jitter, removed_at = NULL,
+        tags = excluded.tags, metadata = excluded.metadata,
         enabled = coalesce(enabled, s.enabled)
     RETURNING s.* INTO put;
     -- A new timing, or a schedule that may fire again, counts from now.
@@ -3167,8 +3243,8 @@ END
 $$;
 COMMENT ON FUNCTION mill.put_schedule IS
     'Creates or replaces a schedule. definition: name, timing, statement or jobs, task (settings of the statement, as '
-    'in mill.set_job), params, overlap, catch_up, max_lateness, jitter, description, category, enabled. Returns new, '
-    'changed or unchanged';
+    'in mill.set_job), params, overlap, catch_up, max_lateness, jitter, description, category, enabled, tags, metadata. '
+    'Returns new, changed or unchanged';
 GRANT EXECUTE ON FUNCTION mill.put_schedule TO mill_worker, mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.replan_schedule(schedule_id bigint) RETURNS void
@@ -3309,6 +3385,8 @@ CREATE TABLE IF NOT EXISTS mill.runs (
     schedule_id bigint,
     fire_at timestamptz,
     reason text,
+    tags text[],
+    metadata jsonb,
     CONSTRAINT fired_by_a_schedule CHECK (num_nonnulls(schedule_id, fire_at, reason) IN (0, 3)),
     CONSTRAINT finished_has_time CHECK ((state = 'running') = (finished_at IS NULL)),
     CONSTRAINT every_task_counts CHECK (state = 'running'
@@ -3329,6 +3407,10 @@ COMMENT ON COLUMN mill.runs.upstream_failed IS
 COMMENT ON COLUMN mill.runs.kill IS 'Whether the run was cancelled together with its running tasks';
 COMMENT ON COLUMN mill.runs.schedule_id IS 'Schedule that fired the run; null: started directly';
 COMMENT ON COLUMN mill.runs.fire_at IS 'Time of the fire that started the run; null: no schedule fired the run';
+COMMENT ON COLUMN mill.runs.tags IS
+    'Tags of the jobs, of the schedule and of the call that started the run, sorted; null: none';
+COMMENT ON COLUMN mill.runs.metadata IS
+    'Metadata of the jobs, of the schedule and of the call that started the run, in ascending precedence; null: none';
 COMMENT ON COLUMN mill.runs.reason IS 'Reason of the fire: schedule, manual, or the trigger condition that was met';
 COMMENT ON COLUMN mill.runs.dropped IS
     'Edges that the run leaves out because their parent is in none of its jobs: parent > child';
@@ -3379,6 +3461,8 @@ CREATE TABLE IF NOT EXISTS mill.run_tasks (
     run_as mill.profile_name NOT NULL DEFAULT '',
     params jsonb,
     statement mill.statement NOT NULL,
+    tags text[],
+    metadata jsonb,
     PRIMARY KEY (run_id, node),
     CONSTRAINT run_tasks_name UNIQUE (name, run_id),
     CONSTRAINT run_at_most_once_runs_once
@@ -3470,8 +3554,16 @@ BEGIN
         offered := jsonb_build_object('schedule', schedule.name, 'reason', reason,
             'fire_at', to_char(fire_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'));
     END IF;
-    INSERT INTO mill.runs (jobs, params, schedule_id, fire_at, reason)
-        VALUES (wanted, params, schedule.id, fire_at, reason) RETURNING runs.id INTO run_id;
+    WITH given (tags, metadata, precedence) AS (
+        SELECT j.tags, j.metadata, array_position(wanted, j.name::text) FROM mill.jobs j WHERE j.name = ANY (wanted)
+        UNION ALL VALUES (schedule.tags, schedule.metadata, cardinality(wanted) + 1),
+            (mill.read_tags(options), mill.read_metadata(options), cardinality(wanted) + 2)
+    )
+    INSERT INTO mill.runs (jobs, params, schedule_id, fire_at, reason, tags, metadata)
+        VALUES (wanted, params, schedule.id, fire_at, reason,
+            (SELECT array_agg(DISTINCT t COLLATE "C" ORDER BY t COLLATE "C") FROM given g, unnest(g.tags) AS t),
+            (SELECT jsonb_object_agg(e.key, e.value ORDER BY g.precedence) FROM given g, jsonb_each(g.metadata) AS e))
+        RETURNING runs.id INTO run_id;
 
     WITH chosen AS MATERIALIZED (
         -- A task of several jobs is included once, from the job that gives it the highest priority.
@@ -3499,14 +3591,14 @@ BEGIN
     ), put AS (
         INSERT INTO mill.run_tasks (run_id, node, name, job, statement, params, takes_results, queue, priority,
             group_name, concurrency_key, max_attempts, retry_interval, backoff, jitter, timeout, mode,
-            at_most_once, external, ignore_failure, join_mode, run_as, parents, state)
+            at_most_once, external, ignore_failure, join_mode, run_as, parents, state, tags, metadata)
         SELECT run_id, n.node, n.name, n.job, n.statement, mill.substitute_params(n.params, offered || params),
             coalesce(n.params @? '$[*]."$result"', false), n.queue, n.chosen_priority, n.group_name,
             n.concurrency_key,
             CASE WHEN n.at_most_once THEN 1 ELSE coalesce(schedule.max_attempts, n.max_attempts) END,
             coalesce(schedule.retry_interval, n.retry_interval), n.backoff, n.jitter, n.timeout, n.mode,
             n.at_most_once, n.external, n.ignore_failure, n.join_mode, n.run_as, coalesce(p.parents, 0),
-            CASE WHEN p.parents > 0 THEN 'waiting' ELSE 'ready' END::mill.run_task_state
+            CASE WHEN p.parents > 0 THEN 'waiting' ELSE 'ready' END::mill.run_task_state, n.tags, n.metadata
         FROM numbered n LEFT JOIN (SELECT e.child, count(e.parent)::integer AS parents FROM edge e
             GROUP BY e.child) AS p ON p.child = n.node
         ORDER BY n.node RETURNING 1
@@ -3544,7 +3636,7 @@ END
 $$;
 COMMENT ON FUNCTION mill.start_run IS
     'Starts a run: a frozen, merged copy of these jobs, named without regard to case. params: values of {"$param": '
-    '…}. dropped: edges to tasks that are in none of the jobs';
+    '…}. options: {"tags": […], "metadata": {…}}. dropped: edges to tasks that are in none of the jobs';
 GRANT EXECUTE ON FUNCTION mill.start_run TO mill_producer;
 
 CREATE OR REPLACE FUNCTION mill.substitute_params(params jsonb, given jsonb) RETURNS jsonb
@@ -3669,11 +3761,11 @@ BEGIN
     END IF;
     INSERT INTO mill.run_tasks (run_id, node, name, statement, params, queue, priority, group_name,
         concurrency_key, max_attempts, retry_interval, backoff, jitter, timeout, mode, at_most_once, external,
-        ignore_failure, parents)
+        ignore_failure, parents, tags, metadata)
     VALUES (run_id, new_node, name, statement, params, queue,
         coalesce(priority, (SELECT g.priority FROM mill.groups g WHERE g.name = group_name)), group_name,
         concurrency_key, max_attempts, retry_interval, backoff, jitter, timeout, mode, false, false,
-        ignore_failure, cardinality(after))
+        ignore_failure, cardinality(after), mill.read_tags(options), mill.read_metadata(options))
     ON CONFLICT ON CONSTRAINT run_tasks_name DO NOTHING;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'run % already has a task "%"', run_id, name USING ERRCODE = '23505';
@@ -3720,7 +3812,8 @@ CREATE OR REPLACE VIEW mill.run_status AS
         coalesce(n.tasks, r.tasks) AS tasks, coalesce(n.waiting, 0) AS waiting, coalesce(n.released, 0) AS released,
         coalesce(n.succeeded, r.succeeded) AS succeeded, coalesce(n.failed, r.failed) AS failed,
         coalesce(n.ignored, r.ignored) AS ignored, coalesce(n.cancelled, r.cancelled) AS cancelled,
-        coalesce(n.upstream_failed, r.upstream_failed) AS upstream_failed
+        coalesce(n.upstream_failed, r.upstream_failed) AS upstream_failed,
+        r.tags, r.metadata
     FROM mill.runs r LEFT JOIN LATERAL (
         SELECT count(*) AS tasks, count(*) FILTER (WHERE t.state IN ('waiting', 'ready')) AS waiting,
             count(*) FILTER (WHERE t.state = 'released') AS released,
@@ -3745,7 +3838,8 @@ CREATE OR REPLACE VIEW mill.run_task_status AS
         CASE WHEN (SELECT mill.sees_statements()) THEN r.message END AS message,
         CASE WHEN (SELECT mill.sees_statements()) THEN r.result END AS result,
         CASE WHEN (SELECT mill.sees_statements()) THEN r.params END AS params,
-        CASE WHEN (SELECT mill.sees_statements()) THEN r.statement END AS statement
+        CASE WHEN (SELECT mill.sees_statements()) THEN r.statement END AS statement,
+        r.tags, r.metadata
     FROM mill.run_tasks r LEFT JOIN mill.tasks t ON r.state = 'released' AND t.id = r.task_id;
 COMMENT ON VIEW mill.run_task_status IS
     'Tasks of runs. For a released task, state is the state of the live task in the queue';
@@ -3921,12 +4015,13 @@ BEGIN
     ), put AS (
         INSERT INTO mill.tasks (id, name, run_id, node, statement, params, queue, priority, group_name,
             concurrency_key, limits, state, blocking_limit_id, attempt, max_attempts, retry_interval, backoff, jitter,
-            timeout, mode, at_most_once, external, run_as)
+            timeout, mode, at_most_once, external, run_as, tags, metadata)
         SELECT t.id, t.name, t.run_id, t.node, t.statement,
             CASE WHEN t.takes_results THEN mill.substitute_results(t.run_id, t.params) ELSE t.params END, t.queue,
             coalesce(t.priority, 'normal'), t.group_name, t.concurrency_key, t.limits,
             mill.initial_state(NULL, t.limits), t.limits[1], t.attempts, t.max_attempts, t.retry_interval,
-            t.backoff, t.jitter, t.timeout, t.mode, t.at_most_once, t.external, t.run_as
+            t.backoff, t.jitter, t.timeout, t.mode, t.at_most_once, t.external, t.run_as, t.tags,
+            t.metadata
         FROM task t
     ), moved AS (
         UPDATE mill.run_tasks r SET state = 'released', task_id = t.id
@@ -4638,7 +4733,7 @@ CREATE OR REPLACE VIEW mill.schedule_status AS
         coalesce(s.jitter, s.declared_jitter) AS jitter,
         s.max_attempts, s.retry_interval, CASE WHEN (SELECT mill.sees_statements()) THEN s.params END AS params,
         s.version, s.changed_at, s.changed_by,
-        CASE WHEN s.next_tick_at < now() THEN now() - s.next_tick_at END AS overdue
+        CASE WHEN s.next_tick_at < now() THEN now() - s.next_tick_at END AS overdue, s.tags, s.metadata
     FROM mill.schedules s LEFT JOIN LATERAL (SELECT r.id FROM mill.runs r
         WHERE r.schedule_id = s.id AND r.state = 'running' ORDER BY r.id LIMIT 1) AS going ON true;
 COMMENT ON VIEW mill.schedule_status IS
@@ -4790,7 +4885,7 @@ CREATE OR REPLACE VIEW mill.running AS
         CASE WHEN p.percent IS NOT NULL AND (SELECT mill.sees_statements()) THEN p.percent
             ELSE b.percent END AS percent,
         p.reported_at AS reported_at, CASE WHEN (SELECT mill.sees_statements()) THEN p.notices END AS notices,
-        b.blockers
+        b.blockers, t.tags, t.metadata
     FROM mill.visible_tasks t
         LEFT JOIN mill.backends() b ON b.pid = t.session_pid AND b.backend_start = t.session_started_at
         LEFT JOIN mill.worker_starts s ON s.id = t.claimed_by
@@ -4919,7 +5014,8 @@ CREATE OR REPLACE VIEW mill.history AS
         a.plan, (a.plan->'Plan'->>'WAL Bytes')::bigint AS wal_bytes,
         (a.plan->'Plan'->>'Shared Hit Blocks')::bigint AS blocks_hit,
         (a.plan->'Plan'->>'Shared Read Blocks')::bigint AS blocks_read,
-        (a.plan->'Plan'->>'Temp Written Blocks')::bigint AS temp_blocks_written
+        (a.plan->'Plan'->>'Temp Written Blocks')::bigint AS temp_blocks_written,
+        a.tags, a.metadata
     FROM mill.visible_attempts a LEFT JOIN mill.worker_starts s ON s.id = a.worker_id;
 COMMENT ON VIEW mill.history IS
     'Finished attempts with outcome, wait and run time, error, notices and first rows. For tasks with explain also '

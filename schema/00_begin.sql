@@ -39,7 +39,7 @@ SET LOCAL search_path = pg_catalog;
 
 -- Version of this schema, and the oldest version whose programs can use it. Nothing repeats these numbers:
 -- the programs read the first one from this line (queue/src/schema.rs).
-SET LOCAL mill.version = '1';
+SET LOCAL mill.version = '2';
 SET LOCAL mill.min_compatible_version = '1';
 
 DO $$

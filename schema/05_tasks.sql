@@ -42,6 +42,8 @@ CREATE TABLE IF NOT EXISTS mill.tasks (
     run_as mill.profile_name NOT NULL DEFAULT '',
     params jsonb,
     statement mill.statement NOT NULL,
+    tags text[],
+    metadata jsonb,
     CONSTRAINT node_of_a_run CHECK (node IS NULL OR run_id IS NOT NULL),
     CONSTRAINT blocked_has_limit CHECK ((state = 'blocked') = (blocking_limit_id IS NOT NULL)),
     CONSTRAINT at_most_once_runs_once
@@ -102,6 +104,8 @@ COMMENT ON COLUMN mill.tasks.blocking_limit_id IS
 COMMENT ON COLUMN mill.tasks.run_as IS 'Profile whose login runs the task; empty: the default task login';
 COMMENT ON COLUMN mill.tasks.start_by IS 'Pending tasks: time at which the active period of the group closes';
 COMMENT ON COLUMN mill.tasks.params IS 'JSON array of values, bound as $1, $2, …';
+COMMENT ON COLUMN mill.tasks.tags IS 'Labels to search by, sorted; null: none';
+COMMENT ON COLUMN mill.tasks.metadata IS 'JSON object of the caller, which pgmill stores and shows; null: none';
 
 -- queue/src/transition/claim.rs: each queue, priority and profile is one index range.
 CREATE INDEX IF NOT EXISTS tasks_pending ON mill.tasks (queue, priority, run_as, id)
@@ -129,7 +133,8 @@ CREATE OR REPLACE VIEW mill.visible_tasks AS
         x.limits, x.blocking_limit_id, x.start_by,
         x.run_as,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.params END AS params,
-        CASE WHEN (SELECT mill.sees_statements()) THEN x.statement END AS statement
+        CASE WHEN (SELECT mill.sees_statements()) THEN x.statement END AS statement,
+        x.tags, x.metadata
     FROM mill.tasks x;
 COMMENT ON VIEW mill.visible_tasks IS 'mill.tasks without tokens, for mill_viewer';
 

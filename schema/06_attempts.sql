@@ -44,7 +44,9 @@ CREATE TABLE IF NOT EXISTS mill.attempts (
     plan jsonb,
     run_as text NOT NULL DEFAULT '',
     params jsonb,
-    statement text NOT NULL
+    statement text NOT NULL,
+    tags text[],
+    metadata jsonb
 ) PARTITION BY RANGE (finished_at);
 COMMENT ON TABLE mill.attempts IS
     'One row per finished attempt. Rows are never updated. Daily partitions (UTC) are created in advance, and '
@@ -86,7 +88,8 @@ CREATE OR REPLACE VIEW mill.visible_attempts AS
         CASE WHEN (SELECT mill.sees_statements()) THEN x.result END AS result,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.plan END AS plan,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.params END AS params,
-        CASE WHEN (SELECT mill.sees_statements()) THEN x.statement END AS statement
+        CASE WHEN (SELECT mill.sees_statements()) THEN x.statement END AS statement,
+        x.tags, x.metadata
     FROM mill.attempts x;
 COMMENT ON VIEW mill.visible_attempts IS 'mill.attempts without tokens, for mill_viewer';
 

@@ -52,19 +52,54 @@ CREATE OR REPLACE FUNCTION mill.check_options(options jsonb) RETURNS void
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     unknown text;
+    wrong jsonb;
 BEGIN
     IF jsonb_typeof(options) <> 'object' THEN
         RAISE EXCEPTION 'options is a JSON %, not an object', jsonb_typeof(options) USING ERRCODE = '22023';
     END IF;
-    SELECT k INTO unknown FROM jsonb_object_keys(options) AS k LIMIT 1;
+    SELECT k INTO unknown FROM jsonb_object_keys(options) AS k WHERE k NOT IN ('tags', 'metadata') LIMIT 1;
     IF FOUND THEN
-        RAISE EXCEPTION 'unknown option "%"', unknown USING ERRCODE = '22023';
+        RAISE EXCEPTION 'unknown option "%"', unknown USING ERRCODE = '22023',
+            HINT = 'The options are tags and metadata.';
+    ELSIF jsonb_typeof(options->'tags') NOT IN ('array', 'null') THEN
+        RAISE EXCEPTION 'tags is a JSON %, not an array of strings', jsonb_typeof(options->'tags')
+            USING ERRCODE = '22023';
+    ELSIF jsonb_typeof(options->'metadata') NOT IN ('object', 'null') THEN
+        RAISE EXCEPTION 'metadata is a JSON %, not an object', jsonb_typeof(options->'metadata')
+            USING ERRCODE = '22023';
+    ELSIF jsonb_typeof(options->'tags') = 'array' THEN
+        IF jsonb_array_length(options->'tags') > 32 THEN
+            RAISE EXCEPTION 'more than 32 tags' USING ERRCODE = '54000';
+        END IF;
+        SELECT t INTO wrong FROM jsonb_array_elements(options->'tags') AS t WHERE jsonb_typeof(t) <> 'string'
+            OR (t #>> '{}') !~ '^[^[:cntrl:]]{1,64}$' OR btrim(t #>> '{}') <> t #>> '{}' LIMIT 1;
+        IF FOUND THEN
+            RAISE EXCEPTION 'invalid tag %', wrong USING ERRCODE = '22023', HINT = 'A tag is a string of 1 to 64 '
+                'characters without control characters and without spaces at its ends.';
+        END IF;
+    END IF;
+    IF octet_length((options->'metadata')::text) > 16384 THEN
+        RAISE EXCEPTION 'metadata is % bytes long; the maximum is 16384 bytes',
+            octet_length((options->'metadata')::text) USING ERRCODE = '54000';
     END IF;
 END
 $$;
 COMMENT ON FUNCTION mill.check_options IS
-    'Raises an error if options is not a JSON object or has an unknown key. Functions have an argument options so that '
-    'a migration can add options: it cannot add arguments while programs call the function';
+    'Raises an error unless options is {"tags": ["etl", …], "metadata": {…}}, with both keys optional. Functions have '
+    'an argument options so that a migration can add options: it cannot add arguments while programs call the function';
+
+CREATE OR REPLACE FUNCTION mill.read_tags(options jsonb) RETURNS text[]
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT array_agg(DISTINCT t COLLATE "C" ORDER BY t COLLATE "C")
+    FROM jsonb_array_elements_text(CASE WHEN jsonb_typeof(options->'tags') = 'array' THEN options->'tags' END) AS t
+$$;
+COMMENT ON FUNCTION mill.read_tags IS 'Returns the tags in options, sorted, each once; null: none';
+
+CREATE OR REPLACE FUNCTION mill.read_metadata(options jsonb) RETURNS jsonb
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT nullif(nullif(options->'metadata', 'null'), '{}')
+$$;
+COMMENT ON FUNCTION mill.read_metadata IS 'Returns the metadata in options; null: none';
 
 CREATE OR REPLACE FUNCTION mill.enqueue_many(
     statements text[],
@@ -97,6 +132,8 @@ DECLARE
     group_priority mill.priority;
     initial_state mill.state;
     profile_name text := CASE WHEN profile IS NULL THEN '' ELSE mill.name_of_profile(profile) END;
+    tags text[];
+    metadata jsonb;
 BEGIN
     IF cardinality(enqueue_many.params) <> cardinality(statements)
         OR cardinality(enqueue_many.names) <> cardinality(statements)
@@ -116,6 +153,8 @@ BEGIN
     END IF;
     IF options IS NOT NULL THEN
         PERFORM mill.check_options(options);
+        tags := mill.read_tags(options);
+        metadata := mill.read_metadata(options);
     END IF;
     IF num_nonnulls(enqueue_many.group_name, enqueue_many.concurrency_key, enqueue_many.concurrency) > 0
         OR EXISTS (SELECT FROM mill.limits l WHERE l.kind = 'queue' AND l.name = queue_name)
@@ -128,7 +167,7 @@ BEGIN
     RETURN QUERY
         INSERT INTO mill.tasks (statement, params, name, queue, priority, due_at, state,
             blocking_limit_id, max_attempts, retry_interval, backoff, jitter, timeout, mode, at_most_once,
-            external, explain, concurrency_key, group_name, run_id, limits, run_as)
+            external, explain, concurrency_key, group_name, run_id, limits, run_as, tags, metadata)
         SELECT s.statement, s.params, s.name, queue_name,
             coalesce(enqueue_many.priority, group_priority, 'normal'),
             coalesce(enqueue_many.due_at, clock_timestamp()), initial_state,
@@ -138,7 +177,7 @@ BEGIN
             coalesce(enqueue_many.jitter, true), enqueue_many.timeout,
             coalesce(enqueue_many.mode, 'transaction'), coalesce(enqueue_many.at_most_once, false),
             coalesce(enqueue_many.external, false), coalesce(enqueue_many.explain, false), enqueue_many.concurrency_key,
-            enqueue_many.group_name, enqueue_many.run_id, chain, profile_name
+            enqueue_many.group_name, enqueue_many.run_id, chain, profile_name, tags, metadata
         FROM unnest(statements, enqueue_many.params, enqueue_many.names)
             WITH ORDINALITY AS s(statement, params, name, n)
         ORDER BY s.n
@@ -182,6 +221,8 @@ DECLARE
     chain bigint[];
     group_priority mill.priority;
     initial_state mill.state;
+    tags text[];
+    metadata jsonb;
 BEGIN
     queue := coalesce(queue, 'default');
     -- A single query instead of three calls: most tasks need none of them.
@@ -199,6 +240,8 @@ BEGIN
     END IF;
     IF options IS NOT NULL THEN
         PERFORM mill.check_options(options);
+        tags := mill.read_tags(options);
+        metadata := mill.read_metadata(options);
     END IF;
     initial_state := mill.initial_state(due_at, chain);
     id := nextval('mill.tasks_id_seq');
@@ -219,7 +262,7 @@ BEGIN
     END IF;
     INSERT INTO mill.tasks (id, statement, params, name, queue, priority, due_at, state, blocking_limit_id,
         max_attempts, retry_interval, backoff, jitter, timeout, mode, at_most_once, external, explain, key,
-        concurrency_key, group_name, run_id, limits, run_as)
+        concurrency_key, group_name, run_id, limits, run_as, tags, metadata)
     VALUES (id, statement, params, name, queue, coalesce(priority, group_priority, 'normal'),
         coalesce(due_at, clock_timestamp()), initial_state,
         CASE WHEN initial_state = 'blocked' THEN chain[1] END,
@@ -228,7 +271,7 @@ BEGIN
         coalesce(jitter, true), timeout, coalesce(mode, 'transaction'),
         coalesce(at_most_once, false), coalesce(external, false), coalesce(explain, false),
         key, concurrency_key, group_name,
-        run_id, chain, CASE WHEN profile IS NULL THEN '' ELSE mill.name_of_profile(profile) END);
+        run_id, chain, CASE WHEN profile IS NULL THEN '' ELSE mill.name_of_profile(profile) END, tags, metadata);
 END
 $$;
 COMMENT ON FUNCTION mill.submit IS
@@ -276,5 +319,5 @@ END
 $$;
 COMMENT ON FUNCTION mill.enqueue IS
     'Enqueues one task in the caller''s transaction. Returns its id. If a live task has the key, returns the id of '
-    'that task and raises a notice';
+    'that task and raises a notice. options: {"tags": ["etl"], "metadata": {"owner": "bi"}}';
 GRANT EXECUTE ON FUNCTION mill.enqueue TO mill_producer;

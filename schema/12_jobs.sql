@@ -16,7 +16,9 @@ CREATE TABLE IF NOT EXISTS mill.jobs (
     version integer NOT NULL DEFAULT 1,
     changed_at timestamptz NOT NULL DEFAULT now(),
     changed_by text NOT NULL DEFAULT session_user,
-    disabled_at timestamptz
+    disabled_at timestamptz,
+    tags text[],
+    metadata jsonb
 );
 COMMENT ON TABLE mill.jobs IS 'Jobs: named sets of tasks with edges';
 COMMENT ON COLUMN mill.jobs.category IS 'Free-text category';
@@ -26,6 +28,8 @@ COMMENT ON COLUMN mill.jobs.priority IS
 COMMENT ON COLUMN mill.jobs.of_schedule IS
     'Whether the job was created from the statement of a schedule. Such a job changes only with its schedule';
 COMMENT ON COLUMN mill.jobs.version IS 'Number of changes, starting at 1';
+COMMENT ON COLUMN mill.jobs.tags IS 'Tags of the runs of the job, in addition to those of its schedule; null: none';
+COMMENT ON COLUMN mill.jobs.metadata IS 'Metadata of the runs of the job, below that of its schedule; null: none';
 COMMENT ON COLUMN mill.jobs.disabled_at IS 'Time since which the job cannot start runs; null: enabled';
 CREATE UNIQUE INDEX IF NOT EXISTS jobs_any_case ON mill.jobs (lower(name));
 
@@ -51,6 +55,8 @@ CREATE TABLE IF NOT EXISTS mill.job_tasks (
     join_mode mill.join_mode NOT NULL DEFAULT 'all',
     run_as mill.profile_name NOT NULL DEFAULT '',
     disabled_at timestamptz,
+    tags text[],
+    metadata jsonb,
     PRIMARY KEY (job, name),
     CONSTRAINT at_most_once_runs_once
         CHECK (NOT at_most_once OR (mode = 'autocommit' AND max_attempts = 1))
@@ -69,7 +75,8 @@ CREATE OR REPLACE VIEW mill.visible_job_tasks AS
         x.max_attempts, x.retry_interval, x.backoff, x.jitter, x.timeout, x.mode, x.at_most_once,
         x.external, x.ignore_failure, x.join_mode, x.run_as, x.disabled_at,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.statement END AS statement,
-        CASE WHEN (SELECT mill.sees_statements()) THEN x.params END AS params
+        CASE WHEN (SELECT mill.sees_statements()) THEN x.params END AS params,
+        x.tags, x.metadata
     FROM mill.job_tasks x;
 COMMENT ON VIEW mill.visible_job_tasks IS 'mill.job_tasks, for mill_viewer';
 
@@ -99,6 +106,7 @@ CREATE OR REPLACE FUNCTION mill.job_definition(job text) RETURNS jsonb
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT mill.without_nulls(jsonb_build_object('name', j.name, 'description', j.description,
         'category', j.category, 'frequency', j.frequency, 'priority', j.priority, 'enabled', j.disabled_at IS NULL,
+        'tags', j.tags, 'metadata', j.metadata,
         'tasks', (SELECT coalesce(jsonb_agg(mill.without_nulls(
                 to_jsonb(t) - ARRAY['job', 'disabled_at', 'group_name', 'join_mode'] || jsonb_build_object(
                     'group', t.group_name, 'join', t.join_mode, 'run_as', nullif(t.run_as, ''),
@@ -110,7 +118,9 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
             FROM mill.visible_job_tasks t WHERE t.job = j.name AND t.disabled_at IS NULL)))
     FROM mill.jobs j WHERE lower(j.name) = lower(job_definition.job)
 $$;
-COMMENT ON FUNCTION mill.job_definition IS 'Returns the job as arguments of mill.set_job; null: it does not exist';
+COMMENT ON FUNCTION mill.job_definition IS
+    'Returns the job as arguments of mill.set_job, whose argument options takes tags and metadata; null: it does not '
+    'exist';
 GRANT EXECUTE ON FUNCTION mill.job_definition TO mill_viewer;
 
 CREATE OR REPLACE FUNCTION mill.check_job_params(params jsonb) RETURNS void
@@ -186,11 +196,14 @@ BEGIN
             HINT = 'Create it with pgmill group set, or SELECT mill.set_group(…).';
     END IF;
     PERFORM mill.check_profile(task->>'run_as') WHERE task ? 'run_as';
+    PERFORM mill.check_options(jsonb_build_object('tags', task->'tags', 'metadata', task->'metadata'));
     IF (task->>'at_most_once')::boolean THEN
         put.max_attempts := 1;
     END IF;
     put := jsonb_populate_record(put, mill.without_nulls(task - ARRAY['group', 'join', 'after']
         || jsonb_build_object('group_name', task->'group', 'join_mode', task->'join')));
+    put.tags := mill.read_tags(task);
+    put.metadata := mill.read_metadata(task);
     DELETE FROM mill.job_tasks t WHERE t.job = set_job_task.job AND t.name = put.name;
     INSERT INTO mill.job_tasks SELECT put.*;
     FOR parent IN SELECT p.value FROM jsonb_array_elements(coalesce(task->'after', '[]')) AS p LOOP
@@ -337,12 +350,14 @@ BEGIN
     IF FOUND THEN
         UPDATE mill.jobs j SET description = put_job.description, frequency = put_job.frequency,
                 category = put_job.category, priority = put_job.priority,
+                tags = mill.read_tags(options), metadata = mill.read_metadata(options),
                 disabled_at = CASE enabled WHEN true THEN NULL WHEN false THEN coalesce(j.disabled_at, now())
                     ELSE j.disabled_at END
             WHERE j.name = kept;
     ELSE
-        INSERT INTO mill.jobs (name, description, category, frequency, priority, disabled_at)
-            VALUES (name, description, category, frequency, priority, CASE WHEN NOT enabled THEN now() END);
+        INSERT INTO mill.jobs (name, description, category, frequency, priority, disabled_at, tags, metadata)
+            VALUES (name, description, category, frequency, priority, CASE WHEN NOT enabled THEN now() END,
+                mill.read_tags(options), mill.read_metadata(options));
         kept := name;
     END IF;
     SELECT array_agg(t.value->>'name') INTO names FROM jsonb_array_elements(tasks) AS t;
@@ -403,8 +418,9 @@ COMMENT ON FUNCTION mill.set_job IS
     'Creates or replaces a job. Tasks that are no longer listed are disabled, nothing is deleted; enabled null leaves '
     'it unchanged. Returns whether anything changed. tasks: [{"name", "statement", "params", "queue", "priority", '
     '"group", "concurrency_key", "max_attempts", "retry_interval", "backoff", "jitter", "timeout", "mode", '
-    '"at_most_once", "external", "ignore_failure", "join", "run_as", "description", "after": ["parent", {"task": '
-    '"parent", "expected": "failed"}]}]';
+    '"at_most_once", "external", "ignore_failure", "join", "run_as", "tags", "metadata", "description", "after": '
+    '["parent", {"task": "parent", "expected": "failed"}]}]. options: {"tags": ["etl"], "metadata": {"owner": "bi"}}, '
+    'which the runs of the job get';
 GRANT EXECUTE ON FUNCTION mill.set_job TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.enable_job(job text, enabled boolean DEFAULT true) RETURNS boolean

@@ -44,7 +44,9 @@ CREATE TABLE IF NOT EXISTS mill.schedules (
     last_fire_at timestamptz,
     last_finished_at timestamptz,
     last_state mill.run_state,
-    last_success_at timestamptz
+    last_success_at timestamptz,
+    tags text[],
+    metadata jsonb
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
     autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
 COMMENT ON TABLE mill.schedules IS 'Schedules: when to start runs of jobs automatically';
@@ -54,6 +56,10 @@ COMMENT ON COLUMN mill.schedules.definition IS 'Declaration as passed to mill.pu
 COMMENT ON COLUMN mill.schedules.own_job IS 'Whether the job was created for the schedule from a single statement';
 COMMENT ON COLUMN mill.schedules.params IS
     'Parameters of the runs of the schedule. {"$param": …} can also refer to fire_at, schedule and reason';
+COMMENT ON COLUMN mill.schedules.tags IS
+    'Tags of the runs of the schedule, in addition to those of its jobs; null: none';
+COMMENT ON COLUMN mill.schedules.metadata IS
+    'Metadata of the runs of the schedule, which takes precedence over that of its jobs; null: none';
 COMMENT ON COLUMN mill.schedules.timing IS
     'manual, a timing such as daily(03:15), or trigger(…), see docs/schedules.md';
 COMMENT ON COLUMN mill.schedules.catch_up IS
@@ -184,7 +190,7 @@ BEGIN
     END IF;
     SELECT k INTO unknown FROM jsonb_object_keys(definition) AS k WHERE k <> ALL (ARRAY['name', 'timing',
         'statement', 'jobs', 'params', 'task', 'overlap', 'catch_up', 'max_lateness', 'jitter', 'description',
-        'category', 'enabled']);
+        'category', 'enabled', 'tags', 'metadata']);
     IF FOUND THEN
         RAISE EXCEPTION 'unknown key "%" in a schedule', unknown USING ERRCODE = '22023';
     ELSIF num_nonnulls(definition->>'statement', definition->'jobs') <> 1 THEN
@@ -197,6 +203,7 @@ BEGIN
             HINT = 'task, description and category require a statement, whose params belong in task; '
                 'params requires jobs.';
     END IF;
+    PERFORM mill.check_options(jsonb_build_object('tags', definition->'tags', 'metadata', definition->'metadata'));
     SELECT s.* INTO kept FROM mill.schedules s WHERE s.name = definition->>'name' FOR NO KEY UPDATE;
     IF kept.removed_at IS NULL AND kept.declared_in <> declared_in THEN
         RAISE EXCEPTION 'schedule "%" is declared in %', kept.name, CASE kept.declared_in
@@ -225,17 +232,19 @@ BEGIN
         END IF;
     END IF;
     INSERT INTO mill.schedules AS s (name, declared_in, declared_as, definition, jobs, own_job, params, timing,
-        overlap, catch_up, max_lateness, declared_jitter, enabled, next_tick_at)
+        overlap, catch_up, max_lateness, declared_jitter, enabled, next_tick_at, tags, metadata)
     VALUES (definition->>'name', declared_in, declared_as, document, wanted, definition ? 'statement',
         coalesce(definition->'params', '{}'), definition->>'timing',
         coalesce((definition->>'overlap')::mill.overlap, 'skip'), coalesce((definition->>'catch_up')::integer, 1),
         (definition->>'max_lateness')::interval, coalesce((definition->>'jitter')::interval, '0'),
-        coalesce(enabled, true), CASE WHEN coalesce(enabled, true) THEN now() END)
+        coalesce(enabled, true), CASE WHEN coalesce(enabled, true) THEN now() END, mill.read_tags(definition),
+        mill.read_metadata(definition))
     ON CONFLICT (name) DO UPDATE SET declared_in = excluded.declared_in, declared_as = excluded.declared_as,
         definition = excluded.definition, jobs = excluded.jobs, own_job = excluded.own_job,
         params = excluded.params, timing = excluded.timing,
         overlap = excluded.overlap, catch_up = excluded.catch_up, max_lateness = excluded.max_lateness,
         declared_jitter = excluded.declared_jitter, removed_at = NULL,
+        tags = excluded.tags, metadata = excluded.metadata,
         enabled = coalesce(enabled, s.enabled)
     RETURNING s.* INTO put;
     -- A new timing, or a schedule that may fire again, counts from now.
@@ -257,8 +266,8 @@ END
 $$;
 COMMENT ON FUNCTION mill.put_schedule IS
     'Creates or replaces a schedule. definition: name, timing, statement or jobs, task (settings of the statement, as '
-    'in mill.set_job), params, overlap, catch_up, max_lateness, jitter, description, category, enabled. Returns new, '
-    'changed or unchanged';
+    'in mill.set_job), params, overlap, catch_up, max_lateness, jitter, description, category, enabled, tags, metadata. '
+    'Returns new, changed or unchanged';
 GRANT EXECUTE ON FUNCTION mill.put_schedule TO mill_worker, mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.replan_schedule(schedule_id bigint) RETURNS void

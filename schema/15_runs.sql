@@ -30,6 +30,8 @@ CREATE TABLE IF NOT EXISTS mill.runs (
     schedule_id bigint,
     fire_at timestamptz,
     reason text,
+    tags text[],
+    metadata jsonb,
     CONSTRAINT fired_by_a_schedule CHECK (num_nonnulls(schedule_id, fire_at, reason) IN (0, 3)),
     CONSTRAINT finished_has_time CHECK ((state = 'running') = (finished_at IS NULL)),
     CONSTRAINT every_task_counts CHECK (state = 'running'
@@ -50,6 +52,10 @@ COMMENT ON COLUMN mill.runs.upstream_failed IS
 COMMENT ON COLUMN mill.runs.kill IS 'Whether the run was cancelled together with its running tasks';
 COMMENT ON COLUMN mill.runs.schedule_id IS 'Schedule that fired the run; null: started directly';
 COMMENT ON COLUMN mill.runs.fire_at IS 'Time of the fire that started the run; null: no schedule fired the run';
+COMMENT ON COLUMN mill.runs.tags IS
+    'Tags of the jobs, of the schedule and of the call that started the run, sorted; null: none';
+COMMENT ON COLUMN mill.runs.metadata IS
+    'Metadata of the jobs, of the schedule and of the call that started the run, in ascending precedence; null: none';
 COMMENT ON COLUMN mill.runs.reason IS 'Reason of the fire: schedule, manual, or the trigger condition that was met';
 COMMENT ON COLUMN mill.runs.dropped IS
     'Edges that the run leaves out because their parent is in none of its jobs: parent > child';
@@ -100,6 +106,8 @@ CREATE TABLE IF NOT EXISTS mill.run_tasks (
     run_as mill.profile_name NOT NULL DEFAULT '',
     params jsonb,
     statement mill.statement NOT NULL,
+    tags text[],
+    metadata jsonb,
     PRIMARY KEY (run_id, node),
     CONSTRAINT run_tasks_name UNIQUE (name, run_id),
     CONSTRAINT run_at_most_once_runs_once
@@ -191,8 +199,16 @@ BEGIN
         offered := jsonb_build_object('schedule', schedule.name, 'reason', reason,
             'fire_at', to_char(fire_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'));
     END IF;
-    INSERT INTO mill.runs (jobs, params, schedule_id, fire_at, reason)
-        VALUES (wanted, params, schedule.id, fire_at, reason) RETURNING runs.id INTO run_id;
+    WITH given (tags, metadata, precedence) AS (
+        SELECT j.tags, j.metadata, array_position(wanted, j.name::text) FROM mill.jobs j WHERE j.name = ANY (wanted)
+        UNION ALL VALUES (schedule.tags, schedule.metadata, cardinality(wanted) + 1),
+            (mill.read_tags(options), mill.read_metadata(options), cardinality(wanted) + 2)
+    )
+    INSERT INTO mill.runs (jobs, params, schedule_id, fire_at, reason, tags, metadata)
+        VALUES (wanted, params, schedule.id, fire_at, reason,
+            (SELECT array_agg(DISTINCT t COLLATE "C" ORDER BY t COLLATE "C") FROM given g, unnest(g.tags) AS t),
+            (SELECT jsonb_object_agg(e.key, e.value ORDER BY g.precedence) FROM given g, jsonb_each(g.metadata) AS e))
+        RETURNING runs.id INTO run_id;
 
     WITH chosen AS MATERIALIZED (
         -- A task of several jobs is included once, from the job that gives it the highest priority.
@@ -220,14 +236,14 @@ BEGIN
     ), put AS (
         INSERT INTO mill.run_tasks (run_id, node, name, job, statement, params, takes_results, queue, priority,
             group_name, concurrency_key, max_attempts, retry_interval, backoff, jitter, timeout, mode,
-            at_most_once, external, ignore_failure, join_mode, run_as, parents, state)
+            at_most_once, external, ignore_failure, join_mode, run_as, parents, state, tags, metadata)
         SELECT run_id, n.node, n.name, n.job, n.statement, mill.substitute_params(n.params, offered || params),
             coalesce(n.params @? '$[*]."$result"', false), n.queue, n.chosen_priority, n.group_name,
             n.concurrency_key,
             CASE WHEN n.at_most_once THEN 1 ELSE coalesce(schedule.max_attempts, n.max_attempts) END,
             coalesce(schedule.retry_interval, n.retry_interval), n.backoff, n.jitter, n.timeout, n.mode,
             n.at_most_once, n.external, n.ignore_failure, n.join_mode, n.run_as, coalesce(p.parents, 0),
-            CASE WHEN p.parents > 0 THEN 'waiting' ELSE 'ready' END::mill.run_task_state
+            CASE WHEN p.parents > 0 THEN 'waiting' ELSE 'ready' END::mill.run_task_state, n.tags, n.metadata
         FROM numbered n LEFT JOIN (SELECT e.child, count(e.parent)::integer AS parents FROM edge e
             GROUP BY e.child) AS p ON p.child = n.node
         ORDER BY n.node RETURNING 1
@@ -265,7 +281,7 @@ END
 $$;
 COMMENT ON FUNCTION mill.start_run IS
     'Starts a run: a frozen, merged copy of these jobs, named without regard to case. params: values of {"$param": '
-    '…}. dropped: edges to tasks that are in none of the jobs';
+    '…}. options: {"tags": […], "metadata": {…}}. dropped: edges to tasks that are in none of the jobs';
 GRANT EXECUTE ON FUNCTION mill.start_run TO mill_producer;
 
 CREATE OR REPLACE FUNCTION mill.substitute_params(params jsonb, given jsonb) RETURNS jsonb
@@ -390,11 +406,11 @@ BEGIN
     END IF;
     INSERT INTO mill.run_tasks (run_id, node, name, statement, params, queue, priority, group_name,
         concurrency_key, max_attempts, retry_interval, backoff, jitter, timeout, mode, at_most_once, external,
-        ignore_failure, parents)
+        ignore_failure, parents, tags, metadata)
     VALUES (run_id, new_node, name, statement, params, queue,
         coalesce(priority, (SELECT g.priority FROM mill.groups g WHERE g.name = group_name)), group_name,
         concurrency_key, max_attempts, retry_interval, backoff, jitter, timeout, mode, false, false,
-        ignore_failure, cardinality(after))
+        ignore_failure, cardinality(after), mill.read_tags(options), mill.read_metadata(options))
     ON CONFLICT ON CONSTRAINT run_tasks_name DO NOTHING;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'run % already has a task "%"', run_id, name USING ERRCODE = '23505';
@@ -441,7 +457,8 @@ CREATE OR REPLACE VIEW mill.run_status AS
         coalesce(n.tasks, r.tasks) AS tasks, coalesce(n.waiting, 0) AS waiting, coalesce(n.released, 0) AS released,
         coalesce(n.succeeded, r.succeeded) AS succeeded, coalesce(n.failed, r.failed) AS failed,
         coalesce(n.ignored, r.ignored) AS ignored, coalesce(n.cancelled, r.cancelled) AS cancelled,
-        coalesce(n.upstream_failed, r.upstream_failed) AS upstream_failed
+        coalesce(n.upstream_failed, r.upstream_failed) AS upstream_failed,
+        r.tags, r.metadata
     FROM mill.runs r LEFT JOIN LATERAL (
         SELECT count(*) AS tasks, count(*) FILTER (WHERE t.state IN ('waiting', 'ready')) AS waiting,
             count(*) FILTER (WHERE t.state = 'released') AS released,
@@ -466,7 +483,8 @@ CREATE OR REPLACE VIEW mill.run_task_status AS
         CASE WHEN (SELECT mill.sees_statements()) THEN r.message END AS message,
         CASE WHEN (SELECT mill.sees_statements()) THEN r.result END AS result,
         CASE WHEN (SELECT mill.sees_statements()) THEN r.params END AS params,
-        CASE WHEN (SELECT mill.sees_statements()) THEN r.statement END AS statement
+        CASE WHEN (SELECT mill.sees_statements()) THEN r.statement END AS statement,
+        r.tags, r.metadata
     FROM mill.run_tasks r LEFT JOIN mill.tasks t ON r.state = 'released' AND t.id = r.task_id;
 COMMENT ON VIEW mill.run_task_status IS
     'Tasks of runs. For a released task, state is the state of the live task in the queue';

@@ -414,7 +414,7 @@ CREATE OR REPLACE VIEW mill.schedule_status AS
         coalesce(s.jitter, s.declared_jitter) AS jitter,
         s.max_attempts, s.retry_interval, CASE WHEN (SELECT mill.sees_statements()) THEN s.params END AS params,
         s.version, s.changed_at, s.changed_by,
-        CASE WHEN s.next_tick_at < now() THEN now() - s.next_tick_at END AS overdue
+        CASE WHEN s.next_tick_at < now() THEN now() - s.next_tick_at END AS overdue, s.tags, s.metadata
     FROM mill.schedules s LEFT JOIN LATERAL (SELECT r.id FROM mill.runs r
         WHERE r.schedule_id = s.id AND r.state = 'running' ORDER BY r.id LIMIT 1) AS going ON true;
 COMMENT ON VIEW mill.schedule_status IS

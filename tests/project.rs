@@ -11,3 +11,4 @@ pub(crate) mod tidy_names;
 pub(crate) mod tidy_prose;
 pub(crate) mod tidy_schema;
 pub(crate) mod upgrade;
+pub(crate) mod versions;

@@ -12,7 +12,7 @@ use queue::insight::tasks::TaskQuery;
 use queue::{Outcome, State};
 
 /// Filter keys with their help texts.
-pub(crate) const KEYS: [(&str, &str); 11] = [
+pub(crate) const KEYS: [(&str, &str); 12] = [
     ("state", "pending, running, scheduled, blocked; failed, succeeded, … or finished"),
     ("queue", "name of the queue"),
     ("name", "with * and ?"),
@@ -20,6 +20,7 @@ pub(crate) const KEYS: [(&str, &str); 11] = [
     ("group", "name of the group"),
     ("key", "concurrency key"),
     ("run", "id of a run"),
+    ("tag", "a tag of the task"),
     ("sqlstate", "of the error, such as 40* or 23505"),
     ("cause", "a cause listed on the Failures screen"),
     ("since", "enqueued or finished within 90s, 15m, 2h, 3d"),
@@ -67,6 +68,7 @@ pub(crate) fn parse(text: &str) -> Result<TaskQuery, FilterError> {
             "group" => query.group = Some(value),
             "key" => query.key = Some(value),
             "run" => query.run = Some(number("run", &value)?),
+            "tag" => query.tag = Some(value),
             "sqlstate" => query.sqlstate = Some(value.to_uppercase()),
             "cause" => query.cause = Some(value),
             "since" => query.since = Some(since(&value)?),
@@ -216,6 +218,7 @@ mod tests {
         add("group", query.group.clone());
         add("key", query.key.clone());
         add("run", query.run.map(|it| it.to_string()));
+        add("tag", query.tag.clone());
         add("sqlstate", query.sqlstate.clone());
         add("since", query.since.map(|it| format!("{}s", it.as_secs())));
         let ids = query

@@ -9,7 +9,7 @@ use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser};
 use conninfo::{ConnectionSource, Layer, SourceNames};
-use queue::{Backoff, Mode, Priority, task_defaults};
+use queue::{Backoff, Labels, Mode, Priority, task_defaults};
 use serde_json::Value;
 use terminal::{label, queue_name, span};
 
@@ -20,6 +20,7 @@ const TIMING: &str = "Timing";
 const RETRIES: &str = "Retries";
 const EXECUTION: &str = "Execution";
 const CONCURRENCY: &str = "Concurrency";
+const LABELS: &str = "Tags and metadata";
 
 const TEMPLATE: &str = "\
 {about-with-newline}
@@ -30,6 +31,7 @@ Examples:
   enqueue --mode autocommit --at 'tomorrow 03:00' 'VACUUM (ANALYZE) sales'
   enqueue --param 7 --param '\"2026-12-01\"' 'SELECT load($1, $2::date)'
   enqueue --concurrency-key customer-17 'CALL bill(17)'
+  enqueue --tag nightly --metadata owner=bi --file load.sql
   enqueue --job daily,sunday --param day=2026-12-01 --wait
   psql -Atc \"SELECT format('ANALYZE %I', relname) FROM pg_class WHERE relkind = 'r'\" |
     enqueue --lines
@@ -84,6 +86,8 @@ pub(crate) struct Args {
     pub(crate) given: Option<(ConnectionSource, Layer)>,
     #[command(flatten)]
     pub(crate) task: TaskFlags,
+    #[command(flatten)]
+    labels: LabelFlags,
 }
 
 /// A value for a statement, or for a run.
@@ -227,6 +231,18 @@ pub(crate) struct TaskFlags {
     pub(crate) concurrency: Option<i32>,
 }
 
+/// Tags and metadata of the tasks, or of the run.
+#[derive(Debug, clap::Args)]
+struct LabelFlags {
+    /// Tag of the task or run, to search by; may be repeated
+    #[arg(long = "tag", value_name = "TAG", help_heading = LABELS)]
+    tags: Vec<String>,
+    /// Value to store and show with the task or run; a VALUE that is not JSON is a string; may be
+    /// repeated
+    #[arg(long, value_name = "KEY=VALUE", value_parser = metadata, help_heading = LABELS)]
+    metadata: Vec<(String, Value)>,
+}
+
 impl TaskFlags {
     /// Returns the number of attempts in all, by whichever flag it was given.
     pub(crate) fn max_attempts(&self) -> Option<i32> {
@@ -235,6 +251,14 @@ impl TaskFlags {
 }
 
 impl Args {
+    /// Returns the tags and metadata. Of two values of one key, the last one counts.
+    pub(crate) fn labels(&self) -> Labels {
+        Labels {
+            tags: self.labels.tags.clone(),
+            metadata: self.labels.metadata.iter().cloned().collect(),
+        }
+    }
+
     /// Parses and checks the command line of this process.
     ///
     /// # Errors
@@ -353,6 +377,16 @@ fn param(text: &str) -> Result<Param, String> {
             let quoted = Value::from(text);
             Err(format!("not JSON ({error}); a string needs quotes: '{quoted}'"))
         }
+    }
+}
+
+fn metadata(text: &str) -> Result<(String, Value), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => {
+            let value = serde_json::from_str(value).unwrap_or_else(|_| Value::from(value));
+            Ok((key.to_owned(), value))
+        }
+        _ => Err("expected KEY=VALUE".to_owned()),
     }
 }
 

@@ -35,7 +35,7 @@ use queue::{Outcome, TaskId, exit};
 use serde::Serialize;
 use terminal::print_stderr;
 
-use args::{Args, Param, TaskFlags};
+use args::{Args, Param};
 use failure::Failure;
 use output::print;
 use session::Session;
@@ -107,7 +107,7 @@ async fn run(args: &Args) -> Result<u8, Failure> {
     let params = (!args.input.params.is_empty()).then(|| values.collect());
     let template = TaskTemplate {
         pattern: NewTask { statement: String::new(), params, name: args.task.name.clone() },
-        options: options(&args.task, &session).await?,
+        options: options(args, &session).await?,
         limit_bytes: enqueue::statement_limit(&session.client).await?,
     };
     match sources.pop() {
@@ -121,7 +121,8 @@ async fn run(args: &Args) -> Result<u8, Failure> {
     }
 }
 
-async fn options(flags: &TaskFlags, session: &Session) -> Result<TaskOptions, Failure> {
+async fn options(args: &Args, session: &Session) -> Result<TaskOptions, Failure> {
+    let flags = &args.task;
     let due = match (&flags.at, flags.r#in) {
         (Some(moment), _) => {
             let now = enqueue::database_now(&session.client).await?;
@@ -148,6 +149,7 @@ async fn options(flags: &TaskFlags, session: &Session) -> Result<TaskOptions, Fa
         concurrency_key: flags.concurrency_key.clone(),
         concurrency: flags.concurrency,
         run_as: flags.run_as.clone(),
+        labels: args.labels(),
     })
 }
 

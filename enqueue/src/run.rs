@@ -52,7 +52,7 @@ pub(crate) async fn start(args: &Args) -> Result<u8, Failure> {
             Param::Positional(_) => None,
         })
         .collect();
-    let started = run::start(&session.client, &args.input.job, &params).await?;
+    let started = run::start(&session.client, &args.input.job, &params, &args.labels()).await?;
     notify_workers(&session).await;
     for edge in &started.dropped {
         print_stderr(format_args!(

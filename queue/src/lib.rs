@@ -9,6 +9,7 @@
 mod error;
 pub mod exit;
 mod id;
+mod labels;
 mod operator;
 mod pg_enum;
 mod read;
@@ -34,6 +35,7 @@ pub use worker::{heartbeat, poll, progress, prune, server};
 
 pub use error::{QueueError, chain, database_message};
 pub use id::{LimitId, RunId, TaskId, Token, WorkerId};
+pub use labels::Labels;
 pub use task::{
     Backoff, Claim, LimitKind, Mode, Outcome, Priority, ReservedCapacity, RetryPolicy, State,
 };

@@ -40,6 +40,15 @@ const fn version_in(script: &str) -> i32 {
     version
 }
 
+/// Returns the script without the statements that begin and end its transaction.
+pub(crate) fn without_transaction(script: &str) -> String {
+    script
+        .lines()
+        .filter(|line| !["BEGIN;", "COMMIT;"].contains(line))
+        .flat_map(|line| [line, "\n"])
+        .collect()
+}
+
 const INSTALLED: &str = "/* queue.schema_version */
 SELECT v.version, v.min_compatible_version FROM mill.schema_version v";
 

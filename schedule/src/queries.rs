@@ -1,8 +1,8 @@
 //! Queries on schedules: status, log, history, and dry runs.
 
 use jiff::Timestamp;
-use queue::QueueError;
 use queue::row::{FromRow, column, from_row, scalar};
+use queue::{Labels, QueueError};
 use serde::Serialize;
 use serde_json::Value;
 use tokio_postgres::GenericClient;
@@ -15,7 +15,7 @@ pub(crate) const COLUMNS: &str = "s.name, s.mode::text, s.timing, s.jobs, s.decl
     s.overlap::text, s.catch_up, extract(epoch FROM s.max_lateness)::float8 AS max_lateness_seconds,
     extract(epoch FROM s.jitter)::float8 AS jitter_seconds, s.max_attempts::integer,
     extract(epoch FROM s.retry_interval)::float8 AS retry_interval_seconds, s.params, s.version, s.changed_at,
-    s.changed_by, s.removed_at, s.queued_fire_at";
+    s.changed_by, s.removed_at, s.queued_fire_at, s.tags, s.metadata";
 
 const LOG: &str = "/* schedule.log */
 SELECT l.id, l.logged_at, s.name AS schedule, l.event::text, l.fire_at, l.reason, l.message, l.rows, l.count,
@@ -149,6 +149,9 @@ pub struct ScheduleStatus {
     pub removed_at: Option<Timestamp>,
     /// The fire that waits for the end of a run.
     pub queued_fire_at: Option<Timestamp>,
+    /// Tags and metadata of its runs, in addition to those of its jobs.
+    #[serde(flatten)]
+    pub labels: Labels,
 }
 
 from_row! {
@@ -157,7 +160,7 @@ from_row! {
         last_fire_at, last_finished_at, last_state, last_success_at, error, running_run_id, overlap,
         catch_up, max_lateness_seconds, jitter_seconds, max_attempts, retry_interval_seconds,
         params: column::<Option<_>>(row, "params")?.unwrap_or_default(), version, changed_at,
-        changed_by, removed_at, queued_fire_at,
+        changed_by, removed_at, queued_fire_at, labels: Labels::from_row(row)?,
     }
 }
 

@@ -30,7 +30,7 @@ fn program(name: &str) -> Option<PathBuf> {
 }
 
 /// Returns the schema in pg_dump's format, without parts that differ between dumps.
-fn dump(database: &Database) -> Option<String> {
+pub(crate) fn dump(database: &Database) -> Option<String> {
     let Some(pg_dump) = program("pg_dump") else {
         println!("skipped: pg_dump is not installed");
         return None;
@@ -50,7 +50,7 @@ fn dump(database: &Database) -> Option<String> {
 }
 
 /// Asserts that the catalogs match schema.sql, without external programs.
-async fn no_drift(database: &Database) {
+pub(crate) async fn no_drift(database: &Database) {
     let differences = drift::differences(database.client()).await.unwrap().unwrap();
     assert!(differences.is_empty(), "{differences:?}");
 }

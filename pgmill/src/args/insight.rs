@@ -48,6 +48,9 @@ pub(crate) struct HistoryArgs {
     /// one
     #[arg(long, value_name = "PATTERN", help_heading = FILTERS)]
     pub(crate) name: Option<String>,
+    /// Show only attempts of tasks with this tag
+    #[arg(long, value_name = "TAG", help_heading = FILTERS)]
+    pub(crate) tag: Option<String>,
     /// Show only attempts with this outcome
     #[arg(long, value_parser = enum_value::<Outcome>(Outcome::ALL.iter().map(|it| it.as_str())))]
     #[arg(help_heading = FILTERS)]

@@ -64,6 +64,9 @@ pub(crate) struct RunList {
     /// Show only runs in this state
     #[arg(long, value_parser = enum_value::<RunState>(RunState::ALL.iter().map(|it| it.as_str())))]
     pub(crate) state: Option<RunState>,
+    /// Show only runs with this tag
+    #[arg(long, value_name = "TAG")]
+    pub(crate) tag: Option<String>,
     /// Maximum number of rows
     #[arg(long, value_name = "N", default_value_t = 20)]
     #[arg(value_parser = clap::value_parser!(i64).range(1..))]

@@ -67,6 +67,9 @@ pub(crate) struct TaskList {
     /// Show only tasks whose name matches: * stands for any characters, ? for a single one
     #[arg(long, value_name = "PATTERN", help_heading = FILTERS)]
     pub(crate) name: Option<String>,
+    /// Show only tasks with this tag
+    #[arg(long, value_name = "TAG", help_heading = FILTERS)]
+    pub(crate) tag: Option<String>,
     #[arg(long, value_name = "DURATION", value_parser = duration, help_heading = FILTERS)]
     #[arg(help = since_help("Show only tasks enqueued, or finished, within this duration",
         " for finished tasks"))]
@@ -89,11 +92,11 @@ pub(crate) struct BulkFlags {
 
 #[derive(Debug, clap::Args)]
 #[command(group = ArgGroup::new("which").required(true).multiple(true)
-    .args(["ids", "state", "queue", "name", "since"]))]
+    .args(["ids", "state", "queue", "name", "tag", "since"]))]
 pub(crate) struct CancelArgs {
     /// Task ids
     #[arg(value_name = "ID", value_parser = task_id, allow_negative_numbers = true)]
-    #[arg(conflicts_with_all = ["state", "queue", "name", "since"])]
+    #[arg(conflicts_with_all = ["state", "queue", "name", "tag", "since"])]
     pub(crate) ids: Vec<TaskId>,
     /// Cancel tasks in this state
     #[arg(long, value_parser = enum_value::<State>(State::ALL.iter().map(|it| it.as_str())))]
@@ -105,6 +108,9 @@ pub(crate) struct CancelArgs {
     /// Cancel tasks whose name matches: * stands for any characters, ? for a single one
     #[arg(long, value_name = "PATTERN", help_heading = FILTERS)]
     pub(crate) name: Option<String>,
+    /// Cancel tasks with this tag
+    #[arg(long, value_name = "TAG", help_heading = FILTERS)]
+    pub(crate) tag: Option<String>,
     /// Cancel tasks that were enqueued within this duration: 90s, "1h 30m", "2 days"
     #[arg(long, value_name = "DURATION", value_parser = duration, help_heading = FILTERS)]
     pub(crate) since: Option<Duration>,
@@ -118,7 +124,7 @@ pub(crate) struct CancelArgs {
 pub(crate) struct RetryArgs {
     /// Task ids
     #[arg(value_name = "ID", value_parser = task_id, allow_negative_numbers = true)]
-    #[arg(conflicts_with_all = ["outcome", "sqlstate", "queue", "name", "since"])]
+    #[arg(conflicts_with_all = ["outcome", "sqlstate", "queue", "name", "tag", "since"])]
     pub(crate) ids: Vec<TaskId>,
     /// Retry finished tasks with this outcome
     #[arg(long, value_parser = enum_value::<Outcome>(Outcome::ALL.iter().map(|it| it.as_str())))]
@@ -136,6 +142,9 @@ pub(crate) struct RetryArgs {
     /// Retry only tasks whose name matches: * stands for any characters, ? for a single one
     #[arg(long, value_name = "PATTERN", conflicts_with = "ids", help_heading = FILTERS)]
     pub(crate) name: Option<String>,
+    /// Retry only tasks with this tag
+    #[arg(long, value_name = "TAG", conflicts_with = "ids", help_heading = FILTERS)]
+    pub(crate) tag: Option<String>,
     #[arg(long, value_name = "DURATION", value_parser = duration, conflicts_with = "ids")]
     #[arg(help = since_help("Retry only tasks that ended within this duration", ""))]
     #[arg(help_heading = FILTERS)]

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use queue::schema::{self, InstalledSchema, VERSION};
+use queue::schema::{self, InstalledSchema, SCHEMA, VERSION};
 use queue::upgrade::{self, MIGRATIONS, Upgrade};
 use queue::{QueueError, exit};
 use serde_json::json;
@@ -26,7 +26,7 @@ pub(crate) async fn run(session: &Session, out: &Output, dry_run: bool) -> Resul
         // Applying the functions of this program would downgrade the schema.
         Some(Ordering::Greater) => schema::check_version(client).await,
         _ if dry_run => Ok(()),
-        Some(Ordering::Less) => match upgrade::upgrade(client, MIGRATIONS).await {
+        Some(Ordering::Less) => match upgrade::upgrade(client, MIGRATIONS, SCHEMA).await {
             Ok(upgrade) => {
                 done = upgrade;
                 schema::check_version(client).await
@@ -80,7 +80,7 @@ fn report(
             }
         ),
         (Some(was), true) if was < VERSION => {
-            ahead.iter().map(|migration| upgrade::script(migration)).collect::<Vec<_>>().join("\n")
+            upgrade::script(MIGRATIONS, SCHEMA, was).unwrap_or_default()
         }
         (Some(_), _) => format!("schema version {VERSION} is already installed"),
     };

@@ -30,6 +30,7 @@ pub(crate) async fn run(client: &Client, out: &Output, args: &HistoryArgs) -> Re
         outcome: args.outcome,
         queue: args.queue.clone(),
         name: args.name.clone(),
+        tag: args.tag.clone(),
         since: args.since.or_else(|| args.task.is_none().then_some(DEFAULT_SINCE)),
         ..HistoryFilter::default()
     };

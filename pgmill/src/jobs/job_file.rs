@@ -126,7 +126,16 @@ impl Reader<'_> {
         let at = start(self.text, key);
         let name = job_name(key.get_ref()).map_err(|reason| ValidationError::new(at, reason))?;
         let section = Section::of(format!("job \"{name}\""), at, value)?;
-        section.only(&["description", "category", "frequency", "priority", "enabled", "task"])?;
+        section.only(&[
+            "description",
+            "category",
+            "frequency",
+            "priority",
+            "enabled",
+            "task",
+            "tags",
+            "metadata",
+        ])?;
         let mut document = Map::new();
         document.insert("name".to_owned(), json!(name));
         section.put(&mut document, "description", section.text("description")?);
@@ -134,6 +143,7 @@ impl Reader<'_> {
         section.put(&mut document, "frequency", section.text("frequency")?);
         section.put(&mut document, "priority", section.enum_value::<Priority>("priority")?);
         section.put(&mut document, "enabled", section.boolean("enabled")?);
+        labels(&section, &mut document)?;
         let (mut tasks, mut documents, mut files) = (vec![], vec![], vec![]);
         for (key, value) in section.tables("task", self.text)? {
             let read = self.task(&name, key, value)?;
@@ -168,6 +178,7 @@ impl Reader<'_> {
         section.put(&mut document, "ignore_failure", section.boolean("ignore_failure")?);
         section.put(&mut document, "join", section.enum_value::<JoinMode>("join")?);
         section.put(&mut document, "after", after);
+        labels(&section, &mut document)?;
         check_at_most_once(&section, &document)?;
         let task = Task { name: name.to_owned(), at, parents };
         Ok(ReadTask { task, document: Value::Object(document), file })
@@ -226,7 +237,7 @@ const TASK_OPTION_KEYS: [&str; 12] = [
 const MAX_ATTEMPTS_ALIASES: [&str; 2] = ["attempts", "max_retries"];
 
 /// Further keys of a task of a job.
-const TASK_KEYS: [&str; 8] = [
+const TASK_KEYS: [&str; 10] = [
     "description",
     "statement",
     "statement_file",
@@ -235,7 +246,29 @@ const TASK_KEYS: [&str; 8] = [
     "ignore_failure",
     "join",
     "after",
+    "tags",
+    "metadata",
 ];
+
+/// Adds tags and metadata.
+fn labels(section: &Section<'_>, document: &mut Map<String, Value>) -> Result<(), ValidationError> {
+    let tag = |value: &Spanned<DeValue<'_>>| match value.get_ref().as_str() {
+        Some(tag) => Ok(json!(tag)),
+        None => Err(section.error_at(value.span().start, "tags must be strings")),
+    };
+    if section.get("tags").is_some() {
+        let tags = section.array("tags")?.into_iter().map(tag).collect::<Result<_, _>>()?;
+        document.insert("tags".to_owned(), Value::Array(tags));
+    }
+    if let Some(value) = section.get("metadata") {
+        if value.get_ref().as_table().is_none() {
+            let wrong = "metadata must be a table, for example { owner = \"bi\" }";
+            return Err(section.error_at(value.span().start, wrong));
+        }
+        document.insert("metadata".to_owned(), json_value(section, value)?);
+    }
+    Ok(())
+}
 
 fn options(section: &Section<'_>) -> Result<Map<String, Value>, ValidationError> {
     let mut document = Map::new();

@@ -1,6 +1,7 @@
 //! `pgmill job show`: the tasks and edges of one job, or of several jobs merged into one run.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 use queue::{exit, group, job};
 use serde_json::{Value, json};
@@ -113,6 +114,13 @@ fn head(job: &Value) -> String {
             line.push_str(": ");
             line.push_str(text);
         }
+    }
+    if let Some(tags) = job["tags"].as_array() {
+        let tags: Vec<&str> = tags.iter().filter_map(Value::as_str).collect();
+        let _ = write!(line, "; tags {}", tags.join(", "));
+    }
+    if job["metadata"].is_object() {
+        let _ = write!(line, "; metadata {}", job["metadata"]);
     }
     visible(&line)
 }

@@ -2,8 +2,9 @@
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use queue::{Outcome, State};
-use terminal::HIDDEN;
+use queue::{Labels, Outcome, State};
+use serde_json::Value;
+use terminal::{HIDDEN, visible};
 
 pub(crate) use terminal::{counted, one_line, span};
 
@@ -46,6 +47,14 @@ pub(crate) fn task_label(name: Option<&str>, statement: Option<&str>) -> String 
         Some(name) => one_line(&format!("{name}: {statement}"), HEAD_CHARS),
         None => one_line(statement, HEAD_CHARS),
     }
+}
+
+/// Returns a line with the tags and a line with the metadata, if there are any, each with its word.
+pub(crate) fn label_lines(labels: &Labels) -> impl Iterator<Item = (&'static str, String)> {
+    let tags = labels.tags_text().map(|tags| ("tags", visible(&tags)));
+    let metadata = (!labels.metadata.is_empty())
+        .then(|| ("metadata", visible(&Value::from(labels.metadata.clone()).to_string())));
+    tags.into_iter().chain(metadata)
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ pub(crate) async fn cancel(
     args: &RunCancel,
 ) -> Result<u8, Failure> {
     let runs: Vec<RunId> = if args.all {
-        let running = run_queries::runs(client, Some(RunState::Running), MAX_RUNS).await?;
+        let running = run_queries::runs(client, Some(RunState::Running), None, MAX_RUNS).await?;
         running.iter().map(|run| run.id).collect()
     } else {
         args.runs.clone()

@@ -27,7 +27,7 @@ const RUN_HEADINGS: [&str; 10] = [
 
 /// Lists runs.
 pub(super) async fn list(client: &Client, out: &Output, args: &RunList) -> Result<u8, Failure> {
-    let runs = run_queries::runs(client, args.state, args.limit).await?;
+    let runs = run_queries::runs(client, args.state, args.tag.as_deref(), args.limit).await?;
     if out.json {
         out.document(&runs)?;
     } else if runs.is_empty() {

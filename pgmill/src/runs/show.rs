@@ -14,7 +14,7 @@ use tokio_postgres::Client;
 
 use crate::args::RunShow;
 use crate::failure::Failure;
-use crate::output::format::{counted, local_time, one_line, span};
+use crate::output::format::{counted, label_lines, local_time, one_line, span};
 use crate::output::{Field, Output, Tone};
 use crate::runs::list::{find, run_tone};
 
@@ -126,6 +126,9 @@ fn heading(out: &Output, run: &Run) -> String {
     }
     if let Some(fire) = fire(run) {
         let _ = write!(text, "\n{fire}");
+    }
+    for (word, value) in label_lines(&run.labels) {
+        let _ = write!(text, "\n{word} {value}");
     }
     let count = &run.count;
     let _ = write!(

@@ -11,7 +11,7 @@ use tokio_postgres::Client;
 
 use crate::failure::Failure;
 use crate::output::Output;
-use crate::output::format::{local_time, span};
+use crate::output::format::{label_lines, local_time, span};
 use crate::schedules::fires::table_of_fires;
 use crate::schedules::list::find;
 use crate::schedules::log;
@@ -91,6 +91,9 @@ fn heading(it: &ScheduleStatus) -> String {
         local_time(it.changed_at),
         it.changed_by
     );
+    for (word, value) in label_lines(&it.labels) {
+        let _ = write!(text, "\n{word} {value}");
+    }
     for (word, at) in [
         ("next fire", it.next_fire_at),
         ("last fire", it.last_fire_at),

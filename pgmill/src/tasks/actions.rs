@@ -90,6 +90,7 @@ pub(crate) async fn cancel(
         queue: args.queue.clone(),
         name: args.name.clone(),
         since: args.since,
+        tag: args.tag.clone(),
     };
     let ids = task_queries::live_ids(client, &filter, None).await?;
     by_filter(client, out, verb, (&ids, &args.flags)).await
@@ -114,6 +115,7 @@ pub(crate) async fn retry(client: &Client, out: &Output, args: &RetryArgs) -> Re
         since: Some(args.since.unwrap_or(DEFAULT_SINCE)),
         sqlstate: args.sqlstate.clone(),
         message: args.message.clone(),
+        tag: args.tag.clone(),
     };
     let ids = history::finished_ids(client, &filter, None).await?;
     if ids.is_empty() && args.since.is_none() {

@@ -23,6 +23,7 @@ pub(crate) async fn list(client: &Client, out: &Output, args: &TaskList) -> Resu
             queue: args.queue.clone(),
             name: args.name.clone(),
             since: Some(args.since.unwrap_or(DEFAULT_SINCE)),
+            tag: args.tag.clone(),
             ..HistoryFilter::default()
         };
         // One more row than shown, to detect further rows.
@@ -34,6 +35,7 @@ pub(crate) async fn list(client: &Client, out: &Output, args: &TaskList) -> Resu
         queue: args.queue.clone(),
         name: args.name.clone(),
         since: args.since,
+        tag: args.tag.clone(),
     };
     let tasks = task_queries::live_tasks(client, &filter, args.limit + 1).await?;
     live(client, out, tasks, args.limit).await

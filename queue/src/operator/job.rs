@@ -7,12 +7,14 @@ use tokio_postgres::GenericClient;
 use tokio_postgres::types::{Json, Type};
 
 use crate::error::QueueError;
+use crate::labels::Labels;
 use crate::operator::run::Expected;
 use crate::row::{FromRow, from_row, scalar};
 
 const SET: &str = "/* queue.set_job */
 SELECT mill.set_job($1->>'name', $1->'tasks', $1->>'description', $1->>'frequency',
-    ($1->>'priority')::mill.priority, ($1->>'enabled')::boolean, $1->>'category')";
+    ($1->>'priority')::mill.priority, ($1->>'enabled')::boolean, $1->>'category',
+    jsonb_build_object('tags', $1->'tags', 'metadata', $1->'metadata'))";
 
 const DEFINITIONS: &str = "/* queue.job_definitions */
 SELECT mill.job_definition(j.name) FROM mill.jobs j
@@ -24,7 +26,7 @@ const JOBS: &str = "/* queue.jobs */
 SELECT j.name, j.description, j.frequency, j.disabled_at IS NULL AS enabled, j.version, j.changed_at,
     j.changed_by,
     (SELECT count(*) FROM mill.job_tasks t WHERE t.job = j.name AND t.disabled_at IS NULL) AS tasks,
-    last.id AS last_run_id, last.state::text AS last_state, last.started_at AS last_started_at
+    last.id AS last_run_id, last.state::text AS last_state, last.started_at AS last_started_at, j.tags, j.metadata
 FROM mill.jobs j LEFT JOIN LATERAL (SELECT r.id, r.state, r.started_at FROM mill.runs r
     WHERE j.name = ANY (r.jobs) ORDER BY r.id DESC LIMIT 1) AS last ON true
 ORDER BY lower(j.name)";
@@ -76,12 +78,15 @@ pub struct Job {
     pub last_state: Option<String>,
     /// Start of that run.
     pub last_started_at: Option<Timestamp>,
+    /// Tags and metadata.
+    #[serde(flatten)]
+    pub labels: Labels,
 }
 
 from_row! {
-    Job {
+    row => Job {
         name, description, frequency, enabled, version, changed_at, changed_by, tasks, last_run_id,
-        last_state, last_started_at,
+        last_state, last_started_at, labels: Labels::from_row(row)?,
     }
 }
 

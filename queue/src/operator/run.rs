@@ -8,15 +8,16 @@
 use serde::Serialize;
 use serde_json::{Map, Value};
 use tokio_postgres::GenericClient;
-use tokio_postgres::types::{Json, Type};
+use tokio_postgres::types::{Json, ToSql, Type};
 
 use crate::error::QueueError;
 use crate::id::RunId;
+use crate::labels::Labels;
 use crate::pg_enum;
 use crate::row::{FromRow, column, from_row, scalar};
 
 const START: &str = "/* queue.start_run */
-SELECT s.run_id AS run, coalesce(s.dropped, '{}') AS dropped FROM mill.start_run($1, $2) AS s";
+SELECT s.run_id AS run, coalesce(s.dropped, '{}') AS dropped FROM mill.start_run($1, $2, $3) AS s";
 
 const ADVANCE: &str = "/* queue.advance_run */
 SELECT a.released, a.ended::text, a.more FROM mill.advance_run($1) AS a";
@@ -136,11 +137,14 @@ pub async fn start(
     client: &impl GenericClient,
     jobs: &[String],
     params: &Map<String, Value>,
+    labels: &Labels,
 ) -> Result<Started, QueueError> {
-    let rows = client
-        .query_typed(START, &[(&jobs, Type::TEXT_ARRAY), (&Json(params), Type::JSONB)])
-        .await?;
-    Started::from_row(&rows[0])
+    let values: [(&(dyn ToSql + Sync), Type); 3] = [
+        (/* jobs */ &jobs, Type::TEXT_ARRAY),
+        (/* params */ &Json(params), Type::JSONB),
+        (/* options */ &labels.options(), Type::JSONB),
+    ];
+    Started::from_row(&client.query_typed(START, &values).await?[0])
 }
 
 /// Processes the ended tasks of this run and releases tasks that are ready, up to some thousand.

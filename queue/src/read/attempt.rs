@@ -9,6 +9,7 @@ use tokio_postgres::types::Type;
 use crate::error::QueueError;
 use crate::id::RunId;
 use crate::id::{TaskId, WorkerId};
+use crate::labels::Labels;
 use crate::row::{FromRow, column, from_row, scalar};
 use crate::task::{Mode, Outcome, Priority, State};
 
@@ -24,7 +25,8 @@ SELECT h.task_id, h.attempt, h.final, h.outcome::text, h.queue, h.name, h.priori
     extract(epoch FROM h.wait_duration)::float8 AS wait_seconds,
     extract(epoch FROM h.duration)::float8 AS duration_seconds,
     h.rows, h.sqlstate, h.message, h.detail, h.hint, h.context, h.position, h.notices, h.result,
-    h.worker_id, h.host AS worker_host, h.worker_pid, h.session_pid, h.statement, h.params, h.run_id
+    h.worker_id, h.host AS worker_host, h.worker_pid, h.session_pid, h.statement, h.params, h.run_id,
+    h.tags, h.metadata
 FROM mill.history h ",
             $rest
         )
@@ -110,6 +112,9 @@ pub struct Attempt {
     pub statement: Option<String>,
     /// Values of $1, $2, …
     pub params: Option<Value>,
+    /// Tags and metadata.
+    #[serde(flatten)]
+    pub labels: Labels,
 }
 
 from_row! {
@@ -122,7 +127,7 @@ from_row! {
         duration_seconds: column::<Option<f64>>(row, "duration_seconds")?.map(|it| it.max(0.0)),
         rows, sqlstate, message, detail, hint, context,
         position: column::<Option<i32>>(row, "position")?.and_then(|it| u32::try_from(it).ok()),
-        notices, result, worker_id, worker_host, worker_pid, session_pid, statement, params,
+        notices, result, worker_id, worker_host, worker_pid, session_pid, statement, params, labels: Labels::from_row(row)?,
     }
 }
 

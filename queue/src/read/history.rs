@@ -13,6 +13,7 @@ use tokio_postgres::{GenericClient, Row};
 use crate::error::QueueError;
 use crate::id::RunId;
 use crate::id::{TaskId, WorkerId};
+use crate::labels::Labels;
 use crate::read::task_queries::like_pattern;
 use crate::row::{FromRow, column, from_row, scalar};
 use crate::task::Outcome;
@@ -29,6 +30,7 @@ WHERE ($1 IS NULL OR a.task_id = $1) AND ($2 IS NULL OR a.outcome::text = $2)
     AND ($5 IS NULL OR a.finished_at > now() - make_interval(secs => $5))
     AND ($7 IS NULL OR a.sqlstate = $7)
     AND ($8 IS NULL OR mill.message_pattern(a.message) = $8)
+    AND ($9 IS NULL OR $9 = ANY (a.tags))
 ",
             $rest
         )
@@ -46,7 +48,7 @@ SELECT a.task_id, a.attempt, a.final, a.outcome::text, a.queue, a.name, a.starte
     a.finished_at, extract(epoch FROM greatest('0', a.started_at - a.due_at))::float8 AS wait_seconds,
     extract(epoch FROM a.finished_at - a.started_at)::float8 AS duration_seconds, a.rows, a.sqlstate,
     a.message, a.worker_id, s.host, s.pid AS worker_pid, left(a.statement, 200) AS statement_head,
-    a.run_id"
+    a.run_id, a.tags, a.metadata"
             ),
             $rest
         )
@@ -107,6 +109,8 @@ pub struct HistoryFilter {
     pub sqlstate: Option<String>,
     /// Message pattern, as returned by [`crate::read::insight::failures`].
     pub message: Option<String>,
+    /// Tag.
+    pub tag: Option<String>,
 }
 
 /// An ended attempt in a list. [`crate::read::attempt::Attempt`] has all fields.
@@ -149,13 +153,16 @@ pub struct AttemptSummary {
     /// The first 200 characters of the SQL; `None` if the role may view tasks but not their
     /// statements.
     pub statement_head: Option<String>,
+    /// Tags and metadata.
+    #[serde(flatten)]
+    pub labels: Labels,
 }
 
 from_row! {
     row => AttemptSummary {
         task_id, run_id, attempt, r#final: column(row, "final")?, outcome, queue, name, started_at,
         finished_at, wait_seconds, duration_seconds, rows, sqlstate, message, worker_id, host,
-        worker_pid, statement_head,
+        worker_pid, statement_head, labels: Labels::from_row(row)?,
     }
 }
 
@@ -236,7 +243,7 @@ async fn filtered(
     let outcome = filter.outcome.map(Outcome::as_str);
     let name = filter.name.as_deref().map(like_pattern);
     let since = filter.since.map(|since| since.as_secs_f64());
-    let values: [(&(dyn ToSql + Sync), Type); 8] = [
+    let values: [(&(dyn ToSql + Sync), Type); 9] = [
         (/* task_id */ &task, Type::INT8),
         (/* outcome */ &outcome, Type::TEXT),
         (/* queue */ &filter.queue, Type::TEXT),
@@ -245,6 +252,7 @@ async fn filtered(
         (/* limit */ &limit, Type::INT8),
         (/* sqlstate */ &filter.sqlstate, Type::TEXT),
         (/* message */ &filter.message, Type::TEXT),
+        (/* tag */ &filter.tag, Type::TEXT),
     ];
     Ok(client.query_typed(statement, &values).await?)
 }

@@ -6,11 +6,12 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 use tokio_postgres::GenericClient;
-use tokio_postgres::types::Type;
+use tokio_postgres::types::{ToSql, Type};
 
 use crate::error::QueueError;
 use crate::id::RunId;
 use crate::id::TaskId;
+use crate::labels::Labels;
 use crate::operator::run::{Expected, JoinMode, RunState};
 use crate::row::{FromRow, column, duration, from_row, scalar};
 use crate::task::Priority;
@@ -20,11 +21,12 @@ const RUN: &str =
     extract(epoch FROM r.duration)::float8 AS duration, r.cancelled_by, r.restarts,
     coalesce(r.dropped, '{}') AS dropped, r.tasks, r.waiting, r.released, r.succeeded, r.failed,
     r.ignored, r.cancelled, r.upstream_failed,
-    r.schedule, r.fire_at, r.reason";
+    r.schedule, r.fire_at, r.reason, r.tags, r.metadata";
 
 const TASK: &str = "t.node, t.name, t.job, t.task_id, t.state, t.started_at, t.finished_at,
     extract(epoch FROM t.duration)::float8 AS duration, t.attempts, t.rows, t.queue, t.priority::text,
-    t.group_name AS group, t.pid, t.join_mode::text AS join, t.message, t.result";
+    t.group_name AS group, t.pid, t.join_mode::text AS join, t.message, t.result, t.tags,
+    t.metadata";
 
 const RUNNING: &str = "/* queue.run_tasks_running */
 SELECT t.name FROM mill.run_task_status t WHERE t.run_id = $1 AND t.state = 'running'
@@ -72,6 +74,9 @@ pub struct Run {
     pub dropped: Vec<String>,
     /// Number of tasks by state.
     pub count: TaskCounts,
+    /// Tags and metadata of its jobs, its schedule and the call that started it.
+    #[serde(flatten)]
+    pub labels: Labels,
 }
 
 from_row! {
@@ -79,7 +84,7 @@ from_row! {
         id, jobs, params: column::<Option<_>>(row, "params")?.unwrap_or_default(), schedule,
         fire_at, reason, state, started_at, started_by, finished_at,
         duration: column(row, "duration").map(duration)?, cancelled_by, restarts, dropped,
-        count: TaskCounts::from_row(row)?,
+        count: TaskCounts::from_row(row)?, labels: Labels::from_row(row)?,
     }
 }
 
@@ -167,13 +172,16 @@ pub struct RunTask {
     pub message: Option<String>,
     /// The first row returned.
     pub result: Option<Value>,
+    /// Tags and metadata.
+    #[serde(flatten)]
+    pub labels: Labels,
 }
 
 from_row! {
     row => RunTask {
         node, name, job, task_id, state, started_at, finished_at,
         duration: column::<Option<_>>(row, "duration")?.map(duration), attempts, rows, queue,
-        priority, group, pid, join, message, result,
+        priority, group, pid, join, message, result, labels: Labels::from_row(row)?,
     }
 }
 
@@ -202,19 +210,23 @@ fn seconds_or_none<S: serde::Serializer>(
     duration.map(|duration| duration.as_secs_f64()).serialize(serializer)
 }
 
-/// Returns runs, newest first, up to the given number; with `state`, only runs in that state.
+/// Returns runs, newest first, up to the given number; with `state` or `tag`, only runs in that state
+/// or with that tag.
 pub async fn runs(
     client: &impl GenericClient,
     state: Option<RunState>,
+    tag: Option<&str>,
     limit: i64,
 ) -> Result<Vec<Run>, QueueError> {
     let sql = format!(
         "/* queue.runs */ SELECT {RUN} FROM mill.run_status r
-         WHERE $1::text IS NULL OR r.state = $1::text::mill.run_state ORDER BY r.id DESC LIMIT $2"
+         WHERE ($1::text IS NULL OR r.state = $1::text::mill.run_state)
+            AND ($3 IS NULL OR $3 = ANY (r.tags)) ORDER BY r.id DESC LIMIT $2"
     );
     let state = state.map(RunState::as_str);
-    let rows = client.query_typed(&sql, &[(&state, Type::TEXT), (&limit, Type::INT8)]).await?;
-    rows.iter().map(Run::from_row).collect()
+    let values: [(&(dyn ToSql + Sync), Type); 3] =
+        [(&state, Type::TEXT), (&limit, Type::INT8), (&tag, Type::TEXT)];
+    client.query_typed(&sql, &values).await?.iter().map(Run::from_row).collect()
 }
 
 /// Returns a run; `None` if it does not exist.

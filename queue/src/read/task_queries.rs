@@ -11,6 +11,7 @@ use tokio_postgres::{GenericClient, Row};
 use crate::error::QueueError;
 use crate::id::RunId;
 use crate::id::{TaskId, WorkerId};
+use crate::labels::Labels;
 use crate::row::{FromRow, column, from_row, scalar};
 use crate::task::{Backoff, Mode, Outcome, Priority, State};
 
@@ -23,11 +24,12 @@ const NOW: &str = "/* queue.transaction_time */ SELECT now()";
 const LIVE_TASKS: &str = "/* queue.live_tasks */
 SELECT t.id, t.queue, t.name, t.state::text, t.priority::text, t.mode::text, t.attempt,
     t.max_attempts, t.enqueued_at, t.due_at, t.claimed_at, t.claimed_by AS worker_id, s.host,
-    s.pid AS worker_pid, left(t.statement, 200) AS statement_head
+    s.pid AS worker_pid, left(t.statement, 200) AS statement_head, t.tags, t.metadata
 FROM mill.visible_tasks t LEFT JOIN mill.worker_starts s ON s.id = t.claimed_by
 WHERE ($1 IS NULL OR t.state::text = $1) AND ($2 IS NULL OR t.queue = $2)
     AND ($3 IS NULL OR t.name LIKE $3)
     AND ($4 IS NULL OR t.enqueued_at > now() - make_interval(secs => $4))
+    AND ($6 IS NULL OR $6 = ANY (t.tags))
 ORDER BY t.id DESC LIMIT $5";
 
 const LIVE_IDS: &str = "/* queue.live_ids */
@@ -35,6 +37,7 @@ SELECT t.id FROM mill.tasks t
 WHERE ($1 IS NULL OR t.state::text = $1) AND ($2 IS NULL OR t.queue = $2)
     AND ($3 IS NULL OR t.name LIKE $3)
     AND ($4 IS NULL OR t.enqueued_at > now() - make_interval(secs => $4))
+    AND ($6 IS NULL OR $6 = ANY (t.tags))
 ORDER BY t.id LIMIT $5";
 
 /// The live row, or else the newest one in history.
@@ -44,14 +47,14 @@ SELECT t.id, t.state::text, NULL AS outcome, t.queue, t.name, t.key, t.priority:
     extract(epoch FROM t.retry_interval)::float8 AS retry_interval_seconds, t.jitter,
     extract(epoch FROM t.timeout)::float8 AS timeout_seconds, t.at_most_once, t.external, t.enqueued_at,
     t.due_at, t.params, t.statement, NULL::timestamptz AS finished_at, t.group_name AS group,
-    t.concurrency_key, t.run_id, nullif(t.run_as, '') AS run_as
+    t.concurrency_key, t.run_id, nullif(t.run_as, '') AS run_as, t.tags, t.metadata
 FROM mill.visible_tasks t WHERE t.id = $1
 UNION ALL
 SELECT a.task_id, NULL, a.outcome::text, a.queue, a.name, a.key, a.priority::text, a.mode::text, a.attempt,
     a.max_attempts, a.backoff::text, extract(epoch FROM a.retry_interval)::float8, a.jitter,
     extract(epoch FROM a.timeout)::float8, a.at_most_once, a.external, a.enqueued_at, a.due_at,
     a.params, a.statement, a.finished_at, a.group_name, a.concurrency_key, a.run_id,
-    nullif(a.run_as, '')
+    nullif(a.run_as, ''), a.tags, a.metadata
 FROM mill.visible_attempts a WHERE a.task_id = $1 AND a.final
 ORDER BY finished_at DESC NULLS FIRST LIMIT 1";
 
@@ -72,6 +75,8 @@ pub struct TaskFilter {
     pub name: Option<String>,
     /// Maximum time since the task was enqueued.
     pub since: Option<Duration>,
+    /// Tag.
+    pub tag: Option<String>,
 }
 
 /// A live task in a list.
@@ -108,12 +113,15 @@ pub struct LiveTask {
     /// The first 200 characters of the SQL; `None` if the role may view tasks but not their
     /// statements.
     pub statement_head: Option<String>,
+    /// Tags and metadata.
+    #[serde(flatten)]
+    pub labels: Labels,
 }
 
 from_row! {
-    LiveTask {
+    row => LiveTask {
         id, queue, name, state, priority, mode, attempt, max_attempts, enqueued_at, due_at,
-        claimed_at, worker_id, host, worker_pid, statement_head,
+        claimed_at, worker_id, host, worker_pid, statement_head, labels: Labels::from_row(row)?,
     }
 }
 
@@ -170,13 +178,17 @@ pub struct Task {
     pub params: Option<Value>,
     /// The SQL; `None` if the role may view tasks but not their statements.
     pub statement: Option<String>,
+    /// Tags and metadata.
+    #[serde(flatten)]
+    pub labels: Labels,
 }
 
 from_row! {
-    Task {
+    row => Task {
         id, state, outcome, queue, name, key, group, concurrency_key, run_as, priority, mode,
         attempt, max_attempts, backoff, retry_interval_seconds, jitter, timeout_seconds,
         at_most_once, external, enqueued_at, due_at, finished_at, run_id, params, statement,
+        labels: Labels::from_row(row)?,
     }
 }
 
@@ -305,12 +317,13 @@ async fn filtered(
     let state = filter.state.map(State::as_str);
     let name = filter.name.as_deref().map(like_pattern);
     let since = filter.since.map(|since| since.as_secs_f64());
-    let values: [(&(dyn ToSql + Sync), Type); 5] = [
+    let values: [(&(dyn ToSql + Sync), Type); 6] = [
         (/* state */ &state, Type::TEXT),
         (/* queue */ &filter.queue, Type::TEXT),
         (/* name */ &name, Type::TEXT),
         (/* since */ &since, Type::FLOAT8),
         (/* limit */ &limit, Type::INT8),
+        (/* tag */ &filter.tag, Type::TEXT),
     ];
     Ok(client.query_typed(statement, &values).await?)
 }

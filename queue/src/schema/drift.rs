@@ -13,7 +13,7 @@ use tokio_postgres::{Client, GenericClient};
 
 use crate::error::QueueError;
 use crate::row::{column, scalar};
-use crate::schema::SCHEMA;
+use crate::schema::{SCHEMA, without_transaction};
 
 const MAY_COPY: &str = "/* queue.may_copy_schema */
 SELECT has_database_privilege(current_database(), 'CREATE') AND to_regrole('mill_owner') IS NOT NULL
@@ -162,12 +162,7 @@ async fn facts(client: &impl GenericClient, schema: &str) -> Result<Facts, Queue
 /// Returns the script for another schema: without its transaction, and with the name replaced where
 /// it is a whole word. `mill_owner` and `pgmill` are other words.
 fn with_schema_name(script: &str, schema: &str) -> String {
-    let open: String = script
-        .lines()
-        .filter(|line| !["BEGIN;", "COMMIT;"].contains(line))
-        .flat_map(|line| [line, "\n"])
-        .collect();
-    replace_word(&open, "mill", schema)
+    replace_word(&without_transaction(script), "mill", schema)
 }
 
 /// Returns a definition as if it were in the schema `mill`, with every run of white space

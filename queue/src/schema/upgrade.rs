@@ -1,10 +1,13 @@
 //! Upgrades the schema of a database while the fleet is running.
 //!
-//! A migration leads from one version to the next, in one transaction. It waits for a lock only
-//! briefly: a session that waits for an exclusive lock blocks all sessions that come later, so a
-//! migration that does not get its locks at once releases all of them, lets the fleet continue, and
-//! tries again. `schema.sql` remains the complete current schema; both ways produce the same
-//! schema.
+//! A migration changes what `schema.sql` cannot change by being applied again: tables, types, and
+//! functions that get other arguments. An upgrade is one transaction: every missing migration, then
+//! `schema.sql`, which replaces the functions, views, comments and grants. So these are written
+//! once, and both ways lead to the same schema.
+//!
+//! The transaction waits for a lock only briefly: a session that waits for an exclusive lock blocks
+//! all sessions that come later, so an upgrade that does not get its locks at once releases all of
+//! them, lets the fleet continue, and tries again.
 
 use std::time::Duration;
 
@@ -30,17 +33,21 @@ pub struct Migration {
 }
 
 /// Every file of `migrations/`, in order: from version 1 to [`schema::VERSION`].
-pub const MIGRATIONS: &[Migration] = &[];
+pub const MIGRATIONS: &[Migration] = &[Migration {
+    version: 2,
+    min_compatible_version: 1,
+    name: "002_tags.sql",
+    sql: include_str!("../../../migrations/002_tags.sql"),
+}];
 
 /// Maximum time that one attempt waits for a lock, and so the longest time that the attempt blocks
 /// the fleet.
 const LOCK_TIMEOUT: &str = "300ms";
 
-/// Maximum time that a statement of a migration may hold its locks, unless its file sets another
-/// one.
+/// Maximum time that a statement of an upgrade may hold its locks, unless its file sets another one.
 const STATEMENT_TIMEOUT: &str = "5s";
 
-/// Maximum number of attempts to get the locks of a migration. All of them take about two minutes,
+/// Maximum number of attempts to get the locks of an upgrade. All of them take about two minutes,
 /// including the delays between them.
 const MAX_ATTEMPTS: u32 = 100;
 
@@ -53,18 +60,24 @@ const RETRY_DELAY: (Duration, Duration) = (Duration::from_millis(300), Duration:
 pub struct Upgrade {
     /// Names of the migrations that were applied here, in order.
     pub applied: Vec<&'static str>,
-    /// Number of attempts that could not acquire their locks and were repeated.
+    /// Number of attempts that could not acquire their locks.
     pub lock_retries: u32,
 }
 
-/// Returns the whole transaction of a migration, as [`upgrade`] runs it and psql accepts it.
+/// Returns the whole transaction of an upgrade from `version`, as [`upgrade`] runs it and psql
+/// accepts it. `schema` is `schema.sql` of the last migration; `None` if there is no migration.
 #[must_use]
-pub fn script(migration: &Migration) -> String {
-    let Migration { version, min_compatible_version, name, sql } = migration;
-    let before = version - 1;
-    format!(
-        "-- {name}: version {before} to {version}
-BEGIN;
+pub fn script(migrations: &[Migration], schema: &str, version: i32) -> Option<String> {
+    let missing: Vec<&Migration> = pending(migrations, version).collect();
+    let Migration { version: to, min_compatible_version, .. } = missing.last()?;
+    let changes: Vec<String> = missing
+        .iter()
+        .map(|migration| format!("-- {}\n{}\n;", migration.name, migration.sql.trim_end()))
+        .collect();
+    let changes = changes.join("\n");
+    let schema = schema::without_transaction(schema);
+    Some(format!(
+        "BEGIN;
 SET LOCAL client_min_messages = warning;
 SET LOCAL search_path = pg_catalog;
 SET LOCAL lock_timeout = '{LOCK_TIMEOUT}';
@@ -72,17 +85,18 @@ SET LOCAL statement_timeout = '{STATEMENT_TIMEOUT}';
 SELECT pg_advisory_xact_lock(7236270911);
 DO $guard$
 BEGIN
-    IF (SELECT v.version FROM mill.schema_version v) <> {before} THEN
-        RAISE EXCEPTION 'this database does not have schema version {before}' USING ERRCODE = '55000';
+    IF (SELECT v.version FROM mill.schema_version v) <> {version} THEN
+        RAISE EXCEPTION 'this database does not have schema version {version}' USING ERRCODE = '55000';
     END IF;
 END
 $guard$;
 SET LOCAL ROLE mill_owner;
-{sql}
-;
-UPDATE mill.schema_version SET version = {version}, min_compatible_version = {min_compatible_version}, applied_at = now();
+{changes}
+UPDATE mill.schema_version SET version = {to}, min_compatible_version = {min_compatible_version}, applied_at = now();
+RESET ROLE;
+{schema}
 COMMIT;"
-    )
+    ))
 }
 
 /// Returns the migrations after this version, in order.
@@ -90,28 +104,30 @@ pub fn pending(migrations: &[Migration], version: i32) -> impl Iterator<Item = &
     migrations.iter().filter(move |migration| migration.version > version)
 }
 
-/// Applies the missing migrations, one transaction each. Several processes may run it at the same
-/// time. Migrations that were applied before an error remain.
+/// Applies the missing migrations and `schema`, in one transaction. Several processes may run it at
+/// the same time.
 ///
 /// # Errors
 /// Fails if the database has no schema, a migration is missing, the role lacks the privileges, or
-/// the locks are not available within the maximum number of attempts.
-pub async fn upgrade(client: &Client, migrations: &[Migration]) -> Result<Upgrade, QueueError> {
+/// the locks are not available within the maximum number of attempts. The schema is then unchanged.
+pub async fn upgrade(
+    client: &Client,
+    migrations: &[Migration],
+    schema: &str,
+) -> Result<Upgrade, QueueError> {
     let mut done = Upgrade::default();
-    let mut attempts = 0;
     loop {
         let version = schema::installed(client).await?.map_or(0, |found| found.version);
-        let Some(next) = pending(migrations, version).next() else { return Ok(done) };
-        if next.version != version + 1 {
+        let missing: Vec<&Migration> = pending(migrations, version).collect();
+        if let Some(next) = missing.first().filter(|next| next.version != version + 1) {
             return Err(missing_migration(version, next.version));
         }
-        let Err(error) = client.batch_execute(&script(next)).await else {
-            done.applied.push(next.name);
-            attempts = 0;
-            continue;
+        let Some(script) = script(migrations, schema, version) else { return Ok(done) };
+        let Err(error) = client.batch_execute(&script).await else {
+            done.applied = missing.iter().map(|migration| migration.name).collect();
+            return Ok(done);
         };
         client.batch_execute("ROLLBACK").await?;
-        attempts += 1;
         let locked = [&SqlState::LOCK_NOT_AVAILABLE, &SqlState::T_R_DEADLOCK_DETECTED];
         let moved_on = schema::installed(client).await?.map_or(0, |found| found.version) != version;
         if moved_on {
@@ -120,12 +136,16 @@ pub async fn upgrade(client: &Client, migrations: &[Migration]) -> Result<Upgrad
         if !error.code().is_some_and(|code| locked.contains(&code)) {
             return Err(error.into());
         }
-        if attempts >= MAX_ATTEMPTS {
-            return Err(locks_unavailable(next.name));
-        }
         done.lock_retries += 1;
+        if done.lock_retries >= MAX_ATTEMPTS {
+            return Err(locks_unavailable());
+        }
         let wait = rand::rng().random_range(RETRY_DELAY.0..RETRY_DELAY.1);
-        tracing::debug!(migration = next.name, attempts, "locks not available, retrying migration");
+        tracing::debug!(
+            version,
+            retries = done.lock_retries,
+            "locks not available, retrying upgrade"
+        );
         sleep(wait).await;
     }
 }
@@ -137,11 +157,11 @@ fn missing_migration(from: i32, to: i32) -> QueueError {
     }
 }
 
-fn locks_unavailable(name: &str) -> QueueError {
+fn locks_unavailable() -> QueueError {
     QueueError::Refused {
         message: format!(
-            "could not acquire the locks for migration {name} after {MAX_ATTEMPTS} attempts; \
-             the migration was rolled back"
+            "could not acquire the locks for the upgrade after {MAX_ATTEMPTS} attempts; the \
+             upgrade was rolled back"
         ),
         hint: Some(
             "Try again when no long transaction is running: pgmill doctor shows the oldest \
@@ -157,8 +177,11 @@ mod tests {
 
     #[test]
     fn migrations_lead_step_by_step_to_the_version_of_this_program() {
-        let last = MIGRATIONS.last().map_or(1, |migration| migration.version);
-        assert_eq!(last, schema::VERSION);
+        let last = MIGRATIONS.last().unwrap();
+        assert_eq!(last.version, schema::VERSION);
+        let oldest =
+            format!("SET LOCAL mill.min_compatible_version = '{}';", last.min_compatible_version);
+        assert!(schema::SCHEMA.contains(&oldest), "schema.sql supports other programs");
         for (before, migration) in (1..).zip(MIGRATIONS) {
             assert_eq!(migration.version, before + 1, "{}", migration.name);
             let number = format!("{:03}_", migration.version);

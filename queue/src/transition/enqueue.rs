@@ -13,6 +13,7 @@ use tokio_postgres::{GenericClient, Row};
 
 use crate::error::QueueError;
 use crate::id::TaskId;
+use crate::labels::Labels;
 use crate::row::{FromRow, from_row, scalar};
 use crate::scan;
 use crate::task::{Backoff, Mode, Priority};
@@ -78,6 +79,8 @@ pub struct TaskOptions {
     pub run_as: Option<String>,
     /// Runs the statement under EXPLAIN (ANALYZE), and keeps the plan instead of the rows.
     pub explain: bool,
+    /// Tags and metadata.
+    pub labels: Labels,
 }
 
 /// One statement to run.
@@ -246,6 +249,7 @@ impl<'a> FunctionCall<'a> {
         self.optional_arg("concurrency_key", "$", options.concurrency_key.as_deref(), Type::TEXT);
         self.optional_arg("concurrency", "$", options.concurrency, Type::INT4);
         self.optional_arg("profile", "mill.profile($)", options.run_as.as_deref(), Type::TEXT);
+        self.optional_arg("options", "$", options.labels.options(), Type::JSONB);
     }
 
     /// Runs `select`, which must end with the function's name.

@@ -7,6 +7,7 @@ use axum::response::Response;
 use axum::routing::{get, post};
 use deadpool_postgres::Transaction;
 use jiff::Timestamp;
+use queue::Labels;
 use queue::insight::jobs::{self, JobDetail, JobTask};
 use queue::insight::runs::{self, RunQuery, RunSummary};
 use queue::job;
@@ -62,6 +63,7 @@ struct JobPage {
     name: String,
     enabled: bool,
     facts: Vec<(&'static str, String)>,
+    labels: Labels,
     lines: Vec<TaskRow>,
     params: Vec<String>,
     left_out: i64,
@@ -138,6 +140,7 @@ async fn show(context: RequestContext, Query(params): Query<JobParams>) -> Handl
         enabled: shape.enabled,
         facts: facts.into_iter().filter_map(|(key, value)| Some((key, value?))).collect(),
         lines: shape.tasks.into_iter().map(line).collect(),
+        labels: shape.labels,
         params: shape.params,
         left_out,
         runs,
@@ -170,7 +173,7 @@ async fn run(form: FormRequest) -> Result<Response, HttpError> {
             params.insert(param, read.unwrap_or_else(|| value.into()));
         }
     }
-    let started = queue::run::start(&*tx, &[known.shape.name], &params).await?;
+    let started = queue::run::start(&*tx, &[known.shape.name], &params, &Labels::default()).await?;
     tx.commit().await?;
     session.notify_workers().await;
     Ok(form.redirect_back(&format!("/runs/{}", started.run)))

@@ -9,10 +9,12 @@ use toml::Spanned;
 use toml::de::DeValue;
 
 use super::section::{Key, Section, json_value, start};
-use super::{MAX_ATTEMPTS_ALIASES, Reader, TASK_OPTION_KEYS, check_at_most_once, options, params};
+use super::{
+    MAX_ATTEMPTS_ALIASES, Reader, TASK_OPTION_KEYS, check_at_most_once, labels, options, params,
+};
 use crate::jobs::source::ValidationError;
 
-const SCHEDULE_KEYS: [&str; 13] = [
+const SCHEDULE_KEYS: [&str; 15] = [
     "timing",
     "job",
     "jobs",
@@ -26,6 +28,8 @@ const SCHEDULE_KEYS: [&str; 13] = [
     "catch_up",
     "max_lateness",
     "jitter",
+    "tags",
+    "metadata",
 ];
 
 /// Keys of a statement that a schedule of jobs cannot have, in addition to [`TASK_OPTION_KEYS`].
@@ -63,6 +67,7 @@ impl Reader<'_> {
         section.put(&mut document, "catch_up", section.whole("catch_up", 0..=1000)?);
         section.put(&mut document, "max_lateness", section.span("max_lateness", true)?);
         section.put(&mut document, "jitter", section.jitter("jitter")?);
+        labels(&section, &mut document)?;
         let file = match jobs(&section)? {
             Some(jobs) => {
                 let options = TASK_OPTION_KEYS.into_iter().chain(MAX_ATTEMPTS_ALIASES);

@@ -5,6 +5,7 @@ use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
 
 use crate::error::QueueError;
+use crate::labels::Labels;
 use crate::operator::job::{Dependency, Job};
 use crate::row::{FromRow, from_row, scalar};
 
@@ -14,7 +15,8 @@ pub const RUNS_SCANNED: i64 = 5000;
 /// Runs are read once for the whole page, because no index covers their jobs.
 const JOBS: &str = "/* queue.insight_jobs */
 WITH page AS MATERIALIZED (
-    SELECT j.name, j.description, j.frequency, j.disabled_at IS NULL AS enabled, j.version, j.changed_at, j.changed_by
+    SELECT j.name, j.description, j.frequency, j.disabled_at IS NULL AS enabled, j.version, j.changed_at, j.changed_by,
+        j.tags, j.metadata
     FROM mill.jobs j WHERE lower(j.name) > $1 AND NOT j.of_schedule ORDER BY lower(j.name) LIMIT $2
 ), newest AS MATERIALIZED (
     SELECT DISTINCT ON (u.job) u.job, r.id, r.state, r.started_at
@@ -24,7 +26,8 @@ WITH page AS MATERIALIZED (
 )
 SELECT p.name, p.description, p.frequency, p.enabled, p.version, p.changed_at, p.changed_by,
     (SELECT count(*) FROM mill.job_tasks t WHERE t.job = p.name AND t.disabled_at IS NULL) AS tasks,
-    n.id AS last_run_id, n.state::text AS last_state, n.started_at AS last_started_at
+    n.id AS last_run_id, n.state::text AS last_state, n.started_at AS last_started_at,
+    p.tags, p.metadata
 FROM page p LEFT JOIN newest n ON n.job = p.name ORDER BY lower(p.name)";
 
 /// A page of jobs, by name.
@@ -59,7 +62,8 @@ pub async fn page(
 
 const HEAD: &str = "/* queue.insight_job */
 SELECT j.name, j.description, j.category, j.frequency, j.priority::text, j.disabled_at IS NULL AS enabled,
-    (SELECT count(*) FROM mill.job_tasks t WHERE t.job = j.name AND t.disabled_at IS NULL) AS task_count
+    (SELECT count(*) FROM mill.job_tasks t WHERE t.job = j.name AND t.disabled_at IS NULL) AS task_count,
+    j.tags, j.metadata
 FROM mill.jobs j WHERE lower(j.name) = lower($1)";
 
 const TASKS: &str = "/* queue.insight_job_tasks */
@@ -98,12 +102,15 @@ pub struct JobDetail {
     pub tasks: Vec<JobTask>,
     /// Parameters of a run of the job; empty if the role may not see statements.
     pub params: Vec<String>,
+    /// Tags and metadata.
+    #[serde(flatten)]
+    pub labels: Labels,
 }
 
 from_row! {
     row => JobDetail {
         name, description, category, frequency, priority, enabled, task_count,
-        tasks: Vec::new(), params: Vec::new(),
+        tasks: Vec::new(), params: Vec::new(), labels: Labels::from_row(row)?,
     }
 }
 

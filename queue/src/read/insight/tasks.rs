@@ -15,6 +15,7 @@ use tokio_postgres::{GenericClient, Row};
 
 use crate::error::QueueError;
 use crate::id::TaskId;
+use crate::labels::Labels;
 use crate::read::insight::condition::Conditions;
 use crate::read::insight::statistics::CAUSE;
 use crate::read::task_queries::like_pattern;
@@ -57,6 +58,8 @@ pub struct TaskQuery {
     pub since: Option<Duration>,
     /// Task ids.
     pub ids: Option<Vec<i64>>,
+    /// Tag.
+    pub tag: Option<String>,
 }
 
 /// Position where a page of finished tasks continues: after the task that finished then.
@@ -104,6 +107,9 @@ pub struct TaskSummary {
     pub statement_head: Option<String>,
     /// Finished tasks: whether the task was retried since, and is live or has finished again.
     pub retried: bool,
+    /// Tags and metadata.
+    #[serde(flatten)]
+    pub labels: Labels,
 }
 
 from_row! {
@@ -111,7 +117,7 @@ from_row! {
         id, queue, name, state, outcome, priority, attempt, max_attempts, at, due_at,
         duration_seconds, sqlstate, message,
         worker: worker_label(column(row, "host")?, column(row, "pid")?, column(row, "worker_id")?),
-        statement_head, retried,
+        statement_head, retried, labels: Labels::from_row(row)?,
     }
 }
 
@@ -145,7 +151,7 @@ SELECT t.id, t.queue, t.name, t.state::text, NULL AS outcome, t.priority::text, 
     t.max_attempts, t.enqueued_at AS at, t.due_at,
     extract(epoch FROM now() - t.claimed_at)::float8 AS duration_seconds, t.claimed_by AS worker_id,
     s.host, s.pid, left(t.statement, 200) AS statement_head, NULL AS sqlstate, NULL AS message,
-    false AS retried
+    false AS retried, t.tags, t.metadata
 FROM (SELECT * FROM mill.visible_tasks t WHERE {} ORDER BY t.id DESC LIMIT {}) AS t
     LEFT JOIN mill.worker_starts s ON s.id = t.claimed_by
 ORDER BY t.id DESC",
@@ -253,7 +259,7 @@ SELECT a.task_id AS id, a.queue, a.name, NULL AS state, a.outcome::text, a.prior
     s.host, s.pid, left(a.statement, 200) AS statement_head, a.sqlstate, left(a.message, 200) AS message,
     EXISTS (SELECT FROM mill.tasks t WHERE t.id = a.task_id)
         OR EXISTS (SELECT FROM mill.attempts l WHERE l.task_id = a.task_id AND l.final
-            AND l.finished_at > a.finished_at) AS retried
+            AND l.finished_at > a.finished_at) AS retried, a.tags, a.metadata
 FROM (SELECT * FROM mill.visible_attempts a WHERE {}
         ORDER BY a.finished_at DESC, a.task_id DESC LIMIT {limit}) AS a
     LEFT JOIN mill.worker_starts s ON s.id = a.worker_id
@@ -287,6 +293,7 @@ fn common(conditions: &mut Conditions, query: &TaskQuery, table: &str) {
     conditions.bind(&format!("{table}.group_name = ?"), query.group.clone(), Type::TEXT);
     conditions.bind(&format!("{table}.concurrency_key = ?"), query.key.clone(), Type::TEXT);
     conditions.bind(&format!("{table}.run_id = ?"), query.run, Type::INT8);
+    conditions.bind(&format!("? = ANY ({table}.tags)"), query.tag.clone(), Type::TEXT);
 }
 
 fn page(

@@ -1,0 +1,48 @@
+//! Tags and metadata: labels of tasks, jobs, runs and schedules, to search by and to show. Nothing in
+//! the queue depends on them.
+
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use crate::row::{column, from_row};
+
+/// Tags and metadata of a task, a job, a run or a schedule.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Labels {
+    /// Tags, sorted.
+    pub tags: Vec<String>,
+    /// Values of the caller by key.
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    pub metadata: Map<String, Value>,
+}
+
+from_row! {
+    row => Labels {
+        tags: column::<Option<_>>(row, "tags")?.unwrap_or_default(),
+        metadata: match column(row, "metadata")? {
+            Some(Value::Object(metadata)) => metadata,
+            _ => Map::new(),
+        },
+    }
+}
+
+impl Labels {
+    /// Whether there are neither tags nor metadata.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.tags.is_empty() && self.metadata.is_empty()
+    }
+
+    /// Returns the argument `options` of the functions of the schema, which check it; `None` if
+    /// there are no labels.
+    #[must_use]
+    pub fn options(&self) -> Option<Value> {
+        (!self.is_empty()).then(|| json!({ "tags": self.tags, "metadata": self.metadata }))
+    }
+
+    /// Returns the tags as text; `None` if there are none.
+    #[must_use]
+    pub fn tags_text(&self) -> Option<String> {
+        (!self.tags.is_empty()).then(|| self.tags.join(", "))
+    }
+}

@@ -1,0 +1,5264 @@
+-- Generated from schema/ by `make schema`: change the files there, not this one.
+
+-- schema/00_begin.sql -----------------------------------------------------------------------------
+
+-- Schema of pgmill: the interface between enqueue, worker and psql.
+--
+-- Apply with `psql -f schema.sql` or `pgmill init`, as superuser or as a role with CREATEROLE and
+-- CREATE on the database. Applying the file again changes nothing.
+--
+-- Contents, in the order in which a task passes through them:
+--   01_roles, 02_types
+--   03_settings        settings of the fleet, version of the schema, audit: actions of operators
+--   04_capacity        priorities, queues, profiles, groups, limits
+--   05_tasks           live tasks, one live task per deduplication key
+--   06_attempts        one row per finished attempt, one partition per day; prune
+--   07_workers         live workers, all workers since the start of the history, orders to them, progress
+--   08_permits         blocked <-> pending
+--   09_enqueue         -> scheduled | blocked | pending
+--   (claim)            pending -> running      queue/src/transition/claim.rs
+--   10_finish          complete: running -> finished     in the task's own transaction
+--                      fail, release_claim, reclaim: running -> scheduled | blocked | pending | finished
+--   11_operator        cancel, retry, pause, resume, drain
+--   12_jobs            graphs of tasks
+--   13_dependencies    edges that hold in every run, and the lineage
+--   14_schedules       when jobs run automatically
+--   15_runs            a run is a frozen copy of jobs
+--   16_run_advance     ready tasks are inserted into mill.tasks; cancel and restart of runs
+--   17_schedule_ticks  a fire is a run with a schedule and a fire time; each happens once
+--   18_views           monitoring: running tasks, status, history, failures, input for autoscalers
+--   19_why             why a task is not running
+--   20_grants          privileges that are not granted beside their object
+--
+-- All names are schema-qualified and search_path is pg_catalog throughout, so that objects in a
+-- caller's schema cannot shadow them. SQL functions, views and the types of variables are checked when
+-- they are created: what they use comes before them.
+--
+-- The transaction begins here and ends in 20_grants.sql.
+
+BEGIN;
+
+SET LOCAL client_min_messages = warning;
+SET LOCAL search_path = pg_catalog;
+
+-- Version of this schema, and the oldest version whose programs can use it. Nothing repeats these numbers:
+-- the programs read the first one from this line (queue/src/schema.rs).
+SET LOCAL mill.version = '1';
+SET LOCAL mill.min_compatible_version = '1';
+
+DO $$
+DECLARE
+    own integer := current_setting('mill.version');
+    found integer;
+BEGIN
+    -- Serializes sessions that apply this file.
+    PERFORM pg_advisory_xact_lock(7236270911);
+    IF to_regclass('mill.schema_version') IS NOT NULL THEN
+        EXECUTE 'SELECT version FROM mill.schema_version' INTO found;
+        IF found <> own THEN
+            RAISE EXCEPTION 'this database holds version % of the schema, this file is version %', found, own
+                USING HINT = CASE WHEN found < own
+                    THEN format('Upgrade it with pgmill init, which applies migrations/%s_*.sql to '
+                        'migrations/%s_*.sql of your version of pgmill; pgmill init --dry-run prints them for psql.',
+                        lpad((found + 1)::text, 3, '0'), lpad(own::text, 3, '0'))
+                    ELSE 'Use the schema.sql of your version of pgmill.' END;
+        END IF;
+    END IF;
+END
+$$;
+
+-- schema/01_roles.sql -----------------------------------------------------------------------------
+
+-- Roles: mill_owner owns every object. mill_worker is for the control sessions of workers. mill_producer
+-- enqueues tasks and starts runs, mill_viewer reads, mill_operator may do what these two may and controls the
+-- fleet. None of them can log in; logins become members.
+--
+-- Roles belong to the cluster and may exist already. The following files run as mill_owner.
+
+DO $$
+DECLARE
+    role_name text;
+BEGIN
+    FOREACH role_name IN ARRAY
+        ARRAY['mill_owner', 'mill_worker', 'mill_operator', 'mill_producer', 'mill_viewer']
+    LOOP
+        IF to_regrole(role_name) IS NULL THEN
+            -- Roles belong to the cluster: another database may be creating them at the same time. Then
+            -- CREATE ROLE waits for that transaction.
+            BEGIN
+                EXECUTE format('CREATE ROLE %I NOLOGIN', role_name);
+            EXCEPTION WHEN duplicate_object OR unique_violation THEN
+                NULL;
+            END;
+        END IF;
+    END LOOP;
+    IF NOT pg_has_role('mill_operator', 'mill_viewer', 'MEMBER')
+        OR NOT pg_has_role('mill_operator', 'mill_producer', 'MEMBER')
+    THEN
+        GRANT mill_viewer, mill_producer TO mill_operator;
+    END IF;
+    -- A superuser can already act as every role. Since PostgreSQL 16, the creator of a role becomes a
+    -- member that can grant the role but cannot act as it.
+    IF NOT pg_has_role(current_user, 'mill_owner',
+        CASE WHEN current_setting('server_version_num')::integer >= 160000 THEN 'SET' ELSE 'MEMBER' END)
+    THEN
+        BEGIN
+            EXECUTE format('GRANT mill_owner TO %I', current_user);
+        EXCEPTION WHEN insufficient_privilege THEN
+            RAISE EXCEPTION 'role "%" may not apply the schema', current_user
+                USING ERRCODE = '42501',
+                    HINT = 'Apply it as superuser, or as a role with CREATEROLE that is a member of mill_owner.';
+        END;
+    END IF;
+    -- The reclaimer finds and terminates the backends of a dead worker; the owner's functions show
+    -- the wait events of the backends of running tasks. If the current role cannot grant these roles
+    -- (PostgreSQL 16 and later require ADMIN OPTION), a warning is raised, and `pgmill doctor` reports
+    -- the missing grants.
+    IF NOT pg_has_role('mill_worker', 'pg_read_all_stats', 'MEMBER')
+        OR NOT pg_has_role('mill_worker', 'pg_signal_backend', 'MEMBER')
+        OR NOT pg_has_role('mill_owner', 'pg_read_all_stats', 'MEMBER')
+    THEN
+        BEGIN
+            GRANT pg_read_all_stats, pg_signal_backend TO mill_worker;
+            GRANT pg_read_all_stats TO mill_owner;
+        EXCEPTION WHEN insufficient_privilege THEN
+            RAISE WARNING 'could not grant pg_read_all_stats and pg_signal_backend'
+                USING HINT = 'As superuser: GRANT pg_read_all_stats, pg_signal_backend TO '
+                    'mill_worker; GRANT pg_read_all_stats TO mill_owner;';
+        END;
+    END IF;
+END
+$$;
+
+CREATE SCHEMA IF NOT EXISTS mill AUTHORIZATION mill_owner;
+SET LOCAL ROLE mill_owner;
+COMMENT ON SCHEMA mill IS 'pgmill: a fleet of workers that run SQL tasks';
+
+-- schema/02_types.sql -----------------------------------------------------------------------------
+
+-- Types: enums and domains. The programs have the same enums (tests/project/schema.rs compares them).
+
+DO $$
+BEGIN
+    IF to_regtype('mill.state') IS NULL THEN
+        CREATE TYPE mill.state AS ENUM ('scheduled', 'blocked', 'pending', 'running');
+        CREATE TYPE mill.outcome AS ENUM
+            ('succeeded', 'failed', 'cancelled', 'timed_out', 'lost', 'unknown');
+        CREATE TYPE mill.priority AS ENUM ('low', 'normal', 'high', 'critical', 'reserved');
+        CREATE TYPE mill.mode AS ENUM ('transaction', 'autocommit');
+        CREATE TYPE mill.backoff AS ENUM ('fixed', 'exponential');
+        CREATE TYPE mill.limit_kind AS ENUM ('key', 'group', 'queue');
+        CREATE TYPE mill.reserved_capacity AS ENUM ('none', 'low', 'medium', 'high');
+        CREATE TYPE mill.expected AS ENUM ('succeeded', 'failed', 'finished');
+        CREATE TYPE mill.join_mode AS ENUM ('all', 'any');
+        CREATE TYPE mill.run_state AS ENUM ('running', 'succeeded', 'failed', 'cancelled');
+        CREATE TYPE mill.run_task_state AS ENUM
+            ('waiting', 'ready', 'released', 'succeeded', 'failed', 'cancelled', 'upstream_failed');
+        CREATE TYPE mill.fire_mode AS ENUM ('manual', 'scheduled', 'triggered');
+        CREATE TYPE mill.overlap AS ENUM ('skip', 'queue', 'allow');
+        CREATE TYPE mill.declared_in AS ENUM ('comment', 'file', 'call');
+        CREATE TYPE mill.schedule_event AS ENUM
+            ('fired', 'skipped', 'completed', 'error', 'missed', 'reclaimed');
+        -- Domains instead of table constraints: every claim would parse and evaluate table constraints
+        -- again, which takes a third of its time.
+        CREATE DOMAIN mill.queue_name AS text CONSTRAINT queue_name CHECK (
+            octet_length(VALUE) BETWEEN 1 AND 128 AND ltrim(VALUE,
+                'abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.:-') = '');
+        CREATE DOMAIN mill.profile_name AS text CONSTRAINT profile_name CHECK (
+            octet_length(VALUE) <= 63 AND ltrim(VALUE,
+                'abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.:-') = '');
+        CREATE DOMAIN mill.label AS text
+            CONSTRAINT label_length CHECK (octet_length(VALUE) BETWEEN 1 AND 512);
+        CREATE DOMAIN mill.statement AS text
+            CONSTRAINT statement_not_empty CHECK (octet_length(VALUE) > 0);
+        CREATE DOMAIN mill.attempt_limit AS integer
+            CONSTRAINT max_attempts_range CHECK (VALUE BETWEEN 1 AND 10000);
+        CREATE DOMAIN mill.attempt_count AS integer
+            CONSTRAINT count_not_negative CHECK (VALUE >= 0);
+        CREATE DOMAIN mill.retry_interval AS interval
+            CONSTRAINT retry_interval_range CHECK (VALUE BETWEEN '0' AND '365 days');
+        CREATE DOMAIN mill.time_limit AS interval
+            CONSTRAINT timeout_range CHECK (VALUE > '0' AND VALUE <= '365 days');
+        -- The programs' date and time types do not support times outside this range.
+        CREATE DOMAIN mill.due_time AS timestamptz CONSTRAINT due_at_range
+            CHECK (VALUE BETWEEN '0001-01-01 00:00:00+00' AND '9999-12-30 22:00:00+00');
+    END IF;
+END
+$$;
+COMMENT ON DOMAIN mill.profile_name IS
+    'Name of a profile: up to 63 letters, digits and _ . : -. Empty for the default task login';
+COMMENT ON DOMAIN mill.queue_name IS 'Name of a queue: 1 to 128 letters, digits and _ . : -';
+COMMENT ON DOMAIN mill.label IS 'Name or deduplication key of a task: 1 to 512 bytes';
+COMMENT ON DOMAIN mill.statement IS 'SQL of a task, not empty';
+COMMENT ON DOMAIN mill.attempt_limit IS 'Maximum number of failed attempts, 1 to 10000';
+COMMENT ON DOMAIN mill.attempt_count IS 'Number of attempts, 0 or more';
+COMMENT ON DOMAIN mill.retry_interval IS 'Wait before the next attempt, up to 365 days';
+COMMENT ON DOMAIN mill.time_limit IS 'Maximum run time of an attempt, up to 365 days';
+COMMENT ON DOMAIN mill.due_time IS 'Time at which a task is due, within the years 1 to 9999';
+
+COMMENT ON TYPE mill.state IS
+    'State of a live task: scheduled (not due yet), blocked (waits for a permit), pending (can be claimed) or running';
+COMMENT ON TYPE mill.outcome IS
+    'Outcome of an attempt. lost: the worker of the attempt died. unknown: the attempt ran an at-most-once '
+    'statement, and it is not known whether the statement ended';
+COMMENT ON TYPE mill.priority IS 'Priority of a task, lowest first';
+COMMENT ON TYPE mill.mode IS
+    'transaction: the statement and its completion commit together (exactly once). autocommit: for VACUUM, CREATE '
+    'INDEX CONCURRENTLY and CALL with COMMIT (at least once)';
+COMMENT ON TYPE mill.limit_kind IS
+    'Kinds of objects that limits apply to, in the order in which a task acquires its permits. The most specific kind '
+    'comes first, so that a waiting task delays only tasks of its own kind';
+COMMENT ON TYPE mill.reserved_capacity IS
+    'Share of the fleet''s readers that run only tasks of priority reserved: none, 10, 15 or 25 percent';
+COMMENT ON TYPE mill.expected IS
+    'Outcome of the parent that an edge requires: succeeded; failed (also timed out, lost or unknown); finished (any '
+    'outcome, also cancelled)';
+COMMENT ON TYPE mill.join_mode IS 'Whether a task waits for all of its parents or for any one of them';
+COMMENT ON TYPE mill.run_state IS
+    'State of a run. The state of a finished run is the first of these that applies: cancelled if the run was '
+    'cancelled; failed if a task failed whose failure counts; cancelled if a task was cancelled; succeeded';
+COMMENT ON TYPE mill.run_task_state IS
+    'State of a task of a run: waiting (for parents), ready, released (in the queue or running), or its final state. '
+    'upstream_failed: the outcomes of its parents do not satisfy its edges';
+COMMENT ON TYPE mill.fire_mode IS
+    'How a schedule fires: only manually (manual), by time (scheduled), or by the contents of a table (triggered)';
+COMMENT ON TYPE mill.overlap IS
+    'Handling of a fire while a run of the schedule is in progress. skip: the fire is skipped. queue: the fire '
+    'waits until that run finishes; at most one fire waits. allow: the fire starts another run';
+COMMENT ON TYPE mill.declared_in IS
+    'Place where a schedule is declared, and where its timing has to be changed: the COMMENT of a procedure, a file, '
+    'or a call of mill.set_schedule';
+COMMENT ON TYPE mill.schedule_event IS
+    'Event of a schedule. completed: a run of the schedule finished. missed: fires were not started because no '
+    'worker ticked in time. reclaimed: the worker of a task of a run died';
+COMMENT ON TYPE mill.backoff IS 'Growth of the wait before a retry: fixed, or doubled with each failure';
+
+-- schema/03_settings.sql --------------------------------------------------------------------------
+
+-- Settings: version of the schema, settings of the whole fleet, audit of operators' actions, and whether the
+-- current user may read statements.
+--
+-- An action and its audit row commit together or not at all. Only functions of mill_owner write to
+-- mill.audit.
+
+CREATE TABLE IF NOT EXISTS mill.schema_version (
+    version integer NOT NULL,
+    min_compatible_version integer NOT NULL,
+    applied_at timestamptz NOT NULL DEFAULT now(),
+    only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row),
+    CONSTRAINT compatible_with_itself CHECK (min_compatible_version <= version)
+);
+COMMENT ON TABLE mill.schema_version IS
+    'Version of this schema, one row. Programs refuse to work with an incompatible version';
+COMMENT ON COLUMN mill.schema_version.min_compatible_version IS
+    'Oldest version of the schema for which a program may have been built that uses this schema';
+INSERT INTO mill.schema_version (version, min_compatible_version)
+    VALUES (current_setting('mill.version')::integer, current_setting('mill.min_compatible_version')::integer)
+    ON CONFLICT DO NOTHING;
+GRANT SELECT ON mill.schema_version TO mill_worker, mill_producer;
+
+CREATE TABLE IF NOT EXISTS mill.settings (
+    statement_limit_bytes integer NOT NULL DEFAULT 16777216
+        CHECK (statement_limit_bytes BETWEEN 1 AND 536870912),
+    history_retention interval NOT NULL DEFAULT '30 days'
+        CHECK (history_retention >= '1 day'),
+    schedule_log_retention interval NOT NULL DEFAULT '30 days'
+        CHECK (schedule_log_retention >= '1 day'),
+    audit_retention interval NOT NULL DEFAULT '365 days'
+        CHECK (audit_retention >= '1 day'),
+    declaring_roles text[] NOT NULL DEFAULT '{}',
+    hide_statements boolean NOT NULL DEFAULT false,
+    max_crashes integer NOT NULL DEFAULT 5 CHECK (max_crashes BETWEEN 1 AND 100),
+    reserved_capacity mill.reserved_capacity NOT NULL DEFAULT 'none',
+    only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row)
+);
+COMMENT ON TABLE mill.settings IS 'Settings of the whole fleet, one row. Change them with UPDATE mill.settings SET …';
+COMMENT ON COLUMN mill.settings.statement_limit_bytes IS
+    'Maximum size of a statement in bytes. Enqueue refuses longer statements';
+COMMENT ON COLUMN mill.settings.history_retention IS
+    'Age at which attempts are deleted. A whole daily partition is dropped at a time';
+COMMENT ON COLUMN mill.settings.schedule_log_retention IS
+    'Age at which rows of mill.schedule_log are deleted, a few thousand at a time';
+COMMENT ON COLUMN mill.settings.audit_retention IS
+    'Age at which rows of mill.audit are deleted, a few ten thousand per hour';
+COMMENT ON COLUMN mill.settings.declaring_roles IS
+    'Roles whose procedures may declare schedules in their comments, in addition to superusers and members of '
+    'mill_operator. The code of these procedures runs as the task login';
+COMMENT ON COLUMN mill.settings.hide_statements IS
+    'Whether mill_viewer is denied access to statements, parameters, results, notices and messages';
+COMMENT ON COLUMN mill.settings.max_crashes IS 'Number of worker deaths after which a task ends as lost';
+COMMENT ON COLUMN mill.settings.reserved_capacity IS
+    'Share of the fleet''s readers that run only tasks of priority reserved, see mill.set_reserved_capacity';
+INSERT INTO mill.settings DEFAULT VALUES ON CONFLICT DO NOTHING;
+GRANT SELECT ON mill.settings TO mill_worker, mill_producer;
+GRANT UPDATE ON mill.settings TO mill_operator;
+
+-- The operator functions write to this table themselves, in their transaction: actions from psql are
+-- recorded like any others, and actions that are rolled back are not.
+CREATE TABLE IF NOT EXISTS mill.audit (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    login text NOT NULL DEFAULT session_user,
+    role text DEFAULT nullif(current_setting('role'), 'none'),
+    actor text DEFAULT left(nullif(current_setting('mill.actor', true), ''), 200),
+    application text DEFAULT nullif(current_setting('application_name'), ''),
+    action text NOT NULL,
+    subject text NOT NULL,
+    detail jsonb
+);
+COMMENT ON TABLE mill.audit IS
+    'One row per action of an operator. Rows are never updated. Workers delete rows older than '
+    'settings.audit_retention';
+COMMENT ON COLUMN mill.audit.login IS 'Login of the session, as authenticated by the database';
+COMMENT ON COLUMN mill.audit.role IS 'Role that the session had assumed with SET ROLE; null if none';
+COMMENT ON COLUMN mill.audit.actor IS
+    'Person on whose behalf a program acts, from SET mill.actor. Claimed by the program and not verified';
+COMMENT ON COLUMN mill.audit.action IS 'Function of schema mill; update_settings for a change of mill.settings';
+COMMENT ON COLUMN mill.audit.subject IS 'Object of the action: task 42, queue etl, run 12, schedule nightly, …';
+-- Looks up the actions on one subject.
+CREATE INDEX IF NOT EXISTS audit_subject ON mill.audit (subject, id);
+
+CREATE OR REPLACE FUNCTION mill.record_audit(action text, subject text, detail jsonb DEFAULT NULL) RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    INSERT INTO mill.audit (action, subject, detail) VALUES (action, subject, nullif(detail, '{}'))
+$$;
+COMMENT ON FUNCTION mill.record_audit IS
+    'Appends a row to mill.audit, as part of operator functions. No role may execute it, so audit rows cannot be '
+    'forged';
+
+CREATE OR REPLACE FUNCTION mill.audit_settings() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM mill.record_audit('update_settings', 'settings', (SELECT jsonb_object_agg(n.key, n.value)
+        FROM jsonb_each(to_jsonb(new)) AS n WHERE n.value IS DISTINCT FROM to_jsonb(old)->n.key));
+    RETURN NULL;
+END
+$$;
+COMMENT ON FUNCTION mill.audit_settings IS
+    'Trigger of mill.settings: records the changed settings and their new values in mill.audit';
+CREATE OR REPLACE TRIGGER audit_settings AFTER UPDATE ON mill.settings
+    FOR EACH ROW WHEN (old.* IS DISTINCT FROM new.*) EXECUTE FUNCTION mill.audit_settings();
+
+CREATE OR REPLACE FUNCTION mill.sees_statements() RETURNS boolean
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT NOT s.hide_statements OR pg_has_role('mill_operator', 'MEMBER') OR pg_has_role('mill_owner', 'MEMBER')
+    FROM mill.settings s
+$$;
+COMMENT ON FUNCTION mill.sees_statements IS
+    'Returns whether the current user may read statements, parameters, results and messages';
+GRANT EXECUTE ON FUNCTION mill.sees_statements TO mill_viewer, mill_worker;
+
+-- schema/04_capacity.sql --------------------------------------------------------------------------
+
+-- Capacity: priorities, queues, profiles, groups and limits, and the functions that change them. They
+-- decide which task runs next, as which login, and how many run at once.
+--
+-- Queues and concurrency keys have their limits in mill.limits. A group has one in mill.groups, which
+-- counts per run: mill.limits has a row for each run that uses the group. mill.effective_limits combines the
+-- two. A function that changes a limit also applies it to waiting tasks: mill.enforce_limits, 08_permits.sql.
+
+-- Priorities --------------------------------------------------------------------------------------
+
+CREATE TABLE IF NOT EXISTS mill.priorities (
+    priority mill.priority PRIMARY KEY,
+    -- NaN and infinity compare greater than all numbers, so the upper bound excludes them.
+    weight double precision NOT NULL CHECK (weight >= 0 AND weight <= 1000000)
+);
+COMMENT ON TABLE mill.priorities IS
+    'Weight of each priority. While all priorities have work, claims are distributed in proportion to the weights: a '
+    'probability, not a rank';
+COMMENT ON COLUMN mill.priorities.weight IS
+    'Weight relative to the other priorities; 0: claimed only when no other priority has work';
+INSERT INTO mill.priorities (priority, weight)
+    VALUES ('low', 5), ('normal', 10), ('high', 15), ('critical', 30), ('reserved', 40)
+    ON CONFLICT DO NOTHING;
+GRANT SELECT ON mill.priorities TO mill_worker;
+
+CREATE OR REPLACE FUNCTION mill.set_weights(low double precision DEFAULT NULL,
+    normal double precision DEFAULT NULL, high double precision DEFAULT NULL,
+    critical double precision DEFAULT NULL, reserved double precision DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM FROM mill.priorities p ORDER BY p.priority FOR UPDATE;
+    UPDATE mill.priorities p SET weight = coalesce(w.weight, p.weight)
+        FROM (VALUES ('low'::mill.priority, low), ('normal', normal), ('high', high),
+            ('critical', critical), ('reserved', reserved)) AS w (priority, weight)
+        WHERE p.priority = w.priority;
+    IF NOT EXISTS (SELECT FROM mill.priorities p WHERE p.weight > 0) THEN
+        RAISE EXCEPTION 'all weights are zero' USING ERRCODE = '22023',
+            HINT = 'At least one weight must be greater than zero.';
+    END IF;
+    PERFORM mill.record_audit('set_weights', 'priorities', jsonb_strip_nulls(jsonb_build_object('low', low,
+        'normal', normal, 'high', high, 'critical', critical, 'reserved', reserved)));
+END
+$$;
+COMMENT ON FUNCTION mill.set_weights IS
+    'Changes the given weights: 0 to 1000000, not all of them 0. Workers apply the change within two seconds';
+GRANT EXECUTE ON FUNCTION mill.set_weights TO mill_operator;
+
+CREATE OR REPLACE FUNCTION mill.set_reserved_capacity(capacity mill.reserved_capacity) RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    UPDATE mill.settings SET reserved_capacity = capacity
+$$;
+COMMENT ON FUNCTION mill.set_reserved_capacity IS
+    'Sets the share of the fleet''s readers that run only tasks of priority reserved. Workers apply the change with '
+    'their next heartbeat';
+GRANT EXECUTE ON FUNCTION mill.set_reserved_capacity TO mill_operator;
+
+CREATE OR REPLACE FUNCTION mill.reserved_readers(worker_id uuid) RETURNS integer
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    percent integer;
+    reserved integer;
+BEGIN
+    SELECT CASE s.reserved_capacity WHEN 'none' THEN 0 WHEN 'low' THEN 10 WHEN 'medium' THEN 15 ELSE 25 END
+        INTO percent FROM mill.settings s;
+    IF percent = 0 THEN
+        RETURN 0;
+    END IF;
+    -- Workers contribute all of their readers in the order of their ids; the last one contributes the rest.
+    SELECT greatest(0, least(me.readers, ceil(fleet.readers * percent / 100.0) - fleet.before)) INTO reserved
+        FROM mill.workers me, LATERAL (SELECT sum(w.readers) AS readers,
+                coalesce(sum(w.readers) FILTER (WHERE w.id < me.id), 0) AS before
+            FROM mill.workers w WHERE NOT w.draining) AS fleet
+        WHERE me.id = reserved_readers.worker_id AND NOT me.draining;
+    RETURN coalesce(reserved, 0);
+END
+$$;
+COMMENT ON FUNCTION mill.reserved_readers IS
+    'Returns how many readers of a live worker run only tasks of priority reserved. All workers compute this number '
+    'from the same table and therefore agree';
+GRANT EXECUTE ON FUNCTION mill.reserved_readers TO mill_worker, mill_viewer;
+
+-- Queues ------------------------------------------------------------------------------------------
+
+CREATE TABLE IF NOT EXISTS mill.queues (
+    name mill.queue_name PRIMARY KEY,
+    paused boolean NOT NULL DEFAULT false,
+    shared_commit interval CHECK (shared_commit BETWEEN '1 millisecond' AND '100 milliseconds'),
+    changed_at timestamptz NOT NULL DEFAULT now()
+);
+COMMENT ON TABLE mill.queues IS 'Settings of queues. A queue that has no row has the default settings';
+COMMENT ON COLUMN mill.queues.paused IS 'Whether claims from the queue are stopped. Running tasks continue';
+COMMENT ON COLUMN mill.queues.shared_commit IS
+    'Time budget within which a reader runs short tasks of this queue in one shared transaction; null: each task '
+    'commits alone';
+GRANT SELECT ON mill.queues TO mill_worker;
+
+-- Profiles ----------------------------------------------------------------------------------------
+
+CREATE TABLE IF NOT EXISTS mill.profiles (
+    name mill.profile_name PRIMARY KEY CHECK (name <> ''),
+    allowed text[] NOT NULL DEFAULT '{}',
+    description text,
+    key uuid NOT NULL UNIQUE DEFAULT gen_random_uuid()
+);
+COMMENT ON TABLE mill.profiles IS
+    'Profiles: additional logins that tasks can run as. The connection settings of a profile are in the '
+    'configuration of workers; this table has the roles that may use the profile';
+COMMENT ON COLUMN mill.profiles.allowed IS 'Roles whose members may enqueue tasks that run as this profile';
+COMMENT ON COLUMN mill.profiles.key IS
+    'Proves to mill.submit that the caller may use the profile: a SECURITY DEFINER function cannot determine its '
+    'caller';
+
+-- current_user is the role that executes the query: inside a SECURITY DEFINER function, its owner.
+CREATE OR REPLACE VIEW mill.my_profiles WITH (security_barrier) AS
+SELECT p.name, p.description, p.key
+FROM mill.profiles p
+WHERE EXISTS (SELECT FROM unnest(p.allowed) AS a(role) JOIN pg_roles r ON r.rolname = a.role
+    WHERE pg_has_role(current_user, r.oid, 'MEMBER'));
+COMMENT ON VIEW mill.my_profiles IS 'Profiles that the current user may use for tasks';
+GRANT SELECT ON mill.my_profiles TO mill_producer;
+
+CREATE OR REPLACE FUNCTION mill.profile(name text) RETURNS uuid
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    found_key uuid;
+BEGIN
+    SELECT p.key INTO found_key FROM mill.my_profiles p WHERE p.name = profile.name;
+    IF found_key IS NULL THEN
+        RAISE EXCEPTION 'role "%" may not use profile "%"', current_user, name USING ERRCODE = '42501',
+            HINT = format('A member of mill_owner can allow it: SELECT mill.set_profile(%L, allowed => ARRAY[%L])',
+                name, current_user);
+    END IF;
+    RETURN found_key;
+END
+$$;
+COMMENT ON FUNCTION mill.profile IS
+    'Returns the key of a profile, for mill.submit and mill.enqueue_many. Raises an error if the current user may not '
+    'use the profile';
+GRANT EXECUTE ON FUNCTION mill.profile TO mill_producer;
+
+CREATE OR REPLACE FUNCTION mill.name_of_profile(profile uuid) RETURNS text
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    found_name text;
+BEGIN
+    SELECT p.name INTO found_name FROM mill.profiles p WHERE p.key = profile;
+    IF found_name IS NULL THEN
+        RAISE EXCEPTION 'unknown profile key' USING ERRCODE = '42501', HINT = 'Pass profile => mill.profile(''name'').';
+    END IF;
+    RETURN found_name;
+END
+$$;
+COMMENT ON FUNCTION mill.name_of_profile IS
+    'Returns the name of the profile with this key, for mill.submit. Raises an error if the key is unknown';
+
+-- The declaration of a job determines the profiles of its tasks, so the check applies to the session
+-- user, or to the role assumed with SET ROLE.
+CREATE OR REPLACE FUNCTION mill.check_profile(name text) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    caller text := coalesce(nullif(current_setting('role'), 'none'), session_user);
+BEGIN
+    IF NOT EXISTS (SELECT FROM mill.profiles p, unnest(p.allowed) AS a(role) JOIN pg_roles r ON r.rolname = a.role
+        WHERE p.name = check_profile.name AND pg_has_role(caller, r.oid, 'MEMBER'))
+    THEN
+        RAISE EXCEPTION 'role "%" may not use profile "%"', caller, name USING ERRCODE = '42501',
+            HINT = format('A member of mill_owner can allow it: SELECT mill.set_profile(%L, allowed => ARRAY[%L])',
+                name, caller);
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION mill.check_profile IS
+    'Raises an error if the caller may not use this profile, for mill.set_job_task';
+
+CREATE OR REPLACE FUNCTION mill.set_profile(name text, allowed text[] DEFAULT NULL,
+    description text DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    missing text;
+BEGIN
+    SELECT a.role INTO missing FROM unnest(set_profile.allowed) AS a(role)
+        WHERE NOT EXISTS (SELECT FROM pg_roles r WHERE r.rolname = a.role);
+    IF FOUND THEN
+        RAISE EXCEPTION 'there is no role "%"', missing USING ERRCODE = '42704';
+    END IF;
+    INSERT INTO mill.profiles AS p (name, allowed, description)
+        VALUES (set_profile.name, coalesce(set_profile.allowed, '{}'), set_profile.description)
+        ON CONFLICT (name) DO UPDATE SET allowed = coalesce(set_profile.allowed, p.allowed),
+            description = coalesce(set_profile.description, p.description), key = gen_random_uuid();
+    PERFORM mill.record_audit('set_profile', 'profile ' || set_profile.name, jsonb_strip_nulls(
+        jsonb_build_object('allowed', set_profile.allowed)));
+END
+$$;
+COMMENT ON FUNCTION mill.set_profile IS
+    'Creates or changes a profile; allowed: roles whose members may use it. Null arguments leave settings unchanged. '
+    'For mill_owner only';
+
+CREATE OR REPLACE FUNCTION mill.drop_profile(name text) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    used text;
+BEGIN
+    SELECT u.what INTO used FROM (
+        SELECT 'task ' || t.id AS what FROM mill.tasks t WHERE t.run_as = drop_profile.name
+        UNION ALL
+        SELECT format('task "%s" of job "%s"', t.name, t.job) FROM mill.job_tasks t
+            WHERE t.run_as = drop_profile.name AND t.disabled_at IS NULL) AS u LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'profile "%" is used by %', name, used USING ERRCODE = '55000',
+            HINT = 'Wait for its tasks or cancel them; change or disable its jobs.';
+    END IF;
+    DELETE FROM mill.profiles p WHERE p.name = drop_profile.name;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    PERFORM mill.record_audit('drop_profile', 'profile ' || name);
+    RETURN true;
+END
+$$;
+COMMENT ON FUNCTION mill.drop_profile IS
+    'Removes a profile that no live task and no job uses. Returns whether it existed. For mill_owner only';
+
+-- Groups and limits -------------------------------------------------------------------------------
+
+CREATE TABLE IF NOT EXISTS mill.groups (
+    name mill.label PRIMARY KEY,
+    description text,
+    priority mill.priority,
+    max_running integer CONSTRAINT group_max_running_range CHECK (max_running >= 0),
+    opens time,
+    closes time,
+    zone text,
+    requires_permit boolean NOT NULL GENERATED ALWAYS AS (max_running IS NOT NULL OR opens IS NOT NULL) STORED,
+    CONSTRAINT period_whole CHECK (num_nonnulls(opens, closes, zone) IN (0, 3)),
+    CONSTRAINT period_has_length CHECK (opens <> closes)
+);
+COMMENT ON TABLE mill.groups IS
+    'Groups of tasks that share a default priority, a concurrency limit within each run, and an active period';
+COMMENT ON COLUMN mill.groups.priority IS
+    'Default priority of the tasks of the group. A priority of the task overrides it';
+COMMENT ON COLUMN mill.groups.max_running IS
+    'Maximum number of running tasks per run. null: no limit. 0: no task starts, running tasks finish. Tasks outside '
+    'any run count as one run';
+COMMENT ON COLUMN mill.groups.requires_permit IS 'Whether tasks of the group need a permit';
+COMMENT ON COLUMN mill.groups.opens IS
+    'Time of day, in zone, from which tasks may start. If closes is earlier, the period extends past midnight';
+GRANT SELECT ON mill.groups TO mill_worker;
+
+CREATE TABLE IF NOT EXISTS mill.limits (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    kind mill.limit_kind NOT NULL,
+    name mill.label NOT NULL,
+    run_id bigint NOT NULL DEFAULT 0,
+    max_running integer CONSTRAINT max_running_range CHECK (max_running >= 0),
+    rate_starts integer CONSTRAINT rate_starts_range CHECK (rate_starts BETWEEN 1 AND 1000000),
+    rate_period interval
+        CONSTRAINT rate_period_range CHECK (rate_period BETWEEN '1 second' AND '365 days'),
+    window_starts integer,
+    window_length interval,
+    requires_permit boolean NOT NULL
+        GENERATED ALWAYS AS (max_running IS NOT NULL OR rate_starts IS NOT NULL) STORED,
+    CONSTRAINT rate_whole
+        CHECK (num_nonnulls(rate_starts, rate_period, window_starts, window_length) IN (0, 4)),
+    UNIQUE (kind, name, run_id)
+);
+COMMENT ON TABLE mill.limits IS
+    'Limits on tasks of a queue, of a concurrency key, or of a group within one run. A task with a limit is blocked '
+    'until it has a permit';
+COMMENT ON COLUMN mill.limits.run_id IS 'Groups only: the run; 0 for tasks outside any run';
+COMMENT ON COLUMN mill.limits.max_running IS
+    'Keys and queues: maximum number of running tasks. null: no limit. 0: no task starts. For groups see mill.groups';
+COMMENT ON COLUMN mill.limits.requires_permit IS
+    'Keys and queues: whether any limit is set, so that new tasks need a permit';
+COMMENT ON COLUMN mill.limits.rate_starts IS 'Maximum number of starts in any rate_period';
+COMMENT ON COLUMN mill.limits.window_starts IS
+    'Maximum number of starts in any window_length: the same rate in the shortest windows that enforce it exactly';
+GRANT SELECT ON mill.limits TO mill_worker;
+
+CREATE OR REPLACE FUNCTION mill.resolve_local_time(at_local timestamp, zone text) RETURNS timestamptz
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT CASE
+        -- No clock change at this time or in the three hours before it.
+        WHEN i.later AT TIME ZONE zone = at_local
+            AND (i.later - interval '3 hours') AT TIME ZONE zone = at_local - interval '3 hours'
+        THEN i.later
+        ELSE (SELECT min(m) FROM generate_series(i.later - interval '3 hours', i.later, interval '1 minute') AS m
+            WHERE m AT TIME ZONE zone >= at_local)
+    END
+    FROM (SELECT at_local AT TIME ZONE zone AS later) AS i
+$$;
+COMMENT ON FUNCTION mill.resolve_local_time IS
+    'Returns the first instant at which the clocks of a zone show this time or a later one: the end of the gap where '
+    'clocks are put forward, the first of two instants where they are put back';
+GRANT EXECUTE ON FUNCTION mill.resolve_local_time TO mill_worker, mill_viewer;
+
+CREATE OR REPLACE FUNCTION mill.active_period(opens time, closes time, zone text, at timestamptz,
+    OUT open boolean, OUT until timestamptz)
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT coalesce(bool_or(at >= p.begins AND at < p.ends), opens IS NULL),
+        coalesce(max(p.ends) FILTER (WHERE at >= p.begins AND at < p.ends),
+            min(p.begins) FILTER (WHERE p.begins > at))
+    FROM (SELECT mill.resolve_local_time(d.day + opens, zone) AS begins, mill.resolve_local_time(
+            d.day + closes + CASE WHEN closes < opens THEN interval '1 day' ELSE '0' END, zone) AS ends
+        FROM generate_series(-1, 2) AS n
+            CROSS JOIN LATERAL (SELECT (at AT TIME ZONE zone)::date + n AS day) AS d
+        WHERE opens IS NOT NULL) AS p
+$$;
+COMMENT ON FUNCTION mill.active_period IS
+    'Returns whether a daily period is open at an instant, and the time of the next change. Without a period: open, '
+    'until null';
+GRANT EXECUTE ON FUNCTION mill.active_period TO mill_worker, mill_viewer;
+
+CREATE OR REPLACE VIEW mill.effective_limits AS
+    SELECT l.id, l.kind, l.name, l.run_id,
+        terms.max_running, coalesce(terms.max_running = 0, false) AS paused,
+        l.rate_starts, l.rate_period, l.window_starts, l.window_length, g.opens, g.closes, g.zone
+    FROM mill.limits l LEFT JOIN mill.groups g ON l.kind = 'group' AND g.name = l.name
+        CROSS JOIN LATERAL (SELECT CASE WHEN l.kind = 'group' THEN g.max_running ELSE l.max_running END)
+            AS terms (max_running);
+COMMENT ON VIEW mill.effective_limits IS 'Each limit with its current values. max_running null: no limit; 0: paused';
+
+CREATE OR REPLACE FUNCTION mill.set_max_running(kind mill.limit_kind, name text, max_running integer)
+RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    changed bigint;
+BEGIN
+    IF set_max_running.kind = 'group' THEN
+        UPDATE mill.groups g SET max_running = set_max_running.max_running WHERE g.name = set_max_running.name;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'there is no group "%"', name USING ERRCODE = '22023';
+        END IF;
+        PERFORM mill.record_audit('set_max_running', 'group ' || name, jsonb_build_object('max_running', max_running));
+        PERFORM mill.enforce_limits(ARRAY(SELECT l.id FROM mill.limits l
+            WHERE l.kind = 'group' AND l.name = set_max_running.name), NULL, name);
+        RETURN;
+    END IF;
+    INSERT INTO mill.limits AS l (kind, name, max_running)
+        VALUES (set_max_running.kind, set_max_running.name, set_max_running.max_running)
+        ON CONFLICT ON CONSTRAINT limits_kind_name_run_id_key
+            DO UPDATE SET max_running = excluded.max_running
+        RETURNING l.id INTO changed;
+    PERFORM mill.record_audit('set_max_running', kind || ' ' || name, jsonb_build_object('max_running', max_running));
+    PERFORM mill.enforce_limits(ARRAY[changed], CASE kind WHEN 'queue' THEN name END, NULL);
+END
+$$;
+COMMENT ON FUNCTION mill.set_max_running IS
+    'Sets the maximum number of running tasks of a queue, of a concurrency key or of each run of a group. null: no '
+    'limit. 0: no task starts. Running tasks finish';
+GRANT EXECUTE ON FUNCTION mill.set_max_running TO mill_operator;
+
+CREATE OR REPLACE FUNCTION mill.set_rate(kind mill.limit_kind, name text, starts integer, period interval)
+RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    seconds numeric := extract(epoch FROM period);
+    divisor integer;
+    changed bigint;
+BEGIN
+    IF set_rate.kind = 'group' THEN
+        RAISE EXCEPTION 'a group cannot have a rate' USING ERRCODE = '22023',
+            HINT = 'Set the rate on a queue or a concurrency key.';
+    ELSIF num_nonnulls(starts, period) = 1 THEN
+        RAISE EXCEPTION 'a rate requires both a number of starts and a period' USING ERRCODE = '22023';
+    END IF;
+    -- Windows that divide the period evenly enforce the rate as exactly as the period itself, and more
+    -- smoothly. Uses the shortest window of at least one second and one start.
+    SELECT max(d) INTO divisor FROM generate_series(1, least(starts, 1000000)) AS d
+        WHERE starts % d = 0 AND d <= greatest(1, floor(starts / seconds));
+    INSERT INTO mill.limits AS l (kind, name, rate_starts, rate_period, window_starts, window_length)
+        VALUES (set_rate.kind, set_rate.name, starts, period, divisor, period * divisor / starts)
+        ON CONFLICT ON CONSTRAINT limits_kind_name_run_id_key DO UPDATE
+            SET rate_starts = excluded.rate_starts, rate_period = excluded.rate_period,
+                window_starts = excluded.window_starts, window_length = excluded.window_length
+        RETURNING l.id INTO changed;
+    PERFORM mill.record_audit('set_rate', kind || ' ' || name, jsonb_build_object('starts', starts, 'period', period));
+    PERFORM mill.enforce_limits(ARRAY[changed], CASE kind WHEN 'queue' THEN name END, NULL);
+END
+$$;
+COMMENT ON FUNCTION mill.set_rate IS
+    'Sets the maximum number of tasks of a queue or a concurrency key that start in any period. null, null: no rate';
+GRANT EXECUTE ON FUNCTION mill.set_rate TO mill_operator;
+
+CREATE OR REPLACE FUNCTION mill.set_group(name text, description text DEFAULT NULL,
+    priority mill.priority DEFAULT NULL, max_running integer DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+BEGIN
+    INSERT INTO mill.groups AS g (name, description, priority, max_running)
+        VALUES (name, description, priority, max_running)
+        ON CONFLICT ON CONSTRAINT groups_pkey DO UPDATE
+            SET description = coalesce(excluded.description, g.description),
+                priority = coalesce(excluded.priority, g.priority),
+                max_running = coalesce(set_group.max_running, g.max_running);
+    PERFORM mill.record_audit('set_group', 'group ' || name,
+        jsonb_strip_nulls(jsonb_build_object('priority', priority, 'max_running', max_running)));
+    PERFORM mill.enforce_limits(ARRAY(SELECT l.id FROM mill.limits l
+        WHERE l.kind = 'group' AND l.name = set_group.name), NULL, name);
+END
+$$;
+COMMENT ON FUNCTION mill.set_group IS
+    'Creates a group, or changes the given settings of an existing one. mill.set_max_running(''group'', name, null) '
+    'removes its limit';
+GRANT EXECUTE ON FUNCTION mill.set_group TO mill_operator;
+
+CREATE OR REPLACE FUNCTION mill.set_active_period(group_name text, opens time, closes time,
+    zone text DEFAULT 'UTC') RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF opens = closes THEN
+        RAISE EXCEPTION 'the active period is empty' USING ERRCODE = '22023',
+            HINT = 'Pass null, null to let tasks of the group start at any time.';
+    END IF;
+    PERFORM now() AT TIME ZONE set_active_period.zone;
+    UPDATE mill.groups g SET opens = set_active_period.opens, closes = set_active_period.closes,
+        zone = CASE WHEN set_active_period.opens IS NOT NULL THEN set_active_period.zone END
+        WHERE g.name = set_active_period.group_name;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'there is no group "%"', group_name USING ERRCODE = '22023';
+    END IF;
+    PERFORM mill.record_audit('set_active_period', 'group ' || group_name,
+        jsonb_build_object('opens', opens, 'closes', closes, 'zone', zone));
+    PERFORM mill.enforce_limits(ARRAY(SELECT l.id FROM mill.limits l
+        WHERE l.kind = 'group' AND l.name = set_active_period.group_name), NULL, group_name);
+END
+$$;
+COMMENT ON FUNCTION mill.set_active_period IS
+    'Sets the times of day, in a zone, between which tasks of a group may start. If closes is earlier than opens, the '
+    'period extends past midnight. null, null: at any time';
+GRANT EXECUTE ON FUNCTION mill.set_active_period TO mill_operator;
+
+CREATE OR REPLACE FUNCTION mill.drop_group(name text) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM FROM mill.groups g WHERE g.name = drop_group.name FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN false;
+    ELSIF EXISTS (SELECT FROM mill.tasks t WHERE t.group_name = drop_group.name) THEN
+        RAISE EXCEPTION 'group "%" has live tasks', name USING ERRCODE = '23503',
+            HINT = 'Cancel them or wait until they finish; --max-running 0 prevents them from starting.';
+    END IF;
+    IF EXISTS (SELECT FROM mill.job_tasks t WHERE t.group_name = drop_group.name AND t.disabled_at IS NULL)
+        OR EXISTS (SELECT FROM mill.runs r JOIN mill.run_tasks t ON t.run_id = r.id
+            WHERE r.state = 'running' AND t.group_name = drop_group.name)
+    THEN
+        RAISE EXCEPTION 'group "%" is used by tasks of jobs or runs', name USING ERRCODE = '23503',
+            HINT = 'Remove the group from the jobs, and wait until the runs finish.';
+    END IF;
+    DELETE FROM mill.limits l WHERE l.kind = 'group' AND l.name = drop_group.name;
+    DELETE FROM mill.groups g WHERE g.name = drop_group.name;
+    PERFORM mill.record_audit('drop_group', 'group ' || name);
+    RETURN true;
+END
+$$;
+COMMENT ON FUNCTION mill.drop_group IS 'Removes a group that has no live tasks. Returns false if it does not exist';
+GRANT EXECUTE ON FUNCTION mill.drop_group TO mill_operator;
+
+-- schema/05_tasks.sql -----------------------------------------------------------------------------
+
+-- Tasks: live tasks and their deduplication keys. A finished task leaves mill.tasks in the transaction that
+-- writes its row of mill.attempts.
+--
+-- A running task has a token, a worker and a session; tasks in other states have none of them. Every change
+-- of a running task names its token. A task is blocked exactly while it waits for a permit.
+
+CREATE TABLE IF NOT EXISTS mill.tasks (
+    id bigint GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY,
+    -- The time of the call: the transaction may have begun long before.
+    enqueued_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    due_at mill.due_time NOT NULL DEFAULT clock_timestamp(),
+    claimed_at timestamptz,
+    session_started_at timestamptz,
+    claimed_by uuid,
+    token uuid,
+    retry_interval mill.retry_interval NOT NULL DEFAULT '10 seconds',
+    timeout mill.time_limit,
+    state mill.state NOT NULL DEFAULT 'pending',
+    priority mill.priority NOT NULL DEFAULT 'normal',
+    mode mill.mode NOT NULL DEFAULT 'transaction',
+    backoff mill.backoff NOT NULL DEFAULT 'exponential',
+    attempt mill.attempt_count NOT NULL DEFAULT 0,
+    max_attempts mill.attempt_limit NOT NULL DEFAULT 3,
+    failures mill.attempt_count NOT NULL DEFAULT 0,
+    transient_failures mill.attempt_count NOT NULL DEFAULT 0,
+    crashes mill.attempt_count NOT NULL DEFAULT 0,
+    session_pid integer,
+    jitter boolean NOT NULL DEFAULT true,
+    at_most_once boolean NOT NULL DEFAULT false,
+    external boolean NOT NULL DEFAULT false,
+    explain boolean NOT NULL DEFAULT false,
+    queue mill.queue_name NOT NULL DEFAULT 'default',
+    name mill.label,
+    key mill.label,
+    concurrency_key mill.label,
+    group_name mill.label,
+    run_id bigint,
+    node bigint,
+    limits bigint[],
+    blocking_limit_id bigint,
+    start_by timestamptz,
+    run_as mill.profile_name NOT NULL DEFAULT '',
+    params jsonb,
+    statement mill.statement NOT NULL,
+    CONSTRAINT node_of_a_run CHECK (node IS NULL OR run_id IS NOT NULL),
+    CONSTRAINT blocked_has_limit CHECK ((state = 'blocked') = (blocking_limit_id IS NOT NULL)),
+    CONSTRAINT at_most_once_runs_once
+        CHECK (NOT at_most_once OR (mode = 'autocommit' AND max_attempts = 1)),
+    CONSTRAINT running_is_claimed CHECK (
+        num_nonnulls(token, claimed_by, claimed_at, session_pid, session_started_at)
+        = CASE WHEN state = 'running' THEN 5 ELSE 0 END),
+    CONSTRAINT running_has_started CHECK (state <> 'running' OR attempt > 0)
+) WITH (
+    -- The hot table: vacuum by number of rows, at full speed, and without the lock that truncation requires.
+    autovacuum_vacuum_scale_factor = 0,
+    autovacuum_vacuum_threshold = 2000,
+    autovacuum_vacuum_insert_scale_factor = 0,
+    autovacuum_vacuum_insert_threshold = 100000,
+    autovacuum_analyze_scale_factor = 0.05,
+    autovacuum_vacuum_cost_delay = 0,
+    vacuum_truncate = off,
+    -- Stores large statements out of line, so that a claim copies the row without the statement.
+    toast_tuple_target = 512
+);
+COMMENT ON TABLE mill.tasks IS 'Live tasks. A finished task moves from this table to mill.attempts';
+COMMENT ON COLUMN mill.tasks.due_at IS 'Time before which the task is not claimed';
+COMMENT ON COLUMN mill.tasks.token IS
+    'Fencing token, random, one per claim. Every change of a running task requires it';
+COMMENT ON COLUMN mill.tasks.claimed_by IS 'Worker that holds the claim: workers.id';
+COMMENT ON COLUMN mill.tasks.session_pid IS
+    'Backend of the reader that runs the statement. It is terminated before the task is reclaimed';
+COMMENT ON COLUMN mill.tasks.session_started_at IS
+    'backend_start of session_pid, which distinguishes that backend from a later one with the same pid';
+COMMENT ON COLUMN mill.tasks.attempt IS 'Number of the running attempt, or of the last one';
+COMMENT ON COLUMN mill.tasks.max_attempts IS
+    'Number of failed attempts after which the task fails. Counts all attempts, not retries';
+COMMENT ON COLUMN mill.tasks.failures IS 'Attempts that failed or timed out';
+COMMENT ON COLUMN mill.tasks.transient_failures IS
+    'Attempts that ended with a serialization failure, a deadlock or a lost connection. Up to a bound they do not '
+    'count towards max_attempts';
+COMMENT ON COLUMN mill.tasks.crashes IS
+    'Attempts whose worker died. Up to settings.max_crashes they do not count towards max_attempts';
+COMMENT ON COLUMN mill.tasks.jitter IS 'Whether the wait before a retry is a random part of the retry interval';
+COMMENT ON COLUMN mill.tasks.at_most_once IS
+    'Autocommit only: if it is not known whether an attempt ended, the task ends as unknown and is not retried '
+    'automatically';
+COMMENT ON COLUMN mill.tasks.external IS
+    'Whether the task has effects outside this cluster. If so, its claim is made durable before the statement '
+    'starts';
+COMMENT ON COLUMN mill.tasks.explain IS
+    'Whether the statement runs under EXPLAIN (ANALYZE, BUFFERS, WAL). The plan is stored instead of the rows';
+COMMENT ON COLUMN mill.tasks.key IS 'Deduplication key, unique among live tasks, see mill.dedup_keys';
+COMMENT ON COLUMN mill.tasks.concurrency_key IS
+    'Tasks with the same key run one at a time, or as many at once as the limit of the key allows';
+COMMENT ON COLUMN mill.tasks.run_id IS
+    'Run that the task belongs to; for other tasks, the run in which the limit of its group counts the task';
+COMMENT ON COLUMN mill.tasks.node IS 'Identifies the task within its run: run_tasks.node';
+COMMENT ON COLUMN mill.tasks.limits IS
+    'mill.limits.id of each permit that the task needs, in the order of acquisition; null: none';
+COMMENT ON COLUMN mill.tasks.blocking_limit_id IS
+    'Blocked tasks: the limit whose permit the task waits for. The task holds the permits of the preceding limits';
+COMMENT ON COLUMN mill.tasks.run_as IS 'Profile whose login runs the task; empty: the default task login';
+COMMENT ON COLUMN mill.tasks.start_by IS 'Pending tasks: time at which the active period of the group closes';
+COMMENT ON COLUMN mill.tasks.params IS 'JSON array of values, bound as $1, $2, …';
+
+-- queue/src/transition/claim.rs: each queue, priority and profile is one index range.
+CREATE INDEX IF NOT EXISTS tasks_pending ON mill.tasks (queue, priority, run_as, id)
+    WHERE state = 'pending';
+-- mill.grant_permits: the oldest tasks of each limit and priority.
+CREATE INDEX IF NOT EXISTS tasks_blocked ON mill.tasks (blocking_limit_id, priority, id)
+    WHERE state = 'blocked';
+-- mill.block_pending: finds the pending tasks of a group after its settings change.
+CREATE INDEX IF NOT EXISTS tasks_group ON mill.tasks (group_name)
+    WHERE state = 'pending' AND group_name IS NOT NULL;
+-- queue/src/transition/promote.rs
+CREATE INDEX IF NOT EXISTS tasks_scheduled ON mill.tasks (due_at, id) WHERE state = 'scheduled';
+-- queue/src/transition/reclaim.rs, mill.running. Statements that finish a task filter by id and token and never
+-- by state, so that the planner cannot choose this index for them: while an old snapshot is open, the
+-- index is full of dead entries.
+CREATE INDEX IF NOT EXISTS tasks_running ON mill.tasks (claimed_by) WHERE state = 'running';
+GRANT SELECT, INSERT, UPDATE, DELETE ON mill.tasks TO mill_worker;
+
+CREATE OR REPLACE VIEW mill.visible_tasks AS
+    -- A scalar subquery is evaluated once, a plain function call once per row.
+    SELECT x.id, x.enqueued_at, x.due_at, x.claimed_at, x.session_started_at, x.claimed_by,
+        x.retry_interval, x.timeout, x.state, x.priority, x.mode, x.backoff, x.attempt, x.max_attempts,
+        x.failures, x.transient_failures, x.crashes, x.session_pid, x.jitter, x.at_most_once, x.external,
+        x.explain, x.queue, x.name, x.key, x.concurrency_key, x.group_name, x.run_id, x.node,
+        x.limits, x.blocking_limit_id, x.start_by,
+        x.run_as,
+        CASE WHEN (SELECT mill.sees_statements()) THEN x.params END AS params,
+        CASE WHEN (SELECT mill.sees_statements()) THEN x.statement END AS statement
+    FROM mill.tasks x;
+COMMENT ON VIEW mill.visible_tasks IS 'mill.tasks without tokens, for mill_viewer';
+
+CREATE OR REPLACE FUNCTION mill.initial_state(due_at timestamptz, chain bigint[]) RETURNS mill.state
+LANGUAGE sql STABLE AS $$
+    SELECT CASE WHEN due_at > now() THEN 'scheduled' WHEN chain IS NOT NULL THEN 'blocked'
+        ELSE 'pending' END::mill.state
+$$;
+COMMENT ON FUNCTION mill.initial_state IS
+    'Returns the initial state of a task with this due time (null: now) and these limits';
+GRANT EXECUTE ON FUNCTION mill.initial_state TO mill_worker;
+
+CREATE TABLE IF NOT EXISTS mill.dedup_keys (
+    key text PRIMARY KEY,
+    task_id bigint NOT NULL
+);
+COMMENT ON TABLE mill.dedup_keys IS
+    'The live task of each deduplication key. The keys are not in mill.tasks, so that tasks without a key cost '
+    'nothing more';
+GRANT SELECT, INSERT, UPDATE, DELETE ON mill.dedup_keys TO mill_worker;
+
+-- schema/06_attempts.sql --------------------------------------------------------------------------
+
+-- Attempts: the history, in daily partitions that are created in advance and dropped as a whole.
+--
+-- Rows are only inserted. mill.prune also deletes rows of other tables that are no longer needed,
+-- such as those of old runs.
+
+CREATE TABLE IF NOT EXISTS mill.attempts (
+    finished_at timestamptz NOT NULL,
+    task_id bigint NOT NULL,
+    enqueued_at timestamptz NOT NULL,
+    due_at timestamptz NOT NULL,
+    started_at timestamptz,
+    worker_id uuid,
+    token uuid,
+    retry_interval interval NOT NULL,
+    timeout interval,
+    rows bigint,
+    attempt integer NOT NULL,
+    outcome mill.outcome NOT NULL,
+    priority mill.priority NOT NULL,
+    mode mill.mode NOT NULL,
+    backoff mill.backoff NOT NULL,
+    max_attempts integer NOT NULL,
+    session_pid integer,
+    position integer,
+    final boolean NOT NULL,
+    jitter boolean NOT NULL,
+    at_most_once boolean NOT NULL,
+    external boolean NOT NULL,
+    explain boolean NOT NULL DEFAULT false,
+    queue text NOT NULL,
+    name text,
+    key text,
+    concurrency_key text,
+    group_name text,
+    run_id bigint,
+    node bigint,
+    sqlstate text,
+    message text,
+    detail text,
+    hint text,
+    context text,
+    notices jsonb,
+    result jsonb,
+    plan jsonb,
+    run_as text NOT NULL DEFAULT '',
+    params jsonb,
+    statement text NOT NULL
+) PARTITION BY RANGE (finished_at);
+COMMENT ON TABLE mill.attempts IS
+    'One row per finished attempt. Rows are never updated. Daily partitions (UTC) are created in advance, and '
+    'dropped after settings.history_retention';
+COMMENT ON COLUMN mill.attempts.final IS 'Whether the task ended with this attempt';
+COMMENT ON COLUMN mill.attempts.started_at IS
+    'Time at which the attempt was claimed; null if the task ended without being claimed';
+COMMENT ON COLUMN mill.attempts.rows IS 'Rows returned or affected, summed over the statements of the task';
+COMMENT ON COLUMN mill.attempts.position IS 'Position of the error in the statement, in characters from 1';
+COMMENT ON COLUMN mill.attempts.notices IS
+    'Messages that the statement raised below level ERROR, truncated: [{"severity", "message", …}]';
+COMMENT ON COLUMN mill.attempts.result IS
+    'First rows that the statement returned, truncated: {"columns", "rows", "truncated"}';
+COMMENT ON COLUMN mill.attempts.plan IS
+    'Tasks with explain: output of EXPLAIN (ANALYZE, BUFFERS, WAL, FORMAT JSON), size-limited: {"Plan", "Planning '
+    'Time", "Execution Time", …}';
+-- pgmill task show, mill.retry, queue/src/transition/resolve_commit.rs
+CREATE INDEX IF NOT EXISTS attempts_task ON mill.attempts (task_id);
+-- queue/src/read/history.rs: the last hours of a day. Rows are inserted in chronological order, so a BRIN
+-- index is selective enough and costs almost nothing per insert.
+CREATE INDEX IF NOT EXISTS attempts_finished ON mill.attempts USING brin (finished_at);
+-- mill.durations: the distinct names and the last attempts of each. Tasks without a name have no overhead.
+CREATE INDEX IF NOT EXISTS attempts_named ON mill.attempts (queue, name, finished_at) WHERE name IS NOT NULL;
+-- mill.failure_groups
+CREATE INDEX IF NOT EXISTS attempts_failed ON mill.attempts (finished_at)
+    WHERE outcome <> 'succeeded' AND outcome <> 'cancelled';
+GRANT SELECT, INSERT ON mill.attempts TO mill_worker;
+
+CREATE OR REPLACE VIEW mill.visible_attempts AS
+    SELECT x.finished_at, x.task_id, x.enqueued_at, x.due_at, x.started_at, x.worker_id, x.retry_interval,
+        x.timeout, x.rows, x.attempt, x.outcome, x.priority, x.mode, x.backoff, x.max_attempts,
+        x.session_pid, x.position, x.final, x.jitter, x.at_most_once, x.external, x.explain, x.queue, x.name, x.key,
+        x.concurrency_key, x.group_name, x.run_id, x.node, x.sqlstate, x.run_as,
+        CASE WHEN (SELECT mill.sees_statements()) THEN x.message END AS message,
+        CASE WHEN (SELECT mill.sees_statements()) THEN x.detail END AS detail,
+        CASE WHEN (SELECT mill.sees_statements()) THEN x.hint END AS hint,
+        CASE WHEN (SELECT mill.sees_statements()) THEN x.context END AS context,
+        CASE WHEN (SELECT mill.sees_statements()) THEN x.notices END AS notices,
+        CASE WHEN (SELECT mill.sees_statements()) THEN x.result END AS result,
+        CASE WHEN (SELECT mill.sees_statements()) THEN x.plan END AS plan,
+        CASE WHEN (SELECT mill.sees_statements()) THEN x.params END AS params,
+        CASE WHEN (SELECT mill.sees_statements()) THEN x.statement END AS statement
+    FROM mill.attempts x;
+COMMENT ON VIEW mill.visible_attempts IS 'mill.attempts without tokens, for mill_viewer';
+
+CREATE OR REPLACE FUNCTION mill.prepare_history(days_ahead integer DEFAULT 7) RETURNS integer
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' AS $$
+DECLARE
+    made integer := 0;
+    day date;
+    partition_name text;
+BEGIN
+    FOR day IN SELECT generate_series(current_date, current_date + days_ahead, '1 day')::date LOOP
+        partition_name := 'attempts_' || to_char(day, 'YYYYMMDD');
+        CONTINUE WHEN to_regclass('mill.' || partition_name) IS NOT NULL;
+        -- Only one session creates a partition; the others then find it.
+        PERFORM pg_advisory_xact_lock(7236270912);
+        CONTINUE WHEN to_regclass('mill.' || partition_name) IS NOT NULL;
+        -- The lock of ATTACH allows inserts into the other partitions; the lock of PARTITION OF does not.
+        EXECUTE format('CREATE TABLE mill.%I (LIKE mill.attempts INCLUDING DEFAULTS)', partition_name);
+        -- Without a key and without this, the server rejects changes of published rows.
+        EXECUTE format('ALTER TABLE mill.%I REPLICA IDENTITY FULL', partition_name);
+        EXECUTE format('ALTER TABLE mill.attempts ATTACH PARTITION mill.%I FOR VALUES FROM (%L) TO (%L)',
+            partition_name, day::timestamptz, (day + 1)::timestamptz);
+        made := made + 1;
+    END LOOP;
+    RETURN made;
+END
+$$;
+COMMENT ON FUNCTION mill.prepare_history IS
+    'Creates the missing partitions of mill.attempts for today and the given number of days ahead. Returns the number '
+    'of partitions created';
+GRANT EXECUTE ON FUNCTION mill.prepare_history TO mill_worker;
+DO $$ BEGIN PERFORM mill.prepare_history(); END $$;
+
+CREATE OR REPLACE FUNCTION mill.prune() RETURNS integer
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET timezone = 'UTC'
+SET lock_timeout = '2s' AS $$
+DECLARE
+    dropped integer := 0;
+    oldest date;
+    partition_name text;
+    idle_limits bigint[];
+    old_runs bigint[];
+BEGIN
+    SELECT (now() - history_retention)::date INTO oldest FROM mill.settings;
+    FOR partition_name IN
+        SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+        WHERE i.inhparent = 'mill.attempts'::regclass
+            AND c.relname ~ '^attempts_[0-9]{8}$' AND right(c.relname, 8)::date < oldest
+        ORDER BY c.relname
+    LOOP
+        EXECUTE format('DROP TABLE mill.%I', partition_name);
+        dropped := dropped + 1;
+    END LOOP;
+    -- Ids are almost in chronological order, so only the lowest ids are examined.
+    DELETE FROM mill.audit a USING (SELECT o.id FROM mill.audit o ORDER BY o.id LIMIT 50000) AS first, mill.settings s
+        WHERE a.id = first.id AND a.at < now() - s.audit_retention;
+    DELETE FROM mill.cancel_requests r
+        WHERE NOT EXISTS (SELECT FROM mill.tasks t WHERE t.id = r.task_id);
+    DELETE FROM mill.progress p
+        WHERE NOT EXISTS (SELECT FROM mill.tasks t WHERE t.id = p.task_id AND t.state = 'running');
+    SELECT array_agg(r.id) INTO old_runs FROM (
+        SELECT r.id FROM mill.runs r WHERE r.finished_at < oldest ORDER BY r.id LIMIT 1000
+        FOR UPDATE SKIP LOCKED) AS r;
+    DELETE FROM mill.run_edges e WHERE e.run_id = ANY (old_runs);
+    DELETE FROM mill.run_tasks t WHERE t.run_id = ANY (old_runs);
+    DELETE FROM mill.run_events e WHERE e.run_id = ANY (old_runs);
+    DELETE FROM mill.runs r WHERE r.id = ANY (old_runs);
+    DELETE FROM mill.worker_starts s
+        WHERE s.started_at < oldest AND NOT EXISTS (SELECT FROM mill.workers w WHERE w.id = s.id);
+    DELETE FROM mill.permits p
+        WHERE p.counts_until < now() - interval '1 minute'
+            OR p.counts_until IS NULL AND NOT EXISTS (SELECT FROM mill.tasks t WHERE t.id = p.task_id);
+    -- Limits of unused concurrency keys and finished runs. An enqueue locks its limits until its tasks
+    -- are visible, so the second statement sees tasks that the first could not see.
+    WITH idle AS (
+        SELECT l.id FROM mill.limits l
+        WHERE (l.kind = 'group' OR l.kind = 'key' AND l.max_running = 1 AND l.rate_starts IS NULL)
+            AND NOT EXISTS (SELECT FROM mill.permits p WHERE p.limit_id = l.id)
+            AND l.id NOT IN (SELECT unnest(t.limits) FROM mill.tasks t WHERE t.limits IS NOT NULL)
+        FOR UPDATE OF l SKIP LOCKED)
+    SELECT array_agg(i.id) INTO idle_limits FROM idle i;
+    DELETE FROM mill.limits l WHERE l.id = ANY (idle_limits)
+        AND l.id NOT IN (SELECT unnest(t.limits) FROM mill.tasks t WHERE t.limits IS NOT NULL);
+    RETURN dropped;
+END
+$$;
+COMMENT ON FUNCTION mill.prune IS
+    'Drops partitions of mill.attempts older than settings.history_retention and deletes runs and other rows that are '
+    'no longer needed. Returns the number of partitions dropped';
+GRANT EXECUTE ON FUNCTION mill.prune TO mill_worker;
+
+-- schema/07_workers.sql ---------------------------------------------------------------------------
+
+-- Workers: live workers with their heartbeats, the process behind each worker id, requests to cancel running
+-- tasks, and the progress that running tasks report.
+--
+-- mill.workers and mill.progress are unlogged: they describe the present, and are empty after a crash.
+
+CREATE UNLOGGED TABLE IF NOT EXISTS mill.workers (
+    id uuid PRIMARY KEY,
+    heartbeat bigint NOT NULL DEFAULT 0,
+    heartbeat_at timestamptz NOT NULL DEFAULT now(),
+    heartbeat_interval interval NOT NULL,
+    orphan_timeout interval NOT NULL,
+    session_lock_key bigint NOT NULL,
+    readers integer NOT NULL CHECK (readers > 0),
+    busy integer NOT NULL DEFAULT 0,
+    draining boolean NOT NULL DEFAULT false,
+    queues text[],
+    profiles jsonb NOT NULL DEFAULT '{"": 1}'
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 200,
+    autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
+COMMENT ON TABLE mill.workers IS
+    'Live workers. Unlogged: a heartbeat writes no WAL, and after a crash of the server the table is empty';
+COMMENT ON COLUMN mill.workers.id IS 'Random identifier, new at each process start';
+COMMENT ON COLUMN mill.workers.session_lock_key IS 'Key of the shared advisory lock that the control session holds';
+COMMENT ON COLUMN mill.workers.draining IS 'Whether the worker has stopped claiming tasks';
+COMMENT ON COLUMN mill.workers.profiles IS 'Number of readers per profile: {"profile": readers}';
+COMMENT ON COLUMN mill.workers.queues IS 'Queues that the worker serves; null: all queues';
+GRANT SELECT, INSERT, UPDATE, DELETE ON mill.workers TO mill_worker;
+
+-- Returns a set, so that a query over any number of workers reads pg_locks once.
+CREATE OR REPLACE FUNCTION mill.live_sessions() RETURNS SETOF bigint
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT l.classid::bigint << 32 | l.objid::bigint FROM pg_locks l
+    WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
+        AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+$$;
+COMMENT ON FUNCTION mill.live_sessions IS
+    'Returns the keys of the advisory locks that control sessions of workers hold. A worker whose control session '
+    'has ended holds no lock';
+GRANT EXECUTE ON FUNCTION mill.live_sessions TO mill_worker, mill_viewer;
+
+CREATE TABLE IF NOT EXISTS mill.worker_starts (
+    id uuid PRIMARY KEY,
+    started_at timestamptz NOT NULL DEFAULT now(),
+    pid integer NOT NULL,
+    host text NOT NULL,
+    version text NOT NULL,
+    schema_version integer NOT NULL
+);
+COMMENT ON TABLE mill.worker_starts IS
+    'One row per worker process, kept after its end so that history can name the worker of an attempt';
+COMMENT ON COLUMN mill.worker_starts.version IS 'Version of pgmill';
+COMMENT ON COLUMN mill.worker_starts.schema_version IS 'Version of the schema that the worker was built for';
+GRANT SELECT, INSERT ON mill.worker_starts TO mill_worker;
+
+CREATE TABLE IF NOT EXISTS mill.cancel_requests (
+    task_id bigint PRIMARY KEY,
+    requested_at timestamptz NOT NULL DEFAULT now(),
+    requested_by text NOT NULL DEFAULT session_user
+);
+COMMENT ON TABLE mill.cancel_requests IS
+    'Requests to cancel a running task. Separate from mill.tasks, because an update of a running task''s row would '
+    'make the completion of a REPEATABLE READ task fail';
+GRANT SELECT, INSERT, UPDATE, DELETE ON mill.cancel_requests TO mill_worker;
+
+CREATE UNLOGGED TABLE IF NOT EXISTS mill.progress (
+    task_id bigint PRIMARY KEY,
+    worker_id uuid NOT NULL,
+    attempt integer NOT NULL,
+    reported_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    percent double precision CONSTRAINT percent_range CHECK (percent BETWEEN 0 AND 100),
+    message text,
+    notices jsonb
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000,
+    autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
+COMMENT ON TABLE mill.progress IS
+    'Progress that running tasks report, written by their workers about once a second. Separate from mill.tasks, '
+    'because an update of a running task''s row would make the completion of a REPEATABLE READ task fail. '
+    'mill.running ignores rows of finished attempts';
+COMMENT ON COLUMN mill.progress.percent IS 'Percentage from the last notice of the form progress: 40% loading';
+COMMENT ON COLUMN mill.progress.message IS 'Text after the percentage of that notice';
+COMMENT ON COLUMN mill.progress.notices IS 'Last notices of any other form, newest last';
+GRANT SELECT, INSERT, UPDATE, DELETE ON mill.progress TO mill_worker;
+
+-- schema/08_permits.sql ---------------------------------------------------------------------------
+
+-- Permits: blocked <-> pending.
+--
+-- A task with limits is blocked until it holds a permit of each of its limits. The claim does not
+-- know about permits, and tasks without limits have no overhead. Permits are granted under a lock on
+-- the row of the limit; counting running tasks at the time of a claim could not enforce a limit.
+-- Permits end when the task stops being pending or running, in the same transaction and without that
+-- lock. Granting locks limits in the order (kind, id), and tasks only with SKIP LOCKED.
+
+CREATE TABLE IF NOT EXISTS mill.permits (
+    limit_id bigint NOT NULL,
+    task_id bigint NOT NULL,
+    counts_until timestamptz
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000,
+    autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
+-- A task may have several starts that count towards one limit, so no set of columns identifies a row.
+ALTER TABLE mill.permits REPLICA IDENTITY FULL;
+COMMENT ON TABLE mill.permits IS
+    'Permits: one row per limit and pending or running task. For a limit with a rate, also finished tasks whose '
+    'start still counts towards the rate';
+COMMENT ON COLUMN mill.permits.counts_until IS
+    'Set when the task has finished: time until which its start counts towards the rate';
+CREATE INDEX IF NOT EXISTS permits_limit ON mill.permits (limit_id);
+CREATE INDEX IF NOT EXISTS permits_task ON mill.permits (task_id) WHERE counts_until IS NULL;
+
+CREATE UNLOGGED TABLE IF NOT EXISTS mill.limit_reconciliation (
+    at timestamptz NOT NULL,
+    only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row)
+);
+COMMENT ON TABLE mill.limit_reconciliation IS
+    'Time at which the fleet last reconciled all limits. Empty after a crash of the server';
+
+CREATE OR REPLACE FUNCTION mill.required_limits(queue text, group_name text, run_id bigint,
+    concurrency_key text, concurrency integer DEFAULT NULL) RETURNS bigint[]
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    chain bigint[] := '{}';
+    found_id bigint;
+    found_max integer;
+    found_group mill.groups;
+BEGIN
+    -- FOR KEY SHARE only prevents the removal of these rows until the task is visible.
+    IF concurrency_key IS NOT NULL THEN
+        LOOP
+            SELECT l.id, l.max_running INTO found_id, found_max FROM mill.limits l
+                WHERE l.kind = 'key' AND l.name = concurrency_key AND l.run_id = 0 FOR KEY SHARE;
+            EXIT WHEN FOUND;
+            INSERT INTO mill.limits (kind, name, max_running)
+                VALUES ('key', concurrency_key, coalesce(concurrency, 1)) ON CONFLICT DO NOTHING;
+        END LOOP;
+        IF concurrency <> found_max THEN
+            RAISE EXCEPTION 'concurrency key "%" allows % tasks at once, not %', concurrency_key, found_max,
+                concurrency USING ERRCODE = '22023',
+                HINT = format('To change it for all tasks of the key: pgmill limit set %s --max-running %s',
+                    concurrency_key, concurrency);
+        END IF;
+        chain := chain || found_id;
+    ELSIF concurrency IS NOT NULL THEN
+        RAISE EXCEPTION 'concurrency requires a concurrency key' USING ERRCODE = '22023';
+    END IF;
+    IF group_name IS NOT NULL THEN
+        SELECT g.* INTO found_group FROM mill.groups g WHERE g.name = group_name FOR KEY SHARE;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'there is no group "%"', group_name USING ERRCODE = '22023',
+                HINT = 'Create it with pgmill group set, or SELECT mill.set_group(…).';
+        END IF;
+        IF found_group.requires_permit THEN
+            LOOP
+                SELECT l.id INTO found_id FROM mill.limits l WHERE l.kind = 'group'
+                    AND l.name = group_name AND l.run_id = coalesce(run_id, 0) FOR KEY SHARE;
+                EXIT WHEN FOUND;
+                INSERT INTO mill.limits (kind, name, run_id)
+                    VALUES ('group', group_name, coalesce(run_id, 0)) ON CONFLICT DO NOTHING;
+            END LOOP;
+            chain := chain || found_id;
+        END IF;
+    END IF;
+    SELECT l.id INTO found_id FROM mill.limits l
+        WHERE l.kind = 'queue' AND l.name = queue AND l.run_id = 0 AND l.requires_permit FOR KEY SHARE;
+    IF FOUND THEN
+        chain := chain || found_id;
+    END IF;
+    RETURN nullif(chain, '{}');
+END
+$$;
+COMMENT ON FUNCTION mill.required_limits IS
+    'Returns the ids of the limits that apply to a task with these properties, in the order in which the task '
+    'acquires their permits; null: no limit applies';
+
+CREATE OR REPLACE FUNCTION mill.has_group_permit(group_name text, limits bigint[]) RETURNS boolean
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN NOT EXISTS (SELECT FROM mill.groups g WHERE g.name = has_group_permit.group_name AND g.requires_permit)
+        OR EXISTS (SELECT FROM mill.limits l WHERE l.id = ANY (has_group_permit.limits) AND l.kind = 'group');
+END
+$$;
+COMMENT ON FUNCTION mill.has_group_permit IS
+    'Returns whether a pending task of the group has the permit that the group requires';
+GRANT EXECUTE ON FUNCTION mill.has_group_permit TO mill_worker;
+
+CREATE OR REPLACE FUNCTION mill.release_permits(task_ids bigint[], started_at timestamptz[]) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET jit = off AS $$
+BEGIN
+    UPDATE mill.permits p
+        SET counts_until = started_at[array_position(task_ids, p.task_id)] + l.window_length
+        FROM mill.limits l
+        WHERE p.task_id = ANY (task_ids) AND p.counts_until IS NULL AND l.id = p.limit_id
+            AND started_at[array_position(task_ids, p.task_id)] + l.window_length > clock_timestamp();
+    DELETE FROM mill.permits p WHERE p.task_id = ANY (task_ids) AND p.counts_until IS NULL;
+END
+$$;
+COMMENT ON FUNCTION mill.release_permits IS
+    'Releases the permits of tasks that are no longer pending or running. Their starts continue to count towards a '
+    'rate until its window has passed. started_at: null for a task that never started';
+GRANT EXECUTE ON FUNCTION mill.release_permits TO mill_worker;
+
+CREATE OR REPLACE FUNCTION mill.grant_permits(limit_ids bigint[], OUT granted integer, OUT next_in interval)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
+SET jit = off AS $$
+DECLARE
+    kind_now mill.limit_kind;
+    limit_id bigint;
+    terms mill.effective_limits;
+    period record;
+    at timestamptz;
+    free integer;
+    next_at timestamptz;
+    onward bigint[];
+    passed integer;
+BEGIN
+    granted := 0;
+    -- As for a claim: WAL is ordered, so after a crash the effects of a permit survive only with the permit.
+    PERFORM set_config('synchronous_commit', 'off', true);
+    FOREACH kind_now IN ARRAY enum_range(NULL::mill.limit_kind) LOOP
+        FOR limit_id IN SELECT l.id FROM mill.limits l
+            WHERE l.id = ANY (limit_ids) AND l.kind = kind_now ORDER BY l.id
+        LOOP
+            CONTINUE WHEN NOT EXISTS (SELECT FROM mill.tasks t
+                WHERE t.state = 'blocked' AND t.blocking_limit_id = limit_id);
+            PERFORM FROM mill.limits l WHERE l.id = limit_id FOR NO KEY UPDATE;
+            -- The lock excludes other granters; each of the following statements sees the earlier grants.
+            at := clock_timestamp();
+            SELECT t.* INTO terms FROM mill.effective_limits t WHERE t.id = limit_id;
+            DELETE FROM mill.permits p WHERE p.limit_id = terms.id AND p.counts_until <= at;
+            SELECT least(1000, terms.max_running - count(*) FILTER (WHERE p.counts_until IS NULL))
+                INTO free FROM mill.permits p WHERE p.limit_id = terms.id;
+            IF terms.window_starts IS NOT NULL THEN
+                -- Counts permits of tasks that have not started, and each start for one window.
+                SELECT least(free, terms.window_starts - count(*) FILTER (WHERE s.until > at)),
+                    least(next_at, at + terms.window_length, min(s.until) FILTER (WHERE s.until > at))
+                    INTO free, next_at
+                    FROM (SELECT coalesce(p.counts_until, CASE WHEN t.state = 'running'
+                            THEN t.claimed_at + terms.window_length ELSE 'infinity' END) AS until
+                        FROM mill.permits p LEFT JOIN mill.tasks t ON t.id = p.task_id
+                        WHERE p.limit_id = terms.id) AS s;
+            END IF;
+            SELECT a.open, a.until INTO period
+                FROM mill.active_period(terms.opens, terms.closes, terms.zone, at) AS a;
+            IF NOT period.open THEN
+                free := 0;
+                next_at := least(next_at, period.until);
+            END IF;
+            CONTINUE WHEN free <= 0;
+            WITH picked AS MATERIALIZED (
+                SELECT head.id FROM (
+                    -- A weighted random permutation, as in the claim.
+                    SELECT w.priority FROM mill.priorities w
+                    ORDER BY CASE WHEN w.weight > 0 THEN -ln(1 - random()) / w.weight ELSE 'Infinity' END
+                ) AS ranked CROSS JOIN LATERAL (
+                    SELECT t.id FROM mill.tasks t
+                    WHERE t.state = 'blocked' AND (t.blocking_limit_id, t.priority) = (terms.id, ranked.priority)
+                    ORDER BY t.id LIMIT free FOR NO KEY UPDATE SKIP LOCKED
+                ) AS head LIMIT free
+            ), permitted AS (
+                INSERT INTO mill.permits (limit_id, task_id) SELECT terms.id, p.id FROM picked p
+            ), moved AS (
+                UPDATE mill.tasks t SET
+                    blocking_limit_id = t.limits[array_position(t.limits, terms.id) + 1],
+                    state = CASE WHEN t.limits[array_position(t.limits, terms.id) + 1] IS NULL
+                        THEN 'pending'::mill.state ELSE 'blocked' END,
+                    start_by = CASE WHEN terms.opens IS NULL THEN t.start_by ELSE period.until END
+                WHERE t.id = ANY (ARRAY(SELECT p.id FROM picked p))
+                RETURNING t.blocking_limit_id
+            )
+            SELECT count(*) FILTER (WHERE m.blocking_limit_id IS NULL), array_agg(DISTINCT m.blocking_limit_id)
+                    FILTER (WHERE m.blocking_limit_id IS NOT NULL)
+                INTO passed, onward FROM moved m;
+            granted := granted + passed;
+            -- The next limits of these tasks are always of a later kind.
+            limit_ids := limit_ids || onward;
+        END LOOP;
+    END LOOP;
+    next_in := next_at - clock_timestamp();
+END
+$$;
+COMMENT ON FUNCTION mill.grant_permits IS
+    'Grants the free permits of these limits, up to 1000 per limit. granted: number of tasks that became pending. '
+    'next_in: time until a rate or an active period frees further permits';
+GRANT EXECUTE ON FUNCTION mill.grant_permits TO mill_worker;
+
+CREATE OR REPLACE FUNCTION mill.grant_waiting_permits(OUT granted integer, OUT next_in interval)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
+DECLARE
+    waited_for bigint[];
+BEGIN
+    -- A loose index scan over the distinct limits, one probe each.
+    WITH RECURSIVE waited (id) AS (
+        (SELECT t.blocking_limit_id FROM mill.tasks t WHERE t.state = 'blocked' ORDER BY t.blocking_limit_id LIMIT 1)
+        UNION ALL
+        SELECT next.blocking_limit_id FROM waited w CROSS JOIN LATERAL (
+            SELECT t.blocking_limit_id FROM mill.tasks t WHERE t.state = 'blocked' AND t.blocking_limit_id > w.id
+            ORDER BY t.blocking_limit_id LIMIT 1) AS next
+    )
+    SELECT array_agg(w.id) INTO waited_for FROM waited w JOIN mill.effective_limits l ON l.id = w.id
+        WHERE l.max_running IS NULL OR l.max_running > (SELECT count(*) FROM mill.permits p
+            WHERE p.limit_id = w.id AND p.counts_until IS NULL);
+    SELECT g.granted, g.next_in INTO granted, next_in
+        FROM mill.grant_permits(coalesce(waited_for, '{}')) AS g;
+END
+$$;
+COMMENT ON FUNCTION mill.grant_waiting_permits IS
+    'Calls mill.grant_permits for every limit that has waiting tasks and free capacity';
+GRANT EXECUTE ON FUNCTION mill.grant_waiting_permits TO mill_worker;
+
+CREATE OR REPLACE FUNCTION mill.revoke_permits(limit_ids bigint[]) RETURNS integer
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    revoked bigint[];
+BEGIN
+    PERFORM FROM mill.limits l WHERE l.id = ANY (limit_ids) ORDER BY l.kind, l.id FOR NO KEY UPDATE;
+    WITH waiting AS MATERIALIZED (
+        SELECT t.id FROM mill.tasks t JOIN mill.permits p ON p.task_id = t.id
+        WHERE p.limit_id = ANY (limit_ids) AND p.counts_until IS NULL AND t.state = 'pending'
+        ORDER BY t.id FOR NO KEY UPDATE OF t
+    ), back AS (
+        UPDATE mill.tasks t SET state = 'blocked', blocking_limit_id = t.limits[1], start_by = NULL
+        FROM waiting WHERE t.id = waiting.id AND t.state = 'pending' RETURNING t.id
+    )
+    SELECT array_agg(b.id) INTO revoked FROM back b;
+    PERFORM mill.release_permits(revoked, NULL) WHERE revoked IS NOT NULL;
+    RETURN coalesce(cardinality(revoked), 0);
+END
+$$;
+COMMENT ON FUNCTION mill.revoke_permits IS
+    'pending -> blocked for tasks that have a permit of these limits and have not started. Returns the number of tasks';
+
+CREATE OR REPLACE FUNCTION mill.block_pending(queue text, group_name text) RETURNS integer
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    slipped bigint[];
+    task mill.tasks;
+    chain bigint[];
+    blocked integer := 0;
+BEGIN
+    -- Two statements with one index range each; a combined condition would scan the table.
+    IF EXISTS (SELECT FROM mill.limits l
+        WHERE l.kind = 'queue' AND l.name = block_pending.queue AND l.requires_permit)
+    THEN
+        SELECT array_agg(t.id) INTO slipped FROM mill.tasks t
+            WHERE t.state = 'pending' AND t.queue = block_pending.queue
+                AND NOT EXISTS (SELECT FROM mill.limits l WHERE l.id = ANY (t.limits) AND l.kind = 'queue');
+    ELSIF EXISTS (SELECT FROM mill.groups g WHERE g.name = block_pending.group_name AND g.requires_permit) THEN
+        SELECT array_agg(t.id) INTO slipped FROM mill.tasks t
+            WHERE t.state = 'pending' AND t.group_name = block_pending.group_name
+                AND NOT EXISTS (SELECT FROM mill.limits l WHERE l.id = ANY (t.limits) AND l.kind = 'group');
+    END IF;
+    FOR task IN SELECT t.* FROM mill.tasks t WHERE t.id = ANY (slipped) AND t.state = 'pending'
+        ORDER BY t.id FOR NO KEY UPDATE SKIP LOCKED
+    LOOP
+        chain := mill.required_limits(task.queue, task.group_name, task.run_id, task.concurrency_key);
+        CONTINUE WHEN chain IS NULL;
+        PERFORM mill.release_permits(ARRAY[task.id], NULL) WHERE task.limits IS NOT NULL;
+        UPDATE mill.tasks t SET state = 'blocked', limits = chain, blocking_limit_id = chain[1], start_by = NULL
+            WHERE t.id = task.id;
+        blocked := blocked + 1;
+    END LOOP;
+    RETURN blocked;
+END
+$$;
+COMMENT ON FUNCTION mill.block_pending IS
+    'pending -> blocked for tasks of a queue or a group that were enqueued before its limit was set. Claims skip such '
+    'tasks. Returns the number of tasks';
+
+CREATE OR REPLACE FUNCTION mill.enforce_limits(limit_ids bigint[], queue text, group_name text) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    -- Limits are locked before tasks; therefore nothing is granted after the tasks are locked.
+    PERFORM mill.revoke_permits(limit_ids);
+    PERFORM mill.block_pending(queue, group_name);
+    PERFORM pg_notify('mill', 'sweep');
+END
+$$;
+COMMENT ON FUNCTION mill.enforce_limits IS
+    'Applies changed limits to existing tasks. Workers then grant the permits again';
+
+CREATE OR REPLACE FUNCTION mill.reconcile_limits() RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    closed bigint[];
+BEGIN
+    -- One worker at a time, once a second for the whole fleet.
+    INSERT INTO mill.limit_reconciliation (at) VALUES ('-infinity') ON CONFLICT DO NOTHING;
+    PERFORM FROM mill.limit_reconciliation r WHERE r.at < clock_timestamp() - interval '1 second'
+        FOR NO KEY UPDATE SKIP LOCKED;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    UPDATE mill.limit_reconciliation SET at = clock_timestamp();
+    -- Also for periods that have opened again: claims skip tasks whose start_by has passed.
+    SELECT array_agg(DISTINCT l.id) INTO closed
+        FROM mill.tasks t JOIN mill.limits l ON l.id = ANY (t.limits) AND l.kind = 'group'
+        WHERE t.state = 'pending' AND t.group_name IS NOT NULL AND t.start_by <= clock_timestamp();
+    PERFORM mill.revoke_permits(closed) WHERE closed IS NOT NULL;
+    PERFORM mill.block_pending(l.name, NULL) FROM mill.limits l WHERE l.kind = 'queue';
+    PERFORM mill.block_pending(NULL, g.name) FROM mill.groups g;
+    RETURN true;
+END
+$$;
+COMMENT ON FUNCTION mill.reconcile_limits IS
+    'Enforces limits on tasks that were enqueued while a limit was being set and on tasks of closed active periods. '
+    'Workers call it before mill.grant_waiting_permits. Returns false without doing anything if called more than once '
+    'a second';
+GRANT EXECUTE ON FUNCTION mill.reconcile_limits TO mill_worker;
+
+-- schema/09_enqueue.sql ---------------------------------------------------------------------------
+
+-- Enqueue: -> scheduled | blocked | pending, in the caller's transaction.
+--
+-- mill.enqueue and mill.enqueue_many are for people, mill.submit is for programs. mill.enqueue runs with the
+-- rights of its caller, because mill.profile decides by them whether the caller may use a profile.
+
+CREATE OR REPLACE FUNCTION mill.check_statement(statement text, params jsonb) RETURNS void
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    limit_bytes integer;
+BEGIN
+    -- The first 1000 characters usually suffice; the whole statement is checked only if they are blank.
+    IF statement IS NULL OR (left(statement, 1000) !~ '\S' AND statement !~ '\S') THEN
+        RAISE EXCEPTION 'the statement is empty' USING ERRCODE = '22023';
+    END IF;
+    SELECT s.statement_limit_bytes INTO limit_bytes FROM mill.settings s;
+    IF octet_length(statement) > limit_bytes THEN
+        RAISE EXCEPTION 'the statement is % bytes long; the maximum is % bytes', octet_length(statement), limit_bytes
+            USING ERRCODE = '54000',
+                HINT = 'Load bulk data from a table or a server-side file, or raise statement_limit_bytes '
+                    'in mill.settings.';
+    END IF;
+    IF jsonb_typeof(params) <> 'array' THEN
+        RAISE EXCEPTION 'params is a JSON %, not an array', jsonb_typeof(params)
+            USING ERRCODE = '22023', HINT = 'Give the values of $1, $2, … in order: ''["2026-01-01", 7]''.';
+    END IF;
+    IF jsonb_array_length(params) > 65535 THEN
+        RAISE EXCEPTION 'params has more than 65535 values' USING ERRCODE = '54000';
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION mill.check_statement IS
+    'Raises an error if the statement is empty or exceeds the size limit, or if params is not a JSON array';
+
+CREATE OR REPLACE FUNCTION mill.check_explain(statement text, mode mill.mode) RETURNS void
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF mode = 'autocommit' THEN
+        RAISE EXCEPTION 'a task in autocommit mode cannot be explained' USING ERRCODE = '22023',
+            HINT = 'Omit the mode: EXPLAIN ANALYZE runs the statement once, in a transaction.';
+    ELSIF statement !~*
+        '^(\s|\(|--[^\n]*\n|/\*([^*]|\*+[^*/])*\*+/)*(select|insert|update|delete|merge|with|values|table)\M' THEN
+        RAISE EXCEPTION 'EXPLAIN does not support this statement' USING ERRCODE = '22023',
+            HINT = 'explain supports a single plain SELECT, INSERT, UPDATE, DELETE, MERGE, VALUES or WITH.';
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION mill.check_explain IS
+    'Raises an error if EXPLAIN does not support the statement, judged by its first keyword, or if the mode is not '
+    'transaction. Whether there is only one statement is checked when the task runs';
+
+CREATE OR REPLACE FUNCTION mill.check_options(options jsonb) RETURNS void
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    unknown text;
+BEGIN
+    IF jsonb_typeof(options) <> 'object' THEN
+        RAISE EXCEPTION 'options is a JSON %, not an object', jsonb_typeof(options) USING ERRCODE = '22023';
+    END IF;
+    SELECT k INTO unknown FROM jsonb_object_keys(options) AS k LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'unknown option "%"', unknown USING ERRCODE = '22023';
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION mill.check_options IS
+    'Raises an error if options is not a JSON object or has an unknown key. Functions have an argument options so that '
+    'a migration can add options: it cannot add arguments while programs call the function';
+
+CREATE OR REPLACE FUNCTION mill.enqueue_many(
+    statements text[],
+    params jsonb[] DEFAULT NULL,
+    names text[] DEFAULT NULL,
+    queue text DEFAULT 'default',
+    priority mill.priority DEFAULT NULL,
+    due_at timestamptz DEFAULT NULL,
+    max_attempts integer DEFAULT NULL,
+    retry_interval interval DEFAULT '10 seconds',
+    backoff mill.backoff DEFAULT 'exponential',
+    jitter boolean DEFAULT true,
+    timeout interval DEFAULT NULL,
+    mode mill.mode DEFAULT 'transaction',
+    at_most_once boolean DEFAULT false,
+    external boolean DEFAULT false,
+    group_name text DEFAULT NULL,
+    run_id bigint DEFAULT NULL,
+    concurrency_key text DEFAULT NULL,
+    concurrency integer DEFAULT NULL,
+    profile uuid DEFAULT NULL,
+    explain boolean DEFAULT false,
+    options jsonb DEFAULT NULL
+) RETURNS SETOF bigint
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    queue_name text := coalesce(enqueue_many.queue, 'default');
+    chain bigint[];
+    group_priority mill.priority;
+    initial_state mill.state;
+    profile_name text := CASE WHEN profile IS NULL THEN '' ELSE mill.name_of_profile(profile) END;
+BEGIN
+    IF cardinality(enqueue_many.params) <> cardinality(statements)
+        OR cardinality(enqueue_many.names) <> cardinality(statements)
+    THEN
+        RAISE EXCEPTION 'statements, params and names differ in length' USING ERRCODE = '22023';
+    END IF;
+    -- As in mill.submit: a single query determines whether any statement needs the detailed checks.
+    IF EXISTS (SELECT FROM unnest(statements, enqueue_many.params) AS s(statement, params), mill.settings x
+        WHERE s.statement IS NULL OR s.params IS NOT NULL OR octet_length(s.statement) > x.statement_limit_bytes
+            OR left(s.statement, 1000) !~ '\S')
+    THEN
+        PERFORM mill.check_statement(s.statement, s.params)
+            FROM unnest(statements, enqueue_many.params) AS s(statement, params);
+    END IF;
+    IF enqueue_many.explain THEN
+        PERFORM mill.check_explain(s.statement, enqueue_many.mode) FROM unnest(statements) AS s(statement);
+    END IF;
+    IF options IS NOT NULL THEN
+        PERFORM mill.check_options(options);
+    END IF;
+    IF num_nonnulls(enqueue_many.group_name, enqueue_many.concurrency_key, enqueue_many.concurrency) > 0
+        OR EXISTS (SELECT FROM mill.limits l WHERE l.kind = 'queue' AND l.name = queue_name)
+    THEN
+        chain := mill.required_limits(queue_name, enqueue_many.group_name, enqueue_many.run_id,
+            enqueue_many.concurrency_key, enqueue_many.concurrency);
+        SELECT g.priority INTO group_priority FROM mill.groups g WHERE g.name = enqueue_many.group_name;
+    END IF;
+    initial_state := mill.initial_state(enqueue_many.due_at, chain);
+    RETURN QUERY
+        INSERT INTO mill.tasks (statement, params, name, queue, priority, due_at, state,
+            blocking_limit_id, max_attempts, retry_interval, backoff, jitter, timeout, mode, at_most_once,
+            external, explain, concurrency_key, group_name, run_id, limits, run_as)
+        SELECT s.statement, s.params, s.name, queue_name,
+            coalesce(enqueue_many.priority, group_priority, 'normal'),
+            coalesce(enqueue_many.due_at, clock_timestamp()), initial_state,
+            CASE WHEN initial_state = 'blocked' THEN chain[1] END,
+            coalesce(enqueue_many.max_attempts, CASE WHEN enqueue_many.at_most_once THEN 1 ELSE 3 END),
+            coalesce(enqueue_many.retry_interval, '10 seconds'), coalesce(enqueue_many.backoff, 'exponential'),
+            coalesce(enqueue_many.jitter, true), enqueue_many.timeout,
+            coalesce(enqueue_many.mode, 'transaction'), coalesce(enqueue_many.at_most_once, false),
+            coalesce(enqueue_many.external, false), coalesce(enqueue_many.explain, false), enqueue_many.concurrency_key,
+            enqueue_many.group_name, enqueue_many.run_id, chain, profile_name
+        FROM unnest(statements, enqueue_many.params, enqueue_many.names)
+            WITH ORDINALITY AS s(statement, params, name, n)
+        ORDER BY s.n
+        RETURNING id;
+END
+$$;
+COMMENT ON FUNCTION mill.enqueue_many IS
+    'Enqueues many tasks with the same options, in order. Returns their ids. See mill.enqueue; profile => '
+    'mill.profile(''name'') corresponds to run_as';
+GRANT EXECUTE ON FUNCTION mill.enqueue_many TO mill_producer;
+
+CREATE OR REPLACE FUNCTION mill.submit(
+    statement text,
+    params jsonb DEFAULT NULL,
+    name text DEFAULT NULL,
+    queue text DEFAULT NULL,
+    priority mill.priority DEFAULT NULL,
+    due_at timestamptz DEFAULT NULL,
+    max_attempts integer DEFAULT NULL,
+    retry_interval interval DEFAULT NULL,
+    backoff mill.backoff DEFAULT NULL,
+    jitter boolean DEFAULT NULL,
+    timeout interval DEFAULT NULL,
+    mode mill.mode DEFAULT NULL,
+    at_most_once boolean DEFAULT NULL,
+    external boolean DEFAULT NULL,
+    key text DEFAULT NULL,
+    group_name text DEFAULT NULL,
+    run_id bigint DEFAULT NULL,
+    concurrency_key text DEFAULT NULL,
+    concurrency integer DEFAULT NULL,
+    profile uuid DEFAULT NULL,
+    explain boolean DEFAULT NULL,
+    options jsonb DEFAULT NULL,
+    OUT id bigint,
+    OUT created boolean
+)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    chain bigint[];
+    group_priority mill.priority;
+    initial_state mill.state;
+BEGIN
+    queue := coalesce(queue, 'default');
+    -- A single query instead of three calls: most tasks need none of them.
+    IF statement IS NULL OR num_nonnulls(params, group_name, concurrency_key, concurrency) > 0
+        OR EXISTS (SELECT FROM mill.settings s
+            WHERE octet_length(statement) > s.statement_limit_bytes OR left(statement, 1000) !~ '\S')
+        OR EXISTS (SELECT FROM mill.limits l WHERE l.kind = 'queue' AND l.name = queue)
+    THEN
+        PERFORM mill.check_statement(statement, params);
+        chain := mill.required_limits(queue, group_name, run_id, concurrency_key, concurrency);
+        SELECT g.priority INTO group_priority FROM mill.groups g WHERE g.name = group_name;
+    END IF;
+    IF explain THEN
+        PERFORM mill.check_explain(statement, mode);
+    END IF;
+    IF options IS NOT NULL THEN
+        PERFORM mill.check_options(options);
+    END IF;
+    initial_state := mill.initial_state(due_at, chain);
+    id := nextval('mill.tasks_id_seq');
+    created := true;
+    IF key IS NOT NULL THEN
+        LOOP
+            -- Waits for a concurrent transaction that inserts the same key.
+            INSERT INTO mill.dedup_keys AS k (key, task_id) VALUES (key, id) ON CONFLICT DO NOTHING;
+            EXIT WHEN FOUND;
+            SELECT k.task_id, false INTO id, created FROM mill.dedup_keys k WHERE k.key = submit.key;
+            IF FOUND THEN
+                RETURN;
+            END IF;
+            -- The task with this key finished in the meantime.
+            id := nextval('mill.tasks_id_seq');
+            created := true;
+        END LOOP;
+    END IF;
+    INSERT INTO mill.tasks (id, statement, params, name, queue, priority, due_at, state, blocking_limit_id,
+        max_attempts, retry_interval, backoff, jitter, timeout, mode, at_most_once, external, explain, key,
+        concurrency_key, group_name, run_id, limits, run_as)
+    VALUES (id, statement, params, name, queue, coalesce(priority, group_priority, 'normal'),
+        coalesce(due_at, clock_timestamp()), initial_state,
+        CASE WHEN initial_state = 'blocked' THEN chain[1] END,
+        coalesce(max_attempts, CASE WHEN at_most_once THEN 1 ELSE 3 END),
+        coalesce(retry_interval, '10 seconds'), coalesce(backoff, 'exponential'),
+        coalesce(jitter, true), timeout, coalesce(mode, 'transaction'),
+        coalesce(at_most_once, false), coalesce(external, false), coalesce(explain, false),
+        key, concurrency_key, group_name,
+        run_id, chain, CASE WHEN profile IS NULL THEN '' ELSE mill.name_of_profile(profile) END);
+END
+$$;
+COMMENT ON FUNCTION mill.submit IS
+    'Enqueues one task, as mill.enqueue does for SQL sessions; for programs. created: false if the key belongs to a '
+    'live task, whose id is returned. profile: a key returned by mill.profile';
+GRANT EXECUTE ON FUNCTION mill.submit TO mill_producer;
+
+CREATE OR REPLACE FUNCTION mill.enqueue(
+    statement text,
+    params jsonb DEFAULT NULL,
+    name text DEFAULT NULL,
+    queue text DEFAULT 'default',
+    priority mill.priority DEFAULT NULL,
+    due_at timestamptz DEFAULT NULL,
+    max_attempts integer DEFAULT NULL,
+    retry_interval interval DEFAULT '10 seconds',
+    backoff mill.backoff DEFAULT 'exponential',
+    jitter boolean DEFAULT true,
+    timeout interval DEFAULT NULL,
+    mode mill.mode DEFAULT 'transaction',
+    at_most_once boolean DEFAULT false,
+    external boolean DEFAULT false,
+    key text DEFAULT NULL,
+    group_name text DEFAULT NULL,
+    run_id bigint DEFAULT NULL,
+    concurrency_key text DEFAULT NULL,
+    concurrency integer DEFAULT NULL,
+    run_as text DEFAULT NULL,
+    explain boolean DEFAULT false,
+    options jsonb DEFAULT NULL
+) RETURNS bigint
+LANGUAGE plpgsql AS $$
+DECLARE
+    submitted record;
+BEGIN
+    SELECT s.id, s.created INTO submitted FROM mill.submit(statement, params, name, queue, priority,
+        due_at, max_attempts, retry_interval, backoff, jitter, timeout, mode, at_most_once,
+        external, key, group_name, run_id, concurrency_key, concurrency,
+        CASE WHEN run_as IS NOT NULL THEN mill.profile(run_as) END, explain, options) s;
+    IF NOT submitted.created THEN
+        RAISE NOTICE 'no task was submitted: task % with key "%" is live', submitted.id, key;
+    END IF;
+    RETURN submitted.id;
+END
+$$;
+COMMENT ON FUNCTION mill.enqueue IS
+    'Enqueues one task in the caller''s transaction. Returns its id. If a live task has the key, returns the id of '
+    'that task and raises a notice';
+GRANT EXECUTE ON FUNCTION mill.enqueue TO mill_producer;
+
+-- schema/10_finish.sql ----------------------------------------------------------------------------
+
+-- End of an attempt: complete, fail, release_claim, reclaim. Every change requires the token of the claim; if
+-- the claim is lost, nothing changes.
+--
+-- mill.complete is called in the task's own transaction, by the login of the task: effects and completion
+-- commit together. The others are for mill_worker only.
+--
+-- When the task of a run finishes, the same transaction appends one row to mill.run_events, without taking a
+-- lock that another task of the run could wait for. That table is here and not in 15_runs.sql, because
+-- mill.complete has a variable of its row type.
+
+CREATE TABLE IF NOT EXISTS mill.run_events (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    run_id bigint NOT NULL,
+    node bigint,
+    started_at timestamptz,
+    finished_at timestamptz,
+    rows bigint,
+    attempts integer,
+    session_pid integer,
+    outcome mill.outcome,
+    message text,
+    result jsonb
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
+    autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
+COMMENT ON TABLE mill.run_events IS
+    'Queue of events for mill.advance_run: a task of a run finished (outcome set), a task was added (outcome null), '
+    'or the run must be examined (node null)';
+CREATE INDEX IF NOT EXISTS run_events_run ON mill.run_events (run_id, id);
+GRANT SELECT, INSERT ON mill.run_events TO mill_worker;
+
+-- The one list of the columns that an attempt takes from its task, in the order of mill.attempts. The planner
+-- replaces the call by the query of the function, unless an argument is volatile: a call that is not replaced
+-- takes 20 microseconds longer per row.
+CREATE OR REPLACE FUNCTION mill.attempt_row(
+    task mill.tasks,
+    finished_at timestamptz,
+    outcome mill.outcome,
+    final boolean,
+    rows bigint,
+    report jsonb
+) RETURNS SETOF mill.attempts
+LANGUAGE sql STABLE AS $$
+    SELECT finished_at, task.id, task.enqueued_at, task.due_at, task.claimed_at, task.claimed_by, task.token,
+        task.retry_interval, task.timeout, rows, task.attempt, outcome, task.priority, task.mode, task.backoff,
+        task.max_attempts, task.session_pid, (report->>'position')::integer, final, task.jitter,
+        task.at_most_once, task.external, task.explain, task.queue, task.name, task.key, task.concurrency_key,
+        task.group_name, task.run_id, task.node, report->>'sqlstate', report->>'message', report->>'detail',
+        report->>'hint', report->>'context', report->'notices', report->'result', report->'plan', task.run_as,
+        task.params, task.statement
+$$;
+COMMENT ON FUNCTION mill.attempt_row IS
+    'Returns the history row of an attempt of the task. report: {"sqlstate", "message", "detail", "hint", "context", '
+    '"position", "notices", "result", "plan"}';
+GRANT EXECUTE ON FUNCTION mill.attempt_row TO mill_worker;
+
+CREATE OR REPLACE FUNCTION mill.record_attempt(
+    task mill.tasks,
+    outcome mill.outcome,
+    final boolean,
+    report jsonb
+) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    finished CONSTANT timestamptz := clock_timestamp();
+BEGIN
+    INSERT INTO mill.attempts SELECT r.* FROM mill.attempt_row(task, finished, record_attempt.outcome,
+        record_attempt.final, (report->>'rows')::bigint, report) AS r;
+    IF record_attempt.final AND task.key IS NOT NULL THEN
+        DELETE FROM mill.dedup_keys k WHERE k.key = task.key;
+    END IF;
+    IF record_attempt.final AND task.node IS NOT NULL THEN
+        INSERT INTO mill.run_events (run_id, node, outcome, started_at, finished_at, attempts,
+            session_pid, rows, message)
+        VALUES (task.run_id, task.node, record_attempt.outcome, task.claimed_at, finished, task.attempt,
+            task.session_pid, (report->>'rows')::bigint, report->>'message');
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION mill.record_attempt IS
+    'Writes the history row of an attempt. If the attempt is final, also frees the deduplication key and notifies the '
+    'run';
+GRANT EXECUTE ON FUNCTION mill.record_attempt TO mill_worker;
+
+CREATE OR REPLACE FUNCTION mill.first_row(result jsonb) RETURNS jsonb
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT CASE WHEN octet_length(r.row::text) <= 8192 THEN r.row END
+    FROM (SELECT jsonb_object_agg(c.name, result->'rows'->0->(c.place::integer - 1)) AS row
+        FROM jsonb_array_elements_text(result->'columns') WITH ORDINALITY AS c(name, place)
+        WHERE jsonb_typeof(result->'rows'->0) = 'array') AS r
+$$;
+COMMENT ON FUNCTION mill.first_row IS
+    'Returns the first row of attempts.result as an object by column; null if there is none or it exceeds 8 kB';
+
+-- Forces a generic plan that uses the primary key: planning would take longer than the function itself,
+-- and a plan made while the table was empty stays in the session's cache after the table has grown.
+CREATE OR REPLACE FUNCTION mill.complete(
+    task_ids bigint[],
+    claim_tokens uuid[],
+    xact xid8,
+    ran_until double precision[],
+    row_counts bigint[],
+    reports jsonb[]
+) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_indexscan = on AS $$
+DECLARE
+    done bigint[];
+    keys text[];
+    limited bigint[];
+    starts timestamptz[];
+    in_runs mill.run_events[];
+BEGIN
+    -- A statement that ended its transaction is now in a different one. Its commits remain, but the
+    -- attempt does not succeed.
+    IF xact <> pg_current_xact_id() THEN
+        RAISE EXCEPTION 'the task ended its own transaction' USING ERRCODE = 'MT002';
+    END IF;
+    WITH gone AS (
+        DELETE FROM mill.tasks t
+        WHERE t.id = ANY (task_ids) AND t.token = claim_tokens[array_position(task_ids, t.id)]
+        RETURNING t AS task, array_position(task_ids, t.id) AS n, t.id, t.claimed_at, t.limits, t.run_id, t.node,
+            clock_timestamp() AS deleted_at
+    ), recorded AS (
+        INSERT INTO mill.attempts
+        SELECT r.* FROM gone g CROSS JOIN LATERAL mill.attempt_row(g.task,
+            least(now() + make_interval(secs => ran_until[g.n]), g.deleted_at), 'succeeded', true,
+            row_counts[g.n], reports[g.n]) AS r
+        RETURNING attempts.task_id, attempts.key
+    )
+    SELECT array_agg(r.task_id), array_agg(r.key) FILTER (WHERE r.key IS NOT NULL),
+            (SELECT array_agg(g.id) FROM gone g WHERE g.limits IS NOT NULL),
+            (SELECT array_agg(g.claimed_at) FROM gone g WHERE g.limits IS NOT NULL),
+            (SELECT array_agg(ROW(NULL, g.run_id, g.node, g.claimed_at, clock_timestamp(), row_counts[g.n],
+                    (g.task).attempt, (g.task).session_pid, 'succeeded', NULL,
+                    mill.first_row(reports[g.n]->'result'))::mill.run_events)
+                FROM gone g WHERE g.node IS NOT NULL)
+        INTO done, keys, limited, starts, in_runs FROM recorded r;
+    IF cardinality(done) IS DISTINCT FROM cardinality(task_ids) THEN
+        RAISE EXCEPTION 'task % is no longer claimed with this token', (SELECT min(i)
+            FROM unnest(task_ids) AS i WHERE i <> ALL (coalesce(done, '{}'))) USING ERRCODE = 'MT001';
+    END IF;
+    IF keys IS NOT NULL THEN
+        DELETE FROM mill.dedup_keys k WHERE k.key = ANY (keys);
+    END IF;
+    IF limited IS NOT NULL THEN
+        PERFORM mill.release_permits(limited, starts);
+    END IF;
+    IF in_runs IS NOT NULL THEN
+        INSERT INTO mill.run_events (run_id, node, started_at, finished_at, rows, attempts,
+                session_pid, outcome, result)
+            SELECT e.run_id, e.node, e.started_at, e.finished_at, e.rows, e.attempts, e.session_pid, e.outcome, e.result
+            FROM unnest(in_runs) AS e;
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION mill.complete IS
+    'running -> succeeded, in the transaction of the tasks: all given tasks or none. ran_until: seconds from the '
+    'start of the transaction to the end of each task, null: now. reports: notices, result and plan. Everybody may '
+    'execute it, because it requires the tokens of the claims. MT001: a claim is lost. MT002: not the transaction '
+    'that was begun for the tasks';
+-- PUBLIC may execute it: granted in 20_grants.sql, after the REVOKE on all routines.
+
+CREATE OR REPLACE FUNCTION mill.run_is_cancelled(task mill.tasks) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    cancelled timestamptz;
+BEGIN
+    IF task.node IS NULL THEN
+        RETURN false;
+    END IF;
+    -- The lock orders this against a cancel of the run: the cancel is either visible here, or finds the
+    -- task waiting again.
+    SELECT r.cancelled_at INTO cancelled FROM mill.runs r WHERE r.id = task.run_id FOR SHARE;
+    RETURN cancelled IS NOT NULL;
+END
+$$;
+COMMENT ON FUNCTION mill.run_is_cancelled IS
+    'Returns whether the task belongs to a cancelled run, so that it must not be attempted again';
+GRANT EXECUTE ON FUNCTION mill.run_is_cancelled TO mill_worker;
+
+CREATE OR REPLACE FUNCTION mill.fail(
+    task_id bigint,
+    claim_token uuid,
+    outcome mill.outcome,
+    verdict text,
+    retry_in interval,
+    report jsonb
+) RETURNS text
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    task mill.tasks;
+    final boolean;
+    next_state mill.state;
+BEGIN
+    SELECT t.* INTO task FROM mill.tasks t
+        WHERE t.id = task_id AND t.token = claim_token FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+        RETURN 'lost';
+    END IF;
+    -- A cancelled task is not attempted again.
+    IF EXISTS (SELECT FROM mill.cancel_requests r WHERE r.task_id = task.id)
+        OR verdict <> 'final' AND mill.run_is_cancelled(task)
+    THEN
+        outcome := 'cancelled';
+        verdict := 'final';
+    END IF;
+    final := verdict = 'final';
+    PERFORM mill.record_attempt(task, outcome, final, report);
+    IF task.limits IS NOT NULL THEN
+        PERFORM mill.release_permits(ARRAY[task.id], ARRAY[task.claimed_at]);
+    END IF;
+    IF outcome = 'lost' AND task.node IS NOT NULL THEN
+        PERFORM mill.log_reclaimed(task);
+    END IF;
+    IF final THEN
+        DELETE FROM mill.tasks t WHERE t.id = task_id;
+        DELETE FROM mill.cancel_requests r WHERE r.task_id = task.id;
+        RETURN 'finished';
+    END IF;
+    next_state := mill.initial_state(now() + retry_in, task.limits);
+    UPDATE mill.tasks t SET
+        state = next_state,
+        blocking_limit_id = CASE WHEN next_state = 'blocked' THEN t.limits[1] END,
+        start_by = NULL,
+        due_at = now() + retry_in,
+        failures = t.failures + (verdict = 'failure')::integer,
+        transient_failures = t.transient_failures + (verdict = 'transient')::integer,
+        crashes = t.crashes + (verdict = 'crash')::integer,
+        claimed_at = NULL, claimed_by = NULL, token = NULL, session_pid = NULL,
+        session_started_at = NULL
+    WHERE t.id = task_id;
+    RETURN 'retried';
+END
+$$;
+COMMENT ON FUNCTION mill.fail IS
+    'running -> scheduled | blocked | pending (verdict failure, transient or crash: which counter is incremented) or '
+    'finished (verdict final). Returns lost, retried or finished';
+GRANT EXECUTE ON FUNCTION mill.fail TO mill_worker;
+
+CREATE OR REPLACE FUNCTION mill.release_claim(task_id bigint, claim_token uuid, delay interval)
+RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    task mill.tasks;
+    next_state mill.state;
+BEGIN
+    SELECT t.* INTO task FROM mill.tasks t
+        WHERE t.id = task_id AND t.token = claim_token FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    -- Checked after locking the task: a cancel locks the task first.
+    IF EXISTS (SELECT FROM mill.cancel_requests r WHERE r.task_id = release_claim.task_id)
+        OR mill.run_is_cancelled(task)
+    THEN
+        PERFORM mill.fail(task_id, claim_token, 'cancelled', 'final', '0',
+            jsonb_build_object('message', 'cancelled on request'));
+        RETURN true;
+    END IF;
+    IF task.limits IS NOT NULL THEN
+        PERFORM mill.release_permits(ARRAY[task.id], ARRAY[task.claimed_at]);
+    END IF;
+    next_state := mill.initial_state(now() + delay, task.limits);
+    UPDATE mill.tasks t SET
+        state = next_state,
+        blocking_limit_id = CASE WHEN next_state = 'blocked' THEN t.limits[1] END,
+        start_by = NULL,
+        due_at = CASE WHEN delay > '0' THEN now() + delay ELSE t.due_at END,
+        attempt = t.attempt - 1,
+        claimed_at = NULL, claimed_by = NULL, token = NULL, session_pid = NULL,
+        session_started_at = NULL
+    WHERE t.id = task_id;
+    RETURN true;
+END
+$$;
+COMMENT ON FUNCTION mill.release_claim IS
+    'running -> blocked | pending, or scheduled if there is a delay. The attempt does not count. A task with a cancel '
+    'request ends as cancelled. Returns false if the claim is lost';
+GRANT EXECUTE ON FUNCTION mill.release_claim TO mill_worker;
+
+CREATE OR REPLACE FUNCTION mill.reclaim(worker_id uuid, max_count integer DEFAULT 500)
+RETURNS TABLE (task_id bigint, released boolean)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    task mill.tasks;
+    crash_cap integer;
+    verdict text;
+    ended mill.outcome;
+BEGIN
+    SELECT s.max_crashes INTO crash_cap FROM mill.settings s;
+    FOR task IN
+        SELECT t.* FROM mill.tasks t
+        -- Only tasks whose backend no longer exists, so that their SQL cannot have further effects. The
+        -- row of a task whose completion is about to commit is locked, and skipped.
+        WHERE t.state = 'running' AND t.claimed_by = reclaim.worker_id
+            AND NOT EXISTS (SELECT FROM pg_stat_activity a WHERE a.pid = t.session_pid
+                AND coalesce(a.backend_start = t.session_started_at, true))
+        ORDER BY t.id LIMIT max_count FOR NO KEY UPDATE SKIP LOCKED
+    LOOP
+        ended := CASE WHEN task.at_most_once THEN 'unknown' ELSE 'lost' END;
+        verdict := CASE WHEN task.at_most_once OR task.crashes + 1 >= crash_cap THEN 'final' ELSE 'crash' END;
+        reclaim.task_id := task.id;
+        reclaim.released := mill.fail(task.id, task.token, ended, verdict, '0', jsonb_build_object(
+            'message', CASE
+                WHEN task.at_most_once THEN 'the worker died; it is unknown whether the statement completed'
+                WHEN verdict = 'final' THEN format('the worker died; the task has reached max_crashes (%s)', crash_cap)
+                ELSE 'the worker died' END)) = 'retried';
+        RETURN NEXT;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION mill.reclaim IS
+    'Reclaims the tasks of a dead worker whose backends no longer exist, up to max_count. A task that reaches '
+    'settings.max_crashes ends as lost. released: whether the task will be attempted again';
+GRANT EXECUTE ON FUNCTION mill.reclaim TO mill_worker;
+
+-- schema/11_operator.sql --------------------------------------------------------------------------
+
+-- Operator functions: cancel and retry one task; pause and resume a queue, share its commits; drain a worker.
+-- Limits, groups and priorities are in 04_capacity.sql, runs in 16_run_advance.sql, schedules in 14_schedules.sql.
+--
+-- Each writes to mill.audit what it changed.
+
+CREATE OR REPLACE FUNCTION mill.cancel_task(id bigint, running boolean DEFAULT true) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    task mill.tasks;
+BEGIN
+    SELECT t.* INTO task FROM mill.tasks t WHERE t.id = cancel_task.id FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+        RETURN CASE WHEN EXISTS (SELECT FROM mill.attempts a WHERE a.task_id = cancel_task.id)
+            THEN 'finished' ELSE 'not found' END;
+    END IF;
+    IF task.state = 'running' AND NOT running THEN
+        RETURN 'running';
+    ELSIF task.state = 'running' THEN
+        INSERT INTO mill.cancel_requests (task_id) VALUES (task.id) ON CONFLICT DO NOTHING;
+        -- Rare enough for a NOTIFY in a writing transaction; the worker also sees the request with its heartbeat.
+        PERFORM pg_notify('mill', 'cancel');
+        RETURN 'requested';
+    END IF;
+    PERFORM mill.prepare_history(0);
+    PERFORM mill.record_attempt(task, 'cancelled', true,
+        jsonb_build_object('message', format('cancelled by %s before it was claimed', session_user)));
+    IF task.limits IS NOT NULL THEN
+        PERFORM mill.release_permits(ARRAY[task.id], NULL);
+    END IF;
+    DELETE FROM mill.tasks t WHERE t.id = task.id;
+    RETURN 'cancelled';
+END
+$$;
+COMMENT ON FUNCTION mill.cancel_task IS
+    'Cancels a task without an audit record, for mill.cancel and mill.cancel_open_tasks. Returns the same values as '
+    'mill.cancel';
+
+CREATE OR REPLACE FUNCTION mill.cancel(id bigint, running boolean DEFAULT true) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    answer text := mill.cancel_task(id, running);
+BEGIN
+    IF answer IN ('cancelled', 'requested') THEN
+        PERFORM mill.record_audit('cancel', 'task ' || id, jsonb_build_object('result', answer));
+    END IF;
+    RETURN answer;
+END
+$$;
+COMMENT ON FUNCTION mill.cancel IS
+    'Cancels a task. Returns cancelled (the task was waiting), requested (the task is running, and its worker stops '
+    'the statement), finished or not found. running => false leaves a running task alone and returns running';
+GRANT EXECUTE ON FUNCTION mill.cancel TO mill_operator;
+
+CREATE OR REPLACE FUNCTION mill.retry(id bigint) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    live mill.state;
+    last_attempt mill.attempts;
+    chain bigint[];
+BEGIN
+    SELECT t.state, t.limits INTO live, chain FROM mill.tasks t WHERE t.id = retry.id FOR NO KEY UPDATE;
+    IF live = 'scheduled' THEN
+        UPDATE mill.tasks t SET state = mill.initial_state(NULL, chain), blocking_limit_id = chain[1], due_at = now()
+            WHERE t.id = retry.id;
+        PERFORM mill.record_audit('retry', 'task ' || id, jsonb_build_object('result', 'brought forward'));
+        RETURN 'brought forward';
+    ELSIF live IS NOT NULL THEN
+        RETURN live::text;
+    END IF;
+    SELECT a.* INTO last_attempt FROM mill.attempts a
+        WHERE a.task_id = retry.id AND a.final ORDER BY a.finished_at DESC LIMIT 1;
+    IF NOT FOUND THEN
+        RETURN 'not found';
+    ELSIF last_attempt.node IS NOT NULL THEN
+        RAISE EXCEPTION 'task % belongs to run %', id, last_attempt.run_id USING ERRCODE = '55000',
+            HINT = format('pgmill run retry %s %s', last_attempt.run_id, last_attempt.name);
+    END IF;
+    IF last_attempt.key IS NOT NULL THEN
+        INSERT INTO mill.dedup_keys (key, task_id) VALUES (last_attempt.key, retry.id)
+            ON CONFLICT DO NOTHING;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'another live task has the key "%"', last_attempt.key
+                USING ERRCODE = '23505', HINT = 'Wait for that task, or cancel it.';
+        END IF;
+    END IF;
+    DELETE FROM mill.cancel_requests r WHERE r.task_id = retry.id;
+    chain := mill.required_limits(last_attempt.queue, last_attempt.group_name, last_attempt.run_id,
+        last_attempt.concurrency_key);
+    -- The task takes every option from the history: the columns with the same name.
+    INSERT INTO mill.tasks SELECT t.* FROM jsonb_populate_record(NULL::mill.tasks,
+        to_jsonb(last_attempt) - ARRAY['token', 'session_pid'] || jsonb_build_object('id', retry.id,
+            'due_at', clock_timestamp(), 'state', mill.initial_state(NULL, chain), 'limits', chain,
+            'blocking_limit_id', chain[1], 'failures', 0, 'transient_failures', 0, 'crashes', 0)) AS t;
+    PERFORM mill.record_audit('retry', 'task ' || id, jsonb_build_object('result', 'retried'));
+    RETURN 'retried';
+EXCEPTION WHEN unique_violation THEN
+    -- A concurrent retry has already inserted the task.
+    IF EXISTS (SELECT FROM mill.tasks t WHERE t.id = retry.id) THEN
+        RETURN 'pending';
+    END IF;
+    RAISE;
+END
+$$;
+COMMENT ON FUNCTION mill.retry IS
+    'Runs a finished task again under the same id and keeps the history of its attempts: returns retried. Makes a '
+    'scheduled task due now: returns brought forward. For other tasks returns the state of the live task, or not '
+    'found';
+GRANT EXECUTE ON FUNCTION mill.retry TO mill_operator;
+
+CREATE OR REPLACE FUNCTION mill.pause(queue text) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    INSERT INTO mill.queues (name, paused) VALUES (pause.queue, true)
+        ON CONFLICT (name) DO UPDATE SET paused = true, changed_at = now();
+    PERFORM mill.record_audit('pause', 'queue ' || queue);
+END
+$$;
+COMMENT ON FUNCTION mill.pause IS 'Stops claims from a queue. Running tasks continue';
+GRANT EXECUTE ON FUNCTION mill.pause TO mill_operator;
+
+CREATE OR REPLACE FUNCTION mill.resume(queue text) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    UPDATE mill.queues q SET paused = false, changed_at = now() WHERE q.name = resume.queue;
+    IF FOUND THEN
+        PERFORM mill.record_audit('resume', 'queue ' || queue);
+    END IF;
+    PERFORM pg_notify('mill', 'sweep');
+END
+$$;
+COMMENT ON FUNCTION mill.resume IS 'Resumes claims from a paused queue';
+GRANT EXECUTE ON FUNCTION mill.resume TO mill_operator;
+
+CREATE OR REPLACE FUNCTION mill.set_shared_commit(queue text, budget interval) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    INSERT INTO mill.queues (name, shared_commit) VALUES (set_shared_commit.queue, budget)
+        ON CONFLICT (name) DO UPDATE SET shared_commit = budget, changed_at = now();
+    PERFORM mill.record_audit('set_shared_commit', 'queue ' || queue, jsonb_build_object('budget', budget));
+END
+$$;
+COMMENT ON FUNCTION mill.set_shared_commit IS
+    'Sets the time budget (1 to 100 ms) within which readers run short tasks of a queue one after another in one '
+    'transaction; null: each task commits alone. Workers apply the change within two seconds';
+GRANT EXECUTE ON FUNCTION mill.set_shared_commit TO mill_operator;
+
+CREATE OR REPLACE FUNCTION mill.drain(worker_id uuid, draining boolean DEFAULT true) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    UPDATE mill.workers w SET draining = drain.draining WHERE w.id = drain.worker_id;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    PERFORM pg_notify('mill', 'heartbeat');
+    PERFORM mill.record_audit('drain', 'worker ' || worker_id, jsonb_build_object('draining', draining));
+    RETURN true;
+END
+$$;
+COMMENT ON FUNCTION mill.drain IS
+    'Makes a worker stop claiming tasks, or resume (draining => false). Returns false if the worker does not exist';
+GRANT EXECUTE ON FUNCTION mill.drain TO mill_operator;
+
+-- schema/12_jobs.sql ------------------------------------------------------------------------------
+
+-- Jobs: named sets of tasks with edges.
+--
+-- A job is a definition: a run copies it (15_runs.sql), so a change affects only later runs. Nothing is
+-- deleted; what a new definition omits is disabled. A job has no cycle, and no task uses a result of a task
+-- that it does not wait for.
+
+-- Tables ------------------------------------------------------------------------------------------
+
+CREATE TABLE IF NOT EXISTS mill.jobs (
+    name mill.label PRIMARY KEY CONSTRAINT job_name_plain CHECK (name !~ '[,[:cntrl:]]' AND btrim(name) = name),
+    description text,
+    category text,
+    frequency text,
+    priority mill.priority,
+    of_schedule boolean NOT NULL DEFAULT false,
+    version integer NOT NULL DEFAULT 1,
+    changed_at timestamptz NOT NULL DEFAULT now(),
+    changed_by text NOT NULL DEFAULT session_user,
+    disabled_at timestamptz
+);
+COMMENT ON TABLE mill.jobs IS 'Jobs: named sets of tasks with edges';
+COMMENT ON COLUMN mill.jobs.category IS 'Free-text category';
+COMMENT ON COLUMN mill.jobs.frequency IS 'Intended frequency as free text. It does not schedule anything';
+COMMENT ON COLUMN mill.jobs.priority IS
+    'Default priority of the tasks of the job. A priority of the task overrides it';
+COMMENT ON COLUMN mill.jobs.of_schedule IS
+    'Whether the job was created from the statement of a schedule. Such a job changes only with its schedule';
+COMMENT ON COLUMN mill.jobs.version IS 'Number of changes, starting at 1';
+COMMENT ON COLUMN mill.jobs.disabled_at IS 'Time since which the job cannot start runs; null: enabled';
+CREATE UNIQUE INDEX IF NOT EXISTS jobs_any_case ON mill.jobs (lower(name));
+
+CREATE TABLE IF NOT EXISTS mill.job_tasks (
+    job mill.label NOT NULL REFERENCES mill.jobs,
+    name mill.label NOT NULL,
+    description text,
+    statement mill.statement NOT NULL,
+    params jsonb,
+    queue mill.queue_name NOT NULL DEFAULT 'default',
+    priority mill.priority,
+    group_name mill.label,
+    concurrency_key mill.label,
+    max_attempts mill.attempt_limit NOT NULL DEFAULT 3,
+    retry_interval mill.retry_interval NOT NULL DEFAULT '10 seconds',
+    backoff mill.backoff NOT NULL DEFAULT 'exponential',
+    jitter boolean NOT NULL DEFAULT true,
+    timeout mill.time_limit,
+    mode mill.mode NOT NULL DEFAULT 'transaction',
+    at_most_once boolean NOT NULL DEFAULT false,
+    external boolean NOT NULL DEFAULT false,
+    ignore_failure boolean NOT NULL DEFAULT false,
+    join_mode mill.join_mode NOT NULL DEFAULT 'all',
+    run_as mill.profile_name NOT NULL DEFAULT '',
+    disabled_at timestamptz,
+    PRIMARY KEY (job, name),
+    CONSTRAINT at_most_once_runs_once
+        CHECK (NOT at_most_once OR (mode = 'autocommit' AND max_attempts = 1))
+);
+COMMENT ON TABLE mill.job_tasks IS 'Tasks of jobs';
+COMMENT ON COLUMN mill.job_tasks.params IS
+    'As in mill.tasks. {"$param": "day"} refers to a parameter of the run, {"$result": "parent", "column": "n"} to a '
+    'column of the first row that a parent returned';
+COMMENT ON COLUMN mill.job_tasks.ignore_failure IS 'Whether a run succeeds even if this task fails';
+COMMENT ON COLUMN mill.job_tasks.join_mode IS
+    'all: ready when every edge is satisfied. any: ready when the first edge is satisfied';
+COMMENT ON COLUMN mill.job_tasks.disabled_at IS 'Time since which new runs omit the task; null: enabled';
+
+CREATE OR REPLACE VIEW mill.visible_job_tasks AS
+    SELECT x.job, x.name, x.description, x.queue, x.priority, x.group_name, x.concurrency_key,
+        x.max_attempts, x.retry_interval, x.backoff, x.jitter, x.timeout, x.mode, x.at_most_once,
+        x.external, x.ignore_failure, x.join_mode, x.run_as, x.disabled_at,
+        CASE WHEN (SELECT mill.sees_statements()) THEN x.statement END AS statement,
+        CASE WHEN (SELECT mill.sees_statements()) THEN x.params END AS params
+    FROM mill.job_tasks x;
+COMMENT ON VIEW mill.visible_job_tasks IS 'mill.job_tasks, for mill_viewer';
+
+CREATE TABLE IF NOT EXISTS mill.job_edges (
+    job mill.label NOT NULL REFERENCES mill.jobs,
+    child mill.label NOT NULL,
+    parent mill.label NOT NULL,
+    expected mill.expected NOT NULL DEFAULT 'succeeded',
+    disabled_at timestamptz,
+    PRIMARY KEY (job, child, parent)
+);
+COMMENT ON TABLE mill.job_edges IS 'Dependencies between tasks of a job';
+COMMENT ON COLUMN mill.job_edges.disabled_at IS 'Time since which new runs omit the edge; null: enabled';
+
+-- Definition and checks ---------------------------------------------------------------------------
+
+CREATE OR REPLACE FUNCTION mill.without_nulls(document jsonb) RETURNS jsonb
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT coalesce(jsonb_object_agg(e.key, e.value), '{}') FROM jsonb_each(document) AS e WHERE e.value <> 'null'
+$$;
+COMMENT ON FUNCTION mill.without_nulls IS
+    'Returns the object without the keys whose value is null. Unlike jsonb_strip_nulls, leaves nested values as they '
+    'are';
+GRANT EXECUTE ON FUNCTION mill.without_nulls TO mill_viewer;
+
+CREATE OR REPLACE FUNCTION mill.job_definition(job text) RETURNS jsonb
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT mill.without_nulls(jsonb_build_object('name', j.name, 'description', j.description,
+        'category', j.category, 'frequency', j.frequency, 'priority', j.priority, 'enabled', j.disabled_at IS NULL,
+        'tasks', (SELECT coalesce(jsonb_agg(mill.without_nulls(
+                to_jsonb(t) - ARRAY['job', 'disabled_at', 'group_name', 'join_mode'] || jsonb_build_object(
+                    'group', t.group_name, 'join', t.join_mode, 'run_as', nullif(t.run_as, ''),
+                    'after', (SELECT jsonb_agg(jsonb_build_object('task', e.parent, 'expected', e.expected)
+                            ORDER BY e.parent)
+                        FROM mill.job_edges e
+                        WHERE e.job = j.name AND e.child = t.name AND e.disabled_at IS NULL)))
+                ORDER BY t.name), '[]')
+            FROM mill.visible_job_tasks t WHERE t.job = j.name AND t.disabled_at IS NULL)))
+    FROM mill.jobs j WHERE lower(j.name) = lower(job_definition.job)
+$$;
+COMMENT ON FUNCTION mill.job_definition IS 'Returns the job as arguments of mill.set_job; null: it does not exist';
+GRANT EXECUTE ON FUNCTION mill.job_definition TO mill_viewer;
+
+CREATE OR REPLACE FUNCTION mill.check_job_params(params jsonb) RETURNS void
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    param jsonb;
+BEGIN
+    IF jsonb_typeof(params) <> 'array' THEN
+        RAISE EXCEPTION 'params is a JSON %, not an array', jsonb_typeof(params) USING ERRCODE = '22023';
+    END IF;
+    FOR param IN SELECT p.value FROM jsonb_array_elements(params) AS p
+        WHERE jsonb_typeof(p.value) = 'object' AND p.value ?| ARRAY['$param', '$result']
+    LOOP
+        IF jsonb_typeof(coalesce(param->'$param', param->'$result')) <> 'string'
+            OR param ? '$param' AND param - '$param' <> '{}'
+            OR param ? '$result' AND (param - '$result' - 'column' <> '{}'
+                OR jsonb_typeof(param->'column') IS DISTINCT FROM 'string')
+        THEN
+            RAISE EXCEPTION 'invalid parameter reference %', param USING ERRCODE = '22023',
+                HINT = 'Write {"$param": "name"} for a parameter of the run, {"$result": "task", "column": "name"} '
+                    'for a value that a parent returned.';
+        END IF;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION mill.check_job_params IS
+    'Raises an error if params of a job''s task are not an array or contain an invalid reference';
+
+CREATE OR REPLACE FUNCTION mill.with_max_attempts(document jsonb) RETURNS jsonb
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    given text[] := ARRAY(SELECT k FROM unnest('{max_attempts,attempts,max_retries}'::text[]) AS k WHERE document ? k);
+BEGIN
+    IF cardinality(given) > 1 THEN
+        RAISE EXCEPTION '"%" and "%" are the same setting: give one of them', given[1], given[2]
+            USING ERRCODE = '22023';
+    ELSIF given[1] = 'attempts' THEN
+        RETURN document - 'attempts' || jsonb_build_object('max_attempts', document->'attempts');
+    ELSIF given[1] = 'max_retries' THEN
+        RETURN document - 'max_retries'
+            || jsonb_build_object('max_attempts', (document->>'max_retries')::integer + 1);
+    END IF;
+    RETURN document;
+END
+$$;
+COMMENT ON FUNCTION mill.with_max_attempts IS
+    'Returns the document with the key max_attempts in place of its aliases: attempts (the same number) or '
+    'max_retries (one less)';
+
+CREATE OR REPLACE FUNCTION mill.set_job_task(job text, task jsonb) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    unknown text;
+    parent jsonb;
+    put mill.job_tasks := jsonb_populate_record(NULL::mill.job_tasks, '{"queue": "default", "max_attempts": 3,
+        "retry_interval": "10 seconds", "backoff": "exponential", "jitter": true, "mode": "transaction",
+        "at_most_once": false, "external": false, "ignore_failure": false, "join_mode": "all", "run_as": ""}'
+        || jsonb_build_object('job', job, 'name', task->>'name', 'statement', task->>'statement'));
+BEGIN
+    task := mill.with_max_attempts(task);
+    -- Each setting of a task is the column with its name.
+    SELECT k INTO unknown FROM jsonb_object_keys(task) AS k WHERE k NOT IN ('group', 'join', 'after')
+        AND (k IN ('job', 'disabled_at', 'group_name', 'join_mode') OR NOT EXISTS (SELECT FROM pg_attribute a
+            WHERE a.attrelid = 'mill.job_tasks'::regclass AND a.attname = k AND a.attnum > 0 AND NOT a.attisdropped));
+    IF FOUND THEN
+        RAISE EXCEPTION 'unknown key "%"', unknown USING ERRCODE = '22023';
+    END IF;
+    PERFORM mill.check_statement(task->>'statement', NULL);
+    PERFORM mill.check_job_params(task->'params') WHERE task ? 'params';
+    IF task ? 'group' AND NOT EXISTS (SELECT FROM mill.groups g WHERE g.name = task->>'group') THEN
+        RAISE EXCEPTION 'there is no group "%"', task->>'group' USING ERRCODE = '22023',
+            HINT = 'Create it with pgmill group set, or SELECT mill.set_group(…).';
+    END IF;
+    PERFORM mill.check_profile(task->>'run_as') WHERE task ? 'run_as';
+    IF (task->>'at_most_once')::boolean THEN
+        put.max_attempts := 1;
+    END IF;
+    put := jsonb_populate_record(put, mill.without_nulls(task - ARRAY['group', 'join', 'after']
+        || jsonb_build_object('group_name', task->'group', 'join_mode', task->'join')));
+    DELETE FROM mill.job_tasks t WHERE t.job = set_job_task.job AND t.name = put.name;
+    INSERT INTO mill.job_tasks SELECT put.*;
+    FOR parent IN SELECT p.value FROM jsonb_array_elements(coalesce(task->'after', '[]')) AS p LOOP
+        IF jsonb_typeof(parent) = 'string' THEN
+            parent := jsonb_build_object('task', parent);
+        END IF;
+        INSERT INTO mill.job_edges (job, child, parent, expected)
+            VALUES (set_job_task.job, task->>'name', parent->>'task',
+                coalesce((parent->>'expected')::mill.expected, 'succeeded'))
+            ON CONFLICT (job, child, parent) DO UPDATE SET expected = excluded.expected, disabled_at = NULL;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION mill.set_job_task IS 'Creates or replaces one task of a job with its edges, for mill.set_job';
+
+CREATE OR REPLACE FUNCTION mill.find_cycle(names text[], parents integer[], children integer[]) RETURNS text
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    nodes integer := coalesce(cardinality(names), 0);
+    edges integer := coalesce(cardinality(parents), 0);
+    waits integer[] := array_fill(0, ARRAY[greatest(nodes, 1)]);
+    first_edge integer[] := array_fill(0, ARRAY[greatest(nodes, 1)]);
+    next_edge integer[] := array_fill(0, ARRAY[greatest(edges, 1)]);
+    ready integer[] := array_fill(0, ARRAY[greatest(nodes, 1)]);
+    known integer := 0;
+    taken integer := 0;
+    edge integer;
+    node integer;
+    seen integer[] := '{}';
+BEGIN
+    FOR e IN 1..edges LOOP
+        waits[children[e]] := waits[children[e]] + 1;
+        next_edge[e] := first_edge[parents[e]];
+        first_edge[parents[e]] := e;
+    END LOOP;
+    FOR i IN 1..nodes LOOP
+        IF waits[i] = 0 THEN
+            known := known + 1;
+            ready[known] := i;
+        END IF;
+    END LOOP;
+    WHILE taken < known LOOP
+        taken := taken + 1;
+        edge := first_edge[ready[taken]];
+        WHILE edge > 0 LOOP
+            node := children[edge];
+            waits[node] := waits[node] - 1;
+            IF waits[node] = 0 THEN
+                known := known + 1;
+                ready[known] := node;
+            END IF;
+            edge := next_edge[edge];
+        END LOOP;
+    END LOOP;
+    IF taken = nodes THEN
+        RETURN NULL;
+    END IF;
+    -- Every remaining node has a remaining parent, so following the parents leads into a cycle.
+    FOR i IN 1..nodes LOOP
+        node := i;
+        EXIT WHEN waits[i] > 0;
+    END LOOP;
+    WHILE node <> ALL (seen) LOOP
+        seen := seen || node;
+        FOR e IN 1..edges LOOP
+            CONTINUE WHEN children[e] <> node OR waits[parents[e]] = 0;
+            node := parents[e];
+            EXIT;
+        END LOOP;
+    END LOOP;
+    RETURN (SELECT string_agg(names[s.i], ' > ' ORDER BY s.place DESC)
+        FROM unnest(seen[array_position(seen, node):] || node) WITH ORDINALITY AS s(i, place));
+END
+$$;
+COMMENT ON FUNCTION mill.find_cycle IS
+    'Returns a cycle as a > b > a; null: there is none. Edges are positions in names (Kahn, Topological sorting of '
+    'large networks, 1962)';
+
+CREATE OR REPLACE FUNCTION mill.check_job(job text) RETURNS void
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+-- The planner overestimates the cost of these queries, which would trigger JIT compilation.
+SET enable_nestloop = off SET jit = off AS $$
+DECLARE
+    wrong record;
+    names text[];
+    round_trip text;
+BEGIN
+    SELECT e.child, e.parent INTO wrong FROM mill.job_edges e WHERE e.job = check_job.job
+        AND e.disabled_at IS NULL AND NOT EXISTS (SELECT FROM mill.job_tasks t
+            WHERE t.job = e.job AND t.name = e.parent AND t.disabled_at IS NULL) LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'task "%" of job "%" waits for "%", which is not a task of this job', wrong.child, job,
+            wrong.parent USING ERRCODE = '22023', TABLE = job, COLUMN = wrong.child,
+            HINT = 'To make a task wait for a task of another job, use pgmill dependency add.';
+    END IF;
+    SELECT t.name, p.value->>'$result' AS parent INTO wrong
+        FROM mill.job_tasks t CROSS JOIN LATERAL jsonb_array_elements(t.params) AS p
+        WHERE t.job = check_job.job AND t.disabled_at IS NULL AND jsonb_typeof(p.value) = 'object'
+            AND p.value ? '$result'
+            AND NOT EXISTS (SELECT FROM mill.job_edges e WHERE e.job = t.job AND e.child = t.name
+                AND e.parent = p.value->>'$result' AND e.disabled_at IS NULL)
+            AND NOT EXISTS (SELECT FROM mill.dependencies d WHERE d.child = t.name
+                AND d.parent = p.value->>'$result' AND d.disabled_at IS NULL) LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'task "%" of job "%" uses a result of "%" but does not wait for it', wrong.name, job,
+            wrong.parent USING ERRCODE = '22023', TABLE = job, COLUMN = wrong.name;
+    END IF;
+    SELECT array_agg(t.name::text ORDER BY t.name) INTO names FROM mill.job_tasks t
+        WHERE t.job = check_job.job AND t.disabled_at IS NULL;
+    WITH place AS (SELECT n.name, n.i::integer FROM unnest(names) WITH ORDINALITY AS n(name, i)),
+    edge AS (
+        SELECT e.parent::text, e.child::text FROM mill.job_edges e
+            WHERE e.job = check_job.job AND e.disabled_at IS NULL
+        UNION SELECT d.parent, d.child FROM mill.dependencies d WHERE d.disabled_at IS NULL
+    )
+    SELECT mill.find_cycle(names, array_agg(p.i), array_agg(c.i)) INTO round_trip
+        FROM edge e JOIN place p ON p.name = e.parent JOIN place c ON c.name = e.child;
+    IF round_trip IS NOT NULL THEN
+        RAISE EXCEPTION 'dependency cycle in job "%": %', job, round_trip
+            USING ERRCODE = '22023', TABLE = job, COLUMN = split_part(round_trip, ' > ', 1);
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION mill.check_job IS
+    'Raises an error if a job cannot run: unknown parents, results of tasks that it does not wait for, or a cycle';
+
+CREATE OR REPLACE FUNCTION mill.put_job(name text, tasks jsonb, description text, category text, frequency text,
+    priority mill.priority, enabled boolean, options jsonb) RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    before jsonb := mill.job_definition(put_job.name);
+    kept text;
+    task jsonb;
+    problem text;
+    hint text;
+    names text[];
+BEGIN
+    IF jsonb_typeof(tasks) IS DISTINCT FROM 'array' THEN
+        RAISE EXCEPTION 'tasks must be a JSON array' USING ERRCODE = '22023';
+    END IF;
+    PERFORM mill.check_options(options) WHERE options IS NOT NULL;
+    SELECT j.name INTO kept FROM mill.jobs j WHERE lower(j.name) = lower(put_job.name) FOR UPDATE;
+    IF FOUND THEN
+        UPDATE mill.jobs j SET description = put_job.description, frequency = put_job.frequency,
+                category = put_job.category, priority = put_job.priority,
+                disabled_at = CASE enabled WHEN true THEN NULL WHEN false THEN coalesce(j.disabled_at, now())
+                    ELSE j.disabled_at END
+            WHERE j.name = kept;
+    ELSE
+        INSERT INTO mill.jobs (name, description, category, frequency, priority, disabled_at)
+            VALUES (name, description, category, frequency, priority, CASE WHEN NOT enabled THEN now() END);
+        kept := name;
+    END IF;
+    SELECT array_agg(t.value->>'name') INTO names FROM jsonb_array_elements(tasks) AS t;
+    UPDATE mill.job_tasks t SET disabled_at = now()
+        WHERE t.job = kept AND t.disabled_at IS NULL AND t.name <> ALL (coalesce(names, '{}'));
+    UPDATE mill.job_edges e SET disabled_at = now() WHERE e.job = kept AND e.disabled_at IS NULL;
+    SELECT n INTO problem FROM unnest(names) AS n GROUP BY n HAVING count(*) > 1 LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'job "%" has two tasks named "%"', kept, problem
+            USING ERRCODE = '22023', TABLE = kept, COLUMN = coalesce(problem, '');
+    END IF;
+    FOR task IN SELECT t.value FROM jsonb_array_elements(tasks) AS t LOOP
+        BEGIN
+            PERFORM mill.set_job_task(kept, task);
+        EXCEPTION WHEN data_exception OR integrity_constraint_violation OR program_limit_exceeded THEN
+            GET STACKED DIAGNOSTICS problem = MESSAGE_TEXT, hint = PG_EXCEPTION_HINT;
+            RAISE EXCEPTION 'task "%" of job "%": %', task->>'name', kept, problem
+                USING ERRCODE = '22023', TABLE = kept, COLUMN = coalesce(task->>'name', ''),
+                    HINT = coalesce(nullif(hint, ''), 'See docs/runs.md for the settings of a task of a job.');
+        END;
+    END LOOP;
+    PERFORM mill.check_job(kept);
+    IF mill.job_definition(kept) IS NOT DISTINCT FROM before THEN
+        RETURN false;
+    END IF;
+    UPDATE mill.jobs j SET changed_at = now(), changed_by = session_user,
+        version = j.version + (before IS NOT NULL)::integer WHERE j.name = kept;
+    RETURN true;
+END
+$$;
+COMMENT ON FUNCTION mill.put_job IS
+    'Creates or replaces a job, for mill.set_job and mill.put_schedule_job. Returns whether anything changed';
+
+CREATE OR REPLACE FUNCTION mill.set_job(name text, tasks jsonb, description text DEFAULT NULL,
+    frequency text DEFAULT NULL, priority mill.priority DEFAULT NULL, enabled boolean DEFAULT NULL,
+    category text DEFAULT NULL, options jsonb DEFAULT NULL) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    owner text;
+    changed boolean;
+BEGIN
+    SELECT s.name INTO owner FROM mill.schedules s
+        WHERE s.own_job AND s.removed_at IS NULL AND lower(s.jobs[1]) = lower(set_job.name) LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'job "%" belongs to schedule "%"', name, owner USING ERRCODE = '55000',
+            HINT = 'Change it where the schedule is declared, or use another name.';
+    END IF;
+    UPDATE mill.jobs j SET of_schedule = false WHERE lower(j.name) = lower(set_job.name) AND j.of_schedule;
+    changed := mill.put_job(name, tasks, description, category, frequency, priority, enabled, options);
+    IF changed THEN
+        PERFORM mill.record_audit('set_job', 'job ' || j.name, jsonb_build_object('version', j.version))
+            FROM mill.jobs j WHERE lower(j.name) = lower(set_job.name);
+    END IF;
+    RETURN changed;
+END
+$$;
+COMMENT ON FUNCTION mill.set_job IS
+    'Creates or replaces a job. Tasks that are no longer listed are disabled, nothing is deleted; enabled null leaves '
+    'it unchanged. Returns whether anything changed. tasks: [{"name", "statement", "params", "queue", "priority", '
+    '"group", "concurrency_key", "max_attempts", "retry_interval", "backoff", "jitter", "timeout", "mode", '
+    '"at_most_once", "external", "ignore_failure", "join", "run_as", "description", "after": ["parent", {"task": '
+    '"parent", "expected": "failed"}]}]';
+GRANT EXECUTE ON FUNCTION mill.set_job TO mill_operator;
+
+CREATE OR REPLACE FUNCTION mill.enable_job(job text, enabled boolean DEFAULT true) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    UPDATE mill.jobs j SET disabled_at = CASE WHEN enabled THEN NULL ELSE coalesce(j.disabled_at, now()) END,
+            version = j.version + (enabled <> (j.disabled_at IS NULL))::integer,
+            changed_at = now(), changed_by = session_user
+        WHERE lower(j.name) = lower(enable_job.job);
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    -- The job of a schedule is enabled and disabled with the schedule, without an audit record of its own.
+    PERFORM mill.record_audit('enable_job', 'job ' || j.name, jsonb_build_object('enabled', enabled))
+        FROM mill.jobs j WHERE lower(j.name) = lower(enable_job.job) AND NOT j.of_schedule;
+    RETURN true;
+END
+$$;
+COMMENT ON FUNCTION mill.enable_job IS 'Enables or disables a job. Returns false if it does not exist';
+GRANT EXECUTE ON FUNCTION mill.enable_job TO mill_operator;
+
+-- schema/13_dependencies.sql ----------------------------------------------------------------------
+
+-- Dependencies: edges between tasks that hold in every run that contains both, whatever their jobs. With the
+-- edges of the jobs they form the lineage of the data that the tasks load.
+--
+-- The lineage may contain a cycle between jobs that never run together; a run with a cycle does not start.
+
+CREATE TABLE IF NOT EXISTS mill.dependencies (
+    child mill.label NOT NULL,
+    parent mill.label NOT NULL,
+    expected mill.expected NOT NULL DEFAULT 'succeeded',
+    changed_at timestamptz NOT NULL DEFAULT now(),
+    changed_by text NOT NULL DEFAULT session_user,
+    disabled_at timestamptz,
+    PRIMARY KEY (child, parent)
+);
+COMMENT ON TABLE mill.dependencies IS
+    'Dependencies between tasks in every run that contains both. They also form the lineage of the data that the '
+    'tasks load';
+COMMENT ON COLUMN mill.dependencies.disabled_at IS 'Time since which new runs ignore the dependency; null: enabled';
+CREATE INDEX IF NOT EXISTS dependencies_parent ON mill.dependencies (parent);
+
+CREATE OR REPLACE FUNCTION mill.set_dependency(child text, parent text,
+    expected mill.expected DEFAULT 'succeeded') RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    names text[];
+    round_trip text;
+BEGIN
+    -- Serializes changes: two concurrent ones could form a cycle that neither forms alone.
+    LOCK TABLE mill.dependencies IN SHARE ROW EXCLUSIVE MODE;
+    INSERT INTO mill.dependencies AS d (child, parent, expected)
+        VALUES (set_dependency.child, set_dependency.parent, set_dependency.expected)
+        ON CONFLICT ON CONSTRAINT dependencies_pkey DO UPDATE SET expected = excluded.expected,
+            disabled_at = NULL, changed_at = now(), changed_by = session_user
+            WHERE d.disabled_at IS NOT NULL OR d.expected <> excluded.expected;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    SELECT array_agg(DISTINCT n.name) INTO names FROM mill.dependencies d
+        CROSS JOIN LATERAL (VALUES (d.child::text), (d.parent)) AS n (name) WHERE d.disabled_at IS NULL;
+    WITH place AS (SELECT n.name, n.i::integer FROM unnest(names) WITH ORDINALITY AS n(name, i))
+    SELECT mill.find_cycle(names, array_agg(p.i), array_agg(c.i)) INTO round_trip
+        FROM mill.dependencies d JOIN place p ON p.name = d.parent JOIN place c ON c.name = d.child
+        WHERE d.disabled_at IS NULL;
+    IF round_trip IS NOT NULL THEN
+        RAISE EXCEPTION 'dependency cycle: %', round_trip USING ERRCODE = '22023';
+    END IF;
+    PERFORM mill.record_audit('set_dependency', format('dependency %s > %s', parent, child),
+        jsonb_build_object('expected', expected));
+    RETURN true;
+END
+$$;
+COMMENT ON FUNCTION mill.set_dependency IS
+    'Makes the child wait for the parent in every run that contains both. Returns whether anything changed';
+GRANT EXECUTE ON FUNCTION mill.set_dependency TO mill_operator;
+
+CREATE OR REPLACE FUNCTION mill.drop_dependency(child text, parent text) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    UPDATE mill.dependencies d SET disabled_at = now(), changed_at = now(), changed_by = session_user
+        WHERE d.child = drop_dependency.child AND d.parent = drop_dependency.parent AND d.disabled_at IS NULL;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    PERFORM mill.record_audit('drop_dependency', format('dependency %s > %s', parent, child));
+    RETURN true;
+END
+$$;
+COMMENT ON FUNCTION mill.drop_dependency IS 'Disables a dependency. Returns false if it does not exist';
+GRANT EXECUTE ON FUNCTION mill.drop_dependency TO mill_operator;
+
+CREATE OR REPLACE VIEW mill.lineage AS
+    SELECT d.child, d.parent, d.expected, NULL::text AS job FROM mill.dependencies d WHERE d.disabled_at IS NULL
+    UNION ALL
+    SELECT e.child, e.parent, e.expected, e.job FROM mill.job_edges e JOIN mill.jobs j ON j.name = e.job
+    WHERE e.disabled_at IS NULL AND j.disabled_at IS NULL;
+COMMENT ON VIEW mill.lineage IS 'Dependencies between tasks: in every run (job null) or in one job';
+
+CREATE OR REPLACE FUNCTION mill.reachable_tasks(origin text, upwards boolean)
+RETURNS TABLE (task text, distance integer)
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+-- The planner overestimates the cost of these queries, which would trigger JIT compilation.
+SET enable_nestloop = off SET jit = off AS $$
+DECLARE
+    names text[];
+    froms integer[];
+    tos integer[];
+    first_edge integer[];
+    next_edge integer[];
+    distances integer[];
+    found integer[];
+    known integer := 0;
+    taken integer := 0;
+    edge integer;
+BEGIN
+    SELECT array_agg(DISTINCT n.name) INTO names
+        FROM mill.lineage l CROSS JOIN LATERAL (VALUES (l.child::text), (l.parent)) AS n (name);
+    IF names IS NULL OR origin <> ALL (names) THEN
+        RETURN;
+    END IF;
+    WITH place AS (SELECT n.name, n.i::integer FROM unnest(names) WITH ORDINALITY AS n(name, i)),
+    edges AS (SELECT DISTINCT l.child::text, l.parent::text FROM mill.lineage l)
+    SELECT array_agg(CASE WHEN upwards THEN c.i ELSE p.i END), array_agg(CASE WHEN upwards THEN p.i ELSE c.i END)
+        INTO froms, tos
+        FROM edges e JOIN place c ON c.name = e.child JOIN place p ON p.name = e.parent;
+    first_edge := array_fill(0, ARRAY[cardinality(names)]);
+    next_edge := array_fill(0, ARRAY[cardinality(froms)]);
+    distances := array_fill(-1, ARRAY[cardinality(names)]);
+    found := array_fill(0, ARRAY[cardinality(names)]);
+    FOR e IN 1..cardinality(froms) LOOP
+        next_edge[e] := first_edge[froms[e]];
+        first_edge[froms[e]] := e;
+    END LOOP;
+    -- Breadth-first search. The lineage may contain cycles between jobs that never run together.
+    known := 1;
+    found[1] := array_position(names, origin);
+    distances[found[1]] := 0;
+    WHILE taken < known LOOP
+        taken := taken + 1;
+        edge := first_edge[found[taken]];
+        WHILE edge > 0 LOOP
+            IF distances[tos[edge]] < 0 THEN
+                distances[tos[edge]] := distances[found[taken]] + 1;
+                known := known + 1;
+                found[known] := tos[edge];
+            END IF;
+            edge := next_edge[edge];
+        END LOOP;
+    END LOOP;
+    RETURN QUERY SELECT names[f.i], distances[f.i] FROM unnest(found[2:known]) AS f(i) ORDER BY 2, 1;
+END
+$$;
+COMMENT ON FUNCTION mill.reachable_tasks IS
+    'Returns all direct and indirect parents of a task, or all children, with their distance (1: direct)';
+
+CREATE OR REPLACE FUNCTION mill.upstream(name text) RETURNS TABLE (task text, distance integer)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT r.task, r.distance FROM mill.reachable_tasks(name, true) AS r
+$$;
+COMMENT ON FUNCTION mill.upstream IS
+    'Returns the tasks that this task waits for, directly or indirectly, with their distance (1: direct)';
+GRANT EXECUTE ON FUNCTION mill.upstream TO mill_viewer;
+
+CREATE OR REPLACE FUNCTION mill.downstream(name text) RETURNS TABLE (task text, distance integer)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT r.task, r.distance FROM mill.reachable_tasks(name, false) AS r
+$$;
+COMMENT ON FUNCTION mill.downstream IS
+    'Returns the tasks that wait for this task, directly or indirectly, with their distance (1: direct)';
+GRANT EXECUTE ON FUNCTION mill.downstream TO mill_viewer;
+
+-- schema/14_schedules.sql -------------------------------------------------------------------------
+
+-- Schedules: when jobs run automatically. Tables, declaration and settings; 17_schedule_ticks.sql fires them.
+-- Precedes the runs, because mill.create_run takes a row of mill.schedules.
+--
+-- A schedule defines when jobs run automatically. Its timing is a text that only the programs parse
+-- (crate schedule), so that fire times are computed in one place and stored. next_tick_at is the time
+-- at which a tick must process the schedule. A tick locks due rows, and its decisions commit together
+-- with the runs that it starts: a fire is a run with a schedule and a fire time.
+
+-- Tables ------------------------------------------------------------------------------------------
+
+CREATE TABLE IF NOT EXISTS mill.schedules (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    name mill.label NOT NULL UNIQUE
+        CONSTRAINT schedule_name_plain CHECK (name !~ '[[:cntrl:]]' AND btrim(name) = name),
+    declared_in mill.declared_in NOT NULL,
+    declared_as text,
+    definition jsonb NOT NULL,
+    jobs text[] NOT NULL CONSTRAINT has_jobs CHECK (cardinality(jobs) > 0),
+    own_job boolean NOT NULL DEFAULT false,
+    params jsonb NOT NULL DEFAULT '{}' CONSTRAINT params_by_name CHECK (jsonb_typeof(params) = 'object'),
+    timing text NOT NULL CONSTRAINT timing_length CHECK (octet_length(timing) BETWEEN 1 AND 4000),
+    mode mill.fire_mode NOT NULL GENERATED ALWAYS AS (CASE lower(btrim(split_part(timing, '(', 1)))
+        WHEN 'manual' THEN 'manual'::mill.fire_mode WHEN 'trigger' THEN 'triggered'::mill.fire_mode
+        ELSE 'scheduled'::mill.fire_mode END) STORED,
+    overlap mill.overlap NOT NULL DEFAULT 'skip',
+    catch_up integer NOT NULL DEFAULT 1 CONSTRAINT catch_up_range CHECK (catch_up BETWEEN 0 AND 1000),
+    max_lateness interval CONSTRAINT max_lateness_range CHECK (max_lateness BETWEEN '0' AND '365 days'),
+    declared_jitter interval NOT NULL DEFAULT '0'
+        CONSTRAINT declared_jitter_range CHECK (declared_jitter BETWEEN '0' AND '1 day'),
+    enabled boolean NOT NULL DEFAULT true,
+    max_attempts mill.attempt_limit,
+    retry_interval mill.retry_interval,
+    jitter interval CONSTRAINT jitter_range CHECK (jitter BETWEEN '0' AND '1 day'),
+    removed_at timestamptz,
+    version integer NOT NULL DEFAULT 1,
+    changed_at timestamptz NOT NULL DEFAULT now(),
+    changed_by text NOT NULL DEFAULT session_user,
+    planned_from timestamptz NOT NULL DEFAULT now(),
+    next_tick_at timestamptz,
+    next_fire_at timestamptz,
+    queued_fire_at timestamptz,
+    trigger jsonb,
+    error text,
+    last_fire_at timestamptz,
+    last_finished_at timestamptz,
+    last_state mill.run_state,
+    last_success_at timestamptz
+) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
+    autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
+COMMENT ON TABLE mill.schedules IS 'Schedules: when to start runs of jobs automatically';
+COMMENT ON COLUMN mill.schedules.declared_as IS
+    'For a schedule that is declared in a comment: the procedure that has the comment';
+COMMENT ON COLUMN mill.schedules.definition IS 'Declaration as passed to mill.put_schedule';
+COMMENT ON COLUMN mill.schedules.own_job IS 'Whether the job was created for the schedule from a single statement';
+COMMENT ON COLUMN mill.schedules.params IS
+    'Parameters of the runs of the schedule. {"$param": …} can also refer to fire_at, schedule and reason';
+COMMENT ON COLUMN mill.schedules.timing IS
+    'manual, a timing such as daily(03:15), or trigger(…), see docs/schedules.md';
+COMMENT ON COLUMN mill.schedules.catch_up IS
+    'Number of missed fires that are started late. The newest ones are started; older ones are recorded as missed';
+COMMENT ON COLUMN mill.schedules.max_lateness IS
+    'Maximum delay of a missed fire: a fire that is later is skipped; null: no limit';
+COMMENT ON COLUMN mill.schedules.enabled IS
+    'Whether the schedule fires. Operators set enabled, max_attempts, retry_interval and jitter; a declaration does '
+    'not change these columns';
+COMMENT ON COLUMN mill.schedules.max_attempts IS
+    'Overrides max_attempts of the tasks of the schedule; null: as declared';
+COMMENT ON COLUMN mill.schedules.retry_interval IS
+    'Overrides retry_interval of the tasks of the schedule; null: as declared';
+COMMENT ON COLUMN mill.schedules.jitter IS 'Maximum random delay of a fire; null: declared_jitter';
+COMMENT ON COLUMN mill.schedules.removed_at IS
+    'Time at which the declaration was removed. Since then the schedule does not fire; null: the schedule is '
+    'declared';
+COMMENT ON COLUMN mill.schedules.planned_from IS 'Time from which the next fire is calculated';
+COMMENT ON COLUMN mill.schedules.next_tick_at IS 'Time at which a tick must process the schedule; null: never';
+COMMENT ON COLUMN mill.schedules.next_fire_at IS
+    'Next fire according to the timing; null: not computed yet, or there is no further fire';
+COMMENT ON COLUMN mill.schedules.queued_fire_at IS
+    'Fire that waits for a run of the schedule to finish (overlap queue)';
+COMMENT ON COLUMN mill.schedules.trigger IS 'Trigger part of timing, as parsed by a worker';
+COMMENT ON COLUMN mill.schedules.error IS 'Error in the timing, or error of the last evaluation of the trigger';
+-- mill.lock_due_schedules: the cost of a tick depends on the due schedules, not on all schedules.
+CREATE INDEX IF NOT EXISTS schedules_tick ON mill.schedules (next_tick_at) WHERE next_tick_at IS NOT NULL;
+GRANT SELECT ON mill.schedules TO mill_worker;
+
+CREATE TABLE IF NOT EXISTS mill.schedule_log (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    schedule_id bigint NOT NULL,
+    logged_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    event mill.schedule_event NOT NULL,
+    fire_at timestamptz,
+    reason text,
+    message text,
+    rows bigint,
+    count bigint,
+    run_id bigint,
+    outcome mill.run_state,
+    duration interval
+);
+COMMENT ON TABLE mill.schedule_log IS
+    'One row per schedule event (fired, skipped, missed, completed, error, …). Rows are never updated. Workers delete '
+    'rows older than settings.schedule_log_retention';
+COMMENT ON COLUMN mill.schedule_log.reason IS
+    'Reason of the fire: schedule, manual, or the trigger condition that was met';
+COMMENT ON COLUMN mill.schedule_log.rows IS 'For a fire of a trigger: number of pending rows';
+COMMENT ON COLUMN mill.schedule_log.count IS 'For missed: number of missed fires';
+COMMENT ON COLUMN mill.schedule_log.run_id IS
+    'Run that was fired or finished; for a skipped fire, the run that was in progress';
+COMMENT ON COLUMN mill.schedule_log.duration IS 'For completed: duration of the run';
+-- The log of one schedule, with keyset pagination.
+CREATE INDEX IF NOT EXISTS schedule_log_schedule ON mill.schedule_log (schedule_id, id);
+
+CREATE OR REPLACE VIEW mill.visible_schedule_log AS
+    SELECT x.id, x.schedule_id, x.logged_at, x.event, x.fire_at, x.reason, x.rows, x.count, x.run_id,
+        x.outcome, x.duration,
+        CASE WHEN (SELECT mill.sees_statements()) THEN x.message END AS message
+    FROM mill.schedule_log x;
+COMMENT ON VIEW mill.visible_schedule_log IS 'mill.schedule_log, for mill_viewer';
+
+CREATE TABLE IF NOT EXISTS mill.schedule_declaration_errors (
+    declared_as text NOT NULL,
+    place text NOT NULL,
+    message text NOT NULL,
+    hint text,
+    found_at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (declared_as, place, message)
+);
+COMMENT ON TABLE mill.schedule_declaration_errors IS
+    'Errors in the comments of procedures, found by the last schedule sync';
+COMMENT ON COLUMN mill.schedule_declaration_errors.place IS 'line:column within the comment';
+GRANT SELECT, INSERT, DELETE ON mill.schedule_declaration_errors TO mill_worker, mill_operator;
+
+-- Declaration -------------------------------------------------------------------------------------
+
+CREATE OR REPLACE FUNCTION mill.is_active(schedule mill.schedules) RETURNS boolean
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT schedule.enabled AND schedule.removed_at IS NULL
+$$;
+COMMENT ON FUNCTION mill.is_active IS 'Returns whether the schedule may fire automatically';
+GRANT EXECUTE ON FUNCTION mill.is_active TO mill_viewer;
+
+CREATE OR REPLACE FUNCTION mill.put_schedule_job(job text, definition jsonb, enabled boolean) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    other text;
+BEGIN
+    SELECT j.name INTO other FROM mill.jobs j
+        WHERE lower(j.name) = lower(job) AND (j.name <> job OR NOT j.of_schedule);
+    IF FOUND THEN
+        RAISE EXCEPTION 'job "%" already exists', other USING ERRCODE = '22023',
+            HINT = 'Give that job instead of a statement, or give the schedule another name.';
+    END IF;
+    PERFORM mill.put_job(job, jsonb_build_array(coalesce(definition->'task', '{}')
+            || jsonb_build_object('name', job, 'statement', definition->'statement')),
+        definition->>'description', definition->>'category', NULL, NULL, enabled, NULL);
+    UPDATE mill.jobs j SET of_schedule = true WHERE j.name = job AND NOT j.of_schedule;
+END
+$$;
+COMMENT ON FUNCTION mill.put_schedule_job IS 'Creates or replaces a job with a single statement, for mill.put_schedule';
+
+CREATE OR REPLACE FUNCTION mill.retire_schedule_job(jobs text[]) RETURNS void
+LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    SELECT mill.enable_job(retire_schedule_job.jobs[1], false) WHERE NOT EXISTS (SELECT FROM mill.schedules s
+        WHERE s.own_job AND s.jobs = retire_schedule_job.jobs AND s.removed_at IS NULL)
+$$;
+COMMENT ON FUNCTION mill.retire_schedule_job IS
+    'Disables a job that was created for schedules, once no schedule uses it';
+
+CREATE OR REPLACE FUNCTION mill.put_schedule(definition jsonb, declared_in mill.declared_in,
+    declared_as text DEFAULT NULL) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    unknown text;
+    kept mill.schedules;
+    document jsonb := definition - 'enabled';
+    enabled boolean := (definition->>'enabled')::boolean;
+    wanted text[];
+    put mill.schedules;
+BEGIN
+    IF definition ? 'task' THEN
+        definition := definition || jsonb_build_object('task', mill.with_max_attempts(definition->'task'));
+        document := definition - 'enabled';
+    END IF;
+    SELECT k INTO unknown FROM jsonb_object_keys(definition) AS k WHERE k <> ALL (ARRAY['name', 'timing',
+        'statement', 'jobs', 'params', 'task', 'overlap', 'catch_up', 'max_lateness', 'jitter', 'description',
+        'category', 'enabled']);
+    IF FOUND THEN
+        RAISE EXCEPTION 'unknown key "%" in a schedule', unknown USING ERRCODE = '22023';
+    ELSIF num_nonnulls(definition->>'statement', definition->'jobs') <> 1 THEN
+        RAISE EXCEPTION 'schedule "%" needs either a statement or jobs', definition->>'name' USING ERRCODE = '22023';
+    ELSIF definition ? 'jobs' AND definition ?| ARRAY['task', 'description', 'category']
+        OR definition ? 'statement' AND definition ? 'params'
+    THEN
+        RAISE EXCEPTION 'schedule "%" combines settings of a statement and of jobs', definition->>'name'
+            USING ERRCODE = '22023',
+            HINT = 'task, description and category require a statement, whose params belong in task; '
+                'params requires jobs.';
+    END IF;
+    SELECT s.* INTO kept FROM mill.schedules s WHERE s.name = definition->>'name' FOR NO KEY UPDATE;
+    IF kept.removed_at IS NULL AND kept.declared_in <> declared_in THEN
+        RAISE EXCEPTION 'schedule "%" is declared in %', kept.name, CASE kept.declared_in
+                WHEN 'comment' THEN 'the comment of ' || kept.declared_as WHEN 'file' THEN 'a file'
+                ELSE 'a call of mill.set_schedule' END
+            USING ERRCODE = '55000', HINT = 'Change it there, or remove it there first.';
+    END IF;
+    IF kept.removed_at IS NULL AND kept.definition = document AND coalesce(enabled, kept.enabled) = kept.enabled THEN
+        RETURN 'unchanged';
+    END IF;
+    IF definition ? 'statement' THEN
+        wanted := ARRAY[coalesce(declared_as, definition->>'name')];
+        PERFORM mill.put_schedule_job(wanted[1], definition,
+            CASE WHEN kept.removed_at IS NOT NULL OR NOT kept.own_job THEN true END);
+    ELSE
+        SELECT array_agg(j.value ORDER BY j.place) INTO wanted
+            FROM jsonb_array_elements_text(definition->'jobs') WITH ORDINALITY AS j(value, place);
+        IF wanted IS NULL THEN
+            RAISE EXCEPTION 'schedule "%" has an empty list of jobs', definition->>'name' USING ERRCODE = '22023';
+        END IF;
+        SELECT w INTO unknown FROM unnest(wanted) AS w WHERE NOT EXISTS (
+            SELECT FROM mill.jobs j WHERE lower(j.name) = lower(btrim(w))) LIMIT 1;
+        IF FOUND THEN
+            RAISE EXCEPTION 'there is no job "%"', unknown USING ERRCODE = '22023',
+                HINT = 'pgmill job list shows all jobs.';
+        END IF;
+    END IF;
+    INSERT INTO mill.schedules AS s (name, declared_in, declared_as, definition, jobs, own_job, params, timing,
+        overlap, catch_up, max_lateness, declared_jitter, enabled, next_tick_at)
+    VALUES (definition->>'name', declared_in, declared_as, document, wanted, definition ? 'statement',
+        coalesce(definition->'params', '{}'), definition->>'timing',
+        coalesce((definition->>'overlap')::mill.overlap, 'skip'), coalesce((definition->>'catch_up')::integer, 1),
+        (definition->>'max_lateness')::interval, coalesce((definition->>'jitter')::interval, '0'),
+        coalesce(enabled, true), CASE WHEN coalesce(enabled, true) THEN now() END)
+    ON CONFLICT (name) DO UPDATE SET declared_in = excluded.declared_in, declared_as = excluded.declared_as,
+        definition = excluded.definition, jobs = excluded.jobs, own_job = excluded.own_job,
+        params = excluded.params, timing = excluded.timing,
+        overlap = excluded.overlap, catch_up = excluded.catch_up, max_lateness = excluded.max_lateness,
+        declared_jitter = excluded.declared_jitter, removed_at = NULL,
+        enabled = coalesce(enabled, s.enabled)
+    RETURNING s.* INTO put;
+    -- A new timing, or a schedule that may fire again, counts from now.
+    IF kept.id IS NOT NULL AND (put.timing <> kept.timing OR mill.is_active(put) <> mill.is_active(kept)) THEN
+        PERFORM mill.replan_schedule(put.id);
+    END IF;
+    PERFORM mill.record_audit('put_schedule', 'schedule ' || put.name, jsonb_build_object('declared_in', declared_in,
+        'timing', put.timing, 'enabled', put.enabled,
+        'result', CASE WHEN kept.id IS NULL THEN 'new' ELSE 'changed' END));
+    IF kept.id IS NULL THEN
+        RETURN 'new';
+    ELSIF kept.own_job AND kept.jobs <> wanted THEN
+        PERFORM mill.retire_schedule_job(kept.jobs);
+    END IF;
+    UPDATE mill.schedules s SET version = s.version + 1, changed_at = now(), changed_by = session_user
+        WHERE s.id = put.id;
+    RETURN 'changed';
+END
+$$;
+COMMENT ON FUNCTION mill.put_schedule IS
+    'Creates or replaces a schedule. definition: name, timing, statement or jobs, task (settings of the statement, as '
+    'in mill.set_job), params, overlap, catch_up, max_lateness, jitter, description, category, enabled. Returns new, '
+    'changed or unchanged';
+GRANT EXECUTE ON FUNCTION mill.put_schedule TO mill_worker, mill_operator;
+
+CREATE OR REPLACE FUNCTION mill.replan_schedule(schedule_id bigint) RETURNS void
+LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    UPDATE mill.schedules s SET planned_from = now(), next_fire_at = NULL, queued_fire_at = NULL, trigger = NULL,
+            error = NULL, next_tick_at = CASE WHEN mill.is_active(s) THEN now() END
+        WHERE s.id = replan_schedule.schedule_id
+$$;
+COMMENT ON FUNCTION mill.replan_schedule IS
+    'Makes the next tick compute the next fire of the schedule, counted from now';
+
+CREATE OR REPLACE FUNCTION mill.set_schedule(name text, timing text, statement text DEFAULT NULL,
+    jobs text[] DEFAULT NULL, params jsonb DEFAULT NULL, task jsonb DEFAULT NULL, overlap mill.overlap DEFAULT 'skip',
+    catch_up integer DEFAULT 1, max_lateness interval DEFAULT NULL, jitter interval DEFAULT NULL,
+    description text DEFAULT NULL, category text DEFAULT NULL, enabled boolean DEFAULT NULL,
+    options jsonb DEFAULT NULL) RETURNS text
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT mill.put_schedule(mill.without_nulls(jsonb_build_object('name', name, 'timing', timing,
+        'statement', statement, 'jobs', to_jsonb(jobs), 'params', params, 'task', task,
+        'overlap', overlap, 'catch_up', catch_up,
+        'max_lateness', max_lateness, 'jitter', jitter, 'description', description, 'category', category,
+        'enabled', enabled)) || coalesce(options, '{}'), 'call')
+$$;
+COMMENT ON FUNCTION mill.set_schedule IS
+    'Creates or replaces a schedule. Returns new, changed or unchanged. timing: manual, a cadence such as '
+    'daily(03:15), or trigger(…). The schedule runs the statement with the settings in task: {"params", "queue", '
+    '"priority", "group", "max_attempts", "timeout", "mode", …}; or these jobs with these params. enabled null leaves '
+    'it unchanged';
+GRANT EXECUTE ON FUNCTION mill.set_schedule TO mill_operator;
+
+CREATE OR REPLACE FUNCTION mill.remove_schedules(names text[]) RETURNS SETOF text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    gone mill.schedules;
+BEGIN
+    FOR gone IN
+        UPDATE mill.schedules s SET removed_at = now(), next_tick_at = NULL, next_fire_at = NULL, queued_fire_at = NULL,
+                changed_at = now(), changed_by = session_user, version = s.version + 1
+            WHERE s.name = ANY (names) AND s.removed_at IS NULL RETURNING s.*
+    LOOP
+        PERFORM mill.retire_schedule_job(gone.jobs) WHERE gone.own_job;
+        PERFORM mill.record_audit('remove_schedules', 'schedule ' || gone.name);
+        RETURN NEXT gone.name;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION mill.remove_schedules IS
+    'Removes the declarations of schedules, so that the schedules no longer fire. Deletes nothing. Returns the '
+    'names of the schedules that existed';
+GRANT EXECUTE ON FUNCTION mill.remove_schedules TO mill_worker, mill_operator;
+
+-- Settings of operators ---------------------------------------------------------------------------
+
+CREATE OR REPLACE FUNCTION mill.enable_schedule(name text, enabled boolean DEFAULT true) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    found_schedule mill.schedules;
+BEGIN
+    SELECT s.* INTO found_schedule FROM mill.schedules s WHERE s.name = enable_schedule.name FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+        RETURN false;
+    ELSIF found_schedule.enabled <> enabled THEN
+        UPDATE mill.schedules s SET enabled = enable_schedule.enabled, changed_at = now(), changed_by = session_user,
+            version = s.version + 1 WHERE s.id = found_schedule.id;
+        PERFORM mill.replan_schedule(found_schedule.id);
+        PERFORM mill.record_audit('enable_schedule', 'schedule ' || name, jsonb_build_object('enabled', enabled));
+    END IF;
+    RETURN true;
+END
+$$;
+COMMENT ON FUNCTION mill.enable_schedule IS
+    'Enables a schedule, so that it fires from now on, or disables it. Returns false if the schedule does not exist';
+GRANT EXECUTE ON FUNCTION mill.enable_schedule TO mill_operator;
+
+CREATE OR REPLACE FUNCTION mill.override_schedule(name text, settings jsonb) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    unknown text;
+BEGIN
+    settings := mill.with_max_attempts(settings);
+    SELECT k INTO unknown FROM jsonb_object_keys(settings) AS k
+        WHERE k <> ALL (ARRAY['max_attempts', 'retry_interval', 'jitter']);
+    IF FOUND THEN
+        RAISE EXCEPTION 'cannot override "%"; expected max_attempts, retry_interval or jitter', unknown
+            USING ERRCODE = '22023';
+    END IF;
+    UPDATE mill.schedules s SET changed_at = now(), changed_by = session_user, version = s.version + 1,
+            max_attempts = CASE WHEN settings ? 'max_attempts' THEN (settings->>'max_attempts')::integer
+                ELSE s.max_attempts END,
+            retry_interval = CASE WHEN settings ? 'retry_interval' THEN (settings->>'retry_interval')::interval
+                ELSE s.retry_interval END,
+            jitter = CASE WHEN settings ? 'jitter' THEN (settings->>'jitter')::interval ELSE s.jitter END
+        WHERE s.name = override_schedule.name;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    PERFORM mill.record_audit('override_schedule', 'schedule ' || name, settings);
+    RETURN true;
+END
+$$;
+COMMENT ON FUNCTION mill.override_schedule IS
+    'Overrides settings of a schedule, whatever its declaration says: {"max_attempts", "retry_interval", "jitter"}; '
+    'null: as declared. Returns false if the schedule does not exist';
+GRANT EXECUTE ON FUNCTION mill.override_schedule TO mill_operator;
+
+-- schema/15_runs.sql ------------------------------------------------------------------------------
+
+-- Runs: tables, start, tasks added later, status.
+--
+-- A job is a named set of tasks with edges. A run is a frozen copy of one or more jobs, merged when
+-- the run starts. The queue does not know about graphs: a task of a run is inserted into mill.tasks
+-- when it becomes ready (16_run_advance.sql). Events of finished tasks: mill.run_events, 10_finish.sql.
+
+-- Tables ------------------------------------------------------------------------------------------
+
+CREATE TABLE IF NOT EXISTS mill.runs (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    jobs text[] NOT NULL,
+    params jsonb NOT NULL,
+    state mill.run_state NOT NULL DEFAULT 'running',
+    tasks integer NOT NULL DEFAULT 0,
+    open integer NOT NULL DEFAULT 0,
+    succeeded integer NOT NULL DEFAULT 0,
+    failed integer NOT NULL DEFAULT 0,
+    ignored integer NOT NULL DEFAULT 0,
+    cancelled integer NOT NULL DEFAULT 0,
+    upstream_failed integer NOT NULL DEFAULT 0,
+    restarts integer NOT NULL DEFAULT 0,
+    started_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    started_by text NOT NULL DEFAULT session_user,
+    finished_at timestamptz,
+    cancelled_at timestamptz,
+    cancelled_by text,
+    kill boolean NOT NULL DEFAULT false,
+    needs_rescan boolean NOT NULL DEFAULT false,
+    dropped text[],
+    schedule_id bigint,
+    fire_at timestamptz,
+    reason text,
+    CONSTRAINT fired_by_a_schedule CHECK (num_nonnulls(schedule_id, fire_at, reason) IN (0, 3)),
+    CONSTRAINT finished_has_time CHECK ((state = 'running') = (finished_at IS NULL)),
+    CONSTRAINT every_task_counts CHECK (state = 'running'
+        OR tasks = succeeded + failed + ignored + cancelled + upstream_failed)
+);
+COMMENT ON TABLE mill.runs IS 'Runs: frozen, merged copies of jobs. Kept as long as mill.attempts';
+COMMENT ON COLUMN mill.runs.jobs IS 'Names of the jobs, in the order in which they were given';
+COMMENT ON COLUMN mill.runs.open IS 'Number of unfinished tasks, as counted by the last mill.advance_run';
+COMMENT ON COLUMN mill.runs.needs_rescan IS
+    'Whether tasks may be ready, or have completions to propagate, without an event in mill.run_events';
+COMMENT ON COLUMN mill.runs.succeeded IS
+    'Set when the run finishes, like failed, ignored, cancelled and upstream_failed. mill.run_status counts the tasks '
+    'of a run in progress';
+COMMENT ON COLUMN mill.runs.failed IS 'Failed tasks whose failure counts';
+COMMENT ON COLUMN mill.runs.ignored IS 'Failed tasks with ignore_failure';
+COMMENT ON COLUMN mill.runs.upstream_failed IS
+    'Tasks that cannot run because the outcomes of their parents do not satisfy their edges';
+COMMENT ON COLUMN mill.runs.kill IS 'Whether the run was cancelled together with its running tasks';
+COMMENT ON COLUMN mill.runs.schedule_id IS 'Schedule that fired the run; null: started directly';
+COMMENT ON COLUMN mill.runs.fire_at IS 'Time of the fire that started the run; null: no schedule fired the run';
+COMMENT ON COLUMN mill.runs.reason IS 'Reason of the fire: schedule, manual, or the trigger condition that was met';
+COMMENT ON COLUMN mill.runs.dropped IS
+    'Edges that the run leaves out because their parent is in none of its jobs: parent > child';
+
+-- mill.fire: a schedule fires once per fire time, whichever worker ticks.
+CREATE UNIQUE INDEX IF NOT EXISTS runs_fire ON mill.runs (schedule_id, fire_at) WHERE schedule_id IS NOT NULL;
+-- The history of one schedule, with keyset pagination.
+CREATE INDEX IF NOT EXISTS runs_schedule ON mill.runs (schedule_id, id) WHERE schedule_id IS NOT NULL;
+-- mill.blocking_run; the fleet metrics count the runs in progress.
+CREATE INDEX IF NOT EXISTS runs_in_progress ON mill.runs (schedule_id) WHERE state = 'running';
+GRANT SELECT (id, state, cancelled_at) ON mill.runs TO mill_worker;
+
+CREATE TABLE IF NOT EXISTS mill.run_tasks (
+    run_id bigint NOT NULL,
+    node bigint NOT NULL,
+    task_id bigint,
+    propagated_to bigint NOT NULL DEFAULT 0,
+    started_at timestamptz,
+    finished_at timestamptz,
+    rows bigint,
+    retry_interval mill.retry_interval NOT NULL,
+    timeout mill.time_limit,
+    state mill.run_task_state NOT NULL DEFAULT 'waiting',
+    outcome mill.outcome,
+    priority mill.priority,
+    mode mill.mode NOT NULL,
+    backoff mill.backoff NOT NULL,
+    join_mode mill.join_mode NOT NULL DEFAULT 'all',
+    parents integer NOT NULL DEFAULT 0,
+    satisfied integer NOT NULL DEFAULT 0,
+    unsatisfied integer NOT NULL DEFAULT 0,
+    attempts integer NOT NULL DEFAULT 0,
+    session_pid integer,
+    max_attempts mill.attempt_limit NOT NULL,
+    pending_propagation boolean NOT NULL DEFAULT false,
+    takes_results boolean NOT NULL DEFAULT false,
+    ignore_failure boolean NOT NULL DEFAULT false,
+    jitter boolean NOT NULL,
+    at_most_once boolean NOT NULL,
+    external boolean NOT NULL,
+    queue mill.queue_name NOT NULL,
+    name mill.label NOT NULL,
+    job mill.label,
+    group_name mill.label,
+    concurrency_key mill.label,
+    message text,
+    result jsonb,
+    run_as mill.profile_name NOT NULL DEFAULT '',
+    params jsonb,
+    statement mill.statement NOT NULL,
+    PRIMARY KEY (run_id, node),
+    CONSTRAINT run_tasks_name UNIQUE (name, run_id),
+    CONSTRAINT run_at_most_once_runs_once
+        CHECK (NOT at_most_once OR (mode = 'autocommit' AND max_attempts = 1))
+) WITH (fillfactor = 80, toast_tuple_target = 512, autovacuum_vacuum_scale_factor = 0.05,
+    autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
+COMMENT ON TABLE mill.run_tasks IS 'Tasks of runs, frozen at the start of the run';
+COMMENT ON COLUMN mill.run_tasks.task_id IS 'tasks.id and attempts.task_id; null until the task is released';
+COMMENT ON COLUMN mill.run_tasks.parents IS
+    'Number of edges to parents. satisfied and unsatisfied count the edges whose parent has finished';
+COMMENT ON COLUMN mill.run_tasks.pending_propagation IS
+    'Whether the task has finished and its completion is not propagated yet to children with a node above '
+    'propagated_to';
+COMMENT ON COLUMN mill.run_tasks.takes_results IS 'Whether params refer to results of parents';
+COMMENT ON COLUMN mill.run_tasks.job IS
+    'Job that declares the task; null: the task was added while the run was in progress';
+COMMENT ON COLUMN mill.run_tasks.result IS 'First row that the task returned, as an object by column, up to 8 kB';
+-- mill.advance_run: ready tasks, and tasks still to cancel. Like run_tasks_name, the index does not begin
+-- with run_id: with statistics from when the table had few rows, the planner would otherwise consider it
+-- as good as the primary key for looking up a node.
+CREATE INDEX IF NOT EXISTS run_tasks_state ON mill.run_tasks (state, run_id, node);
+CREATE INDEX IF NOT EXISTS run_tasks_pending_propagation ON mill.run_tasks (run_id, node) WHERE pending_propagation;
+
+CREATE SEQUENCE IF NOT EXISTS mill.added_nodes START 1000000000000;
+COMMENT ON SEQUENCE mill.added_nodes IS
+    'run_tasks.node of tasks added to a run in progress. Starts above the nodes that runs start with';
+
+CREATE TABLE IF NOT EXISTS mill.run_edges (
+    run_id bigint NOT NULL,
+    parent bigint NOT NULL,
+    child bigint NOT NULL,
+    expected mill.expected NOT NULL,
+    PRIMARY KEY (run_id, parent, child)
+);
+COMMENT ON TABLE mill.run_edges IS 'Edges of runs, by run_tasks.node';
+CREATE INDEX IF NOT EXISTS run_edges_child ON mill.run_edges (run_id, child);
+
+-- Start -------------------------------------------------------------------------------------------
+
+CREATE OR REPLACE FUNCTION mill.runnable_jobs(jobs text[]) RETURNS text[]
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_nestloop = on AS $$
+DECLARE
+    wanted text[];
+    wrong text;
+BEGIN
+    SELECT array_agg(w.name ORDER BY w.place) INTO wanted FROM (
+        SELECT lower(btrim(j.name)) AS name, min(j.place) AS place
+        FROM unnest(jobs) WITH ORDINALITY AS j(name, place) WHERE btrim(j.name) <> '' GROUP BY 1) AS w;
+    IF wanted IS NULL THEN
+        RAISE EXCEPTION 'no job given' USING ERRCODE = '22023';
+    END IF;
+    SELECT w INTO wrong FROM unnest(wanted) AS w WHERE NOT EXISTS (SELECT FROM mill.jobs j
+        WHERE lower(j.name) = w AND j.disabled_at IS NULL) LIMIT 1;
+    IF FOUND THEN
+        IF EXISTS (SELECT FROM mill.jobs j WHERE lower(j.name) = wrong) THEN
+            RAISE EXCEPTION 'job "%" is disabled', wrong USING ERRCODE = '22023',
+                HINT = 'Enable it with pgmill job enable.';
+        END IF;
+        RAISE EXCEPTION 'there is no job "%"', wrong USING ERRCODE = '22023',
+            HINT = 'pgmill job list shows all jobs.';
+    END IF;
+    -- In the declared spelling.
+    RETURN (SELECT array_agg(j.name::text ORDER BY array_position(wanted, lower(j.name)))
+        FROM mill.jobs j WHERE lower(j.name) = ANY (wanted));
+END
+$$;
+COMMENT ON FUNCTION mill.runnable_jobs IS
+    'Returns the declared spelling of these job names, matched without regard to case, for mill.create_run. Raises an '
+    'error if a job does not exist or is disabled. Separate from mill.create_run so that it uses indexes';
+
+CREATE OR REPLACE FUNCTION mill.create_run(jobs text[], params jsonb, schedule mill.schedules,
+    fire_at timestamptz, reason text, options jsonb, OUT run_id bigint, OUT dropped text[])
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+-- Statistics may not cover a job that has just been created, so nested loops over two large sets are
+-- excluded.
+SET enable_nestloop = off SET jit = off AS $$
+#variable_conflict use_variable
+DECLARE
+    wanted text[];
+    count integer;
+    offered jsonb := '{}';
+BEGIN
+    IF jsonb_typeof(params) IS DISTINCT FROM 'object' THEN
+        RAISE EXCEPTION 'params must be a JSON object' USING ERRCODE = '22023';
+    END IF;
+    PERFORM mill.check_options(options) WHERE options IS NOT NULL;
+    wanted := mill.runnable_jobs(jobs);
+    IF schedule.id IS NOT NULL THEN
+        offered := jsonb_build_object('schedule', schedule.name, 'reason', reason,
+            'fire_at', to_char(fire_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'));
+    END IF;
+    INSERT INTO mill.runs (jobs, params, schedule_id, fire_at, reason)
+        VALUES (wanted, params, schedule.id, fire_at, reason) RETURNING runs.id INTO run_id;
+
+    WITH chosen AS MATERIALIZED (
+        -- A task of several jobs is included once, from the job that gives it the highest priority.
+        SELECT DISTINCT ON (t.name) t.*, coalesce(t.priority, j.priority, g.priority) AS chosen_priority
+        FROM mill.jobs j JOIN mill.job_tasks t ON t.job = j.name LEFT JOIN mill.groups g ON g.name = t.group_name
+        -- Repeated for both tables, so that each uses its index.
+        WHERE j.name = ANY (wanted) AND t.job = ANY (wanted) AND t.disabled_at IS NULL
+        ORDER BY t.name, coalesce(t.priority, j.priority, g.priority, 'normal') DESC,
+            array_position(wanted, j.name::text)
+    ), numbered AS MATERIALIZED (
+        SELECT row_number() OVER (ORDER BY c.name) AS node, c.* FROM chosen c
+    ), edge AS MATERIALIZED (
+        SELECT DISTINCT ON (e.child, e.parent) e.child AS child_name, e.parent AS parent_name, e.expected,
+            c.node AS child, p.node AS parent
+        FROM (SELECT e.child::text, e.parent::text, e.expected, array_position(wanted, e.job::text) AS place
+                FROM mill.job_edges e WHERE e.job = ANY (wanted) AND e.disabled_at IS NULL
+            UNION ALL SELECT d.child, d.parent, d.expected, NULL FROM mill.dependencies d
+                WHERE d.disabled_at IS NULL) AS e
+            JOIN numbered c ON c.name = e.child LEFT JOIN numbered p ON p.name = e.parent
+        -- An edge of a job takes precedence over a dependency of all runs.
+        ORDER BY e.child, e.parent, e.place
+    ), edges AS (
+        INSERT INTO mill.run_edges (run_id, parent, child, expected)
+        SELECT run_id, e.parent, e.child, e.expected FROM edge e WHERE e.parent IS NOT NULL
+    ), put AS (
+        INSERT INTO mill.run_tasks (run_id, node, name, job, statement, params, takes_results, queue, priority,
+            group_name, concurrency_key, max_attempts, retry_interval, backoff, jitter, timeout, mode,
+            at_most_once, external, ignore_failure, join_mode, run_as, parents, state)
+        SELECT run_id, n.node, n.name, n.job, n.statement, mill.substitute_params(n.params, offered || params),
+            coalesce(n.params @? '$[*]."$result"', false), n.queue, n.chosen_priority, n.group_name,
+            n.concurrency_key,
+            CASE WHEN n.at_most_once THEN 1 ELSE coalesce(schedule.max_attempts, n.max_attempts) END,
+            coalesce(schedule.retry_interval, n.retry_interval), n.backoff, n.jitter, n.timeout, n.mode,
+            n.at_most_once, n.external, n.ignore_failure, n.join_mode, n.run_as, coalesce(p.parents, 0),
+            CASE WHEN p.parents > 0 THEN 'waiting' ELSE 'ready' END::mill.run_task_state
+        FROM numbered n LEFT JOIN (SELECT e.child, count(e.parent)::integer AS parents FROM edge e
+            GROUP BY e.child) AS p ON p.child = n.node
+        ORDER BY n.node RETURNING 1
+    )
+    SELECT (SELECT count(*) FROM put), (SELECT array_agg(e.parent_name || ' > ' || e.child_name
+            ORDER BY e.parent_name, e.child_name) FROM edge e WHERE e.parent IS NULL)
+        INTO count, dropped;
+    IF count = 0 THEN
+        RAISE EXCEPTION 'no enabled task in %', array_to_string(wanted, ', ') USING ERRCODE = '22023';
+    END IF;
+    PERFORM mill.check_run(run_id, params);
+    -- Releases ready tasks immediately, up to a bound; mill.advance_run releases the rest.
+    UPDATE mill.runs r SET tasks = count, open = count, dropped = create_run.dropped,
+        needs_rescan = mill.release_ready(run_id, NULL, true, 2000) = 2000 WHERE r.id = run_id;
+    INSERT INTO mill.run_events (run_id) VALUES (run_id);
+    IF dropped IS NOT NULL THEN
+        RAISE NOTICE 'edges to tasks that are not in this run are left out: %', array_to_string(dropped, ', ');
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION mill.create_run IS
+    'Creates a run as a frozen, merged copy of these jobs, for mill.start_run and mill.fire';
+
+CREATE OR REPLACE FUNCTION mill.start_run(jobs text[], params jsonb DEFAULT '{}', options jsonb DEFAULT NULL,
+    OUT run_id bigint, OUT dropped text[])
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    SELECT r.run_id, r.dropped INTO start_run.run_id, start_run.dropped
+        FROM mill.create_run(start_run.jobs, start_run.params, NULL, NULL, NULL, start_run.options) AS r;
+    -- Runs started by programs are not audited; runs started on behalf of a person are.
+    IF current_setting('mill.actor', true) <> '' THEN
+        PERFORM mill.record_audit('start_run', 'run ' || start_run.run_id, jsonb_build_object('jobs', start_run.jobs));
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION mill.start_run IS
+    'Starts a run: a frozen, merged copy of these jobs, named without regard to case. params: values of {"$param": '
+    '…}. dropped: edges to tasks that are in none of the jobs';
+GRANT EXECUTE ON FUNCTION mill.start_run TO mill_producer;
+
+CREATE OR REPLACE FUNCTION mill.substitute_params(params jsonb, given jsonb) RETURNS jsonb
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    missing text;
+BEGIN
+    IF params @? '$[*]."$param"' IS NOT TRUE THEN
+        RETURN params;
+    END IF;
+    SELECT p.value->>'$param' INTO missing FROM jsonb_array_elements(params) AS p
+        WHERE jsonb_typeof(p.value) = 'object' AND p.value ? '$param' AND NOT given ? (p.value->>'$param') LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'parameter "%" has no value', missing USING ERRCODE = '22023',
+            HINT = format('enqueue --job … --param %s=…', missing);
+    END IF;
+    RETURN (SELECT jsonb_agg(CASE WHEN jsonb_typeof(p.value) = 'object' AND p.value ? '$param'
+            THEN given->(p.value->>'$param') ELSE p.value END ORDER BY p.place)
+        FROM jsonb_array_elements(params) WITH ORDINALITY AS p(value, place));
+END
+$$;
+COMMENT ON FUNCTION mill.substitute_params IS 'Returns params with the values of {"$param": name} filled in';
+
+CREATE OR REPLACE FUNCTION mill.substitute_results(run_id bigint, params jsonb) RETURNS jsonb
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT jsonb_agg(CASE WHEN jsonb_typeof(p.value) = 'object' AND p.value ? '$result'
+            THEN coalesce((SELECT t.result->(p.value->>'column') FROM mill.run_tasks t
+                WHERE t.run_id = substitute_results.run_id AND t.name = p.value->>'$result'), 'null')
+            ELSE p.value END ORDER BY p.place)
+    FROM jsonb_array_elements(params) WITH ORDINALITY AS p(value, place)
+$$;
+COMMENT ON FUNCTION mill.substitute_results IS
+    'Returns params with the values of {"$result": task, "column": name} filled in; null where the task returned no '
+    'such value';
+
+CREATE OR REPLACE FUNCTION mill.check_run(run_id bigint, given jsonb) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+-- The planner overestimates the cost of these queries, which would trigger JIT compilation.
+SET enable_nestloop = off SET jit = off AS $$
+DECLARE
+    wrong record;
+    round_trip text;
+    names text[];
+BEGIN
+    SELECT g.name INTO wrong FROM jsonb_object_keys(given) AS g(name) WHERE NOT EXISTS (
+        SELECT FROM mill.run_tasks t JOIN mill.job_tasks j ON j.job = t.job AND j.name = t.name
+            CROSS JOIN LATERAL jsonb_array_elements(j.params) AS p
+        WHERE t.run_id = check_run.run_id AND p.value->>'$param' = g.name) LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'unknown parameter "%": no task of these jobs uses it', wrong.name USING ERRCODE = '22023';
+    END IF;
+    SELECT t.name, p.value->>'$result' AS parent INTO wrong
+        FROM mill.run_tasks t CROSS JOIN LATERAL jsonb_array_elements(t.params) AS p
+        WHERE t.run_id = check_run.run_id AND t.takes_results AND p.value ? '$result' AND NOT EXISTS (
+            SELECT FROM mill.run_tasks p2 JOIN mill.run_edges e ON e.run_id = p2.run_id AND e.parent = p2.node
+            WHERE p2.run_id = t.run_id AND p2.name = p.value->>'$result' AND e.child = t.node) LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'task "%" uses a result of "%" but does not wait for it', wrong.name, wrong.parent
+            USING ERRCODE = '22023';
+    END IF;
+    SELECT array_agg(t.name::text ORDER BY t.node) INTO names FROM mill.run_tasks t
+        WHERE t.run_id = check_run.run_id;
+    SELECT mill.find_cycle(names, array_agg(e.parent::integer), array_agg(e.child::integer)) INTO round_trip
+        FROM mill.run_edges e WHERE e.run_id = check_run.run_id;
+    IF round_trip IS NOT NULL THEN
+        RAISE EXCEPTION 'dependency cycle: %', round_trip USING ERRCODE = '22023',
+            HINT = 'pgmill lineage shows the job or dependency of each edge.';
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION mill.check_run IS
+    'Raises an error if the run could not finish or was given an unknown parameter, for mill.create_run';
+
+-- Tasks added to a run in progress ----------------------------------------------------------------
+
+CREATE OR REPLACE FUNCTION mill.is_upstream_of(run_id bigint, origin bigint, target bigint) RETURNS boolean
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    WITH RECURSIVE way (node) AS (
+        SELECT origin UNION
+        SELECT e.child FROM way w JOIN mill.run_edges e ON e.run_id = is_upstream_of.run_id AND e.parent = w.node
+    )
+    SELECT EXISTS (SELECT FROM way w WHERE w.node = target)
+$$;
+COMMENT ON FUNCTION mill.is_upstream_of IS
+    'Returns whether target depends on origin in a run, directly or indirectly, or is the same task';
+
+CREATE OR REPLACE FUNCTION mill.add_run_task(name text, statement text, params jsonb DEFAULT NULL,
+    after text[] DEFAULT '{}', before text[] DEFAULT '{}', queue text DEFAULT 'default',
+    priority mill.priority DEFAULT NULL, group_name text DEFAULT NULL, concurrency_key text DEFAULT NULL,
+    max_attempts integer DEFAULT 3, retry_interval interval DEFAULT '10 seconds',
+    backoff mill.backoff DEFAULT 'exponential', jitter boolean DEFAULT true, timeout interval DEFAULT NULL,
+    mode mill.mode DEFAULT 'transaction', ignore_failure boolean DEFAULT false,
+    run_id bigint DEFAULT NULL, options jsonb DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    self mill.tasks;
+    run mill.runs;
+    new_node bigint := nextval('mill.added_nodes');
+    other mill.run_tasks;
+    named text;
+BEGIN
+    SELECT t.* INTO self FROM mill.tasks t
+        WHERE t.id = nullif(current_setting('mill.task_id', true), '')::bigint AND t.node IS NOT NULL;
+    run_id := coalesce(run_id, self.run_id);
+    IF run_id IS NULL THEN
+        RAISE EXCEPTION 'run_id is required outside of a task of a run' USING ERRCODE = '22023', HINT = 'Pass run_id.';
+    ELSIF run_id IS DISTINCT FROM self.run_id THEN
+        self := NULL;
+        -- Unless one of its tasks is the caller, the run could finish in the meantime.
+        SELECT r.* INTO run FROM mill.runs r WHERE r.id = run_id FOR NO KEY UPDATE;
+    ELSE
+        SELECT r.* INTO run FROM mill.runs r WHERE r.id = run_id;
+    END IF;
+    IF run.state IS DISTINCT FROM 'running' OR run.cancelled_at IS NOT NULL THEN
+        RAISE EXCEPTION 'run % is not in progress', run_id USING ERRCODE = '55000';
+    END IF;
+    PERFORM mill.check_statement(statement, params);
+    PERFORM mill.check_options(options) WHERE options IS NOT NULL;
+    IF group_name IS NOT NULL AND NOT EXISTS (SELECT FROM mill.groups g WHERE g.name = group_name) THEN
+        RAISE EXCEPTION 'there is no group "%"', group_name USING ERRCODE = '22023';
+    END IF;
+    INSERT INTO mill.run_tasks (run_id, node, name, statement, params, queue, priority, group_name,
+        concurrency_key, max_attempts, retry_interval, backoff, jitter, timeout, mode, at_most_once, external,
+        ignore_failure, parents)
+    VALUES (run_id, new_node, name, statement, params, queue,
+        coalesce(priority, (SELECT g.priority FROM mill.groups g WHERE g.name = group_name)), group_name,
+        concurrency_key, max_attempts, retry_interval, backoff, jitter, timeout, mode, false, false,
+        ignore_failure, cardinality(after))
+    ON CONFLICT ON CONSTRAINT run_tasks_name DO NOTHING;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'run % already has a task "%"', run_id, name USING ERRCODE = '23505';
+    END IF;
+    FOREACH named IN ARRAY after || before LOOP
+        SELECT t.* INTO other FROM mill.run_tasks t WHERE t.run_id = add_run_task.run_id AND t.name = named;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'run % has no task "%"', run_id, named USING ERRCODE = '22023';
+        ELSIF named = ANY (after) THEN
+            INSERT INTO mill.run_edges (run_id, parent, child, expected)
+                VALUES (run_id, other.node, new_node, 'succeeded');
+        -- Tasks after the calling task cannot start before it commits, and the new task with it.
+        ELSIF other.state <> 'waiting'
+            OR self.node IS NOT NULL AND (other.node = self.node
+                OR NOT mill.is_upstream_of(run_id, self.node, other.node))
+        THEN
+            RAISE EXCEPTION 'task "%" does not wait for the calling task and could start before "%" is added',
+                named, name
+                USING ERRCODE = '55000';
+        ELSE
+            INSERT INTO mill.run_edges (run_id, parent, child, expected)
+                VALUES (run_id, new_node, other.node, 'succeeded');
+            IF mill.is_upstream_of(run_id, other.node, new_node) THEN
+                RAISE EXCEPTION 'task "%" would wait for itself', name USING ERRCODE = '22023';
+            END IF;
+        END IF;
+    END LOOP;
+    INSERT INTO mill.run_events (run_id, node) VALUES (run_id, new_node);
+END
+$$;
+COMMENT ON FUNCTION mill.add_run_task IS
+    'Adds a task to a run in progress. If a task of the run calls it, the new task appears when that task commits. '
+    'after: tasks of the run that it waits for. before: tasks that wait for the caller and then also for the new task';
+GRANT EXECUTE ON FUNCTION mill.add_run_task TO mill_producer;
+
+-- Status ------------------------------------------------------------------------------------------
+
+CREATE OR REPLACE VIEW mill.run_status AS
+    SELECT r.id, r.jobs, CASE WHEN (SELECT mill.sees_statements()) THEN r.params END AS params, r.state,
+        r.started_at, r.started_by, r.finished_at,
+        coalesce(r.finished_at, now()) - r.started_at AS duration, r.cancelled_at, r.cancelled_by,
+        r.restarts, r.dropped,
+        (SELECT s.name FROM mill.schedules s WHERE s.id = r.schedule_id) AS schedule, r.fire_at, r.reason,
+        coalesce(n.tasks, r.tasks) AS tasks, coalesce(n.waiting, 0) AS waiting, coalesce(n.released, 0) AS released,
+        coalesce(n.succeeded, r.succeeded) AS succeeded, coalesce(n.failed, r.failed) AS failed,
+        coalesce(n.ignored, r.ignored) AS ignored, coalesce(n.cancelled, r.cancelled) AS cancelled,
+        coalesce(n.upstream_failed, r.upstream_failed) AS upstream_failed
+    FROM mill.runs r LEFT JOIN LATERAL (
+        SELECT count(*) AS tasks, count(*) FILTER (WHERE t.state IN ('waiting', 'ready')) AS waiting,
+            count(*) FILTER (WHERE t.state = 'released') AS released,
+            count(*) FILTER (WHERE t.state = 'succeeded') AS succeeded,
+            count(*) FILTER (WHERE t.state = 'failed' AND NOT t.ignore_failure) AS failed,
+            count(*) FILTER (WHERE t.state = 'failed' AND t.ignore_failure) AS ignored,
+            count(*) FILTER (WHERE t.state = 'cancelled') AS cancelled,
+            count(*) FILTER (WHERE t.state = 'upstream_failed') AS upstream_failed
+        FROM mill.run_tasks t WHERE t.run_id = r.id AND r.state = 'running') AS n ON r.state = 'running';
+COMMENT ON VIEW mill.run_status IS
+    'Runs with their number of tasks by state: waiting (for parents), released (in the queue or running), finished';
+
+CREATE OR REPLACE VIEW mill.run_task_status AS
+    SELECT r.run_id, r.node, r.name, r.job, r.task_id,
+        CASE WHEN r.state = 'released' THEN coalesce(t.state::text, 'released')
+            WHEN r.state = 'failed' AND r.ignore_failure THEN 'failed, ignored' ELSE r.state::text END AS state,
+        r.outcome, coalesce(t.claimed_at, r.started_at) AS started_at, r.finished_at,
+        coalesce(r.finished_at, CASE WHEN t.state = 'running' THEN now() END)
+            - coalesce(t.claimed_at, r.started_at) AS duration,
+        coalesce(t.attempt, r.attempts) AS attempts, r.rows, r.queue, coalesce(r.priority, 'normal') AS priority,
+        r.group_name, coalesce(t.session_pid, r.session_pid) AS pid, r.join_mode, r.parents, r.satisfied, r.unsatisfied,
+        CASE WHEN (SELECT mill.sees_statements()) THEN r.message END AS message,
+        CASE WHEN (SELECT mill.sees_statements()) THEN r.result END AS result,
+        CASE WHEN (SELECT mill.sees_statements()) THEN r.params END AS params,
+        CASE WHEN (SELECT mill.sees_statements()) THEN r.statement END AS statement
+    FROM mill.run_tasks r LEFT JOIN mill.tasks t ON r.state = 'released' AND t.id = r.task_id;
+COMMENT ON VIEW mill.run_task_status IS
+    'Tasks of runs. For a released task, state is the state of the live task in the queue';
+
+-- schema/16_run_advance.sql -----------------------------------------------------------------------
+
+-- Advance of runs: a task goes waiting -> ready -> released -> finished. Cancel, restart, retry by operators.
+--
+-- mill.advance_run locks the row of the run, removes the events of finished tasks from mill.run_events,
+-- updates the counters of each child, and releases the tasks that are ready. All of this happens in one
+-- transaction, so each event is processed exactly once, whichever worker does it and even if a worker crashes.
+
+-- Advance -----------------------------------------------------------------------------------------
+
+CREATE OR REPLACE FUNCTION mill.satisfies(state mill.run_task_state, expected mill.expected) RETURNS boolean
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE state WHEN 'succeeded' THEN expected IN ('succeeded', 'finished')
+        WHEN 'failed' THEN expected IN ('failed', 'finished')
+        WHEN 'cancelled' THEN expected = 'finished' ELSE false END
+$$;
+COMMENT ON FUNCTION mill.satisfies IS
+    'Returns whether the final state of a parent satisfies an edge. upstream_failed satisfies none';
+
+CREATE OR REPLACE FUNCTION mill.evaluate_join(join_mode mill.join_mode, parents integer,
+    satisfied integer, unsatisfied integer)
+RETURNS mill.run_task_state
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE
+        WHEN parents = 0 THEN 'ready'
+        WHEN join_mode = 'all' THEN CASE WHEN unsatisfied > 0 THEN 'upstream_failed'
+            WHEN satisfied = parents THEN 'ready' ELSE 'waiting' END
+        ELSE CASE WHEN satisfied > 0 THEN 'ready' WHEN unsatisfied = parents THEN 'upstream_failed' ELSE 'waiting' END
+    END::mill.run_task_state
+$$;
+COMMENT ON FUNCTION mill.evaluate_join IS
+    'Returns the new state of a waiting task of a run from its number of parents, satisfied edges and unsatisfied '
+    'edges';
+
+CREATE OR REPLACE FUNCTION mill.recount_dependencies(run_id bigint, nodes bigint[]) RETURNS integer
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_custom_plan
+SET enable_nestloop = off SET jit = off AS $$
+DECLARE
+    upstream_failed integer;
+BEGIN
+    WITH counted AS MATERIALIZED (
+        SELECT c.node, c.join_mode, count(e.parent)::integer AS parents,
+            count(*) FILTER (WHERE mill.satisfies(p.state, e.expected))::integer AS satisfied,
+            count(*) FILTER (WHERE p.node IS NOT NULL AND NOT mill.satisfies(p.state, e.expected))::integer
+                AS unsatisfied
+        FROM mill.run_tasks c LEFT JOIN mill.run_edges e ON e.run_id = c.run_id AND e.child = c.node
+            -- A finished parent whose completion will not be propagated to this child again.
+            LEFT JOIN mill.run_tasks p ON p.run_id = e.run_id AND p.node = e.parent
+                AND p.state NOT IN ('waiting', 'ready', 'released')
+                AND (NOT p.pending_propagation OR p.propagated_to >= c.node)
+        WHERE c.run_id = recount_dependencies.run_id AND c.state = 'waiting' AND (nodes IS NULL OR c.node = ANY (nodes))
+        GROUP BY c.node, c.join_mode
+    ), evaluated AS (
+        UPDATE mill.run_tasks t SET parents = c.parents, satisfied = c.satisfied, unsatisfied = c.unsatisfied,
+            state = mill.evaluate_join(c.join_mode, c.parents, c.satisfied, c.unsatisfied),
+            pending_propagation = mill.evaluate_join(c.join_mode, c.parents, c.satisfied, c.unsatisfied)
+                = 'upstream_failed',
+            finished_at = CASE WHEN mill.evaluate_join(c.join_mode, c.parents, c.satisfied, c.unsatisfied)
+                = 'upstream_failed'
+                THEN clock_timestamp() END
+        FROM counted c WHERE t.run_id = recount_dependencies.run_id AND t.node = c.node
+        RETURNING t.state
+    )
+    SELECT count(*) INTO upstream_failed FROM evaluated j WHERE j.state = 'upstream_failed';
+    RETURN upstream_failed;
+END
+$$;
+COMMENT ON FUNCTION mill.recount_dependencies IS
+    'Recomputes from the edges the counters that mill.advance_run maintains incrementally, and the states, of waiting '
+    'tasks (nodes null: all). Returns the number of tasks that became upstream_failed';
+
+CREATE OR REPLACE FUNCTION mill.propagate_completion(run_id bigint, parents bigint[], search boolean, max_count integer,
+    OUT edges_propagated integer, OUT ready bigint[], OUT upstream_failed bigint[])
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+DECLARE
+    last_parent bigint;
+    last_child bigint;
+BEGIN
+    -- A finished parent is not waiting, so this statement updates no row twice. The edges are in the
+    -- order of their parents, because a LATERAL subquery with LIMIT can only be run as a nested loop. A
+    -- run may be larger than the statistics suggest, and plans may be older than the run: rows are looked
+    -- up by primary key inside a LATERAL join, whose sides the planner cannot swap, and updated by ctid,
+    -- which no other session changes while the row of the run is locked. The cast of state to text keeps
+    -- the planner from using the index on state.
+    WITH source AS MATERIALIZED (
+        SELECT w.place, n.node, w.state, w.propagated_to FROM (
+            SELECT p.node FROM unnest(parents) AS p(node)
+            UNION
+            (SELECT t.node FROM mill.run_tasks t
+            WHERE search AND t.run_id = propagate_completion.run_id AND t.pending_propagation
+            ORDER BY t.node LIMIT max_count)) AS n
+        CROSS JOIN LATERAL (SELECT t.ctid AS place, t.state, t.propagated_to FROM mill.run_tasks t
+            WHERE t.run_id = propagate_completion.run_id AND t.node = n.node LIMIT 1) AS w
+        ORDER BY n.node
+    ), edge AS MATERIALIZED (
+        SELECT t.node AS parent, e.child, mill.satisfies(t.state, e.expected) AS is_satisfied
+        FROM source t CROSS JOIN LATERAL (SELECT x.child, x.expected FROM mill.run_edges x
+            WHERE x.run_id = propagate_completion.run_id AND x.parent = t.node AND x.child > t.propagated_to
+            ORDER BY x.child LIMIT max_count) AS e
+        LIMIT max_count
+    ), counted AS MATERIALIZED (
+        SELECT w.place, n.satisfied, n.unsatisfied FROM (
+            SELECT e.child, count(*) FILTER (WHERE e.is_satisfied)::integer AS satisfied,
+                count(*) FILTER (WHERE NOT e.is_satisfied)::integer AS unsatisfied
+            FROM edge e GROUP BY e.child) AS n
+        CROSS JOIN LATERAL (SELECT c.ctid AS place FROM mill.run_tasks c
+            WHERE c.run_id = propagate_completion.run_id AND c.node = n.child
+                AND c.state::text = 'waiting' LIMIT 1) AS w
+    ), evaluated AS (
+        UPDATE mill.run_tasks c SET satisfied = c.satisfied + n.satisfied, unsatisfied = c.unsatisfied + n.unsatisfied,
+            state = mill.evaluate_join(c.join_mode, c.parents, c.satisfied + n.satisfied,
+                c.unsatisfied + n.unsatisfied),
+            pending_propagation = mill.evaluate_join(c.join_mode, c.parents, c.satisfied + n.satisfied,
+                c.unsatisfied + n.unsatisfied) = 'upstream_failed',
+            finished_at = CASE WHEN mill.evaluate_join(c.join_mode, c.parents, c.satisfied + n.satisfied,
+                c.unsatisfied + n.unsatisfied)
+                = 'upstream_failed' THEN clock_timestamp() END
+        FROM counted n WHERE c.ctid = n.place
+        RETURNING c.node, c.state
+    ), last AS MATERIALIZED (
+        SELECT count(*) AS edges, max(e.parent) AS parent,
+            (SELECT max(x.child) FROM edge x WHERE x.parent = max(e.parent)) AS child
+        FROM edge e
+    ), done AS (
+        UPDATE mill.run_tasks p SET pending_propagation = false, propagated_to = 0
+        FROM source t, last l WHERE p.ctid = t.place AND (l.edges < max_count OR t.node < l.parent)
+    )
+    SELECT l.edges, l.parent, l.child,
+            (SELECT array_agg(j.node) FILTER (WHERE j.state = 'ready') FROM evaluated j),
+            (SELECT array_agg(j.node) FILTER (WHERE j.state = 'upstream_failed') FROM evaluated j)
+        INTO edges_propagated, last_parent, last_child, ready, upstream_failed FROM last l;
+    IF edges_propagated = max_count THEN
+        UPDATE mill.run_tasks p SET propagated_to = last_child
+            WHERE p.run_id = propagate_completion.run_id AND p.node = last_parent;
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION mill.propagate_completion IS
+    'Propagates the completion of these parents (search: and of others with pending_propagation) to their children, '
+    'over up to max_count edges, for mill.advance_run. edges_propagated = max_count: there may be more. ready, '
+    'upstream_failed: nodes of the children that changed to these states';
+
+CREATE OR REPLACE FUNCTION mill.release_ready(run_id bigint, nodes bigint[], search boolean, max_count integer)
+RETURNS integer
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+DECLARE
+    released integer;
+BEGIN
+    WITH picked AS MATERIALIZED (
+        SELECT w.* FROM (
+            SELECT r.node FROM unnest(nodes) AS r(node)
+            UNION
+            (SELECT t.node FROM mill.run_tasks t
+            WHERE search AND t.run_id = release_ready.run_id AND t.state = 'ready' ORDER BY t.node LIMIT max_count)
+            ORDER BY node LIMIT max_count) AS n
+        CROSS JOIN LATERAL (SELECT t.ctid AS place, t.* FROM mill.run_tasks t
+            WHERE t.run_id = release_ready.run_id AND t.node = n.node AND t.state::text = 'ready' LIMIT 1) AS w
+        ORDER BY n.node
+    ), task AS MATERIALIZED (
+        SELECT p.*, coalesce(p.task_id, nextval('mill.tasks_id_seq')) AS id,
+            CASE WHEN num_nonnulls(p.group_name, p.concurrency_key) > 0
+                OR EXISTS (SELECT FROM mill.limits l WHERE l.kind = 'queue' AND l.name = p.queue)
+                THEN mill.required_limits(p.queue, p.group_name, p.run_id, p.concurrency_key) END AS limits
+        FROM picked p
+    ), put AS (
+        INSERT INTO mill.tasks (id, name, run_id, node, statement, params, queue, priority, group_name,
+            concurrency_key, limits, state, blocking_limit_id, attempt, max_attempts, retry_interval, backoff, jitter,
+            timeout, mode, at_most_once, external, run_as)
+        SELECT t.id, t.name, t.run_id, t.node, t.statement,
+            CASE WHEN t.takes_results THEN mill.substitute_results(t.run_id, t.params) ELSE t.params END, t.queue,
+            coalesce(t.priority, 'normal'), t.group_name, t.concurrency_key, t.limits,
+            mill.initial_state(NULL, t.limits), t.limits[1], t.attempts, t.max_attempts, t.retry_interval,
+            t.backoff, t.jitter, t.timeout, t.mode, t.at_most_once, t.external, t.run_as
+        FROM task t
+    ), moved AS (
+        UPDATE mill.run_tasks r SET state = 'released', task_id = t.id
+        FROM task t WHERE r.ctid = t.place RETURNING 1
+    )
+    SELECT count(*) INTO released FROM moved;
+    RETURN released;
+END
+$$;
+COMMENT ON FUNCTION mill.release_ready IS
+    'ready -> released for these tasks of a run (search: and for others), up to max_count, for mill.advance_run. '
+    'Returns the number of tasks';
+
+CREATE OR REPLACE FUNCTION mill.cancel_open_tasks(run_id bigint, kill boolean, max_count integer, OUT waited integer,
+    OUT more boolean)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    live integer;
+BEGIN
+    WITH picked AS MATERIALIZED (
+        SELECT t.node FROM mill.run_tasks t
+        WHERE t.run_id = cancel_open_tasks.run_id AND t.state IN ('waiting', 'ready') LIMIT max_count
+    )
+    UPDATE mill.run_tasks t SET state = 'cancelled', finished_at = clock_timestamp()
+        FROM picked p WHERE t.run_id = cancel_open_tasks.run_id AND t.node = p.node;
+    GET DIAGNOSTICS waited = ROW_COUNT;
+    -- A locked task is being claimed, or is about to be attempted again and waits for the row of this
+    -- run; the next pass handles it. Each cancelled task appends an event, like tasks that finish.
+    SELECT count(mill.cancel_task(s.id, running => false)) INTO live FROM (
+        SELECT t.id FROM mill.run_tasks r JOIN mill.tasks t ON t.id = r.task_id
+        WHERE r.run_id = cancel_open_tasks.run_id AND r.state = 'released' AND t.state <> 'running'
+        ORDER BY t.id LIMIT max_count FOR NO KEY UPDATE OF t SKIP LOCKED) AS s;
+    IF kill THEN
+        INSERT INTO mill.cancel_requests (task_id)
+            SELECT t.id FROM mill.run_tasks r JOIN mill.tasks t ON t.id = r.task_id
+            WHERE r.run_id = cancel_open_tasks.run_id AND r.state = 'released' AND t.state = 'running'
+            ON CONFLICT DO NOTHING;
+        IF FOUND THEN
+            PERFORM pg_notify('mill', 'cancel');
+        END IF;
+    END IF;
+    more := waited = max_count OR live > 0 OR EXISTS (
+        SELECT FROM mill.run_tasks r JOIN mill.tasks t ON t.id = r.task_id
+        WHERE r.run_id = cancel_open_tasks.run_id AND r.state = 'released' AND t.state <> 'running');
+END
+$$;
+COMMENT ON FUNCTION mill.cancel_open_tasks IS
+    'Cancels waiting tasks of a cancelled run, and with kill its running tasks, for mill.advance_run. waited: number '
+    'of cancelled tasks that were never released. more: call again';
+
+CREATE OR REPLACE FUNCTION mill.finish_run(run_id bigint) RETURNS mill.run_state
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    ended mill.runs;
+BEGIN
+    UPDATE mill.runs r SET tasks = n.tasks, open = 0, succeeded = n.succeeded, failed = n.failed, ignored = n.ignored,
+            cancelled = n.cancelled, upstream_failed = n.upstream_failed, finished_at = clock_timestamp(),
+            state = CASE WHEN r.cancelled_at IS NOT NULL THEN 'cancelled' WHEN n.failed > 0 THEN 'failed'
+                WHEN n.cancelled > 0 THEN 'cancelled' ELSE 'succeeded' END::mill.run_state
+        FROM (SELECT count(*) AS tasks, count(*) FILTER (WHERE t.state = 'succeeded') AS succeeded,
+                count(*) FILTER (WHERE t.state = 'failed' AND NOT t.ignore_failure) AS failed,
+                count(*) FILTER (WHERE t.state = 'failed' AND t.ignore_failure) AS ignored,
+                count(*) FILTER (WHERE t.state = 'cancelled') AS cancelled,
+                count(*) FILTER (WHERE t.state = 'upstream_failed') AS upstream_failed
+            FROM mill.run_tasks t WHERE t.run_id = finish_run.run_id) AS n
+        WHERE r.id = finish_run.run_id RETURNING r.* INTO ended;
+    DELETE FROM mill.limits l WHERE l.kind = 'group' AND l.run_id = finish_run.run_id;
+    IF ended.schedule_id IS NOT NULL THEN
+        PERFORM mill.log_completed(ended);
+    END IF;
+    RETURN ended.state;
+END
+$$;
+COMMENT ON FUNCTION mill.finish_run IS
+    'Finishes a run as cancelled, else failed, else succeeded, for mill.advance_run. Returns that state';
+
+CREATE OR REPLACE FUNCTION mill.advance_run(run_id bigint, OUT released integer, OUT ended mill.run_state,
+    OUT more boolean)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+DECLARE
+    -- Bounds the duration of each statement, whatever the size of the run.
+    max_count CONSTANT integer := 2000;
+    run mill.runs;
+    events mill.run_events[];
+    added bigint[];
+    to_propagate bigint[];
+    ready bigint[];
+    step record;
+    unfinished boolean;
+BEGIN
+    released := 0;
+    more := false;
+    -- As for a claim: WAL is ordered, so after a crash the effects of a release survive only with the release.
+    PERFORM set_config('synchronous_commit', 'off', true);
+    SELECT r.* INTO run FROM mill.runs r WHERE r.id = advance_run.run_id FOR NO KEY UPDATE;
+    -- The lock excludes other sessions that advance this run; each of the following statements sees the
+    -- changes of the earlier ones.
+    WITH taken AS (
+        DELETE FROM mill.run_events e WHERE e.id = ANY (ARRAY(SELECT x.id FROM mill.run_events x
+            WHERE x.run_id = advance_run.run_id ORDER BY x.id LIMIT max_count))
+        RETURNING e AS event
+    )
+    SELECT array_agg(t.event), array_agg((t.event).node) FILTER (WHERE (t.event).outcome IS NULL
+            AND (t.event).node IS NOT NULL) INTO events, added FROM taken t;
+    IF run.state IS DISTINCT FROM 'running' THEN
+        RETURN;
+    END IF;
+    WITH ended AS MATERIALIZED (
+        SELECT e.*, w.place FROM unnest(events) AS e CROSS JOIN LATERAL (
+            SELECT t.ctid AS place FROM mill.run_tasks t
+            WHERE t.run_id = run.id AND t.node = e.node AND t.state::text = 'released' LIMIT 1) AS w
+        WHERE e.outcome IS NOT NULL
+    ), moved AS (
+        UPDATE mill.run_tasks t SET
+            state = CASE e.outcome WHEN 'succeeded' THEN 'succeeded' WHEN 'cancelled' THEN 'cancelled'
+                ELSE 'failed' END::mill.run_task_state,
+            outcome = e.outcome, pending_propagation = true, propagated_to = 0, attempts = e.attempts,
+            started_at = e.started_at, finished_at = e.finished_at, rows = e.rows, session_pid = e.session_pid,
+            message = e.message, result = e.result
+        FROM ended e WHERE t.ctid = e.place
+        RETURNING t.node
+    )
+    SELECT array_agg(m.node) INTO to_propagate FROM moved m;
+    run.open := run.open - coalesce(cardinality(to_propagate), 0);
+    IF added IS NOT NULL THEN
+        run.tasks := run.tasks + cardinality(added);
+        run.open := run.open + cardinality(added) - mill.recount_dependencies(run.id, added || ARRAY(
+            SELECT e.child FROM mill.run_edges e WHERE e.run_id = run.id AND e.parent = ANY (added)));
+        run.needs_rescan := true;
+    END IF;
+    IF run.cancelled_at IS NOT NULL THEN
+        SELECT c.waited, c.more INTO step FROM mill.cancel_open_tasks(run.id, run.kill, max_count) AS c;
+        run.open := run.open - step.waited;
+        run.needs_rescan := true;
+        more := step.more;
+    ELSE
+        LOOP
+            SELECT t.* INTO step FROM mill.propagate_completion(run.id, to_propagate, run.needs_rescan, max_count) AS t;
+            ready := ready || step.ready;
+            to_propagate := step.upstream_failed;
+            run.open := run.open - coalesce(cardinality(to_propagate), 0);
+            unfinished := step.edges_propagated = max_count OR coalesce(cardinality(ready), 0) >= max_count;
+            EXIT WHEN unfinished OR to_propagate IS NULL;
+        END LOOP;
+        released := mill.release_ready(run.id, ready, run.needs_rescan, max_count);
+        run.needs_rescan := unfinished OR released = max_count;
+        more := run.needs_rescan;
+    END IF;
+    more := more OR coalesce(cardinality(events), 0) = max_count;
+    UPDATE mill.runs r SET tasks = run.tasks, open = run.open, needs_rescan = run.needs_rescan
+        WHERE r.id = run.id AND (r.tasks, r.open, r.needs_rescan) <> (run.tasks, run.open, run.needs_rescan);
+    IF more THEN
+        -- The caller may crash before the next pass: the event lets another worker continue.
+        INSERT INTO mill.run_events (run_id) VALUES (run.id);
+    ELSIF run.open = 0 THEN
+        ended := mill.finish_run(run.id);
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION mill.advance_run IS
+    'Processes events of finished tasks, propagates them to the children, releases ready tasks, and finishes the run '
+    'when no task is open. Does a bounded part per call. more: call again. ended: final state if the run has just '
+    'finished';
+GRANT EXECUTE ON FUNCTION mill.advance_run TO mill_worker;
+
+-- Cancel, restart, retry --------------------------------------------------------------------------
+
+CREATE OR REPLACE FUNCTION mill.cancel_run(run_id bigint, kill boolean DEFAULT false) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    found_state mill.run_state;
+BEGIN
+    SELECT r.state INTO found_state FROM mill.runs r WHERE r.id = cancel_run.run_id FOR NO KEY UPDATE;
+    IF found_state IS DISTINCT FROM 'running' THEN
+        RETURN coalesce(found_state::text, 'not found');
+    END IF;
+    UPDATE mill.runs r SET cancelled_at = coalesce(r.cancelled_at, now()), kill = r.kill OR cancel_run.kill,
+        cancelled_by = coalesce(r.cancelled_by, session_user) WHERE r.id = cancel_run.run_id;
+    UPDATE mill.runs r SET open = r.open - c.waited
+        FROM mill.cancel_open_tasks(cancel_run.run_id, cancel_run.kill, 2000) AS c WHERE r.id = cancel_run.run_id;
+    INSERT INTO mill.run_events (run_id) VALUES (cancel_run.run_id);
+    PERFORM mill.record_audit('cancel_run', 'run ' || run_id, jsonb_build_object('kill', kill));
+    RETURN 'cancelling';
+END
+$$;
+COMMENT ON FUNCTION mill.cancel_run IS
+    'Cancels a run: no further task starts. Running tasks finish, or with kill are cancelled too. Returns cancelling, '
+    'the state of a finished run, or not found';
+GRANT EXECUTE ON FUNCTION mill.cancel_run TO mill_operator;
+
+CREATE OR REPLACE FUNCTION mill.reset_run_tasks(run_id bigint, nodes bigint[]) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    DELETE FROM mill.cancel_requests c USING mill.run_tasks t
+        WHERE t.run_id = reset_run_tasks.run_id AND t.node = ANY (nodes) AND c.task_id = t.task_id;
+    UPDATE mill.run_tasks t SET state = 'waiting', outcome = NULL, pending_propagation = false, propagated_to = 0,
+            started_at = NULL, finished_at = NULL, rows = NULL, session_pid = NULL, message = NULL, result = NULL
+        WHERE t.run_id = reset_run_tasks.run_id AND t.node = ANY (nodes);
+    PERFORM mill.recount_dependencies(run_id, NULL);
+    PERFORM mill.release_ready(run_id, NULL, true, 2000);
+    UPDATE mill.runs r SET needs_rescan = true, open = (SELECT count(*) FROM mill.run_tasks t
+            WHERE t.run_id = r.id AND t.state IN ('waiting', 'ready', 'released'))
+        WHERE r.id = reset_run_tasks.run_id;
+    INSERT INTO mill.run_events (run_id) VALUES (reset_run_tasks.run_id);
+END
+$$;
+COMMENT ON FUNCTION mill.reset_run_tasks IS
+    'Resets these tasks of a run to waiting, for mill.restart_run and mill.retry_run_task';
+
+CREATE OR REPLACE FUNCTION mill.restart_run(run_id bigint, failed boolean DEFAULT true,
+    never_run boolean DEFAULT true, downstream boolean DEFAULT false, force boolean DEFAULT false)
+RETURNS SETOF text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    run mill.runs;
+    nodes bigint[];
+BEGIN
+    SELECT r.* INTO run FROM mill.runs r WHERE r.id = restart_run.run_id FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'there is no run %', run_id USING ERRCODE = '22023';
+    ELSIF run.state = 'running' THEN
+        RAISE EXCEPTION 'run % is still running', run_id USING ERRCODE = '55000',
+            HINT = 'To retry one of its tasks, use pgmill run retry; to stop the run, use pgmill run cancel.';
+    ELSIF run.state <> 'failed' AND NOT force THEN
+        RAISE EXCEPTION 'run % %, not failed', run_id,
+            CASE run.state WHEN 'cancelled' THEN 'is cancelled' ELSE 'has succeeded' END USING ERRCODE = '55000',
+            HINT = 'pgmill run restart --force restarts it anyway.';
+    END IF;
+    WITH RECURSIVE chosen (node) AS (
+        -- Tasks that started and did not succeed, and tasks that never started.
+        SELECT t.node FROM mill.run_tasks t WHERE t.run_id = run.id
+            AND ((failed OR downstream) AND t.state IN ('failed', 'cancelled') AND t.started_at IS NOT NULL
+                OR never_run AND t.state IN ('cancelled', 'upstream_failed') AND t.started_at IS NULL)
+        UNION
+        SELECT e.child FROM chosen c JOIN mill.run_edges e ON e.run_id = run.id AND e.parent = c.node
+            JOIN mill.run_tasks p ON p.run_id = run.id AND p.node = c.node
+        WHERE downstream
+    )
+    SELECT array_agg(c.node) INTO nodes FROM chosen c;
+    IF nodes IS NULL THEN
+        RAISE EXCEPTION 'run % has no task to restart', run_id USING ERRCODE = '55000',
+            HINT = 'pgmill run show lists the state of each task.';
+    END IF;
+    UPDATE mill.runs r SET state = 'running', finished_at = NULL, cancelled_at = NULL, cancelled_by = NULL,
+        kill = false, restarts = r.restarts + 1 WHERE r.id = run.id;
+    PERFORM mill.reset_run_tasks(run.id, nodes);
+    PERFORM mill.record_audit('restart_run', 'run ' || run.id, jsonb_build_object('failed', failed,
+        'never_run', never_run, 'downstream', downstream, 'force', force, 'tasks', cardinality(nodes)));
+    RETURN QUERY SELECT t.name::text FROM mill.run_tasks t
+        WHERE t.run_id = run.id AND t.node = ANY (nodes) AND t.state <> 'upstream_failed' ORDER BY t.node;
+END
+$$;
+COMMENT ON FUNCTION mill.restart_run IS
+    'Runs the failed and the never started tasks of a failed run (force: of any finished run) again. downstream: the '
+    'failed tasks and all tasks after them. Returns the names of the tasks';
+GRANT EXECUTE ON FUNCTION mill.restart_run TO mill_operator;
+
+CREATE OR REPLACE FUNCTION mill.retry_run_task(run_id bigint, task text) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    run mill.runs;
+    found_task mill.run_tasks;
+    nodes bigint[];
+BEGIN
+    SELECT r.* INTO run FROM mill.runs r WHERE r.id = retry_run_task.run_id FOR NO KEY UPDATE;
+    SELECT t.* INTO found_task FROM mill.run_tasks t WHERE t.run_id = run.id AND t.name = task;
+    IF NOT FOUND THEN
+        RETURN 'not found';
+    ELSIF run.state <> 'running' OR run.cancelled_at IS NOT NULL THEN
+        RAISE EXCEPTION 'run % is not in progress', run_id USING ERRCODE = '55000', HINT = 'Use pgmill run restart.';
+    ELSIF found_task.state NOT IN ('failed', 'cancelled') THEN
+        RETURN found_task.state::text;
+    END IF;
+    -- Tasks after it that are upstream_failed are evaluated again, whether or not because of this task.
+    WITH RECURSIVE after (node) AS (
+        SELECT found_task.node
+        UNION
+        SELECT c.node FROM after a JOIN mill.run_edges e ON e.run_id = run.id AND e.parent = a.node
+            JOIN mill.run_tasks c ON c.run_id = run.id AND c.node = e.child AND c.state = 'upstream_failed'
+    )
+    SELECT array_agg(a.node) INTO nodes FROM after a;
+    PERFORM mill.reset_run_tasks(run.id, nodes);
+    PERFORM mill.record_audit('retry_run_task', 'run ' || run.id, jsonb_build_object('task', task));
+    RETURN 'retried';
+END
+$$;
+COMMENT ON FUNCTION mill.retry_run_task IS
+    'Runs a failed or cancelled task of a run in progress again. Tasks that it made upstream_failed wait for it '
+    'again. Returns retried, the state of the task, or not found';
+GRANT EXECUTE ON FUNCTION mill.retry_run_task TO mill_operator;
+
+-- schema/17_schedule_ticks.sql --------------------------------------------------------------------
+
+-- Ticks of schedules: whether a due schedule fires, its runs, its log, and its status.
+--
+-- Workers parse timings, compute fire times and measure triggers; whether to fire is decided here, under the
+-- lock of the schedule's row. A schedule fires once per fire time: unique index runs_fire.
+
+-- Decision and fire -------------------------------------------------------------------------------
+
+CREATE OR REPLACE FUNCTION mill.blocking_run(schedule mill.schedules) RETURNS bigint
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT r.id FROM mill.runs r
+    WHERE r.schedule_id = schedule.id AND r.state = 'running' AND schedule.overlap <> 'allow'
+    ORDER BY r.id LIMIT 1
+$$;
+COMMENT ON FUNCTION mill.blocking_run IS
+    'Returns the run in progress that prevents another run of the schedule; null: none';
+GRANT EXECUTE ON FUNCTION mill.blocking_run TO mill_viewer;
+
+CREATE OR REPLACE FUNCTION mill.evaluate_trigger(trigger jsonb, pending bigint, oldest_age interval,
+    last_fire_at timestamptz, OUT fire boolean, OUT reason text)
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    least_rows bigint := (trigger->>'rows')::bigint;
+    idle interval := make_interval(secs => (trigger->>'idle_secs')::double precision);
+    debounce interval := make_interval(secs => (trigger->>'debounce_secs')::double precision);
+    age interval := date_trunc('second', oldest_age);
+BEGIN
+    fire := true;
+    IF pending >= least_rows THEN
+        reason := format('row threshold: pending rows %s >= %s', pending, least_rows);
+    ELSIF pending > 0 AND oldest_age >= idle THEN
+        reason := format('idle: age of the oldest row %s >= %s, pending rows %s', age, idle, pending);
+    ELSIF pending > 0 AND (trigger->>'new_rows')::boolean AND coalesce(now() - last_fire_at >= debounce, true) THEN
+        reason := format('new rows: pending rows %s, %s', pending,
+            CASE WHEN last_fire_at IS NULL THEN 'no previous fire'
+            ELSE format('last fire %s ago >= %s', date_trunc('second', now() - last_fire_at), debounce) END);
+    ELSE
+        fire := false;
+        reason := 'no trigger condition is met: ' || array_to_string(ARRAY[
+            format('pending rows %s', pending) || coalesce(' < ' || least_rows, ''),
+            CASE WHEN pending > 0 AND idle IS NOT NULL
+                THEN format('age of the oldest row %s < %s', coalesce(age::text, '(unknown)'), idle) END,
+            CASE WHEN pending > 0 AND (trigger->>'new_rows')::boolean
+                THEN format('last fire %s ago < %s', date_trunc('second', now() - last_fire_at), debounce) END], ', ');
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION mill.evaluate_trigger IS
+    'Evaluates a trigger in the order row threshold, idle, new rows, for mill.should_fire. Returns the first '
+    'condition that is met, or why none is';
+GRANT EXECUTE ON FUNCTION mill.evaluate_trigger TO mill_viewer;
+
+CREATE OR REPLACE FUNCTION mill.should_fire(schedule mill.schedules, pending bigint, oldest_age interval,
+    OUT fire boolean, OUT reason text, OUT blocked_by bigint)
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    fire := false;
+    reason := CASE WHEN schedule.removed_at IS NOT NULL
+            THEN format('its declaration was removed at %s', date_trunc('second', schedule.removed_at))
+        WHEN NOT schedule.enabled AND schedule.timing ILIKE 'once(%' AND schedule.last_fire_at IS NOT NULL
+            THEN 'it has fired and does not fire again'
+        WHEN NOT schedule.enabled THEN 'it is disabled'
+        WHEN schedule.mode = 'manual' THEN 'it fires only when started manually'
+        WHEN schedule.next_fire_at IS NULL AND schedule.trigger IS NULL AND schedule.next_tick_at IS NOT NULL
+            THEN 'no worker has computed its next fire since it was changed'
+        WHEN schedule.mode = 'triggered' AND schedule.trigger IS NULL
+            OR schedule.mode = 'scheduled' AND schedule.next_fire_at IS NULL
+            THEN coalesce(schedule.error, 'it has no more fires')
+        WHEN schedule.mode = 'scheduled' AND schedule.next_fire_at > now()
+            THEN format('the next fire is due at %s, in %s', schedule.next_fire_at,
+                date_trunc('second', schedule.next_fire_at - now())) END;
+    IF reason IS NOT NULL THEN
+        RETURN;
+    ELSIF schedule.mode = 'scheduled' THEN
+        fire := true;
+        reason := 'schedule';
+    ELSE
+        SELECT j.fire, j.reason INTO fire, reason
+            FROM mill.evaluate_trigger(schedule.trigger, pending, oldest_age, schedule.last_fire_at) AS j;
+    END IF;
+    IF fire THEN
+        blocked_by := mill.blocking_run(schedule);
+        fire := blocked_by IS NULL;
+    END IF;
+    IF blocked_by IS NOT NULL THEN
+        reason := format('%s; run %s has been running since %s', reason, blocked_by,
+            (SELECT date_trunc('second', r.started_at)
+            FROM mill.runs r WHERE r.id = blocked_by));
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION mill.should_fire IS
+    'Returns whether a schedule should fire now, and the reason. Used by ticks and by mill.schedule_test. pending, '
+    'oldest_age: result of mill.probe_query';
+GRANT EXECUTE ON FUNCTION mill.should_fire TO mill_viewer;
+
+CREATE OR REPLACE FUNCTION mill.fire(schedule mill.schedules, fire_at timestamptz, reason text,
+    pending bigint DEFAULT NULL)
+RETURNS bigint
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    fired bigint;
+    problem text;
+    broken text;
+BEGIN
+    -- The row of the schedule is locked, so no other session fires it concurrently. Relying on the unique
+    -- index instead would deadlock: the insert would wait for the session that finishes the existing run,
+    -- and that session waits for the row of the schedule.
+    IF EXISTS (SELECT FROM mill.runs r WHERE r.schedule_id = schedule.id AND r.fire_at = fire.fire_at) THEN
+        RETURN NULL;
+    END IF;
+    BEGIN
+        SELECT r.run_id INTO fired
+            FROM mill.create_run(schedule.jobs, schedule.params, schedule, fire_at, reason, NULL) AS r;
+    EXCEPTION WHEN OTHERS THEN
+        -- An error must not delay other schedules, and this schedule continues with its next fire.
+        GET STACKED DIAGNOSTICS problem = MESSAGE_TEXT, broken = CONSTRAINT_NAME;
+        IF broken <> 'runs_fire' THEN
+            INSERT INTO mill.schedule_log (schedule_id, event, fire_at, reason, rows, message)
+                VALUES (schedule.id, 'error', fire_at, reason, pending, problem);
+        END IF;
+        RETURN NULL;
+    END;
+    INSERT INTO mill.schedule_log (schedule_id, event, fire_at, reason, rows, run_id)
+        VALUES (schedule.id, 'fired', fire_at, reason, pending, fired);
+    UPDATE mill.schedules s SET last_fire_at = greatest(s.last_fire_at, fire_at) WHERE s.id = schedule.id;
+    RETURN fired;
+END
+$$;
+COMMENT ON FUNCTION mill.fire IS
+    'Starts a run of a schedule whose row is locked. Returns null if a run for this fire time exists or the run could '
+    'not be started; such errors are logged in mill.schedule_log';
+
+CREATE OR REPLACE FUNCTION mill.fire_or_skip(schedule mill.schedules, fire_at timestamptz, pending bigint,
+    oldest_age interval, OUT fired integer, OUT skipped integer)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    decision record;
+BEGIN
+    fired := 0;
+    skipped := 0;
+    SELECT d.* INTO decision FROM mill.should_fire(schedule, pending, oldest_age) AS d;
+    IF decision.fire THEN
+        fired := (mill.fire(schedule, fire_at, decision.reason, pending) IS NOT NULL)::integer;
+    ELSIF decision.blocked_by IS NULL THEN
+        RETURN;
+    ELSIF schedule.mode = 'scheduled' AND schedule.overlap = 'queue' AND schedule.queued_fire_at IS NULL THEN
+        UPDATE mill.schedules s SET queued_fire_at = fire_at WHERE s.id = schedule.id;
+    -- A trigger that stays met while a run is in progress is logged once.
+    ELSIF schedule.mode = 'scheduled' OR NOT EXISTS (SELECT FROM mill.schedule_log l
+        WHERE l.schedule_id = schedule.id AND l.event = 'skipped' AND l.run_id = decision.blocked_by
+            AND l.id > coalesce((SELECT max(f.id) FROM mill.schedule_log f
+                WHERE f.schedule_id = schedule.id AND f.event = 'fired'), 0))
+    THEN
+        INSERT INTO mill.schedule_log (schedule_id, event, fire_at, reason, rows, run_id, message)
+            VALUES (schedule.id, 'skipped', fire_at, split_part(decision.reason, '; ', 1), pending, decision.blocked_by,
+                split_part(decision.reason, '; ', 2));
+        skipped := 1;
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION mill.fire_or_skip IS
+    'Fires or skips as mill.should_fire decides, and logs the decision, as part of a tick';
+
+-- Ticks -------------------------------------------------------------------------------------------
+
+CREATE OR REPLACE FUNCTION mill.lock_due_schedules(max_count integer)
+RETURNS TABLE (id bigint, name text, version integer, timing text, mode mill.fire_mode, next_fire_at timestamptz,
+    planned_from timestamptz, now timestamptz, catch_up integer, max_lateness double precision,
+    measure text, timeout double precision)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    s mill.schedules;
+BEGIN
+    -- WAL is ordered: if a run survives a crash, so does the earlier step of its schedule.
+    PERFORM set_config('synchronous_commit', 'off', true);
+    FOR s IN SELECT x.* FROM mill.schedules x WHERE x.next_tick_at <= now()
+        ORDER BY x.next_tick_at LIMIT max_count FOR NO KEY UPDATE SKIP LOCKED
+    LOOP
+        id := s.id;
+        name := s.name;
+        version := s.version;
+        timing := s.timing;
+        mode := s.mode;
+        next_fire_at := s.next_fire_at;
+        planned_from := s.planned_from;
+        -- A delay caused by jitter does not count as lateness.
+        now := now() - least(greatest(s.next_tick_at - s.next_fire_at, '0'), coalesce(s.jitter, s.declared_jitter));
+        catch_up := s.catch_up;
+        max_lateness := extract(epoch FROM s.max_lateness);
+        measure := mill.probe_query(s.trigger);
+        timeout := (s.trigger->>'timeout_secs')::double precision;
+        IF s.trigger IS NOT NULL THEN
+            -- The caller measures the table, once until the next tick.
+            UPDATE mill.schedules x
+                SET next_tick_at = now() + make_interval(secs => (s.trigger->>'every_secs')::double precision)
+                WHERE x.id = s.id;
+        END IF;
+        RETURN NEXT;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION mill.lock_due_schedules IS
+    'Locks due schedules for the caller''s transaction, up to max_count. planned_from: where to start the search for '
+    'a fire while next_fire_at is null. now: current time minus the delay caused by jitter. measure: query of a '
+    'parsed trigger, to be run within timeout seconds';
+GRANT EXECUTE ON FUNCTION mill.lock_due_schedules TO mill_worker;
+
+CREATE OR REPLACE FUNCTION mill.tick(plans jsonb) RETURNS TABLE (schedule_id bigint, fired integer, skipped integer)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    plan record;
+    s mill.schedules;
+    one_fire_at timestamptz;
+    step record;
+BEGIN
+    FOR plan IN SELECT p.* FROM jsonb_to_recordset(plans) AS p(id bigint, fires timestamptz[], next_fire_at timestamptz,
+        missed bigint, missed_from timestamptz, missed_to timestamptz, uncounted boolean, failure text, error text,
+        trigger jsonb)
+    LOOP
+        schedule_id := plan.id;
+        fired := 0;
+        skipped := 0;
+        IF plan.missed > 0 THEN
+            INSERT INTO mill.schedule_log (schedule_id, event, fire_at, count, message)
+                VALUES (plan.id, 'missed', plan.missed_to, plan.missed, format('%s from %s to %s%s', plan.missed,
+                    plan.missed_from, plan.missed_to,
+                    CASE WHEN plan.uncounted THEN ', and more, not counted, until one hour ago' ELSE '' END));
+        END IF;
+        IF num_nonnulls(plan.error, plan.failure) > 0 THEN
+            INSERT INTO mill.schedule_log (schedule_id, event, message)
+                VALUES (plan.id, 'error', coalesce(plan.error, plan.failure));
+        END IF;
+        FOREACH one_fire_at IN ARRAY coalesce(plan.fires, '{}') LOOP
+            SELECT x.* INTO s FROM mill.schedules x WHERE x.id = plan.id;
+            s.next_fire_at := one_fire_at;
+            SELECT f.* INTO step FROM mill.fire_or_skip(s, one_fire_at, NULL, NULL) AS f;
+            fired := fired + step.fired;
+            skipped := skipped + step.skipped;
+        END LOOP;
+        SELECT x.* INTO s FROM mill.schedules x WHERE x.id = plan.id;
+        IF s.queued_fire_at IS NOT NULL AND (plan.failure IS NOT NULL OR mill.blocking_run(s) IS NULL) THEN
+            IF plan.failure IS NULL THEN
+                fired := fired + (mill.fire(s, s.queued_fire_at, 'schedule, queued') IS NOT NULL)::integer;
+            END IF;
+            UPDATE mill.schedules x SET queued_fire_at = NULL WHERE x.id = plan.id;
+        END IF;
+        -- A schedule without a further fire is disabled, such as once(…).
+        UPDATE mill.schedules x SET next_fire_at = plan.next_fire_at, trigger = plan.trigger, error = plan.error,
+                enabled = x.enabled AND (x.mode <> 'scheduled' OR plan.error IS NOT NULL
+                    OR plan.next_fire_at IS NOT NULL),
+                next_tick_at = CASE WHEN plan.trigger IS NOT NULL THEN now()
+                    ELSE plan.next_fire_at + random() * coalesce(x.jitter, x.declared_jitter) END
+            WHERE x.id = plan.id;
+        RETURN NEXT;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION mill.tick IS
+    'Applies the results of a tick to locked schedules: [{"id", "fires", "next_fire_at", "missed", "missed_from", '
+    '"missed_to", "uncounted", "failure" (of an earlier tick), "error" (of the timing), "trigger"}]. Returns the '
+    'number of fires and of skipped fires per schedule';
+GRANT EXECUTE ON FUNCTION mill.tick TO mill_worker;
+
+CREATE OR REPLACE FUNCTION mill.probe_query(trigger jsonb) RETURNS text
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT CASE WHEN trigger ? 'probe' THEN format($query$SELECT (m.found)[1]::numeric::bigint,
+    extract(epoch FROM now() - (m.found)[2]::timestamptz)::float8
+FROM (SELECT ARRAY(SELECT e.value FROM pg_catalog.json_each_text(pg_catalog.row_to_json(probe)) AS e) AS found FROM (
+%s
+) AS probe LIMIT 2) AS m$query$, trigger->>'probe')
+    ELSE format($query$SELECT count(*), %s FROM %s WHERE (
+%s
+)$query$,
+    CASE WHEN trigger ? 'age' THEN format('extract(epoch FROM now() - min(%I)::timestamptz)::float8', trigger->>'age')
+            ELSE 'NULL::float8' END,
+        (SELECT string_agg(format('%I', p.value), '.' ORDER BY p.place)
+            FROM jsonb_array_elements_text(trigger->'table') WITH ORDINALITY AS p(value, place)),
+        coalesce(trigger->>'filter', 'true')) END
+$$;
+COMMENT ON FUNCTION mill.probe_query IS
+    'Returns a query for the number of pending rows and the age of the oldest one in seconds. Names are quoted; '
+    'filter and probe are used as declared. Run it as one statement in a read-only transaction, as a login that may '
+    'read the table';
+GRANT EXECUTE ON FUNCTION mill.probe_query TO mill_viewer;
+
+CREATE OR REPLACE FUNCTION mill.tick_trigger(schedule_id bigint, version integer, taken_at timestamptz, pending bigint,
+    oldest_seconds double precision, error text) RETURNS TABLE (fired integer, skipped integer)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    s mill.schedules;
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    SELECT x.* INTO s FROM mill.schedules x WHERE x.id = tick_trigger.schedule_id FOR NO KEY UPDATE;
+    -- Ignores a schedule that was changed or removed since it was measured, or that a later tick has fired.
+    IF s.version IS DISTINCT FROM tick_trigger.version OR s.trigger IS NULL OR NOT mill.is_active(s)
+        OR s.last_fire_at >= taken_at
+    THEN
+        RETURN QUERY SELECT 0, 0;
+        RETURN;
+    END IF;
+    IF tick_trigger.error IS DISTINCT FROM s.error THEN
+        UPDATE mill.schedules x SET error = tick_trigger.error WHERE x.id = s.id;
+        -- A repeated error is not logged again.
+        IF tick_trigger.error IS NOT NULL THEN
+            INSERT INTO mill.schedule_log (schedule_id, event, message) VALUES (s.id, 'error', tick_trigger.error);
+        END IF;
+    END IF;
+    IF tick_trigger.error IS NOT NULL THEN
+        RETURN QUERY SELECT 0, 0;
+        RETURN;
+    END IF;
+    RETURN QUERY SELECT f.fired, f.skipped
+        FROM mill.fire_or_skip(s, now(), pending, make_interval(secs => oldest_seconds)) AS f;
+END
+$$;
+COMMENT ON FUNCTION mill.tick_trigger IS
+    'Records the value that the probe of a trigger measured, or the error of the probe, and fires the schedule if a '
+    'condition of the trigger is met. taken_at: time at which mill.lock_due_schedules returned the schedule';
+GRANT EXECUTE ON FUNCTION mill.tick_trigger TO mill_worker;
+
+CREATE OR REPLACE FUNCTION mill.run_now(name text, force boolean DEFAULT false) RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    s mill.schedules;
+    blocker bigint;
+    started bigint;
+BEGIN
+    SELECT x.* INTO s FROM mill.schedules x WHERE x.name = run_now.name FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+        RETURN NULL;
+    ELSIF s.removed_at IS NOT NULL THEN
+        RAISE EXCEPTION 'the declaration of schedule "%" was removed at %', s.name, date_trunc('second', s.removed_at)
+            USING ERRCODE = '55000', HINT = 'Declare the schedule again.';
+    END IF;
+    blocker := mill.blocking_run(s);
+    IF blocker IS NOT NULL AND NOT force THEN
+        RAISE EXCEPTION 'run % of schedule "%" is still running', blocker, s.name USING ERRCODE = '55000',
+            HINT = 'Wait for it, cancel it (pgmill run cancel), or start another run concurrently with --force.';
+    END IF;
+    SELECT r.run_id INTO started
+        FROM mill.create_run(s.jobs, s.params, s, clock_timestamp(), 'manual', NULL) AS r;
+    INSERT INTO mill.schedule_log (schedule_id, event, fire_at, reason, run_id, message)
+        SELECT s.id, 'fired', r.fire_at, r.reason, r.id, 'by ' || session_user FROM mill.runs r WHERE r.id = started;
+    PERFORM mill.record_audit('run_now', 'schedule ' || s.name, jsonb_build_object('run', started, 'force', force));
+    RETURN started;
+END
+$$;
+COMMENT ON FUNCTION mill.run_now IS
+    'Starts a run of a schedule immediately, without regard to its timing and without changing it. Returns the id of '
+    'the run; null: the schedule does not exist. Raises an error if a run is in progress that must not overlap, '
+    'unless force is set';
+GRANT EXECUTE ON FUNCTION mill.run_now TO mill_operator;
+
+-- Log ---------------------------------------------------------------------------------------------
+
+CREATE OR REPLACE FUNCTION mill.log_completed(ended mill.runs) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    INSERT INTO mill.schedule_log (schedule_id, event, fire_at, reason, run_id, outcome, duration, message)
+        VALUES (ended.schedule_id, 'completed', ended.fire_at, ended.reason, ended.id, ended.state,
+            ended.finished_at - ended.started_at, CASE WHEN ended.failed > 0 THEN (SELECT t.name || ': ' || t.message
+                FROM mill.run_tasks t WHERE t.run_id = ended.id AND t.state = 'failed' AND NOT t.ignore_failure
+                ORDER BY t.node LIMIT 1) END);
+    UPDATE mill.schedules s SET last_finished_at = ended.finished_at, last_state = ended.state,
+            last_success_at = CASE WHEN ended.state = 'succeeded' THEN ended.finished_at ELSE s.last_success_at END,
+            next_tick_at = CASE WHEN s.queued_fire_at IS NOT NULL THEN now() ELSE s.next_tick_at END
+        WHERE s.id = ended.schedule_id;
+END
+$$;
+COMMENT ON FUNCTION mill.log_completed IS 'Logs the end of a run that a schedule fired, for mill.finish_run';
+
+CREATE OR REPLACE FUNCTION mill.log_reclaimed(task mill.tasks) RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    INSERT INTO mill.schedule_log (schedule_id, event, fire_at, run_id, message)
+        SELECT r.schedule_id, 'reclaimed', r.fire_at, r.id,
+            format('the worker of task %s died; it had claimed the task at %s', task.name,
+                date_trunc('second', task.claimed_at))
+        FROM mill.runs r WHERE r.id = task.run_id AND r.schedule_id IS NOT NULL
+$$;
+COMMENT ON FUNCTION mill.log_reclaimed IS
+    'Logs that the worker of a task died, if a schedule fired the run of the task, for mill.fail';
+GRANT EXECUTE ON FUNCTION mill.log_reclaimed TO mill_worker;
+
+CREATE OR REPLACE FUNCTION mill.prune_schedule_log() RETURNS integer
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    deleted integer;
+BEGIN
+    -- Ids are almost in chronological order, so only the lowest ids are examined.
+    DELETE FROM mill.schedule_log l USING (SELECT o.id FROM mill.schedule_log o ORDER BY o.id LIMIT 10000) AS oldest,
+            mill.settings s
+        WHERE l.id = oldest.id AND l.logged_at < now() - s.schedule_log_retention;
+    GET DIAGNOSTICS deleted = ROW_COUNT;
+    RETURN deleted;
+END
+$$;
+COMMENT ON FUNCTION mill.prune_schedule_log IS
+    'Deletes rows older than settings.schedule_log_retention, up to 10000. Returns the number of rows';
+GRANT EXECUTE ON FUNCTION mill.prune_schedule_log TO mill_worker;
+
+-- Status ------------------------------------------------------------------------------------------
+
+CREATE OR REPLACE VIEW mill.schedule_status AS
+    SELECT s.id, s.name, s.mode, s.timing, s.jobs, s.declared_in, s.declared_as, s.enabled, s.removed_at,
+        CASE WHEN s.removed_at IS NOT NULL THEN 'removed' WHEN NOT s.enabled THEN 'disabled'
+            WHEN s.error IS NOT NULL THEN 'error' WHEN going.id IS NOT NULL THEN 'running' ELSE 'waiting' END AS status,
+        s.next_fire_at, s.last_fire_at, s.last_finished_at, s.last_state, s.last_success_at, s.queued_fire_at, s.error,
+        going.id AS running_run_id, s.overlap, s.catch_up, s.max_lateness,
+        coalesce(s.jitter, s.declared_jitter) AS jitter,
+        s.max_attempts, s.retry_interval, CASE WHEN (SELECT mill.sees_statements()) THEN s.params END AS params,
+        s.version, s.changed_at, s.changed_by,
+        CASE WHEN s.next_tick_at < now() THEN now() - s.next_tick_at END AS overdue
+    FROM mill.schedules s LEFT JOIN LATERAL (SELECT r.id FROM mill.runs r
+        WHERE r.schedule_id = s.id AND r.state = 'running' ORDER BY r.id LIMIT 1) AS going ON true;
+COMMENT ON VIEW mill.schedule_status IS
+    'Schedules with their declaration, the settings of operators, the next fire, and the state of the last run';
+GRANT SELECT ON mill.schedule_status TO mill_worker;
+
+CREATE OR REPLACE VIEW mill.schedule_history AS
+    SELECT r.id AS run_id, r.schedule_id, s.name AS schedule, r.fire_at, r.reason, r.state, r.started_at, r.finished_at,
+        coalesce(r.finished_at, now()) - r.started_at AS duration, r.tasks, r.started_by,
+        one.attempts, one.task_id,
+        CASE WHEN (SELECT mill.sees_statements()) THEN coalesce(failed.message, one.message) END AS message,
+        place.worker, r.jobs
+    FROM mill.runs r JOIN mill.schedules s ON s.id = r.schedule_id
+        LEFT JOIN mill.run_tasks one ON r.tasks = 1 AND one.run_id = r.id AND one.node = 1
+        LEFT JOIN LATERAL (SELECT w.host || ':' || w.pid AS worker FROM mill.attempts a
+            JOIN mill.worker_starts w ON w.id = a.worker_id WHERE a.task_id = one.task_id
+            ORDER BY a.finished_at DESC LIMIT 1) AS place ON true
+        LEFT JOIN LATERAL (SELECT t.name || ': ' || t.message AS message FROM mill.run_tasks t
+            WHERE r.tasks > 1 AND t.run_id = r.id AND t.state = 'failed' ORDER BY t.node LIMIT 1) AS failed ON true;
+COMMENT ON VIEW mill.schedule_history IS
+    'Runs that schedules fired. For runs of one task: attempts, task_id, message and the worker of the last attempt. '
+    'For other runs: message of the first failed task';
+
+CREATE OR REPLACE FUNCTION mill.schedule_test(name text) RETURNS TABLE (would_fire boolean, reason text,
+    pending_rows bigint, oldest_row_age interval, next_fire_at timestamptz)
+-- Read-only, with the rights and the search_path of the caller, because a probe is arbitrary SQL. STABLE
+-- would not prevent it from calling functions that write.
+LANGUAGE plpgsql STABLE SET transaction_read_only = on AS $$
+#variable_conflict use_column
+DECLARE
+    s mill.schedules;
+    age double precision;
+    answers integer := 0;
+    decision record;
+BEGIN
+    SELECT x.* INTO s FROM mill.schedules x WHERE x.name = schedule_test.name;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    IF s.trigger IS NOT NULL AND mill.is_active(s) THEN
+        FOR pending_rows, age IN EXECUTE mill.probe_query(s.trigger) LOOP
+            answers := answers + 1;
+        END LOOP;
+        oldest_row_age := make_interval(secs => age);
+    END IF;
+    IF s.trigger IS NOT NULL AND mill.is_active(s) AND (answers <> 1 OR pending_rows IS NULL) THEN
+        RETURN QUERY SELECT false, format('the probe returned %s; expected one row with a number and a timestamp',
+            CASE answers WHEN 0 THEN 'no row' WHEN 1 THEN 'no number' ELSE 'several rows' END),
+            NULL::bigint, NULL::interval,
+            NULL::timestamptz;
+        RETURN;
+    END IF;
+    SELECT d.* INTO decision FROM mill.should_fire(s, pending_rows, oldest_row_age) AS d;
+    would_fire := decision.fire;
+    reason := decision.reason;
+    next_fire_at := s.next_fire_at;
+    RETURN NEXT;
+END
+$$;
+COMMENT ON FUNCTION mill.schedule_test IS
+    'Returns whether a tick would fire the schedule now, and why or why not, without firing it. Evaluates triggers '
+    'with the rights of the caller. Returns no row if the schedule does not exist';
+GRANT EXECUTE ON FUNCTION mill.schedule_test TO mill_viewer;
+
+-- schema/18_views.sql -----------------------------------------------------------------------------
+
+-- Monitoring: running tasks, status of queues, priorities, limits and groups, history, run times, failures, and
+-- the number of readers that could be busy. The status of runs and schedules is beside them.
+--
+-- Statements and messages are read from mill.visible_tasks and mill.visible_attempts, which hide them if
+-- settings.hide_statements is set.
+
+-- Running tasks -----------------------------------------------------------------------------------
+
+CREATE OR REPLACE FUNCTION mill.command_progress() RETURNS TABLE (pid integer, message text,
+    percent double precision)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT p.pid, format('%s: %s%s', p.command, p.phase, ' ' || floor(d.percent) || ' %'), d.percent
+    FROM (
+        SELECT v.pid, 'vacuum' AS command, v.phase,
+            CASE v.phase WHEN 'scanning heap' THEN v.heap_blks_scanned
+                WHEN 'vacuuming heap' THEN v.heap_blks_vacuumed END AS done,
+            v.heap_blks_total AS total
+        FROM pg_stat_progress_vacuum v
+        UNION ALL
+        SELECT a.pid, 'analyze', a.phase, a.sample_blks_scanned, a.sample_blks_total
+        FROM pg_stat_progress_analyze a
+        UNION ALL
+        -- Scan phases count blocks, sort and merge phases count tuples, and wait phases of CONCURRENTLY count lockers.
+        SELECT i.pid, lower(i.command), i.phase,
+            CASE WHEN i.phase LIKE 'waiting %' THEN i.lockers_done WHEN i.blocks_total > 0 THEN i.blocks_done
+                ELSE i.tuples_done END,
+            CASE WHEN i.phase LIKE 'waiting %' THEN i.lockers_total WHEN i.blocks_total > 0 THEN i.blocks_total
+                ELSE i.tuples_total END
+        FROM pg_stat_progress_create_index i
+        UNION ALL
+        SELECT c.pid, lower(c.command), c.phase, CASE c.phase WHEN 'seq scanning heap' THEN c.heap_blks_scanned END,
+            c.heap_blks_total
+        FROM pg_stat_progress_cluster c
+        UNION ALL
+        SELECT c.pid, lower(c.command), c.tuples_processed || ' rows', c.bytes_processed, c.bytes_total
+        FROM pg_stat_progress_copy c) AS p
+        CROSS JOIN LATERAL (SELECT least(100, 100.0 * p.done / nullif(p.total, 0))::double precision AS percent) AS d
+$$;
+COMMENT ON FUNCTION mill.command_progress IS
+    'Returns the progress that the server reports for VACUUM, ANALYZE, CREATE INDEX, REINDEX, CLUSTER and COPY, by '
+    'backend, for mill.backends. percent: of the current phase';
+
+CREATE OR REPLACE FUNCTION mill.backends() RETURNS TABLE (pid integer, backend_start timestamptz,
+    state text, wait_event_type text, wait_event text, query text, blocked_by integer[], blockers jsonb,
+    message text, percent double precision)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    WITH activity AS MATERIALIZED (
+        SELECT a.pid, a.backend_start, a.state, a.wait_event_type, a.wait_event, a.query, a.usename,
+            a.application_name, a.xact_start
+        FROM pg_stat_activity a
+    ), own AS MATERIALIZED (
+        -- One row per backend: tasks in a shared commit have the same backend.
+        SELECT a.*, pg_blocking_pids(a.pid) AS blocked_by FROM activity a
+        WHERE (a.pid, a.backend_start) IN (SELECT t.session_pid, t.session_started_at FROM mill.tasks t
+            WHERE t.state = 'running')
+    )
+    SELECT o.pid, o.backend_start, o.state, o.wait_event_type, o.wait_event, o.query, o.blocked_by,
+        (SELECT jsonb_agg(jsonb_strip_nulls(jsonb_build_object('pid', b.pid, 'task_id', t.id, 'name', t.name,
+                'application', CASE WHEN b.pid = 0 THEN 'a prepared transaction' ELSE a.application_name END,
+                'user', a.usename, 'state', a.state, 'transaction_started_at', a.xact_start)) ORDER BY b.pid)
+            FROM (SELECT DISTINCT u.pid FROM unnest(o.blocked_by) AS u(pid)) AS b
+                LEFT JOIN activity a ON a.pid = b.pid
+                LEFT JOIN LATERAL (SELECT r.id, r.name FROM mill.tasks r WHERE r.state = 'running'
+                    AND r.session_pid = b.pid AND r.session_started_at = a.backend_start
+                    ORDER BY r.id LIMIT 1) AS t ON true),
+        p.message, p.percent
+    FROM own o LEFT JOIN mill.command_progress() p ON p.pid = o.pid
+$$;
+COMMENT ON FUNCTION mill.backends IS
+    'Returns the backends of running tasks, and no other backends: activity, waits, blockers, and the progress that '
+    'the server reports for the command. blockers: [{"pid", "task_id", "name", "application", "user", "state", '
+    '"transaction_started_at"}], with task_id and name for backends that run a task';
+GRANT EXECUTE ON FUNCTION mill.backends TO mill_worker, mill_viewer;
+
+CREATE OR REPLACE VIEW mill.running AS
+    SELECT t.id, t.queue, t.name, t.priority, t.mode, t.attempt, t.claimed_at AS started_at,
+        now() - t.claimed_at AS running_duration, t.claimed_by AS worker_id, s.host, s.pid AS worker_pid,
+        t.session_pid AS pid, b.state AS backend_state, b.wait_event_type, b.wait_event,
+        b.blocked_by, r.requested_at AS cancel_requested_at, t.statement,
+        -- Progress reported by the task takes precedence over the server's progress of one command.
+        coalesce(CASE WHEN p.message IS NOT NULL AND (SELECT mill.sees_statements()) THEN p.message END,
+            b.message) AS progress,
+        CASE WHEN p.percent IS NOT NULL AND (SELECT mill.sees_statements()) THEN p.percent
+            ELSE b.percent END AS percent,
+        p.reported_at AS reported_at, CASE WHEN (SELECT mill.sees_statements()) THEN p.notices END AS notices,
+        b.blockers
+    FROM mill.visible_tasks t
+        LEFT JOIN mill.backends() b ON b.pid = t.session_pid AND b.backend_start = t.session_started_at
+        LEFT JOIN mill.worker_starts s ON s.id = t.claimed_by
+        LEFT JOIN mill.cancel_requests r ON r.task_id = t.id
+        LEFT JOIN mill.progress p ON p.task_id = t.id AND p.worker_id = t.claimed_by AND p.attempt = t.attempt
+    WHERE t.state = 'running';
+COMMENT ON VIEW mill.running IS
+    'Running tasks with worker, start time, wait events, blockers, progress and last notices';
+GRANT SELECT ON mill.running TO mill_worker;
+
+-- Capacity ----------------------------------------------------------------------------------------
+
+CREATE OR REPLACE VIEW mill.queue_status AS
+    SELECT name AS queue,
+        coalesce(q.paused, false) AS paused,
+        coalesce(t.pending, 0) AS pending,
+        coalesce(t.running, 0) AS running,
+        coalesce(t.scheduled, 0) AS scheduled,
+        coalesce(t.blocked, 0) AS blocked,
+        t.oldest_pending_at,
+        now() - t.oldest_pending_at AS oldest_pending_age,
+        now() - t.oldest_running_at AS longest_running,
+        q.shared_commit,
+        l.max_running,
+        l.rate_starts,
+        l.rate_period
+    FROM mill.queues q FULL JOIN (
+        SELECT queue AS name,
+            count(*) FILTER (WHERE state = 'pending') AS pending,
+            count(*) FILTER (WHERE state = 'running') AS running,
+            count(*) FILTER (WHERE state = 'scheduled') AS scheduled,
+            count(*) FILTER (WHERE state = 'blocked') AS blocked,
+            min(due_at) FILTER (WHERE state = 'pending') AS oldest_pending_at,
+            min(claimed_at) FILTER (WHERE state = 'running') AS oldest_running_at
+        FROM mill.tasks GROUP BY queue) t USING (name)
+        FULL JOIN (SELECT * FROM mill.limits WHERE kind = 'queue') l USING (name);
+COMMENT ON VIEW mill.queue_status IS
+    'Queues with the number of tasks by state, the age of the oldest pending task, and their settings';
+GRANT SELECT ON mill.queue_status TO mill_worker;
+
+CREATE OR REPLACE VIEW mill.priority_status AS
+    SELECT p.priority, p.weight, coalesce(t.pending, 0) AS pending, coalesce(t.running, 0) AS running,
+        now() - t.oldest_pending_at AS oldest_pending_age
+    FROM mill.priorities p LEFT JOIN (
+        SELECT priority, count(*) FILTER (WHERE state = 'pending') AS pending,
+            count(*) FILTER (WHERE state = 'running') AS running,
+            min(due_at) FILTER (WHERE state = 'pending') AS oldest_pending_at
+        FROM mill.tasks GROUP BY priority) t USING (priority);
+COMMENT ON VIEW mill.priority_status IS
+    'Priorities with weight, number of pending and running tasks, and the age of the oldest pending task';
+GRANT SELECT ON mill.priority_status TO mill_worker;
+
+CREATE OR REPLACE VIEW mill.limit_status AS
+    SELECT l.*, coalesce(p.running, 0) AS running, coalesce(t.waiting, 0) AS waiting
+    FROM mill.effective_limits l
+        LEFT JOIN (SELECT limit_id AS id, count(*) AS running FROM mill.permits
+            WHERE counts_until IS NULL GROUP BY limit_id) p USING (id)
+        LEFT JOIN (SELECT blocking_limit_id AS id, count(*) AS waiting FROM mill.tasks
+            WHERE state = 'blocked' GROUP BY blocking_limit_id) t USING (id);
+COMMENT ON VIEW mill.limit_status IS
+    'Limits with their current values, the number of tasks that hold a permit (pending or running), and the number of '
+    'tasks that wait for one';
+GRANT SELECT ON mill.limit_status TO mill_worker;
+
+CREATE OR REPLACE VIEW mill.group_status AS
+    SELECT g.*, a.open, a.until AS next_change_at, coalesce(t.pending, 0) AS pending,
+        coalesce(t.running, 0) AS running, coalesce(t.blocked, 0) AS blocked
+    FROM mill.groups g
+        CROSS JOIN LATERAL mill.active_period(g.opens, g.closes, g.zone, now()) AS a
+        LEFT JOIN (SELECT group_name AS name, count(*) FILTER (WHERE state = 'pending') AS pending,
+                count(*) FILTER (WHERE state = 'running') AS running,
+                count(*) FILTER (WHERE state = 'blocked') AS blocked
+            FROM mill.tasks WHERE group_name IS NOT NULL GROUP BY group_name) t USING (name);
+COMMENT ON VIEW mill.group_status IS
+    'Groups with their settings, whether the active period is open and until when, and the number of tasks by state';
+
+-- A loose index scan over the distinct queues of the pending index, one probe each; then up to 100000 entries
+-- of each. A paused queue costs one probe, whatever its size. Includes scheduled tasks that are due, because
+-- without a worker nothing promotes them to pending.
+CREATE OR REPLACE FUNCTION mill.scale_hint(queues text[] DEFAULT NULL) RETURNS bigint
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+-- Statistics are unreliable for a table that is empty one moment and full the next.
+SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+    WITH RECURSIVE walk AS (
+        (SELECT t.queue FROM mill.tasks t WHERE t.state = 'pending' ORDER BY t.queue LIMIT 1)
+        UNION ALL
+        SELECT (SELECT t.queue FROM mill.tasks t WHERE t.state = 'pending' AND t.queue > walk.queue
+            ORDER BY t.queue LIMIT 1)
+        FROM walk WHERE walk.queue IS NOT NULL
+    ), paused AS MATERIALIZED (
+        SELECT q.name FROM mill.queues q WHERE q.paused
+    ), waiting AS MATERIALIZED (
+        SELECT FROM walk CROSS JOIN LATERAL (
+            SELECT FROM mill.tasks t WHERE t.state = 'pending' AND t.queue = walk.queue LIMIT 100000) AS task
+        WHERE (scale_hint.queues IS NULL OR walk.queue = ANY (scale_hint.queues))
+            AND walk.queue NOT IN (SELECT p.name FROM paused p)
+        LIMIT 100000
+    ), due AS MATERIALIZED (
+        SELECT t.queue FROM mill.tasks t WHERE t.state = 'scheduled' AND t.due_at <= now() LIMIT 100000
+    )
+    SELECT (SELECT count(*) FROM waiting)
+        + (SELECT count(*) FROM due d
+            WHERE (scale_hint.queues IS NULL OR d.queue = ANY (scale_hint.queues))
+                AND d.queue NOT IN (SELECT p.name FROM paused p))
+        + (SELECT count(*) FROM mill.tasks t WHERE t.state = 'running'
+            AND (scale_hint.queues IS NULL OR t.queue = ANY (scale_hint.queues)))
+$$;
+COMMENT ON FUNCTION mill.scale_hint IS
+    'Returns the number of readers that could be busy now, in all queues or in the given ones: tasks ready to run '
+    '(pending, or scheduled and due) plus running tasks. Divide it by the readers per worker to get the number of '
+    'workers. Excludes tasks of paused queues, blocked tasks (more workers do not help them) and tasks that are not '
+    'due. Includes running tasks of paused queues, so that a busy fleet is not scaled down. Counts at most 100000 '
+    'pending and 100000 due tasks. Ignores profiles: a task whose profile no worker has is counted';
+GRANT EXECUTE ON FUNCTION mill.scale_hint TO mill_viewer;
+
+-- History -----------------------------------------------------------------------------------------
+
+CREATE OR REPLACE VIEW mill.history AS
+    SELECT a.task_id, a.attempt, a.final, a.outcome, a.queue, a.name, a.priority, a.mode,
+        a.enqueued_at, a.due_at, a.started_at, a.finished_at,
+        coalesce(a.started_at, a.finished_at) - a.due_at AS wait_duration,
+        a.finished_at - a.started_at AS duration,
+        a.rows, a.sqlstate, a.message, a.detail, a.hint, a.context, a.position, a.notices, a.result,
+        a.worker_id, s.host, s.pid AS worker_pid, a.session_pid, a.statement, a.params, a.run_id,
+        -- Null for other attempts: the server has no such counters per backend.
+        a.plan, (a.plan->'Plan'->>'WAL Bytes')::bigint AS wal_bytes,
+        (a.plan->'Plan'->>'Shared Hit Blocks')::bigint AS blocks_hit,
+        (a.plan->'Plan'->>'Shared Read Blocks')::bigint AS blocks_read,
+        (a.plan->'Plan'->>'Temp Written Blocks')::bigint AS temp_blocks_written
+    FROM mill.visible_attempts a LEFT JOIN mill.worker_starts s ON s.id = a.worker_id;
+COMMENT ON VIEW mill.history IS
+    'Finished attempts with outcome, wait and run time, error, notices and first rows. For tasks with explain also '
+    'the plan and its WAL and block counts';
+
+CREATE OR REPLACE FUNCTION mill.durations_of(queue text, name text) RETURNS TABLE (attempts bigint,
+    failures bigint, p50 interval, p95 interval, mean interval, last interval,
+    last_at timestamptz, trend double precision)
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT count(*), count(*) FILTER (WHERE a.outcome NOT IN ('succeeded', 'cancelled')),
+        percentile_cont(0.5) WITHIN GROUP (ORDER BY a.run), percentile_cont(0.95) WITHIN GROUP (ORDER BY a.run),
+        avg(a.run), min(a.run) FILTER (WHERE a.n = 1), max(a.finished_at),
+        CASE WHEN count(a.run) >= 40 THEN
+            extract(epoch FROM percentile_cont(0.5) WITHIN GROUP (ORDER BY a.run) FILTER (WHERE a.n <= 20))
+            / nullif(extract(epoch FROM percentile_cont(0.5) WITHIN GROUP (ORDER BY a.run)
+                FILTER (WHERE a.n BETWEEN 21 AND 220)), 0) END::double precision
+    FROM (SELECT r.outcome, r.finished_at,
+            CASE WHEN r.outcome = 'succeeded' THEN r.finished_at - r.started_at END AS run,
+            CASE WHEN r.outcome = 'succeeded'
+                THEN row_number() OVER (PARTITION BY r.outcome = 'succeeded' ORDER BY r.finished_at DESC) END AS n
+        FROM (SELECT x.outcome, x.started_at, x.finished_at FROM mill.attempts x
+            WHERE x.queue = durations_of.queue AND x.name = durations_of.name AND x.started_at IS NOT NULL
+                AND x.finished_at >= date_trunc('day', now(), 'UTC') - interval '144 hours'
+                AND x.finished_at < now() + interval '1 hour'
+            ORDER BY x.finished_at DESC LIMIT 500) AS r) AS a
+$$;
+COMMENT ON FUNCTION mill.durations_of IS
+    'Returns run times of tasks with this name, from at most the last 500 attempts of the last seven days (UTC). p50, '
+    'p95, mean and last cover successful attempts. trend: median of the last 20 successful attempts divided by the '
+    'median of up to 200 before them; null if there are fewer than 40';
+GRANT EXECUTE ON FUNCTION mill.durations_of TO mill_viewer;
+
+-- A loose index scan over the distinct names, one probe each. The period consists of whole days, so that
+-- no probe has to skip up to a day of index entries that are too old.
+CREATE OR REPLACE VIEW mill.durations AS
+    WITH RECURSIVE named (queue, name) AS (
+        (SELECT a.queue, a.name FROM mill.attempts a WHERE a.name IS NOT NULL
+            AND a.finished_at >= date_trunc('day', now(), 'UTC') - interval '144 hours'
+            AND a.finished_at < now() + interval '1 hour' ORDER BY a.queue, a.name LIMIT 1)
+        UNION ALL
+        SELECT next.queue, next.name FROM named x CROSS JOIN LATERAL (
+            SELECT a.queue, a.name FROM mill.attempts a
+            WHERE a.name IS NOT NULL AND (a.queue, a.name) > (x.queue, x.name)
+                AND a.finished_at >= date_trunc('day', now(), 'UTC') - interval '144 hours'
+                AND a.finished_at < now() + interval '1 hour' ORDER BY a.queue, a.name LIMIT 1) AS next
+    )
+    SELECT n.queue, n.name, d.* FROM (SELECT x.queue, x.name FROM named x LIMIT 1000) AS n
+        CROSS JOIN LATERAL mill.durations_of(n.queue, n.name) AS d
+    WHERE d.attempts > 0;
+COMMENT ON VIEW mill.durations IS
+    'Durations of tasks by queue and task name, for the first 1000 names, see mill.durations_of';
+
+CREATE OR REPLACE FUNCTION mill.message_pattern(message text) RETURNS text
+LANGUAGE sql IMMUTABLE COST 1000 SET search_path = pg_catalog, pg_temp AS $$
+    SELECT left(regexp_replace(regexp_replace(regexp_replace(regexp_replace(left(message, 1000),
+        '\m[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\M', '#', 'g'),
+        '"[^"]*"', '"…"', 'g'),
+        '(^|[^[:alnum:]])''[^'']*''', '\1''…''', 'g'),
+        '0x[0-9a-fA-F]+|[0-9]+([.,:-][0-9]+)*', '#', 'g'), 300)
+$$;
+COMMENT ON FUNCTION mill.message_pattern IS
+    'Returns an error message without its variable parts: quoted names and values, numbers, dates and UUIDs';
+GRANT EXECUTE ON FUNCTION mill.message_pattern TO mill_viewer;
+
+-- Runs with the rights of the caller, and reads the view that hides messages.
+CREATE OR REPLACE FUNCTION mill.failure_groups(since interval DEFAULT '1 day') RETURNS TABLE (outcome mill.outcome,
+    sqlstate text, message text, attempts bigint, tasks bigint, first_at timestamptz, last_at timestamptz,
+    queues text[], names text[], examples bigint[])
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT f.outcome, f.sqlstate, mill.message_pattern(f.message), count(*), count(DISTINCT f.task_id),
+        min(f.finished_at), max(f.finished_at), array_agg(DISTINCT f.queue),
+        (array_agg(DISTINCT f.name) FILTER (WHERE f.name IS NOT NULL))[1:10],
+        (array_agg(f.task_id ORDER BY f.finished_at DESC))[1:5]
+    FROM (SELECT a.outcome, a.sqlstate, a.message, a.task_id, a.finished_at, a.queue, a.name
+        FROM mill.visible_attempts a
+        WHERE a.finished_at > now() - since AND a.outcome <> 'succeeded' AND a.outcome <> 'cancelled'
+        ORDER BY a.finished_at DESC LIMIT 10000) AS f
+    GROUP BY f.outcome, f.sqlstate, mill.message_pattern(f.message)
+    ORDER BY count(*) DESC, max(f.finished_at) DESC
+$$;
+COMMENT ON FUNCTION mill.failure_groups IS
+    'Returns failed attempts of the given period, at most the last 10000, grouped by outcome, SQLSTATE and '
+    'mill.message_pattern, most frequent first. names: up to 10. examples: ids of the last 5 tasks';
+GRANT EXECUTE ON FUNCTION mill.failure_groups TO mill_viewer;
+
+CREATE OR REPLACE VIEW mill.failures AS
+    SELECT g.* FROM mill.failure_groups() AS g;
+COMMENT ON VIEW mill.failures IS 'Failed attempts of the last day, grouped as by mill.failure_groups';
+
+-- schema/19_why.sql -------------------------------------------------------------------------------
+
+-- Why: one sentence about a task, or about a task of a run: why it is not running, or what it is doing.
+--
+-- The functions see every row, whoever calls them, and show messages only if settings.hide_statements is not
+-- set.
+
+-- A SECURITY DEFINER function cannot determine its caller, so hidden messages are hidden from everybody.
+CREATE OR REPLACE FUNCTION mill.visible_message(message text) RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT message FROM mill.settings s WHERE NOT s.hide_statements
+$$;
+COMMENT ON FUNCTION mill.visible_message IS
+    'Returns the message, or null if settings.hide_statements is set, for mill.why';
+
+CREATE OR REPLACE FUNCTION mill.why_blocked(task mill.tasks) RETURNS text
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    terms record;
+    period record;
+    subject text;
+    ahead bigint;
+BEGIN
+    SELECT l.* INTO terms FROM mill.limit_status l WHERE l.id = task.blocking_limit_id;
+    SELECT count(*) INTO ahead FROM (SELECT FROM mill.tasks t
+        WHERE t.state = 'blocked' AND t.blocking_limit_id = task.blocking_limit_id AND t.priority = task.priority
+            AND t.id < task.id LIMIT 100000) AS before;
+    subject := format('%s "%s"%s', CASE terms.kind WHEN 'key' THEN 'concurrency key' ELSE terms.kind::text END,
+        terms.name, CASE WHEN terms.run_id <> 0 THEN format(' in run %s', terms.run_id) ELSE '' END);
+    SELECT a.* INTO period FROM mill.active_period(terms.opens, terms.closes, terms.zone, now()) AS a;
+    IF terms.paused THEN
+        -- A queue has a state of its own that is called paused.
+        RETURN format(CASE terms.kind WHEN 'queue' THEN '%s has max_running 0' ELSE '%s is paused' END, subject);
+    ELSIF NOT period.open THEN
+        RETURN format('%s is outside its active period (%s to %s, %s) until %s', subject,
+            to_char(terms.opens, 'HH24:MI'), to_char(terms.closes, 'HH24:MI'), terms.zone,
+            date_trunc('second', period.until));
+    ELSIF terms.running >= terms.max_running THEN
+        RETURN format('%s has %s of %s tasks running; tasks ahead with the same priority: %s%s', subject,
+            terms.running, terms.max_running, CASE ahead WHEN 100000 THEN 'at least ' ELSE '' END, ahead);
+    ELSIF terms.rate_starts IS NOT NULL THEN
+        RETURN format('%s allows %s starts per %s; tasks ahead with the same priority: %s%s', subject,
+            terms.rate_starts, terms.rate_period, CASE ahead WHEN 100000 THEN 'at least ' ELSE '' END, ahead);
+    END IF;
+    RETURN format('it is about to get a permit of %s', subject);
+END
+$$;
+COMMENT ON FUNCTION mill.why_blocked IS 'Returns the answer of mill.why for a task that waits for a permit';
+
+CREATE OR REPLACE FUNCTION mill.why(id bigint) RETURNS text
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    task mill.tasks;
+    last_attempt mill.attempts;
+    serving record;
+    backend record;
+    place text;
+    ahead bigint;
+    kept bigint;
+BEGIN
+    SELECT t.* INTO task FROM mill.tasks t WHERE t.id = why.id;
+    SELECT a.* INTO last_attempt FROM mill.attempts a
+        WHERE a.task_id = why.id ORDER BY a.finished_at DESC LIMIT 1;
+    IF task.id IS NULL THEN
+        IF last_attempt.task_id IS NULL THEN
+            RETURN NULL;
+        END IF;
+        RETURN format('it is finished: %s at %s%s', last_attempt.outcome,
+            date_trunc('second', last_attempt.finished_at),
+            CASE WHEN last_attempt.started_at IS NOT NULL
+                THEN format(' on attempt %s', last_attempt.attempt) ELSE '' END
+            || coalesce(': ' || mill.visible_message(last_attempt.message), ''));
+    END IF;
+
+    IF task.state = 'running' THEN
+        SELECT s.host || ':' || s.pid INTO place
+            FROM mill.worker_starts s WHERE s.id = task.claimed_by;
+        place := coalesce(place, left(task.claimed_by::text, 8));
+        SELECT b.* INTO backend FROM mill.backends() b WHERE b.pid = task.session_pid;
+        IF EXISTS (SELECT FROM mill.cancel_requests r WHERE r.task_id = task.id) THEN
+            RETURN format('it is running on %s and about to be cancelled', place);
+        ELSIF NOT EXISTS (SELECT FROM mill.workers w WHERE w.id = task.claimed_by
+            AND now() - w.heartbeat_at < w.orphan_timeout)
+        THEN
+            RETURN format('its worker %s has stopped sending heartbeats; the task is about to be reclaimed', place);
+        ELSIF cardinality(backend.blocked_by) > 0 THEN
+            RETURN format('it is running on %s since %s, blocked by backend %s', place,
+                date_trunc('second', task.claimed_at), (SELECT string_agg(format('%s (%s)', b->>'pid',
+                    coalesce('task ' || (b->>'task_id'), concat_ws(', ', nullif(b->>'application', ''),
+                        'user ' || (b->>'user'), b->>'state'))), ', ')
+                    FROM jsonb_array_elements(backend.blockers) AS b));
+        END IF;
+        RETURN format('it is running on %s since %s%s', place, date_trunc('second', task.claimed_at),
+            CASE WHEN backend.wait_event_type <> 'Client'
+                THEN format(', waiting for %s: %s', backend.wait_event_type, backend.wait_event) END);
+    END IF;
+
+    IF task.state = 'blocked' THEN
+        RETURN mill.why_blocked(task);
+    ELSIF task.state = 'scheduled' AND task.due_at > now() THEN
+        IF task.attempt > 0 AND last_attempt.task_id IS NOT NULL THEN
+            RETURN format('attempt %s ended as %s (%s); the next one is due at %s, in %s',
+                last_attempt.attempt, last_attempt.outcome,
+                coalesce(mill.visible_message(last_attempt.message), last_attempt.sqlstate, 'no message'),
+                date_trunc('second', task.due_at), date_trunc('second', task.due_at - now()));
+        END IF;
+        RETURN format('it is due at %s, in %s', date_trunc('second', task.due_at),
+            date_trunc('second', task.due_at - now()));
+    ELSIF EXISTS (SELECT FROM mill.queues q WHERE q.name = task.queue AND q.paused) THEN
+        RETURN format('queue "%s" is paused', task.queue);
+    END IF;
+
+    SELECT count(*) AS workers, coalesce(sum((w.profiles->>task.run_as::text)::integer), 0) AS readers,
+        bool_and(w.draining) AS draining,
+        (SELECT count(DISTINCT t.session_pid) FROM mill.tasks t
+            WHERE t.state = 'running' AND t.run_as = task.run_as AND t.claimed_by = ANY (array_agg(w.id))) AS busy
+        INTO serving
+        FROM mill.workers w
+        WHERE (w.queues IS NULL OR task.queue = ANY (w.queues)) AND w.profiles ? task.run_as
+            AND now() - w.heartbeat_at < w.orphan_timeout;
+    IF serving.workers = 0 THEN
+        RETURN format('no live worker serves queue "%s"%s', task.queue,
+            CASE WHEN task.run_as <> '' THEN format(' and has the profile "%s" in its configuration', task.run_as) END);
+    ELSIF serving.draining THEN
+        RETURN format('every worker that serves queue "%s" is draining', task.queue);
+    ELSIF task.state = 'scheduled' THEN
+        RETURN 'it is due and about to become pending';
+    END IF;
+    SELECT count(*) INTO ahead FROM (SELECT FROM mill.tasks t
+        WHERE t.state = 'pending' AND t.queue = task.queue AND t.priority = task.priority
+            AND t.id < task.id LIMIT 100000) AS before;
+    -- Readers for reserved tasks do not serve other tasks.
+    IF task.priority <> 'reserved' THEN
+        SELECT coalesce(sum(mill.reserved_readers(w.id)), 0) INTO kept FROM mill.workers w
+            WHERE (w.queues IS NULL OR task.queue = ANY (w.queues))
+                AND now() - w.heartbeat_at < w.orphan_timeout;
+        IF kept > 0 AND serving.busy < serving.readers AND serving.readers - kept <= serving.busy THEN
+            RETURN format('readers that serve queue "%3$s": %1$s of %2$s are '
+                'kept for reserved tasks, the others are busy',
+                kept, serving.readers, task.queue);
+        END IF;
+    END IF;
+    IF serving.busy < serving.readers THEN
+        RETURN format('it is about to be claimed; idle readers that serve queue "%3$s": %1$s of %2$s',
+            serving.readers - serving.busy, serving.readers, task.queue);
+    END IF;
+    RETURN format('all readers (%s) that serve queue "%s" are busy; tasks ahead with the same priority: %s%s',
+        serving.readers, task.queue, CASE ahead WHEN 100000 THEN 'at least ' ELSE '' END, ahead);
+END
+$$;
+COMMENT ON FUNCTION mill.why(bigint) IS
+    'Returns one sentence: why this task is not running, or what it is doing; null if the task does not exist';
+GRANT EXECUTE ON FUNCTION mill.why(bigint) TO mill_viewer;
+
+CREATE OR REPLACE FUNCTION mill.why(run_id bigint, task text) RETURNS text
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    found_task mill.run_tasks;
+    run mill.runs;
+    parents text;
+BEGIN
+    SELECT t.* INTO found_task FROM mill.run_tasks t WHERE t.run_id = why.run_id AND t.name = task;
+    IF NOT FOUND THEN
+        RETURN NULL;
+    END IF;
+    SELECT r.* INTO run FROM mill.runs r WHERE r.id = why.run_id;
+    IF found_task.state = 'released' THEN
+        RETURN coalesce(mill.why(found_task.task_id), 'it has just finished');
+    ELSIF found_task.state = 'ready' THEN
+        RETURN 'it is ready and about to be put into the queue';
+    ELSIF found_task.state = 'cancelled' AND found_task.started_at IS NULL THEN
+        RETURN format('it was cancelled before it started%s', ' by ' || run.cancelled_by);
+    ELSIF found_task.state NOT IN ('waiting', 'upstream_failed') THEN
+        RETURN format('it is finished: %s at %s%s%s', found_task.outcome, date_trunc('second', found_task.finished_at),
+            CASE WHEN found_task.state = 'failed' AND found_task.ignore_failure THEN ', ignored' ELSE '' END,
+            ': ' || mill.visible_message(found_task.message));
+    END IF;
+    -- The first ten parents that prevent it from running.
+    SELECT string_agg(format('%s (%s, expected %s)', p.name, p.state, p.expected), ', ') INTO parents FROM (
+        SELECT t.name, t.state, e.expected FROM mill.run_edges e
+            JOIN mill.run_tasks t ON t.run_id = e.run_id AND t.node = e.parent
+        WHERE e.run_id = why.run_id AND e.child = found_task.node AND CASE found_task.state
+            WHEN 'waiting' THEN t.state IN ('waiting', 'ready', 'released')
+            ELSE NOT mill.satisfies(t.state, e.expected) END
+        ORDER BY t.node LIMIT 10) AS p;
+    IF found_task.state = 'upstream_failed' THEN
+        RETURN format('it cannot run because of its parents: %s', parents);
+    ELSIF run.cancelled_at IS NOT NULL THEN
+        RETURN 'its run is being cancelled';
+    END IF;
+    RETURN format('it waits for %s%s', CASE WHEN found_task.join_mode = 'any' THEN 'one of ' ELSE '' END,
+        coalesce(parents, 'parents that have just finished'))
+        || CASE WHEN found_task.parents - found_task.satisfied - found_task.unsatisfied > 10
+            THEN format(' and others, %s in total', found_task.parents - found_task.satisfied - found_task.unsatisfied)
+            ELSE '' END;
+END
+$$;
+COMMENT ON FUNCTION mill.why(bigint, text) IS
+    'Returns one sentence: why this task of a run is not running, or how it ended; null if the task does not exist';
+GRANT EXECUTE ON FUNCTION mill.why(bigint, text) TO mill_viewer;
+
+-- schema/20_grants.sql ----------------------------------------------------------------------------
+
+-- Privileges on all objects; those on a single object are granted beside it. The transaction ends here.
+--
+-- PUBLIC may use the schema and execute mill.complete, which requires the token of a claim. A function is
+-- executable by everybody when it is created, so this REVOKE follows all functions, and the grant of
+-- mill.complete follows the REVOKE.
+--
+-- mill_viewer reads all tables and views, except for tokens and the keys of profiles, and except for
+-- statements and their output, which mill_operator reads.
+
+-- PUBLIC may complete a claim whose token the caller knows, and nothing else.
+GRANT USAGE ON SCHEMA mill TO PUBLIC;
+REVOKE ALL ON ALL TABLES IN SCHEMA mill FROM PUBLIC;
+REVOKE ALL ON ALL ROUTINES IN SCHEMA mill FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION mill.complete TO PUBLIC;
+
+GRANT SELECT ON ALL TABLES IN SCHEMA mill TO mill_viewer;
+-- The token of a running task allows its completion, and the key of a profile allows its use: no role can
+-- read either. Statements and their output are readable through the visible_* views.
+DO $$
+DECLARE
+    kept record;
+    open text;
+BEGIN
+    FOR kept IN SELECT * FROM (VALUES
+        ('tasks', ARRAY['token'], ARRAY['statement', 'params']),
+        ('attempts', ARRAY['token'],
+            ARRAY['statement', 'params', 'notices', 'result', 'plan', 'message', 'detail', 'hint', 'context']),
+        ('job_tasks', '{}', ARRAY['statement', 'params']),
+        ('run_tasks', '{}', ARRAY['statement', 'params', 'result', 'message']),
+        ('run_events', '{}', ARRAY['result', 'message']),
+        ('progress', '{}', ARRAY['percent', 'message', 'notices']),
+        ('runs', '{}', ARRAY['params']),
+        ('schedules', '{}', ARRAY['params', 'definition']),
+        ('schedule_log', '{}', ARRAY['message']),
+        ('profiles', ARRAY['key'], '{}')) AS t(name, from_all, from_viewers)
+    LOOP
+        SELECT string_agg(quote_ident(a.attname), ', ') INTO open FROM pg_attribute a
+            WHERE a.attrelid = format('mill.%I', kept.name)::regclass AND a.attnum > 0 AND NOT a.attisdropped
+                AND a.attname <> ALL (kept.from_all || kept.from_viewers);
+        EXECUTE format('REVOKE SELECT ON mill.%I FROM mill_viewer', kept.name);
+        EXECUTE format('GRANT SELECT (%s) ON mill.%I TO mill_viewer', open, kept.name);
+        IF kept.from_viewers <> '{}' THEN
+            EXECUTE format('GRANT SELECT (%s) ON mill.%I TO mill_operator',
+                array_to_string(kept.from_viewers, ', '), kept.name);
+        END IF;
+    END LOOP;
+END
+$$;
+
+COMMIT;
