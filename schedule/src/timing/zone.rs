@@ -22,7 +22,8 @@ use crate::error::ValidationError;
 pub(crate) fn read(name: &str, at: usize) -> Result<TimeZone, ValidationError> {
     let unknown = || {
         let message = format!("unknown time zone \"{}\"", crate::error::truncated(name));
-        ValidationError::new(at, message).hint("a name such as Europe/Berlin")
+        ValidationError::new(at, message)
+            .hint("write a name of the IANA time zone database, such as Europe/Berlin")
     };
     let zone = TimeZoneDatabase::bundled().get(name).map_err(|_| unknown())?;
     if zone.iana_name().is_some() { Ok(zone) } else { Err(unknown()) }
