@@ -241,7 +241,7 @@ impl RetryAnnotation {
 }
 
 impl RetryAnnotation {
-    /// By whichever of its three names it is given.
+    /// Reads the maximum number of attempts, which has three names.
     fn max_attempts(call: &Call) -> Result<Option<u32>, ValidationError> {
         let names = ["max_attempts", "attempts", "max_retries"];
         let mut given: Vec<_> =

@@ -57,7 +57,8 @@ fn workers(database: &Database) -> Vec<Worker> {
     (0..FLEET).map(|_| worker(database)).collect()
 }
 
-/// One attempt each: an attempt used up by anything but success ends its task.
+/// Each task has one attempt: an attempt that does not succeed ends the task, and so becomes
+/// visible.
 async fn submit(client: &Client, tasks: i32) {
     let sql =
         "SELECT count(mill.enqueue($1, max_attempts => 1)) FROM generate_series(1, $2::integer)";
@@ -192,7 +193,7 @@ async fn a_migration_is_applied_once_and_atomically() {
     database
         .execute("CREATE TABLE applied (version int); GRANT INSERT ON applied TO mill_owner")
         .await;
-    // Both have read version 1 before either continues.
+    // Both upgrades have read version 1 before either of them continues.
     database.execute("SELECT pg_advisory_lock(7236270911)").await;
     let go = async {
         let waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'advisory'

@@ -3,8 +3,8 @@
 //! A migration leads from one version to the next, in one transaction. It waits for a lock only
 //! briefly: a session that waits for an exclusive lock blocks all sessions that come later, so a
 //! migration that does not get its locks at once releases all of them, lets the fleet continue, and
-//! tries again. `schema.sql` remains the complete current schema; both ways produce the same
-//! schema.
+//! tries again. `schema.sql` remains the complete current schema; applying `schema.sql` and
+//! applying all migrations produce the same schema.
 
 use std::time::Duration;
 

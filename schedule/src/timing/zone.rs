@@ -31,7 +31,7 @@ pub(crate) fn read(name: &str, at: usize) -> Result<TimeZone, ValidationError> {
 
 /// Times of a wall clock, in ascending order.
 pub(crate) trait Times {
-    /// Returns the first one from `from` inclusive to `until` exclusive.
+    /// Returns the first time from `from` inclusive to `until` exclusive.
     fn first(&self, from: DateTime, until: DateTime) -> Option<DateTime>;
 }
 
