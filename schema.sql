@@ -416,7 +416,8 @@ BEGIN
     IF percent = 0 THEN
         RETURN 0;
     END IF;
-    -- Workers contribute all of their readers in the order of their ids; the last one contributes the rest.
+    -- Workers contribute all of their readers, in the order of their ids, until the share is complete; the
+    -- last of these workers contributes only the readers that are still missing.
     SELECT greatest(0, least(me.readers, ceil(fleet.readers * percent / 100.0) - fleet.before)) INTO reserved
         FROM mill.workers me, LATERAL (SELECT sum(w.readers) AS readers,
                 coalesce(sum(w.readers) FILTER (WHERE w.id < me.id), 0) AS before
@@ -631,7 +632,7 @@ GRANT SELECT ON mill.limits TO mill_worker;
 CREATE OR REPLACE FUNCTION mill.resolve_local_time(at_local timestamp, zone text) RETURNS timestamptz
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT CASE
-        -- No clock change at this time or in the three hours before it.
+        -- The usual case: the clock does not change at this time or in the three hours before it.
         WHEN i.later AT TIME ZONE zone = at_local
             AND (i.later - interval '3 hours') AT TIME ZONE zone = at_local - interval '3 hours'
         THEN i.later
@@ -2823,8 +2824,8 @@ GRANT EXECUTE ON FUNCTION mill.enable_job TO mill_operator;
 
 -- schema/13_dependencies.sql ----------------------------------------------------------------------
 
--- Dependencies: edges between tasks that hold in every run that contains both, whatever their jobs. With the
--- edges of the jobs they form the lineage of the data that the tasks load.
+-- Dependencies: edges between tasks. A dependency holds in every run that contains both tasks, regardless of
+-- their jobs. With the edges of the jobs they form the lineage of the data that the tasks load.
 --
 -- The lineage may contain a cycle between jobs that never run together; a run with a cycle does not start.
 
@@ -2850,7 +2851,7 @@ DECLARE
     names text[];
     round_trip text;
 BEGIN
-    -- Serializes changes: two concurrent ones could form a cycle that neither forms alone.
+    -- Serializes changes: two concurrent changes could form a cycle that neither change forms alone.
     LOCK TABLE mill.dependencies IN SHARE ROW EXCLUSIVE MODE;
     INSERT INTO mill.dependencies AS d (child, parent, expected)
         VALUES (set_dependency.child, set_dependency.parent, set_dependency.expected)
@@ -3415,7 +3416,7 @@ COMMENT ON COLUMN mill.runs.reason IS 'Reason of the fire: schedule, manual, or 
 COMMENT ON COLUMN mill.runs.dropped IS
     'Edges that the run leaves out because their parent is in none of its jobs: parent > child';
 
--- mill.fire: a schedule fires once per fire time, whichever worker ticks.
+-- mill.fire: a schedule fires once per fire time, even if several workers process the schedule.
 CREATE UNIQUE INDEX IF NOT EXISTS runs_fire ON mill.runs (schedule_id, fire_at) WHERE schedule_id IS NOT NULL;
 -- The history of one schedule, with keyset pagination.
 CREATE INDEX IF NOT EXISTS runs_schedule ON mill.runs (schedule_id, id) WHERE schedule_id IS NOT NULL;
@@ -3524,7 +3525,7 @@ BEGIN
         RAISE EXCEPTION 'there is no job "%"', wrong USING ERRCODE = '22023',
             HINT = 'pgmill job list shows all jobs.';
     END IF;
-    -- In the declared spelling.
+    -- The names are returned in the spelling of their declaration.
     RETURN (SELECT array_agg(j.name::text ORDER BY array_position(wanted, lower(j.name)))
         FROM mill.jobs j WHERE lower(j.name) = ANY (wanted));
 END
@@ -3850,7 +3851,7 @@ COMMENT ON VIEW mill.run_task_status IS
 --
 -- mill.advance_run locks the row of the run, removes the events of finished tasks from mill.run_events,
 -- updates the counters of each child, and releases the tasks that are ready. All of this happens in one
--- transaction, so each event is processed exactly once, whichever worker does it and even if a worker crashes.
+-- transaction, so each event is processed exactly once, even if several workers try or a worker crashes.
 
 -- Advance -----------------------------------------------------------------------------------------
 
@@ -4104,7 +4105,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 DECLARE
-    -- Bounds the duration of each statement, whatever the size of the run.
+    -- Bounds the duration of each statement for runs of any size.
     max_count CONSTANT integer := 2000;
     run mill.runs;
     events mill.run_events[];
@@ -4297,7 +4298,8 @@ BEGIN
     ELSIF found_task.state NOT IN ('failed', 'cancelled') THEN
         RETURN found_task.state::text;
     END IF;
-    -- Tasks after it that are upstream_failed are evaluated again, whether or not because of this task.
+    -- All later tasks that are upstream_failed are evaluated again, also those that failed because of another
+    -- task.
     WITH RECURSIVE after (node) AS (
         SELECT found_task.node
         UNION
@@ -4512,7 +4514,8 @@ BEGIN
         measure := mill.probe_query(s.trigger);
         timeout := (s.trigger->>'timeout_secs')::double precision;
         IF s.trigger IS NOT NULL THEN
-            -- The caller measures the table, once until the next tick.
+            -- The caller runs the probe of the trigger. The next tick of this schedule is one probe interval
+            -- from now.
             UPDATE mill.schedules x
                 SET next_tick_at = now() + make_interval(secs => (s.trigger->>'every_secs')::double precision)
                 WHERE x.id = s.id;
@@ -4800,8 +4803,9 @@ GRANT EXECUTE ON FUNCTION mill.schedule_test TO mill_viewer;
 
 -- schema/18_views.sql -----------------------------------------------------------------------------
 
--- Monitoring: running tasks, status of queues, priorities, limits and groups, history, run times, failures, and
--- the number of readers that could be busy. The status of runs and schedules is beside them.
+-- Monitoring: running tasks, status of queues, priorities, limits and groups, history, run times, failures,
+-- and the number of readers that could be busy. The views on runs and schedules are in the files of runs and
+-- schedules.
 --
 -- Statements and messages are read from mill.visible_tasks and mill.visible_attempts, which hide them if
 -- settings.hide_statements is set.
@@ -4963,8 +4967,8 @@ COMMENT ON VIEW mill.group_status IS
     'Groups with their settings, whether the active period is open and until when, and the number of tasks by state';
 
 -- A loose index scan over the distinct queues of the pending index, one probe each; then up to 100000 entries
--- of each. A paused queue costs one probe, whatever its size. Includes scheduled tasks that are due, because
--- without a worker nothing promotes them to pending.
+-- of each. A paused queue of any size costs one probe. Includes scheduled tasks that are due, because without
+-- a worker nothing promotes them to pending.
 CREATE OR REPLACE FUNCTION mill.scale_hint(queues text[] DEFAULT NULL) RETURNS bigint
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 -- Statistics are unreliable for a table that is empty one moment and full the next.
@@ -5109,8 +5113,8 @@ COMMENT ON VIEW mill.failures IS 'Failed attempts of the last day, grouped as by
 
 -- Why: one sentence about a task, or about a task of a run: why it is not running, or what it is doing.
 --
--- The functions see every row, whoever calls them, and show messages only if settings.hide_statements is not
--- set.
+-- The functions see every row, regardless of their caller, and show messages only if settings.hide_statements
+-- is not set.
 
 -- A SECURITY DEFINER function cannot determine its caller, so hidden messages are hidden from everybody.
 CREATE OR REPLACE FUNCTION mill.visible_message(message text) RETURNS text
@@ -5308,7 +5312,8 @@ GRANT EXECUTE ON FUNCTION mill.why(bigint, text) TO mill_viewer;
 
 -- schema/20_grants.sql ----------------------------------------------------------------------------
 
--- Privileges on all objects; those on a single object are granted beside it. The transaction ends here.
+-- Privileges on all objects; privileges on a single object are granted where the object is created. The
+-- transaction ends here.
 --
 -- PUBLIC may use the schema and execute mill.complete, which requires the token of a claim. A function is
 -- executable by everybody when it is created, so this REVOKE follows all functions, and the grant of

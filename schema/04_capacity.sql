@@ -64,7 +64,8 @@ BEGIN
     IF percent = 0 THEN
         RETURN 0;
     END IF;
-    -- Workers contribute all of their readers in the order of their ids; the last one contributes the rest.
+    -- Workers contribute all of their readers, in the order of their ids, until the share is complete; the
+    -- last of these workers contributes only the readers that are still missing.
     SELECT greatest(0, least(me.readers, ceil(fleet.readers * percent / 100.0) - fleet.before)) INTO reserved
         FROM mill.workers me, LATERAL (SELECT sum(w.readers) AS readers,
                 coalesce(sum(w.readers) FILTER (WHERE w.id < me.id), 0) AS before
@@ -279,7 +280,7 @@ GRANT SELECT ON mill.limits TO mill_worker;
 CREATE OR REPLACE FUNCTION mill.resolve_local_time(at_local timestamp, zone text) RETURNS timestamptz
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT CASE
-        -- No clock change at this time or in the three hours before it.
+        -- The usual case: the clock does not change at this time or in the three hours before it.
         WHEN i.later AT TIME ZONE zone = at_local
             AND (i.later - interval '3 hours') AT TIME ZONE zone = at_local - interval '3 hours'
         THEN i.later

@@ -1,5 +1,5 @@
--- Dependencies: edges between tasks that hold in every run that contains both, whatever their jobs. With the
--- edges of the jobs they form the lineage of the data that the tasks load.
+-- Dependencies: edges between tasks. A dependency holds in every run that contains both tasks, regardless of
+-- their jobs. With the edges of the jobs they form the lineage of the data that the tasks load.
 --
 -- The lineage may contain a cycle between jobs that never run together; a run with a cycle does not start.
 
@@ -25,7 +25,7 @@ DECLARE
     names text[];
     round_trip text;
 BEGIN
-    -- Serializes changes: two concurrent ones could form a cycle that neither forms alone.
+    -- Serializes changes: two concurrent changes could form a cycle that neither change forms alone.
     LOCK TABLE mill.dependencies IN SHARE ROW EXCLUSIVE MODE;
     INSERT INTO mill.dependencies AS d (child, parent, expected)
         VALUES (set_dependency.child, set_dependency.parent, set_dependency.expected)

@@ -60,7 +60,7 @@ COMMENT ON COLUMN mill.runs.reason IS 'Reason of the fire: schedule, manual, or 
 COMMENT ON COLUMN mill.runs.dropped IS
     'Edges that the run leaves out because their parent is in none of its jobs: parent > child';
 
--- mill.fire: a schedule fires once per fire time, whichever worker ticks.
+-- mill.fire: a schedule fires once per fire time, even if several workers process the schedule.
 CREATE UNIQUE INDEX IF NOT EXISTS runs_fire ON mill.runs (schedule_id, fire_at) WHERE schedule_id IS NOT NULL;
 -- The history of one schedule, with keyset pagination.
 CREATE INDEX IF NOT EXISTS runs_schedule ON mill.runs (schedule_id, id) WHERE schedule_id IS NOT NULL;
@@ -169,7 +169,7 @@ BEGIN
         RAISE EXCEPTION 'there is no job "%"', wrong USING ERRCODE = '22023',
             HINT = 'pgmill job list shows all jobs.';
     END IF;
-    -- In the declared spelling.
+    -- The names are returned in the spelling of their declaration.
     RETURN (SELECT array_agg(j.name::text ORDER BY array_position(wanted, lower(j.name)))
         FROM mill.jobs j WHERE lower(j.name) = ANY (wanted));
 END

@@ -2,7 +2,7 @@
 --
 -- mill.advance_run locks the row of the run, removes the events of finished tasks from mill.run_events,
 -- updates the counters of each child, and releases the tasks that are ready. All of this happens in one
--- transaction, so each event is processed exactly once, whichever worker does it and even if a worker crashes.
+-- transaction, so each event is processed exactly once, even if several workers try or a worker crashes.
 
 -- Advance -----------------------------------------------------------------------------------------
 
@@ -256,7 +256,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 DECLARE
-    -- Bounds the duration of each statement, whatever the size of the run.
+    -- Bounds the duration of each statement for runs of any size.
     max_count CONSTANT integer := 2000;
     run mill.runs;
     events mill.run_events[];
@@ -449,7 +449,8 @@ BEGIN
     ELSIF found_task.state NOT IN ('failed', 'cancelled') THEN
         RETURN found_task.state::text;
     END IF;
-    -- Tasks after it that are upstream_failed are evaluated again, whether or not because of this task.
+    -- All later tasks that are upstream_failed are evaluated again, also those that failed because of another
+    -- task.
     WITH RECURSIVE after (node) AS (
         SELECT found_task.node
         UNION

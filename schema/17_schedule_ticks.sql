@@ -193,7 +193,8 @@ BEGIN
         measure := mill.probe_query(s.trigger);
         timeout := (s.trigger->>'timeout_secs')::double precision;
         IF s.trigger IS NOT NULL THEN
-            -- The caller measures the table, once until the next tick.
+            -- The caller runs the probe of the trigger. The next tick of this schedule is one probe interval
+            -- from now.
             UPDATE mill.schedules x
                 SET next_tick_at = now() + make_interval(secs => (s.trigger->>'every_secs')::double precision)
                 WHERE x.id = s.id;

@@ -1,5 +1,6 @@
--- Monitoring: running tasks, status of queues, priorities, limits and groups, history, run times, failures, and
--- the number of readers that could be busy. The status of runs and schedules is beside them.
+-- Monitoring: running tasks, status of queues, priorities, limits and groups, history, run times, failures,
+-- and the number of readers that could be busy. The views on runs and schedules are in the files of runs and
+-- schedules.
 --
 -- Statements and messages are read from mill.visible_tasks and mill.visible_attempts, which hide them if
 -- settings.hide_statements is set.
@@ -161,8 +162,8 @@ COMMENT ON VIEW mill.group_status IS
     'Groups with their settings, whether the active period is open and until when, and the number of tasks by state';
 
 -- A loose index scan over the distinct queues of the pending index, one probe each; then up to 100000 entries
--- of each. A paused queue costs one probe, whatever its size. Includes scheduled tasks that are due, because
--- without a worker nothing promotes them to pending.
+-- of each. A paused queue of any size costs one probe. Includes scheduled tasks that are due, because without
+-- a worker nothing promotes them to pending.
 CREATE OR REPLACE FUNCTION mill.scale_hint(queues text[] DEFAULT NULL) RETURNS bigint
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 -- Statistics are unreliable for a table that is empty one moment and full the next.

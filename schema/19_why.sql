@@ -1,7 +1,7 @@
 -- Why: one sentence about a task, or about a task of a run: why it is not running, or what it is doing.
 --
--- The functions see every row, whoever calls them, and show messages only if settings.hide_statements is not
--- set.
+-- The functions see every row, regardless of their caller, and show messages only if settings.hide_statements
+-- is not set.
 
 -- A SECURITY DEFINER function cannot determine its caller, so hidden messages are hidden from everybody.
 CREATE OR REPLACE FUNCTION mill.visible_message(message text) RETURNS text

@@ -1,4 +1,5 @@
--- Privileges on all objects; those on a single object are granted beside it. The transaction ends here.
+-- Privileges on all objects; privileges on a single object are granted where the object is created. The
+-- transaction ends here.
 --
 -- PUBLIC may use the schema and execute mill.complete, which requires the token of a claim. A function is
 -- executable by everybody when it is created, so this REVOKE follows all functions, and the grant of

@@ -1,4 +1,5 @@
-//! Exactly once, whatever dies: claims, fences, recovery, outages.
+//! Exactly-once execution while workers, servers and connections fail: claims, fences, recovery,
+//! outages.
 
 pub(crate) mod cancel;
 pub(crate) mod checker_detection;

@@ -33,7 +33,7 @@ impl Account {
         let user = ["postgres", "nobody"]
             .into_iter()
             .find_map(|name| Some(User { name, uid: id("-u", name)?, gid: id("-g", name)? }))
-            .context("PostgreSQL cannot run as root, and there is no user postgres or nobody")?;
+            .context("PostgreSQL refuses to run as root; create a user named postgres or nobody")?;
         Ok(Self { uid: user.uid, drop_to: Some(user) })
     }
 

@@ -36,7 +36,7 @@ pub struct TlsFiles {
 pub struct Options {
     /// The address to listen on.
     pub listen: SocketAddr,
-    /// Rejects all changes, whatever the login may do.
+    /// Rejects all changes, regardless of the privileges of the login.
     pub read_only: bool,
     /// Accepted tokens. Empty: everyone who reaches the console has access.
     pub tokens: Vec<Token>,

@@ -107,7 +107,7 @@ fn run(args: &Args) -> Result<u8> {
                 screen.event("interrupted, cleaning up");
                 Ok(signal_exit_code(signal.as_raw()))
             }
-            reported = reported => reported.context("the demo hangs").flatten().map(|()| exit::OK),
+            reported = reported => reported.with_context(|| format!("the demo has not finished after {HARD_TIMEOUT:?}")).flatten().map(|()| exit::OK),
         };
         screen.clear();
         ended

@@ -103,11 +103,13 @@ pub(crate) fn verdicts(checks: &[Check]) -> String {
 pub(crate) fn summary(snapshot: &Snapshot, took: Duration) -> String {
     let lost = snapshot.attempts.iter().filter(|attempt| attempt.outcome == Outcome::Lost).count();
     format!(
-        "The demo ran for {:.0} s: {} tasks, {BATCHES} of them enqueued by other tasks inside \
-         their own transactions;\n{lost} lost with their worker to SIGKILL and run again by another \
-         worker, without a missing or duplicated row;\na failed attempt that was retried successfully, a \
-         task that failed permanently with its error;\nCALL with COMMITs, and VACUUM outside a \
-         transaction. Cluster and workers are removed.",
+        "The demo ran for {:.0} s and showed:\n\
+         - {} tasks; other tasks enqueued {BATCHES} of these tasks inside their own transactions;\n\
+         - {lost} tasks whose worker was killed with SIGKILL; another worker ran the tasks again, and no \
+         row is missing or duplicated;\n\
+         - a task that succeeded after a failed attempt, and a task that failed permanently;\n\
+         - a CALL with COMMITs, and a VACUUM outside a transaction.\n\
+         Cluster and workers are removed.",
         took.as_secs_f64(),
         workload::ALL,
     )

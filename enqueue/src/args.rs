@@ -244,7 +244,7 @@ struct LabelFlags {
 }
 
 impl TaskFlags {
-    /// Returns the number of attempts in all, by whichever flag it was given.
+    /// Returns the total number of attempts, which has three flags.
     pub(crate) fn max_attempts(&self) -> Option<i32> {
         self.max_attempts.or(self.max_retries.map(|retries| retries + 1))
     }

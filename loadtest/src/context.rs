@@ -223,7 +223,7 @@ impl RunContext {
                 "private cluster, durable commits, non-default settings: {}",
                 list(SETTINGS)
             ),
-            Server::Given(_) => "given server with its own settings".to_owned(),
+            Server::Given(_) => "server given by --database-url, with its own settings".to_owned(),
         };
         match self.run.shared_commit {
             Some(budget) => {

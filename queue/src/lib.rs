@@ -3,8 +3,9 @@
 //! Functions take `&impl GenericClient`, so that a caller may pass its own transaction. Each
 //! statement contains a comment with its name, which remains visible in `pg_stat_statements`.
 //!
-//! `transition` changes the state of tasks; `worker` is what a worker process says about itself and
-//! asks of the fleet; `operator` changes settings, jobs and runs; `read` changes nothing.
+//! `transition` changes the state of tasks; `worker` has the statements by which a worker reports
+//! its state and reads the state of the fleet; `operator` changes settings, jobs and runs; `read`
+//! changes nothing.
 
 mod error;
 pub mod exit;

@@ -121,8 +121,8 @@ impl Position {
     }
 }
 
-/// Defines a struct of the positions of these columns, which are found once per statement:
-/// [`column()`] compares the name with those of all columns before, in every row.
+/// Defines a struct with the positions of these columns. The positions are found once per
+/// statement, whereas [`column()`] searches for the name among the columns of every row.
 macro_rules! positions {
     ($(#[$doc:meta])* $name:ident { $($column:ident),+ $(,)? }) => {
         $(#[$doc])*

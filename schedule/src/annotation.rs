@@ -190,8 +190,13 @@ impl Annotations {
         let again = self.retry.max_attempts.is_some_and(|attempts| attempts > 1);
         let retry = seen.iter().find(|(word, _)| word == "retry");
         if let (Some((_, at)), Some(true), true) = (retry, self.task.at_most_once, again) {
-            let problem = ValidationError::new(*at, "a task that runs at most once is not retried");
-            self.errors.push(problem.hint("remove max_attempts or at_most_once"));
+            let problem = ValidationError::new(
+                *at,
+                "at_most_once and max_attempts above 1 cannot be combined",
+            );
+            self.errors.push(problem.hint(
+                "a task that runs at most once is not retried: remove max_attempts or at_most_once",
+            ));
             self.shared_error = true;
         }
     }
@@ -236,7 +241,7 @@ impl RetryAnnotation {
 }
 
 impl RetryAnnotation {
-    /// By whichever of its three names it is given.
+    /// Reads the maximum number of attempts, which has three names.
     fn max_attempts(call: &Call) -> Result<Option<u32>, ValidationError> {
         let names = ["max_attempts", "attempts", "max_retries"];
         let mut given: Vec<_> =
@@ -250,7 +255,7 @@ impl RetryAnnotation {
             [(name, _)] => Ok(small(call.number(name, 1..=10_000)?)),
             [(first, _), (second, arg), ..] => {
                 let message = format!("{first} and {second} are the same setting");
-                Err(ValidationError::new(arg.at, message).hint("give one of them"))
+                Err(ValidationError::new(arg.at, message).hint("remove one of the two"))
             }
         }
     }
@@ -266,11 +271,11 @@ impl JobAnnotation {
                 Ok(arg.value.clone())
             } else {
                 Err(ValidationError::new(arg.at, "invalid job name")
-                    .hint("1 to 512 bytes, no control character"))
+                    .hint("a job name has 1 to 512 bytes and no control character"))
             }
         });
         if let Some(second) = names.next() {
-            return Err(ValidationError::new(second.at, "job takes one name"));
+            return Err(ValidationError::new(second.at, "@job takes only one name"));
         }
         Ok(Self { name: name.transpose()?, category: call.label("category")? })
     }
@@ -296,14 +301,14 @@ impl TaskAnnotation {
             let plain = |b: u8| b.is_ascii_alphanumeric() || b"_.:-".contains(&b);
             if queue.len() > 128 || !queue.bytes().all(plain) {
                 return Err(ValidationError::new(arg.at, "invalid queue name")
-                    .hint("1 to 128 letters, digits and _ . : -"));
+                    .hint("a queue name has 1 to 128 letters, digits or any of _ . : -"));
             }
         }
         if let (Some(arg), Some(true)) = (call.named("at_most_once"), task.at_most_once)
             && task.mode.as_deref() != Some("autocommit")
         {
             return Err(ValidationError::new(arg.at, "at_most_once requires mode autocommit")
-                .hint("a transaction runs exactly once anyway"));
+                .hint("add mode: autocommit, or remove at_most_once: in a transaction, a task has its effects exactly once"));
         }
         Ok(task)
     }

@@ -18,7 +18,7 @@ const RESUME_WINDOW: SignedDuration = SignedDuration::from_hours(1);
 /// Policy for late fires.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CatchUpPolicy {
-    /// Number of late fires to catch up, the newest ones.
+    /// Number of late fires to catch up; the newest fires are started.
     pub catch_up: usize,
     /// Maximum lateness of a fire; `None` means unlimited.
     pub max_lateness: Option<Duration>,
@@ -43,7 +43,8 @@ pub struct DueFires {
     pub uncounted: bool,
 }
 
-/// Evaluates the fires from `next_fire_at`, which must be one, up to `now`, both inclusive.
+/// Evaluates the fires from `next_fire_at`, which must be a fire of the cadence, up to `now`, both
+/// inclusive.
 #[must_use]
 pub fn due(
     cadence: &Cadence,

@@ -29,7 +29,7 @@ impl ValidationError {
         let found = Self::new(at, format!("unknown {what} \"{}\"", truncated(word)));
         match nearest(word, known) {
             Some(near) => found.hint(format!("did you mean {near}?")),
-            None => found.hint(format!("one of {}", known.join(", "))),
+            None => found.hint(format!("expected one of {}", known.join(", "))),
         }
     }
 }

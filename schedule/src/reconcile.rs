@@ -151,16 +151,19 @@ pub fn read(procedures: &[Procedure]) -> DesiredState {
 fn rejection(procedure: &Procedure, of_that_name: usize) -> Option<(String, String)> {
     let owned = |message: &str, hint: &str| Some((message.to_owned(), hint.to_owned()));
     if !procedure.callable {
-        owned("cannot be called by a statement", "annotate a procedure or a plain function")
+        owned(
+            "trigger functions, aggregates and window functions cannot be scheduled",
+            "annotate a procedure or a plain function",
+        )
     } else if procedure.needs_arguments {
         owned(
             "requires arguments",
-            "give the arguments defaults, or declare a schedule with a statement: mill.set_schedule",
+            "give the arguments defaults, or declare a schedule whose statement passes the arguments: mill.set_schedule",
         )
     } else if of_that_name > 1 {
         owned(
             "another procedure of this name has annotations too, so a call without arguments is ambiguous",
-            "annotate one of them",
+            "annotate only one of these procedures",
         )
     } else if !procedure.trusted {
         Some((

@@ -1,5 +1,4 @@
-//! Whatever a task contains, it ends cleanly, the worker continues, and the next task is
-//! unaffected.
+//! A task with any content ends cleanly, the worker continues, and the next task is unaffected.
 
 use std::error::Error;
 
@@ -253,7 +252,7 @@ async fn a_statement_that_never_ends_is_stopped_at_its_timeout_and_its_backend_w
         "SELECT pg_sleep(3600)",
         "DO $$ BEGIN LOOP BEGIN PERFORM pg_sleep(3600);
             EXCEPTION WHEN query_canceled THEN NULL; END; END LOOP; END $$",
-        // These run only at COMMIT.
+        // The following two run their slow part only at COMMIT.
         "INSERT INTO slow VALUES (1)",
         "DECLARE c CURSOR WITH HOLD FOR SELECT pg_sleep(3600)",
     ];

@@ -73,7 +73,7 @@ async fn a_task_can_read_its_id_and_attempt() {
         let id = database.enqueue(who, &options).await;
         let expected = [id.to_string(), "1".into(), "a".into(), "it's \"me\"; ü".into()];
         assert_eq!(database.record(id).await.row(0), expected);
-        // Nothing of the previous task remains, whatever mode the next task runs in.
+        // No state of the previous task remains, in each mode of the next task.
         for next in ["transaction", "autocommit"] {
             let id = database.enqueue(who, &format!(", mode => '{next}'")).await;
             let expected = [id.to_string(), "1".into(), "default".into(), String::new()];

@@ -74,7 +74,7 @@ export async function schedule(page, config) {
   const path = at(config, "schedules/detail?name=arrivals");
   await page.goto(path);
   await button(page, "Dry run").click();
-  await page.getByRole("heading", { name: "Dry run: a tick now would not fire" }).waitFor();
+  await page.getByRole("heading", { name: "Dry run: the schedule would not fire now" }).waitFor();
   await page.goto(path);
   await page.getByText("Disable …").click();
   await button(page, "Disable the schedule").click();

@@ -38,7 +38,8 @@ SELECT mill.set_group('group ' || n) FROM generate_series(1, 50) AS n;
 SELECT mill.set_max_running('queue', 'narrow', 0);
 SELECT mill.enqueue_many(array_fill('SELECT 1'::text, ARRAY[12000]), queue => 'narrow')";
 
-/// Statements by which the console reads the last hour in the background, whatever page is asked for.
+/// Statements by which the console reads the last hour in the background, independently of the
+/// requested page.
 const BACKGROUND: [&str; 3] = ["throughput", "backlog_changes", "live_changes"];
 
 /// Statements by name with the pages that one call reads, worst first.

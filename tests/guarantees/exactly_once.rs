@@ -1,4 +1,5 @@
-//! A task's effects and its completion commit together: exactly once, whatever fails meanwhile.
+//! A task's effects and its completion commit together, exactly once, although workers are killed
+//! meanwhile.
 
 use rand::RngExt;
 

@@ -1,4 +1,5 @@
-//! A lost claim changes nothing, whatever statements meet at the task's row.
+//! A lost claim changes nothing, also while several statements wait for the lock of the task's
+//! row.
 
 use std::time::Duration;
 

@@ -107,7 +107,7 @@ async fn a_killed_worker_is_detected_as_fast_in_a_fleet_of_thirty_two_as_in_one_
     let known = "SELECT count(*) FROM mill.workers";
     eventually("all workers are registered", async || database.value::<i64>(known).await == 32)
         .await;
-    // By now each worker has polled its peers, and polls them less often from then on.
+    // Each worker that is ready has polled its peers once, and polls them less often from then on.
     for worker in &fleet {
         worker.until_logged("ready").await;
     }

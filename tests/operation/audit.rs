@@ -1,4 +1,5 @@
-//! Every action is recorded in mill.audit with its login, whichever program performs it.
+//! Every action is recorded in mill.audit with its login, for each program that performs the
+//! action.
 
 use queue::audit::set_actor;
 use serde_json::json;
@@ -116,7 +117,7 @@ async fn every_action_is_recorded_with_its_login_and_a_call_without_effect_is_no
     // Every function that an operator may call and that changes data has been tested here.
     let tried: Vec<&str> =
         ACTS.iter().filter_map(|(sql, _)| sql.strip_prefix("SELECT mill.")).collect();
-    // These need a run in progress; tested below.
+    // These functions need a run in progress, and are tested below.
     let known = ["restart_run", "retry_run_task", "put_schedule"];
     let functions =
         "SELECT p.proname::text FROM pg_proc p WHERE p.pronamespace = 'mill'::regnamespace

@@ -24,7 +24,8 @@ async fn record(database: &Database, name: &str, count: i32, seconds: &str, outc
 #[tokio::test(flavor = "multi_thread")]
 async fn durations_show_percentiles_and_trend_of_each_name() {
     let database = Database::new().await;
-    // The newest has n = 1: twenty of 3 s, older ones of 1 s, and a single old one of 100 s.
+    // The newest attempt has n = 1: twenty attempts of 3 s, older attempts of 1 s, and a single old
+    // attempt of 100 s.
     let seconds = "CASE WHEN n <= 20 THEN 3 WHEN n = 200 THEN 100 ELSE 1 END";
     record(&database, "load", 200, seconds, "succeeded").await;
     record(&database, "load", 7, "0", "failed").await;
@@ -110,7 +111,7 @@ async fn failures_are_counted_by_cause_and_a_cause_is_retried() {
     let listed = Program::pgmill(&database, &["failures"]).succeeds().await;
     assert!(listed.contains(duplicates) && listed.contains("division by zero"), "{listed}");
 
-    // One cause of one queue: two causes share the code and differ in the message.
+    // Two causes of one queue have the same code and different messages.
     database.execute("UPDATE mill.attempts SET message = 'another' WHERE task_id = 1001").await;
     let again = ["task", "retry", "--sqlstate", "23505", "--message", duplicates, "--queue", "etl"];
     let foreseen = Program::pgmill(&database, &[&again[..], &["--dry-run"]].concat()).succeeds();

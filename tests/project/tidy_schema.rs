@@ -14,7 +14,7 @@ fn schema_sql_is_what_make_schema_writes() {
     let made = Command::new("make")
         .args(["-C", root().to_str().unwrap(), "--silent", "schema"])
         .arg(format!("TO={}", written.display()))
-        // Those of `make test` are not for this make.
+        // The flags of an enclosing `make test` do not apply to this make.
         .env_remove("MAKEFLAGS")
         .output()
         .unwrap();

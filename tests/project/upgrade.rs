@@ -54,7 +54,8 @@ fn workers(database: &Database) -> Vec<Worker> {
     (0..FLEET).map(|_| worker(database)).collect()
 }
 
-/// One attempt each: an attempt used up by anything but success ends its task.
+/// Each task has one attempt: an attempt that does not succeed ends the task, and so becomes
+/// visible.
 async fn submit(client: &Client, tasks: i32) {
     let sql =
         "SELECT count(mill.enqueue($1, max_attempts => 1)) FROM generate_series(1, $2::integer)";

@@ -1,4 +1,5 @@
-//! Random runs compared with a simple model: same final states, whatever is killed meanwhile.
+//! Random runs compared with a simple model: same final states, although workers are killed
+//! meanwhile.
 
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;

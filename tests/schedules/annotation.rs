@@ -186,7 +186,10 @@ async fn an_error_is_reported_with_its_location_and_disables_its_schedule_only()
         ("public.p 2:24", "\"17:60\" is not a time of day"),
         ("public.shared 1:36", "max_attempts"),
         ("public.needs 1:1", "requires arguments"),
-        ("public.fired 1:1", "cannot be called by a statement"),
+        (
+            "public.fired 1:1",
+            "trigger functions, aggregates and window functions cannot be scheduled",
+        ),
         ("public.twice 1:1", "another procedure of this name"),
         ("public.same 1:16", "two schedules have the key daily_09_00"),
         ("public.odd 1:2", "unknown annotation \"dayly\""),

@@ -1,5 +1,5 @@
-//! Schedules: every due instant fires once, whichever worker ticks and whatever fails; an error in
-//! one schedule does not affect another.
+//! Schedules: every due instant fires once, although several workers tick and workers fail; an
+//! error in one schedule does not affect another.
 
 use rand::RngExt;
 

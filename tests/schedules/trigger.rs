@@ -68,7 +68,7 @@ async fn threshold_comes_before_idle_and_idle_before_new_rows() {
     );
     rows(&database, 1, "0").await;
     until_reason(&database, "inbox", "new rows: pending rows 1, no previous fire").await;
-    // Not again within the hour, except by its other conditions.
+    // The condition new_rows is not met again within an hour; the other conditions may be.
     rows(&database, 4, "0").await;
     let (fires, reason, pending) = test(&database, "inbox").await;
     assert!(!fires && pending == Some(4), "{reason}");
@@ -79,7 +79,7 @@ async fn threshold_comes_before_idle_and_idle_before_new_rows() {
     until_reason(&database, "inbox", "row threshold: pending rows 5 >= 5").await;
     rows(&database, 2, "11 minutes").await;
     until_reason(&database, "inbox", "idle: age of the oldest row 00:11:").await;
-    // Both conditions are met: the threshold is reported.
+    // The conditions rows and idle are met: the reason names rows.
     rows(&database, 7, "11 minutes").await;
     until_reason(&database, "inbox", "row threshold: pending rows 7 >= 5").await;
     let logged: String = database

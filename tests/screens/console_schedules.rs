@@ -38,7 +38,8 @@ async fn schedules_are_described_with_their_next_fires_and_last_runs() {
     let list = console.get("/schedules").await.body;
     assert!(list.contains(">disabled</span>") && list.contains("only on demand"), "{list}");
     let page = console.get(&format!("/schedules/detail?name={name}")).await.body;
-    for text in ["03:15:00 CE", "a tick now would not fire", "by function call", "manual", "fired"]
+    for text in
+        ["03:15:00 CE", "the schedule would not fire now", "by function call", "manual", "fired"]
     {
         assert!(page.contains(text), "{text} in {page}");
     }
@@ -92,11 +93,11 @@ async fn only_an_operator_tests_a_trigger_and_a_test_fires_nothing() {
     let console = Console::start(&database, &[]).await;
     let viewer_console = Console::start_at(&database, &viewer.url(), &[]).await;
     let page = console.get("/schedules/detail?name=s").await.body;
-    assert!(page.contains("Dry run") && !page.contains("a tick now"), "{page}");
+    assert!(page.contains("Dry run") && !page.contains("fire now"), "{page}");
     let body = viewer_console.get("/schedules/detail?name=s").await.body;
     assert!(!body.contains("method=\"post\""), "the page offers a viewer an action: {body}");
     let tested = console.post("/schedules/test", "name=s").await.body;
-    for text in ["a tick now would not fire", "pending rows 1 &#60; 100", "1 pending row"] {
+    for text in ["the schedule would not fire now", "pending rows 1 &#60; 100", "1 pending row"] {
         assert!(tested.contains(text), "{text} in {tested}");
     }
     assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.runs").await, 0);

@@ -45,7 +45,7 @@ async fn a_task_without_rights_cannot_touch_the_queue() {
         let ran = database.run(&guess, ", max_attempts => 1").await;
         ran.assert_failed("MT001", "is no longer claimed with this token");
     }
-    // The held task ran meanwhile, after the first of these, and needs no grant at all.
+    // The held task continued after the first of these attempts; it needs no grant to complete.
     assert_eq!(database.outcome(held).await, "succeeded");
     assert_eq!(database.value::<i64>(count).await, 1);
     assert_eq!(database.run("SELECT current_user::text", "").await.row(0), [login.name.as_str()]);

@@ -1,5 +1,5 @@
-//! No password appears in a log, a metric, an error, a process list or a row, whatever its source
-//! and whatever fails.
+//! No password from any source appears in a log, a metric, an error, a process list or a row, also
+//! after failures.
 
 use std::path::Path;
 

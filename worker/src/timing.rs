@@ -30,7 +30,7 @@ use std::time::Duration;
 /// Default of `--heartbeat-interval`.
 pub(crate) const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Limit for one heartbeat; the heartbeat interval if that is longer.
+/// Limit for one heartbeat; if the heartbeat interval is longer, the interval is the limit.
 pub(crate) const MIN_HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Default of `--orphan-timeout`.
@@ -41,7 +41,8 @@ pub(crate) const ORPHAN_TIMEOUT: Duration = Duration::from_secs(30);
 pub(crate) const REGISTRATION_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Default and maximum of `--poll-interval`: with the heartbeats, 58 statements a minute. A killed
-/// worker's tasks are pending again within grace period + poll interval + a moment.
+/// worker's tasks are pending again within [`SESSION_GRACE`] plus this interval plus the time of
+/// the reclaim.
 pub(crate) const MAX_POLL_INTERVAL: Duration = Duration::from_millis(1300);
 
 /// Polls further apart than this interrupt the observation of peers.

@@ -49,7 +49,8 @@ type Connected = Result<(Client, JoinHandle<()>), tokio_postgres::Error>;
 impl deadpool_postgres::Connect for PoolConnect {
     fn connect(&self, _: &Config) -> Pin<Box<dyn Future<Output = Connected> + Send + '_>> {
         Box::pin(async {
-            // Taken before the connection opens, so that a cancellation meanwhile counts.
+            // The token is taken before the connection opens, so that a cancellation during the
+            // opening closes the connection.
             let end = (self.end)();
             match open(&self.target).await {
                 Ok((client, connection)) => Ok((client, drive(connection, end))),

@@ -138,8 +138,8 @@ impl TrustedCertificate {
 
     /// A self-signed server certificate that is itself the root file, as `openssl req -x509` makes
     /// it and libpq accepts it. The chain builder refuses it as "CA used as end entity" after
-    /// checking the dates and before anything else: comparing it with the pinned certificate does
-    /// the rest.
+    /// checking the dates and before anything else: a comparison with the root file verifies the
+    /// certificate.
     fn pinned(&self, certificate: &CertificateDer<'_>, error: &Error) -> bool {
         matches!(error, Error::InvalidCertificate(CertificateError::Other(other))
             if other.to_string() == "CaUsedAsEndEntity")

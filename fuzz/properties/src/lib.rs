@@ -128,7 +128,7 @@ pub fn connection_strings(input: &[u8]) {
     }
 }
 
-/// A filter of the console: surrounding white space changes nothing, its range is limited, and a
+/// A filter of the console: surrounding white space changes nothing, its range is limited, and an
 /// error comes with a hint.
 pub fn filters(input: &[u8]) {
     let Ok(text) = str::from_utf8(input) else { return };

@@ -136,7 +136,7 @@ impl Database {
         self.fill_table(progress, FILL, range, statement).await
     }
 
-    /// Fills the ceiling's table likewise, with the numbers as ids.
+    /// Fills the ceiling's table with the same tasks, whose ids are their numbers.
     pub(crate) async fn fill_bare(
         &self,
         progress: &Progress,

@@ -92,7 +92,7 @@ pub(super) async fn run(context: &RunContext, participants: &Participants) -> Re
     let mut scenario = into_scenario(entries);
     scenario.notes.push(format!(
         "pgmill: {}; {} tasks per round, one every {GAP_MS} ms, enqueued by another process; the \
-         first {WARM_UP} do not count; a round's value is its median",
+         first {WARM_UP} tasks do not count; the value of a round is the median of its tasks",
         fleet_spec.describe(),
         count - WARM_UP
     ));

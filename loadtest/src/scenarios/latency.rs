@@ -77,7 +77,10 @@ pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
     }
     let notes = vec![
         format!("{probes} probes per round, {}", fleet_spec.describe()),
-        format!("load: {:.0} tasks/s, half of the rate that the fleet just drained at", can / 2.0),
+        format!(
+            "load: {:.0} tasks/s, half of the rate at which the fleet drained just before",
+            can / 2.0
+        ),
     ];
     Ok(Scenario { cases, checks, notes, ..Scenario::default() })
 }

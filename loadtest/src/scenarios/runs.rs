@@ -88,7 +88,7 @@ SELECT (SELECT count(*) FROM mill.run_status s WHERE s.state = 'succeeded' AND s
 /// With one task before and one task after: a run of a hundred.
 const SMALL: i64 = 98;
 
-/// Maximum time of any fleet statement in milliseconds, whatever the size of the run.
+/// Maximum time of any fleet statement in milliseconds, for runs of any size.
 const BOUND: f64 = 1000.0;
 
 /// Minimum ratio to the rate of the first fifth, and to that of small runs.

@@ -107,7 +107,7 @@ pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
     ];
     if secondary.buffers[0].is_empty() {
         notes
-            .push("buffers of a tick not counted: the server has no pg_stat_statements".to_owned());
+            .push("buffers of a tick (the processing of due schedules) not counted: the server has no pg_stat_statements".to_owned());
     }
     let checks =
         secondary.flat().into_iter().chain(std::mem::take(&mut secondary.checks)).collect();

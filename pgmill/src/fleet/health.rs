@@ -12,7 +12,7 @@ use crate::args::{HealthArgs, HealthUrl};
 use crate::failure::Failure;
 use crate::output::Output;
 
-/// Maximum size of the response; longer ones are cut. A worker's response is one line.
+/// Maximum size of the response; a longer response is cut. A worker's response is one line.
 const MAX_BYTES: u64 = 64 * 1024;
 
 /// Queries the endpoint and prints the response; exit code 0 for status 200, else 1.

@@ -54,7 +54,7 @@ pub(crate) async fn run(
     let (views, seen) = watch::channel(View::default());
     let fetching = fetch::serve(session, global, (args.interval, ordered, views));
     let mut terminal = ratatui::try_init().map_err(Failure::from)?;
-    // The terminal is restored below, whatever ends the loop.
+    // The terminal is restored below, also after an error in the loop.
     let shown = tokio::select! {
         shown = show(&mut terminal, out.colour(), (seen, actions)) => shown,
         never = fetching => match never {},

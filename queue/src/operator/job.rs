@@ -186,7 +186,7 @@ pub async fn dependencies(client: &impl GenericClient) -> Result<Vec<Dependency>
     client.query_typed(DEPENDENCIES, &[]).await?.iter().map(Dependency::from_row).collect()
 }
 
-/// Returns the upstream dependencies of a task, if `up`, and the downstream ones, if `down`.
+/// Returns the dependencies of a task: upstream if `up`, downstream if `down`.
 pub async fn lineage(
     client: &impl GenericClient,
     task: &str,

@@ -63,8 +63,9 @@ FROM (
 WHERE a.datname = current_database()
 GROUP BY a.usename, a.usesysid, r.rolsuper ORDER BY a.usename";
 
-/// The oldest transaction ids that are still needed. A vacuum and a session of another database
-/// hold nothing back here; a standby's feedback and a prepared transaction do.
+/// The oldest transaction ids that are still needed. A running vacuum, or a session of another
+/// database, does not keep dead rows of this database from being removed; a standby's feedback and
+/// a prepared transaction do.
 const HORIZON: &str = "/* queue.doctor_horizon */
 SELECT * FROM (
     SELECT CASE a.backend_type WHEN 'walsender' THEN 'standby' ELSE 'session' END AS kind,

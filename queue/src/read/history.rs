@@ -61,7 +61,7 @@ const ATTEMPTS: &str = attempt_summaries!(
 );
 
 /// `mill.retry` uses the last final attempt, so an earlier one is irrelevant. The last condition
-/// follows from the others; with it the planner prunes the same days again.
+/// follows from the others; with it the planner prunes partitions in the subquery, too.
 const FINISHED: &str = attempt_summaries!(
     "/* queue.finished_tasks */",
     "    AND a.final AND NOT EXISTS (SELECT FROM mill.tasks t WHERE t.id = a.task_id)

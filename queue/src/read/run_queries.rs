@@ -261,7 +261,7 @@ pub async fn tasks_at(
     client.query_typed(&sql, &params).await?.iter().map(RunTask::from_row).collect()
 }
 
-/// Returns tasks of a run that ended without success, up to the given number, failed ones first.
+/// Returns tasks of a run that ended without success, up to the given number, failed tasks first.
 pub async fn unsuccessful_tasks(
     client: &impl GenericClient,
     run: RunId,

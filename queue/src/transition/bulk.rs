@@ -105,7 +105,7 @@ pub async fn cancel_chunk(
 /// retried one by one.
 ///
 /// # Errors
-/// If a statement fails, none of the tasks is retried, or only the first ones.
+/// If a statement fails, either none of the tasks is retried, or only the first of them.
 pub async fn retry_chunk(
     client: &impl GenericClient,
     ids: &[TaskId],

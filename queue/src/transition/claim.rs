@@ -43,7 +43,7 @@ WITH picked AS MATERIALIZED (
             AND (t.queue, t.priority, t.run_as)
                 <= (lane.queue, lane.priority::mill.priority, lane.run_as)
             AND NOT coalesce((SELECT q.paused FROM mill.queues q WHERE q.name = lane.queue), false)
-            -- Pending since before its queue or group got a limit: requires a permit.
+            -- A task that became pending before its queue or group got a limit requires a permit.
             AND coalesce((SELECT ARRAY[l.id] FROM mill.limits l
                 WHERE l.kind = 'queue' AND l.name = lane.queue AND l.run_id = 0 AND l.requires_permit), '{}')
                 <@ coalesce(t.limits, '{}')

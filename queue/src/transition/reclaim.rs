@@ -98,8 +98,8 @@ pub struct Reclaimed {
     pub released: Vec<TaskId>,
     /// Tasks that ended as lost, unknown or cancelled.
     pub ended: Vec<TaskId>,
-    /// Claims that remain until their backend is gone or their finish is decided. 0 for a worker
-    /// that has returned, because the claims are its own.
+    /// Claims that remain, because their backend still exists or their completion is about to
+    /// commit. 0 for a worker that sends heartbeats again, because it keeps its claims.
     pub remaining: u64,
 }
 

@@ -85,7 +85,7 @@ pub struct PollOptions {
     /// the number of workers that hold claims, and three times as high. Only with `peers`.
     pub unregistered: bool,
     /// Checks whether a task is pending; with an old snapshot, the cost is proportional to the
-    /// number of entries that died since. Without the check, `pending` is true.
+    /// number of index entries that became dead since. Without the check, `pending` is true.
     pub pending: bool,
 }
 

@@ -11,7 +11,7 @@ const PRUNE: &str = "/* queue.prune */ SELECT mill.prune()";
 
 const PRUNE_LOG: &str = "/* queue.prune_schedule_log */ SELECT mill.prune_schedule_log()";
 
-/// Creates the partitions of today and the next seven days. Returns the number of missing ones.
+/// Creates the partitions of today and the next seven days that are missing. Returns their number.
 pub async fn prepare_history(client: &impl GenericClient) -> Result<i32, QueueError> {
     scalar(&client.query_typed(PREPARE, &[]).await?[0])
 }

@@ -146,7 +146,8 @@ fn an_error_in_a_shared_annotation_is_flagged() {
     }
 }
 
-/// Each of these may extend far: a megabyte of them blocked a worker for seconds.
+/// Each unclosed call may extend to the end of the comment: a comment of a megabyte of such calls
+/// blocked a worker for seconds.
 #[test]
 fn a_comment_with_too_many_errors_is_not_parsed_to_its_end() {
     let found =

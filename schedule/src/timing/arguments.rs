@@ -23,7 +23,7 @@ impl Call {
             return Ok(Some(length));
         }
         let range = format!(
-            "from {} to {}",
+            "expected a duration from {} to {}",
             duration::format(*range.start()),
             duration::format(*range.end())
         );
@@ -40,9 +40,9 @@ impl Call {
         let digits = arg.value.bytes().all(|b| b.is_ascii_digit());
         let number = arg.value.parse::<u64>().ok();
         number.filter(|number| digits && range.contains(number)).map(Some).ok_or_else(|| {
-            let message = format!("{name} is not an integer in its range");
+            let message = format!("{name} is not an integer in the allowed range");
             ValidationError::new(arg.at, message).hint(format!(
-                "from {} to {}",
+                "expected an integer from {} to {}",
                 range.start(),
                 range.end()
             ))
@@ -71,7 +71,7 @@ impl Call {
         let Some(arg) = self.named(name) else { return Ok(None) };
         match arg.value.len() {
             1..=512 => Ok(Some(arg.value.clone())),
-            _ => Err(ValidationError::new(arg.at, format!("{name} is not 1 to 512 bytes long"))),
+            _ => Err(ValidationError::new(arg.at, format!("{name} must have 1 to 512 bytes"))),
         }
     }
 
@@ -79,7 +79,7 @@ impl Call {
     pub fn no_positional(&self) -> Result<(), ValidationError> {
         let Some(arg) = self.positional().next() else { return Ok(()) };
         let message = format!("argument \"{}\" has no name", truncated(&arg.value));
-        Err(ValidationError::new(arg.at, message).hint("name: value"))
+        Err(ValidationError::new(arg.at, message).hint("write each argument as name: value"))
     }
 }
 
@@ -98,6 +98,6 @@ pub(crate) fn key(call: &Call) -> Result<Option<String>, ValidationError> {
         Ok(Some(key))
     } else {
         Err(ValidationError::new(arg.at, "invalid key")
-            .hint("letters a to z, digits and _, at most 100 of them"))
+            .hint("a key has 1 to 100 characters: letters a to z, digits and _"))
     }
 }

@@ -85,8 +85,8 @@ pub(crate) fn parse(text: &str) -> Result<Call, ValidationError> {
     reader.skip_blanks();
     match reader.peek() {
         None => Ok(call),
-        Some(_) => Err(ValidationError::new(reader.at, "unexpected text after the end")
-            .hint("word(argument, name: value)")),
+        Some(_) => Err(ValidationError::new(reader.at, "unexpected text after the timing")
+            .hint("a timing is word(argument, name: value), such as daily(03:15, days: mon)")),
     }
 }
 
@@ -138,7 +138,8 @@ impl Reader<'_> {
         let length = rest.iter().take_while(|c| c.is_ascii_alphabetic() || **c == '_').count();
         if !rest.first().is_some_and(char::is_ascii_alphabetic) {
             let what = if rest.is_empty() { "empty text" } else { "expected a word" };
-            return Err(ValidationError::new(at, what).hint("such as daily(03:15)"));
+            return Err(ValidationError::new(at, what)
+                .hint("a timing begins with a word, such as daily(03:15)"));
         }
         self.at += length;
         let word = rest[..length].iter().collect::<String>().to_ascii_lowercase();
@@ -300,7 +301,7 @@ mod tests {
             error_of("a(\"b\"c)"),
             (5, "unexpected text after the closing quote".to_owned())
         );
-        assert_eq!(error_of("a() b"), (4, "unexpected text after the end".to_owned()));
+        assert_eq!(error_of("a() b"), (4, "unexpected text after the timing".to_owned()));
         assert_eq!(error_of("a(\u{1})"), (2, "unexpected control character".to_owned()));
         assert_eq!(error_of(&"a".repeat(4001)).0, 0);
     }

@@ -86,7 +86,7 @@ impl Step {
     /// # Errors
     /// Fails if the text is not a number and a unit, or exceeds 24 hours.
     pub fn read(text: &str, at: usize) -> Result<Self, ValidationError> {
-        let hint = "1 second to 24 hours, such as 5 minutes";
+        let hint = "write a number and a unit, from 1 second to 24 hours, such as 5 minutes";
         let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
         let word = text[digits..].trim().to_lowercase();
         let unit = UNITS.iter().find(|unit| unit.words.contains(&word.as_str()));

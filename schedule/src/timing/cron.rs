@@ -40,7 +40,7 @@ impl Cron {
         if !text.starts_with('@') && !(5..=6).contains(&count) {
             let message = format!("a cron expression has 5 or 6 fields, not {count}");
             return Err(ValidationError::new(at, message).hint(
-                "minute hour day-of-month month day-of-week, optionally with seconds first",
+                "the fields are minute hour day-of-month month day-of-week; a sixth field, seconds, may come first",
             ));
         }
         let parser = CronParser::builder().year(Year::Disallowed).build();

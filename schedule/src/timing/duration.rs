@@ -24,7 +24,7 @@ pub(crate) fn parse(text: &str, at: usize) -> Result<Duration, ValidationError> 
     let form = || {
         let message = format!("\"{}\" is not a duration", truncated(text));
         ValidationError::new(at, message)
-            .hint("a number followed by a unit (ms, s, min, h, days), such as 10min")
+            .hint("write a number and a unit (ms, s, min, h, days), such as 10min")
     };
     let mut left = text.trim();
     let mut total = 0_u128;
@@ -41,7 +41,7 @@ pub(crate) fn parse(text: &str, at: usize) -> Result<Duration, ValidationError> 
         total += milliseconds(number, unit).ok_or_else(form)?;
         left = rest.trim_start();
         if total > MAX_MS {
-            return Err(ValidationError::new(at, "the duration exceeds 10000 days"));
+            return Err(ValidationError::new(at, "the duration exceeds 10,000 days"));
         }
     }
     u64::try_from(total).map(Duration::from_millis).map_err(|_| form())

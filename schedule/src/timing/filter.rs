@@ -49,7 +49,9 @@ impl Window {
     /// Parses `09:00-17:00`.
     pub fn read(text: &str, at: usize) -> Result<Self, ValidationError> {
         let Some((from, to)) = text.split_once('-') else {
-            return Err(ValidationError::new(at, "expected two times of day").hint("09:00-17:00"));
+            return Err(
+                ValidationError::new(at, "expected two times of day").hint("such as 09:00-17:00")
+            );
         };
         let from = TimeOfDay::read(from.trim(), at)?;
         let to = TimeOfDay::read(to.trim(), at).map_err(|error| match to.trim() {

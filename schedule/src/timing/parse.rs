@@ -56,7 +56,7 @@ pub(crate) fn cadence(call: &Call) -> Result<Cadence, ValidationError> {
         Ok(cadence)
     } else {
         Err(ValidationError::new(call.at, "this timing never fires")
-            .hint("no date and time matches all conditions"))
+            .hint("no date and time fulfils all conditions of the timing; remove one of them"))
     }
 }
 
@@ -86,7 +86,7 @@ fn monthly(call: &Call) -> Result<(Rule, Clock), ValidationError> {
     for arg in words {
         days = days.with(&arg.value).ok_or_else(|| {
             let message = format!("\"{}\" is not a day of the month", truncated(&arg.value));
-            ValidationError::new(arg.at, message).hint("1 to 31, or last")
+            ValidationError::new(arg.at, message).hint("write a number from 1 to 31, or last")
         })?;
     }
     if days.none() {
@@ -163,8 +163,11 @@ fn only_one<'a>(call: &'a Call, example: &str) -> Result<&'a Arg, ValidationErro
         (None, _) => Err(missing(call, "an argument", example)),
         (_, Some(second)) => {
             let message = format!("{} takes one argument without a name", call.word);
-            let quotes =
-                if call.word == "cron" { "quote an expression with a comma: " } else { "" };
+            let quotes = if call.word == "cron" {
+                "put an expression with a comma in quotes, for example "
+            } else {
+                ""
+            };
             Err(ValidationError::new(second.at, message).hint(format!("{quotes}{example}")))
         }
     }
@@ -190,7 +193,7 @@ fn interval(call: &Call) -> Result<Option<Interval>, ValidationError> {
     let Some(every) = call.named("every") else {
         return match call.named("from") {
             Some(arg) => Err(ValidationError::new(arg.at, "from requires every")
-                .hint("from is the date that every counts from: every: 2, from: 2026-01-05")),
+                .hint("every counts from the date in from, such as every: 2, from: 2026-01-05")),
             None => Ok(None),
         };
     };
@@ -231,6 +234,6 @@ fn read_date(text: &str, at: usize) -> Result<Date, ValidationError> {
     };
     form.then(date).flatten().ok_or_else(|| {
         ValidationError::new(at, format!("\"{}\" is not a date", truncated(text)))
-            .hint("YYYY-MM-DD, such as 2026-01-05")
+            .hint("write YYYY-MM-DD, such as 2026-01-05")
     })
 }

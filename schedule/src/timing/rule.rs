@@ -10,7 +10,7 @@ use crate::timing::vocabulary::WordSet;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Rule {
     Daily,
-    /// Every day as well; its clock counts steps.
+    /// Every day, like `Daily`; the times of day follow from the step.
     Every,
     Weekly(WordSet),
     Monthly(MonthDays),

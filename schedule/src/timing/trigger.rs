@@ -73,17 +73,17 @@ impl Trigger {
         let idle = call.length("idle", Duration::ZERO..=MAX_DURATION)?;
         let new_rows = call.boolean("new_rows")?.unwrap_or(false);
         if rows.is_none() && idle.is_none() && !new_rows {
-            let message = "at least one condition is required";
-            return Err(ValidationError::new(call.at, message).hint("rows, idle or new_rows"));
+            let message = "trigger needs a condition";
+            return Err(ValidationError::new(call.at, message).hint("add rows, idle or new_rows"));
         }
         if let (Some(arg), Source::Table { age: None, .. }) = (call.named("idle"), &source) {
             return Err(ValidationError::new(arg.at, "idle requires age")
-                .hint("age: the column with a row's time of arrival"));
+                .hint("set age to the column that holds the time at which a row arrived"));
         }
         let debounce = call.length("debounce", Duration::ZERO..=MAX_DURATION)?;
         if let (Some(arg), false) = (call.named("debounce"), new_rows) {
             return Err(ValidationError::new(arg.at, "debounce requires new_rows")
-                .hint("new_rows: true, debounce: 60 s"));
+                .hint("write new_rows: true, debounce: 60 s, or remove debounce"));
         }
         Ok(Self {
             source,
@@ -137,7 +137,8 @@ fn source(call: &Call) -> Result<Source, ValidationError> {
         (Some(table), None) => {
             let name = name_parts(&table.value).filter(|parts| parts.len() <= 2);
             let name = name.ok_or_else(|| {
-                ValidationError::new(table.at, "invalid table name").hint("schema.name or name")
+                ValidationError::new(table.at, "invalid table name")
+                    .hint("write schema.name or name")
             })?;
             let age = text("age")?.map(|arg| match name_parts(&arg.value).as_deref() {
                 Some([column]) => Ok(column.clone()),

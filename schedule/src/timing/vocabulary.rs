@@ -189,10 +189,10 @@ impl TimeOfDay {
         let (hour, minute, second) = match numbers.as_deref() {
             Some([hour, minute]) => (*hour, *minute, 0),
             Some([hour, minute, second]) => (*hour, *minute, *second),
-            _ => return Err(form().hint("HH:MM or HH:MM:SS, such as 09:00")),
+            _ => return Err(form().hint("write HH:MM or HH:MM:SS, such as 09:00")),
         };
         if hour > 23 || minute > 59 || second > 59 {
-            return Err(form().hint("from 00:00 to 23:59:59"));
+            return Err(form().hint("expected a time from 00:00 to 23:59:59"));
         }
         let time = Self(hour * 3600 + minute * 60 + second);
         if parts.iter().any(|part| part.len() != 2) {

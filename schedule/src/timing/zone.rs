@@ -22,7 +22,8 @@ use crate::error::ValidationError;
 pub(crate) fn read(name: &str, at: usize) -> Result<TimeZone, ValidationError> {
     let unknown = || {
         let message = format!("unknown time zone \"{}\"", crate::error::truncated(name));
-        ValidationError::new(at, message).hint("a name such as Europe/Berlin")
+        ValidationError::new(at, message)
+            .hint("write a name of the IANA time zone database, such as Europe/Berlin")
     };
     let zone = TimeZoneDatabase::bundled().get(name).map_err(|_| unknown())?;
     if zone.iana_name().is_some() { Ok(zone) } else { Err(unknown()) }
@@ -30,7 +31,7 @@ pub(crate) fn read(name: &str, at: usize) -> Result<TimeZone, ValidationError> {
 
 /// Times of a wall clock, in ascending order.
 pub(crate) trait Times {
-    /// Returns the first one from `from` inclusive to `until` exclusive.
+    /// Returns the first time from `from` inclusive to `until` exclusive.
     fn first(&self, from: DateTime, until: DateTime) -> Option<DateTime>;
 }
 

@@ -22,7 +22,7 @@ pub(crate) enum Completion {
     Lost,
     /// Nothing is committed, because of this error.
     Refused(ExecutionError),
-    /// The answer is missing: the rows of the tasks show the result.
+    /// The answer to COMMIT is missing; the rows of the tasks show whether it committed.
     InDoubt(Option<ExecutionError>),
 }
 

@@ -85,7 +85,8 @@ impl Executor {
             .await
         {
             Supervised::Done(ran) => ran.map_err(Interruption::Failed),
-            // This includes a statement that finished: nothing is committed yet.
+            // A statement that finished before the stop counts as stopped, too: its effects are not
+            // committed.
             Supervised::Stopped(reason, last) => {
                 Err(Interruption::Stopped(reason, last.and_then(Result::err)))
             }

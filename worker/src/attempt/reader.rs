@@ -103,7 +103,7 @@ impl Reader {
         } else {
             self.batch_sizes.record(&queue, tasks, timer.elapsed(), budget);
         }
-        // Tasks that run again, here or elsewhere, are counted as started there.
+        // A task that is run again, alone or by another worker, is counted as started at that time.
         for (task, ran) in result.succeeded {
             let span = span(&task);
             self.context.metrics.task_started(&queue, task.claim.waited());
@@ -228,8 +228,8 @@ fn span(task: &ClaimedTask) -> tracing::Span {
     )
 }
 
-/// Takes tasks assigned at the moment of withdrawal: they have to be run, or their first statement
-/// has to fail.
+/// Returns the tasks that the claimer assigned while the reader stopped waiting. The tasks are
+/// claimed, so the reader has to run them, or their first statement has to fail.
 fn take_late_batch(mut answer: oneshot::Receiver<Vec<ClaimedTask>>) -> Option<Vec<ClaimedTask>> {
     answer.close();
     answer.try_recv().ok()

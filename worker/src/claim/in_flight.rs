@@ -26,7 +26,7 @@ pub(crate) enum StopSignal {
 struct InFlightTask {
     token: Token,
     /// Session of the reader that has the task; with shared commits, several tasks have the same
-    /// one.
+    /// session.
     session: SessionIdentity,
     stop: watch::Sender<Option<StopSignal>>,
 }
@@ -106,7 +106,8 @@ impl InFlight {
         self.lock().values().map(|task| task.session).collect::<HashSet<_>>().len()
     }
 
-    /// Stops the task because of a cancel request, whichever claim of the task is in flight.
+    /// Stops the task because of a cancel request. Ignores the token, because a request names only
+    /// the task.
     pub(crate) fn cancel(&self, id: TaskId) {
         if let Some(task) = self.lock().get(&id) {
             task.send_stop(StopSignal::Cancelled);

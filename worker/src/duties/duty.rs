@@ -11,7 +11,7 @@ use crate::control::Backoff;
 use crate::shutdown::Shutdown;
 use crate::timing::MAX_BACKOFF;
 
-/// Something that a worker does for the fleet over and over.
+/// A background service that a worker runs repeatedly for the whole fleet.
 pub(crate) trait Duty: Send + 'static {
     /// Name in log and metrics.
     const NAME: &'static str;
@@ -28,7 +28,8 @@ pub(crate) trait Duty: Send + 'static {
     /// Runs once; returns the number of items processed.
     ///
     /// # Errors
-    /// The queue is unreachable or refuses a statement. The next run makes up for this one.
+    /// The queue is unreachable or refuses a statement. The next run does the work of the failed
+    /// run.
     fn run_once(
         &mut self,
         cause: Self::Cause,

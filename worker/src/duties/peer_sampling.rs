@@ -1,16 +1,16 @@
-//! Peer sampling: selects the polls that include the other workers, so that the fleet polls each
-//! worker a few times a second regardless of its size, and a dead worker is still found within the
-//! promised time. Pure.
+//! Peer sampling: selects the polls that include the other workers, so that each worker is polled a
+//! few times a second regardless of the size of the fleet, and a dead worker is still found within
+//! the promised time. Pure.
 
 use queue::reclaim::Peer;
 
-/// Number of workers that confirm a peer seen without its session, during the time in which each
-/// worker polls the peers once.
+/// A poll that shows a peer without its session has to be confirmed by a second poll. Average
+/// number of workers that poll again at once; the others wait for their next regular poll.
 const CONFIRMING_WORKERS: f64 = 32.0;
 
-/// Number of workers that scan for claims of unregistered workers in the same time. There are such
-/// claims only after a crash of the server, and the scan over all workers with claims costs three
-/// times as much as the list of registered workers.
+/// Average number of workers that also scan for claims of unregistered workers, of all workers that
+/// poll their peers. There are such claims only after a crash of the server, and the scan over all
+/// workers with claims costs three times as much as the list of registered workers.
 const UNREGISTERED_SCANNERS: f64 = 16.0;
 
 /// Decides when one worker polls its peers, and whether it includes unregistered ones.
@@ -43,9 +43,9 @@ impl PeerSampling {
         self.peer_count = peers.len();
         self.unregistered_found = peers.iter().any(|peer| peer.heartbeat.is_none());
         let gone = peers.iter().any(|peer| !peer.session_alive);
-        // One observation is not enough to consider a worker dead, and the next regular one would
-        // come too late. If all workers confirmed at once, the load would again be the square of
-        // the fleet's size.
+        // One observation is not enough to consider a worker dead, and the next regular poll would
+        // come too late, so some workers poll again at once. If all workers did so, the load would
+        // again grow with the square of the size of the fleet.
         self.confirming = gone
             && (self.confirming
                 || self.unregistered_found

@@ -28,7 +28,7 @@ pub(crate) async fn open(
     let (opened_sender, opened) = oneshot::channel();
     let (ended_sender, ended) = oneshot::channel();
     let serve = move || {
-        // Dropped when the thread ends, for whatever reason.
+        // Dropped when the thread ends, also after a panic.
         let _ended: oneshot::Sender<()> = ended_sender;
         let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime,

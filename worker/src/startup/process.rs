@@ -240,7 +240,7 @@ impl Process {
         Heartbeat::start(Arc::clone(&self.context), registration, self.sd_notify.clone()).await
     }
 
-    /// Starts the duties, and the services that run beside them.
+    /// Starts the duties and the other background services.
     fn background(&self, heartbeat: Heartbeat, http: Option<TcpListener>) -> TaskTracker {
         let tasks = TaskTracker::new();
         let context = || Arc::clone(&self.context);

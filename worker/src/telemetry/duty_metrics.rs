@@ -31,16 +31,24 @@ impl DutyMetrics {
     pub(crate) fn new(new: &Registrar<'_>) -> prometheus::Result<Self> {
         let label = &["duty"];
         Ok(Self {
-            runs: new.counters("pgmill_duty_runs_total", "Runs of a duty, by duty", label)?,
-            errors: new.counters("pgmill_duty_errors_total", "Failed runs, by duty", label)?,
+            runs: new.counters(
+                "pgmill_duty_runs_total",
+                "Runs of a background service, by duty",
+                label,
+            )?,
+            errors: new.counters(
+                "pgmill_duty_errors_total",
+                "Failed runs of a background service, by duty",
+                label,
+            )?,
             seconds: new.float_counters(
                 "pgmill_duty_seconds_total",
-                "Duration of all runs, by duty",
+                "Total duration of the runs of a background service, by duty",
                 label,
             )?,
             items: new.counters(
                 "pgmill_duty_items_total",
-                "Tasks, runs or fires that a duty has processed, by duty",
+                "Tasks, runs or fires that a background service has processed, by duty",
                 label,
             )?,
         })

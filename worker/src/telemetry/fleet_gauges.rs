@@ -34,10 +34,14 @@ impl FleetCounts {
         fill_priorities(&new, &self.priorities)?;
         fill_schedules(&new, self.schedules, &self.instants)?;
         fill_fleet(&new, &self.fleet)?;
-        let help = "1 if the last count of these gauges succeeded";
+        let help = "1 if the last query for the fleet metrics succeeded, else 0";
         new.whole("pgmill_fleet_scrape_success", help, 1)?;
         let duration = self.duration.as_secs_f64();
-        new.gauge("pgmill_fleet_scrape_duration_seconds", "Duration of the count", duration)?;
+        new.gauge(
+            "pgmill_fleet_scrape_duration_seconds",
+            "Duration of the last query for the fleet metrics",
+            duration,
+        )?;
         Ok(registry)
     }
 }
@@ -48,12 +52,12 @@ fn fill_queues(new: &Registrar<'_>, queues: &[QueueStatus]) -> Result<()> {
     let tasks = new.gauges("pgmill_queue_tasks", "Live tasks, by state", &["queue", "state"])?;
     let oldest = new.gauges(
         "pgmill_queue_oldest_runnable_age_seconds",
-        "Seconds since the oldest pending task was due; 0 if none",
+        "Seconds since the oldest pending task was due; 0 if no task is pending",
         label,
     )?;
     let longest = new.gauges(
         "pgmill_queue_longest_running_seconds",
-        "Seconds since the longest-running task was claimed; 0 if none",
+        "Seconds since the longest-running task was claimed; 0 if no task is running",
         label,
     )?;
     let paused = new.gauges("pgmill_queue_paused", "1 while the queue is paused", label)?;
@@ -131,17 +135,17 @@ fn fill_fleet(new: &Registrar<'_>, fleet: &Fleet) -> Result<()> {
         ),
         (
             "pgmill_database_frozen_age_transactions",
-            "Transaction ids since the oldest unfrozen row",
+            "Number of transactions since the oldest unfrozen row was written",
             fleet.frozen_age,
         ),
         (
             "pgmill_replication_lag_bytes",
-            "WAL not yet replayed by the standby furthest behind; 0 if none",
+            "WAL that the standby furthest behind has not replayed; 0 without a standby",
             fleet.replication_lag_bytes,
         ),
         (
             "pgmill_replication_slot_bytes",
-            "WAL retained by the replication slot furthest behind; 0 if none",
+            "WAL that the replication slot furthest behind retains; 0 without a slot",
             fleet.slot_bytes,
         ),
     ];
@@ -155,12 +159,12 @@ fn fill_fleet(new: &Registrar<'_>, fleet: &Fleet) -> Result<()> {
     )?;
     let seconds = labelled(
         "pgmill_horizon_age_seconds",
-        "Age of the oldest transaction that holds back vacuum; 0 if none",
+        "Age of the oldest transaction that holds back vacuum; 0 without such a transaction",
         "kind",
     )?;
     let transactions = labelled(
         "pgmill_horizon_age_transactions",
-        "Transaction ids since the oldest snapshot that holds back vacuum; 0 if none",
+        "Number of transactions since the oldest snapshot that holds back vacuum; 0 without one",
         "kind",
     )?;
     for pinned in &fleet.horizon {
@@ -184,7 +188,7 @@ fn fill_schedules(new: &Registrar<'_>, health: Health, instants: &[Instants]) ->
     }
     new.gauge(
         "pgmill_schedule_overdue_seconds",
-        "Longest time that a due schedule has waited for a tick; 0 if none",
+        "Longest time that a due schedule has waited for a worker; 0 if no schedule is due",
         health.overdue_seconds,
     )?;
     new.whole(

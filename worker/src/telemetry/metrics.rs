@@ -100,24 +100,24 @@ impl Metrics {
             )?,
             wait_seconds: new.histograms(
                 "pgmill_task_wait_seconds",
-                "Time from due to claimed",
+                "Time from the moment when a task is due until it is claimed",
                 TASK_SECONDS,
                 &["queue"],
             )?,
             run_seconds: new.histograms(
                 "pgmill_task_run_seconds",
-                "Time from claimed to finished",
+                "Time from the claim of a task to the end of the attempt",
                 TASK_SECONDS,
                 &["queue", "outcome"],
             )?,
             finished: new.counters(
                 "pgmill_tasks_finished_total",
-                "Finished attempts, by outcome for the task",
+                "Finished attempts, by effect on the task: final outcome, retried or released",
                 &["queue", "outcome"],
             )?,
             errors: new.counters(
                 "pgmill_task_errors_total",
-                "Task errors, including retried ones, by SQLSTATE class",
+                "Errors of tasks, including errors after which the task is retried, by SQLSTATE class",
                 &["sqlstate_class"],
             )?,
             shared_commits: new.counter(
@@ -164,7 +164,7 @@ impl Metrics {
                 STATEMENT_SECONDS,
             )?,
             reconnects: new
-                .counter("pgmill_db_reconnects_total", "Sessions that had to be reopened")?,
+                .counter("pgmill_db_reconnects_total", "Sessions of the worker that were lost and opened again")?,
             draining: new.whole(
                 "pgmill_draining",
                 "1 while the worker drains and claims no tasks",

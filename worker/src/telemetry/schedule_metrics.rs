@@ -41,7 +41,7 @@ impl ScheduleMetrics {
             )?,
             delays: new.histogram(
                 "pgmill_schedule_fire_delay_seconds",
-                "Time from the scheduled instant of a fire to its tick, less its jitter",
+                "Time from the scheduled instant of a fire to the start of its run, without jitter",
                 DELAY_SECONDS,
             )?,
             probes: new.histogram(
@@ -51,7 +51,7 @@ impl ScheduleMetrics {
             )?,
             age: new.gauge(
                 "pgmill_schedule_tick_age_seconds",
-                "Seconds since this worker last found no schedule left to tick",
+                "Seconds since this worker last found no due schedule left to process",
                 0.0,
             )?,
             last: Arc::default(),

@@ -77,7 +77,7 @@ pub(crate) async fn measure(
     } else {
         scenario
             .notes
-            .push("psql left out: not found, or the URL has no password to pass on".to_owned());
+            .push("psql not measured: psql was not found, or the URL has no password".to_owned());
     }
     scenario.cases.extend([lines_rate, memory]);
     scenario

@@ -57,9 +57,9 @@ pub(super) enum Operation {
     HeartbeatWithReservation,
     /// Every 1.3 s by an idle and by a busy worker.
     Poll,
-    /// Occasionally, with the other workers included.
+    /// Polls occasionally include the other workers.
     PollPeers,
-    /// By some of the workers: also with workers that hold claims but are not registered.
+    /// Polls of some workers also include workers that hold claims but are not registered.
     PollUnregistered,
     /// When readers become idle; claims 8 tasks.
     Claim,

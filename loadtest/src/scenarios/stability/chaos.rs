@@ -1,5 +1,5 @@
 //! Drains a backlog while the oldest worker is killed and replaced every two seconds. The check is
-//! that every effect exists exactly once, whatever the rate.
+//! that every effect exists exactly once; the rate has no goal.
 
 use std::time::{Duration, Instant};
 

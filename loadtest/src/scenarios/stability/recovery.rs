@@ -58,13 +58,15 @@ pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
         seconds("SIGSTOP until its tasks are pending", f64::from(timeouts.orphan) + 5.0),
     ];
     let mut notes = vec![format!(
-        "{HELD} tasks held, timed until the last is pending; heartbeat {} s, orphan timeout {} s",
+        "{HELD} tasks are running when the worker is killed or stopped; the time ends when all of them are pending; heartbeat {} s, orphan timeout {} s",
         timeouts.heartbeat, timeouts.orphan
     )];
     if context.cluster().is_some() {
         cases.push(seconds("database accepts until the first claim", 2.0));
     } else {
-        notes.push("restart case left out: a given server is not restarted".to_owned());
+        notes.push(
+            "restart not measured: a server given by --database-url is not restarted".to_owned(),
+        );
     }
     let mut checks = Vec::new();
     alternate(context, "recovery", &mut cases, async |n, round| {

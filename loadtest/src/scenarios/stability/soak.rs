@@ -72,7 +72,7 @@ pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
     )];
     let sizes = length >= SIZES_FROM;
     if !sizes {
-        notes.push("table sizes not judged: the run is too short".to_owned());
+        notes.push("table sizes not checked: the run is too short".to_owned());
     }
     let cases = cases(&finished.rate(), series, sizes);
     Ok(Scenario { cases, checks, notes, ..Scenario::default() })

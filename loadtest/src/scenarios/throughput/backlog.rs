@@ -57,8 +57,8 @@ pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
         context.drop_database(database).await?;
     }
     let notes = vec![format!(
-        "rounds of {} s at the head, {}; {} are drained up to {REFILLS} times per round, counting \
-         only the time of the drains",
+        "rounds of {} s at the start of the backlog, {}; {} are drained up to {REFILLS} times per \
+         round, and only the time of the drains counts",
         length.as_secs(),
         fleet_spec.describe(),
         name(small)

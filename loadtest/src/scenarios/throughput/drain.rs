@@ -90,8 +90,8 @@ pub(crate) async fn with_ceilings(
     let notes = vec![
         format!("{tasks} tasks per round, {}", fleet_spec.describe()),
         format!(
-            "ceiling of shared commits: as many tasks per transaction as the fleet, at least \
-             {LEAST_GROUP}; {group} in the last round"
+            "the ceiling of shared commits runs as many tasks per transaction as the fleet, at least \
+             {LEAST_GROUP}; in the last round {group}"
         ),
     ];
     Ok(Scenario { cases, checks, notes, ..Scenario::default() })

@@ -34,8 +34,8 @@ pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
     context.drop_database(database).await?;
     set_goals(&mut cases);
     let notes = vec![format!(
-        "{tasks} tasks per round, {readers} readers in total; each is a ratio to the fleet with \
-         the best median"
+        "{tasks} tasks per round, {readers} readers in total; the ratio of each fleet is to the \
+         fleet with the best median"
     )];
     Ok(Scenario { cases, checks, notes, ..Scenario::default() })
 }

@@ -9,10 +9,11 @@
 //! a wait lies entirely before the attempt's end, so attempts that ended before a minute do not
 //! affect it.
 //!
-//! Limits. A released attempt leaves no row: its task seems to have waited on, unless it returned
-//! to the queue with a later due time. Of the tasks that wait now, each lane is read up to the
-//! number of tasks that [`lanes`](super::lanes) counts, those claimed next first, and of scheduled
-//! and blocked tasks 10,000: beyond that are more tasks, which mostly became due later (`cut`).
+//! Limits. A released attempt leaves no row: its task seems to have waited during that attempt,
+//! too, unless the task returned to the queue with a later due time. Of the tasks that wait now,
+//! each lane is read up to the number of tasks that [`lanes`](super::lanes) counts, those claimed
+//! next first, and of scheduled and blocked tasks 10,000: if there are more tasks, which mostly
+//! became due later, `cut` reports this.
 
 use std::collections::BTreeMap;
 

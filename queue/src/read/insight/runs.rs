@@ -188,7 +188,7 @@ pub(super) async fn newest(client: &impl GenericClient) -> Result<i64, QueueErro
     scalar(&client.query_typed(NEWEST, &[]).await?[0])
 }
 
-/// Returns nodes of a run, up to the given number: released and failed ones first.
+/// Returns nodes of a run, up to the given number: released and failed nodes first.
 pub async fn nodes(
     client: &impl GenericClient,
     run: RunId,

@@ -1,9 +1,9 @@
 //! Lists of tasks by a filter, newest first, page by page.
 //!
-//! Live tasks are paged by id. Finished tasks are paged by the time they finished: history has no index
-//! on time, only a summary per block range, so a page searches a span, then longer ones, until it
-//! is full, has reached the start of history, or has used up its time; it reports how far back it
-//! searched.
+//! Live tasks are paged by id. Finished tasks are paged by the time they finished: history has no
+//! index on time, only a summary per block range, so a page searches a span of time, then longer
+//! spans, until the page is full, has reached the start of history, or has used up its time; it
+//! reports how far back it searched.
 
 use std::time::{Duration, Instant};
 

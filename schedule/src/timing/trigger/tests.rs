@@ -50,11 +50,11 @@ fn names_may_be_quoted_as_in_sql() {
 #[test]
 fn a_missing_trigger_argument_is_reported() {
     let message = error_of("trigger(table: a)");
-    assert_eq!(message, "at least one condition is required");
+    assert_eq!(message, "trigger needs a condition");
     assert_eq!(error_of("trigger(table: a, new_rows: false)"), message);
     assert_eq!(
         Timing::parse("trigger(table: a)").unwrap_err().hint.as_deref(),
-        Some("rows, idle or new_rows")
+        Some("add rows, idle or new_rows")
     );
     assert_eq!(error_of("trigger(rows: 1)"), "trigger needs a table or a probe");
     assert_eq!(error_of("trigger"), "trigger needs a table or a probe");
@@ -64,8 +64,8 @@ fn a_missing_trigger_argument_is_reported() {
         ("probe: a, age: b, rows: 1", "filter and age require table instead of probe"),
         ("table: a, idle: 1 s", "idle requires age"),
         ("table: a, rows: 1, debounce: 1 s", "debounce requires new_rows"),
-        ("table: a, rows: 0", "rows is not an integer in its range"),
-        ("table: a, rows: 1000000000001", "rows is not an integer in its range"),
+        ("table: a, rows: 0", "rows is not an integer in the allowed range"),
+        ("table: a, rows: 1000000000001", "rows is not an integer in the allowed range"),
         ("table: a, rows: 1, every: 999 ms", "every is out of range"),
         ("table: a, rows: 1, every: 86401 s", "every is out of range"),
         ("table: a, rows: 1, timeout: 99 ms", "timeout is out of range"),

@@ -153,7 +153,10 @@ impl<'a> Environment<'a> {
             }
             if begun.elapsed() > TIMEOUT {
                 let seen = seen.map(|rows| (rows[0].get::<_, i64>(0), rows[0].get::<_, i64>(1)));
-                bail!("the fleet does not recover: {seen:?}{}", self.tails());
+                bail!(
+                    "the fleet has not recovered; live workers and connected readers: {seen:?}{}",
+                    self.tails()
+                );
             }
             sleep(STEP).await;
         }
@@ -192,7 +195,11 @@ impl<'a> Environment<'a> {
                     return Ok(Victim { worker_slot, backend: rows[0].get(1) });
                 }
             }
-            ensure!(begun.elapsed() < TIMEOUT, "no task reached its gate{}", self.tails());
+            ensure!(
+                begun.elapsed() < TIMEOUT,
+                "not every task waits at its advisory lock{}",
+                self.tails()
+            );
             sleep(STEP).await;
         }
     }

@@ -237,8 +237,9 @@ async fn until_there(environment: &mut Environment<'_>, test_tasks: &[TestTask])
         }
         _ => {}
     }
-    let worker_slot =
-        timeout(TIMEOUT, triggered_slot(environment)).await.context("no trap was triggered")??;
+    let worker_slot = timeout(TIMEOUT, triggered_slot(environment))
+        .await
+        .context("no proxy saw the message at which the fault should be injected")??;
     for (n, proxies) in
         environment.worker_slots.iter().map(|worker_slot| worker_slot.proxies.as_ref()).enumerate()
     {

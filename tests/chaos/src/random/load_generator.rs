@@ -74,7 +74,10 @@ impl LoadGenerator {
 
     /// Passes an item to one of the sessions; waits while its queue is full.
     pub(crate) async fn submit(&self, item: WorkItem) -> Result<()> {
-        self.items[item.n % self.items.len()].send(item).await.context("a session has given up")
+        self.items[item.n % self.items.len()]
+            .send(item)
+            .await
+            .context("a session of the load generator has ended, because no server was available")
     }
 
     /// Returns all operations with their replies, once all replies have arrived.

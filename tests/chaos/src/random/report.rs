@@ -97,8 +97,8 @@ impl Display for Report {
         }
         writeln!(
             f,
-            "{} kills, {} stops, {} sessions ended, {} immediate stops and {} crashes of the server, \
-             {} promotions",
+            "{} workers killed, {} workers stopped, {} sessions terminated; server: {} immediate stops, {} \
+             crashes, {} promotions",
             c.kills, c.stops, c.sessions_ended, c.immediate_stops, c.crashes, c.promotions
         )?;
         writeln!(

@@ -61,7 +61,7 @@ impl Session {
                     return Ok((client, driver));
                 }
                 Err(error) if begun.elapsed() > TIMEOUT => {
-                    return Err(error).context("no server available for a minute");
+                    return Err(error).context("no server has accepted a connection for a minute");
                 }
                 Err(_) => sleep(Duration::from_millis(50)).await,
             }
