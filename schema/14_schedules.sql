@@ -266,8 +266,8 @@ END
 $$;
 COMMENT ON FUNCTION mill.put_schedule IS
     'Creates or replaces a schedule. definition: name, timing, statement or jobs, task (settings of the statement, as '
-    'in mill.set_job), params, overlap, catch_up, max_lateness, jitter, description, category, enabled, tags, metadata. '
-    'Returns new, changed or unchanged';
+    'in mill.set_job), params, overlap, catch_up, max_lateness, jitter, description, category, enabled, tags, '
+    'metadata. Returns new, changed or unchanged';
 GRANT EXECUTE ON FUNCTION mill.put_schedule TO mill_worker, mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.replan_schedule(schedule_id bigint) RETURNS void

@@ -2,6 +2,7 @@
 
 pub(crate) mod audit;
 pub(crate) mod cli;
+pub(crate) mod labels;
 pub(crate) mod limits;
 pub(crate) mod metrics;
 pub(crate) mod monitoring;

@@ -12,7 +12,6 @@ pub struct Labels {
     /// Tags, sorted.
     pub tags: Vec<String>,
     /// Values of the caller by key.
-    #[serde(skip_serializing_if = "Map::is_empty")]
     pub metadata: Map<String, Value>,
 }
 

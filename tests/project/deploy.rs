@@ -140,11 +140,11 @@ async fn health_is_the_exit_code_of_a_program_that_needs_no_database() {
     assert_eq!((&document["healthy"], &document["status"]), (&true.into(), &200.into()));
 
     database
-        .execute("UPDATE mill.schema_version SET version = 2, min_compatible_version = 2")
+        .execute("UPDATE mill.schema_version SET version = 1000, min_compatible_version = 1000")
         .await;
     let (code, stdout, stderr) = health(&[&address, "--json"]).await;
     assert_eq!(code, 1, "{stderr}");
-    assert!(stdout.contains("503") && stdout.contains("version 2"), "{stdout}");
+    assert!(stdout.contains("503") && stdout.contains("version 1000"), "{stdout}");
     assert_eq!(health(&[&url]).await.0, 0, "the worker is alive");
     for wrong in ["https://127.0.0.1:1/", "", "http://:80/", "127.0.0.1:no"] {
         let (code, _, stderr) = health(&[wrong]).await;

@@ -93,7 +93,8 @@ async fn applying_the_schema_again_changes_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn another_version_of_the_schema_is_refused_with_a_remedy() {
     let database = Database::new().await;
-    for (version, hint) in [(2, "that the rest of the fleet runs"), (0, "pgmill init")] {
+    let newer = (schema::VERSION + 1, "that the rest of the fleet runs");
+    for (version, hint) in [newer, (0, "pgmill init")] {
         let set = format!(
             "UPDATE mill.schema_version SET (version, min_compatible_version) = ({version}, {version})"
         );

@@ -133,7 +133,7 @@ async fn calls_of_version_1_work_on_the_current_schema() {
         "SELECT mill.set_job('j', '[{\"name\": \"t\", \"statement\": \"SELECT 1\"}]')",
         "SELECT run_id, dropped FROM mill.start_run('{j}', '{}')",
         "SELECT mill.set_schedule('s', 'daily(03:15)', 'SELECT 1')",
-        "SELECT mill.fire('s')",
+        "SELECT mill.run_now('s', true)",
     ];
     for call in calls {
         database.execute(call).await;

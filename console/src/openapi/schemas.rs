@@ -18,7 +18,8 @@ pub(super) const SCHEMAS: &[(&str, &str)] = &[
          rows:integer|null sqlstate:string|null message:string|null detail:string|null \
          hint:string|null context:string|null position:integer|null notices:any result:any \
          worker_id:uuid|null worker_host:string|null worker_pid:integer|null \
-         session_pid:integer|null statement:string|null params:any",
+         session_pid:integer|null statement:string|null params:any \
+         tags:[string] metadata:object",
     ),
     (
         "Blocker",
@@ -58,7 +59,8 @@ pub(super) const SCHEMAS: &[(&str, &str)] = &[
         "id:integer queue:string name:string|null state:string|null outcome:string|null \
          priority:string attempt:integer max_attempts:integer at:time due_at:time \
          duration_seconds:number|null sqlstate:string|null message:string|null \
-         worker:string|null statement_head:string|null retried:boolean",
+         worker:string|null statement_head:string|null retried:boolean \
+         tags:[string] metadata:object",
     ),
     ("GraphEdge", "from:string to:string label:string|null critical:boolean"),
     (
@@ -83,7 +85,8 @@ pub(super) const SCHEMAS: &[(&str, &str)] = &[
         "Job",
         "name:string description:string|null category:string|null frequency:string|null \
          priority:string|null enabled:boolean task_count:integer tasks:[JobTask] \
-         params:[string]",
+         params:[string] \
+         tags:[string] metadata:object",
     ),
     (
         "JobTask",
@@ -95,7 +98,8 @@ pub(super) const SCHEMAS: &[(&str, &str)] = &[
         "ListedJob",
         "name:string description:string|null frequency:string|null enabled:boolean \
          version:integer changed_at:time changed_by:string tasks:integer \
-         last_run_id:integer|null last_state:string|null last_started_at:time|null",
+         last_run_id:integer|null last_state:string|null last_started_at:time|null \
+         tags:[string] metadata:object",
     ),
     (
         "ListedRun",
@@ -160,7 +164,8 @@ pub(super) const SCHEMAS: &[(&str, &str)] = &[
         "id:integer jobs:[string] params:any schedule:string|null fire_at:time|null \
          reason:string|null state:string started_at:time started_by:string \
          finished_at:time|null duration_seconds:number cancelled_by:string|null restarts:integer \
-         dropped:[string] count:RunCount",
+         dropped:[string] count:RunCount \
+         tags:[string] metadata:object",
     ),
     (
         "RunCount",
@@ -173,7 +178,8 @@ pub(super) const SCHEMAS: &[(&str, &str)] = &[
         "node:integer name:string job:string|null task_id:integer|null state:string \
          started_at:time|null finished_at:time|null duration_seconds:number|null attempts:integer \
          rows:integer|null queue:string priority:string group:string|null pid:integer|null \
-         join:string message:string|null result:any",
+         join:string message:string|null result:any \
+         tags:[string] metadata:object",
     ),
     (
         "Running",
@@ -193,7 +199,8 @@ pub(super) const SCHEMAS: &[(&str, &str)] = &[
          max_attempts:integer|null retry_interval_seconds:number|null params:any \
          version:integer changed_at:time changed_by:string removed_at:time|null \
          queued_fire_at:time|null timing_description:string overdue_seconds:number|null \
-         recent:[RecentRun]",
+         recent:[RecentRun] \
+         tags:[string] metadata:object",
     ),
     ("Storage", "version:integer|null tables:[Table] retention:Retention tasks:object"),
     (
@@ -208,7 +215,8 @@ pub(super) const SCHEMAS: &[(&str, &str)] = &[
          priority:string mode:string attempt:integer max_attempts:integer backoff:string \
          retry_interval_seconds:number jitter:boolean timeout_seconds:number|null \
          at_most_once:boolean external:boolean enqueued_at:time due_at:time \
-         finished_at:time|null run_id:integer|null params:any statement:string|null",
+         finished_at:time|null run_id:integer|null params:any statement:string|null \
+         tags:[string] metadata:object",
     ),
     ("DurationHistory", "durations:Durations recent:[RecentAttempt]"),
     ("Weight", "priority:string weight:number"),

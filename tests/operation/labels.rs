@@ -1,0 +1,124 @@
+//! Tags and metadata: given everywhere, found and shown everywhere, checked.
+
+use serde_json::{Value, json};
+
+use crate::harness::{Database, Program, Worker};
+
+async fn json_of(database: &Database, arguments: &[&str]) -> Value {
+    let arguments = [arguments, &["--json"]].concat();
+    serde_json::from_str(&Program::pgmill(database, &arguments).succeeds().await).unwrap()
+}
+
+#[tokio::test]
+async fn a_task_keeps_its_labels_from_the_command_line_to_the_history_and_a_retry() {
+    let database = Database::new().await;
+    let flags = ["--tag", "nightly", "--tag", "a b", "--tag", "nightly", "--metadata", "owner=bi"];
+    let task = ["--metadata", "ticket=4711", "--max-attempts", "1", "SELECT 1/0"];
+    let id = Program::enqueue(&database, &[&flags[..], &task].concat()).succeeds().await;
+    Program::enqueue(&database, &["SELECT 1/0", "--max-attempts", "1"]).succeeds().await;
+    let id = id.trim();
+    let expected = (json!(["a b", "nightly"]), json!({ "owner": "bi", "ticket": 4711 }));
+    let labels = |value: &Value| (value["tags"].clone(), value["metadata"].clone());
+    let live = json_of(&database, &["task", "list", "--tag", "nightly"]).await;
+    assert_eq!(live.as_array().unwrap().len(), 1, "{live}");
+    assert_eq!(labels(&live[0]), expected);
+    let worker = Worker::start(&database, &["--exit-when-idle=100ms"]);
+    database.until_empty().await;
+    drop(worker);
+    for arguments in
+        [&["task", "list", "--finished", "--tag", "a b"][..], &["history", "--tag", "nightly"]]
+    {
+        let found = json_of(&database, arguments).await;
+        assert_eq!(found.as_array().unwrap().len(), 1, "{found}");
+        assert_eq!(labels(&found[0]), expected);
+    }
+    let none = json_of(&database, &["history", "--tag", "night"]).await;
+    assert_eq!(none, json!([]));
+    let arguments = ["task", "retry", "--outcome", "failed", "--tag", "nightly", "--yes"];
+    Program::pgmill(&database, &arguments).succeeds().await;
+    assert_eq!(labels(&json_of(&database, &["task", "show", id]).await["task"]), expected);
+    let shown = Program::pgmill(&database, &["task", "show", id]).succeeds().await;
+    assert!(shown.contains("tags      a b, nightly"), "{shown}");
+    assert!(shown.contains(r#"metadata  {"owner":"bi","ticket":4711}"#), "{shown}");
+    assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.tasks").await, 1);
+    Program::pgmill(&database, &["task", "cancel", "--tag", "nightly", "--yes"]).succeeds().await;
+    database.until_empty().await;
+}
+
+#[tokio::test]
+async fn a_run_has_the_labels_of_its_jobs_its_schedule_and_its_call() {
+    let database = Database::new().await;
+    database
+        .execute(
+            r#"SELECT mill.set_job('j', '[{"name": "t", "statement": "SELECT 1", "tags": ["x", "x"],
+                "metadata": {"k": [1]}}]', options => '{"tags": ["job"], "metadata": {"a": 1, "b": 1}}');
+            SELECT mill.set_job('i', '[{"name": "u", "statement": "SELECT 1"}]',
+                options => '{"metadata": {"a": 2, "c": null}}');
+            SELECT mill.set_schedule('s', 'manual', jobs => '{j,i}',
+                options => '{"tags": ["schedule"], "metadata": {"b": 3}}');
+            SELECT mill.run_now('s')"#,
+        )
+        .await;
+    let arguments = ["--job", "j,i", "--tag", "call", "--metadata", "a=4"];
+    Program::enqueue(&database, &arguments).succeeds().await;
+    let runs = json_of(&database, &["run", "list"]).await;
+    assert_eq!(runs[0]["tags"], json!(["call", "job"]));
+    assert_eq!(runs[0]["metadata"], json!({ "a": 4, "b": 1, "c": null }));
+    assert_eq!(runs[1]["tags"], json!(["job", "schedule"]));
+    assert_eq!(runs[1]["metadata"], json!({ "a": 2, "b": 3, "c": null }));
+    let found = json_of(&database, &["run", "list", "--tag", "schedule"]).await;
+    assert_eq!(found.as_array().unwrap().len(), 1);
+    let tasks = json_of(&database, &["task", "list", "--tag", "x"]).await;
+    assert_eq!(tasks.as_array().unwrap().len(), 2, "the task t of both runs: {tasks}");
+    assert_eq!(tasks[0]["metadata"], json!({ "k": [1] }));
+    let job = json_of(&database, &["job", "show", "j"]).await;
+    assert_eq!(job["jobs"][0]["tags"], json!(["job"]));
+    let schedule = json_of(&database, &["schedule", "show", "s"]).await;
+    assert_eq!(schedule["schedule"]["tags"], json!(["schedule"]));
+    for (arguments, text) in [
+        (&["job", "show", "j"][..], "tags job; metadata {\"a\":1,\"b\":1}"),
+        (&["schedule", "show", "s"], "tags schedule"),
+        (&["run", "show", "1"], "tags job, schedule"),
+    ] {
+        let shown = Program::pgmill(&database, arguments).succeeds().await;
+        assert!(shown.contains(text), "{shown}");
+    }
+}
+
+#[tokio::test]
+async fn invalid_labels_are_refused_with_a_reason() {
+    let database = Database::new().await;
+    let long = format!(r#"{{"tags": ["{}"]}}"#, "x".repeat(65));
+    let many = json!({ "tags": (0..33).map(|n| n.to_string()).collect::<Vec<_>>() }).to_string();
+    let large = json!({ "metadata": { "x": "y".repeat(17_000) } }).to_string();
+    for (options, message) in [
+        ("[]", "options is a JSON array, not an object"),
+        (r#"{"tag": ["a"]}"#, "unknown option \"tag\""),
+        (r#"{"tags": "a"}"#, "tags is a JSON string, not an array of strings"),
+        (r#"{"tags": ["a", 1]}"#, "invalid tag 1"),
+        (r#"{"tags": [" a"]}"#, "invalid tag \" a\""),
+        (r#"{"tags": ["a\u0007"]}"#, "invalid tag"),
+        (r#"{"metadata": [1]}"#, "metadata is a JSON array, not an object"),
+        (&long, "invalid tag"),
+        (&many, "more than 32 tags"),
+        (&large, "metadata is 17"),
+    ] {
+        for call in [
+            "SELECT mill.enqueue('SELECT 1', options => $1::text::jsonb)",
+            "SELECT count(mill.enqueue_many('{SELECT 1}', options => $1::text::jsonb))",
+            "SELECT mill.set_job('j', '[{\"name\": \"t\", \"statement\": \"SELECT 1\"}]', options => $1::text::jsonb)",
+        ] {
+            let error = database.client().query(call, &[&options]).await.unwrap_err();
+            let error = error.as_db_error().unwrap().message();
+            assert!(error.contains(message), "{call} {options}: {error}");
+        }
+    }
+    database
+        .execute(r#"SELECT mill.enqueue('SELECT 1', options => '{"tags": null, "metadata": {}}')"#)
+        .await;
+    let none = "SELECT count(*) FROM mill.tasks WHERE tags IS NULL AND metadata IS NULL";
+    assert_eq!(database.value::<i64>(none).await, 1);
+    let (code, _, stderr) =
+        Program::enqueue(&database, &["--metadata", "x", "SELECT 1"]).run().await;
+    assert_eq!(code, 2, "{stderr}");
+}
