@@ -227,7 +227,7 @@ fn every_flag_is_in_the_documentation() {
     let text = docs.iter().fold(readme, |all, (_, text)| all + "\n" + text);
     let mut found = Vec::new();
     let places = [
-        "worker/src/startup/config.rs",
+        "worker/src/startup/settings.rs",
         "enqueue/src/args.rs",
         "pgmill/src/args.rs",
         "pgmill/src/args",

@@ -5,11 +5,12 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use serde::Deserialize;
 
-/// A non-negative duration of at most a year.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
-#[serde(try_from = "String")]
+/// The longest duration. No setting needs more; larger values are typing errors.
+pub const MAX_DURATION: Duration = Duration::from_secs(366 * 24 * 60 * 60);
+
+/// A non-negative duration of at most [`MAX_DURATION`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HumanDuration(pub Duration);
 
 impl FromStr for HumanDuration {
@@ -21,19 +22,10 @@ impl FromStr for HumanDuration {
             .map_err(|_| format!("invalid duration \"{text}\"; use 500ms, 90s, 15m or 1h 30m"))?;
         let span = Duration::try_from(span)
             .map_err(|_| format!("duration \"{text}\" must not be negative"))?;
-        // No setting needs more; larger values are typing errors.
-        if span > Duration::from_secs(366 * 24 * 60 * 60) {
+        if span > MAX_DURATION {
             return Err(format!("duration \"{text}\" must not exceed a year"));
         }
         Ok(Self(span))
-    }
-}
-
-impl TryFrom<String> for HumanDuration {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
     }
 }
 

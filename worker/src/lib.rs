@@ -24,36 +24,28 @@ pub use attempt::params;
 use std::process::ExitCode;
 
 use ::console::StartError;
-use clap::{CommandFactory, FromArgMatches};
+use clap::CommandFactory;
 use conninfo::{ConnectError, Environment};
 use queue::{QueueError, exit};
 
-use crate::startup::config::{Args, Config};
+use crate::startup::config::{Config, FileError};
+use crate::startup::settings::Settings;
 
 /// Returns the command-line definition, for man page and completions.
 #[must_use]
 pub fn command() -> clap::Command {
-    Args::command()
+    Settings::command()
 }
 
 /// Runs the program: parses the command line, runs the worker, returns the exit code.
 #[must_use]
 pub fn main() -> ExitCode {
-    let matches = Args::command().get_matches();
-    let decided = Args::from_arg_matches(&matches)
-        .map_err(anyhow::Error::from)
-        .and_then(|args| Ok((args.print_config, Config::resolve(args, &matches)?)));
-    let (print_config, config) = match decided {
-        Ok(decided) => decided,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            return ExitCode::from(exit::USAGE);
-        }
+    let config = match Config::resolve(std::env::args_os()) {
+        Ok(config) => config,
+        Err(error) => return refuse(error),
     };
-    if print_config {
-        for origin in &config.origins {
-            println!("{:<24} {:<36} {}", origin.name, origin.value, origin.origin);
-        }
+    if config.settings.print_config {
+        config.print();
         return ExitCode::SUCCESS;
     }
     match start(config) {
@@ -71,8 +63,25 @@ pub fn main() -> ExitCode {
     }
 }
 
+/// Reports an invalid configuration, or prints help.
+fn refuse(error: anyhow::Error) -> ExitCode {
+    match error.downcast::<clap::Error>() {
+        Ok(error) => {
+            let _ = error.print();
+            ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(exit::USAGE))
+        }
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            if let Some(hint) = error.downcast_ref().and_then(|it: &FileError| it.hint.as_ref()) {
+                eprintln!("hint: {hint}");
+            }
+            ExitCode::from(exit::USAGE)
+        }
+    }
+}
+
 fn start(config: Config) -> anyhow::Result<()> {
-    telemetry::log::start(&config)?;
+    telemetry::log::start(&config.settings)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(startup::process::run(config, &Environment::from_process()))
 }

@@ -8,3 +8,4 @@ pub(crate) mod privileges;
 pub(crate) mod process;
 pub(crate) mod profile;
 pub(crate) mod sd_notify;
+pub(crate) mod settings;
