@@ -68,6 +68,8 @@ fmt: cargo ## Format the code
 lint: cargo ## Check format, lints and documentation
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
+	@# The worker without the web console.
+	cargo clippy -p worker --all-targets --no-default-features --locked -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --workspace --locked
 
 # In the target folder, so that `cargo clean` removes the tools too.

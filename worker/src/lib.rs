@@ -23,12 +23,11 @@ pub use attempt::params;
 
 use std::process::ExitCode;
 
-use ::console::StartError;
 use clap::CommandFactory;
 use conninfo::{ConnectError, Environment};
 use queue::{QueueError, exit};
 
-use crate::startup::config::{Config, FileError};
+use crate::startup::config::{Config, SettingError};
 use crate::startup::settings::Settings;
 
 /// Returns the command-line definition, for man page and completions.
@@ -72,7 +71,8 @@ fn refuse(error: anyhow::Error) -> ExitCode {
         }
         Err(error) => {
             eprintln!("error: {error:#}");
-            if let Some(hint) = error.downcast_ref().and_then(|it: &FileError| it.hint.as_ref()) {
+            if let Some(hint) = error.downcast_ref().and_then(|it: &SettingError| it.hint.as_ref())
+            {
                 eprintln!("hint: {hint}");
             }
             ExitCode::from(exit::USAGE)
@@ -90,8 +90,8 @@ fn hint(error: &anyhow::Error) -> Option<String> {
     if let Some(error) = error.downcast_ref::<ConnectError>() {
         return error.hint();
     }
-    if let Some(StartError::Usage { hint, .. }) = error.downcast_ref::<StartError>() {
-        return Some(hint.clone());
+    if let Some(error) = error.downcast_ref::<SettingError>() {
+        return error.hint.clone();
     }
     error.downcast_ref::<QueueError>().and_then(QueueError::hint)
 }
@@ -100,7 +100,7 @@ fn exit_code(error: &anyhow::Error) -> u8 {
     if let Some(error) = error.downcast_ref::<ConnectError>() {
         return exit::of_connection(error);
     }
-    if let Some(StartError::Usage { .. }) = error.downcast_ref::<StartError>() {
+    if error.is::<SettingError>() {
         return exit::USAGE;
     }
     error.downcast_ref::<QueueError>().map_or(exit::FAILURE, exit::of)

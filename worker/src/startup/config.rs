@@ -14,7 +14,7 @@ use clap::{Arg, ArgMatches, Command, CommandFactory, FromArgMatches};
 use conninfo::{ConnectionSource, Layer, SourceNames};
 
 use self::file::ConfigFile;
-pub(crate) use self::file::FileError;
+pub(crate) use self::file::SettingError;
 use crate::startup::profile::Profile;
 use crate::startup::settings::{Settings, settings};
 

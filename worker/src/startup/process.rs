@@ -115,11 +115,7 @@ impl Process {
             ),
             None => None,
         };
-        let bound = self.settings.console.map(|address| {
-            let options = self.settings.console_flags.options(address)?;
-            console::BoundConsole::new(options)
-        });
-        let bound = bound.transpose().map_err(console::startup_error)?;
+        let bound = console::bind(&self.settings)?;
         let started = self.start(signals, bound).await?;
         let Some((heartbeat, console)) = started else { return Ok(()) };
         let background = self.background(heartbeat, http);

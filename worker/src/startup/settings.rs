@@ -13,7 +13,6 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use clap::{Arg, Command, Parser, ValueEnum};
-use console::WorkerConsoleFlags;
 use queue::retry::FATAL_CLASSES;
 
 use crate::duration::{HumanDuration, MAX_DURATION};
@@ -122,8 +121,9 @@ pub(crate) struct Settings {
     /// must be a member of mill_viewer [default: off]
     #[arg(long, env = "PGMILL_CONSOLE", value_name = "ADDR", help_heading = HTTP)]
     pub(crate) console: Option<SocketAddr>,
+    #[cfg(feature = "console")]
     #[command(flatten)]
-    pub(crate) console_flags: WorkerConsoleFlags,
+    pub(crate) console_flags: console::WorkerConsoleFlags,
     /// Log format on stderr [default: text on a terminal, else json]
     #[arg(long, env = "PGMILL_LOG_FORMAT", value_enum, value_name = "FORMAT",
           help_heading = LOGGING)]

@@ -28,20 +28,20 @@ pub(super) struct ConfigFile {
     pub(super) run_as: BTreeMap<String, Profile>,
 }
 
-/// A key that is unknown, or whose value is invalid.
+/// A setting that is unknown or invalid.
 #[derive(Debug)]
-pub(crate) struct FileError {
-    message: String,
+pub(crate) struct SettingError {
+    pub(crate) message: String,
     pub(crate) hint: Option<String>,
 }
 
-impl fmt::Display for FileError {
+impl fmt::Display for SettingError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
     }
 }
 
-impl std::error::Error for FileError {}
+impl std::error::Error for SettingError {}
 
 /// The tables of a configuration file.
 #[derive(Deserialize)]
@@ -54,7 +54,7 @@ impl ConfigFile {
     /// Reads a file whose keys are settings of this command.
     ///
     /// # Errors
-    /// The file cannot be read or is not TOML. A key is unknown or its value invalid: [`FileError`].
+    /// The file cannot be read or is not TOML. A key is unknown or its value invalid: [`SettingError`].
     pub(super) fn read(path: &Path, command: &Command) -> anyhow::Result<Self> {
         let place = || format!("in {}", path.display());
         let text = std::fs::read_to_string(path)
@@ -71,11 +71,11 @@ impl ConfigFile {
             let Some(setting) = settings(command).find(|arg| arg.get_id() == &**name) else {
                 let message = format!("{}: unknown key \"{name}\"", at(key_at));
                 let hint = Some(similar_key(command, name));
-                return Err(FileError { message, hint }.into());
+                return Err(SettingError { message, hint }.into());
             };
             let texts = texts(setting, value.get_ref()).map_err(|problem| {
                 let message = format!("{}: {name} {problem}", at(value_at));
-                FileError { message, hint: None }
+                SettingError { message, hint: None }
             })?;
             values.insert(name.to_string(), texts);
         }

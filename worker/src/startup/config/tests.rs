@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+#[cfg(feature = "console")]
 use console::WorkerConsoleFlags;
 use queue::retry::FATAL_CLASSES;
 
@@ -25,7 +26,7 @@ fn layer_of(config: &Config, name: &str) -> Option<Layer> {
 fn refused(text: &str) -> String {
     with_file("refused", text, |file| {
         let error = decide(&["worker", "--config", file]).unwrap_err();
-        let hint = error.downcast_ref().and_then(|error: &FileError| error.hint.clone());
+        let hint = error.downcast_ref().and_then(|error: &SettingError| error.hint.clone());
         format!("{error:#}\n{}", hint.unwrap_or_default()).replace(file, "FILE")
     })
 }
@@ -118,6 +119,7 @@ fn an_error_in_the_file_names_place_and_key() {
     });
 }
 
+#[cfg(feature = "console")]
 #[test]
 fn console_settings_come_from_flags_and_file() {
     assert!(decide(&["worker", "--console-read-only"]).unwrap().settings.console.is_none());
@@ -146,6 +148,15 @@ fn console_settings_come_from_flags_and_file() {
     with_file("no-path", "console_base_path = \"x\"\n", |file| {
         assert!(decide(&["worker", "--config", file]).is_err());
     });
+}
+
+#[cfg(not(feature = "console"))]
+#[test]
+fn a_worker_without_the_console_refuses_its_flag() {
+    let bind = |flags: &[&str]| crate::startup::console::bind(&decide(flags).unwrap().settings);
+    assert!(bind(&["worker"]).unwrap().is_none());
+    let error = bind(&["worker", "--console", "127.0.0.1:1"]).err().unwrap();
+    assert!(error.to_string().contains("without the web console"), "{error}");
 }
 
 #[test]
