@@ -7,7 +7,6 @@
 //! asks of the fleet; `operator` changes settings, jobs and runs; `read` changes nothing.
 
 mod error;
-pub mod exit;
 mod id;
 mod operator;
 mod pg_enum;

@@ -12,7 +12,7 @@ pub mod problems;
 mod run;
 mod text;
 
-pub use self::format::{counted, one_line, span};
+pub use self::format::{counted, exact_span, one_line, span};
 pub use attempt::{HIDDEN, caret, format_error, notices, value};
 pub use connection_target::connection_target;
 pub use names::{label, queue_name};

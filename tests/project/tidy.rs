@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 /// Crates whose code is the product.
 const PRODUCT: &[&str] = &[
-    "conninfo", "queue", "schedule", "worker", "enqueue", "pgmill", "console", "terminal",
+    "conninfo", "queue", "schedule", "cli", "worker", "enqueue", "pgmill", "console", "terminal",
     "cluster", "demo", "loadtest",
 ];
 

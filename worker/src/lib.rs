@@ -9,7 +9,6 @@ mod attempt;
 mod claim;
 mod context;
 mod control;
-pub mod duration;
 mod duties;
 mod registration;
 mod shutdown;
@@ -24,10 +23,10 @@ pub use attempt::params;
 use std::process::ExitCode;
 
 use clap::CommandFactory;
-use conninfo::{ConnectError, Environment};
-use queue::{QueueError, exit};
+use cli::{Failure, exit};
+use conninfo::Environment;
 
-use crate::startup::config::{Config, SettingError};
+use crate::startup::config::Config;
 use crate::startup::settings::Settings;
 
 /// Returns the command-line definition, for man page and completions.
@@ -39,69 +38,18 @@ pub fn command() -> clap::Command {
 /// Runs the program: parses the command line, runs the worker, returns the exit code.
 #[must_use]
 pub fn main() -> ExitCode {
-    let config = match Config::resolve(std::env::args_os()) {
-        Ok(config) => config,
-        Err(error) => return refuse(error),
-    };
-    if config.settings.print_config {
-        config.print();
-        return ExitCode::SUCCESS;
-    }
-    match start(config) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            if let Some(detail) = error.downcast_ref().and_then(QueueError::detail) {
-                eprintln!("detail: {detail}");
-            }
-            if let Some(hint) = hint(&error) {
-                eprintln!("hint: {hint}");
-            }
-            ExitCode::from(exit_code(&error))
+    cli::main(|| {
+        let config = Config::resolve(std::env::args_os());
+        let config = config.map_err(|error| Failure::from(error).or_usage())?;
+        if config.settings.print_config {
+            config.print()?;
+            return Ok(exit::OK);
         }
-    }
-}
-
-/// Reports an invalid configuration, or prints help.
-fn refuse(error: anyhow::Error) -> ExitCode {
-    match error.downcast::<clap::Error>() {
-        Ok(error) => {
-            let _ = error.print();
-            ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(exit::USAGE))
-        }
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            if let Some(hint) = error.downcast_ref().and_then(|it: &SettingError| it.hint.as_ref())
-            {
-                eprintln!("hint: {hint}");
-            }
-            ExitCode::from(exit::USAGE)
-        }
-    }
+        start(config).map(|()| exit::OK).map_err(Failure::from)
+    })
 }
 
 fn start(config: Config) -> anyhow::Result<()> {
     telemetry::log::start(&config.settings)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(startup::process::run(config, &Environment::from_process()))
-}
-
-fn hint(error: &anyhow::Error) -> Option<String> {
-    if let Some(error) = error.downcast_ref::<ConnectError>() {
-        return error.hint();
-    }
-    if let Some(error) = error.downcast_ref::<SettingError>() {
-        return error.hint.clone();
-    }
-    error.downcast_ref::<QueueError>().and_then(QueueError::hint)
-}
-
-fn exit_code(error: &anyhow::Error) -> u8 {
-    if let Some(error) = error.downcast_ref::<ConnectError>() {
-        return exit::of_connection(error);
-    }
-    if error.is::<SettingError>() {
-        return exit::USAGE;
-    }
-    error.downcast_ref::<QueueError>().map_or(exit::FAILURE, exit::of)
+    cli::one_thread()?.block_on(startup::process::run(config, &Environment::from_process()))
 }

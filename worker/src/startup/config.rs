@@ -5,6 +5,7 @@ mod file;
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
+use std::io::{self, Write};
 use std::path::PathBuf;
 
 use anyhow::ensure;
@@ -14,7 +15,6 @@ use clap::{Arg, ArgMatches, Command, CommandFactory, FromArgMatches};
 use conninfo::{ConnectionSource, Layer, SourceNames};
 
 use self::file::ConfigFile;
-pub(crate) use self::file::SettingError;
 use crate::startup::profile::Profile;
 use crate::startup::settings::{Settings, settings};
 
@@ -81,16 +81,21 @@ impl Config {
     }
 
     /// Prints every setting with its value and source.
-    pub(crate) fn print(&self) {
-        for Origin { name, value, layer } in &self.origins {
-            let source = match layer {
-                Some(Layer::Arguments) => "flag",
-                Some(Layer::Environment) => "environment",
-                Some(Layer::File) => &format!("file {}", self.path.display()),
-                None => "default",
-            };
-            println!("{name:<24} {value:<36} {source}");
-        }
+    ///
+    /// # Errors
+    /// Standard output cannot be written to.
+    pub(crate) fn print(&self) -> io::Result<()> {
+        cli::print(|out| self.origins.iter().try_for_each(|origin| self.print_origin(origin, out)))
+    }
+
+    fn print_origin(&self, origin: &Origin, out: &mut dyn Write) -> io::Result<()> {
+        let source = match origin.layer {
+            Some(Layer::Arguments) => "flag",
+            Some(Layer::Environment) => "environment",
+            Some(Layer::File) => &format!("file {}", self.path.display()),
+            None => "default",
+        };
+        writeln!(out, "{:<24} {:<36} {source}", origin.name, origin.value)
     }
 
     fn check(&self) -> anyhow::Result<()> {

@@ -5,11 +5,11 @@
 
 pub(crate) use ::console::BoundConsole;
 use ::console::StartError;
+use cli::Failure;
 use conninfo::ConnectionTarget;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use crate::startup::config::SettingError;
 use crate::startup::settings::Settings;
 
 /// An open console.
@@ -20,7 +20,7 @@ pub(crate) struct Console {
 /// Binds the address of `--console`, if it is set.
 ///
 /// # Errors
-/// The address is in use; the flags of the console contradict each other: [`SettingError`].
+/// The address is in use; the flags of the console contradict each other: [`Failure`].
 pub(crate) fn bind(settings: &Settings) -> anyhow::Result<Option<BoundConsole>> {
     let Some(address) = settings.console else { return Ok(None) };
     let options = settings.console_flags.options(address).map_err(startup_error)?;
@@ -77,7 +77,7 @@ fn startup_error(error: StartError) -> anyhow::Error {
     match error {
         StartError::Connect(error) => error.into(),
         StartError::Database(error) => anyhow::Error::from(error).context("no console"),
-        StartError::Usage { message, hint } => SettingError { message, hint: Some(hint) }.into(),
+        StartError::Usage { message, hint } => Failure::usage(message).hint(hint).into(),
         error @ StartError::Listen { .. } => error.into(),
     }
 }

@@ -1,9 +1,9 @@
 //! The place of the web console in a worker that is built without it: `--console` is refused.
 
+use cli::Failure;
 use conninfo::ConnectionTarget;
 use tokio_util::sync::CancellationToken;
 
-use crate::startup::config::SettingError;
 use crate::startup::settings::Settings;
 
 /// A console, of which this build has none.
@@ -18,9 +18,9 @@ pub(crate) fn bind(settings: &Settings) -> anyhow::Result<Option<BoundConsole>> 
     if settings.console.is_none() {
         return Ok(None);
     }
-    let message = "this worker was built without the web console".to_owned();
-    let hint = "Use `pgmill console`, or build the worker with the feature `console`.".to_owned();
-    Err(SettingError { message, hint: Some(hint) }.into())
+    Err(Failure::usage("this worker was built without the web console")
+        .hint("Use `pgmill console`, or build the worker with the feature `console`.")
+        .into())
 }
 
 /// Cannot be called.

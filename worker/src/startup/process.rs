@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Context as _;
+use cli::duration::HumanDuration;
 use conninfo::{ConnectionSource, ConnectionTarget, Environment};
 use queue::heartbeat::WorkerRegistration;
 use queue::{QueueError, WorkerId, schema};
@@ -21,7 +22,6 @@ use crate::claim::in_flight::InFlight;
 use crate::claim::weights::Weights;
 use crate::context::Context;
 use crate::control::Control;
-use crate::duration::HumanDuration;
 use crate::duties::failure_detector::FailureDetector;
 use crate::duties::heartbeat::Heartbeat;
 use crate::duties::maintenance::Maintenance;

@@ -7,15 +7,14 @@
 //! (`make settings`).
 
 use std::net::SocketAddr;
-use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::LazyLock;
 use std::time::Duration;
 
 use clap::{Arg, Command, Parser, ValueEnum};
+use cli::duration::{self, HumanDuration, within};
 use queue::retry::FATAL_CLASSES;
 
-use crate::duration::{HumanDuration, MAX_DURATION};
 use crate::timing;
 
 const DEFAULT_READERS: u32 = 8;
@@ -82,7 +81,7 @@ pub(crate) struct Settings {
     /// Time between two heartbeats of this worker
     #[arg(long, env = "PGMILL_HEARTBEAT_INTERVAL", value_name = "DURATION",
           default_value_t = DEFAULT_HEARTBEAT_INTERVAL,
-          value_parser = within(MIN_INTERVAL..=MAX_DURATION), help_heading = TIMING)]
+          value_parser = within(MIN_INTERVAL..=duration::MAX), help_heading = TIMING)]
     pub(crate) heartbeat_interval: HumanDuration,
     /// Time after which a worker whose heartbeat has not changed is considered dead; at least three
     /// times the heartbeat interval
@@ -115,7 +114,7 @@ pub(crate) struct Settings {
     /// reads mill.tasks once
     #[arg(long, env = "PGMILL_FLEET_METRICS_INTERVAL", value_name = "DURATION",
           default_value_t = DEFAULT_FLEET_METRICS_INTERVAL,
-          value_parser = within(MIN_INTERVAL..=MAX_DURATION), help_heading = HTTP)]
+          value_parser = within(MIN_INTERVAL..=duration::MAX), help_heading = HTTP)]
     pub(crate) fleet_metrics_interval: HumanDuration,
     /// Serve the web console on this address, such as 127.0.0.1:8787; the login of --database-url
     /// must be a member of mill_viewer [default: off]
@@ -176,21 +175,6 @@ pub(crate) enum LogFormat {
     Text,
     /// One JSON object per line.
     Json,
-}
-
-/// Returns a parser of durations in this range.
-fn within(
-    range: RangeInclusive<Duration>,
-) -> impl Fn(&str) -> Result<HumanDuration, String> + Clone + Send + Sync + 'static {
-    move |text| {
-        let HumanDuration(given) = text.parse()?;
-        let (min, max) = (range.start(), range.end());
-        match range.contains(&given) {
-            true => Ok(HumanDuration(given)),
-            false if *max == MAX_DURATION => Err(format!("must be at least {min:?}")),
-            false => Err(format!("must be between {min:?} and {max:?}")),
-        }
-    }
 }
 
 fn queue_name(text: &str) -> Result<String, &'static str> {

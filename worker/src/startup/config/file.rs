@@ -3,13 +3,13 @@
 use std::any::TypeId;
 use std::collections::BTreeMap;
 use std::error::Error as _;
-use std::fmt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::builder::Arg;
 use clap::error::ContextKind;
 use clap::{ArgAction, Command};
+use cli::Failure;
 use serde::Deserialize;
 use toml::de::{DeTable, DeValue};
 
@@ -28,21 +28,6 @@ pub(super) struct ConfigFile {
     pub(super) run_as: BTreeMap<String, Profile>,
 }
 
-/// A setting that is unknown or invalid.
-#[derive(Debug)]
-pub(crate) struct SettingError {
-    pub(crate) message: String,
-    pub(crate) hint: Option<String>,
-}
-
-impl fmt::Display for SettingError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl std::error::Error for SettingError {}
-
 /// The tables of a configuration file.
 #[derive(Deserialize)]
 struct Tables {
@@ -54,7 +39,7 @@ impl ConfigFile {
     /// Reads a file whose keys are settings of this command.
     ///
     /// # Errors
-    /// The file cannot be read or is not TOML. A key is unknown or its value invalid: [`SettingError`].
+    /// The file cannot be read or is not TOML. A key is unknown or its value invalid: [`Failure`].
     pub(super) fn read(path: &Path, command: &Command) -> anyhow::Result<Self> {
         let place = || format!("in {}", path.display());
         let text = std::fs::read_to_string(path)
@@ -69,14 +54,11 @@ impl ConfigFile {
                 continue;
             }
             let Some(setting) = settings(command).find(|arg| arg.get_id() == &**name) else {
-                let message = format!("{}: unknown key \"{name}\"", at(key_at));
-                let hint = Some(similar_key(command, name));
-                return Err(SettingError { message, hint }.into());
+                let unknown = Failure::usage(format!("{}: unknown key \"{name}\"", at(key_at)));
+                return Err(unknown.hint(similar_key(command, name)).into());
             };
-            let texts = texts(setting, value.get_ref()).map_err(|problem| {
-                let message = format!("{}: {name} {problem}", at(value_at));
-                SettingError { message, hint: None }
-            })?;
+            let texts = texts(setting, value.get_ref())
+                .map_err(|problem| Failure::usage(format!("{}: {name} {problem}", at(value_at))))?;
             values.insert(name.to_string(), texts);
         }
         Ok(Self { path: path.to_owned(), values, run_as })

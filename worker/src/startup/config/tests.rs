@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use cli::Failure;
 #[cfg(feature = "console")]
 use console::WorkerConsoleFlags;
 use queue::retry::FATAL_CLASSES;
@@ -26,8 +27,7 @@ fn layer_of(config: &Config, name: &str) -> Option<Layer> {
 fn refused(text: &str) -> String {
     with_file("refused", text, |file| {
         let error = decide(&["worker", "--config", file]).unwrap_err();
-        let hint = error.downcast_ref().and_then(|error: &SettingError| error.hint.clone());
-        format!("{error:#}\n{}", hint.unwrap_or_default()).replace(file, "FILE")
+        Failure::from(error).summary().replace(file, "FILE")
     })
 }
 
@@ -93,18 +93,18 @@ fn every_setting_has_a_key_in_the_file() {
 #[test]
 fn an_error_in_the_file_names_place_and_key() {
     for (text, expected) in [
-        ("reders = 3", "FILE:1:1: unknown key \"reders\"\nDid you mean readers?"),
-        ("\nprint_config = true", "FILE:2:1: unknown key \"print_config\"\n"),
-        ("readers = \"3\"", "FILE:1:11: readers must be an integer\n"),
-        ("no_scheduler = 1", "FILE:1:16: no_scheduler must be true or false\n"),
-        ("queues = \"a\"", "FILE:1:10: queues must be an array of strings\n"),
-        ("queues = []", "FILE:1:10: queues is empty; omit the key instead\n"),
+        ("reders = 3", "FILE:1:1: unknown key \"reders\" (Did you mean readers?)"),
+        ("\nprint_config = true", "FILE:2:1: unknown key \"print_config\""),
+        ("readers = \"3\"", "FILE:1:11: readers must be an integer"),
+        ("no_scheduler = 1", "FILE:1:16: no_scheduler must be true or false"),
+        ("queues = \"a\"", "FILE:1:10: queues must be an array of strings"),
+        ("queues = []", "FILE:1:10: queues is empty; omit the key instead"),
         ("queues = [\"a\", \"b,c\"]", "FILE:1:10: queues has the invalid value \"b,c\": a queue"),
-        ("database_url = 1", "FILE:1:16: database_url must be a string\n"),
-        ("readers = 0", "FILE:1:11: readers has the invalid value \"0\": 0 is not in 1..=1000\n"),
+        ("database_url = 1", "FILE:1:16: database_url must be a string"),
+        ("readers = 0", "FILE:1:11: readers has the invalid value \"0\": 0 is not in 1..=1000"),
         ("log_format = \"xml\"", "FILE:1:14: log_format has the invalid value \"xml\": use one"),
-        ("poll_interval = \"2s\"", "\"2s\": must be between 10ms and 1.3s\n"),
-        ("fleet_metrics_interval = \"0s\"", "\"0s\": must be at least 100ms\n"),
+        ("poll_interval = \"2s\"", "\"2s\": must be between 10ms and 1.3s"),
+        ("fleet_metrics_interval = \"0s\"", "\"0s\": must be at least 100ms"),
         ("heartbeat_interval = \"1m\"", "orphan_timeout (30s) must be at least three times"),
         ("readers = 1\nreaders = 2", "in FILE: TOML parse error at line 2, column 1"),
         ("[run_as.etl]\nurk = \"x\"", "in FILE: TOML parse error at line 2, column 1"),
