@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 /// Crates whose code is the product.
 const PRODUCT: &[&str] = &[
     "conninfo", "queue", "schedule", "cli", "worker", "enqueue", "pgmill", "console", "terminal",
-    "cluster", "demo", "loadtest",
+    "health", "cluster", "demo", "loadtest",
 ];
 
 const MAX_LINES: usize = 500;
@@ -104,9 +104,9 @@ fn no_source_file_is_too_long() {
 /// Literals that name an object of the schema without being SQL on it.
 const NO_SQL: &[(&str, &str, &str)] = &[
     ("enqueue/src/source.rs", "mill.settings", "a hint for a person"),
-    ("terminal/src/doctor_checks.rs", "mill.attempts", "a sentence for a person"),
-    ("terminal/src/doctor_checks.rs", "mill.tasks", "a sentence for a person"),
-    ("terminal/src/doctor_checks.rs", "mill.prepare_history", "a command for a person"),
+    ("health/src/doctor_checks.rs", "mill.attempts", "a sentence for a person"),
+    ("health/src/doctor_checks.rs", "mill.tasks", "a sentence for a person"),
+    ("health/src/doctor_checks.rs", "mill.prepare_history", "a command for a person"),
 ];
 
 /// Settings that a task can read; they are not part of the schema.

@@ -1,12 +1,12 @@
-//! `pgmill doctor`: collects facts, and prints the findings of `terminal::doctor_checks`.
+//! `pgmill doctor`: collects facts, and prints the findings of `health::doctor_checks`.
 
 use cli::{Failure, exit};
+use health::doctor_checks::{self, CheckStatus, Finding};
 use queue::drift::Difference;
 use queue::schema::InstalledSchema;
 use queue::{doctor, drift, priority, schema, workers};
 use schedule::queries::{Health, health};
 use serde_json::json;
-use terminal::doctor_checks::{self, CheckStatus, Finding};
 use terminal::visible;
 use tokio_postgres::Client;
 

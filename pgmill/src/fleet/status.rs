@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use cli::{Failure, exit};
+use health::problems::{self, FleetFacts, ProblemSubject, QueueBacklog};
 use jiff::Timestamp;
 use queue::QueueError;
 use queue::doctor::{self, HorizonHolder};
@@ -13,7 +14,6 @@ use queue::task_queries::{self, Running};
 use queue::workers::Worker;
 use serde::Serialize;
 use serde_json::json;
-use terminal::problems::{self, FleetFacts, ProblemSubject, QueueBacklog};
 use terminal::visible;
 use tokio_postgres::Client;
 

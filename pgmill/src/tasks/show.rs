@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use cli::{Failure, exit};
+use health::problems::describe_blocker;
 use jiff::Timestamp;
 use queue::attempt::{self, Attempt};
 use queue::run_queries::{self, Run};
@@ -11,7 +12,6 @@ use queue::workers::worker_label;
 use queue::{QueueError, TaskId, insight};
 use serde::Serialize;
 use serde_json::Value;
-use terminal::problems::describe_blocker;
 use terminal::{HIDDEN, format_error, notices, value, visible};
 use tokio_postgres::Client;
 
