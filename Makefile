@@ -6,7 +6,7 @@
 SHELL := /bin/bash
 PG_OPTION := $(if $(PG),--pg $(PG))
 
-.PHONY: help schema demo test browser screenshots api-check chaos fmt lint deny deploy-check deb fuzz ci cargo
+.PHONY: help schema settings demo test browser screenshots api-check chaos fmt lint deny deploy-check deb fuzz ci cargo
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | while IFS=$$'\t' read -r target text; \
@@ -19,6 +19,9 @@ schema: ## Write schema.sql from the files in schema/
 	for part in schema/*.sql; do \
 	  title="-- $$part $$rule"; printf '\n%s\n\n' "$${title:0:100}"; cat "$$part"; \
 	done; } > $(or $(TO),schema.sql)
+
+settings: cargo ## Write the table of docs/worker.md from the worker's settings
+	cargo test -p tests --locked -- --ignored settings_table
 
 demo: cargo ## Run a demo fleet on a private cluster (KEEP=1 leaves it running)
 	@# The demo starts the fleet's programs from its own folder: all programs are built first.
@@ -65,6 +68,8 @@ fmt: cargo ## Format the code
 lint: cargo ## Check format, lints and documentation
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
+	@# The worker without the web console.
+	cargo clippy -p worker --all-targets --no-default-features --locked -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --workspace --locked
 
 # In the target folder, so that `cargo clean` removes the tools too.

@@ -5,6 +5,7 @@ pub(crate) mod docs;
 pub(crate) mod loadtest;
 pub(crate) mod row;
 pub(crate) mod schema;
+pub(crate) mod settings;
 pub(crate) mod tidy;
 pub(crate) mod tidy_layout;
 pub(crate) mod tidy_names;

@@ -25,8 +25,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Parser;
+use cli::exit;
 use cluster::{Binaries, Cluster, Options, Signals, sibling_program, signal_exit_code};
-use queue::exit;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
@@ -62,23 +62,13 @@ const HARD_TIMEOUT: Duration = Duration::from_secs(90);
 /// Runs the program: parses the command line, runs the scenario, returns the exit code.
 #[must_use]
 pub fn main() -> ExitCode {
-    let args: Args = match cluster::arguments() {
-        Ok(args) => args,
-        Err(code) => return code,
-    };
-    match run(&args) {
-        Ok(code) => ExitCode::from(code),
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::from(exit::FAILURE)
-        }
-    }
+    cli::main(|| run(&Args::try_parse()?))
 }
 
 fn run(args: &Args) -> Result<u8> {
     let program = sibling_program("worker")?;
     let binaries = Binaries::find_or_install(args.directory.as_deref())?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let runtime = cli::many_threads()?;
     runtime.block_on(async {
         // Before the start: from here on, a signal no longer ends this process without clean-up.
         let mut signals = Signals::new()?;

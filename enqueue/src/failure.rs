@@ -2,9 +2,10 @@
 
 use std::io;
 
+use cli::exit;
 use conninfo::ConnectError;
 use queue::RunId;
-use queue::{QueueError, TaskId, exit};
+use queue::{QueueError, TaskId};
 use tokio_postgres::error::SqlState;
 
 #[derive(Debug, thiserror::Error)]
@@ -86,6 +87,16 @@ impl Failure {
             Self::LostTask { id, .. } => Some(format!("pgmill task show {id}")),
             Self::LostRun { id, .. } => Some(format!("pgmill run show {id}")),
             Self::TaskGone(_) | Self::Output(_) => None,
+        }
+    }
+}
+
+impl From<Failure> for cli::Failure {
+    fn from(failure: Failure) -> Self {
+        let ended = Self::new(failure.exit_code(), failure.to_string()).detail(failure.detail());
+        match failure.hint() {
+            Some(hint) => ended.hint(hint),
+            None => ended,
         }
     }
 }

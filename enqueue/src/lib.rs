@@ -28,10 +28,11 @@ use std::fmt;
 use std::io::{self, IsTerminal as _};
 use std::process::ExitCode;
 
+use cli::exit;
 use jiff::tz::TimeZone;
 use queue::attempt::Attempt;
 use queue::enqueue::{self, Due, Enqueued, NewTask, TaskOptions};
-use queue::{Outcome, TaskId, exit};
+use queue::{Outcome, TaskId};
 use serde::Serialize;
 use terminal::print_stderr;
 
@@ -54,29 +55,10 @@ pub fn command() -> clap::Command {
 
 /// Runs the program and returns its exit code.
 pub fn main() -> ExitCode {
-    let args = match Args::from_process() {
-        Ok(args) => args,
-        Err(error) => {
-            // Also the texts of --help and --version.
-            let _ = error.print();
-            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(exit::USAGE));
-        }
-    };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let ended = match runtime {
-        Ok(runtime) => runtime.block_on(run(&args)),
-        Err(error) => {
-            print_stderr(format_args!("error: could not start: {error}"));
-            return ExitCode::from(exit::FAILURE);
-        }
-    };
-    ended.map_or_else(|failure| report(&failure), ExitCode::from)
-}
-
-fn report(failure: &Failure) -> ExitCode {
-    let hint = failure.hint();
-    terminal::report_error(&failure.to_string(), failure.detail(), hint.as_deref());
-    ExitCode::from(failure.exit_code())
+    cli::main(|| {
+        let args = Args::from_process()?;
+        Ok::<_, cli::Failure>(cli::one_thread()?.block_on(run(&args))?)
+    })
 }
 
 /// The parts that all tasks of one command share.

@@ -1,6 +1,6 @@
 //! Writes to standard output; no other module does.
 
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 
 use crate::failure::Failure;
 
@@ -10,13 +10,5 @@ use crate::failure::Failure;
 /// # Errors
 /// Returns any other error of writing, for example a full disk.
 pub(crate) fn print(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Failure> {
-    let mut out = BufWriter::new(io::stdout().lock());
-    match write(&mut out).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::Output(error)),
-        // Dropping the writer would write the buffered bytes again, and fail again.
-        _ => {
-            drop(out.into_parts());
-            Ok(())
-        }
-    }
+    cli::print(write).map_err(Failure::Output)
 }

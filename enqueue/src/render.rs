@@ -5,11 +5,10 @@ use std::time::Duration;
 
 use comfy_table::{ContentArrangement, Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
-use jiff::{SignedDuration, SignedDurationRound, Unit};
 use queue::attempt::Attempt;
 use queue::{Outcome, TaskId};
 use serde_json::Value;
-use terminal::{format_error, value, visible};
+use terminal::{exact_span, format_error, value, visible};
 
 /// Returns a spinner on standard error; hidden if that is not a terminal.
 pub(crate) fn spinner(id: TaskId) -> ProgressBar {
@@ -33,14 +32,6 @@ fn style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_spinner())
 }
 
-/// Formats a duration: below a minute to the millisecond (`5s 20ms`), else to the second (`1m 5s`).
-pub(crate) fn format_duration(seconds: f64) -> String {
-    let exact = SignedDuration::try_from_secs_f64(seconds).unwrap_or_default();
-    let unit = if seconds < 60.0 { Unit::Millisecond } else { Unit::Second };
-    let rounded = exact.round(SignedDurationRound::new().smallest(unit)).unwrap_or(exact);
-    format!("{rounded:#}")
-}
-
 /// Formats the outcome of a task: one line of facts, then the error in the style of psql.
 pub(crate) fn outcome(attempt: &Attempt) -> String {
     let mut text = format!("task {} {}", attempt.task_id, outcome_text(attempt.outcome));
@@ -50,9 +41,9 @@ pub(crate) fn outcome(attempt: &Attempt) -> String {
     if let Some(rows) = attempt.rows.filter(|_| attempt.outcome == Outcome::Succeeded) {
         let _ = write!(text, ", {rows} row{}", if rows == 1 { "" } else { "s" });
     }
-    let _ = write!(text, "; it waited {}", format_duration(attempt.wait_seconds));
+    let _ = write!(text, "; it waited {}", exact_span(attempt.wait_seconds));
     if let Some(seconds) = attempt.duration_seconds {
-        let _ = write!(text, " and ran {}", format_duration(seconds));
+        let _ = write!(text, " and ran {}", exact_span(seconds));
     }
     if let Some(host) = &attempt.worker_host {
         let _ = write!(text, " on {}", visible(host));

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use cli::exit;
 use indicatif::ProgressBar;
+use queue::QueueError;
 use queue::RunId;
 use queue::run::{self, RunState};
 use queue::run_queries::{self, Run, RunTask};
-use queue::{QueueError, exit};
 use serde_json::{Map, Value, json};
 use terminal::{print_stderr, run_bar, run_outcome, update_run_bar, visible};
 

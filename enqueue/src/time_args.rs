@@ -4,12 +4,10 @@
 
 use std::time::Duration;
 
+use cli::duration::{DurationError, parse_limited};
 use jiff::civil::{Date, DateTime, Time};
 use jiff::tz::TimeZone;
-use jiff::{Span, SpanRelativeTo, Timestamp, Zoned};
-
-/// The longest duration that the schema accepts.
-const MAX_DURATION: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+use jiff::{Span, Timestamp, Zoned};
 
 const FORMS: &str = "expected \"2026-12-01 03:00\" (local time, or with a zone or offset), \
                      \"03:00\", \"tomorrow 03:00\" or RFC 3339";
@@ -28,18 +26,10 @@ pub enum TimeError {
     NoTimeOfDay(String),
     #[error("unknown time zone \"{0}\"; expected a name such as Europe/Berlin, or an offset")]
     UnknownZone(String),
-    #[error("not a duration; expected \"90s\", \"1h 30m\" or \"2 days\"")]
-    NotADuration,
-    #[error("missing unit; expected \"{0}s\", \"{0}m\", \"{0}h\" or \"{0} days\"")]
-    NoUnit(String),
-    #[error("months and years vary in length; expected days")]
-    Calendar,
-    #[error("must not be negative")]
-    Negative,
     #[error("must be greater than zero")]
     Zero,
-    #[error("must be at most 365 days")]
-    TooLong,
+    #[error(transparent)]
+    Duration(#[from] DurationError),
     #[error("{at} is in the past; the database's clock shows {now}")]
     Past { at: String, now: String },
     #[error("outside the range of the calendar")]
@@ -178,26 +168,12 @@ pub fn local_text(at: &Zoned) -> String {
 /// # Errors
 /// Returns an error that names the expected forms for any other text.
 pub fn duration(text: &str) -> Result<Duration, TimeError> {
-    let text = text.trim();
-    if text.parse::<f64>().is_ok() {
-        return Err(TimeError::NoUnit(text.to_owned()));
-    }
-    let Ok(span) = text.parse::<Span>() else {
-        return Err(match text.parse::<Moment>() {
-            Ok(_) => TimeError::TimeForDuration(text.to_owned()),
-            Err(_) => TimeError::NotADuration,
-        });
-    };
-    if span.get_years() != 0 || span.get_months() != 0 {
-        return Err(TimeError::Calendar);
-    }
-    let signed =
-        span.to_duration(SpanRelativeTo::days_are_24_hours()).map_err(|_| TimeError::TooLong)?;
-    let span = Duration::try_from(signed).map_err(|_| TimeError::Negative)?;
-    if span > MAX_DURATION {
-        return Err(TimeError::TooLong);
-    }
-    Ok(span)
+    parse_limited(text).map_err(|error| match error {
+        DurationError::NotADuration if text.parse::<Moment>().is_ok() => {
+            TimeError::TimeForDuration(text.trim().to_owned())
+        }
+        other => TimeError::Duration(other),
+    })
 }
 
 /// Parses a duration as [`duration`], of at least a microsecond, the resolution of the database.

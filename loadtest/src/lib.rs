@@ -28,9 +28,8 @@ mod scenarios;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::ValueEnum;
-use queue::exit;
-use terminal::print_stderr;
+use clap::{Parser, ValueEnum};
+use cli::exit;
 
 pub use measure::effects;
 
@@ -40,23 +39,12 @@ use crate::scenarios::kind::Kind;
 /// Runs the program: parses the command line, measures, prints the results.
 #[must_use]
 pub fn main() -> ExitCode {
-    let args: Args = match cluster::arguments() {
-        Ok(args) => args,
-        Err(code) => return code,
-    };
-    let done = match args.command {
+    cli::main(|| match Args::try_parse()?.command {
         Command::Run(run) => run::measure(run, None),
         Command::Peers(peers) => run::measure(peers.run(), Some(&peers)),
         Command::Report(report) => report.run().map(|()| exit::OK),
         Command::List => list(),
-    };
-    match done {
-        Ok(code) => ExitCode::from(code),
-        Err(error) => {
-            print_stderr(format_args!("error: {error:#}"));
-            ExitCode::from(exit::FAILURE)
-        }
-    }
+    })
 }
 
 fn list() -> Result<u8> {

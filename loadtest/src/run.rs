@@ -5,9 +5,9 @@
 //! prints the results so far.
 
 use anyhow::{Context, Result};
+use cli::exit;
 use cluster::{Signals, signal_exit_code};
 use queue::enqueue::database_now;
-use queue::exit;
 use rustix::process::Signal;
 use terminal::print_stderr;
 use tokio::task::spawn_blocking;
@@ -30,7 +30,7 @@ use crate::scenarios;
 pub(crate) fn measure(run: Run, peers: Option<&Peers>) -> Result<u8> {
     // Fail before hours of work, not after.
     let before = run.compare.as_deref().map(page::read).transpose()?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let runtime = cli::many_threads()?;
     runtime.block_on(async {
         // Before the start: from here on, a signal no longer ends this process without clean-up.
         let mut signals = Signals::new()?;

@@ -11,10 +11,10 @@ mod show;
 mod source;
 mod topology;
 
+use cli::Failure;
 use tokio_postgres::Client;
 
 use crate::args::JobVerb;
-use crate::failure::Failure;
 use crate::output::Output;
 
 /// Runs a subcommand of `pgmill job`.

@@ -12,7 +12,6 @@
 //! | `database` | `pgmill init`, `doctor`, `profile` |
 //! | `session`, `lock_wait` | connection of a command, and its wait for a lock |
 //! | `output` | tables, documents, graphs, colours, times and sizes |
-//! | `failure` | errors and exit codes |
 //!
 //! Invariant: this crate contains no SQL; every statement is in the crates `queue` and `schedule`.
 //!
@@ -20,7 +19,6 @@
 
 mod args;
 mod database;
-mod failure;
 mod fleet;
 mod history;
 mod jobs;
@@ -33,11 +31,10 @@ mod tasks;
 
 use std::process::ExitCode;
 
-use ::queue::exit;
 use args::{Args, Command, Global};
+use cli::{Failure, exit};
 pub use jobs::job_file::first_error as job_file_error;
 
-use failure::Failure;
 use lock_wait::LockWaitMonitor;
 use output::Output;
 use session::Session;
@@ -50,23 +47,10 @@ pub fn command() -> clap::Command {
 
 /// Runs the program and returns its exit code.
 pub fn main() -> ExitCode {
-    let args = match Args::from_process() {
-        Ok(args) => args,
-        Err(error) => {
-            // Also the texts of --help and --version.
-            let _ = error.print();
-            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(exit::USAGE));
-        }
-    };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let ended = match runtime {
-        Ok(runtime) => runtime.block_on(run(&args.command, &args.global)),
-        Err(error) => Err(Failure::from(error)),
-    };
-    match ended {
-        Ok(code) => ExitCode::from(code),
-        Err(failure) => ExitCode::from(failure.report()),
-    }
+    cli::main(|| {
+        let args = Args::from_process()?;
+        cli::one_thread()?.block_on(run(&args.command, &args.global))
+    })
 }
 
 async fn run(command: &Command, global: &Global) -> Result<u8, Failure> {

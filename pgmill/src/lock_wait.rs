@@ -5,12 +5,11 @@
 
 use std::time::Duration;
 
-use queue::exit;
+use cli::{Failure, exit};
 use queue::lock_wait::{LockWait, backend_pid, lock_wait};
 use terminal::print_stderr;
 use tokio::time::{Instant, sleep};
 
-use crate::failure::Failure;
 use crate::session::Session;
 
 /// Delay before the second session is opened: most commands finish earlier.

@@ -4,15 +4,15 @@ pub(crate) mod format;
 pub(crate) mod graph;
 pub(crate) mod list;
 
+use cli::Failure;
 use std::fmt;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 
 use comfy_table::{Cell, Color, ContentArrangement, Table, TableStyle, presets};
 use serde::Serialize;
 use terminal::visible;
 
 use crate::args::Global;
-use crate::failure::Failure;
 
 /// The severity of a text; on a terminal, its colour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -66,12 +66,7 @@ impl Output {
     /// As [`Output::document`].
     #[expect(clippy::unused_self, reason = "printing requires an `Output`")]
     pub(crate) fn text(&self, text: &str) -> Result<(), Failure> {
-        let mut out = io::stdout().lock();
-        match out.write_all(text.as_bytes()).and_then(|()| out.write_all(b"\n")) {
-            // `pgmill … | head -1` is not an error.
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-            other => other.and_then(|()| out.flush()).map_err(Failure::from),
-        }
+        cli::print(|out| writeln!(out, "{text}")).map_err(Failure::from)
     }
 
     /// Adds the colour of a tone.

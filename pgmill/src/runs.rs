@@ -5,10 +5,10 @@ mod graph;
 mod list;
 pub(crate) mod show;
 
+use cli::Failure;
 use tokio_postgres::Client;
 
 use crate::args::RunVerb;
-use crate::failure::Failure;
 use crate::output::Output;
 
 /// Runs a subcommand of `pgmill run`.

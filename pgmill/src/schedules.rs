@@ -6,10 +6,10 @@ mod list;
 mod log;
 mod show;
 
+use cli::Failure;
 use tokio_postgres::Client;
 
 use crate::args::ScheduleVerb;
-use crate::failure::Failure;
 use crate::output::Output;
 
 /// Runs a subcommand of `pgmill schedule`.

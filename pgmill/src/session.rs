@@ -1,12 +1,12 @@
 //! The database connection of one command.
 
+use cli::Failure;
 use conninfo::ConnectionTarget;
 use queue::{QueueError, schema};
 use tokio::task::JoinSet;
 use tokio_postgres::{Client, Transaction};
 
 use crate::args::Global;
-use crate::failure::Failure;
 
 /// An open connection, and the tokio task that drives it.
 pub(crate) struct Session {

@@ -6,10 +6,10 @@ mod plan;
 pub(crate) mod show;
 pub(crate) mod why;
 
+use cli::Failure;
 use tokio_postgres::Client;
 
 use crate::args::TaskVerb;
-use crate::failure::Failure;
 use crate::output::Output;
 
 /// Runs a subcommand of `pgmill task`.

@@ -8,7 +8,6 @@
 //! changes nothing.
 
 mod error;
-pub mod exit;
 mod id;
 mod labels;
 mod operator;

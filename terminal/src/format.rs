@@ -1,6 +1,6 @@
 //! Formats durations, counts and texts for a terminal.
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, SignedDurationRound, Unit};
 
 /// Formats a duration in its two largest units: `350ms`, `12s`, `3m 20s`, `2h 5m`, `4d 1h`.
 #[must_use]
@@ -21,6 +21,15 @@ pub fn span(seconds: f64) -> String {
         (0, _, _) => format!("{hours}h {minutes}m"),
         _ => format!("{days}d {hours}h"),
     }
+}
+
+/// Formats a duration exactly: below a minute to the millisecond (`5s 20ms`), else to the second (`1m 5s`).
+#[must_use]
+pub fn exact_span(seconds: f64) -> String {
+    let exact = SignedDuration::try_from_secs_f64(seconds).unwrap_or_default();
+    let unit = if seconds < 60.0 { Unit::Millisecond } else { Unit::Second };
+    let rounded = exact.round(SignedDurationRound::new().smallest(unit)).unwrap_or(exact);
+    format!("{rounded:#}")
 }
 
 /// Joins a text into one line, truncated to at most `max_chars` characters.

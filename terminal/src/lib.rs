@@ -1,18 +1,16 @@
-//! Shared output of the interactive programs: text that is safe on a terminal, attempts in the
-//! style of psql, progress of runs, plans as rows, doctor checks, problems, name validation, and
-//! the connection target.
+//! Presentation shared by the programs for people: text that is safe on a terminal, attempts in the
+//! style of psql, progress of runs, plans as rows, formats of durations and counts, name validation,
+//! and the connection target.
 
 mod attempt;
 mod connection_target;
-pub mod doctor_checks;
 mod format;
 mod names;
 mod plan;
-pub mod problems;
 mod run;
 mod text;
 
-pub use self::format::{counted, one_line, span};
+pub use self::format::{counted, exact_span, one_line, span};
 pub use attempt::{HIDDEN, caret, format_error, notices, value};
 pub use connection_target::connection_target;
 pub use names::{label, queue_name};

@@ -170,11 +170,11 @@ async fn a_public_address_needs_a_token_of_minimum_length() {
     let database = Database::new().await;
     let open = ["console", "--listen", "0.0.0.0:0"];
     let (code, _, output) = Program::pgmill(&database, &open).run().await;
-    assert_eq!(code, i32::from(queue::exit::USAGE), "{output}");
+    assert_eq!(code, i32::from(cli::exit::USAGE), "{output}");
     assert!(output.contains("a token is required") && output.contains("--token-file"), "{output}");
     let short = TokenFile::new("short");
     let flags = ["console", "--token-file", short.path()];
     let (code, _, output) = Program::pgmill(&database, &flags).run().await;
-    assert_eq!(code, i32::from(queue::exit::USAGE), "{output}");
+    assert_eq!(code, i32::from(cli::exit::USAGE), "{output}");
     assert!(output.contains("fewer than 16 characters"), "{output}");
 }

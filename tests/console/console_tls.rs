@@ -98,7 +98,7 @@ async fn a_public_address_needs_tls_or_a_proxy() {
     for (flags, texts) in cases {
         let flags = [&open[..], flags].concat();
         let (code, _, printed) = Program::pgmill(&database, &flags).run().await;
-        assert_eq!(code, i32::from(queue::exit::USAGE), "{flags:?}: {printed}");
+        assert_eq!(code, i32::from(cli::exit::USAGE), "{flags:?}: {printed}");
         for text in texts {
             assert!(printed.contains(text), "{text} for {flags:?}: {printed}");
         }
@@ -106,7 +106,7 @@ async fn a_public_address_needs_tls_or_a_proxy() {
     let without = ["console", "--listen", "0.0.0.0:0", "--tls-cert", &own, "--tls-key", &key];
     let (code, _, printed) = Program::pgmill(&database, &without).run().await;
     assert!(
-        code == i32::from(queue::exit::USAGE) && printed.contains("a token is required"),
+        code == i32::from(cli::exit::USAGE) && printed.contains("a token is required"),
         "{printed}"
     );
 }

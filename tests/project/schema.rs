@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
+use cli::exit;
 use jiff::Timestamp;
 use queue::claim::{Claimer, Lane, LaneRange, SessionIdentity};
 use queue::complete::{Success, complete};
@@ -15,7 +16,7 @@ use queue::retry::RetryDecision;
 use queue::run::{Expected, JoinMode, RunState, RunTaskState};
 use queue::{
     Backoff, Claim, LimitKind, Mode, Outcome, Priority, ReservedCapacity, State, TaskId, WorkerId,
-    cancel, drift, exit, limit, promote, prune, reclaim, schema,
+    cancel, drift, limit, promote, prune, reclaim, schema,
 };
 use schedule::enums::{DeclaredIn, Event, FireMode, Overlap};
 

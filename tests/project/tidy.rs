@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 /// Crates whose code is the product.
 const PRODUCT: &[&str] = &[
-    "conninfo", "queue", "schedule", "worker", "enqueue", "pgmill", "console", "terminal",
-    "cluster", "demo", "loadtest",
+    "conninfo", "queue", "schedule", "cli", "worker", "enqueue", "pgmill", "console", "terminal",
+    "health", "cluster", "demo", "loadtest",
 ];
 
 const MAX_LINES: usize = 500;
@@ -104,9 +104,9 @@ fn no_source_file_is_too_long() {
 /// Literals that name an object of the schema without being SQL on it.
 const NO_SQL: &[(&str, &str, &str)] = &[
     ("enqueue/src/source.rs", "mill.settings", "a hint for a person"),
-    ("terminal/src/doctor_checks.rs", "mill.attempts", "a sentence for a person"),
-    ("terminal/src/doctor_checks.rs", "mill.tasks", "a sentence for a person"),
-    ("terminal/src/doctor_checks.rs", "mill.prepare_history", "a command for a person"),
+    ("health/src/doctor_checks.rs", "mill.attempts", "a sentence for a person"),
+    ("health/src/doctor_checks.rs", "mill.tasks", "a sentence for a person"),
+    ("health/src/doctor_checks.rs", "mill.prepare_history", "a command for a person"),
 ];
 
 /// Settings that a task can read; they are not part of the schema.
@@ -227,7 +227,7 @@ fn every_flag_is_in_the_documentation() {
     let text = docs.iter().fold(readme, |all, (_, text)| all + "\n" + text);
     let mut found = Vec::new();
     let places = [
-        "worker/src/startup/config.rs",
+        "worker/src/startup/settings.rs",
         "enqueue/src/args.rs",
         "pgmill/src/args.rs",
         "pgmill/src/args",

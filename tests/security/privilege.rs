@@ -276,7 +276,7 @@ async fn a_login_without_access_to_the_queue_is_refused_with_the_missing_grant()
     for (what, grants) in [("nobody", ""), ("looks", "mill_viewer")] {
         let login = Login::new(&database, what, grants).await;
         let mut worker = Worker::start_at(&login.url(), &["--readers", "1"]);
-        assert_eq!(worker.ended().await.code(), Some(i32::from(queue::exit::REFUSED)));
+        assert_eq!(worker.ended().await.code(), Some(i32::from(cli::exit::REFUSED)));
         let hint = format!("hint: GRANT mill_worker TO \"{}\";", login.name);
         assert!(worker.log().contains(&hint), "{}", worker.log());
         login.drop().await;

@@ -138,7 +138,7 @@ async fn a_login_without_access_to_a_profile_is_refused_at_enqueue() {
     assert_eq!(answer(&may, many).await, "42501");
     let arguments = ["--run-as", "etl", "SELECT 1"];
     let (code, _, stderr) = Program::enqueue(&database, &arguments).at(&other.url()).run().await;
-    assert_eq!(code, i32::from(queue::exit::REFUSED), "{stderr}");
+    assert_eq!(code, i32::from(cli::exit::REFUSED), "{stderr}");
     assert!(
         stderr.contains("may not use profile \"etl\"") && stderr.contains("set_profile"),
         "{stderr}"
@@ -222,7 +222,7 @@ async fn no_task_runs_as_superuser_unless_that_is_allowed() {
     let database = Database::new().await;
     let strict = [("PGMILL_ALLOW_SUPERUSER", "false")];
     let mut worker = Worker::start_with(&database.url(), &["--readers", "1"], &strict);
-    assert_eq!(worker.ended().await.code(), Some(i32::from(queue::exit::REFUSED)));
+    assert_eq!(worker.ended().await.code(), Some(i32::from(cli::exit::REFUSED)));
     let log = worker.log();
     assert!(log.contains("which is a superuser") && log.contains("--allow-superuser"), "{log}");
     // A profile's login that becomes a superuser while the worker runs gets no more sessions.

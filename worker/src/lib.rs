@@ -9,7 +9,6 @@ mod attempt;
 mod claim;
 mod context;
 mod control;
-pub mod duration;
 mod duties;
 mod registration;
 mod shutdown;
@@ -23,76 +22,34 @@ pub use attempt::params;
 
 use std::process::ExitCode;
 
-use ::console::StartError;
-use clap::{CommandFactory, FromArgMatches};
-use conninfo::{ConnectError, Environment};
-use queue::{QueueError, exit};
+use clap::CommandFactory;
+use cli::{Failure, exit};
+use conninfo::Environment;
 
-use crate::startup::config::{Args, Config};
+use crate::startup::config::Config;
+use crate::startup::settings::Settings;
 
 /// Returns the command-line definition, for man page and completions.
 #[must_use]
 pub fn command() -> clap::Command {
-    Args::command()
+    Settings::command()
 }
 
 /// Runs the program: parses the command line, runs the worker, returns the exit code.
 #[must_use]
 pub fn main() -> ExitCode {
-    let matches = Args::command().get_matches();
-    let decided = Args::from_arg_matches(&matches)
-        .map_err(anyhow::Error::from)
-        .and_then(|args| Ok((args.print_config, Config::resolve(args, &matches)?)));
-    let (print_config, config) = match decided {
-        Ok(decided) => decided,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            return ExitCode::from(exit::USAGE);
+    cli::main(|| {
+        let config = Config::resolve(std::env::args_os());
+        let config = config.map_err(|error| Failure::from(error).or_usage())?;
+        if config.settings.print_config {
+            config.print()?;
+            return Ok(exit::OK);
         }
-    };
-    if print_config {
-        for origin in &config.origins {
-            println!("{:<24} {:<36} {}", origin.name, origin.value, origin.origin);
-        }
-        return ExitCode::SUCCESS;
-    }
-    match start(config) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            if let Some(detail) = error.downcast_ref().and_then(QueueError::detail) {
-                eprintln!("detail: {detail}");
-            }
-            if let Some(hint) = hint(&error) {
-                eprintln!("hint: {hint}");
-            }
-            ExitCode::from(exit_code(&error))
-        }
-    }
+        start(config).map(|()| exit::OK).map_err(Failure::from)
+    })
 }
 
 fn start(config: Config) -> anyhow::Result<()> {
-    telemetry::log::start(&config)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(startup::process::run(config, &Environment::from_process()))
-}
-
-fn hint(error: &anyhow::Error) -> Option<String> {
-    if let Some(error) = error.downcast_ref::<ConnectError>() {
-        return error.hint();
-    }
-    if let Some(StartError::Usage { hint, .. }) = error.downcast_ref::<StartError>() {
-        return Some(hint.clone());
-    }
-    error.downcast_ref::<QueueError>().and_then(QueueError::hint)
-}
-
-fn exit_code(error: &anyhow::Error) -> u8 {
-    if let Some(error) = error.downcast_ref::<ConnectError>() {
-        return exit::of_connection(error);
-    }
-    if let Some(StartError::Usage { .. }) = error.downcast_ref::<StartError>() {
-        return exit::USAGE;
-    }
-    error.downcast_ref::<QueueError>().map_or(exit::FAILURE, exit::of)
+    telemetry::log::start(&config.settings)?;
+    cli::one_thread()?.block_on(startup::process::run(config, &Environment::from_process()))
 }

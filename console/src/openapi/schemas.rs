@@ -133,7 +133,7 @@ pub(super) const SCHEMAS: &[(&str, &str)] = &[
          blocks_read:integer temp_blocks_written:integer",
     ),
     (
-        "PlanSums",
+        "PlanTotals",
         "planning_seconds:number|null execution_seconds:number|null wal_bytes:integer|null \
          triggers:[PlanTrigger] truncated:boolean",
     ),

@@ -25,7 +25,7 @@ fn rows_are_a_table() {
 
 #[test]
 fn durations_have_the_needed_precision() {
-    assert_eq!(format_duration(0.0123), "12ms");
-    assert_eq!(format_duration(2.5), "2s 500ms");
-    assert_eq!(format_duration(3661.7), "1h 1m 2s");
+    assert_eq!(exact_span(0.0123), "12ms");
+    assert_eq!(exact_span(2.5), "2s 500ms");
+    assert_eq!(exact_span(3661.7), "1h 1m 2s");
 }

@@ -1,6 +1,6 @@
 use super::*;
 
-use queue::exit;
+use cli::exit;
 
 fn lines(text: impl AsRef<[u8]>, limit: u64) -> Lines<io::Cursor<Vec<u8>>> {
     let reader = io::Cursor::new(text.as_ref().to_vec());

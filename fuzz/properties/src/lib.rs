@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use bytes::BytesMut;
+use cli::duration;
 use conninfo::{ConnectionTarget, Environment};
 use enqueue::time_args;
 use jiff::{Timestamp, Zoned};
@@ -14,7 +15,7 @@ use queue::scan;
 use schedule::{Timing, annotation};
 use serde_json::value::RawValue;
 use tokio_postgres::types::{IsNull, ToSql, Type};
-use worker::{decode, duration, params};
+use worker::{decode, params};
 
 /// A property with its name, which is also the name of its corpus.
 pub type Property = (&'static str, fn(&[u8]));

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use jiff::SignedDuration;
+use cli::duration;
 
 use crate::scenarios::kind::Kind;
 
@@ -92,15 +92,8 @@ fn scenario(text: &str) -> Result<ScenarioArg, String> {
         .map_err(|_| "unknown scenario; see `loadtest list`".to_owned())
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
-    let wrong =
-        || format!("\"{text}\" is not a duration; expected for example 20ms, 90s, 15m or 1h 30m");
-    let span: SignedDuration = text.parse().map_err(|_| wrong())?;
-    Duration::try_from(span).map_err(|_| wrong())
-}
-
 fn budget(text: &str) -> Result<Duration, String> {
-    let budget = duration(text)?;
+    let budget = duration::parse(text)?;
     if !(Duration::from_millis(1)..=Duration::from_millis(100)).contains(&budget) {
         return Err("the shared commit budget must be between 1ms and 100ms".to_owned());
     }
@@ -108,7 +101,7 @@ fn budget(text: &str) -> Result<Duration, String> {
 }
 
 fn span(text: &str) -> Result<Duration, String> {
-    let span = duration(text)?;
+    let span = duration::parse(text)?;
     if span < Duration::from_secs(1) {
         return Err("a round must last at least one second".to_owned());
     }

@@ -167,11 +167,11 @@ impl Comparison {
         self.changes.iter().filter(|change| change.judgement == Judgement::Worse)
     }
 
-    /// Returns the exit code of a comparison: [`queue::exit::OK`], or [`queue::exit::FAILURE`] if
+    /// Returns the exit code of a comparison: [`cli::exit::OK`], or [`cli::exit::FAILURE`] if
     /// there is a regression.
     #[must_use]
     pub(crate) fn exit_code(&self) -> u8 {
-        if self.regressions().next().is_some() { queue::exit::FAILURE } else { queue::exit::OK }
+        if self.regressions().next().is_some() { cli::exit::FAILURE } else { cli::exit::OK }
     }
 
     /// Returns the comparison as a table followed by the remarks.
@@ -294,9 +294,9 @@ mod tests {
         let mut new = sample_report::results();
         new.scenarios[3].cases[1].rounds = vec![9.0];
         let judgement_of = |new: &Results| compare(&sample_report::results(), new).exit_code();
-        assert_eq!(judgement_of(&new), queue::exit::OK);
+        assert_eq!(judgement_of(&new), cli::exit::OK);
         new.scenarios[3].cases[1].rounds = vec![11.0];
-        assert_eq!(judgement_of(&new), queue::exit::FAILURE);
+        assert_eq!(judgement_of(&new), cli::exit::FAILURE);
     }
 
     #[test]

@@ -260,12 +260,12 @@ impl<T> OrDeclared<T> {
     }
 }
 
-fn or_declared<T: Clone + Send + Sync + 'static>(
-    parse: fn(&str) -> Result<T, String>,
+fn or_declared<T: Clone + Send + Sync + 'static, E: Into<String> + 'static>(
+    parse: fn(&str) -> Result<T, E>,
 ) -> impl Fn(&str) -> Result<OrDeclared<T>, String> + Clone + Send + Sync + 'static {
     move |text| match text {
         "declared" => Ok(OrDeclared::Declared),
-        _ => parse(text).map(OrDeclared::Own),
+        _ => parse(text).map(OrDeclared::Own).map_err(Into::into),
     }
 }
 

@@ -4,7 +4,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use jiff::{Span, SpanRelativeTo};
+pub(crate) use cli::duration::parse as duration;
 use queue::TaskId;
 
 /// Help heading of options that select rows.
@@ -41,27 +41,4 @@ pub(super) fn since_help(meaning: &str, condition: &str) -> String {
 
 pub(super) fn task_id(text: &str) -> Result<TaskId, &'static str> {
     text.parse().map(TaskId).map_err(|_| "a task id is an integer")
-}
-
-pub(crate) fn duration(text: &str) -> Result<Duration, String> {
-    const FORMS: &str = "expected \"90s\", \"1h 30m\" or \"2 days\"";
-    let span: Span = text.parse().map_err(|_| format!("not a duration; {FORMS}"))?;
-    let exact = span
-        .to_duration(SpanRelativeTo::days_are_24_hours())
-        .map_err(|_| "months and years vary in length; expected days".to_owned())?;
-    Duration::try_from(exact).map_err(|_| "must not be negative".to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn durations_have_friendly_forms() {
-        assert_eq!(duration("1h 30m"), Ok(Duration::from_secs(5400)));
-        assert_eq!(duration("2 days"), Ok(Duration::from_secs(172_800)));
-        assert!(duration("10").unwrap_err().contains("90s"));
-        assert!(duration("1 month").unwrap_err().contains("expected days"));
-        assert!(duration("-5s").is_err());
-    }
 }

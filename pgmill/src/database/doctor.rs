@@ -1,15 +1,15 @@
-//! `pgmill doctor`: collects facts, and prints the findings of `terminal::doctor_checks`.
+//! `pgmill doctor`: collects facts, and prints the findings of `health::doctor_checks`.
 
+use cli::{Failure, exit};
+use health::doctor_checks::{self, CheckStatus, Finding};
 use queue::drift::Difference;
 use queue::schema::InstalledSchema;
-use queue::{doctor, drift, exit, priority, schema, workers};
+use queue::{doctor, drift, priority, schema, workers};
 use schedule::queries::{Health, health};
 use serde_json::json;
-use terminal::doctor_checks::{self, CheckStatus, Finding};
 use terminal::visible;
 use tokio_postgres::Client;
 
-use crate::failure::Failure;
 use crate::output::format::{counted, one_line, span};
 use crate::output::{Output, Tone};
 use crate::session::Session;

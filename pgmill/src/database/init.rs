@@ -2,12 +2,12 @@
 
 use std::cmp::Ordering;
 
+use cli::{Failure, exit};
+use queue::QueueError;
 use queue::schema::{self, InstalledSchema, SCHEMA, VERSION};
 use queue::upgrade::{self, MIGRATIONS, Upgrade};
-use queue::{QueueError, exit};
 use serde_json::json;
 
-use crate::failure::Failure;
 use crate::output::Output;
 use crate::session::Session;
 

@@ -1,14 +1,13 @@
 //! `pgmill profile`.
 
+use cli::{Failure, exit};
 use queue::QueueError;
-use queue::exit;
 use queue::profile::{Profile, drop_profile, profiles, set_profile};
 use serde_json::json;
 use terminal::print_stderr;
 use tokio_postgres::Client;
 
 use crate::args::{ProfileArgs, ProfileName, ProfileVerb};
-use crate::failure::Failure;
 use crate::output::{Field, Output};
 use crate::session::commit_unless_dry_run;
 

@@ -1,14 +1,14 @@
 //! `pgmill priority`, `pgmill limit`.
 
+use cli::{Failure, exit};
 use queue::limit::{self, Limit, Rate};
 use queue::priority::{self, PriorityStatus};
-use queue::{LimitKind, Priority, exit};
+use queue::{LimitKind, Priority};
 use serde_json::json;
 use terminal::print_stderr;
 use tokio_postgres::Client;
 
 use crate::args::{LimitArgs, LimitFlags, LimitVerb, OrOff, PriorityVerb, ReserveArgs, WeightArgs};
-use crate::failure::Failure;
 use crate::output::format::span;
 use crate::output::{Field, Output, Tone};
 

@@ -1,12 +1,11 @@
 //! `pgmill console`.
 
+use cli::{Failure, exit};
 use console::{Console, StartError};
-use queue::exit;
 use terminal::print_stderr;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::{ConsoleArgs, Global};
-use crate::failure::Failure;
 
 /// Serves the console until SIGINT or SIGTERM.
 ///

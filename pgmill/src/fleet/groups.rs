@@ -1,13 +1,13 @@
 //! `pgmill group`.
 
+use cli::{Failure, exit};
 use queue::group::{self, ActivePeriod, Group, GroupChange};
-use queue::{LimitKind, QueueError, exit, limit};
+use queue::{LimitKind, QueueError, limit};
 use serde_json::json;
 use terminal::print_stderr;
 use tokio_postgres::Client;
 
 use crate::args::{GroupArgs, GroupName, GroupVerb, OrOff};
-use crate::failure::Failure;
 use crate::fleet::capacity::format_max_running;
 use crate::output::format::local_time;
 use crate::output::{Field, Output, Tone};

@@ -2,14 +2,13 @@
 //!
 //! Plain HTTP/1.1 over one socket: the request is always the same, and the response is one line.
 
-use queue::exit;
+use cli::{Failure, exit};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::args::{HealthArgs, HealthUrl};
-use crate::failure::Failure;
 use crate::output::Output;
 
 /// Maximum size of the response; a longer response is cut. A worker's response is one line.

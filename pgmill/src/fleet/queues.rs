@@ -1,13 +1,13 @@
 //! `pgmill queue`.
 
+use cli::{Failure, exit};
 use queue::queue_status::{self, QueueStatus};
-use queue::{LimitKind, exit, operate};
+use queue::{LimitKind, operate};
 use serde_json::json;
 use terminal::print_stderr;
 use tokio_postgres::Client;
 
 use crate::args::{QueueArgs, QueueSetArgs, QueueVerb};
-use crate::failure::Failure;
 use crate::fleet::capacity::{apply_limits, format_rate};
 use crate::output::format::{counted, span};
 use crate::output::{Field, Output, Tone};

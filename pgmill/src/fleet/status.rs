@@ -2,21 +2,21 @@
 
 use std::time::Duration;
 
+use cli::{Failure, exit};
+use health::problems::{self, FleetFacts, ProblemSubject, QueueBacklog};
 use jiff::Timestamp;
+use queue::QueueError;
 use queue::doctor::{self, HorizonHolder};
 use queue::history::{self, OutcomeCount};
 use queue::insight::problems::{FailedRuns, MissedFires, failed_runs, missed_fires};
 use queue::queue_status::{self, QueueStatus};
 use queue::task_queries::{self, Running};
 use queue::workers::Worker;
-use queue::{QueueError, exit};
 use serde::Serialize;
 use serde_json::json;
-use terminal::problems::{self, FleetFacts, ProblemSubject, QueueBacklog};
 use terminal::visible;
 use tokio_postgres::Client;
 
-use crate::failure::Failure;
 use crate::fleet::{queues, workers};
 use crate::output::format::{counted, outcome_tone, span};
 use crate::output::{Field, Output, Tone};

@@ -21,15 +21,14 @@ mod tests;
 
 use std::io::{self, IsTerminal};
 
+use cli::{Failure, exit};
 use crossterm::event::{Event, EventStream, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use futures_util::StreamExt;
-use queue::exit;
 use ratatui::DefaultTerminal;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
 use crate::args::{Global, TopArgs};
-use crate::failure::Failure;
 use crate::output::Output;
 use crate::session::Session;
 

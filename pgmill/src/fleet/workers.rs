@@ -1,13 +1,13 @@
 //! `pgmill worker`.
 
+use cli::{Failure, exit};
+use queue::operate;
 use queue::workers::{self, Worker};
-use queue::{exit, operate};
 use serde_json::json;
 use terminal::print_stderr;
 use tokio_postgres::Client;
 
 use crate::args::{DrainArgs, WorkerVerb};
-use crate::failure::Failure;
 use crate::output::format::{counted, span};
 use crate::output::{Field, Output, Tone};
 

@@ -1,5 +1,6 @@
 //! `pgmill history`: finished attempts as table rows.
 
+use cli::Failure;
 use jiff::Timestamp;
 use queue::history::{self, AttemptSummary, HistoryFilter};
 use queue::task_queries;
@@ -8,7 +9,6 @@ use tokio_postgres::Client;
 
 use crate::args::DEFAULT_SINCE;
 use crate::args::HistoryArgs;
-use crate::failure::Failure;
 use crate::output::format::{one_line, outcome_tone, relative_time, span, task_label};
 use crate::output::list::{close, cut, nothing_since};
 use crate::output::{Field, Output};

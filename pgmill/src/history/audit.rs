@@ -1,12 +1,12 @@
 //! `pgmill audit`.
 
+use cli::Failure;
 use queue::audit::{self, AuditEntry, AuditFilter};
 use serde_json::Value;
 use terminal::value;
 use tokio_postgres::Client;
 
 use crate::args::AuditArgs;
-use crate::failure::Failure;
 use crate::output::format::{local_time, one_line};
 use crate::output::list::{close, cut};
 use crate::output::{Field, Output};

@@ -1,12 +1,11 @@
 //! `pgmill durations`, and the comparison of an attempt with others of the same name.
 
-use queue::exit;
+use cli::{Failure, exit};
 use queue::insight::{self, Durations};
 use terminal::print_stderr;
 use tokio_postgres::Client;
 
 use crate::args::DurationsArgs;
-use crate::failure::Failure;
 use crate::output::format::{counted, relative_time, span};
 use crate::output::{Field, Output, Tone};
 

@@ -1,13 +1,12 @@
 //! `pgmill failures`.
 
-use queue::exit;
+use cli::{Failure, exit};
 use queue::insight::{self, FailureGroup};
 use terminal::{HIDDEN, print_stderr};
 use tokio_postgres::Client;
 
 use crate::args::DEFAULT_SINCE;
 use crate::args::FailuresArgs;
-use crate::failure::Failure;
 use crate::output::format::{one_line, outcome_tone, relative_time};
 use crate::output::list::nothing_since;
 use crate::output::{Field, Output};

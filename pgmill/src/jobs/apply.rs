@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use queue::{QueueError, enqueue, exit, job, scan};
+use cli::{Failure, exit};
+use queue::{QueueError, enqueue, job, scan};
 use schedule::declare;
 use schedule::enums::DeclaredIn;
 use serde_json::json;
@@ -12,7 +13,6 @@ use tokio_postgres::error::ErrorPosition;
 use tokio_postgres::{Client, Transaction};
 
 use crate::args::ApplyArgs;
-use crate::failure::Failure;
 use crate::jobs::apply_plan::{ApplyPlan, Definitions};
 use crate::jobs::job_file::{self, JobFile};
 use crate::jobs::source::{Source, ValidationError};

@@ -1,13 +1,13 @@
 //! `pgmill dependency`.
 
+use cli::{Failure, exit};
+use queue::QueueError;
 use queue::job::{self, Dependency};
-use queue::{QueueError, exit};
 use serde_json::json;
 use terminal::{print_stderr, visible};
 use tokio_postgres::Client;
 
 use crate::args::{DependencyArgs, DependencyPair, DependencyVerb};
-use crate::failure::Failure;
 use crate::output::{Field, Output};
 use crate::session::commit_unless_dry_run;
 

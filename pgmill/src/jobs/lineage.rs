@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use queue::exit;
+use cli::{Failure, exit};
 use queue::job;
 use queue::lineage::{self, LineageEdge};
 use queue::run::Expected;
@@ -11,7 +11,6 @@ use terminal::visible;
 use tokio_postgres::Client;
 
 use crate::args::{GraphFormat, LineageArgs};
-use crate::failure::Failure;
 use crate::output::Output;
 use crate::output::graph::{self, Edge, Node};
 

@@ -1,13 +1,13 @@
 //! `pgmill job list|enable|disable`.
 
+use cli::{Failure, exit};
 use queue::job::{self, Job};
-use queue::{QueueError, exit, task_queries};
+use queue::{QueueError, task_queries};
 use serde_json::json;
 use terminal::{print_stderr, visible};
 use tokio_postgres::Client;
 
 use crate::args::JobName;
-use crate::failure::Failure;
 use crate::jobs::show::unknown;
 use crate::output::format::{HEAD_CHARS, one_line, relative_time};
 use crate::output::{Field, Output, Tone};

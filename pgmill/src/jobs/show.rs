@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use queue::{exit, group, job};
+use cli::{Failure, exit};
+use queue::{group, job};
 use serde_json::{Value, json};
 use terminal::visible;
 use tokio_postgres::Client;
 
-use crate::failure::Failure;
 use crate::jobs::merge::{Merged, MergedTask, merge};
 use crate::output::format::{HEAD_CHARS, one_line};
 use crate::output::{Field, Output};

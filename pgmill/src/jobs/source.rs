@@ -1,8 +1,7 @@
 //! A text file, and places in it.
 
+use cli::Failure;
 use std::path::{Path, PathBuf};
-
-use crate::failure::Failure;
 
 /// The path and the text of a file.
 pub(crate) struct Source {

@@ -1,10 +1,9 @@
 //! The end of a list: its limit, and the note after an empty or truncated one.
 
-use queue::exit;
+use cli::{Failure, exit};
 use terminal::print_stderr;
 
 use crate::args::DEFAULT_SINCE;
-use crate::failure::Failure;
 use crate::output::Output;
 use crate::output::format::counted;
 

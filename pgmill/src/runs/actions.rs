@@ -1,15 +1,15 @@
 //! `pgmill run cancel|retry|restart`.
 
+use cli::{Failure, exit};
 use queue::RunId;
 use queue::run::{self, RestartOptions, RunState};
 use queue::run_queries;
-use queue::{QueueError, enqueue, exit};
+use queue::{QueueError, enqueue};
 use serde_json::json;
 use terminal::visible;
 use tokio_postgres::Client;
 
 use crate::args::{RunCancel, RunRestart, RunRetry};
-use crate::failure::Failure;
 use crate::output::Output;
 use crate::output::format::counted;
 use crate::runs::list::find;

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use queue::exit;
+use cli::{Failure, exit};
 use queue::run::Expected;
 use queue::run_queries::{self, Edge, RunTask};
 use serde_json::json;
@@ -10,7 +10,6 @@ use terminal::visible;
 use tokio_postgres::Client;
 
 use crate::args::{GraphFormat, RunGraph};
-use crate::failure::Failure;
 use crate::output::{Output, graph};
 use crate::runs::list::find;
 

@@ -1,14 +1,13 @@
 //! `pgmill run list`, and the search for one run.
 
+use cli::{Failure, exit};
 use queue::RunId;
-use queue::exit;
 use queue::run::RunState;
 use queue::run_queries::{self, Run};
 use terminal::print_stderr;
 use tokio_postgres::Client;
 
 use crate::args::RunList;
-use crate::failure::Failure;
 use crate::output::format::{local_time, span};
 use crate::output::{Field, Output, Tone};
 

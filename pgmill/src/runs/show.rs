@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use cli::{Failure, exit};
 use queue::RunId;
 use queue::critical_path::critical_path;
-use queue::exit;
 use queue::run::RunState;
 use queue::run_queries::{self, Edge, Run, RunTask};
 use serde_json::json;
@@ -13,7 +13,6 @@ use terminal::{print_stderr, run_bar, run_outcome, update_run_bar, visible};
 use tokio_postgres::Client;
 
 use crate::args::RunShow;
-use crate::failure::Failure;
 use crate::output::format::{counted, label_lines, local_time, one_line, span};
 use crate::output::{Field, Output, Tone};
 use crate::runs::list::{find, run_tone};

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use queue::{QueueError, enqueue, exit};
+use cli::{Failure, exit};
+use queue::{QueueError, enqueue};
 use schedule::declare::{self, PutResult};
 use schedule::enums::DeclaredIn;
 use schedule::reconcile::{Reconciled, reconcile};
@@ -11,7 +12,6 @@ use terminal::visible;
 use tokio_postgres::{Client, Transaction};
 
 use crate::args::{DryRun, ScheduleName, ScheduleRunNow, ScheduleSet};
-use crate::failure::Failure;
 use crate::output::Output;
 use crate::output::format::counted;
 use crate::schedules::fires::parse;

@@ -1,7 +1,8 @@
 //! `pgmill schedule next|test`: the fires of a schedule, without firing it.
 
+use cli::{Failure, exit};
 use jiff::Timestamp;
-use queue::{QueueError, exit};
+use queue::QueueError;
 use schedule::queries::{self, TestResult};
 use schedule::{Cadence, Timing};
 use serde_json::json;
@@ -9,7 +10,6 @@ use terminal::{print_stderr, visible};
 use tokio_postgres::Client;
 
 use crate::args::ScheduleNext;
-use crate::failure::Failure;
 use crate::output::format::{local_time, relative_time, span};
 use crate::output::{Field, Output, Tone};
 use crate::schedules::list::{find, missing};

@@ -1,14 +1,13 @@
 //! `pgmill schedule list`, and the search for one schedule.
 
+use cli::{Failure, exit};
 use jiff::Timestamp;
-use queue::exit;
 use schedule::describe_timing;
 use schedule::queries::{self, AnnotationError, ScheduleStatus};
 use serde_json::json;
 use terminal::{print_stderr, visible};
 use tokio_postgres::Client;
 
-use crate::failure::Failure;
 use crate::output::format::{one_line, relative_time};
 use crate::output::{Field, Output, Tone};
 

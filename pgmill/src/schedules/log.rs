@@ -1,13 +1,12 @@
 //! `pgmill schedule history|log`.
 
+use cli::{Failure, exit};
 use jiff::SignedDuration;
-use queue::exit;
 use schedule::queries::{self, FiredRun, LogEntry, RunHistoryFilter};
 use terminal::print_stderr;
 use tokio_postgres::Client;
 
 use crate::args::{ScheduleHistory, ScheduleLog};
-use crate::failure::Failure;
 use crate::output::format::{local_time, one_line, span};
 use crate::output::{Field, Output, Tone};
 use crate::schedules::list::{find, missing};

@@ -2,14 +2,13 @@
 
 use std::fmt::Write as _;
 
-use queue::exit;
+use cli::{Failure, exit};
 use schedule::queries::{self, RunHistoryFilter, ScheduleStatus};
 use schedule::{Timing, describe_timing};
 use serde_json::json;
 use terminal::visible;
 use tokio_postgres::Client;
 
-use crate::failure::Failure;
 use crate::output::Output;
 use crate::output::format::{label_lines, local_time, span};
 use crate::schedules::fires::table_of_fires;

@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, IsTerminal, Write};
 
+use cli::{Failure, exit};
 use queue::bulk::{self, BulkResult, CurrentState};
 use queue::history::HistoryFilter;
 use queue::task_queries::TaskFilter;
-use queue::{Outcome, State, TaskId, exit, history, task_queries};
+use queue::{Outcome, State, TaskId, history, task_queries};
 use serde::Serialize;
 use terminal::{print_stderr, visible};
 use tokio_postgres::Client;
 
 use crate::args::DEFAULT_SINCE;
 use crate::args::{BulkFlags, CancelArgs, RetryArgs};
-use crate::failure::Failure;
 use crate::output::Output;
 use crate::output::format::counted;
 use crate::output::list::nothing_since;

@@ -1,5 +1,6 @@
 //! `pgmill task list`.
 
+use cli::Failure;
 use jiff::Timestamp;
 use queue::history::{AttemptSummary, HistoryFilter};
 use queue::task_queries::{LiveTask, TaskFilter};
@@ -8,7 +9,6 @@ use queue::{State, history, task_queries};
 use tokio_postgres::Client;
 
 use crate::args::{DEFAULT_SINCE, TaskList};
-use crate::failure::Failure;
 use crate::history::attempts::{ATTEMPT_HEADINGS, attempt_row};
 use crate::output::format::{relative_time, state_tone, task_label};
 use crate::output::list::{close, cut, nothing_since};

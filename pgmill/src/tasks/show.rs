@@ -2,19 +2,19 @@
 
 use std::fmt::Write as _;
 
+use cli::{Failure, exit};
+use health::problems::describe_blocker;
 use jiff::Timestamp;
 use queue::attempt::{self, Attempt};
 use queue::run_queries::{self, Run};
 use queue::task_queries::{self, Running, Task};
 use queue::workers::worker_label;
-use queue::{QueueError, TaskId, exit, insight};
+use queue::{QueueError, TaskId, insight};
 use serde::Serialize;
 use serde_json::Value;
-use terminal::problems::describe_blocker;
 use terminal::{HIDDEN, format_error, notices, value, visible};
 use tokio_postgres::Client;
 
-use crate::failure::Failure;
 use crate::history::durations::compared_with_others;
 use crate::output::format::{
     counted, label_lines, local_time, outcome_tone, relative_time, span, state_tone,

@@ -1,12 +1,12 @@
 //! `pgmill why`: the reason why a task is not running, or a schedule does not fire.
 
-use queue::{exit, task_queries};
+use cli::{Failure, exit};
+use queue::task_queries;
 use serde_json::json;
 use terminal::visible;
 use tokio_postgres::Client;
 
 use crate::args::Subject;
-use crate::failure::Failure;
 use crate::output::Output;
 use crate::schedules::fires::test_schedule;
 use crate::tasks::show::unknown;

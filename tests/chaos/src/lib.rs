@@ -10,7 +10,6 @@ mod random;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use queue::exit;
 
 /// Injects faults into a fleet and verifies the outcome of its tasks
 #[derive(Parser)]
@@ -31,19 +30,8 @@ enum Command {
 /// Runs the program: parses the command line, injects the faults, reports the outcome.
 #[must_use]
 pub fn main() -> ExitCode {
-    let args: Args = match cluster::arguments() {
-        Ok(args) => args,
-        Err(code) => return code,
-    };
-    let ended = match args.command {
+    cli::main(|| match Args::try_parse()?.command {
         Command::Random(args) => random::run(&args),
         Command::Matrix(args) => matrix::run(&args),
-    };
-    match ended {
-        Ok(code) => ExitCode::from(code),
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::from(exit::FAILURE)
-        }
-    }
+    })
 }

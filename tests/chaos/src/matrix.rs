@@ -24,8 +24,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
+use cli::exit;
 use cluster::{Binaries, Signals, signal_exit_code};
-use queue::exit;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -90,7 +90,7 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
         cells.iter().for_each(|cell| println!("{cell}"));
         return Ok(exit::OK);
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let runtime = cli::many_threads()?;
     runtime.block_on(async {
         // Before any setup: from here on, a signal no longer ends this process at once.
         let mut signals = Signals::new()?;

@@ -20,8 +20,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
+use cli::exit;
 use cluster::{Binaries, Signals, signal_exit_code};
-use queue::exit;
 use rand::RngExt;
 use tokio::task::block_in_place;
 
@@ -90,7 +90,7 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
         return Ok(exit::OK);
     }
     let binaries = Binaries::find_or_install(args.directory.as_deref())?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let runtime = cli::many_threads()?;
     runtime.block_on(async {
         let progress = Progress::new();
         // Before the start: from here on, a signal no longer ends this process without clean-up.

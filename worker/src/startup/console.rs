@@ -5,13 +5,26 @@
 
 pub(crate) use ::console::BoundConsole;
 use ::console::StartError;
+use cli::Failure;
 use conninfo::ConnectionTarget;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
+use crate::startup::settings::Settings;
+
 /// An open console.
 pub(crate) struct Console {
     ended: oneshot::Receiver<()>,
+}
+
+/// Binds the address of `--console`, if it is set.
+///
+/// # Errors
+/// The address is in use; the flags of the console contradict each other: [`Failure`].
+pub(crate) fn bind(settings: &Settings) -> anyhow::Result<Option<BoundConsole>> {
+    let Some(address) = settings.console else { return Ok(None) };
+    let options = settings.console_flags.options(address).map_err(startup_error)?;
+    BoundConsole::new(options).map(Some).map_err(startup_error)
 }
 
 /// Opens the console with the privileges of `target`'s login, and serves it until `end`.
@@ -59,11 +72,12 @@ impl Console {
     }
 }
 
-/// Converts the error so that the worker maps connection and database errors to exit codes.
-pub(crate) fn startup_error(error: StartError) -> anyhow::Error {
+/// Converts the error so that the worker maps it to an exit code.
+fn startup_error(error: StartError) -> anyhow::Error {
     match error {
         StartError::Connect(error) => error.into(),
         StartError::Database(error) => anyhow::Error::from(error).context("no console"),
-        error => error.into(),
+        StartError::Usage { message, hint } => Failure::usage(message).hint(hint).into(),
+        error @ StartError::Listen { .. } => error.into(),
     }
 }

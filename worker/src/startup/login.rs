@@ -37,12 +37,12 @@ pub(crate) fn logins(
     control: &ConnectionTarget,
     environment: &Environment,
 ) -> anyhow::Result<Vec<Login>> {
-    let superuser_allowed = config.allow_superuser;
-    let target = match &config.task_url {
+    let superuser_allowed = config.settings.allow_superuser;
+    let target = match &config.task {
         Some(given) => ConnectionTarget::resolve(Some(&given.clone().read()?), environment)?,
         None => control.clone(),
     };
-    let (profile, readers) = (Arc::from(""), config.readers);
+    let (profile, readers) = (Arc::from(""), config.settings.readers);
     let mut logins = vec![Login { profile, target, readers, superuser_allowed }];
     for (name, profile) in &config.run_as {
         let target =

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Context as _;
+use cli::duration::HumanDuration;
 use conninfo::{ConnectionSource, ConnectionTarget, Environment};
 use queue::heartbeat::WorkerRegistration;
 use queue::{QueueError, WorkerId, schema};
@@ -38,6 +39,7 @@ use crate::startup::config::Config;
 use crate::startup::console::{self, Console};
 use crate::startup::login::{Login, interleave, logins, readers_by_profile};
 use crate::startup::sd_notify::SdNotify;
+use crate::startup::settings::Settings;
 use crate::startup::{pooler_check, privileges};
 use crate::telemetry::fleet_metrics::{FleetMetrics, FleetPublisher};
 use crate::telemetry::http::{self, HttpState};
@@ -48,7 +50,9 @@ use crate::wakeup::Wakeup;
 /// State that the services share.
 struct Process {
     context: Arc<Context>,
-    config: Config,
+    settings: Settings,
+    /// Whether `--task-url` is set.
+    separate_task_login: bool,
     /// Logins for task SQL, the login of tasks without a profile first.
     logins: Vec<Login>,
     weights: watch::Sender<Weights>,
@@ -63,7 +67,7 @@ struct Process {
 /// The worker waits out later database errors.
 pub(crate) async fn run(config: Config, environment: &Environment) -> anyhow::Result<()> {
     let mut signals = Signals::new().context("could not install the signal handlers")?;
-    let url = config.database_url.clone().map(ConnectionSource::read).transpose()?;
+    let url = config.database.clone().map(ConnectionSource::read).transpose()?;
     let target = ConnectionTarget::resolve(url.as_deref(), environment)?;
     let logins = logins(&config, &target, environment)?;
     if target.password_given_inline() && config.on_command_line("database_url")
@@ -95,14 +99,15 @@ pub(crate) async fn run(config: Config, environment: &Environment) -> anyhow::Re
         weights: watch::Sender::default(),
         progress: ProgressReporter::default(),
         sd_notify: SdNotify::from_environment(),
-        config,
+        separate_task_login: config.task.is_some(),
+        settings: config.settings,
     };
     process.run_until_shutdown(&mut signals).await
 }
 
 impl Process {
     async fn run_until_shutdown(self, signals: &mut Signals) -> anyhow::Result<()> {
-        let http = match self.config.http {
+        let http = match self.settings.http {
             Some(address) => Some(
                 TcpListener::bind(address)
                     .await
@@ -110,11 +115,7 @@ impl Process {
             ),
             None => None,
         };
-        let bound = self.config.console.as_ref().map(|console| {
-            let options = console.flags.options(console.listen)?;
-            console::BoundConsole::new(options)
-        });
-        let bound = bound.transpose().map_err(console::startup_error)?;
+        let bound = console::bind(&self.settings)?;
         let started = self.start(signals, bound).await?;
         let Some((heartbeat, console)) = started else { return Ok(()) };
         let background = self.background(heartbeat, http);
@@ -138,10 +139,15 @@ impl Process {
         self.context.shutdown.drain.cancel();
         self.sd_notify.stopping(
             self.context.in_flight.count(),
-            self.config.shutdown_timeout + CANCEL_TIMEOUT + DEREGISTRATION_TIMEOUT,
+            self.settings.shutdown_timeout.0 + CANCEL_TIMEOUT + DEREGISTRATION_TIMEOUT,
         );
-        wait_for_readers(&readers, &self.context.in_flight, signals, self.config.shutdown_timeout)
-            .await;
+        wait_for_readers(
+            &readers,
+            &self.context.in_flight,
+            signals,
+            self.settings.shutdown_timeout.0,
+        )
+        .await;
         self.context.shutdown.end.cancel();
         background.close();
         // Deregisters the worker; an unreachable database must not block the shutdown.
@@ -199,7 +205,7 @@ impl Process {
     async fn check_poolers(&self) -> anyhow::Result<()> {
         let tracker = &self.context.metrics.tracker;
         pooler_check::check(self.context.control.target(), "--database-url", tracker).await?;
-        let given = usize::from(self.config.task_url.is_none());
+        let given = usize::from(!self.separate_task_login);
         for login in &self.logins[given..] {
             let what = match &*login.profile {
                 "" => "--task-url".to_owned(),
@@ -233,9 +239,9 @@ impl Process {
             version: env!("CARGO_PKG_VERSION"),
             readers: self.total_readers(),
             profiles: readers_by_profile(&self.logins),
-            queues: self.config.queues.clone(),
-            heartbeat_interval: self.config.heartbeat_interval,
-            orphan_timeout: self.config.orphan_timeout,
+            queues: self.settings.queues.clone(),
+            heartbeat_interval: self.settings.heartbeat_interval.0,
+            orphan_timeout: self.settings.orphan_timeout.0,
         };
         Heartbeat::start(Arc::clone(&self.context), registration, self.sd_notify.clone()).await
     }
@@ -244,7 +250,7 @@ impl Process {
     fn background(&self, heartbeat: Heartbeat, http: Option<TcpListener>) -> TaskTracker {
         let tasks = TaskTracker::new();
         let context = || Arc::clone(&self.context);
-        let Config { poll_interval, orphan_timeout, .. } = self.config;
+        let poll_interval = self.settings.poll_interval.0;
         tasks.spawn(duty::run(heartbeat, context()));
         tasks.spawn(listener::run(context()));
         let channels = PollChannels { weights: self.weights.clone(), ..PollChannels::default() };
@@ -252,7 +258,7 @@ impl Process {
         tasks.spawn(duty::run(promoter, context()));
         let permit_granter = PermitGranter::new(context(), channels.limits_pending.subscribe());
         tasks.spawn(duty::run(permit_granter, context()));
-        let detector = FailureDetector::new(orphan_timeout, MAX_POLL_GAP);
+        let detector = FailureDetector::new(self.settings.orphan_timeout.0, MAX_POLL_GAP);
         let reclaimer = Reclaimer::new(context(), detector, channels.peer_snapshots.subscribe());
         tasks.spawn(duty::run(reclaimer, context()));
         tasks.spawn(duty::run(RunAdvancer::new(context()), context()));
@@ -261,13 +267,13 @@ impl Process {
         tasks.spawn(self.schedules(channels.next_tick.subscribe()));
         if let Some(listener) = http {
             let metrics = FleetMetrics::default();
-            let interval = self.config.fleet_metrics_interval;
+            let interval = self.settings.fleet_metrics_interval.0;
             let publisher = FleetPublisher::new(context(), metrics.clone(), interval);
             tasks.spawn(duty::run(publisher, context()));
             let state = HttpState { context: context(), fleet_metrics: metrics };
             tasks.spawn(http::run(listener, state));
         }
-        let queues = self.config.queues.clone();
+        let queues = self.settings.queues.clone();
         tasks.spawn(duty::run(Poller::new(context(), queues, poll_interval, channels), context()));
         tasks
     }
@@ -279,7 +285,7 @@ impl Process {
     ) -> impl Future<Output = ()> + use<> {
         let context = Arc::clone(&self.context);
         let sync = ScheduleSync::new(Arc::clone(&context));
-        let scheduler = (!self.config.no_scheduler).then(|| {
+        let scheduler = (!self.settings.no_scheduler).then(|| {
             let triggers = TriggerEvaluator::new(Arc::clone(&context), self.logins[0].clone());
             Scheduler::new(Arc::clone(&context), triggers, next_tick)
         });
@@ -297,9 +303,9 @@ impl Process {
         let (idle_readers, idle_reader_receiver) = mpsc::unbounded_channel();
         let batch_sizes = BatchSizes::default();
         let claimer = Claimer {
-            queues: self.config.queues.clone(),
+            queues: self.settings.queues.clone(),
             profiles: self.profiles(),
-            poll_interval: self.config.poll_interval,
+            poll_interval: self.settings.poll_interval.0,
             batch_sizes: batch_sizes.clone(),
             weights: self.weights.subscribe(),
             context: Arc::clone(&self.context),
@@ -307,7 +313,7 @@ impl Process {
         tasks.spawn(claimer.run(idle_reader_receiver));
         let executor = Arc::new(Executor {
             control: self.context.control.clone(),
-            fatal_sqlstates: self.config.fatal_sqlstates.clone(),
+            fatal_sqlstates: self.settings.fatal_sqlstates.clone(),
             progress: self.progress.clone(),
         });
         for (number, login) in (1..).zip(interleave(&self.logins)) {
@@ -327,7 +333,9 @@ impl Process {
     /// Resolves once no task has been runnable or running for `exit_when_idle`. A sweep at the end
     /// of that time confirms that nothing is runnable.
     async fn idle_timeout(&self) {
-        let Some(limit) = self.config.exit_when_idle else { return std::future::pending().await };
+        let Some(HumanDuration(limit)) = self.settings.exit_when_idle else {
+            return std::future::pending().await;
+        };
         let mut idle = self.context.wakeup.subscribe_idle();
         loop {
             if idle.wait_for(|idle| *idle).await.is_err() {

@@ -5,18 +5,18 @@ use std::io::{IsTerminal, stderr};
 use anyhow::Context;
 use tracing_subscriber::EnvFilter;
 
-use crate::startup::config::{Config, LogFormat};
+use crate::startup::settings::{LogFormat, Settings};
 
 /// Starts logging, and makes a panic abort the process, so that the fleet reclaims its tasks.
 ///
 /// # Errors
 /// Returns an error if the log filter is invalid.
-pub(crate) fn start(config: &Config) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_new(&config.log)
-        .with_context(|| format!("invalid log filter \"{}\"", config.log))?;
+pub(crate) fn start(settings: &Settings) -> anyhow::Result<()> {
+    let filter = EnvFilter::try_new(&settings.log)
+        .with_context(|| format!("invalid log filter \"{}\"", settings.log))?;
     let terminal = stderr().is_terminal();
     let format =
-        config.log_format.unwrap_or(if terminal { LogFormat::Text } else { LogFormat::Json });
+        settings.log_format.unwrap_or(if terminal { LogFormat::Text } else { LogFormat::Json });
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr);
     match format {
         LogFormat::Text => builder.with_ansi(terminal).with_target(false).init(),

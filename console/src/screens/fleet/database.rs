@@ -7,13 +7,13 @@ use askama::Template;
 use axum::Router;
 use axum::routing::get;
 use deadpool_postgres::Transaction;
+use health::doctor_checks::{self, CheckStatus, Finding};
 use queue::doctor::{self, HorizonHolder};
 use queue::insight::problems;
 use queue::insight::storage::{self, Connections, Retention, Table, Wait};
 use queue::insight::viewer::Viewer;
 use queue::{QueueError, TaskId, schema, workers};
 use serde::Serialize;
-use terminal::doctor_checks::{self, CheckStatus, Finding};
 use tokio_postgres::error::SqlState;
 
 use crate::http::app::App;

@@ -1,10 +1,10 @@
 //! Problems that need attention, oldest first, each with the screen that shows more.
 
+use health::problems::{self, ProblemSubject, QueueBacklog, QueueFailures};
 use queue::doctor::HorizonHolder;
 use queue::insight::problems::{FailedRuns, MissedFires};
 use queue::task_queries::Running;
 use serde::Serialize;
-use terminal::problems::{self, ProblemSubject, QueueBacklog, QueueFailures};
 
 use super::queue_stats::{FleetSnapshot, QueueStats};
 use crate::page::format::{tasks_path, url_encode};

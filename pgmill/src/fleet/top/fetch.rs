@@ -1,5 +1,6 @@
 //! The session of the screen: refreshes the snapshot, executes actions, and reconnects.
 
+use cli::Failure;
 use std::convert::Infallible;
 use std::rc::Rc;
 use std::time::Duration;
@@ -10,7 +11,6 @@ use tokio::time::{Instant, sleep_until};
 use tokio_postgres::Client;
 
 use crate::args::Global;
-use crate::failure::Failure;
 use crate::session::Session;
 use crate::tasks::actions;
 

@@ -1,9 +1,9 @@
 //! Checks all files together: unique jobs and schedules, known parents, no dependency cycles.
 
+use cli::Failure;
 use std::collections::BTreeMap;
 
 use super::{Dependency, Job, JobFile};
-use crate::failure::Failure;
 use crate::jobs::source::{Source, ValidationError};
 use crate::jobs::topology;
 

@@ -141,7 +141,7 @@ fn each_error_in_a_task_is_reported_with_its_location() {
             "attempts = 3\nmax_retries = 2",
             "4:15: task \"a\" of job \"x\": attempts and max_retries are the same setting",
         ),
-        ("timeout = \"10\"", "3:11: task \"a\" of job \"x\": timeout: not a duration"),
+        ("timeout = \"10\"", "3:11: task \"a\" of job \"x\": timeout: missing unit"),
         ("timeout = \"0s\"", "3:11: task \"a\" of job \"x\": timeout: must be greater than zero"),
         ("jitter = \"no\"", "3:10: task \"a\" of job \"x\": jitter is a string, not true or false"),
         ("params = \"x\"", "3:10: task \"a\" of job \"x\": params is a string, not an array"),

@@ -1,55 +1,124 @@
-//! The configuration file.
+//! The configuration file: its keys and their types are those of the table of settings.
 
+use std::any::TypeId;
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::error::Error as _;
+use std::path::{Path, PathBuf};
 
-use clap::ValueEnum;
+use anyhow::Context;
+use clap::builder::Arg;
+use clap::error::ContextKind;
+use clap::{ArgAction, Command};
+use cli::Failure;
 use serde::Deserialize;
+use toml::de::{DeTable, DeValue};
 
-use crate::duration::HumanDuration;
 use crate::startup::profile::Profile;
+use crate::startup::settings::settings;
 
-/// Settings in the configuration file, under the same keys as the flags.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
+/// The one key that is not a setting.
+const RUN_AS: &str = "run_as";
+
+/// The values in a configuration file, each valid for its setting.
+#[derive(Debug, Default)]
 pub(super) struct ConfigFile {
-    pub(super) database_url: Option<String>,
-    pub(super) database_url_file: Option<PathBuf>,
-    pub(super) task_url: Option<String>,
-    pub(super) task_url_file: Option<PathBuf>,
-    pub(super) readers: Option<u32>,
-    pub(super) queues: Option<Vec<String>>,
-    pub(super) heartbeat_interval: Option<HumanDuration>,
-    pub(super) orphan_timeout: Option<HumanDuration>,
-    pub(super) poll_interval: Option<HumanDuration>,
-    pub(super) shutdown_timeout: Option<HumanDuration>,
-    pub(super) exit_when_idle: Option<HumanDuration>,
-    pub(super) allow_superuser: Option<bool>,
-    pub(super) no_scheduler: Option<bool>,
-    pub(super) fatal_sqlstates: Option<Vec<String>>,
-    pub(super) http: Option<SocketAddr>,
-    pub(super) fleet_metrics_interval: Option<HumanDuration>,
-    pub(super) console: Option<SocketAddr>,
-    pub(super) console_read_only: Option<bool>,
-    pub(super) console_token_file: Option<PathBuf>,
-    pub(super) console_tls_cert: Option<PathBuf>,
-    pub(super) console_tls_key: Option<PathBuf>,
-    pub(super) console_behind_proxy: Option<bool>,
-    pub(super) console_base_path: Option<String>,
-    pub(super) console_allow_host: Option<Vec<String>>,
-    pub(super) log_format: Option<LogFormat>,
-    pub(super) log: Option<String>,
-    #[serde(default)]
+    pub(super) path: PathBuf,
+    /// The values of each key, as on the command line.
+    pub(super) values: BTreeMap<String, Vec<String>>,
     pub(super) run_as: BTreeMap<String, Profile>,
 }
 
-/// Format of log lines.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum LogFormat {
-    /// Readable text.
-    Text,
-    /// One JSON object per line.
-    Json,
+/// The tables of a configuration file.
+#[derive(Deserialize)]
+struct Tables {
+    #[serde(default)]
+    run_as: BTreeMap<String, Profile>,
+}
+
+impl ConfigFile {
+    /// Reads a file whose keys are settings of this command.
+    ///
+    /// # Errors
+    /// The file cannot be read or is not TOML. A key is unknown or its value invalid: [`Failure`].
+    pub(super) fn read(path: &Path, command: &Command) -> anyhow::Result<Self> {
+        let place = || format!("in {}", path.display());
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("could not read the configuration file {}", path.display()))?;
+        let table = DeTable::parse(&text).with_context(place)?;
+        let Tables { run_as } = toml::from_str(&text).with_context(place)?;
+        let mut values = BTreeMap::new();
+        for (key, value) in table.get_ref() {
+            let at = |offset| format!("{}:{}", path.display(), line_and_column(&text, offset));
+            let (name, key_at, value_at) = (key.get_ref(), key.span().start, value.span().start);
+            if name == RUN_AS {
+                continue;
+            }
+            let Some(setting) = settings(command).find(|arg| arg.get_id() == &**name) else {
+                let unknown = Failure::usage(format!("{}: unknown key \"{name}\"", at(key_at)));
+                return Err(unknown.hint(similar_key(command, name)).into());
+            };
+            let texts = texts(setting, value.get_ref())
+                .map_err(|problem| Failure::usage(format!("{}: {name} {problem}", at(value_at))))?;
+            values.insert(name.to_string(), texts);
+        }
+        Ok(Self { path: path.to_owned(), values, run_as })
+    }
+}
+
+fn line_and_column(text: &str, offset: usize) -> String {
+    let before = &text[..offset];
+    let column = before.chars().rev().take_while(|c| *c != '\n').count() + 1;
+    format!("{}:{column}", before.matches('\n').count() + 1)
+}
+
+fn similar_key(command: &Command, key: &str) -> String {
+    let flag = format!("--{}", key.replace('_', "-"));
+    let error = command.clone().try_get_matches_from(["worker", &flag]).err();
+    match error.as_ref().and_then(|error| error.get(ContextKind::SuggestedArg)) {
+        Some(flag) => {
+            format!("Did you mean {}?", flag.to_string().replace("--", "").replace('-', "_"))
+        }
+        None => "Keys are the flags of worker --help without --, with _ instead of -.".to_owned(),
+    }
+}
+
+/// Returns the value as on the command line, each element of an array by itself.
+///
+/// # Errors
+/// Returns the rest of a sentence about the key if the value has the wrong type or is invalid.
+fn texts(setting: &Arg, value: &DeValue<'_>) -> Result<Vec<String>, String> {
+    let number = setting.get_value_parser().type_id() == TypeId::of::<u32>();
+    let texts = if matches!(setting.get_action(), ArgAction::SetTrue) {
+        vec![value.as_bool().ok_or("must be true or false")?.to_string()]
+    } else if setting.get_value_delimiter().is_some() {
+        let strings = value.as_array().map(|all| all.iter().map(|it| it.get_ref().as_str()));
+        let strings = strings.and_then(|all| all.map(|it| it.map(str::to_owned)).collect());
+        strings.ok_or("must be an array of strings")?
+    } else if number {
+        vec![value.as_integer().ok_or("must be an integer")?.to_string()]
+    } else {
+        vec![value.as_str().ok_or("must be a string")?.to_owned()]
+    };
+    if texts.is_empty() && setting.get_default_values().is_empty() {
+        return Err("is empty; omit the key instead".to_owned());
+    }
+    texts.iter().try_for_each(|text| check(setting, text))?;
+    Ok(texts)
+}
+
+/// Parses the value, even if a flag overrides it: without the setting's variable, delimiter and
+/// relations to other flags.
+fn check(setting: &Arg, text: &str) -> Result<(), String> {
+    let alone = Arg::new("value").long("value").allow_hyphen_values(true);
+    let alone = alone.value_parser(setting.get_value_parser().clone());
+    let command = Command::new("check").no_binary_name(true).arg(alone);
+    let Err(error) = command.try_get_matches_from([format!("--value={text}")]) else {
+        return Ok(());
+    };
+    let reason = match (error.source(), error.get(ContextKind::ValidValue)) {
+        (Some(reason), _) => reason.to_string(),
+        (None, Some(valid)) => format!("use one of {valid}"),
+        (None, None) => "a value is missing".to_owned(),
+    };
+    Err(format!("has the invalid value \"{text}\": {reason}"))
 }

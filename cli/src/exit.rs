@@ -1,9 +1,8 @@
 //! Exit codes of all programs, and the mapping from errors. README.md contains the same table.
 
-use tokio_postgres::error::SqlState;
-
-use crate::error::QueueError;
 use conninfo::ConnectError;
+use queue::QueueError;
+use tokio_postgres::error::SqlState;
 
 /// Success.
 pub const OK: u8 = 0;

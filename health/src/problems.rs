@@ -10,9 +10,7 @@ use queue::task_queries::Running;
 use queue::workers::Worker;
 use queue::{Outcome, TaskId};
 use serde_json::Value;
-
-use crate::attempt::value;
-use crate::format::counted;
+use terminal::{counted, value};
 
 /// Age of an overdue cancel request: a worker handles requests at its next heartbeat at the latest,
 /// which is earlier.

@@ -7,8 +7,7 @@ use queue::schema::{InstalledSchema, VERSION};
 use queue::workers::Worker;
 use queue::{Priority, QueueError};
 use serde::Serialize;
-
-use crate::format::{counted, one_line, span};
+use terminal::{counted, one_line, span};
 
 /// Name of the check that lists the schema differences.
 pub const DRIFT: &str = "schema drift";

@@ -1,0 +1,207 @@
+//! The error that ends a program.
+
+use std::{fmt, io};
+
+use conninfo::ConnectError;
+use queue::QueueError;
+use terminal::report_error;
+use tokio_postgres::error::SqlState;
+
+use crate::exit;
+
+/// An error message with its detail, hint and exit code.
+#[derive(Debug)]
+pub struct Failure {
+    code: u8,
+    message: String,
+    detail: Option<String>,
+    hint: Option<String>,
+    lacks_privilege: bool,
+    /// Prints itself, with the colours of `--help`.
+    command_line: Option<Box<clap::Error>>,
+}
+
+impl Failure {
+    /// Returns a failure with one of the codes of [`exit`].
+    pub fn new(code: u8, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            message: message.into(),
+            detail: None,
+            hint: None,
+            lacks_privilege: false,
+            command_line: None,
+        }
+    }
+
+    /// Adds the DETAIL of a server error.
+    #[must_use]
+    pub fn detail(self, detail: Option<&str>) -> Self {
+        Self { detail: detail.map(str::to_owned), ..self }
+    }
+
+    /// Returns the exit code.
+    #[must_use]
+    pub fn code(&self) -> u8 {
+        self.code
+    }
+
+    /// The command line or a file is wrong.
+    pub fn usage(message: impl Into<String>) -> Self {
+        Self::new(exit::USAGE, message)
+    }
+
+    /// The named thing does not exist.
+    pub fn not_found(message: impl Into<String>) -> Self {
+        Self::new(exit::NOT_FOUND, message)
+    }
+
+    /// Returns the message without detail and hint.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// Adds a hint.
+    #[must_use]
+    pub fn hint(self, hint: impl Into<String>) -> Self {
+        Self { hint: Some(hint.into()), ..self }
+    }
+
+    /// Makes a failure without a code of its own one of usage.
+    #[must_use]
+    pub fn or_usage(self) -> Self {
+        let code = if self.code == exit::FAILURE { exit::USAGE } else { self.code };
+        Self { code, ..self }
+    }
+
+    /// Prefixes the message with a location, for example `file:line:column`.
+    #[must_use]
+    pub fn at(self, place: &str) -> Self {
+        Self { message: format!("{place}: {}", self.message), ..self }
+    }
+
+    /// After a missing privilege: adds the GRANT of the role that has it.
+    #[must_use]
+    pub fn with_missing_role(self, role: Option<&str>, user: &str) -> Self {
+        match role {
+            Some(role) if self.lacks_privilege && self.hint.is_none() => {
+                self.hint(format!("GRANT {role} TO {};", quoted_name(user)))
+            }
+            _ => self,
+        }
+    }
+
+    /// After a missing privilege: adds this hint.
+    #[must_use]
+    pub fn hint_if_unprivileged(self, hint: &str) -> Self {
+        if self.lacks_privilege { self.hint(hint) } else { self }
+    }
+
+    /// Returns message and hint on one line.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        match &self.hint {
+            Some(hint) => format!("{} ({hint})", self.message),
+            None => self.message.clone(),
+        }
+    }
+
+    /// Prints the error to standard error, and returns the exit code.
+    pub fn report(&self) -> u8 {
+        if let Some(error) = &self.command_line {
+            // Nothing remains to be done if the message cannot be written.
+            let _ = error.print();
+            return self.code;
+        }
+        report_error(&self.message, self.detail.as_deref(), self.hint.as_deref());
+        self.code
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+fn quoted_name(name: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+    if name.bytes().all(plain) && !name.starts_with(|first: char| first.is_ascii_digit()) {
+        name.to_owned()
+    } else {
+        format!("\"{}\"", name.replace('"', "\"\""))
+    }
+}
+
+impl From<ConnectError> for Failure {
+    fn from(error: ConnectError) -> Self {
+        Self { hint: error.hint(), ..Self::new(exit::of_connection(&error), error.to_string()) }
+    }
+}
+
+impl From<QueueError> for Failure {
+    fn from(error: QueueError) -> Self {
+        let lacks_privilege = error.sqlstate() == Some(&SqlState::INSUFFICIENT_PRIVILEGE);
+        let detail = error.detail().map(str::to_owned);
+        let hint = error.hint();
+        Self { detail, hint, lacks_privilege, ..Self::new(exit::of(&error), error.to_string()) }
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::new(exit::FAILURE, error.to_string())
+    }
+}
+
+/// Also the texts of `--help` and `--version`, which are printed to standard output and succeed.
+impl From<clap::Error> for Failure {
+    fn from(error: clap::Error) -> Self {
+        let code = u8::try_from(error.exit_code()).unwrap_or(exit::USAGE);
+        Self { command_line: Some(Box::new(error)), ..Self::new(code, "invalid command line") }
+    }
+}
+
+/// Shows the chain of errors; code, detail and hint are those of the error in it that has them.
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Self {
+        let message = format!("{error:#}");
+        let known = error
+            .downcast::<clap::Error>()
+            .map(Self::from)
+            .or_else(anyhow::Error::downcast::<Self>)
+            .or_else(|error| error.downcast::<ConnectError>().map(Self::from))
+            .or_else(|error| error.downcast::<QueueError>().map(Self::from));
+        match known {
+            Ok(failure) => Self { message, ..failure },
+            Err(_) => Self::new(exit::FAILURE, message),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_privilege_names_the_role_to_grant() {
+        let failure = Failure { lacks_privilege: true, ..Failure::new(exit::REFUSED, "denied") };
+        let failure_with_role = failure.with_missing_role(Some("mill_viewer"), "Ann");
+        assert_eq!(failure_with_role.hint.as_deref(), Some("GRANT mill_viewer TO \"Ann\";"));
+        let other = Failure::usage("wrong").with_missing_role(Some("mill_viewer"), "ann");
+        assert_eq!(other.hint, None);
+    }
+
+    #[test]
+    fn an_error_keeps_its_code_and_hint_below_its_context() {
+        let error = anyhow::Error::from(Failure::usage("no such key").hint("Try another."));
+        let failure = Failure::from(error.context("in worker.toml"));
+        assert_eq!((failure.code, failure.message()), (exit::USAGE, "in worker.toml: no such key"));
+        assert_eq!(failure.hint.as_deref(), Some("Try another."));
+        let other = Failure::from(anyhow::anyhow!("disk full"));
+        assert_eq!((other.code, other.message()), (exit::FAILURE, "disk full"));
+    }
+}

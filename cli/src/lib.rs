@@ -1,0 +1,18 @@
+//! Shared by all programs: start and end of a program.
+//!
+//! | task | file |
+//! |---|---|
+//! | `main`: runs a program, prints its error, returns its exit code | `program` |
+//! | an error with detail, hint and exit code | `failure` |
+//! | exit codes, and those of database errors | `exit` |
+//! | durations on a command line or in a file | `duration` |
+//!
+//! Text for people, apart from errors, is in the crate `terminal`.
+
+pub mod duration;
+pub mod exit;
+mod failure;
+mod program;
+
+pub use failure::Failure;
+pub use program::{main, many_threads, one_thread, print};
