@@ -37,11 +37,11 @@ test: cargo ## Run all tests on a private cluster
 	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-8} \
 	  cargo run --locked --quiet --bin cluster -- run $(PG_OPTION) -- cargo test --workspace --locked
 
-browser: cargo ## Test the console in a real browser: an operator resolves incidents
+browser: cargo ## Test the console and the load test report in a real browser
 	@.ci/packages browser || true
 	tests/browser/install $(TOOLS)/browser
 	cargo build --locked
-	cargo run --locked --quiet --bin cluster -- run $(PG_OPTION) -- cargo test -p tests --locked -- --ignored operator_resolves --nocapture
+	cargo run --locked --quiet --bin cluster -- run $(PG_OPTION) -- cargo test -p tests --locked -- --ignored browser:: --skip screenshots --nocapture
 
 screenshots: cargo ## Take the screenshots of docs/console.md
 	tests/browser/install $(TOOLS)/browser

@@ -1,10 +1,12 @@
-//! The console in a real browser: a session of an operator, and properties of every screen.
+//! The console in a real browser: a session of an operator, and properties of every screen. The
+//! report of a load test.
 //!
 //! Needs Node.js 20, npm and Chromium (`.ci/packages browser`); prints a message and passes if they
-//! are missing. The scripts are in `tests/browser`; `make browser` runs only this test, and fails
-//! if a requirement is missing.
+//! are missing. The scripts are in `tests/browser`; `make browser` runs only these tests, and
+//! fails if a requirement is missing.
 
 mod fleet;
+mod report;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

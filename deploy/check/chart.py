@@ -1,4 +1,7 @@
-"""Lints a chart, or renders it to standard output: chart.py lint CHART | render CHART RELEASE NAMESPACE [VALUES]."""
+"""Lints a chart, or renders it to standard output: chart.py lint CHART | render CHART RELEASE NAMESPACE [VALUES].
+
+Helm itself is a Go library here, which its Python package loads.
+"""
 
 import sys
 

@@ -1,8 +1,6 @@
 //! Parses the dashboards of `deploy/grafana`: the panels with their titles and expressions, as far
 //! as this program and the tests need them.
 
-use std::collections::BTreeMap;
-
 use anyhow::{Context, Result};
 use serde_json::Value;
 
@@ -19,23 +17,8 @@ pub struct Dashboard {
     pub title: String,
     /// Panels that show data.
     pub panels: Vec<Panel>,
-    /// Row headings with their positions.
-    pub headings: Vec<(String, Place)>,
     /// The whole document.
     pub json: Value,
-}
-
-/// Position in Grafana's grid of 24 columns.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Place {
-    /// Columns from the left.
-    pub x: f64,
-    /// Rows from the top.
-    pub y: f64,
-    /// Width in columns.
-    pub width: f64,
-    /// Height in rows.
-    pub height: f64,
 }
 
 /// One panel.
@@ -47,12 +30,8 @@ pub struct Panel {
     pub title: String,
     /// Description, with links to the documentation.
     pub description: String,
-    /// Panel type, such as `timeseries`.
-    pub kind: String,
     /// Grafana's name of a unit, such as `s`.
     pub unit: String,
-    /// Position of the panel.
-    pub place: Place,
     /// Expressions of the panel.
     pub targets: Vec<Target>,
 }
@@ -62,21 +41,9 @@ pub struct Panel {
 pub struct Target {
     /// PromQL with Grafana's variables.
     pub expr: String,
-    /// Legend format of the series, such as `{{queue}}`.
-    pub legend: String,
 }
 
 impl Target {
-    /// Returns the name of a series with these labels.
-    #[must_use]
-    pub fn name(&self, labels: &BTreeMap<String, String>) -> String {
-        let mut name = self.legend.replace("__auto", "");
-        for (label, value) in labels {
-            name = name.replace(&format!("{{{{{label}}}}}"), value);
-        }
-        name
-    }
-
     /// Returns the query without variables: for every fleet and queue, with rates over this
     /// duration, such as `5m`.
     #[must_use]
@@ -95,13 +62,10 @@ pub fn dashboards() -> Result<Vec<Dashboard>> {
         let json: Value =
             serde_json::from_str(&text).with_context(|| format!("{file} is not valid JSON"))?;
         let all = json["panels"].as_array().cloned().unwrap_or_default();
-        let (rows, panels): (Vec<&Value>, Vec<&Value>) =
-            all.iter().partition(|panel| panel["type"] == "row");
         Ok(Dashboard {
             uid: text_of(&json["uid"]),
             title: text_of(&json["title"]),
-            panels: panels.into_iter().map(panel).collect(),
-            headings: rows.iter().map(|row| (text_of(&row["title"]), place(row))).collect(),
+            panels: all.iter().filter(|panel| panel["type"] != "row").map(panel).collect(),
             file,
             json,
         })
@@ -110,24 +74,14 @@ pub fn dashboards() -> Result<Vec<Dashboard>> {
 }
 
 fn panel(json: &Value) -> Panel {
-    let target = |json: &Value| Target {
-        expr: text_of(&json["expr"]),
-        legend: text_of(&json["legendFormat"]),
-    };
+    let target = |json: &Value| Target { expr: text_of(&json["expr"]) };
     Panel {
         id: json["id"].as_i64().unwrap_or_default(),
         title: text_of(&json["title"]),
         description: text_of(&json["description"]),
-        kind: text_of(&json["type"]),
         unit: text_of(&json["fieldConfig"]["defaults"]["unit"]),
-        place: place(json),
         targets: json["targets"].as_array().into_iter().flatten().map(target).collect(),
     }
-}
-
-fn place(json: &Value) -> Place {
-    let number = |name: &str| json["gridPos"][name].as_f64().unwrap_or_default();
-    Place { x: number("x"), y: number("y"), width: number("w"), height: number("h") }
 }
 
 fn text_of(json: &Value) -> String {

@@ -1,15 +1,14 @@
-//! Parses YAML to JSON values with Python: the tools that read these files parse YAML 1.1 like
-//! Python, and a differing parser would check something else.
+//! Parses YAML to JSON values like the tools that read these files.
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use serde_json::Value;
 
 use crate::Tools;
 use crate::scratch::Scratch;
 
-/// Hint for a missing parser.
+/// Hint for a missing tool.
 pub(crate) const INSTALL: &str = "`make deploy-check` installs it if Python is available";
 
 /// A text with its documents.
@@ -20,27 +19,27 @@ pub(crate) struct Documents {
     pub(crate) objects: Vec<Value>,
 }
 
-/// Parses a text; `None` without Python or its YAML module.
+/// Parses a text.
 ///
 /// # Errors
-/// Returns an error if the text is not YAML or contains a duplicate key.
-pub(crate) fn parse(tools: &Tools, name: &str, text: &str) -> Result<Option<Documents>> {
-    let Some(output) = tools.python("documents.py", &[], text)? else { return Ok(None) };
-    if !output.success {
-        bail!("{name}: {}", output.err.trim());
-    }
-    let objects = serde_json::from_str(&output.out).with_context(|| format!("{name} as JSON"))?;
-    Ok(Some(Documents { name: name.to_owned(), text: text.to_owned(), objects }))
+/// Returns an error if the text is not YAML or contains a duplicate key, of which the last would
+/// silently win.
+pub(crate) fn parse(name: &str, text: &str) -> Result<Documents> {
+    // Kubernetes reads YAML 1.1: `on` is a boolean, and 0644 is octal.
+    let options = serde_saphyr::options! { strict_booleans: false, legacy_octal_numbers: true };
+    let objects =
+        serde_saphyr::from_multiple_with_options(text, options).with_context(|| name.to_owned())?;
+    Ok(Documents { name: name.to_owned(), text: text.to_owned(), objects })
 }
 
 /// Reads a file below `deploy/`.
 ///
 /// # Errors
 /// Returns the errors of [`parse`], or an error if the file cannot be read.
-pub(crate) fn open(tools: &Tools, path: &str) -> Result<Option<Documents>> {
+pub(crate) fn open(path: &str) -> Result<Documents> {
     let full = folder().join(path);
     let text = std::fs::read_to_string(&full).with_context(|| full.display().to_string())?;
-    parse(tools, path, &text)
+    parse(path, &text)
 }
 
 /// Returns the path of `deploy/`.
@@ -106,4 +105,27 @@ pub(crate) fn text<'a>(value: &'a Value, path: &str) -> &'a str {
 /// Returns the list at a path, or an empty one.
 pub(crate) fn list<'a>(value: &'a Value, path: &str) -> &'a [Value] {
     at(value, path).as_array().map_or(&[], Vec::as_slice)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn yaml_is_read_as_kubernetes_reads_it() {
+        let text = "a: on\nb: 0644\nc: '8080'\nd: 1.5\n---\n---\ne: [x, null]\n";
+        let objects = parse("it", text).unwrap().objects;
+        let first = json!({ "a": true, "b": 0o644, "c": "8080", "d": 1.5 });
+        assert_eq!(objects, [first, json!({ "e": ["x", null] })]);
+    }
+
+    #[test]
+    fn duplicate_keys_and_broken_yaml_are_refused() {
+        for text in ["a: 1\na: 2\n", "a: {b: 1, b: 2}\n", "a: [1\n"] {
+            let error = format!("{:#}", parse("it", text).err().expect(text));
+            assert!(error.starts_with("it: "), "{error}");
+        }
+    }
 }

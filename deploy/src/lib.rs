@@ -4,7 +4,6 @@
 
 mod checks;
 pub mod dashboard;
-pub mod dashboard_svg;
 mod documents;
 pub mod man_pages;
 mod report;

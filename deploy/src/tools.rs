@@ -60,21 +60,15 @@ impl Tools {
         }
     }
 
-    /// Runs a script of `deploy/check/` with this input; `None` without Python or a module that the
-    /// script needs.
+    /// Runs a script of `deploy/check/`; `None` without Python or a module that the script needs.
     ///
     /// # Errors
     /// Returns the errors of [`Tools::run`].
-    pub(crate) fn python(
-        &self,
-        script: &str,
-        arguments: &[&str],
-        input: &str,
-    ) -> Result<Option<CommandOutput>> {
+    pub(crate) fn python(&self, script: &str, arguments: &[&str]) -> Result<Option<CommandOutput>> {
         let own = self.folder.join("bin/python");
         let mut command = Command::new(if own.is_file() { own } else { "python3".into() });
         command.arg("-B").arg(crate::root().join("deploy/check").join(script)).args(arguments);
-        let output = self.run(&mut command, input)?;
+        let output = self.run(&mut command, "")?;
         Ok(output.filter(|output| !output.err.contains("ModuleNotFoundError")))
     }
 

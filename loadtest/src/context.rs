@@ -5,12 +5,13 @@ pub(crate) mod progress;
 pub(crate) mod session;
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use cluster::{Binaries, Cluster, Options};
 use conninfo::Environment;
+use parking_lot::Mutex;
 use terminal::print_stderr;
 
 use crate::args::Run;
@@ -106,7 +107,7 @@ impl RunContext {
 
     /// Returns the pid of the private server's postmaster, the parent of all its sessions.
     pub(crate) fn postmaster(&self) -> Option<u32> {
-        self.cluster()?.lock().unwrap_or_else(PoisonError::into_inner).pid()
+        self.cluster()?.lock().pid()
     }
 
     /// Returns the number of rounds per case.
@@ -142,9 +143,7 @@ impl RunContext {
     /// Returns the connection string of a database.
     pub(crate) fn url(&self, database: &str) -> String {
         match &self.server {
-            Server::Own(cluster) => {
-                cluster.lock().unwrap_or_else(PoisonError::into_inner).url(database)
-            }
+            Server::Own(cluster) => cluster.lock().url(database),
             Server::Given(url) => in_database(url, database),
         }
     }
@@ -152,7 +151,7 @@ impl RunContext {
     /// Creates a database with the queue's schema and the measurement tables.
     pub(crate) async fn database(&self, label: &str) -> Result<Database> {
         let name = format!("loadtest_{}_{label}", std::process::id());
-        self.databases.lock().unwrap_or_else(PoisonError::into_inner).push(name.clone());
+        self.databases.lock().push(name.clone());
         let server = ServerAccess {
             admin: &self.admin().await?,
             url: self.url(&name),
@@ -168,14 +167,13 @@ impl RunContext {
         drop(database);
         let admin = self.admin().await?;
         admin.batch_execute(&format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)")).await?;
-        self.databases.lock().unwrap_or_else(PoisonError::into_inner).retain(|one| *one != name);
+        self.databases.lock().retain(|one| *one != name);
         Ok(())
     }
 
     /// Drops the databases left over from a failed scenario or a signal.
     pub(crate) async fn clean_up(&self) {
-        let left =
-            std::mem::take(&mut *self.databases.lock().unwrap_or_else(PoisonError::into_inner));
+        let left = std::mem::take(&mut *self.databases.lock());
         if left.is_empty() {
             return;
         }
@@ -196,19 +194,19 @@ impl RunContext {
     pub(crate) fn begin(&self, name: &str, title: &str) {
         let scenario =
             Scenario { name: name.to_owned(), title: title.to_owned(), ..Scenario::default() };
-        *self.so_far.lock().unwrap_or_else(PoisonError::into_inner) = Some(scenario);
+        *self.so_far.lock() = Some(scenario);
     }
 
     /// Keeps the rounds completed so far, in case the scenario fails.
     pub(crate) fn keep(&self, cases: &[Case]) {
-        if let Some(kept) = self.so_far.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+        if let Some(kept) = self.so_far.lock().as_mut() {
             kept.cases = cases.to_vec();
         }
     }
 
     /// Returns the scenario started last with its kept rounds.
     pub(crate) fn so_far(&self) -> Option<Scenario> {
-        self.so_far.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.so_far.lock().clone()
     }
 
     /// Describes the non-default settings for the notes of the results.

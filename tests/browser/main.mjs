@@ -5,11 +5,12 @@ import { fault, faults, launch, open, posted } from "./browser.mjs";
 import { signIn } from "./sign_in.mjs";
 import * as incidents from "./incidents.mjs";
 import * as keyboard from "./keyboard.mjs";
+import { report } from "./report.mjs";
 import { screenshots } from "./screenshots.mjs";
 import { screens } from "./screens.mjs";
 
 const WITH_BROWSER = { screens, signIn, screenshots };
-const WITH_PAGE = { ...incidents, ...keyboard, ...actions };
+const WITH_PAGE = { ...incidents, ...keyboard, ...actions, report };
 
 const config = JSON.parse(process.argv[2]);
 const browser = await launch();

@@ -73,14 +73,6 @@ impl Prometheus {
         self.series(&format!("/api/v1/query?query={}", encoded(expr)), "value").await
     }
 
-    /// Returns the series of an expression second by second, for the last `seconds` seconds.
-    pub(crate) async fn range(&self, expr: &str, seconds: f64) -> Vec<Series> {
-        let now = self.query("vector(time())").await[0].1[0].1;
-        let (query, start) = (encoded(expr), now - seconds);
-        let path = format!("/api/v1/query_range?query={query}&start={start}&end={now}&step=1");
-        self.series(&path, "values").await
-    }
-
     /// Returns the names of the firing alerts.
     pub(crate) async fn firing(&self) -> Vec<String> {
         let answer = self.api("/api/v1/alerts").await;

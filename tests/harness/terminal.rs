@@ -4,9 +4,10 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::num::NonZero;
 use std::process::{Child, Command, ExitStatus};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::thread;
 
+use parking_lot::Mutex;
 use rustix::fs::{Mode, OFlags, open};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
@@ -48,7 +49,7 @@ impl Terminal {
             let mut bytes = [0; 4096];
             // Ends with an error once the other side is closed.
             while let Ok(count @ 1..) = output.read(&mut bytes) {
-                shown.lock().unwrap().process(&bytes[..count]);
+                shown.lock().process(&bytes[..count]);
             }
         });
         Self { child, keyboard, screen, reader: Some(reader) }
@@ -56,12 +57,12 @@ impl Terminal {
 
     /// Returns the visible text.
     pub(crate) fn text(&self) -> String {
-        self.screen.lock().unwrap().screen().contents()
+        self.screen.lock().screen().contents()
     }
 
     /// Returns whether any cell is coloured.
     pub(crate) fn coloured(&self) -> bool {
-        let parser = self.screen.lock().unwrap();
+        let parser = self.screen.lock();
         let screen = parser.screen();
         (0..LINES.get())
             .flat_map(|row| (0..COLUMNS.get()).map(move |column| (row, column)))
@@ -71,7 +72,7 @@ impl Terminal {
 
     /// Returns whether the program uses the alternate screen, as editors do.
     pub(crate) fn in_alternate_screen(&self) -> bool {
-        self.screen.lock().unwrap().screen().alternate_screen()
+        self.screen.lock().screen().alternate_screen()
     }
 
     /// Types keys.

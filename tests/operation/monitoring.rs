@@ -3,8 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use deploy::dashboard::{Dashboard, dashboards};
-use deploy::dashboard_svg;
+use deploy::dashboard::dashboards;
 use deploy::rules::files;
 
 use crate::harness::http::free_address;
@@ -247,17 +246,13 @@ async fn every_panel_shows_something_of_a_busy_fleet() {
         }
     }
     let (all, begun, mut step, mut killed) = (silent.len(), Instant::now(), 0, false);
-    // Run longer if the documentation's pictures are requested, so that they show enough data.
-    #[expect(clippy::disallowed_methods, reason = "set by hand, see docs/monitoring.md")]
-    let folder = std::env::var_os("PGMILL_DASHBOARD_SVGS").map(std::path::PathBuf::from);
-    let long = Duration::from_secs(if folder.is_some() { 100 } else { 0 });
     let mut seen = 0;
     let waited = eventually("every expression returns a number", async || {
         if begun.elapsed() >= STEP * step {
             step += 1;
             work(&database, step).await;
         }
-        if !killed && begun.elapsed() > long / 2 {
+        if !killed {
             killed = true;
             workers[2].kill();
             workers[2] = worker(&database, targets[2], &[]);
@@ -274,32 +269,11 @@ async fn every_panel_shows_something_of_a_busy_fleet() {
             seen = silent.len();
             println!("{seen} of {all} return nothing: {silent:#?}");
         }
-        silent.is_empty() && begun.elapsed() >= long
+        silent.is_empty()
     })
     .await;
     println!(
         "{all} expressions returned data after {:.1} s and {step} steps",
         waited.as_secs_f64()
     );
-    if let Some(folder) = folder {
-        for dashboard in &dashboards {
-            let svg = drawn(&prometheus, dashboard, long.as_secs_f64()).await;
-            let name = dashboard.uid.trim_start_matches("pgmill-");
-            std::fs::write(folder.join(format!("{name}.svg")), svg).unwrap();
-        }
-    }
-}
-
-async fn drawn(prometheus: &Prometheus, dashboard: &Dashboard, seconds: f64) -> String {
-    let mut all = Vec::new();
-    for panel in &dashboard.panels {
-        let mut lines = Vec::new();
-        for target in &panel.targets {
-            for (labels, points) in prometheus.range(&target.query(RANGE), seconds).await {
-                lines.push(dashboard_svg::Line { name: target.name(&labels), points });
-            }
-        }
-        all.push(lines);
-    }
-    dashboard_svg::draw(dashboard, &all)
 }

@@ -2,8 +2,8 @@
 //! process.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use queue::LimitId;
 use queue::RunId;
 use tokio::sync::{Notify, watch};
@@ -23,7 +23,7 @@ impl<T> Default for PendingSet<T> {
 impl<T: Ord> PendingSet<T> {
     /// Adds items and notifies the receiver.
     pub(crate) fn add(&self, items: impl IntoIterator<Item = T>) {
-        let mut pending = self.items.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pending = self.items.lock();
         let before = pending.len();
         pending.extend(items);
         if pending.len() > before {
@@ -33,8 +33,7 @@ impl<T: Ord> PendingSet<T> {
 
     /// Returns the items added since the last call, without duplicates.
     pub(crate) fn take(&self) -> Vec<T> {
-        let mut items =
-            std::mem::take(&mut *self.items.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut items = std::mem::take(&mut *self.items.lock());
         items.sort_unstable();
         items.dedup();
         items

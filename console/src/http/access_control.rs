@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
-use std::sync::{Mutex, PoisonError};
 
 use axum::http::{HeaderMap, HeaderValue, header};
+use parking_lot::Mutex;
 use subtle::ConstantTimeEq;
 use uuid::Uuid;
 
@@ -85,7 +85,7 @@ impl AccessControl {
         let name = self.find_token(token)?.label.clone().or(name);
         let cookie = random_secret();
         let identity = Identity { name, csrf: random_secret(), signed_in: true };
-        let mut signed_in = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut signed_in = self.sessions.lock();
         signed_in.push_back(LoginSession { cookie: cookie.clone(), identity });
         if signed_in.len() > MAX_LOGIN_SESSIONS {
             signed_in.pop_front();
@@ -95,7 +95,7 @@ impl AccessControl {
 
     pub(crate) fn sign_out(&self, headers: &HeaderMap) {
         let cookie = cookie(headers);
-        let mut signed_in = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut signed_in = self.sessions.lock();
         signed_in.retain(|it| cookie.is_none_or(|cookie| !equal(cookie, &it.cookie)));
     }
 
@@ -114,7 +114,7 @@ impl AccessControl {
             });
         }
         let cookie = cookie(headers)?;
-        let signed_in = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        let signed_in = self.sessions.lock();
         signed_in.iter().find(|it| equal(cookie, &it.cookie)).map(|it| it.identity.clone())
     }
 

@@ -5,10 +5,10 @@
 //! use, nothing is read.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
+use parking_lot::{Mutex, MutexGuard};
 use queue::QueueError;
 use queue::insight::throughput::{self, MinuteStats};
 use queue::insight::{backlog_history, viewer};
@@ -71,7 +71,7 @@ impl ThroughputCache {
     }
 
     fn lock(&self) -> MutexGuard<'_, CacheState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     pub(crate) fn mark_used(&self) {

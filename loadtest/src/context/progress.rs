@@ -1,10 +1,10 @@
 //! Shows progress on standard error: on a terminal one line that changes in place, otherwise one
 //! line per round and an occasional line in between. Standard output carries only the results.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use parking_lot::Mutex;
 use terminal::print_stderr;
 
 /// Interval of progress lines if standard error is not a terminal.
@@ -39,7 +39,7 @@ impl Progress {
     /// Updates the state of the current stage.
     pub(crate) fn state(&self, text: &str) {
         self.bar.set_message(text.to_owned());
-        let last_line = *self.last_line.lock().unwrap_or_else(PoisonError::into_inner);
+        let last_line = *self.last_line.lock();
         if self.bar.is_hidden() && last_line.elapsed() >= LOG_INTERVAL {
             self.write(&format!("{}: {text}", self.bar.prefix()));
         }
@@ -51,7 +51,7 @@ impl Progress {
     }
 
     fn write(&self, text: &str) {
-        *self.last_line.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        *self.last_line.lock() = Instant::now();
         print_stderr(format_args!("loadtest: {text}"));
     }
 

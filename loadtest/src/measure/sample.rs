@@ -3,10 +3,11 @@
 //! because history provides it exactly afterwards.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -83,8 +84,7 @@ impl Sampler {
 
     /// Stops sampling and returns the series.
     pub(crate) fn end(self, round: usize) -> Vec<Series> {
-        let curves =
-            std::mem::take(&mut *self.curves.lock().unwrap_or_else(PoisonError::into_inner));
+        let curves = std::mem::take(&mut *self.curves.lock());
         curves
             .into_iter()
             .map(|((name, unit), points)| Series {
@@ -142,7 +142,7 @@ impl SamplingTask {
         let at = self.begun.elapsed().as_secs_f64();
         let cpu = cpu_seconds(&self.pids);
         let server_cpu = self.postmaster.map_or(0.0, |pid| cpu_seconds(&children(pid)));
-        let mut curves = self.curves.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut curves = self.curves.lock();
         let mut add = |name, unit, value| {
             curves.entry((name, unit)).or_default().push((at, value));
         };

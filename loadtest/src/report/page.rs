@@ -15,9 +15,10 @@ use anyhow::{Context, Result, bail};
 use jiff::Timestamp;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use serde::Deserialize;
+use uuid::Uuid;
 
 use crate::report::number_format::{bytes, figure};
-use crate::report::table;
+use crate::report::{plot, table};
 use crate::result::{FORMAT, Results};
 
 const STYLE: &str = include_str!("page.css");
@@ -98,6 +99,11 @@ pub(crate) fn page(results: &[Results]) -> String {
         Some((latest, earlier)) => (Some(*latest), earlier),
         None => (None, &runs[..]),
     };
+    // Only the script of this file runs: markup in a name cannot know the nonce.
+    let nonce = Uuid::new_v4().simple();
+    let policy = format!(
+        "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'unsafe-inline'; img-src data:"
+    );
     let page = html! {
         (DOCTYPE)
         html lang="en" {
@@ -105,13 +111,14 @@ pub(crate) fn page(results: &[Results]) -> String {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
-                meta http-equiv="Content-Security-Policy"
-                    content="default-src 'none'; style-src 'unsafe-inline'; img-src data:";
+                meta http-equiv="Content-Security-Policy" content=(policy);
                 link rel="icon" href="data:,";
                 title { "pgmill load test" @if let Some(run) = latest { ", " (table::day(&run.started_at)) } }
-                style { (PreEscaped(STYLE)) }
+                style { (PreEscaped(plot::STYLE)) (PreEscaped(STYLE)) }
+                script nonce=(nonce) { (PreEscaped(plot::SCRIPT)) }
             }
             body {
+                noscript { "The plots need JavaScript; the tables do not." }
                 @if let Some(run) = latest {
                     (heading(run))
                     (summary::tiles(run))

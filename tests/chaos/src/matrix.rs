@@ -20,12 +20,13 @@ mod worker_slot;
 
 use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use cli::exit;
 use cluster::{Binaries, Signals, signal_exit_code};
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -228,7 +229,7 @@ async fn run_cells(
 }
 
 fn next(plan: &MatrixRun, kinds: &[Setup]) -> Option<(usize, Cell)> {
-    let mut queues = plan.queues.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut queues = plan.queues.lock();
     kinds.iter().find_map(|kind| queues.get_mut(kind)?.pop_front())
 }
 

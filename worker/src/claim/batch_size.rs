@@ -2,8 +2,10 @@
 //! Learned from run times, per queue, and shared by all readers of the process.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::timing::SHARED_COMMIT_COOL_DOWN;
 
@@ -57,8 +59,8 @@ impl BatchSizes {
         self.lock().insert(queue.to_owned(), BatchSize { size: 1, cool_down_until });
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, BatchSize>> {
-        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, BatchSize>> {
+        self.queues.lock()
     }
 }
 

@@ -1,9 +1,10 @@
 //! Registry of the claims that this process holds, with a stop signal for each.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use queue::LimitId;
 use queue::RunId;
 use queue::claim::SessionIdentity;
@@ -128,8 +129,8 @@ impl InFlight {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<TaskId, InFlightTask>> {
-        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, HashMap<TaskId, InFlightTask>> {
+        self.tasks.lock()
     }
 }
 

@@ -1,9 +1,10 @@
 //! Evaluates triggered schedules: runs their probes, which are user SQL, in sessions of their own.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
+use parking_lot::{Mutex, MutexGuard};
 use queue::QueueError;
 use queue::enqueue::notify;
 use schedule::probe;
@@ -55,7 +56,7 @@ impl TriggerEvaluator {
     }
 
     fn in_progress(&self) -> MutexGuard<'_, HashSet<ScheduleId>> {
-        self.in_progress.lock().unwrap_or_else(PoisonError::into_inner)
+        self.in_progress.lock()
     }
 
     /// Runs the probe of a schedule and evaluates its trigger.

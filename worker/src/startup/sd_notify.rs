@@ -3,6 +3,10 @@
 //!
 //! Invariant: the watchdog must not kill a worker because the database does not answer. Every
 //! heartbeat attempt, successful or not, ends with a watchdog message, and its duration is bounded.
+//!
+//! The socket is this file's own: the crate sd-notify 0.5 blocks without limit in the twelfth message
+//! that a hung manager does not read, takes abstract addresses (`@…`) for paths, and cannot announce
+//! a shutdown of more than 71 minutes.
 
 use std::ffi::OsString;
 use std::io;

@@ -3,9 +3,10 @@
 //! If each of N workers counted the queue, the counts would cost N times as much, and their sum
 //! would be N times too large.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use prometheus::Registry;
 use queue::QueueError;
 use queue::fleet::fleet;
@@ -30,11 +31,11 @@ pub(crate) struct FleetMetrics(Arc<Mutex<Option<Registry>>>);
 impl FleetMetrics {
     /// Returns the registry to serve in addition to the worker's own metrics.
     pub(crate) fn published(&self) -> Option<Registry> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.lock().clone()
     }
 
     fn publish(&self, registry: Option<Registry>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = registry;
+        *self.0.lock() = registry;
     }
 }
 

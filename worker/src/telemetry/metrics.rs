@@ -4,10 +4,11 @@
 //! a single worker publishes (`fleet_metrics.rs`). Labels are bounded: queues, outcomes, SQLSTATE
 //! classes.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use deadpool_postgres::Status;
+use parking_lot::Mutex;
 use prometheus::{
     Encoder, Gauge, GaugeVec, Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts,
     Registry, TextEncoder,
@@ -239,7 +240,7 @@ impl Metrics {
     }
 
     pub(crate) fn heartbeat_succeeded(&self) {
-        *self.last_heartbeat.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        *self.last_heartbeat.lock() = Some(Instant::now());
     }
 
     pub(crate) fn run_tasks_enqueued(&self, tasks: u64) {
@@ -272,7 +273,7 @@ impl Metrics {
     /// # Errors
     /// Returns an error if encoding fails.
     pub(crate) fn text(&self, fleet: Option<&Registry>) -> prometheus::Result<Vec<u8>> {
-        if let Some(at) = *self.last_heartbeat.lock().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(at) = *self.last_heartbeat.lock() {
             self.heartbeat_age.set(at.elapsed().as_secs_f64());
         }
         self.schedules.refresh();

@@ -1,8 +1,9 @@
 //! Metrics of the scheduler.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use prometheus::{Gauge, Histogram, IntCounter, IntCounterVec};
 use schedule::tick::TickSummary;
 
@@ -64,7 +65,7 @@ impl ScheduleMetrics {
 
     /// Records that no schedule is left to tick.
     pub(crate) fn nothing_due(&self) {
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        *self.last.lock() = Some(Instant::now());
     }
 
     pub(crate) fn record_pass(&self, pass: &TickSummary) {
@@ -91,7 +92,7 @@ impl ScheduleMetrics {
 
     /// Updates the age before a scrape.
     pub(crate) fn refresh(&self) {
-        if let Some(at) = *self.last.lock().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(at) = *self.last.lock() {
             self.age.set(at.elapsed().as_secs_f64());
         }
     }

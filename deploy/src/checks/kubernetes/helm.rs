@@ -39,10 +39,10 @@ fn render(tools: &Tools, values: Option<&str>) -> Result<Option<Documents>> {
         (chart(), values.map(|path| crate::root().join(path).display().to_string()));
     let mut arguments = vec!["render", &chart, "pgmill", "pgmill"];
     arguments.extend(full.as_deref());
-    let Some(output) = tools.python("chart.py", &arguments, "")? else { return Ok(None) };
+    let Some(output) = tools.python("chart.py", &arguments)? else { return Ok(None) };
     let name = values.unwrap_or("deploy/helm/pgmill").trim_start_matches("deploy/");
     anyhow::ensure!(output.success, "{name}: {}", output.err.trim());
-    documents::parse(tools, name, &output.out)
+    documents::parse(name, &output.out).map(Some)
 }
 
 /// Checks the defaults against the schema, and the schema itself.
@@ -67,7 +67,7 @@ fn values(tools: &Tools) -> Result<Check> {
 
 fn lint(tools: &Tools) -> Result<Check> {
     let what = "helm lint";
-    let Some(output) = tools.python("chart.py", &["lint", &chart()], "")? else {
+    let Some(output) = tools.python("chart.py", &["lint", &chart()])? else {
         return Ok(Check::skipped(SUBJECT, what, TOOL, INSTALL));
     };
     let errors = if output.success { Vec::new() } else { vec![output.combined()] };
@@ -81,7 +81,7 @@ fn refusal(tools: &Tools) -> Result<Check> {
     let path = scratch.path().join("values.yaml");
     std::fs::write(&path, "worker:\n  reders: 3\n")?;
     let arguments = ["render", &chart(), "pgmill", "pgmill", &path.display().to_string()];
-    let Some(output) = tools.python("chart.py", &arguments, "")? else {
+    let Some(output) = tools.python("chart.py", &arguments)? else {
         return Ok(Check::skipped(SUBJECT, what, TOOL, INSTALL));
     };
     let refused = !output.success && output.err.contains("reders");
@@ -97,7 +97,7 @@ fn same(tools: &Tools, plain: &Documents) -> Result<Check> {
     let base = match kustomize::render(tools, "kubernetes/base")? {
         Rendered::Objects(base) => base,
         Rendered::Refused(why) => return Ok(Check::found(SUBJECT, what, "own", &[why])),
-        Rendered::NoTool(check) => return Ok(check(SUBJECT, what)),
+        Rendered::NoTool => return Ok(kustomize::no_tool(SUBJECT, what)),
     };
     let (chart, base) = (by_name(&plain.objects), by_name(&base.objects));
     let mut errors = Vec::new();

@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use super::manifests;
-use crate::documents::{self, Documents, INSTALL, folder};
+use crate::documents::{self, Documents, folder};
 use crate::{Check, Tools};
 
 const SUBJECT: &str = "kubernetes";
@@ -24,7 +24,7 @@ pub(crate) fn run(tools: &Tools) -> Result<Vec<Check>> {
             Rendered::Refused(why) => {
                 checks.push(Check::found(SUBJECT, &what, "kubectl kustomize", &[why]));
             }
-            Rendered::NoTool(check) => checks.push(check(SUBJECT, &what)),
+            Rendered::NoTool => checks.push(no_tool(SUBJECT, &what)),
         }
     }
     Ok(checks)
@@ -34,8 +34,12 @@ pub(crate) fn run(tools: &Tools) -> Result<Vec<Check>> {
 pub(crate) enum Rendered {
     Objects(Documents),
     Refused(String),
-    /// The tool is missing; builds the row that reports it.
-    NoTool(fn(&'static str, &str) -> Check),
+    NoTool,
+}
+
+/// Reports that kubectl is missing.
+pub(crate) fn no_tool(subject: &'static str, what: &str) -> Check {
+    Check::skipped(subject, what, "kubectl", "install kubectl, newer than Debian's package")
 }
 
 /// Renders the objects of a kustomization.
@@ -45,16 +49,10 @@ pub(crate) enum Rendered {
 pub(crate) fn render(tools: &Tools, overlay: &str) -> Result<Rendered> {
     let mut command = tools.command("kubectl");
     let Some(output) = tools.run(command.arg("kustomize").arg(folder().join(overlay)), "")? else {
-        return Ok(Rendered::NoTool(|subject, what| {
-            let hint = "install kubectl, newer than Debian's package";
-            Check::skipped(subject, what, "kubectl", hint)
-        }));
+        return Ok(Rendered::NoTool);
     };
     if !output.success || !output.err.trim().is_empty() {
         return Ok(Rendered::Refused(output.err.trim().to_owned()));
     }
-    Ok(match documents::parse(tools, overlay, &output.out)? {
-        Some(found) => Rendered::Objects(found),
-        None => Rendered::NoTool(|subject, what| Check::skipped(subject, what, "PyYAML", INSTALL)),
-    })
+    Ok(Rendered::Objects(documents::parse(overlay, &output.out)?))
 }

@@ -17,14 +17,9 @@ const DOCKERFILE: &str = "container/Dockerfile";
 const COMPOSE: &str = "compose/compose.yaml";
 
 pub(crate) fn run(tools: &Tools) -> Result<Vec<Check>> {
-    let mut checks = vec![hadolint(tools)?, schema(tools)?, images()?];
-    match documents::open(tools, COMPOSE)? {
-        Some(compose) => checks.push(compose_fits(tools, &compose.objects[0])?),
-        None => {
-            checks.push(Check::skipped(SUBJECT, "compose.yaml is consistent", "PyYAML", INSTALL));
-        }
-    }
-    Ok(checks)
+    let compose = documents::open(COMPOSE)?;
+    let fits = compose_fits(tools, &compose.objects[0])?;
+    Ok(vec![hadolint(tools)?, schema(tools)?, images()?, fits])
 }
 
 fn hadolint(tools: &Tools) -> Result<Check> {

@@ -1,8 +1,7 @@
 //! Converts the samples of a scenario to plot lines: every round, and the median.
 
 use crate::report::goal_check::is_reference_only;
-use crate::report::plot::axis::Axis;
-use crate::report::plot::{Line, Plot, STYLES};
+use crate::report::plot::{Axis, Line, Plot, STYLES, Scale};
 use crate::result::{Case, Scenario, Series};
 
 /// Maximum number of points of a thick line.
@@ -51,15 +50,13 @@ fn over_time(scenario: &Scenario, (name, unit): (&str, &str)) -> Option<Plot> {
     let levels: Vec<f64> = lines.iter().filter_map(|line| level(&line.points)).collect();
     let points =
         || lines.iter().flat_map(|line| line.rounds.iter().chain([&line.points])).flatten();
-    let latest = points().map(|point| point.0).reduce(f64::max)?;
-    let highest = points().map(|point| point.1).reduce(f64::max)?;
     let lowest = points().map(|point| point.1).reduce(f64::min)?;
     let several = lines.iter().any(|line| !line.rounds.is_empty());
     Some(Plot {
         title: sentence(name),
         note: if several { "thin: each round, thick: their median" } else { "" }.to_owned(),
-        x: Axis::linear("seconds", latest, false),
-        y: Axis::fitting(unit, &levels, (lowest, highest)),
+        x: Axis { label: "seconds".to_owned(), scale: Scale::Linear },
+        y: Axis::fitting(unit, &levels, lowest),
         lines,
     })
 }
@@ -158,13 +155,17 @@ pub(crate) fn distributions(scenario: &Scenario) -> Option<Plot> {
         count = count.max(percentiles.count);
         lines.push(Line { name: case.name.clone(), style, points, rounds: Vec::new() });
     }
-    let values = || lines.iter().flat_map(|line| &line.points).map(|point| point.1);
-    let (lowest, highest) = (values().reduce(f64::min)?, values().reduce(f64::max)?);
+    let values = lines.iter().flat_map(|line| &line.points).map(|point| point.1);
+    let lowest = values.reduce(f64::min)?;
     Some(Plot {
         title: "Latency distribution".to_owned(),
         note: "each further nine has the same width".to_owned(),
-        x: Axis::percentile("percentile", count),
-        y: Axis::fitting("ms", &levels, (lowest, highest)),
+        // One nine for each ten of the values.
+        x: Axis {
+            label: "percentile".to_owned(),
+            scale: Scale::Percentile(count.checked_ilog10().unwrap_or(0).clamp(2, 7)),
+        },
+        y: Axis::fitting("ms", &levels, lowest),
         lines,
     })
 }

@@ -7,8 +7,7 @@ use super::{started, when};
 use crate::report::compare::{Comparison, Judgement, compare, signed};
 use crate::report::goal_check::{GoalCheck, is_reference_only};
 use crate::report::number_format::{figure, percent, ratio};
-use crate::report::plot::axis::Axis;
-use crate::report::plot::{Line, Plot};
+use crate::report::plot::{Axis, Line, Plot, Scale};
 use crate::result::{Case, Results, Scenario};
 
 /// Renders the trend of at least two runs in chronological order.
@@ -110,13 +109,12 @@ fn plots(runs: &[&Results], scenario: &Scenario) -> Vec<Plot> {
     }
     let plot = |(measure, lines): (&str, Vec<Line>)| {
         let values: Vec<f64> = lines.iter().flat_map(|it| &it.points).map(|it| it.1).collect();
-        let highest = values.iter().copied().fold(0.0, f64::max);
         let lowest = values.iter().copied().fold(f64::INFINITY, f64::min);
         Plot {
             title: scenario.title.clone(),
             note: "median of each run".to_owned(),
-            x: Axis::places("run", names(runs)),
-            y: Axis::fitting(measure, &values, (lowest, highest)),
+            x: Axis { label: "run".to_owned(), scale: Scale::Places(names(runs)) },
+            y: Axis::fitting(measure, &values, lowest),
             lines,
         }
     };

@@ -121,7 +121,7 @@ fn enqueue_one(context: &RunContext, database: &Database) -> Command {
 async fn psql_program(context: &RunContext) -> Option<PathBuf> {
     let cluster = context.cluster()?;
     let same_directory = {
-        let cluster = cluster.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let cluster = cluster.lock();
         cluster.binaries().directory().join("psql")
     };
     let program = if same_directory.is_file() { same_directory } else { PathBuf::from("psql") };

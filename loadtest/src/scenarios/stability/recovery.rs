@@ -1,7 +1,7 @@
 //! Measures recovery times: a worker killed, a worker stopped as in a network partition, the
 //! database restarted.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -178,7 +178,7 @@ async fn restart(context: &RunContext, database: &mut Database) -> Result<(f64, 
     open_queue(database).await?;
     sleep(UNDER_WAY).await;
     let restarting = spawn_blocking(move || {
-        let mut cluster = cluster.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cluster = cluster.lock();
         cluster.stop(Mode::Fast)?;
         cluster.start_again()
     });

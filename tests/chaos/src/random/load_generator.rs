@@ -1,10 +1,11 @@
 //! Enqueues tasks and starts runs, and records the replies in memory, where no server crash can
 //! lose them.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use checker::{Answer, Op, OpKind};
+use parking_lot::Mutex;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::JoinSet;
 use tokio_postgres::Row;
@@ -38,7 +39,7 @@ impl KnownIds {
     }
 
     fn draw(ids: &Mutex<Vec<i64>>, draw: u32) -> Option<i64> {
-        let ids = ids.lock().unwrap_or_else(PoisonError::into_inner);
+        let ids = ids.lock();
         let last = &ids[ids.len().saturating_sub(REMEMBERED)..];
         last.get(draw as usize % last.len().max(1)).copied()
     }
@@ -46,7 +47,7 @@ impl KnownIds {
     fn remember(&self, op: &Op) {
         for (ids, id) in [(&self.tasks, op.task), (&self.runs, op.run)] {
             if let Some(id) = id {
-                ids.lock().unwrap_or_else(PoisonError::into_inner).push(id);
+                ids.lock().push(id);
             }
         }
     }

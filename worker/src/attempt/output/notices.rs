@@ -1,8 +1,9 @@
 //! Collects the notices of a statement, within limits.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio_postgres::error::DbError;
@@ -146,8 +147,8 @@ impl Notices {
         std::mem::take(&mut *self.lock())
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, NoticeLog> {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, NoticeLog> {
+        self.log.lock()
     }
 }
 

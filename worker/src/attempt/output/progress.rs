@@ -2,9 +2,10 @@
 //! process in one statement. Tasks that report nothing or finish within a second cause no write.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::{Mutex, MutexGuard};
 use queue::progress::{ProgressReport, record_progress};
 use queue::{Claim, QueueError, TaskId, Token};
 use tokio::sync::Notify;
@@ -150,8 +151,8 @@ impl Shared {
         self.changed.notify_one();
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Tasks> {
-        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Tasks> {
+        self.tasks.lock()
     }
 }
 
