@@ -184,7 +184,7 @@ pub(crate) struct TaskFlags {
     #[arg(allow_hyphen_values = true, help_heading = RETRIES)]
     pub(crate) retry_interval: Option<Duration>,
     #[arg(help = with_default(
-        "Wait between later attempts: fixed, or exponential (doubled after each failure)", task_defaults::BACKOFF
+        "Growth of the retry interval: fixed, or exponential (doubled after each failed attempt)", task_defaults::BACKOFF
     ))]
     #[arg(long, value_parser = enum_value::<Backoff>(Backoff::ALL.iter().map(|it| it.as_str())))]
     #[arg(help_heading = RETRIES)]

@@ -1,4 +1,4 @@
-//! Defaults of the task options that are left out, for help texts. The schema applies them;
+//! Default values of task options, for help texts. The schema applies the defaults;
 //! `tests/operation/submit.rs` compares these constants with it.
 
 use std::time::Duration;

@@ -41,7 +41,8 @@ fn states(side: &str) -> Vec<Option<State>> {
     words.map_while(state).collect()
 }
 
-/// A task that some limit applies to is blocked where another one is pending.
+/// Module docs that name transitions name `blocked` too: a task with a limit is `blocked` where a task
+/// without a limit is `pending`.
 #[test]
 fn transitions_in_module_docs_are_those_of_the_state_graph() {
     let mut named = 0;

@@ -1,6 +1,6 @@
-//! Peer sampling: selects the polls that include the other workers, so that each worker is polled a
-//! few times a second regardless of the size of the fleet, and a dead worker is still found within
-//! the promised time. Pure.
+//! Peer sampling: decides which polls of the queue also read the heartbeats of the other workers. In
+//! a large fleet most polls do not: each heartbeat is read a few times a second, whatever the number
+//! of workers, and a dead worker is still found within the promised time. Pure.
 
 use queue::reclaim::Peer;
 

@@ -52,7 +52,7 @@ impl ScheduleMetrics {
             )?,
             age: new.gauge(
                 "pgmill_schedule_tick_age_seconds",
-                "Seconds since this worker last found no due schedule left to process",
+                "Time since this worker last had processed every due schedule, in seconds",
                 0.0,
             )?,
             last: Arc::default(),
