@@ -5,11 +5,19 @@
 
 mod workflows;
 
+use std::sync::Arc;
+
 use axum::Router;
 use axum::extract::{Path, Query};
-use axum::routing::{MethodRouter, get};
+use axum::routing::get;
 use queue::TaskId;
-use serde_json::json;
+use queue::group::Group;
+use queue::insight::FailureGroup;
+use queue::priority::Weight;
+use serde::Serialize;
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 use crate::filter;
 use crate::http::app::App;
@@ -19,39 +27,63 @@ use crate::http::request::RequestContext;
 use crate::openapi;
 use crate::page::plots::{PlotParams, ThroughputColumns};
 use crate::screens::fleet::database::DatabaseDetail;
-use crate::screens::fleet::queue_stats::FleetSnapshot;
+use crate::screens::fleet::queue_stats::{FleetSnapshot, PriorityStats, QueueStats};
+use crate::screens::fleet::workers::WorkerStatus;
 use crate::screens::history::audit::AuditParams;
 use crate::screens::history::failures::FailuresParams;
 use crate::screens::tasks::list::TasksParams;
 use crate::screens::{fleet, history, tasks};
 
-/// Returns the handler of a path. Routes are built from [`openapi::PATHS`], so that every path is
-/// described.
-fn handler(path: &str) -> MethodRouter<App> {
-    match path {
-        "/overview" => get(overview),
-        "/tasks" => get(tasks),
-        "/tasks/{id}" => get(task),
-        "/failures" => get(failures),
-        "/workers" => get(workers),
-        "/queues" => get(queues),
-        "/priorities" => get(priorities),
-        "/groups" => get(groups),
-        "/throughput" => get(throughput),
-        "/audit" => get(audit),
-        "/database" => get(database),
-        path => workflows::handler(path)
-            .unwrap_or_else(|| get(crate::http::error_response::page_not_found)),
-    }
+// Responses that no screen has as one type.
+
+#[derive(Serialize, ToSchema)]
+struct Failures {
+    groups: Vec<FailureGroup>,
 }
 
+#[derive(Serialize, ToSchema)]
+struct Workers {
+    workers: Vec<WorkerStatus>,
+}
+
+#[derive(Serialize, ToSchema)]
+struct Queues {
+    queues: Vec<QueueStats>,
+}
+
+#[derive(Serialize, ToSchema)]
+struct Priorities {
+    priorities: Vec<PriorityStats>,
+    weights: Vec<Weight>,
+}
+
+#[derive(Serialize, ToSchema)]
+struct Groups {
+    groups: Vec<Group>,
+}
+
+/// Returns the routes, and the route of their description.
 pub(crate) fn routes() -> Router<App> {
-    let described = openapi::PATHS
-        .iter()
-        .fold(Router::new(), |all, it| all.route(&format!("/api/v1{}", it.path), handler(it.path)));
-    described.route("/api/v1/openapi.json", get(|| async { json_response(&openapi::document()) }))
+    let described = OpenApiRouter::new()
+        .routes(routes!(overview))
+        .routes(routes!(tasks))
+        .routes(routes!(task))
+        .routes(routes!(failures))
+        .routes(routes!(workers))
+        .routes(routes!(queues))
+        .routes(routes!(priorities))
+        .routes(routes!(groups))
+        .routes(routes!(throughput))
+        .routes(routes!(audit))
+        .routes(routes!(database))
+        .merge(workflows::routes());
+    let (router, api) = described.split_for_parts();
+    let document = Arc::new(openapi::document(&api));
+    router.route("/api/v1/openapi.json", get(async move || json_response(&*document)))
 }
 
+/// Problems, queues, readers, and the last hour
+#[utoipa::path(get, path = "/api/v1/overview", responses((status = 200, body = fleet::overview::Overview)))]
 async fn overview(context: RequestContext) -> HandlerResult {
     let mut session = context.session().await?;
     let tx = session.begin_read().await?;
@@ -59,6 +91,8 @@ async fn overview(context: RequestContext) -> HandlerResult {
     Ok(json_response(&fleet::overview::data(&context.app, &tx, &viewer).await?))
 }
 
+/// Tasks that match a filter, newest first, 50 per page
+#[utoipa::path(get, path = "/api/v1/tasks", params(TasksParams), responses((status = 200, body = tasks::list::Listing)))]
 async fn tasks(context: RequestContext, Query(params): Query<TasksParams>) -> HandlerResult {
     let query =
         filter::parse(&params.q).map_err(|it| HttpError::bad_request(it.message).hint(it.hint))?;
@@ -67,6 +101,8 @@ async fn tasks(context: RequestContext, Query(params): Query<TasksParams>) -> Ha
     Ok(json_response(&tasks::list::data(&tx, &query, &params).await?))
 }
 
+/// One task with its attempts, blockers, duration history and plan
+#[utoipa::path(get, path = "/api/v1/tasks/{id}", params(("id" = i64, Path, minimum = 1)), responses((status = 200, body = tasks::task::TaskDetail)))]
 async fn task(context: RequestContext, Path(id): Path<String>) -> HandlerResult {
     let none = || HttpError::not_found(format!("there is no task {id}"));
     let number = TaskId(id.parse().map_err(|_| none())?);
@@ -75,12 +111,16 @@ async fn task(context: RequestContext, Path(id): Path<String>) -> HandlerResult 
     Ok(json_response(&tasks::task::data(&tx, number).await?.ok_or_else(none)?))
 }
 
+/// Failures by cause, most frequent first
+#[utoipa::path(get, path = "/api/v1/failures", params(FailuresParams), responses((status = 200, body = Failures)))]
 async fn failures(context: RequestContext, Query(params): Query<FailuresParams>) -> HandlerResult {
     let mut session = context.session().await?;
     let tx = session.begin_read().await?;
-    Ok(json_response(&json!({ "groups": history::failures::groups(&tx, &params).await? })))
+    Ok(json_response(&Failures { groups: history::failures::groups(&tx, &params).await? }))
 }
 
+/// The server, checks of pgmill doctor, locks, connections, tables, retention
+#[utoipa::path(get, path = "/api/v1/database", responses((status = 200, body = DatabaseDetail)))]
 async fn database(context: RequestContext) -> HandlerResult {
     let mut session = context.session().await?;
     let tx = session.begin_read().await?;
@@ -88,41 +128,55 @@ async fn database(context: RequestContext) -> HandlerResult {
     Ok(json_response(&DatabaseDetail::read(&tx, &viewer).await?))
 }
 
+/// Workers and their running tasks
+#[utoipa::path(get, path = "/api/v1/workers", responses((status = 200, body = Workers)))]
 async fn workers(context: RequestContext) -> HandlerResult {
     let mut session = context.session().await?;
     let tx = session.begin_read().await?;
-    Ok(json_response(&json!({ "workers": fleet::workers::data(&tx).await? })))
+    Ok(json_response(&Workers { workers: fleet::workers::data(&tx).await? }))
 }
 
+/// Queues; a count with `more` is a lower bound
+#[utoipa::path(get, path = "/api/v1/queues", responses((status = 200, body = Queues)))]
 async fn queues(context: RequestContext) -> HandlerResult {
     let mut session = context.session().await?;
     let tx = session.begin_read().await?;
     let viewer = context.viewer(&tx).await?;
     let fleet = FleetSnapshot::read(&tx, &context.app.throughput, viewer.now).await?;
-    Ok(json_response(&json!({ "queues": fleet.queues() })))
+    Ok(json_response(&Queues { queues: fleet.queues() }))
 }
 
+/// Priorities and their weights
+#[utoipa::path(get, path = "/api/v1/priorities", responses((status = 200, body = Priorities)))]
 async fn priorities(context: RequestContext) -> HandlerResult {
     let mut session = context.session().await?;
     let tx = session.begin_read().await?;
     let viewer = context.viewer(&tx).await?;
     let fleet = FleetSnapshot::read(&tx, &context.app.throughput, viewer.now).await?;
     let weights = queue::priority::weights(&*tx).await?;
-    Ok(json_response(&json!({ "priorities": fleet.priorities(), "weights": weights })))
+    Ok(json_response(&Priorities { priorities: fleet.priorities(), weights }))
 }
 
+/// Groups; counts stop at 10,000
+#[utoipa::path(get, path = "/api/v1/groups", responses((status = 200, body = Groups)))]
 async fn groups(context: RequestContext) -> HandlerResult {
     let mut session = context.session().await?;
     let tx = session.begin_read().await?;
-    Ok(json_response(&json!({ "groups": fleet::groups::data(&tx).await? })))
+    Ok(json_response(&Groups { groups: fleet::groups::data(&tx).await? }))
 }
 
+/// Audit log, newest first, 50 per page
+#[utoipa::path(get, path = "/api/v1/audit", params(AuditParams), responses((status = 200, body = history::audit::Listing)))]
 async fn audit(context: RequestContext, Query(params): Query<AuditParams>) -> HandlerResult {
     let mut session = context.session().await?;
     let tx = session.begin_read().await?;
     Ok(json_response(&history::audit::listing(&tx, &params).await?))
 }
 
+/// Finished attempts, wait times, durations and waiting tasks of each minute of the last hours
+///
+/// A value that is not known is null.
+#[utoipa::path(get, path = "/api/v1/throughput", params(PlotParams), responses((status = 200, body = ThroughputColumns)))]
 async fn throughput(context: RequestContext, Query(params): Query<PlotParams>) -> HandlerResult {
     let hours = params.hours()?;
     let mut session = context.session().await?;

@@ -42,6 +42,5 @@ mod throughput;
 
 pub use filter::parse_public as check_filter;
 pub use flags::{ConsoleFlags, WorkerConsoleFlags, base_path};
-pub use openapi::PATHS as API_PATHS;
 pub use options::{Options, StartError, TlsFiles, Token};
 pub use server::{BoundConsole, Console};

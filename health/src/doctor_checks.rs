@@ -25,7 +25,7 @@ const LONG_OPEN_XIDS: i32 = 1_000_000;
 const MANY_DEAD_ROWS: i64 = 20_000;
 
 /// The result of a check.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CheckStatus {
     /// No problem found.
@@ -39,7 +39,7 @@ pub enum CheckStatus {
 }
 
 /// One check and its result.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, utoipa::ToSchema)]
 pub struct Finding {
     /// Name of the check.
     pub check: &'static str,

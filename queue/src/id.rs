@@ -6,7 +6,7 @@ use serde::Serialize;
 use uuid::Uuid;
 
 /// `mill.tasks.id`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, utoipa::ToSchema)]
 #[serde(transparent)]
 pub struct TaskId(pub i64);
 
@@ -17,7 +17,7 @@ impl fmt::Display for TaskId {
 }
 
 /// `mill.workers.id`: a random id per process start, never a host name or a pid.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, utoipa::ToSchema)]
 #[serde(transparent)]
 pub struct WorkerId(pub Uuid);
 
@@ -56,7 +56,7 @@ impl Token {
 }
 
 /// `mill.runs.id`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, utoipa::ToSchema)]
 #[serde(transparent)]
 pub struct RunId(pub i64);
 

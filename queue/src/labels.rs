@@ -7,11 +7,12 @@ use serde_json::{Map, Value, json};
 use crate::row::{column, from_row};
 
 /// Tags and metadata of a task, a job, a run or a schedule.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, utoipa::ToSchema)]
 pub struct Labels {
     /// Tags, sorted.
     pub tags: Vec<String>,
     /// Values of the caller by key.
+    #[schema(value_type = Object)]
     pub metadata: Map<String, Value>,
 }
 

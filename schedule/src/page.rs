@@ -21,7 +21,7 @@ FROM mill.schedules s CROSS JOIN LATERAL (SELECT x.* FROM (SELECT o.id, o.state,
 WHERE s.name = ANY ($1) ORDER BY s.name, r.id";
 
 /// A run fired by a schedule.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub struct RecentRun {
     /// The run.
     pub run_id: i64,
@@ -36,7 +36,7 @@ pub struct RecentRun {
 from_row! { RecentRun { run_id, state, fire_at, duration_seconds } }
 
 /// A schedule in a list.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub struct ScheduleSummary {
     /// State of the schedule.
     #[serde(flatten)]

@@ -93,7 +93,7 @@ pub struct Instants {
 from_row! { Instants { name, next_fire_at, last_success_at } }
 
 /// State of a schedule.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub struct ScheduleStatus {
     /// Name of the schedule.
     pub name: String,
@@ -165,7 +165,7 @@ from_row! {
 }
 
 /// An event of a schedule.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub struct LogEntry {
     /// Entry id for paging; increases with time.
     pub id: i64,
@@ -201,7 +201,7 @@ from_row! {
 }
 
 /// A run fired by a schedule.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub struct FiredRun {
     /// The run.
     pub run_id: i64,
@@ -273,7 +273,7 @@ from_row! {
 }
 
 /// An error in the comment of a procedure.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct AnnotationError {
     /// The procedure.
     pub declared_as: String,

@@ -8,7 +8,7 @@ use serde_json::Value;
 const MISESTIMATE_FACTOR: f64 = 10.0;
 
 /// A node of the tree.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, utoipa::ToSchema)]
 pub struct PlanNode {
     /// Depth in the tree; 0 is the root.
     pub depth: usize,
@@ -35,7 +35,7 @@ pub struct PlanNode {
 }
 
 /// A trigger that the statement fired.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, utoipa::ToSchema)]
 pub struct PlanTrigger {
     /// Name of the trigger.
     pub name: String,
@@ -46,7 +46,7 @@ pub struct PlanTrigger {
 }
 
 /// Totals of a plan.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, utoipa::ToSchema)]
 pub struct PlanTotals {
     /// Planning time.
     pub planning_seconds: Option<f64>,

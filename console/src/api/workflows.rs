@@ -1,45 +1,63 @@
 //! API handlers for runs, schedules, jobs and lineage.
 
 use axum::extract::{Path, Query};
-use axum::routing::{MethodRouter, get};
-use serde::Deserialize;
-use serde_json::json;
+use queue::lineage::LineageEdge;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 use crate::http::app::App;
 use crate::http::error::{HandlerResult, HttpError};
 use crate::http::json::json_response;
 use crate::http::request::RequestContext;
+use crate::page::graph::GraphData;
 use crate::screens::jobs::lineage::LineageDetail;
 use crate::screens::runs::list::RunsParams;
 use crate::screens::runs::run::{RunDetail, no_such_run, run_id};
 use crate::screens::{jobs, runs, schedules};
 
-/// Returns the handler of a path, or `None` if the path is not one of these.
-pub(super) fn handler(path: &str) -> Option<MethodRouter<App>> {
-    Some(match path {
-        "/runs" => get(runs),
-        "/runs/{id}" => get(run),
-        "/runs/{id}/graph" => get(run_graph),
-        "/schedules" => get(schedules),
-        "/schedules/detail" => get(schedule),
-        "/jobs" => get(jobs),
-        "/jobs/detail" => get(job),
-        "/jobs/graph" => get(job_graph),
-        "/lineage" => get(lineage),
-        "/lineage/graph" => get(lineage_graph),
-        _ => return None,
-    })
+/// Parameter of one object.
+#[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
+struct NameParams {
+    /// name of the object
+    #[serde(default)]
+    #[param(required = true, min_length = 1, example = "nightly")]
+    name: String,
 }
 
-/// Query parameters: object name, page cursor.
-#[derive(Debug, Default, Deserialize)]
-struct NameParams {
-    #[serde(default)]
-    name: String,
+/// Parameter of a list.
+#[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
+struct PageParams {
+    /// `next` of the previous page
     #[serde(default)]
     after: String,
 }
 
+/// A task with its upstream and downstream tasks.
+#[derive(Serialize, ToSchema)]
+struct Lineage {
+    task: String,
+    tasks: Vec<String>,
+    edges: Vec<LineageEdge>,
+}
+
+pub(super) fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .routes(routes!(runs))
+        .routes(routes!(run))
+        .routes(routes!(run_graph))
+        .routes(routes!(schedules))
+        .routes(routes!(schedule))
+        .routes(routes!(jobs))
+        .routes(routes!(job))
+        .routes(routes!(job_graph))
+        .routes(routes!(lineage))
+        .routes(routes!(lineage_graph))
+}
+
+/// Runs, newest first, 50 per page; a page searches up to 10,000 runs
+#[utoipa::path(get, path = "/api/v1/runs", params(RunsParams), responses((status = 200, body = queue::insight::runs::RunPage)))]
 async fn runs(context: RequestContext, Query(params): Query<RunsParams>) -> HandlerResult {
     let mut session = context.session().await?;
     let tx = session.begin_read().await?;
@@ -53,39 +71,54 @@ async fn read_run(context: &RequestContext, id: &str) -> Result<RunDetail, HttpE
     runs::run::data(&tx, id).await?.ok_or_else(|| no_such_run(id))
 }
 
+/// One run with up to 300 of its tasks
+///
+/// Of a larger run, running, failed and upstream_failed tasks come first.
+#[utoipa::path(get, path = "/api/v1/runs/{id}", params(("id" = i64, Path, minimum = 1)), responses((status = 200, body = RunDetail)))]
 async fn run(context: RequestContext, Path(id): Path<String>) -> HandlerResult {
     Ok(json_response(&read_run(&context, &id).await?))
 }
 
+/// Graph of a run
+#[utoipa::path(get, path = "/api/v1/runs/{id}/graph", params(("id" = i64, Path, minimum = 1)), responses((status = 200, body = GraphData)))]
 async fn run_graph(context: RequestContext, Path(id): Path<String>) -> HandlerResult {
     Ok(json_response(&read_run(&context, &id).await?.graph_data()))
 }
 
-async fn schedules(context: RequestContext, Query(params): Query<NameParams>) -> HandlerResult {
+/// Schedules by name, each with its recent runs, 100 per page
+#[utoipa::path(get, path = "/api/v1/schedules", params(PageParams), responses((status = 200, body = schedules::list::Listing)))]
+async fn schedules(context: RequestContext, Query(params): Query<PageParams>) -> HandlerResult {
     let mut session = context.session().await?;
     let tx = session.begin_read().await?;
     Ok(json_response(&schedules::list::data(&tx, &params.after).await?))
 }
 
+/// One schedule with its next fires, runs and log
+#[utoipa::path(get, path = "/api/v1/schedules/detail", params(NameParams), responses((status = 200, body = schedules::schedule::ScheduleDetail)))]
 async fn schedule(context: RequestContext, Query(params): Query<NameParams>) -> HandlerResult {
     let mut session = context.session().await?;
     let tx = session.begin_read().await?;
     Ok(json_response(&schedules::schedule::data(&tx, &params.name).await?))
 }
 
-async fn jobs(context: RequestContext, Query(params): Query<NameParams>) -> HandlerResult {
+/// Jobs by name, each with its newest run, 100 per page
+#[utoipa::path(get, path = "/api/v1/jobs", params(PageParams), responses((status = 200, body = queue::insight::jobs::JobPage)))]
+async fn jobs(context: RequestContext, Query(params): Query<PageParams>) -> HandlerResult {
     let mut session = context.session().await?;
     let tx = session.begin_read().await?;
     Ok(json_response(&jobs::list::data(&tx, &params.after).await?))
 }
 
+/// One job with up to 300 of its tasks and the dependencies between them
+#[utoipa::path(get, path = "/api/v1/jobs/detail", params(NameParams), responses((status = 200, body = jobs::job::JobPageData)))]
 async fn job(context: RequestContext, Query(params): Query<NameParams>) -> HandlerResult {
     let mut session = context.session().await?;
     let tx = session.begin_read().await?;
-    let job = jobs::job::data(&tx, &params.name).await?;
-    Ok(json_response(&json!({ "job": job.shape, "edges": job.links })))
+    Ok(json_response(&jobs::job::data(&tx, &params.name).await?))
 }
 
+/// Graph of a job
+#[utoipa::path(get, path = "/api/v1/jobs/graph", params(NameParams), responses((status = 200, body = GraphData)))]
 async fn job_graph(context: RequestContext, Query(params): Query<NameParams>) -> HandlerResult {
     let mut session = context.session().await?;
     let tx = session.begin_read().await?;
@@ -102,11 +135,16 @@ async fn read_lineage(context: &RequestContext, name: &str) -> Result<LineageDet
     jobs::lineage::data(&tx, name).await
 }
 
+/// Upstream and downstream tasks of a task, across all jobs
+#[utoipa::path(get, path = "/api/v1/lineage", params(NameParams), responses((status = 200, body = Lineage)))]
 async fn lineage(context: RequestContext, Query(params): Query<NameParams>) -> HandlerResult {
     let known = read_lineage(&context, &params.name).await?;
-    Ok(json_response(&json!({ "task": known.name, "tasks": known.names(), "edges": known.links })))
+    let tasks = known.names().into_iter().map(str::to_owned).collect();
+    Ok(json_response(&Lineage { tasks, task: known.name, edges: known.links }))
 }
 
+/// Graph of the upstream and downstream tasks of a task
+#[utoipa::path(get, path = "/api/v1/lineage/graph", params(NameParams), responses((status = 200, body = GraphData)))]
 async fn lineage_graph(context: RequestContext, Query(params): Query<NameParams>) -> HandlerResult {
     Ok(json_response(&read_lineage(&context, &params.name).await?.graph_data()))
 }

@@ -17,7 +17,7 @@ pub(crate) const MAX_NODES: usize = 300;
 pub(crate) const MAX_EDGES: usize = 2000;
 
 /// A graph to draw.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, utoipa::ToSchema)]
 pub(crate) struct GraphData {
     nodes: Vec<GraphNode>,
     edges: Vec<GraphEdge>,
@@ -27,7 +27,7 @@ pub(crate) struct GraphData {
     pub(crate) too_many_edges: bool,
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 struct GraphNode {
     id: String,
     label: String,
@@ -39,7 +39,7 @@ struct GraphNode {
     path: Option<String>,
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 struct GraphEdge {
     from: String,
     to: String,

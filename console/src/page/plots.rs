@@ -21,12 +21,13 @@ const MAX_HOURS: i64 = RETAINED_MINUTES / HOUR_MINUTES;
 const ROWS: usize = 12;
 
 /// Query parameters of the plots.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
 pub(crate) struct PlotParams {
-    /// Hours; empty means one.
+    /// number of hours, from 1 to 6; default 1
     #[serde(default)]
+    #[param(value_type = i64, minimum = 1, maximum = 6)]
     hours: String,
-    /// Queue; empty means all queues.
+    /// only this queue
     #[serde(default)]
     pub(crate) queue: String,
 }
@@ -43,7 +44,7 @@ impl PlotParams {
 
 /// Columns with one value per minute; `None` where a value is not known. For all queues together,
 /// wait times and durations are those of the slowest queue.
-#[derive(Default, Serialize)]
+#[derive(Default, Serialize, utoipa::ToSchema)]
 pub(crate) struct ThroughputColumns {
     /// Start of each minute, in seconds since 1970.
     pub(crate) at: Vec<i64>,

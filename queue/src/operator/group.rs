@@ -36,11 +36,13 @@ pub struct GroupChange {
 }
 
 /// A time of day in which tasks may start.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct ActivePeriod {
     /// Start of the period.
+    #[schema(value_type = String)]
     pub opens: Time,
     /// End of the period; earlier than `opens` if the period spans midnight.
+    #[schema(value_type = String)]
     pub closes: Time,
     /// IANA name of the time zone.
     pub zone: String,
@@ -54,7 +56,7 @@ fn active_period(row: &Row) -> Result<Option<ActivePeriod>, QueueError> {
 }
 
 /// A group and the number of its live tasks.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub struct Group {
     /// Name of the group.
     pub name: String,

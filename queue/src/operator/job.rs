@@ -54,7 +54,7 @@ WHERE l.child IN (SELECT a.task FROM around a) AND l.parent IN (SELECT a.task FR
 ORDER BY l.parent, l.child, l.job NULLS FIRST";
 
 /// A job and its newest run.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub struct Job {
     /// Name of the job.
     pub name: String,

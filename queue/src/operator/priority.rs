@@ -41,7 +41,7 @@ pub struct PriorityStatus {
 from_row! { PriorityStatus { priority, weight, pending, running, oldest_pending_age } }
 
 /// A priority and its weight.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, utoipa::ToSchema)]
 pub struct Weight {
     /// The priority.
     pub priority: Priority,

@@ -49,7 +49,7 @@ const LIVE_STATE: &str =
     "/* queue.live_state */ SELECT t.state::text FROM mill.tasks t WHERE t.id = $1";
 
 /// An attempt that ended.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, utoipa::ToSchema)]
 pub struct Attempt {
     /// The task's id.
     pub task_id: TaskId,

@@ -37,7 +37,7 @@ pub struct AuditFilter {
 }
 
 /// One recorded action.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub struct AuditEntry {
     /// Entry id, in nearly chronological order.
     pub id: i64,

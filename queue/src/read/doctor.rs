@@ -179,7 +179,7 @@ pub struct SessionRole {
 from_row! { SessionRole { name, runs_tasks, sessions, superuser, owner, worker } }
 
 /// A holder of the xmin horizon: prevents the removal of dead rows.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub struct HorizonHolder {
     /// `session`, `standby`, `prepared transaction` or `replication slot`.
     pub kind: String,

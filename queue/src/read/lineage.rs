@@ -22,7 +22,7 @@ SELECT t.name FROM (SELECT DISTINCT n.name FROM mill.lineage l
 WHERE t.name > $1 ORDER BY t.name LIMIT $2";
 
 /// A dependency, merged over all jobs that define it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct LineageEdge {
     /// The task that is waited for.
     pub parent: String,

@@ -41,7 +41,7 @@ SELECT e.parent, e.child, e.expected::text FROM mill.run_edges e
 WHERE e.run_id = $1 AND e.parent = ANY ($2) AND e.child = ANY ($2) ORDER BY e.parent, e.child LIMIT $3";
 
 /// A run and its progress.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub struct Run {
     /// The run's id.
     pub id: RunId,
@@ -65,6 +65,7 @@ pub struct Run {
     pub finished_at: Option<Timestamp>,
     /// Until now, or until the end of the run.
     #[serde(rename = "duration_seconds", serialize_with = "seconds")]
+    #[schema(value_type = f64)]
     pub duration: Duration,
     /// The role that cancelled the run.
     pub cancelled_by: Option<String>,
@@ -89,7 +90,7 @@ from_row! {
 }
 
 /// Tasks of a run by state.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, utoipa::ToSchema)]
 pub struct TaskCounts {
     /// All tasks.
     pub tasks: i64,
@@ -135,7 +136,7 @@ impl TaskCounts {
 }
 
 /// A task of a run.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub struct RunTask {
     /// Number of the task in the run.
     pub node: i64,
@@ -153,6 +154,7 @@ pub struct RunTask {
     pub finished_at: Option<Timestamp>,
     /// Duration of the last attempt, until now or its end.
     #[serde(rename = "duration_seconds", serialize_with = "seconds_or_none")]
+    #[schema(value_type = Option<f64>)]
     pub duration: Option<Duration>,
     /// Number of attempts so far.
     pub attempts: i32,
@@ -186,7 +188,7 @@ from_row! {
 }
 
 /// An edge of a run, between two [`RunTask::node`]s.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, utoipa::ToSchema)]
 pub struct Edge {
     /// The task that is waited for.
     pub parent: i64,

@@ -126,7 +126,7 @@ from_row! {
 }
 
 /// A task with all its options, and its state.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub struct Task {
     /// The task's id.
     pub id: TaskId,
@@ -193,7 +193,7 @@ from_row! {
 }
 
 /// A running task and its backend.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub struct Running {
     /// The task.
     pub id: TaskId,

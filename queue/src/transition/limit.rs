@@ -92,12 +92,13 @@ pub async fn set_max_running(
 }
 
 /// Limit on how many tasks of a queue or a concurrency key may start in any period.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct Rate {
     /// Maximum number of starts.
     pub starts: i32,
     /// Length of the period; serialized as seconds, like every duration.
     #[serde(rename = "period_seconds", serialize_with = "in_seconds")]
+    #[schema(value_type = f64)]
     pub period: Duration,
 }
 

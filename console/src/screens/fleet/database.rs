@@ -28,7 +28,7 @@ pub(crate) fn routes() -> Router<App> {
 
 /// Data of the screen. Everything except `schema` is read without access to the tables of the
 /// schema, which may be locked.
-#[derive(Serialize)]
+#[derive(Serialize, utoipa::ToSchema)]
 pub(crate) struct DatabaseDetail {
     pub(crate) server_version: String,
     pub(crate) connections_allowed: i32,
@@ -43,12 +43,13 @@ pub(crate) struct DatabaseDetail {
 }
 
 /// Data read from the tables of the schema.
-#[derive(Serialize)]
+#[derive(Serialize, utoipa::ToSchema)]
 pub(crate) struct Schema {
     pub(crate) version: Option<i32>,
     pub(crate) tables: Vec<Table>,
     pub(crate) retention: Retention,
     /// Task id and name by backend pid, for the backends listed on the screen that run a task.
+    #[schema(value_type = Object)]
     pub(crate) tasks: BTreeMap<i32, (TaskId, Option<String>)>,
 }
 

@@ -31,7 +31,7 @@ pub(crate) fn routes() -> Router<App> {
 }
 
 /// Data of the screen.
-#[derive(Serialize)]
+#[derive(Serialize, utoipa::ToSchema)]
 pub(crate) struct Overview {
     pub(crate) problems: Vec<Problem>,
     pub(crate) queues: Vec<QueueStats>,

@@ -10,7 +10,7 @@ use super::queue_stats::{FleetSnapshot, QueueStats};
 use crate::page::format::{tasks_path, url_encode};
 
 /// A problem that needs attention.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, utoipa::ToSchema)]
 pub(crate) struct Problem {
     /// Age of the problem; for failures, the time since the last failure.
     pub(crate) age_seconds: f64,

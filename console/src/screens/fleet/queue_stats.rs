@@ -19,7 +19,7 @@ use crate::throughput::minutes::HOUR_MINUTES;
 const RATE_MINUTES: i64 = 5;
 
 /// A number of tasks; `more` if counting stopped at its limit.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize, utoipa::ToSchema)]
 pub(crate) struct Count {
     pub(crate) count: i64,
     pub(crate) more: bool,
@@ -37,7 +37,7 @@ impl Count {
 }
 
 /// Statistics of a queue.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, utoipa::ToSchema)]
 pub(crate) struct QueueStats {
     pub(crate) queue: String,
     pub(crate) pending: Count,
@@ -67,7 +67,7 @@ impl QueueStats {
 }
 
 /// Attempts of the last hour.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct LastHour {
     pub(crate) succeeded: i64,
     pub(crate) failed: i64,
@@ -135,7 +135,7 @@ impl LastHour {
 }
 
 /// Statistics of a priority.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct PriorityStats {
     pub(crate) priority: Priority,
     pub(crate) pending: Count,

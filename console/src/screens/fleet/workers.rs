@@ -24,7 +24,7 @@ pub(crate) fn routes() -> Router<App> {
 }
 
 /// A worker and its tasks.
-#[derive(Serialize)]
+#[derive(Serialize, utoipa::ToSchema)]
 pub(crate) struct WorkerStatus {
     #[serde(flatten)]
     pub(crate) worker: Worker,

@@ -28,23 +28,30 @@ pub(crate) fn routes() -> Router<App> {
 }
 
 /// Query parameters of the screen; empty parameters are ignored.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
 pub(crate) struct AuditParams {
+    /// subject of the action, such as task 42
     #[serde(default)]
     subject: String,
+    /// login or actor
     #[serde(default)]
     login: String,
+    /// name of the function
     #[serde(default)]
     action: String,
+    /// time range up to now: 90s, 15m, 2h, 3d
     #[serde(default)]
+    #[param(pattern = "^([0-9]{1,4}[smhd])?$")]
     since: String,
-    /// `next` of the previous page.
+    /// `next` of the previous page
     #[serde(default)]
+    #[param(value_type = i64)]
     before: String,
 }
 
 /// A page of audit entries.
-#[derive(Serialize)]
+#[derive(Serialize, utoipa::ToSchema)]
+#[schema(as = AuditPage)]
 pub(crate) struct Listing {
     acts: Vec<AuditEntry>,
     /// Value of `before` for the next page; `None` on the last page.

@@ -29,12 +29,14 @@ pub(crate) fn routes() -> Router<App> {
 }
 
 /// Query parameters of the screen.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
 pub(crate) struct FailuresParams {
+    /// only causes that occur in this queue
     #[serde(default)]
     queue: String,
-    /// Time range, with the syntax of `since:` in the task filter; empty means one hour.
+    /// time range up to now: 90s, 15m, 2h, 3d; default 1h
     #[serde(default)]
+    #[param(pattern = "^([0-9]{1,4}[smhd])?$")]
     since: String,
 }
 

@@ -42,8 +42,11 @@ struct JobParams {
 }
 
 /// A job and its edges.
+#[derive(serde::Serialize, utoipa::ToSchema)]
 pub(crate) struct JobPageData {
+    #[serde(rename = "job")]
     pub(crate) shape: JobDetail,
+    #[serde(rename = "edges")]
     pub(crate) links: Vec<LineageEdge>,
 }
 

@@ -30,15 +30,21 @@ pub(crate) fn routes() -> Router<App> {
 }
 
 /// Query parameters of the screen; empty parameters are ignored.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
 pub(crate) struct RunsParams {
+    /// state of the runs
     #[serde(default)]
+    #[param(value_type = queue::run::RunState, inline)]
     pub(crate) state: String,
+    /// runs that include this job
     #[serde(default)]
     pub(crate) job: String,
+    /// runs fired by this schedule
     #[serde(default)]
     pub(crate) schedule: String,
+    /// `next` of the previous page
     #[serde(default)]
+    #[param(value_type = i64)]
     pub(crate) after: String,
 }
 

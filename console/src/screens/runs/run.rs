@@ -32,7 +32,7 @@ pub(crate) fn routes() -> Router<App> {
 }
 
 /// A run with the tasks and edges shown.
-#[derive(Serialize)]
+#[derive(Serialize, utoipa::ToSchema)]
 pub(crate) struct RunDetail {
     pub(crate) run: Run,
     /// Tasks; in a large run, running, failed and upstream_failed tasks come first.
@@ -47,7 +47,7 @@ pub(crate) struct RunDetail {
 }
 
 /// The chain of tasks that determines the duration of the run.
-#[derive(Serialize)]
+#[derive(Serialize, utoipa::ToSchema)]
 pub(crate) struct CriticalPath {
     pub(crate) nodes: Vec<i64>,
     pub(crate) tasks: Vec<String>,

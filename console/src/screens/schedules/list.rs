@@ -39,7 +39,8 @@ struct SchedulesParams {
 }
 
 /// A page of schedules, and errors in comment annotations.
-#[derive(Serialize)]
+#[derive(Serialize, utoipa::ToSchema)]
+#[schema(as = SchedulePage)]
 pub(crate) struct Listing {
     pub(crate) schedules: Vec<ScheduleSummary>,
     pub(crate) declaration_errors: Vec<AnnotationError>,

@@ -45,7 +45,7 @@ struct ScheduleParams {
 }
 
 /// Data of the screen.
-#[derive(Serialize)]
+#[derive(Serialize, utoipa::ToSchema)]
 pub(crate) struct ScheduleDetail {
     pub(crate) schedule: ScheduleSummary,
     pub(crate) fires: Vec<Fire>,
@@ -54,7 +54,7 @@ pub(crate) struct ScheduleDetail {
 }
 
 /// A future fire.
-#[derive(Serialize)]
+#[derive(Serialize, utoipa::ToSchema)]
 pub(crate) struct Fire {
     pub(crate) at: Timestamp,
     /// Local time in the time zone of the schedule.

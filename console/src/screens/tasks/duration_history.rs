@@ -16,7 +16,7 @@ const HEIGHT: f64 = 60.0;
 const BAR: usize = 8;
 
 /// Duration statistics of a name.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct DurationHistory {
     pub(crate) durations: Durations,
     /// The latest attempts, newest first.

@@ -36,18 +36,19 @@ pub(crate) fn routes() -> Router<App> {
 }
 
 /// Query parameters of the screen.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
 pub(crate) struct TasksParams {
-    /// The filter.
+    /// filter, such as queue:etl state:failed since:1h
     #[serde(default)]
     pub(crate) q: String,
-    /// Cursor: the page starts after this task.
+    /// `next` of the previous page
     #[serde(default)]
     pub(crate) after: String,
 }
 
 /// A page of tasks.
-#[derive(Default, Serialize)]
+#[derive(Default, Serialize, utoipa::ToSchema)]
+#[schema(as = TaskPage)]
 pub(crate) struct Listing {
     pub(crate) tasks: Vec<TaskSummary>,
     /// Value of `after` for the next page; `None` on the last page.

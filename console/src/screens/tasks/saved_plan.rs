@@ -21,7 +21,7 @@ use crate::http::request::RequestContext;
 const MAX_NODES: usize = 300;
 
 /// The previous plan of a task with the same queue and name.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct PreviousPlan {
     pub(crate) task_id: TaskId,
     pub(crate) finished_at: Timestamp,
@@ -29,7 +29,7 @@ pub(crate) struct PreviousPlan {
 }
 
 /// A plan with its totals and its comparison with the previous plan.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct SavedPlan {
     pub(crate) attempt: i32,
     pub(crate) finished_at: Timestamp,
@@ -40,6 +40,7 @@ pub(crate) struct SavedPlan {
     pub(crate) previous: Option<PreviousPlan>,
     /// Removed (`-`) and added (`+`) lines compared with the previous plan; empty if the plans have
     /// the same lines.
+    #[schema(value_type = Vec<Vec<String>>)]
     pub(crate) changes: Vec<(char, String)>,
     /// Whether the shape differs from the previous plan, which includes a different order of the
     /// same nodes; `None` without a previous plan.

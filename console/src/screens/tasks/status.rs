@@ -14,7 +14,7 @@ use crate::http::error::HttpError;
 use crate::page::format;
 
 /// Status of a task, without duration history and plan.
-#[derive(Serialize)]
+#[derive(Serialize, utoipa::ToSchema)]
 pub(crate) struct TaskStatus {
     pub(crate) task: Task,
     pub(crate) why: Option<String>,
@@ -24,7 +24,7 @@ pub(crate) struct TaskStatus {
 }
 
 /// A session that holds a lock that the task waits for, from `mill.running`.
-#[derive(Debug, Deserialize, Serialize)]
+#[derive(Debug, Deserialize, Serialize, utoipa::ToSchema)]
 pub(crate) struct Blocker {
     pid: i32,
     user: Option<String>,

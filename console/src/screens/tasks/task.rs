@@ -32,7 +32,7 @@ pub(crate) fn routes() -> Router<App> {
 }
 
 /// Data of the screen.
-#[derive(Serialize)]
+#[derive(Serialize, utoipa::ToSchema)]
 pub(crate) struct TaskDetail {
     #[serde(flatten)]
     known: TaskStatus,

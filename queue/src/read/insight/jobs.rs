@@ -31,7 +31,7 @@ SELECT p.name, p.description, p.frequency, p.enabled, p.version, p.changed_at, p
 FROM page p LEFT JOIN newest n ON n.job = p.name ORDER BY lower(p.name)";
 
 /// A page of jobs, by name.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, utoipa::ToSchema)]
 pub struct JobPage {
     /// The jobs, without those that schedules created from a statement.
     pub jobs: Vec<Job>,
@@ -82,7 +82,7 @@ SELECT l.child, l.parent, l.expected::text, l.job FROM (
 WHERE l.child = ANY ($2) AND l.parent = ANY ($2) ORDER BY l.parent, l.child LIMIT $3";
 
 /// A job, as far as a page shows it.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub struct JobDetail {
     /// Name of the job.
     pub name: String,
@@ -115,7 +115,7 @@ from_row! {
 }
 
 /// A task of a job.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub struct JobTask {
     /// Name of the task.
     pub name: String,

@@ -107,7 +107,7 @@ pub struct LaneCount {
 }
 
 /// Settings of a queue.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, utoipa::ToSchema)]
 pub struct QueueSetting {
     /// Name of the queue.
     pub queue: String,

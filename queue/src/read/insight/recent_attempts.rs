@@ -21,7 +21,7 @@ WHERE a.queue = $1 AND a.name = $2 AND a.started_at IS NOT NULL
 ORDER BY a.finished_at DESC LIMIT 60";
 
 /// An ended attempt.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, utoipa::ToSchema)]
 pub struct RecentAttempt {
     /// The task's id.
     pub task_id: TaskId,

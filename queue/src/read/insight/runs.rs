@@ -63,7 +63,7 @@ pub struct RunQuery {
 }
 
 /// A run in a list.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub struct RunSummary {
     /// The run's id.
     pub id: RunId,
@@ -104,7 +104,7 @@ from_row! {
 }
 
 /// A page of runs, newest first.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, utoipa::ToSchema)]
 pub struct RunPage {
     /// The runs.
     pub runs: Vec<RunSummary>,

@@ -50,7 +50,7 @@ FROM mill.failure_groups(make_interval(secs => $1)) f"
 );
 
 /// Durations of tasks of one name, over at most the last 500 attempts within seven days.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, utoipa::ToSchema)]
 pub struct Durations {
     /// The queue.
     pub queue: String,
@@ -82,7 +82,7 @@ from_row! {
 }
 
 /// Failures with the same cause.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, utoipa::ToSchema)]
 pub struct FailureGroup {
     /// The outcome.
     pub outcome: Outcome,

@@ -49,7 +49,7 @@ FROM mill.settings s CROSS JOIN (SELECT count(*) AS days, min(substr(c.relname, 
     WHERE i.inhparent = 'mill.attempts'::regclass) AS d";
 
 /// A session that waits for a lock.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub struct Wait {
     /// Process id of the backend.
     pub pid: i32,
@@ -72,7 +72,7 @@ pub struct Wait {
 from_row! { Wait { pid, user, application, kind, mode, relation, seconds, blocked_by } }
 
 /// Sessions with the same attributes.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub struct Connections {
     /// `application_name` of the sessions.
     pub application: Option<String>,
@@ -89,7 +89,7 @@ pub struct Connections {
 from_row! { Connections { application, user, state, count, transaction_seconds } }
 
 /// A table of the schema.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub struct Table {
     /// Name of the table.
     pub name: String,
@@ -110,7 +110,7 @@ pub struct Table {
 from_row! { Table { name, partitions, live_rows, dead_rows, bytes, index_bytes, vacuumed_at } }
 
 /// Retention periods.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub struct Retention {
     /// Retention of attempts.
     pub history: String,

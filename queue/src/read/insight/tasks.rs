@@ -72,7 +72,7 @@ pub struct PageCursor {
 }
 
 /// A task in a list.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub struct TaskSummary {
     /// The task's id.
     pub id: TaskId,
