@@ -54,19 +54,23 @@ pub(crate) fn document(api: &OpenApi) -> Value {
 /// Lists the fields of a type, and of the types flattened into it: a response has all of them and
 /// no others.
 fn complete_schema(schema: &mut Map<String, Value>, all: &Value) {
-    let mut properties = Map::new();
-    let flattened = schema.remove("allOf").unwrap_or_else(|| json!([schema.clone()]));
-    for part in flattened.as_array().into_iter().flatten() {
-        let name = part["$ref"].as_str().and_then(|it| it.strip_prefix("#/components/schemas/"));
-        let part = name.map_or(part, |name| &all[name]);
-        properties.extend(part["properties"].as_object().cloned().into_iter().flatten());
-    }
+    let properties = properties(&Value::Object(schema.clone()), all);
+    schema.remove("allOf");
     if !properties.is_empty() {
         schema.insert("type".to_owned(), json!("object"));
         schema.insert("required".to_owned(), properties.keys().cloned().collect());
         schema.insert("additionalProperties".to_owned(), json!(false));
         schema.insert("properties".to_owned(), Value::Object(properties));
     }
+}
+
+/// Returns the fields of a type, with those of the types flattened into it.
+fn properties(schema: &Value, all: &Value) -> Map<String, Value> {
+    let name = schema["$ref"].as_str().and_then(|it| it.strip_prefix("#/components/schemas/"));
+    let schema = name.map_or(schema, |name| &all[name]);
+    let parts = schema["allOf"].as_array().into_iter().flatten();
+    let own = schema["properties"].as_object().cloned().unwrap_or_default();
+    parts.flat_map(|part| properties(part, all)).chain(own).collect()
 }
 
 /// Adds the bounds and patterns of parameters that every path has, and its errors.

@@ -29,7 +29,7 @@ async fn the_database_page_shows_waiting_and_blocking_sessions() {
     .await;
     let page = console.get("/database").await.body;
     for text in [
-        "schema version 1",
+        &format!("schema version {}", queue::schema::VERSION),
         "&#34;&#60;script&#62;t&#34;",
         "&#60;script&#62;a",
         &format!("href=\"/tasks/{id}\">{id} waits</a>"),

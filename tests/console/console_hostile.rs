@@ -150,6 +150,10 @@ pub(crate) async fn seed(database: &Database) -> (i64, i64) {
     // A run that does not exist: events of existing runs may be processed meanwhile.
     let event = r#"INSERT INTO mill.run_events (run_id, message, result) VALUES (0, 'm', '["r"]')"#;
     database.execute(event).await;
+    for table in ["tasks", "attempts", "jobs", "job_tasks", "runs", "run_tasks", "schedules"] {
+        let labels = r#"tags = '{t}', metadata = '{"k": "v"}'"#;
+        database.execute(&format!("UPDATE mill.{table} SET {labels}")).await;
+    }
     (running, failed)
 }
 

@@ -96,6 +96,9 @@ const FLAT: f64 = 0.8;
 
 /// Shorter times are not significant for a rate: a fifth of a quick run.
 const MIN_SIGNIFICANT_TIME: Duration = Duration::from_secs(2);
+/// With fewer tasks, a rate is not significant even if it takes long: the machine is busy with other
+/// work.
+const MIN_SIGNIFICANT_TASKS: i64 = 10_000;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -229,7 +232,7 @@ fn flat(cases: &[Case], tasks: i64) -> Vec<Check> {
     let mut checks = Vec::new();
     for case in cases.iter().filter(|case| case.reference.is_some()) {
         let (Some(rate), Some(ratio)) = (case.median(), scenario.ratio(case)) else { continue };
-        if fifth / rate >= MIN_SIGNIFICANT_TIME.as_secs_f64() {
+        if tasks >= MIN_SIGNIFICANT_TASKS && fifth / rate >= MIN_SIGNIFICANT_TIME.as_secs_f64() {
             let reference = case.reference.as_deref().unwrap_or_default();
             checks.push(Check {
                 what: format!("{} at {FLAT} of {reference}", case.name),
