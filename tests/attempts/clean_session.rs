@@ -54,7 +54,7 @@ async fn nothing_that_a_task_leaves_in_its_session_reaches_the_next_one() {
                 let ran = database.run(&statement, &options).await;
                 let expected = if ending.is_empty() { "succeeded" } else { "failed" };
                 assert_eq!(ran.outcome, expected, "{mode}: {statement}: {ran:?}");
-                // The values include the pid: the session was reset, not replaced.
+                // Equal states mean that the session was reset, not replaced: the state includes its pid.
                 let after = database.run(STATE, "").await;
                 assert_eq!(after.result, before.result, "after {statement} in mode {mode}");
             }

@@ -26,7 +26,7 @@ pub(crate) struct Peers {
     #[arg(long, value_name = "NAME",
         value_parser = PossibleValuesParser::new(PEERS.iter().map(|peer| peer.name)))]
     pub(crate) peer: Vec<String>,
-    /// Number of tasks in a round; the slowest peers get fewer
+    /// Number of tasks in a round; the slowest of the compared queues get fewer
     #[arg(long, visible_alias = "jobs", value_name = "N", default_value_t = 30_000,
         value_parser = clap::value_parser!(u32).range(100..))]
     tasks: u32,

@@ -1,5 +1,6 @@
-//! Grants permits to waiting tasks: at once for permits released in this process, and otherwise on
-//! a notification, when a limit changes by time, and when a poll finds limits that need work.
+//! Grants permits to waiting tasks. A permit that is released in this process is granted again at
+//! once. The granter also runs on a notification, when a rate or an active period allows the next
+//! task, and when a poll finds limits whose settings have changed or that tasks wait for.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
