@@ -18,8 +18,8 @@ export async function queueSettings(page, config) {
   await limits.getByLabel("seconds").fill("60");
   await button(limits, "Set").click();
   await reports.getByText("max running 2 30 starts in 1 min 0 s").waitFor();
-  const commits = await unfolded(reports.locator("td", { hasText: "share a commit" }));
-  await commits.getByLabel("short tasks share a commit for up to").fill("20");
+  const commits = await unfolded(reports.locator("td", { hasText: "share a transaction" }));
+  await commits.getByLabel("short tasks share a transaction of up to").fill("20");
   await button(commits, "Set").click();
   await reports.getByText("up to 20 ms").waitFor();
   await button(reports, "Pause").click();
