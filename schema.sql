@@ -1623,7 +1623,6 @@ CREATE OR REPLACE FUNCTION mill.check_options(options jsonb) RETURNS void
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     unknown text;
-    wrong jsonb;
 BEGIN
     IF jsonb_typeof(options) <> 'object' THEN
         RAISE EXCEPTION 'options is a JSON %, not an object', jsonb_typeof(options) USING ERRCODE = '22023';
@@ -1632,45 +1631,47 @@ BEGIN
     IF FOUND THEN
         RAISE EXCEPTION 'unknown option "%"', unknown USING ERRCODE = '22023',
             HINT = 'The options are tags and metadata.';
-    ELSIF jsonb_typeof(options->'tags') NOT IN ('array', 'null') THEN
-        RAISE EXCEPTION 'tags is a JSON %, not an array of strings', jsonb_typeof(options->'tags')
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION mill.check_options IS
+    'Raises an error if options is not a JSON object or has a key other than tags and metadata. Functions have an '
+    'argument options so that a migration can add options: it cannot add arguments while programs call the function';
+
+CREATE OR REPLACE FUNCTION mill.read_labels(document jsonb, OUT tags text[], OUT metadata jsonb)
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    wrong jsonb;
+BEGIN
+    IF jsonb_typeof(document->'tags') NOT IN ('array', 'null') THEN
+        RAISE EXCEPTION 'tags is a JSON %, not an array of strings', jsonb_typeof(document->'tags')
             USING ERRCODE = '22023';
-    ELSIF jsonb_typeof(options->'metadata') NOT IN ('object', 'null') THEN
-        RAISE EXCEPTION 'metadata is a JSON %, not an object', jsonb_typeof(options->'metadata')
+    ELSIF jsonb_typeof(document->'metadata') NOT IN ('object', 'null') THEN
+        RAISE EXCEPTION 'metadata is a JSON %, not an object', jsonb_typeof(document->'metadata')
             USING ERRCODE = '22023';
-    ELSIF jsonb_typeof(options->'tags') = 'array' THEN
-        IF jsonb_array_length(options->'tags') > 32 THEN
+    ELSIF octet_length((document->'metadata')::text) > 16384 THEN
+        RAISE EXCEPTION 'metadata is % bytes long; the maximum is 16384 bytes',
+            octet_length((document->'metadata')::text) USING ERRCODE = '54000';
+    END IF;
+    metadata := nullif(nullif(document->'metadata', 'null'), '{}');
+    IF jsonb_typeof(document->'tags') = 'array' THEN
+        IF jsonb_array_length(document->'tags') > 32 THEN
             RAISE EXCEPTION 'more than 32 tags' USING ERRCODE = '54000';
         END IF;
-        SELECT t INTO wrong FROM jsonb_array_elements(options->'tags') AS t WHERE jsonb_typeof(t) <> 'string'
+        SELECT t INTO wrong FROM jsonb_array_elements(document->'tags') AS t WHERE jsonb_typeof(t) <> 'string'
             OR (t #>> '{}') !~ '^[^[:cntrl:]]{1,64}$' OR btrim(t #>> '{}') <> t #>> '{}' LIMIT 1;
         IF FOUND THEN
             RAISE EXCEPTION 'invalid tag %', wrong USING ERRCODE = '22023', HINT = 'A tag is a string of 1 to 64 '
                 'characters without control characters and without spaces at its ends.';
         END IF;
-    END IF;
-    IF octet_length((options->'metadata')::text) > 16384 THEN
-        RAISE EXCEPTION 'metadata is % bytes long; the maximum is 16384 bytes',
-            octet_length((options->'metadata')::text) USING ERRCODE = '54000';
+        tags := (SELECT array_agg(DISTINCT t COLLATE "C" ORDER BY t COLLATE "C")
+            FROM jsonb_array_elements_text(document->'tags') AS t);
     END IF;
 END
 $$;
-COMMENT ON FUNCTION mill.check_options IS
-    'Raises an error unless options is {"tags": ["etl", …], "metadata": {…}}, with both keys optional. Functions have '
-    'an argument options so that a migration can add options: it cannot add arguments while programs call the function';
-
-CREATE OR REPLACE FUNCTION mill.read_tags(options jsonb) RETURNS text[]
-LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT array_agg(DISTINCT t COLLATE "C" ORDER BY t COLLATE "C")
-    FROM jsonb_array_elements_text(CASE WHEN jsonb_typeof(options->'tags') = 'array' THEN options->'tags' END) AS t
-$$;
-COMMENT ON FUNCTION mill.read_tags IS 'Returns the tags in options, sorted, each once; null: none';
-
-CREATE OR REPLACE FUNCTION mill.read_metadata(options jsonb) RETURNS jsonb
-LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT nullif(nullif(options->'metadata', 'null'), '{}')
-$$;
-COMMENT ON FUNCTION mill.read_metadata IS 'Returns the metadata in options; null: none';
+COMMENT ON FUNCTION mill.read_labels IS
+    'Returns the tags, sorted, each once, and the metadata of a document {"tags": ["etl", …], "metadata": {…}, …}; '
+    'null: none. Raises an error if a value is invalid';
 
 CREATE OR REPLACE FUNCTION mill.enqueue_many(
     statements text[],
@@ -1724,8 +1725,7 @@ BEGIN
     END IF;
     IF options IS NOT NULL THEN
         PERFORM mill.check_options(options);
-        tags := mill.read_tags(options);
-        metadata := mill.read_metadata(options);
+        SELECT l.tags, l.metadata INTO tags, metadata FROM mill.read_labels(options) AS l;
     END IF;
     IF num_nonnulls(enqueue_many.group_name, enqueue_many.concurrency_key, enqueue_many.concurrency) > 0
         OR EXISTS (SELECT FROM mill.limits l WHERE l.kind = 'queue' AND l.name = queue_name)
@@ -1811,8 +1811,7 @@ BEGIN
     END IF;
     IF options IS NOT NULL THEN
         PERFORM mill.check_options(options);
-        tags := mill.read_tags(options);
-        metadata := mill.read_metadata(options);
+        SELECT l.tags, l.metadata INTO tags, metadata FROM mill.read_labels(options) AS l;
     END IF;
     initial_state := mill.initial_state(due_at, chain);
     id := nextval('mill.tasks_id_seq');
@@ -2556,10 +2555,11 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     unknown text;
     parent jsonb;
+    labels record;
     put mill.job_tasks := jsonb_populate_record(NULL::mill.job_tasks, '{"queue": "default", "max_attempts": 3,
         "retry_interval": "10 seconds", "backoff": "exponential", "jitter": true, "mode": "transaction",
         "at_most_once": false, "external": false, "ignore_failure": false, "join_mode": "all", "run_as": ""}'
-        || jsonb_build_object('job', job, 'name', task->>'name', 'statement', task->>'statement'));
+        || jsonb_build_object('job', job));
 BEGIN
     task := mill.with_max_attempts(task);
     -- Each setting of a task is the column with its name.
@@ -2576,14 +2576,14 @@ BEGIN
             HINT = 'Create it with pgmill group set, or SELECT mill.set_group(…).';
     END IF;
     PERFORM mill.check_profile(task->>'run_as') WHERE task ? 'run_as';
-    PERFORM mill.check_options(jsonb_build_object('tags', task->'tags', 'metadata', task->'metadata'));
+    SELECT l.tags, l.metadata INTO labels FROM mill.read_labels(task) AS l;
     IF (task->>'at_most_once')::boolean THEN
         put.max_attempts := 1;
     END IF;
     put := jsonb_populate_record(put, mill.without_nulls(task - ARRAY['group', 'join', 'after']
         || jsonb_build_object('group_name', task->'group', 'join_mode', task->'join')));
-    put.tags := mill.read_tags(task);
-    put.metadata := mill.read_metadata(task);
+    put.tags := labels.tags;
+    put.metadata := labels.metadata;
     DELETE FROM mill.job_tasks t WHERE t.job = set_job_task.job AND t.name = put.name;
     INSERT INTO mill.job_tasks SELECT put.*;
     FOR parent IN SELECT p.value FROM jsonb_array_elements(coalesce(task->'after', '[]')) AS p LOOP
@@ -2717,6 +2717,7 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     before jsonb := mill.job_definition(put_job.name);
     kept text;
+    labels record;
     task jsonb;
     problem text;
     hint text;
@@ -2725,19 +2726,20 @@ BEGIN
     IF jsonb_typeof(tasks) IS DISTINCT FROM 'array' THEN
         RAISE EXCEPTION 'tasks must be a JSON array' USING ERRCODE = '22023';
     END IF;
-    PERFORM mill.check_options(options) WHERE options IS NOT NULL;
+    PERFORM mill.check_options(options);
+    SELECT l.tags, l.metadata INTO labels FROM mill.read_labels(options) AS l;
     SELECT j.name INTO kept FROM mill.jobs j WHERE lower(j.name) = lower(put_job.name) FOR UPDATE;
     IF FOUND THEN
         UPDATE mill.jobs j SET description = put_job.description, frequency = put_job.frequency,
                 category = put_job.category, priority = put_job.priority,
-                tags = mill.read_tags(options), metadata = mill.read_metadata(options),
+                tags = labels.tags, metadata = labels.metadata,
                 disabled_at = CASE enabled WHEN true THEN NULL WHEN false THEN coalesce(j.disabled_at, now())
                     ELSE j.disabled_at END
             WHERE j.name = kept;
     ELSE
         INSERT INTO mill.jobs (name, description, category, frequency, priority, disabled_at, tags, metadata)
             VALUES (name, description, category, frequency, priority, CASE WHEN NOT enabled THEN now() END,
-                mill.read_tags(options), mill.read_metadata(options));
+                labels.tags, labels.metadata);
         kept := name;
     END IF;
     SELECT array_agg(t.value->>'name') INTO names FROM jsonb_array_elements(tasks) AS t;
@@ -3157,6 +3159,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     unknown text;
     kept mill.schedules;
+    labels record;
     document jsonb := definition - 'enabled';
     enabled boolean := (definition->>'enabled')::boolean;
     wanted text[];
@@ -3181,7 +3184,7 @@ BEGIN
             HINT = 'task, description and category require a statement, whose params belong in task; '
                 'params requires jobs.';
     END IF;
-    PERFORM mill.check_options(jsonb_build_object('tags', definition->'tags', 'metadata', definition->'metadata'));
+    SELECT l.tags, l.metadata INTO labels FROM mill.read_labels(definition) AS l;
     SELECT s.* INTO kept FROM mill.schedules s WHERE s.name = definition->>'name' FOR NO KEY UPDATE;
     IF kept.removed_at IS NULL AND kept.declared_in <> declared_in THEN
         RAISE EXCEPTION 'schedule "%" is declared in %', kept.name, CASE kept.declared_in
@@ -3215,8 +3218,7 @@ BEGIN
         coalesce(definition->'params', '{}'), definition->>'timing',
         coalesce((definition->>'overlap')::mill.overlap, 'skip'), coalesce((definition->>'catch_up')::integer, 1),
         (definition->>'max_lateness')::interval, coalesce((definition->>'jitter')::interval, '0'),
-        coalesce(enabled, true), CASE WHEN coalesce(enabled, true) THEN now() END, mill.read_tags(definition),
-        mill.read_metadata(definition))
+        coalesce(enabled, true), CASE WHEN coalesce(enabled, true) THEN now() END, labels.tags, labels.metadata)
     ON CONFLICT (name) DO UPDATE SET declared_in = excluded.declared_in, declared_as = excluded.declared_as,
         definition = excluded.definition, jobs = excluded.jobs, own_job = excluded.own_job,
         params = excluded.params, timing = excluded.timing,
@@ -3549,7 +3551,7 @@ BEGIN
     IF jsonb_typeof(params) IS DISTINCT FROM 'object' THEN
         RAISE EXCEPTION 'params must be a JSON object' USING ERRCODE = '22023';
     END IF;
-    PERFORM mill.check_options(options) WHERE options IS NOT NULL;
+    PERFORM mill.check_options(options);
     wanted := mill.runnable_jobs(jobs);
     IF schedule.id IS NOT NULL THEN
         offered := jsonb_build_object('schedule', schedule.name, 'reason', reason,
@@ -3557,8 +3559,8 @@ BEGIN
     END IF;
     WITH given (tags, metadata, precedence) AS (
         SELECT j.tags, j.metadata, array_position(wanted, j.name::text) FROM mill.jobs j WHERE j.name = ANY (wanted)
-        UNION ALL VALUES (schedule.tags, schedule.metadata, cardinality(wanted) + 1),
-            (mill.read_tags(options), mill.read_metadata(options), cardinality(wanted) + 2)
+        UNION ALL SELECT schedule.tags, schedule.metadata, cardinality(wanted) + 1
+        UNION ALL SELECT l.tags, l.metadata, cardinality(wanted) + 2 FROM mill.read_labels(options) AS l
     )
     INSERT INTO mill.runs (jobs, params, schedule_id, fire_at, reason, tags, metadata)
         VALUES (wanted, params, schedule.id, fire_at, reason,
@@ -3739,6 +3741,7 @@ DECLARE
     new_node bigint := nextval('mill.added_nodes');
     other mill.run_tasks;
     named text;
+    labels record;
 BEGIN
     SELECT t.* INTO self FROM mill.tasks t
         WHERE t.id = nullif(current_setting('mill.task_id', true), '')::bigint AND t.node IS NOT NULL;
@@ -3756,7 +3759,8 @@ BEGIN
         RAISE EXCEPTION 'run % is not in progress', run_id USING ERRCODE = '55000';
     END IF;
     PERFORM mill.check_statement(statement, params);
-    PERFORM mill.check_options(options) WHERE options IS NOT NULL;
+    PERFORM mill.check_options(options);
+    SELECT l.tags, l.metadata INTO labels FROM mill.read_labels(options) AS l;
     IF group_name IS NOT NULL AND NOT EXISTS (SELECT FROM mill.groups g WHERE g.name = group_name) THEN
         RAISE EXCEPTION 'there is no group "%"', group_name USING ERRCODE = '22023';
     END IF;
@@ -3766,7 +3770,7 @@ BEGIN
     VALUES (run_id, new_node, name, statement, params, queue,
         coalesce(priority, (SELECT g.priority FROM mill.groups g WHERE g.name = group_name)), group_name,
         concurrency_key, max_attempts, retry_interval, backoff, jitter, timeout, mode, false, false,
-        ignore_failure, cardinality(after), mill.read_tags(options), mill.read_metadata(options))
+        ignore_failure, cardinality(after), labels.tags, labels.metadata)
     ON CONFLICT ON CONSTRAINT run_tasks_name DO NOTHING;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'run % already has a task "%"', run_id, name USING ERRCODE = '23505';

@@ -52,7 +52,6 @@ CREATE OR REPLACE FUNCTION mill.check_options(options jsonb) RETURNS void
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     unknown text;
-    wrong jsonb;
 BEGIN
     IF jsonb_typeof(options) <> 'object' THEN
         RAISE EXCEPTION 'options is a JSON %, not an object', jsonb_typeof(options) USING ERRCODE = '22023';
@@ -61,45 +60,47 @@ BEGIN
     IF FOUND THEN
         RAISE EXCEPTION 'unknown option "%"', unknown USING ERRCODE = '22023',
             HINT = 'The options are tags and metadata.';
-    ELSIF jsonb_typeof(options->'tags') NOT IN ('array', 'null') THEN
-        RAISE EXCEPTION 'tags is a JSON %, not an array of strings', jsonb_typeof(options->'tags')
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION mill.check_options IS
+    'Raises an error if options is not a JSON object or has a key other than tags and metadata. Functions have an '
+    'argument options so that a migration can add options: it cannot add arguments while programs call the function';
+
+CREATE OR REPLACE FUNCTION mill.read_labels(document jsonb, OUT tags text[], OUT metadata jsonb)
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    wrong jsonb;
+BEGIN
+    IF jsonb_typeof(document->'tags') NOT IN ('array', 'null') THEN
+        RAISE EXCEPTION 'tags is a JSON %, not an array of strings', jsonb_typeof(document->'tags')
             USING ERRCODE = '22023';
-    ELSIF jsonb_typeof(options->'metadata') NOT IN ('object', 'null') THEN
-        RAISE EXCEPTION 'metadata is a JSON %, not an object', jsonb_typeof(options->'metadata')
+    ELSIF jsonb_typeof(document->'metadata') NOT IN ('object', 'null') THEN
+        RAISE EXCEPTION 'metadata is a JSON %, not an object', jsonb_typeof(document->'metadata')
             USING ERRCODE = '22023';
-    ELSIF jsonb_typeof(options->'tags') = 'array' THEN
-        IF jsonb_array_length(options->'tags') > 32 THEN
+    ELSIF octet_length((document->'metadata')::text) > 16384 THEN
+        RAISE EXCEPTION 'metadata is % bytes long; the maximum is 16384 bytes',
+            octet_length((document->'metadata')::text) USING ERRCODE = '54000';
+    END IF;
+    metadata := nullif(nullif(document->'metadata', 'null'), '{}');
+    IF jsonb_typeof(document->'tags') = 'array' THEN
+        IF jsonb_array_length(document->'tags') > 32 THEN
             RAISE EXCEPTION 'more than 32 tags' USING ERRCODE = '54000';
         END IF;
-        SELECT t INTO wrong FROM jsonb_array_elements(options->'tags') AS t WHERE jsonb_typeof(t) <> 'string'
+        SELECT t INTO wrong FROM jsonb_array_elements(document->'tags') AS t WHERE jsonb_typeof(t) <> 'string'
             OR (t #>> '{}') !~ '^[^[:cntrl:]]{1,64}$' OR btrim(t #>> '{}') <> t #>> '{}' LIMIT 1;
         IF FOUND THEN
             RAISE EXCEPTION 'invalid tag %', wrong USING ERRCODE = '22023', HINT = 'A tag is a string of 1 to 64 '
                 'characters without control characters and without spaces at its ends.';
         END IF;
-    END IF;
-    IF octet_length((options->'metadata')::text) > 16384 THEN
-        RAISE EXCEPTION 'metadata is % bytes long; the maximum is 16384 bytes',
-            octet_length((options->'metadata')::text) USING ERRCODE = '54000';
+        tags := (SELECT array_agg(DISTINCT t COLLATE "C" ORDER BY t COLLATE "C")
+            FROM jsonb_array_elements_text(document->'tags') AS t);
     END IF;
 END
 $$;
-COMMENT ON FUNCTION mill.check_options IS
-    'Raises an error unless options is {"tags": ["etl", …], "metadata": {…}}, with both keys optional. Functions have '
-    'an argument options so that a migration can add options: it cannot add arguments while programs call the function';
-
-CREATE OR REPLACE FUNCTION mill.read_tags(options jsonb) RETURNS text[]
-LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT array_agg(DISTINCT t COLLATE "C" ORDER BY t COLLATE "C")
-    FROM jsonb_array_elements_text(CASE WHEN jsonb_typeof(options->'tags') = 'array' THEN options->'tags' END) AS t
-$$;
-COMMENT ON FUNCTION mill.read_tags IS 'Returns the tags in options, sorted, each once; null: none';
-
-CREATE OR REPLACE FUNCTION mill.read_metadata(options jsonb) RETURNS jsonb
-LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT nullif(nullif(options->'metadata', 'null'), '{}')
-$$;
-COMMENT ON FUNCTION mill.read_metadata IS 'Returns the metadata in options; null: none';
+COMMENT ON FUNCTION mill.read_labels IS
+    'Returns the tags, sorted, each once, and the metadata of a document {"tags": ["etl", …], "metadata": {…}, …}; '
+    'null: none. Raises an error if a value is invalid';
 
 CREATE OR REPLACE FUNCTION mill.enqueue_many(
     statements text[],
@@ -153,8 +154,7 @@ BEGIN
     END IF;
     IF options IS NOT NULL THEN
         PERFORM mill.check_options(options);
-        tags := mill.read_tags(options);
-        metadata := mill.read_metadata(options);
+        SELECT l.tags, l.metadata INTO tags, metadata FROM mill.read_labels(options) AS l;
     END IF;
     IF num_nonnulls(enqueue_many.group_name, enqueue_many.concurrency_key, enqueue_many.concurrency) > 0
         OR EXISTS (SELECT FROM mill.limits l WHERE l.kind = 'queue' AND l.name = queue_name)
@@ -240,8 +240,7 @@ BEGIN
     END IF;
     IF options IS NOT NULL THEN
         PERFORM mill.check_options(options);
-        tags := mill.read_tags(options);
-        metadata := mill.read_metadata(options);
+        SELECT l.tags, l.metadata INTO tags, metadata FROM mill.read_labels(options) AS l;
     END IF;
     initial_state := mill.initial_state(due_at, chain);
     id := nextval('mill.tasks_id_seq');

@@ -176,10 +176,11 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     unknown text;
     parent jsonb;
+    labels record;
     put mill.job_tasks := jsonb_populate_record(NULL::mill.job_tasks, '{"queue": "default", "max_attempts": 3,
         "retry_interval": "10 seconds", "backoff": "exponential", "jitter": true, "mode": "transaction",
         "at_most_once": false, "external": false, "ignore_failure": false, "join_mode": "all", "run_as": ""}'
-        || jsonb_build_object('job', job, 'name', task->>'name', 'statement', task->>'statement'));
+        || jsonb_build_object('job', job));
 BEGIN
     task := mill.with_max_attempts(task);
     -- Each setting of a task is the column with its name.
@@ -196,14 +197,14 @@ BEGIN
             HINT = 'Create it with pgmill group set, or SELECT mill.set_group(…).';
     END IF;
     PERFORM mill.check_profile(task->>'run_as') WHERE task ? 'run_as';
-    PERFORM mill.check_options(jsonb_build_object('tags', task->'tags', 'metadata', task->'metadata'));
+    SELECT l.tags, l.metadata INTO labels FROM mill.read_labels(task) AS l;
     IF (task->>'at_most_once')::boolean THEN
         put.max_attempts := 1;
     END IF;
     put := jsonb_populate_record(put, mill.without_nulls(task - ARRAY['group', 'join', 'after']
         || jsonb_build_object('group_name', task->'group', 'join_mode', task->'join')));
-    put.tags := mill.read_tags(task);
-    put.metadata := mill.read_metadata(task);
+    put.tags := labels.tags;
+    put.metadata := labels.metadata;
     DELETE FROM mill.job_tasks t WHERE t.job = set_job_task.job AND t.name = put.name;
     INSERT INTO mill.job_tasks SELECT put.*;
     FOR parent IN SELECT p.value FROM jsonb_array_elements(coalesce(task->'after', '[]')) AS p LOOP
@@ -337,6 +338,7 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     before jsonb := mill.job_definition(put_job.name);
     kept text;
+    labels record;
     task jsonb;
     problem text;
     hint text;
@@ -345,19 +347,20 @@ BEGIN
     IF jsonb_typeof(tasks) IS DISTINCT FROM 'array' THEN
         RAISE EXCEPTION 'tasks must be a JSON array' USING ERRCODE = '22023';
     END IF;
-    PERFORM mill.check_options(options) WHERE options IS NOT NULL;
+    PERFORM mill.check_options(options);
+    SELECT l.tags, l.metadata INTO labels FROM mill.read_labels(options) AS l;
     SELECT j.name INTO kept FROM mill.jobs j WHERE lower(j.name) = lower(put_job.name) FOR UPDATE;
     IF FOUND THEN
         UPDATE mill.jobs j SET description = put_job.description, frequency = put_job.frequency,
                 category = put_job.category, priority = put_job.priority,
-                tags = mill.read_tags(options), metadata = mill.read_metadata(options),
+                tags = labels.tags, metadata = labels.metadata,
                 disabled_at = CASE enabled WHEN true THEN NULL WHEN false THEN coalesce(j.disabled_at, now())
                     ELSE j.disabled_at END
             WHERE j.name = kept;
     ELSE
         INSERT INTO mill.jobs (name, description, category, frequency, priority, disabled_at, tags, metadata)
             VALUES (name, description, category, frequency, priority, CASE WHEN NOT enabled THEN now() END,
-                mill.read_tags(options), mill.read_metadata(options));
+                labels.tags, labels.metadata);
         kept := name;
     END IF;
     SELECT array_agg(t.value->>'name') INTO names FROM jsonb_array_elements(tasks) AS t;

@@ -179,6 +179,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     unknown text;
     kept mill.schedules;
+    labels record;
     document jsonb := definition - 'enabled';
     enabled boolean := (definition->>'enabled')::boolean;
     wanted text[];
@@ -203,7 +204,7 @@ BEGIN
             HINT = 'task, description and category require a statement, whose params belong in task; '
                 'params requires jobs.';
     END IF;
-    PERFORM mill.check_options(jsonb_build_object('tags', definition->'tags', 'metadata', definition->'metadata'));
+    SELECT l.tags, l.metadata INTO labels FROM mill.read_labels(definition) AS l;
     SELECT s.* INTO kept FROM mill.schedules s WHERE s.name = definition->>'name' FOR NO KEY UPDATE;
     IF kept.removed_at IS NULL AND kept.declared_in <> declared_in THEN
         RAISE EXCEPTION 'schedule "%" is declared in %', kept.name, CASE kept.declared_in
@@ -237,8 +238,7 @@ BEGIN
         coalesce(definition->'params', '{}'), definition->>'timing',
         coalesce((definition->>'overlap')::mill.overlap, 'skip'), coalesce((definition->>'catch_up')::integer, 1),
         (definition->>'max_lateness')::interval, coalesce((definition->>'jitter')::interval, '0'),
-        coalesce(enabled, true), CASE WHEN coalesce(enabled, true) THEN now() END, mill.read_tags(definition),
-        mill.read_metadata(definition))
+        coalesce(enabled, true), CASE WHEN coalesce(enabled, true) THEN now() END, labels.tags, labels.metadata)
     ON CONFLICT (name) DO UPDATE SET declared_in = excluded.declared_in, declared_as = excluded.declared_as,
         definition = excluded.definition, jobs = excluded.jobs, own_job = excluded.own_job,
         params = excluded.params, timing = excluded.timing,

@@ -193,7 +193,7 @@ BEGIN
     IF jsonb_typeof(params) IS DISTINCT FROM 'object' THEN
         RAISE EXCEPTION 'params must be a JSON object' USING ERRCODE = '22023';
     END IF;
-    PERFORM mill.check_options(options) WHERE options IS NOT NULL;
+    PERFORM mill.check_options(options);
     wanted := mill.runnable_jobs(jobs);
     IF schedule.id IS NOT NULL THEN
         offered := jsonb_build_object('schedule', schedule.name, 'reason', reason,
@@ -201,8 +201,8 @@ BEGIN
     END IF;
     WITH given (tags, metadata, precedence) AS (
         SELECT j.tags, j.metadata, array_position(wanted, j.name::text) FROM mill.jobs j WHERE j.name = ANY (wanted)
-        UNION ALL VALUES (schedule.tags, schedule.metadata, cardinality(wanted) + 1),
-            (mill.read_tags(options), mill.read_metadata(options), cardinality(wanted) + 2)
+        UNION ALL SELECT schedule.tags, schedule.metadata, cardinality(wanted) + 1
+        UNION ALL SELECT l.tags, l.metadata, cardinality(wanted) + 2 FROM mill.read_labels(options) AS l
     )
     INSERT INTO mill.runs (jobs, params, schedule_id, fire_at, reason, tags, metadata)
         VALUES (wanted, params, schedule.id, fire_at, reason,
@@ -383,6 +383,7 @@ DECLARE
     new_node bigint := nextval('mill.added_nodes');
     other mill.run_tasks;
     named text;
+    labels record;
 BEGIN
     SELECT t.* INTO self FROM mill.tasks t
         WHERE t.id = nullif(current_setting('mill.task_id', true), '')::bigint AND t.node IS NOT NULL;
@@ -400,7 +401,8 @@ BEGIN
         RAISE EXCEPTION 'run % is not in progress', run_id USING ERRCODE = '55000';
     END IF;
     PERFORM mill.check_statement(statement, params);
-    PERFORM mill.check_options(options) WHERE options IS NOT NULL;
+    PERFORM mill.check_options(options);
+    SELECT l.tags, l.metadata INTO labels FROM mill.read_labels(options) AS l;
     IF group_name IS NOT NULL AND NOT EXISTS (SELECT FROM mill.groups g WHERE g.name = group_name) THEN
         RAISE EXCEPTION 'there is no group "%"', group_name USING ERRCODE = '22023';
     END IF;
@@ -410,7 +412,7 @@ BEGIN
     VALUES (run_id, new_node, name, statement, params, queue,
         coalesce(priority, (SELECT g.priority FROM mill.groups g WHERE g.name = group_name)), group_name,
         concurrency_key, max_attempts, retry_interval, backoff, jitter, timeout, mode, false, false,
-        ignore_failure, cardinality(after), mill.read_tags(options), mill.read_metadata(options))
+        ignore_failure, cardinality(after), labels.tags, labels.metadata)
     ON CONFLICT ON CONSTRAINT run_tasks_name DO NOTHING;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'run % already has a task "%"', run_id, name USING ERRCODE = '23505';
