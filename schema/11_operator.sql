@@ -56,6 +56,8 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     live mill.state;
     last_attempt mill.attempts;
+    task mill.tasks;
+    statement text;
     chain bigint[];
 BEGIN
     SELECT t.state, t.limits INTO live, chain FROM mill.tasks t WHERE t.id = retry.id FOR NO KEY UPDATE;
@@ -86,11 +88,16 @@ BEGIN
     DELETE FROM mill.cancel_requests r WHERE r.task_id = retry.id;
     chain := mill.required_limits(last_attempt.queue, last_attempt.group_name, last_attempt.run_id,
         last_attempt.concurrency_key);
-    -- The task takes every option from the history: the columns with the same name.
-    INSERT INTO mill.tasks SELECT t.* FROM jsonb_populate_record(NULL::mill.tasks,
+    -- The task takes every option from the history: the columns with the same name. Except for the statement,
+    -- which may be longer than jsonb allows (256 MB).
+    statement := last_attempt.statement;
+    last_attempt.statement := NULL;
+    task := jsonb_populate_record(NULL::mill.tasks,
         to_jsonb(last_attempt) - ARRAY['token', 'session_pid'] || jsonb_build_object('id', retry.id,
             'due_at', clock_timestamp(), 'state', mill.initial_state(NULL, chain), 'limits', chain,
-            'blocking_limit_id', chain[1], 'failures', 0, 'transient_failures', 0, 'crashes', 0)) AS t;
+            'blocking_limit_id', chain[1], 'failures', 0, 'transient_failures', 0, 'crashes', 0));
+    task.statement := statement;
+    INSERT INTO mill.tasks SELECT task.*;
     PERFORM mill.record_audit('retry', 'task ' || id, jsonb_build_object('result', 'retried'));
     RETURN 'retried';
 EXCEPTION WHEN unique_violation THEN

@@ -94,6 +94,7 @@ async fn invalid_labels_are_refused_with_a_reason() {
     for (options, message) in [
         ("[]", "options is a JSON array, not an object"),
         (r#"{"tag": ["a"]}"#, "unknown option \"tag\""),
+        (r#"{"name": "other"}"#, "unknown option \"name\""),
         (r#"{"tags": "a"}"#, "tags is a JSON string, not an array of strings"),
         (r#"{"tags": ["a", 1]}"#, "invalid tag 1"),
         (r#"{"tags": [" a"]}"#, "invalid tag \" a\""),
@@ -106,6 +107,7 @@ async fn invalid_labels_are_refused_with_a_reason() {
         for call in [
             "SELECT mill.enqueue('SELECT 1', options => $1::text::jsonb)",
             "SELECT mill.enqueue_many('{SELECT 1}', options => $1::text::jsonb)",
+            "SELECT mill.set_schedule('s', 'manual', 'SELECT 1', options => $1::text::jsonb)",
             "SELECT mill.set_job('j', '[{\"name\": \"t\", \"statement\": \"SELECT 1\"}]', options => $1::text::jsonb)",
         ] {
             let error = database.client().query(call, &[&options]).await.unwrap_err();

@@ -168,6 +168,18 @@ async fn many_tasks_keep_their_order_and_lists_of_different_length_are_refused()
 /// The defaults of the help and of docs/enqueue.md are those that the schema applies, with and
 /// without a client.
 #[tokio::test]
+async fn a_statement_that_is_longer_than_a_json_string_can_be_is_retried() {
+    let database = Database::new().await;
+    database.execute("UPDATE mill.settings SET statement_limit_bytes = 536870912").await;
+    database
+        .execute("SELECT mill.cancel(mill.enqueue('SELECT 1 --' || repeat('x', 270000000)))")
+        .await;
+    database.execute("SELECT mill.retry(task_id) FROM mill.attempts").await;
+    let bytes = "SELECT octet_length(statement) FROM mill.tasks";
+    assert_eq!(database.value::<i32>(bytes).await, 270_000_011);
+}
+
+#[tokio::test]
 async fn defaults_in_help_and_docs_are_those_of_the_schema() {
     let database = Database::new().await;
     let by_sql = database.enqueue("SELECT 1", ", concurrency_key => 'sql'").await;
