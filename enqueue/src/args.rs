@@ -370,8 +370,7 @@ fn param(text: &str) -> Result<Param, String> {
     };
     match text.split_once('=') {
         Some((name, value)) if is_name(name) => {
-            let value = serde_json::from_str(value).unwrap_or_else(|_| Value::from(value));
-            Ok(Param::Named(name.to_owned(), value))
+            Ok(Param::Named(name.to_owned(), json_or_string(value)))
         }
         _ => {
             let quoted = Value::from(text);
@@ -380,12 +379,14 @@ fn param(text: &str) -> Result<Param, String> {
     }
 }
 
+/// Returns the JSON value, or the text as a string if it is not JSON.
+fn json_or_string(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|_| Value::from(text))
+}
+
 fn metadata(text: &str) -> Result<(String, Value), String> {
     match text.split_once('=') {
-        Some((key, value)) if !key.is_empty() => {
-            let value = serde_json::from_str(value).unwrap_or_else(|_| Value::from(value));
-            Ok((key.to_owned(), value))
-        }
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), json_or_string(value))),
         _ => Err("expected KEY=VALUE".to_owned()),
     }
 }

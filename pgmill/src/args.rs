@@ -42,7 +42,7 @@ pub(crate) use schedule::{
     ScheduleVerb, jitter,
 };
 pub(crate) use task::{BulkFlags, CancelArgs, RetryArgs, TaskList, TaskVerb};
-pub(crate) use value::{DEFAULT_SINCE, DryRun, duration};
+pub(crate) use value::{DEFAULT_SINCE, DryRun};
 
 const AFTER_HELP: &str = "\
 Examples:

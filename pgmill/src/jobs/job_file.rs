@@ -252,21 +252,9 @@ const TASK_KEYS: [&str; 10] = [
 
 /// Adds tags and metadata.
 fn labels(section: &Section<'_>, document: &mut Map<String, Value>) -> Result<(), ValidationError> {
-    let tag = |value: &Spanned<DeValue<'_>>| match value.get_ref().as_str() {
-        Some(tag) => Ok(json!(tag)),
-        None => Err(section.error_at(value.span().start, "tags must be strings")),
-    };
-    if section.get("tags").is_some() {
-        let tags = section.array("tags")?.into_iter().map(tag).collect::<Result<_, _>>()?;
-        document.insert("tags".to_owned(), Value::Array(tags));
-    }
-    if let Some(value) = section.get("metadata") {
-        if value.get_ref().as_table().is_none() {
-            let wrong = "metadata must be a table, for example { owner = \"bi\" }";
-            return Err(section.error_at(value.span().start, wrong));
-        }
-        document.insert("metadata".to_owned(), json_value(section, value)?);
-    }
+    let wrong = "metadata must be a table, for example { owner = \"bi\" }";
+    section.put(document, "tags", section.strings("tags")?);
+    section.put(document, "metadata", section.object("metadata", wrong)?);
     Ok(())
 }
 
@@ -381,7 +369,9 @@ fn params(section: &Section<'_>) -> Result<Option<Value>, ValidationError> {
         return Ok(None);
     }
     let one = |value: &Spanned<DeValue<'_>>| {
-        let Some(table) = value.get_ref().as_table() else { return json_value(section, value) };
+        let Some(table) = value.get_ref().as_table() else {
+            return json_value(section, "params", value);
+        };
         let text = |key: &str| table.get(key).and_then(|value| value.get_ref().as_str());
         match (table.len(), text("param"), text("result"), text("column")) {
             (1, Some(name), ..) => Ok(json!({ "$param": name })),
@@ -389,7 +379,7 @@ fn params(section: &Section<'_>) -> Result<Option<Value>, ValidationError> {
             (1, _, Some(_), _) => {
                 Err(section.error_at(value.span().start, "result requires column"))
             }
-            _ => json_value(section, value),
+            _ => json_value(section, "params", value),
         }
     };
     let values = section.array("params")?.into_iter().map(one);

@@ -127,7 +127,8 @@ from_row! {
         duration_seconds: column::<Option<f64>>(row, "duration_seconds")?.map(|it| it.max(0.0)),
         rows, sqlstate, message, detail, hint, context,
         position: column::<Option<i32>>(row, "position")?.and_then(|it| u32::try_from(it).ok()),
-        notices, result, worker_id, worker_host, worker_pid, session_pid, statement, params, labels: Labels::from_row(row)?,
+        notices, result, worker_id, worker_host, worker_pid, session_pid, statement, params,
+        labels: Labels::from_row(row)?,
     }
 }
 

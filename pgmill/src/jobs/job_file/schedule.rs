@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use toml::Spanned;
 use toml::de::DeValue;
 
-use super::section::{Key, Section, json_value, start};
+use super::section::{Key, Section, start};
 use super::{
     MAX_ATTEMPTS_ALIASES, Reader, TASK_OPTION_KEYS, check_at_most_once, labels, options, params,
 };
@@ -150,28 +150,17 @@ fn jobs(section: &Section<'_>) -> Result<Option<Value>, ValidationError> {
             }
         };
     }
-    if section.get("jobs").is_none() {
-        return Ok(None);
-    }
-    let name = |value: &Spanned<DeValue<'_>>| match value.get_ref().as_str() {
-        Some(name) => Ok(json!(name)),
-        None => Err(section.error_at(value.span().start, "jobs must be strings")),
-    };
-    let names = section.array("jobs")?.into_iter().map(name).collect::<Result<Vec<_>, _>>()?;
+    let Some(names) = section.strings("jobs")? else { return Ok(None) };
     if names.is_empty() {
         return Err(section.error_at(section.offset_of("jobs"), "jobs must not be empty"));
     }
-    Ok(Some(Value::Array(names)))
+    Ok(Some(json!(names)))
 }
 
 /// Parses the values for `{ param = "…" }` in the tasks of the jobs.
 fn named_params(section: &Section<'_>) -> Result<Option<Value>, ValidationError> {
-    let Some(value) = section.get("params") else { return Ok(None) };
-    if value.get_ref().as_table().is_none() {
-        let wrong = "params of a job must be a table, for example { day = \"2026-12-01\" }";
-        return Err(section.error_at(value.span().start, wrong));
-    }
-    json_value(section, value).map(Some)
+    let wrong = "params of a job must be a table, for example { day = \"2026-12-01\" }";
+    section.object("params", wrong)
 }
 
 #[cfg(test)]

@@ -5,16 +5,14 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
+use cli::duration::parse_limited;
 use serde::Serialize;
 use serde_json::{Map, Number, Value};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::args::{duration, jitter};
+use crate::args::jitter;
 use crate::jobs::source::ValidationError;
-
-/// The longest interval or timeout, as in the schema.
-const MAX_DURATION: Duration = Duration::from_secs(365 * 86_400);
 
 pub(super) type Key<'a> = Spanned<Cow<'a, str>>;
 
@@ -166,10 +164,7 @@ impl<'a> Section<'a> {
     /// Reads a duration, as text for the server.
     pub(super) fn span(&self, key: &str, zero: bool) -> Result<Option<String>, ValidationError> {
         self.parsed(key, |text| {
-            let span = duration(text)?;
-            if span > MAX_DURATION {
-                return Err("must be at most 365 days".to_owned());
-            }
+            let span = parse_limited(text)?;
             if span.is_zero() && !zero {
                 return Err("must be greater than zero".to_owned());
             }
@@ -189,6 +184,29 @@ impl<'a> Section<'a> {
     ) -> Result<Vec<&'a Spanned<DeValue<'a>>>, ValidationError> {
         let array = self.value(key, "an array", DeValue::as_array)?;
         Ok(array.map_or_else(Vec::new, |array| array.iter().collect()))
+    }
+
+    /// Reads an array of strings.
+    pub(super) fn strings(&self, key: &str) -> Result<Option<Vec<&'a str>>, ValidationError> {
+        if self.get(key).is_none() {
+            return Ok(None);
+        }
+        let text = |value: &'a Spanned<DeValue<'a>>| {
+            let wrong = || self.error_at(value.span().start, format!("{key} must be strings"));
+            value.get_ref().as_str().ok_or_else(wrong)
+        };
+        self.array(key)?.into_iter().map(text).collect::<Result<_, _>>().map(Some)
+    }
+
+    /// Reads a table of any values as JSON; `wrong` is the error for any other value.
+    pub(super) fn object(&self, key: &str, wrong: &str) -> Result<Option<Value>, ValidationError> {
+        match self.get(key) {
+            None => Ok(None),
+            Some(value) if value.get_ref().as_table().is_some() => {
+                json_value(self, key, value).map(Some)
+            }
+            Some(value) => Err(self.error_at(value.span().start, wrong)),
+        }
     }
 
     /// Returns the entries of a table of tables, in the order of the file; empty if the key is
@@ -247,12 +265,13 @@ pub(super) fn job_name(name: &str) -> Result<String, String> {
     Ok(name.to_owned())
 }
 
-/// Converts a parameter value to JSON; dates and times become strings.
+/// Converts a value of this key to JSON; dates and times become strings.
 pub(super) fn json_value(
     section: &Section<'_>,
+    key: &str,
     value: &Spanned<DeValue<'_>>,
 ) -> Result<Value, ValidationError> {
-    let wrong = |what: &str| section.error_at(value.span().start, format!("params: {what}"));
+    let wrong = |what: &str| section.error_at(value.span().start, format!("{key}: {what}"));
     let number = |text: &str| text.parse::<Number>().map(Value::Number).ok();
     match value.get_ref() {
         DeValue::String(text) if text.contains('\0') => Err(wrong("a string contains a NUL byte")),
@@ -266,13 +285,13 @@ pub(super) fn json_value(
         DeValue::Float(float) => number(float.as_str().trim_start_matches('+'))
             .ok_or_else(|| wrong("JSON has no infinity and no NaN; use a string")),
         DeValue::Array(array) => {
-            let values = array.iter().map(|value| json_value(section, value));
+            let values = array.iter().map(|value| json_value(section, key, value));
             values.collect::<Result<_, _>>().map(Value::Array)
         }
         DeValue::Table(table) => {
-            let entries = table
-                .iter()
-                .map(|(key, value)| Ok((key.get_ref().to_string(), json_value(section, value)?)));
+            let entries = table.iter().map(|(name, value)| {
+                Ok((name.get_ref().to_string(), json_value(section, key, value)?))
+            });
             entries.collect::<Result<_, _>>().map(Value::Object)
         }
     }

@@ -146,6 +146,10 @@ fn each_error_in_a_task_is_reported_with_its_location() {
         ("jitter = \"no\"", "3:10: task \"a\" of job \"x\": jitter is a string, not true or false"),
         ("params = \"x\"", "3:10: task \"a\" of job \"x\": params is a string, not an array"),
         ("params = [1, nan]", "3:14: task \"a\" of job \"x\": params: JSON has no infinity"),
+        ("metadata = { a = nan }", "3:18: task \"a\" of job \"x\": metadata: JSON has no infinity"),
+        ("metadata = [1]", "3:12: task \"a\" of job \"x\": metadata must be a table"),
+        ("tags = [\"a\", 1]", "3:14: task \"a\" of job \"x\": tags must be strings"),
+        ("tags = \"a\"", "3:8: task \"a\" of job \"x\": tags is a string, not an array"),
         ("params = [{ result = \"b\" }]", "3:11: task \"a\" of job \"x\": result requires column"),
         (
             "after = [\"b\"]",
