@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 
+use crate::harness::console::Console;
 use crate::harness::{Database, Program, Worker};
+use crate::runs::apply::Folder;
 
 async fn json_of(database: &Database, arguments: &[&str]) -> Value {
     let arguments = [arguments, &["--json"]].concat();
@@ -123,4 +125,76 @@ async fn invalid_labels_are_refused_with_a_reason() {
     let (code, _, stderr) =
         Program::enqueue(&database, &["--metadata", "x", "SELECT 1"]).run().await;
     assert_eq!(code, 2, "{stderr}");
+}
+
+#[tokio::test]
+async fn a_job_file_gives_labels_to_jobs_tasks_and_schedules() {
+    let database = Database::new().await;
+    let text = r#"
+[job.j]
+tags = ["job"]
+metadata = { owner = "bi", tier = 1 }
+[job.j.task.t]
+statement = "SELECT 1"
+tags = ["x"]
+metadata = { since = 2026-11-23 }
+[schedule.s]
+timing = "manual"
+job = "j"
+tags = ["schedule"]
+"#;
+    let folder = Folder::new(&[("j.toml", text)]);
+    Program::pgmill(&database, &["apply", folder.path()]).succeeds().await;
+    let again = Program::pgmill(&database, &["apply", folder.path()]).succeeds().await;
+    assert!(again.contains("no changes"), "{again}");
+    Program::pgmill(&database, &["schedule", "run-now", "s"]).succeeds().await;
+    let run = &json_of(&database, &["run", "list"]).await[0];
+    assert_eq!(run["tags"], json!(["job", "schedule"]));
+    assert_eq!(run["metadata"], json!({ "owner": "bi", "tier": 1 }));
+    let task = &json_of(&database, &["task", "list", "--tag", "x"]).await[0];
+    assert_eq!(task["metadata"], json!({ "since": "2026-11-23" }));
+    folder.write("j.toml", &text.replace("tags = [\"x\"]\n", ""));
+    Program::pgmill(&database, &["apply", folder.path()]).succeeds().await;
+    let tagged = "SELECT count(*) FROM mill.job_tasks WHERE tags IS NOT NULL";
+    assert_eq!(database.value::<i64>(tagged).await, 0);
+}
+
+#[tokio::test]
+async fn the_console_finds_and_shows_labels() {
+    let database = Database::new().await;
+    let options = r#", options => '{"tags": ["a b"], "metadata": {"owner": "<i>"}}'"#;
+    let (id, other) = (
+        database.enqueue("SELECT 'tagged'", options).await,
+        database.enqueue("SELECT 'plain'", "").await,
+    );
+    let run = format!("SELECT run_id FROM mill.start_run('{{j}}'{options})");
+    database
+        .execute(r#"SELECT mill.set_job('j', '[{"name": "t", "statement": "SELECT 1"}]')"#)
+        .await;
+    let run: i64 = database.value(&run).await;
+    let console = Console::start(&database, &[]).await;
+    let list = console.get("/tasks?q=tag:%22a%20b%22").await.body;
+    let row = |id: i64| format!("/tasks/{id}\"");
+    assert!(list.contains(&row(id)) && !list.contains(&row(other)), "{list}");
+    for path in [format!("/tasks/{id}"), format!("/runs/{run}")] {
+        let page = console.get(&path).await.body;
+        assert!(page.contains(">a b</a>"), "{page}");
+        assert!(page.contains("<dt>owner</dt><dd><code>&#34;&#60;i&#62;&#34;</code>"), "{page}");
+    }
+}
+
+#[tokio::test]
+async fn a_task_added_to_a_run_and_tasks_in_bulk_take_options() {
+    let database = Database::new().await;
+    database
+        .execute(
+            r#"SELECT mill.set_job('j', '[{"name": "t", "statement": "SELECT 1"}]');
+               SELECT mill.start_run('{j}');
+               SELECT mill.add_run_task('added', 'SELECT 1', run_id => 1, options => '{"tags": ["added"]}');
+               SELECT mill.advance_run(1);
+               SELECT mill.enqueue_many('{SELECT 1,SELECT 2}', options => '{"tags": ["bulk"]}')"#,
+        )
+        .await;
+    let tags = "SELECT array_agg(t ORDER BY t) FROM mill.tasks, unnest(tags) AS t";
+    assert_eq!(database.value::<Vec<String>>(tags).await, ["added", "bulk", "bulk"]);
 }
