@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use queue::QueueError;
 use queue::insight::throughput::{self, MinuteStats};
 use queue::insight::{backlog_history, viewer};
@@ -70,12 +70,8 @@ impl ThroughputCache {
         Self { state: Mutex::new(state), wake: Notify::new() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, CacheState> {
-        self.state.lock()
-    }
-
     pub(crate) fn mark_used(&self) {
-        let before = self.lock().last_used.replace(Instant::now());
+        let before = self.state.lock().last_used.replace(Instant::now());
         if before.is_none_or(|before| before.elapsed() > IDLE_AFTER) {
             self.wake.notify_one();
         }
@@ -84,26 +80,32 @@ impl ThroughputCache {
     /// Returns the statistics of the last `last` minutes by minute and queue, oldest first.
     pub(crate) fn minutes(&self, now: Timestamp, last: i64) -> Vec<MinuteStats> {
         let oldest = later(minute_of(now), 1 - last);
-        self.lock().minutes.range(oldest..).flat_map(|(_, minutes)| minutes).cloned().collect()
+        self.state
+            .lock()
+            .minutes
+            .range(oldest..)
+            .flat_map(|(_, minutes)| minutes)
+            .cloned()
+            .collect()
     }
 
     /// Returns how many of the last `last` closed minutes have been read.
     pub(crate) fn read_minutes(&self, now: Timestamp, last: i64) -> i64 {
         // The minute before the current one may not be closed yet.
         let oldest = later(minute_of(now - COMMIT_LAG), -last);
-        i64::try_from(self.lock().read.range(oldest..).count()).unwrap_or(last).min(last)
+        i64::try_from(self.state.lock().read.range(oldest..).count()).unwrap_or(last).min(last)
     }
 
     /// Returns for each minute whether all attempts finished in it so far are known.
     pub(crate) fn complete(&self, minutes: impl Iterator<Item = Timestamp>) -> Vec<bool> {
-        let state = self.lock();
+        let state = self.state.lock();
         let over = |at| state.read.contains(&at) && !state.skipped.contains(&at);
         minutes.map(|at| over(at) || state.backlog.is_open(at)).collect()
     }
 
     /// Returns the number of waiting tasks at the end of each of the last minutes.
     pub(crate) fn backlog(&self, query: &BacklogQuery<'_>) -> Vec<Option<BacklogPoint>> {
-        let state = self.lock();
+        let state = self.state.lock();
         state.backlog.points(query, &state.read, &state.skipped)
     }
 
@@ -111,7 +113,7 @@ impl ThroughputCache {
     /// over the last `over` closed minutes. Omits queues with an unknown backlog or only a lower
     /// bound.
     pub(crate) fn growth(&self, now: Timestamp, over: i64) -> BTreeMap<String, f64> {
-        let state = self.lock();
+        let state = self.state.lock();
         let of_queue = |queue: String| {
             // From the end of the minute before the range to the end of its last minute; the
             // current minute follows.
@@ -131,8 +133,11 @@ impl ThroughputCache {
     pub(crate) async fn run(&self, database: &Database) {
         let mut chunk = CHUNK_MINUTES;
         loop {
-            let idle =
-                self.lock().last_used.is_none_or(|last_used| last_used.elapsed() > IDLE_AFTER);
+            let idle = self
+                .state
+                .lock()
+                .last_used
+                .is_none_or(|last_used| last_used.elapsed() > IDLE_AFTER);
             if idle {
                 self.wake.notified().await;
             }
@@ -178,7 +183,7 @@ impl ThroughputCache {
             Some(span) => Some(MinuteSpan::read(&tx, span, oldest).await),
             None => None,
         };
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.replace(newest.0..newest.1, minutes);
         if let Some((moved, live)) = backlog {
             let moves = moved.into_iter().chain(live.changes).collect();
@@ -212,14 +217,14 @@ impl ThroughputCache {
     /// Returns whether the backlog must be read again: a minute was closed since the last read, or
     /// the last read is too old.
     fn backlog_is_stale(&self, current: Timestamp) -> bool {
-        let state = self.lock();
+        let state = self.state.lock();
         !state.backlog.open_from(current)
             || state.backlog_read_at.is_none_or(|read| read.elapsed() > BACKLOG_POLL_INTERVAL)
     }
 
     /// Returns the range of the newest closed minutes that are unread.
     fn next_unread(&self, current: Timestamp, chunk: i64) -> Option<(Timestamp, Timestamp)> {
-        let state = self.lock();
+        let state = self.state.lock();
         let back =
             (1..=RETAINED_MINUTES).find(|back| !state.read.contains(&later(current, -back)))?;
         let more = (1..chunk).take_while(|more| {
@@ -276,11 +281,11 @@ mod tests {
         let current: Timestamp = "2026-12-01T03:00:00Z".parse().unwrap();
         let read = |from: Timestamp, to: Timestamp| {
             let all = (to.as_second() - from.as_second()) / 60;
-            cache.lock().read.extend((0..all).map(|minute| later(from, minute)));
+            cache.state.lock().read.extend((0..all).map(|minute| later(from, minute)));
             all
         };
         assert_eq!(cache.next_unread(current, 5), Some((later(current, -5), current)));
-        cache.lock().read.insert(later(current, -3));
+        cache.state.lock().read.insert(later(current, -3));
         assert_eq!(cache.next_unread(current, 5), Some((later(current, -2), current)));
         let mut all = 1;
         while let Some((from, to)) = cache.next_unread(current, 5) {
@@ -294,7 +299,7 @@ mod tests {
     fn minutes_before_the_last_hour_do_not_count_as_read_minutes_of_it() {
         let cache = ThroughputCache::new();
         let now: Timestamp = "2026-12-01T03:00:30Z".parse().unwrap();
-        cache.lock().read.extend((61..=360).map(|back| later(minute_of(now), -back)));
+        cache.state.lock().read.extend((61..=360).map(|back| later(minute_of(now), -back)));
         assert_eq!(cache.read_minutes(now, HOUR_MINUTES), 0);
         assert_eq!(cache.read_minutes(now, RETAINED_MINUTES), 300);
     }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use crate::timing::SHARED_COMMIT_COOL_DOWN;
 
@@ -33,14 +33,14 @@ impl Default for BatchSize {
 impl BatchSizes {
     /// Returns the number of tasks of the queue to take at once.
     pub(crate) fn size(&self, queue: &str) -> usize {
-        self.lock().get(queue).map_or(1, |batch_size| batch_size.size)
+        self.queues.lock().get(queue).map_or(1, |batch_size| batch_size.size)
     }
 
     /// Records that `tasks` tasks of the queue ran one after another in `duration`. Doubles the
     /// batch size if they took at most half of the budget, and halves it if they exceeded the
     /// budget.
     pub(crate) fn record(&self, queue: &str, tasks: usize, duration: Duration, budget: Duration) {
-        let mut queues = self.lock();
+        let mut queues = self.queues.lock();
         let batch_size = queues.entry(queue.to_owned()).or_default();
         if batch_size.cool_down_until.is_some_and(|until| until > Instant::now()) {
             return;
@@ -56,11 +56,7 @@ impl BatchSizes {
     /// Sets the batch size to 1 for [`SHARED_COMMIT_COOL_DOWN`].
     pub(crate) fn cool_down(&self, queue: &str) {
         let cool_down_until = Some(Instant::now() + SHARED_COMMIT_COOL_DOWN);
-        self.lock().insert(queue.to_owned(), BatchSize { size: 1, cool_down_until });
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, BatchSize>> {
-        self.queues.lock()
+        self.queues.lock().insert(queue.to_owned(), BatchSize { size: 1, cool_down_until });
     }
 }
 

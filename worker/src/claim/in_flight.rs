@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use queue::LimitId;
 use queue::RunId;
 use queue::claim::SessionIdentity;
@@ -86,7 +86,7 @@ impl InFlight {
     ) -> ClaimedTask {
         let (id, token) = (claim.id(), claim.token());
         let (sender, stop) = watch::channel(None);
-        self.lock().insert(id, InFlightTask { token, session, stop: sender });
+        self.tasks.lock().insert(id, InFlightTask { token, session, stop: sender });
         let (limits, run) = (claim.limits().to_vec(), claim.run());
         let in_flight_guard = InFlightGuard { in_flight: self.clone(), id, token, limits, run };
         ClaimedTask { claim, shared_commit_budget, stop, in_flight_guard }
@@ -94,49 +94,45 @@ impl InFlight {
 
     /// Returns the claims in flight.
     pub(crate) fn claims(&self) -> Vec<(TaskId, Token)> {
-        self.lock().iter().map(|(id, task)| (*id, task.token)).collect()
+        self.tasks.lock().iter().map(|(id, task)| (*id, task.token)).collect()
     }
 
     /// Returns the number of claims in flight.
     pub(crate) fn count(&self) -> usize {
-        self.lock().len()
+        self.tasks.lock().len()
     }
 
     /// Returns the number of readers with a claim in flight.
     pub(crate) fn busy_readers(&self) -> usize {
-        self.lock().values().map(|task| task.session).collect::<HashSet<_>>().len()
+        self.tasks.lock().values().map(|task| task.session).collect::<HashSet<_>>().len()
     }
 
     /// Stops the task because of a cancel request. Ignores the token, because a request names only
     /// the task.
     pub(crate) fn cancel(&self, id: TaskId) {
-        if let Some(task) = self.lock().get(&id) {
+        if let Some(task) = self.tasks.lock().get(&id) {
             task.send_stop(StopSignal::Cancelled);
         }
     }
 
     /// Stops the task because its claim was lost.
     pub(crate) fn mark_lost(&self, token: Token) {
-        if let Some(task) = self.lock().values().find(|task| task.token == token) {
+        if let Some(task) = self.tasks.lock().values().find(|task| task.token == token) {
             task.send_stop(StopSignal::Lost);
         }
     }
 
     /// Stops all tasks for shutdown.
     pub(crate) fn stop_all(&self) {
-        for task in self.lock().values() {
+        for task in self.tasks.lock().values() {
             task.send_stop(StopSignal::Shutdown);
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<TaskId, InFlightTask>> {
-        self.tasks.lock()
     }
 }
 
 impl Drop for InFlightGuard {
     fn drop(&mut self) {
-        let mut tasks = self.in_flight.lock();
+        let mut tasks = self.in_flight.tasks.lock();
         // The same task may already be in flight again under a new token.
         if tasks.get(&self.id).is_some_and(|task| task.token == self.token) {
             tasks.remove(&self.id);

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio_postgres::error::DbError;
@@ -58,7 +58,7 @@ impl Notices {
     /// Keeps a notice, or counts it as dropped. `owner`: the session's application_name when the
     /// notice was raised.
     pub(crate) fn push(&self, owner: &str, notice: &DbError) {
-        let mut log = self.lock();
+        let mut log = self.log.lock();
         let progress = parse_progress(notice.message());
         if let Some(live) = &mut log.live {
             live.record(progress, notice);
@@ -109,7 +109,7 @@ impl Notices {
 
     /// Notifies `notify` of changes, until the next call of [`Notices::take`].
     pub(crate) fn subscribe(&self, notify: Arc<Notify>) {
-        self.lock().live = Some(LiveNotices {
+        self.log.lock().live = Some(LiveNotices {
             notify,
             changed: false,
             percent: None,
@@ -120,12 +120,12 @@ impl Notices {
 
     /// Returns whether [`Notices::take_changes`] would return changes.
     pub(crate) fn has_changes(&self) -> bool {
-        self.lock().live.as_ref().is_some_and(|live| live.changed)
+        self.log.lock().live.as_ref().is_some_and(|live| live.changed)
     }
 
     /// Returns the current progress and notices, if they have changed since the last call.
     pub(crate) fn take_changes(&self) -> Option<LiveUpdate> {
-        let mut log = self.lock();
+        let mut log = self.log.lock();
         let live = log.live.as_mut().filter(|live| live.changed)?;
         live.changed = false;
         let last: Vec<Value> = live.last.iter().cloned().collect();
@@ -138,17 +138,13 @@ impl Notices {
 
     /// Marks the last changes as not yet delivered.
     pub(crate) fn mark_changed(&self) {
-        if let Some(live) = &mut self.lock().live {
+        if let Some(live) = &mut self.log.lock().live {
             live.changed = true;
         }
     }
 
     fn take_log(&self) -> NoticeLog {
-        std::mem::take(&mut *self.lock())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, NoticeLog> {
-        self.log.lock()
+        std::mem::take(&mut *self.log.lock())
     }
 }
 

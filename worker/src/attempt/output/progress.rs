@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use queue::progress::{ProgressReport, record_progress};
 use queue::{Claim, QueueError, TaskId, Token};
 use tokio::sync::Notify;
@@ -61,7 +61,7 @@ impl ProgressReporter {
             notices: notices.clone(),
             written: false,
         };
-        self.shared.lock().tracked.insert(claim.id(), task);
+        self.shared.tasks.lock().tracked.insert(claim.id(), task);
         TrackingGuard { shared: Arc::clone(&self.shared), id: claim.id() }
     }
 }
@@ -116,7 +116,7 @@ impl Shared {
     /// Returns the changes of tasks that have run long enough. Schedules another collection for
     /// younger tasks.
     fn collect_changes(&self) -> (Vec<ProgressReport>, Vec<TaskId>) {
-        let mut tasks = self.lock();
+        let mut tasks = self.tasks.lock();
         let mut reports = Vec::new();
         let mut early = false;
         for (id, task) in &mut tasks.tracked {
@@ -141,7 +141,7 @@ impl Shared {
 
     /// Restores changes that could not be written.
     fn retry(&self, reports: &[ProgressReport], ended: Vec<TaskId>) {
-        let mut tasks = self.lock();
+        let mut tasks = self.tasks.lock();
         for report in reports {
             if let Some(task) = tasks.tracked.get(&report.id) {
                 task.notices.mark_changed();
@@ -150,15 +150,11 @@ impl Shared {
         tasks.ended.extend(ended);
         self.changed.notify_one();
     }
-
-    fn lock(&self) -> MutexGuard<'_, Tasks> {
-        self.tasks.lock()
-    }
 }
 
 impl Drop for TrackingGuard {
     fn drop(&mut self) {
-        let mut tasks = self.shared.lock();
+        let mut tasks = self.shared.tasks.lock();
         if tasks.tracked.remove(&self.id).is_some_and(|task| task.written) {
             tasks.ended.push(self.id);
             self.shared.changed.notify_one();

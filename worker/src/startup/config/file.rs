@@ -48,7 +48,7 @@ impl ConfigFile {
         let Tables { run_as } = toml::from_str(&text).with_context(place)?;
         let mut values = BTreeMap::new();
         for (key, value) in table.get_ref() {
-            let at = |offset| format!("{}:{}", path.display(), line_and_column(&text, offset));
+            let at = |offset| cli::location(path, &text, offset);
             let (name, key_at, value_at) = (key.get_ref(), key.span().start, value.span().start);
             if name == RUN_AS {
                 continue;
@@ -63,12 +63,6 @@ impl ConfigFile {
         }
         Ok(Self { path: path.to_owned(), values, run_as })
     }
-}
-
-fn line_and_column(text: &str, offset: usize) -> String {
-    let before = &text[..offset];
-    let column = before.chars().rev().take_while(|c| *c != '\n').count() + 1;
-    format!("{}:{column}", before.matches('\n').count() + 1)
 }
 
 fn similar_key(command: &Command, key: &str) -> String {
