@@ -6,13 +6,16 @@
 //! | an error with detail, hint and exit code | `failure` |
 //! | exit codes, and those of database errors | `exit` |
 //! | durations on a command line or in a file | `duration` |
+//! | line and column of an error in a file | `location` |
 //!
 //! Text for people, apart from errors, is in the crate `terminal`.
 
 pub mod duration;
 pub mod exit;
 mod failure;
+mod location;
 mod program;
 
 pub use failure::Failure;
+pub use location::location;
 pub use program::{main, many_threads, one_thread, print};

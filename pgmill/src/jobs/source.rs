@@ -43,10 +43,7 @@ impl Source {
 
     /// Returns `path:line:column`, both counted from 1, columns in characters.
     pub(crate) fn location(&self, at: usize) -> String {
-        let before = self.text.get(..at).unwrap_or(&self.text);
-        let line = before.matches('\n').count() + 1;
-        let start = before.rfind('\n').map_or(0, |end| end + 1);
-        format!("{}:{line}:{}", self.path.display(), before[start..].chars().count() + 1)
+        cli::location(&self.path, &self.text, at)
     }
 
     /// As [`Self::location`], for a character position of the server, counted from 1.
