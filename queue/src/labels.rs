@@ -1,17 +1,19 @@
 //! Tags and metadata: labels of tasks, jobs, runs and schedules, to search by and to show. Nothing in
 //! the queue depends on them.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::row::{column, from_row};
 
 /// Tags and metadata of a task, a job, a run or a schedule.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, utoipa::ToSchema)]
 pub struct Labels {
     /// Tags, sorted.
+    #[serde(default)]
     pub tags: Vec<String>,
     /// Values of the caller by key.
+    #[serde(default)]
     #[schema(value_type = Object)]
     pub metadata: Map<String, Value>,
 }

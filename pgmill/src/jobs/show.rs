@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use cli::{Failure, exit};
-use queue::{group, job};
+use queue::{Labels, group, job};
+use serde::Deserialize;
 use serde_json::{Value, json};
 use terminal::visible;
 use tokio_postgres::Client;
 
 use crate::jobs::merge::{Merged, MergedTask, merge};
-use crate::output::format::{HEAD_CHARS, one_line};
+use crate::output::format::{HEAD_CHARS, label_lines, one_line};
 use crate::output::{Field, Output};
 
 /// The error for an unknown job name.
@@ -115,12 +116,8 @@ fn head(job: &Value) -> String {
             line.push_str(text);
         }
     }
-    if let Some(tags) = job["tags"].as_array() {
-        let tags: Vec<&str> = tags.iter().filter_map(Value::as_str).collect();
-        let _ = write!(line, "; tags {}", tags.join(", "));
-    }
-    if job["metadata"].is_object() {
-        let _ = write!(line, "; metadata {}", job["metadata"]);
+    for (word, value) in label_lines(&Labels::deserialize(job).unwrap_or_default()) {
+        let _ = write!(line, "; {word} {value}");
     }
     visible(&line)
 }

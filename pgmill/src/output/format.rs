@@ -49,7 +49,7 @@ pub(crate) fn task_label(name: Option<&str>, statement: Option<&str>) -> String 
     }
 }
 
-/// Returns a line with the tags and a line with the metadata, if there are any, each with its word.
+/// Returns the tags and the metadata, if there are any, each with its word.
 pub(crate) fn label_lines(labels: &Labels) -> impl Iterator<Item = (&'static str, String)> {
     let tags = labels.tags_text().map(|tags| ("tags", visible(&tags)));
     let metadata = (!labels.metadata.is_empty())
