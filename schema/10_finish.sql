@@ -190,7 +190,7 @@ CREATE OR REPLACE FUNCTION mill.fail(
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     task mill.tasks;
-    final boolean;
+    result text := 'finished';
     next_state mill.state;
 BEGIN
     SELECT t.* INTO task FROM mill.tasks t
@@ -204,19 +204,19 @@ BEGIN
     THEN
         outcome := 'cancelled';
         verdict := 'final';
+        result := 'cancelled';
     END IF;
-    final := verdict = 'final';
-    PERFORM mill.record_attempt(task, outcome, final, report);
+    PERFORM mill.record_attempt(task, outcome, verdict = 'final', report);
     IF task.limits IS NOT NULL THEN
         PERFORM mill.release_permits(ARRAY[task.id], ARRAY[task.claimed_at]);
     END IF;
     IF outcome = 'lost' AND task.node IS NOT NULL THEN
         PERFORM mill.log_reclaimed(task);
     END IF;
-    IF final THEN
+    IF verdict = 'final' THEN
         DELETE FROM mill.tasks t WHERE t.id = task_id;
         DELETE FROM mill.cancel_requests r WHERE r.task_id = task.id;
-        RETURN 'finished';
+        RETURN result;
     END IF;
     next_state := mill.initial_state(now() + retry_in, task.limits);
     UPDATE mill.tasks t SET
@@ -235,7 +235,8 @@ END
 $$;
 COMMENT ON FUNCTION mill.fail IS
     'running -> scheduled | blocked | pending (verdict failure, transient or crash: which counter is incremented) or '
-    'finished (verdict final). Returns lost, retried or finished';
+    'finished (verdict final). Returns lost, retried or finished, or cancelled for a task that finished because of a '
+    'cancel request, whatever the outcome';
 GRANT EXECUTE ON FUNCTION mill.fail TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.release_claim(task_id bigint, claim_token uuid, delay interval)

@@ -61,6 +61,19 @@ pg_enum! {
     }
 }
 
+/// State of a task after the end of an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Disposition {
+    /// The task is finished.
+    Finished(Outcome),
+    /// Another attempt follows.
+    Retried(Outcome),
+    /// The claim was released; the attempt is not counted.
+    Released,
+    /// The claim had been lost; nothing was changed.
+    Lost,
+}
+
 pg_enum! {
     /// Priority of a task within its queue.
     Priority {

@@ -3,7 +3,7 @@
 
 use checker::{Answer, Expect, Op, OpKind, record};
 use jiff::Timestamp;
-use queue::claim::{Claimer, Lane, LaneRange, SessionIdentity};
+use queue::claim::{ClaimSession, Lane, LaneRange, SessionIdentity};
 use queue::complete::{Success, complete};
 use queue::fail::Report;
 use queue::reclaim::{DeadWorker, reclaim};
@@ -238,7 +238,7 @@ impl Player {
 
     /// Claims the pending task if there is one; `hidden` simulates a backend that has ended.
     async fn claim(&mut self, database: &Database, hidden: bool) -> bool {
-        let claimer = Claimer::new(database.connect().await, self.worker).await.unwrap();
+        let claimer = ClaimSession::new(database.connect().await, self.worker).await.unwrap();
         let lane =
             Lane { queue: "default".to_owned(), priority: Priority::Normal, run_as: String::new() };
         let started_at = if hidden { Timestamp::UNIX_EPOCH } else { self.identity.started_at };

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use futures_util::future::join_all;
 use jiff::Timestamp;
-use queue::claim::{CLAIM, Claimer, Lane, LaneRange, SESSION_SETTINGS, SessionIdentity};
+use queue::claim::{CLAIM, ClaimSession, Lane, LaneRange, SESSION_SETTINGS, SessionIdentity};
 use queue::complete::{Success, complete};
 use queue::fail::Report;
 use queue::{Priority, TaskId, WorkerId};
@@ -28,8 +28,8 @@ fn sessions(count: i32) -> Vec<SessionIdentity> {
     (1..=count).map(|pid| SessionIdentity { pid, started_at: Timestamp::UNIX_EPOCH }).collect()
 }
 
-async fn claimer(database: &Database) -> Claimer {
-    Claimer::new(database.connect().await, WorkerId::random()).await.unwrap()
+async fn claimer(database: &Database) -> ClaimSession {
+    ClaimSession::new(database.connect().await, WorkerId::random()).await.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use futures_util::future::join;
 use jiff::Timestamp;
-use queue::claim::{Claimer, Lane, LaneRange, SessionIdentity};
+use queue::claim::{ClaimSession, Lane, LaneRange, SessionIdentity};
 use queue::complete::{LOST, Success, TRANSACTION_ENDED, complete};
-use queue::fail::{FailResult, Report, fail};
+use queue::fail::{Report, fail};
 use queue::reclaim::{DeadWorker, reclaim};
 use queue::release::release;
 use queue::retry::RetryDecision;
-use queue::{Claim, Outcome, Priority, TaskId, WorkerId};
+use queue::{Claim, Disposition, Outcome, Priority, TaskId, WorkerId};
 use tokio_postgres::Client;
 
 use crate::harness::{Database, PrivateDatabase, eventually};
@@ -21,7 +21,7 @@ const AGAIN: RetryDecision = RetryDecision::Failure { retry_in: Duration::from_s
 /// Claims the one pending task for a worker without a backend.
 async fn claim(database: &Database) -> (WorkerId, Claim) {
     let worker = WorkerId::random();
-    let claimer = Claimer::new(database.connect().await, worker).await.unwrap();
+    let claimer = ClaimSession::new(database.connect().await, worker).await.unwrap();
     let lane =
         Lane { queue: "default".to_owned(), priority: Priority::Normal, run_as: String::new() };
     let session = SessionIdentity { pid: 1, started_at: Timestamp::UNIX_EPOCH };
@@ -111,9 +111,12 @@ async fn a_claim_that_was_reclaimed_changes_nothing() {
             "fail" => {
                 let report = Report::default();
                 let failed = fail(&session, &stale, Outcome::Failed, AGAIN, &report).await.unwrap();
-                assert_eq!(failed, FailResult::Lost);
+                assert_eq!(failed, Disposition::Lost);
             }
-            _ => assert!(!release(&session, &stale, Duration::ZERO).await.unwrap()),
+            _ => {
+                let released = release(&session, &stale, Duration::ZERO).await.unwrap();
+                assert_eq!(released, Disposition::Lost);
+            }
         }
         // A reclaimed worker can be reclaimed again.
         let again = reclaim(database.client(), unregistered(worker)).await.unwrap();
@@ -140,7 +143,7 @@ async fn a_claim_whose_task_has_ended_changes_nothing() {
     session.batch_execute("COMMIT").await.unwrap();
     let failed =
         fail(&session, &claim, Outcome::Failed, RetryDecision::Final, &Report::default()).await;
-    assert_eq!(failed.unwrap(), FailResult::Lost);
+    assert_eq!(failed.unwrap(), Disposition::Lost);
     assert_eq!((effects(&database).await, database.attempts(id).await.as_str()), (1, "succeeded"));
 }
 
@@ -229,7 +232,7 @@ async fn a_cancel_that_met_a_failure_ends_the_retry_it_left() {
     let (session, canceller) = (database.connect().await, database.connect().await);
     session.batch_execute("BEGIN").await.unwrap();
     let failed = fail(&session, &claim, Outcome::Failed, AGAIN, &Report::default()).await;
-    assert_eq!(failed.unwrap(), FailResult::Retried);
+    assert_eq!(failed.unwrap(), Disposition::Retried(Outcome::Failed));
     let (answer, ()) = join(queue::cancel::cancel(&canceller, TaskId(id)), async {
         until_waiting(&database).await;
         session.batch_execute("COMMIT").await.unwrap();
@@ -238,6 +241,19 @@ async fn a_cancel_that_met_a_failure_ends_the_retry_it_left() {
     assert_eq!(answer.unwrap(), "cancelled");
     assert_eq!(database.attempts(id).await, "failed cancelled");
     assert_eq!(row(&database).await, "gone");
+}
+
+#[tokio::test]
+async fn a_failure_of_a_task_with_a_cancel_request_ends_it_and_says_so() {
+    for outcome in [Outcome::Failed, Outcome::Cancelled] {
+        let (database, id, _, claim) = claimed().await;
+        let cancelled = queue::cancel::cancel(database.client(), TaskId(id)).await;
+        assert_eq!(cancelled.unwrap(), "requested");
+        let failed = fail(database.client(), &claim, outcome, AGAIN, &Report::default()).await;
+        assert_eq!(failed.unwrap(), Disposition::Finished(Outcome::Cancelled));
+        assert_eq!(database.attempts(id).await, "cancelled");
+        assert_eq!(row(&database).await, "gone");
+    }
 }
 
 #[tokio::test]
@@ -277,7 +293,8 @@ async fn a_reclaim_skips_a_task_that_is_being_cancelled_and_then_ends_it() {
 async fn a_cancelled_task_that_is_released_has_ended() {
     let (database, id, _, claim) = claimed().await;
     assert_eq!(database.value::<String>(&format!("SELECT mill.cancel({id})")).await, "requested");
-    assert!(release(database.client(), &claim, Duration::ZERO).await.unwrap());
+    let released = release(database.client(), &claim, Duration::ZERO).await.unwrap();
+    assert_eq!(released, Disposition::Released);
     assert_eq!(row(&database).await, "gone");
     assert_eq!(database.attempts(id).await, "cancelled");
 }
@@ -305,7 +322,7 @@ async fn a_claim_undone_by_a_server_crash_is_invalid_afterwards() {
         assert_eq!(finish(&session, &stale).await, Err(LOST.to_owned()));
         session.batch_execute("COMMIT").await.unwrap();
         let failed = fail(&session, &stale, Outcome::Failed, AGAIN, &Report::default()).await;
-        assert_eq!(failed.unwrap(), FailResult::Lost);
+        assert_eq!(failed.unwrap(), Disposition::Lost);
         finish(&session, &good).await.unwrap();
         session.batch_execute("COMMIT").await.unwrap();
         assert!(database.attempts(id).await.ends_with("succeeded"));

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::future::join_all;
 use jiff::Timestamp;
-use queue::claim::{Claimer, Lane, LaneRange, SessionIdentity};
+use queue::claim::{ClaimSession, Lane, LaneRange, SessionIdentity};
 use queue::complete::{Success, complete};
 use queue::fail::Report;
 use queue::limit::grant_waiting_permits;
@@ -127,7 +127,7 @@ async fn sixty_four_claimers_never_run_more_than_the_limit() {
     let (running, finished) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let client = database.connect().await;
     let claimers = (0..64).map(async |_| {
-        let claims = Claimer::new(database.connect().await, WorkerId::random()).await.unwrap();
+        let claims = ClaimSession::new(database.connect().await, WorkerId::random()).await.unwrap();
         while finished.load(Ordering::SeqCst) < TASKS {
             grant_waiting_permits(&client).await.unwrap();
             let claimed =

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use cli::exit;
 use jiff::Timestamp;
-use queue::claim::{Claimer, Lane, LaneRange, SessionIdentity};
+use queue::claim::{ClaimSession, Lane, LaneRange, SessionIdentity};
 use queue::complete::{Success, complete};
 use queue::fail::{Report, fail};
 use queue::release::release;
@@ -205,7 +205,7 @@ async fn task_in(database: &Database, state: State, options: &str, worker: Worke
 }
 
 async fn claim_one(database: &Database, worker: WorkerId) -> Option<Claim> {
-    let claimer = Claimer::new(database.connect().await, worker).await.unwrap();
+    let claimer = ClaimSession::new(database.connect().await, worker).await.unwrap();
     let lane =
         Lane { queue: "default".to_owned(), priority: Priority::Normal, run_as: String::new() };
     let claimed = claimer.claim(&[LaneRange::whole(lane)], &[GONE]).await.unwrap();

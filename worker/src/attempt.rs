@@ -6,7 +6,6 @@
 
 pub(crate) mod check;
 pub(crate) mod commit;
-pub(crate) mod disposition;
 pub(crate) mod error;
 pub(crate) mod execute;
 pub(crate) mod explain;

@@ -170,7 +170,7 @@ pub struct SessionIdentity {
 #[derive(Debug)]
 #[must_use = "a claim that is dropped leaves its task running until the worker is declared dead"]
 pub struct Claimed {
-    /// Index into the sessions given to [`Claimer::claim`].
+    /// Index into the sessions given to [`ClaimSession::claim`].
     pub session: usize,
     /// The lane in which the task was found.
     pub lane: Lane,
@@ -178,16 +178,16 @@ pub struct Claimed {
     pub claim: Claim,
 }
 
-/// The prepared claim statement on the worker's claiming connection.
+/// The worker's session for claims, with the prepared claim statement.
 #[derive(Debug)]
-pub struct Claimer {
+pub struct ClaimSession {
     client: Client,
     statement: Statement,
     columns: ClaimColumns,
     worker: WorkerId,
 }
 
-impl Claimer {
+impl ClaimSession {
     /// Prepares the claim on a connection of its own, whose commits do not wait for the disk: WAL
     /// is one ordered stream, so the claim of every effect that survives a crash survives too.
     pub async fn new(client: Client, worker: WorkerId) -> Result<Self, QueueError> {

@@ -10,7 +10,7 @@ use tokio_postgres::types::Type;
 
 use crate::error::QueueError;
 use crate::row::scalar;
-use crate::task::{Claim, Outcome};
+use crate::task::{Claim, Disposition, Outcome};
 use crate::transition::retry::RetryDecision;
 
 const FAIL: &str = "/* queue.fail */
@@ -90,30 +90,20 @@ fn storable(text: &str) -> Value {
     Value::from(kept)
 }
 
-/// Result of [`fail`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FailResult {
-    /// The task will be attempted again.
-    Retried,
-    /// The task has ended.
-    Finished,
-    /// The claim no longer belonged to this worker: nothing was changed.
-    Lost,
-}
-
 /// Ends the attempt and the claim according to the decision. A task with a cancel request ends as
-/// cancelled regardless of the decision.
+/// cancelled regardless of outcome and decision.
 ///
 /// # Errors
-/// The attempt may have been recorded in spite of an error. Another call then returns `Lost`.
+/// The attempt may have been recorded in spite of an error. Another call then returns
+/// [`Disposition::Lost`].
 pub async fn fail(
     client: &impl GenericClient,
     claim: &Claim,
     outcome: Outcome,
-    verdict: RetryDecision,
+    decision: RetryDecision,
     report: &Report,
-) -> Result<FailResult, QueueError> {
-    let (word, wait) = match verdict {
+) -> Result<Disposition, QueueError> {
+    let (verdict, wait) = match decision {
         RetryDecision::Failure { retry_in } => ("failure", retry_in),
         RetryDecision::Transient { retry_in } => ("transient", retry_in),
         RetryDecision::Final => ("final", Duration::ZERO),
@@ -125,16 +115,17 @@ pub async fn fail(
                 (/* task_id */ &claim.id.0, Type::INT8),
                 (/* claim_token */ &claim.token.0, Type::UUID),
                 (/* outcome */ &outcome.as_str(), Type::TEXT),
-                (/* verdict */ &word, Type::TEXT),
+                (/* verdict */ &verdict, Type::TEXT),
                 (/* retry_in */ &wait.as_secs_f64(), Type::FLOAT8),
                 (/* report */ &report.to_json(), Type::JSONB),
             ],
         )
         .await?;
     match scalar(&rows[0])? {
-        "retried" => Ok(FailResult::Retried),
-        "finished" => Ok(FailResult::Finished),
-        _ => Ok(FailResult::Lost),
+        "retried" => Ok(Disposition::Retried(outcome)),
+        "finished" => Ok(Disposition::Finished(outcome)),
+        "cancelled" => Ok(Disposition::Finished(Outcome::Cancelled)),
+        _ => Ok(Disposition::Lost),
     }
 }
 

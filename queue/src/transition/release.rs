@@ -11,7 +11,7 @@ use tokio_postgres::types::Type;
 use crate::error::QueueError;
 use crate::id::{TaskId, Token, WorkerId};
 use crate::row::{column, scalar};
-use crate::task::Claim;
+use crate::task::{Claim, Disposition};
 
 const RELEASE: &str = "/* queue.release */
 SELECT mill.release_claim($1, $2, make_interval(secs => $3))";
@@ -19,17 +19,19 @@ SELECT mill.release_claim($1, $2, make_interval(secs => $3))";
 const CLAIMS_OF: &str = "/* queue.claims_of */
 SELECT t.id, t.token FROM mill.tasks t WHERE t.state = 'running' AND t.claimed_by = $1";
 
-/// Releases a task, to run again after `wait`. Returns `false` if the claim no longer belonged to
-/// this worker.
+/// Releases a task, to run again after `wait`. Returns [`Disposition::Released`], also for a task
+/// that ended as cancelled, or [`Disposition::Lost`].
 ///
 /// # Errors
-/// The task may have been released in spite of an error. Another call then returns `false`.
+/// The task may have been released in spite of an error. Another call then returns
+/// [`Disposition::Lost`].
 pub async fn release(
     client: &impl GenericClient,
     claim: &Claim,
     wait: Duration,
-) -> Result<bool, QueueError> {
-    release_claim(client, claim.id, claim.token, wait).await
+) -> Result<Disposition, QueueError> {
+    let released = release_claim(client, claim.id, claim.token, wait).await?;
+    Ok(if released { Disposition::Released } else { Disposition::Lost })
 }
 
 /// Releases claims that are in the database but unknown to the worker, because the response to a

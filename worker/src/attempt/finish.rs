@@ -2,12 +2,10 @@
 
 use std::time::Duration;
 
-use queue::fail::{FailResult, Report, fail};
+use queue::fail::fail;
 use queue::release::release;
-use queue::retry::RetryDecision;
-use queue::{Claim, Outcome};
+use queue::{Claim, Disposition, Outcome};
 
-use crate::attempt::disposition::Disposition;
 use crate::attempt::execute::AttemptResult;
 use crate::claim::in_flight::ClaimedTask;
 use crate::control::Control;
@@ -20,28 +18,13 @@ pub(crate) async fn finish(control: &Control, claim: Claim, result: AttemptResul
         AttemptResult::Succeeded => Disposition::Finished(Outcome::Succeeded),
         AttemptResult::Lost => Disposition::Lost,
         AttemptResult::Failed { outcome, decision, report } => {
-            record(control, &claim, outcome, decision, &report).await
+            control
+                .retry("recording an attempt", claim.id(), || async {
+                    fail(&*control.get().await?, &claim, outcome, decision, &report).await
+                })
+                .await
         }
         AttemptResult::Release { wait } => release_claim(control, &claim, wait).await,
-    }
-}
-
-async fn record(
-    control: &Control,
-    claim: &Claim,
-    outcome: Outcome,
-    decision: RetryDecision,
-    report: &Report,
-) -> Disposition {
-    let failed = control
-        .retry("recording an attempt", claim.id(), || async {
-            fail(&*control.get().await?, claim, outcome, decision, report).await
-        })
-        .await;
-    match failed {
-        FailResult::Finished => Disposition::Finished(outcome),
-        FailResult::Retried => Disposition::Retried(outcome),
-        FailResult::Lost => Disposition::Lost,
     }
 }
 
@@ -54,10 +37,9 @@ pub(crate) async fn release_unstarted(control: &Control, wakeup: &Wakeup, task: 
 
 /// Releases a claim, to run again after `wait`.
 async fn release_claim(control: &Control, claim: &Claim, wait: Duration) -> Disposition {
-    let released = control
+    control
         .retry("release", claim.id(), || async {
             release(&*control.get().await?, claim, wait).await
         })
-        .await;
-    if released { Disposition::Released } else { Disposition::Lost }
+        .await
 }

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use queue::{Disposition, Outcome};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::attempt::disposition::Disposition;
 use crate::attempt::execute::Executor;
 use crate::attempt::finish::{finish, release_unstarted};
 use crate::attempt::session::{Session, SessionError};
@@ -108,7 +108,7 @@ impl Reader {
             let span = span(&task);
             self.context.metrics.task_started(&queue, task.claim.waited());
             drop(task.in_flight_guard);
-            let disposition = Disposition::Finished(queue::Outcome::Succeeded);
+            let disposition = Disposition::Finished(Outcome::Succeeded);
             self.context.metrics.task_finished(&queue, disposition, ran, None);
             tracing::debug!(parent: &span, duration = ?ran, "succeeded");
         }
@@ -203,7 +203,7 @@ impl Reader {
         }
         let _entered = span.enter();
         match disposition {
-            Disposition::Finished(queue::Outcome::Succeeded) => {
+            Disposition::Finished(Outcome::Succeeded) => {
                 tracing::debug!(duration = ?ran, "succeeded");
             }
             Disposition::Finished(outcome) => tracing::warn!(%outcome, sqlstate, "attempt failed"),

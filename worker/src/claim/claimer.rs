@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue::claim::{Claimed, Claimer as QueueClaimer, SessionIdentity};
+use queue::claim::{ClaimSession, Claimed, SessionIdentity};
 use queue::server::{Server, server};
 use queue::{Priority, QueueError, release};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -45,7 +45,7 @@ pub(crate) struct Claimer {
 
 /// The claimer's session and its server.
 struct Connected {
-    claims: QueueClaimer,
+    claims: ClaimSession,
     server: Server,
 }
 
@@ -153,7 +153,7 @@ impl Claimer {
     async fn connect(&self) -> Result<Connected, QueueError> {
         let client = self.context.control.dedicated_session("pgmill claimer").await?.client;
         let server = server(&client).await?;
-        Ok(Connected { claims: QueueClaimer::new(client, self.context.worker).await?, server })
+        Ok(Connected { claims: ClaimSession::new(client, self.context.worker).await?, server })
     }
 
     /// Waits until the worker is registered, because an unregistered worker would lose its claims.
@@ -183,7 +183,7 @@ impl Claimer {
     /// nothing is runnable.
     async fn claim_for_idle_readers(
         &self,
-        claims: &QueueClaimer,
+        claims: &ClaimSession,
         state: &mut State,
     ) -> Result<bool, QueueError> {
         let mut sweep = self.context.wakeup.take_sweep_request() || state.lanes.sweep_due();
@@ -205,7 +205,7 @@ impl Claimer {
     /// other tasks, even if they stay idle.
     async fn claim_pass(
         &self,
-        claims: &QueueClaimer,
+        claims: &ClaimSession,
         state: &mut State,
         sweep: bool,
     ) -> Result<bool, QueueError> {
@@ -243,7 +243,7 @@ impl Claimer {
     /// Claims for readers of one profile, until no reader is idle or no lane has tasks.
     async fn claim_for_profile(
         &self,
-        claims: &QueueClaimer,
+        claims: &ClaimSession,
         state: &mut State,
         (run_as, only): (&str, Option<Priority>),
         mut sweep: bool,
@@ -271,7 +271,7 @@ impl Claimer {
 
     async fn claim_batch(
         &self,
-        claims: &QueueClaimer,
+        claims: &ClaimSession,
         state: &mut State,
         request: &ClaimRequest,
     ) -> Result<bool, QueueError> {

@@ -13,11 +13,11 @@ use prometheus::{
     Encoder, Gauge, GaugeVec, Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts,
     Registry, TextEncoder,
 };
+use queue::Disposition;
 use queue::claim::Claimed;
 use queue::run::RunState;
 use tokio_util::task::TaskTracker;
 
-use crate::attempt::disposition::Disposition;
 use crate::telemetry::duty_metrics::DutyMetrics;
 use crate::telemetry::registrar::Registrar;
 use crate::telemetry::schedule_metrics::ScheduleMetrics;
