@@ -1,8 +1,8 @@
 //! Schedule annotations in the comment of a procedure or function.
 //!
 //! A comment may contain, anywhere in its text, calls with a leading `@`: any number of timings,
-//! such as `@daily(03:15)`, and `@retry(…)`, `@job(…)`, `@task(…)` and `@fire(…)`, each at most
-//! once. An `@` within a word, or a word without parenthesis, is plain text: `@param x`,
+//! such as `@daily(03:15)`, and `@retry(…)`, `@job(…)`, `@task(…)`, `@fire(…)` and `@tags(…)`, each
+//! at most once. An `@` within a word, or a word without parenthesis, is plain text: `@param x`,
 //! `me@example.org`.
 
 use std::collections::HashSet;
@@ -28,6 +28,8 @@ pub struct Annotations {
     pub task: TaskAnnotation,
     /// Fire settings.
     pub fire: FireAnnotation,
+    /// `@tags(ops, nightly)`: tags of the schedules and their runs.
+    pub tags: Vec<String>,
     /// Errors, in order; positions are in characters of the comment.
     pub errors: Vec<ValidationError>,
     /// Whether one of the errors is in a setting shared by all timings.
@@ -90,7 +92,7 @@ pub struct FireAnnotation {
 }
 
 /// Annotations that apply to all timings of a comment.
-const SHARED: &[&str] = &["retry", "job", "task", "fire"];
+const SHARED: &[&str] = &["retry", "job", "task", "fire", "tags"];
 
 /// Number of errors after which the rest of a comment is not parsed: such a comment does not
 /// contain schedules, and each error costs the parsing of a possibly long call.
@@ -180,7 +182,8 @@ impl Annotations {
             "retry" => self.retry = RetryAnnotation::read(call)?,
             "job" => self.job = JobAnnotation::read(call)?,
             "task" => self.task = TaskAnnotation::read(call)?,
-            _ => self.fire = FireAnnotation::read(call)?,
+            "fire" => self.fire = FireAnnotation::read(call)?,
+            _ => self.tags = tags(call)?,
         }
         Ok(())
     }
@@ -215,6 +218,12 @@ impl Annotations {
         self.timings.push(timing);
         Ok(())
     }
+}
+
+/// Returns the arguments of `@tags(…)`; the database checks them.
+fn tags(call: &Call) -> Result<Vec<String>, ValidationError> {
+    call.only(&[])?;
+    Ok(call.positional().map(|arg| arg.value.clone()).collect())
 }
 
 fn days(count: u64) -> Duration {

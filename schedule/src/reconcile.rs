@@ -179,7 +179,7 @@ fn rejection(procedure: &Procedure, of_that_name: usize) -> Option<(String, Stri
 }
 
 fn desired(procedure: &Procedure, annotated: &Annotations) -> Vec<DesiredSchedule> {
-    let Annotations { retry, job, task, fire, .. } = annotated;
+    let Annotations { retry, job, task, fire, tags, .. } = annotated;
     let seconds = |span: Duration| json!(format!("{} seconds", span.as_secs_f64()));
     let options = document([
         ("max_attempts", retry.max_attempts.map(Value::from)),
@@ -206,6 +206,7 @@ fn desired(procedure: &Procedure, annotated: &Annotations) -> Vec<DesiredSchedul
             ("catch_up", fire.catch_up.map(Value::from)),
             ("max_lateness", fire.max_lateness.map(seconds)),
             ("jitter", fire.jitter.map(seconds)),
+            ("tags", (!tags.is_empty()).then(|| json!(tags))),
         ])
     };
     let timings = annotated.timings.iter();

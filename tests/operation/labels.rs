@@ -160,6 +160,26 @@ tags = ["schedule"]
 }
 
 #[tokio::test]
+async fn an_annotation_gives_tags_to_schedules_and_lists_show_tags() {
+    let database = Database::new().await;
+    let procedure = "CREATE PROCEDURE p() LANGUAGE sql AS 'SELECT 1';
+        COMMENT ON PROCEDURE p() IS '@manual() @tags(ops, \"a, b\")'";
+    database.execute(procedure).await;
+    Program::pgmill(&database, &["schedule", "sync"]).succeeds().await;
+    Program::pgmill(&database, &["schedule", "run-now", "public.p/manual"]).succeeds().await;
+    database.enqueue("SELECT 'tagged'", r#", options => '{"tags": ["ops"]}'"#).await;
+    for (list, shown) in
+        [("schedule", "[a, b, ops]"), ("run", "[a, b, ops]"), ("task", "SELECT 'tagged' [ops]")]
+    {
+        let text = Program::pgmill(&database, &[list, "list"]).succeeds().await;
+        assert!(text.contains(shown), "{text}");
+    }
+    database.execute("COMMENT ON PROCEDURE p() IS '@manual() @tags(\"\")'").await;
+    let (_, _, error) = Program::pgmill(&database, &["schedule", "sync"]).run().await;
+    assert!(error.contains("public.p, 1:1: tags"), "{error}");
+}
+
+#[tokio::test]
 async fn the_console_finds_and_shows_labels() {
     let database = Database::new().await;
     let options = r#", options => '{"tags": ["a b"], "metadata": {"owner": "<i>"}}'"#;

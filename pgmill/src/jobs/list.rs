@@ -9,7 +9,7 @@ use tokio_postgres::Client;
 
 use crate::args::JobName;
 use crate::jobs::show::unknown;
-use crate::output::format::{HEAD_CHARS, one_line, relative_time};
+use crate::output::format::{HEAD_CHARS, one_line, relative_time, with_tags};
 use crate::output::{Field, Output, Tone};
 use crate::session::commit_unless_dry_run;
 
@@ -33,7 +33,7 @@ pub(super) async fn list(client: &Client, out: &Output) -> Result<u8, Failure> {
             _ => Tone::Plain,
         };
         vec![
-            Field::new(&job.name),
+            Field::new(with_tags(job.name.clone(), &job.labels)),
             Field::new(if job.enabled { "yes" } else { "no" }).tone(if job.enabled {
                 Tone::Plain
             } else {

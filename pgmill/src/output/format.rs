@@ -40,13 +40,22 @@ pub(crate) fn outcome_tone(outcome: Outcome) -> Tone {
     }
 }
 
-/// Formats a task's name and the beginning of its statement.
-pub(crate) fn task_label(name: Option<&str>, statement: Option<&str>) -> String {
+/// Formats a task's name, the beginning of its statement, and its tags.
+pub(crate) fn task_label(name: Option<&str>, statement: Option<&str>, labels: &Labels) -> String {
     let statement = statement.unwrap_or(HIDDEN);
-    match name {
+    let text = match name {
         Some(name) => one_line(&format!("{name}: {statement}"), HEAD_CHARS),
         None => one_line(statement, HEAD_CHARS),
+    };
+    with_tags(text, labels)
+}
+
+/// Appends the tags, in brackets, to the text that names a task, a run, a job or a schedule.
+pub(crate) fn with_tags(mut text: String, labels: &Labels) -> String {
+    if let Some(tags) = labels.tags_text() {
+        text.push_str(&format!(" [{tags}]"));
     }
+    text
 }
 
 /// Returns the tags and the metadata, if there are any, each with its word.

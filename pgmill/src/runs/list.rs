@@ -8,7 +8,7 @@ use terminal::print_stderr;
 use tokio_postgres::Client;
 
 use crate::args::RunList;
-use crate::output::format::{local_time, span};
+use crate::output::format::{local_time, span, with_tags};
 use crate::output::{Field, Output, Tone};
 
 const RUN_HEADINGS: [&str; 10] = [
@@ -35,7 +35,7 @@ pub(super) async fn list(client: &Client, out: &Output, args: &RunList) -> Resul
         let row = |run: &Run| {
             vec![
                 Field::new(run.id),
-                Field::new(run.title()),
+                Field::new(with_tags(run.title(), &run.labels)),
                 Field::new(run.state).tone(run_tone(run.state)),
                 Field::new(run.count.tasks),
                 Field::count(run.count.finished()),

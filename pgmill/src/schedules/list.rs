@@ -8,7 +8,7 @@ use serde_json::json;
 use terminal::{print_stderr, visible};
 use tokio_postgres::Client;
 
-use crate::output::format::{one_line, relative_time};
+use crate::output::format::{one_line, relative_time, with_tags};
 use crate::output::{Field, Output, Tone};
 
 const HEADINGS: [&str; 7] =
@@ -56,7 +56,7 @@ fn row(it: &ScheduleStatus, now: Timestamp) -> Vec<Field> {
         None => Tone::Plain,
     };
     vec![
-        Field::new(&it.name),
+        Field::new(with_tags(it.name.clone(), &it.labels)),
         Field::new(&it.status).tone(tone),
         Field::new(one_line(&describe_timing(&it.timing), 80)),
         Field::or_blank(it.next_fire_at.map(|at| relative_time(at, now))),
