@@ -29,8 +29,7 @@ CREATE INDEX IF NOT EXISTS run_events_run ON mill.run_events (run_id, id);
 GRANT SELECT, INSERT ON mill.run_events TO mill_worker;
 
 -- The one list of the columns that an attempt takes from its task, in the order of mill.attempts. The planner
--- replaces the call by the query of the function, unless an argument is volatile: a call that is not replaced
--- takes 20 microseconds longer per row.
+-- replaces the call by the query of the function, which saves a call per row, but not if an argument is volatile.
 CREATE OR REPLACE FUNCTION mill.attempt_row(
     task mill.tasks,
     finished_at timestamptz,
