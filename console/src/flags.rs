@@ -38,7 +38,7 @@ pub struct ConsoleFlags {
     #[arg(id = "console_behind_proxy", long = "behind-proxy")]
     #[arg(env = "PGMILL_CONSOLE_BEHIND_PROXY")]
     pub behind_proxy: bool,
-    /// Prefix of every path, for a proxy that forwards requests with the prefix
+    /// Path prefix of the console, such as `/pgmill`, for a proxy that does not remove the prefix from requests
     #[arg(id = "console_base_path", long = "base-path", env = "PGMILL_CONSOLE_BASE_PATH")]
     #[arg(value_name = "PATH", value_parser = base_path, default_value = "")]
     #[arg(hide_default_value = true)]

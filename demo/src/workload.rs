@@ -11,9 +11,10 @@ use tokio_postgres::Client;
 use crate::data::BATCHES;
 use crate::shop::Shop;
 
-/// Loads, the merges that they enqueue, and one more task.
+/// Number of tasks in the first phase: a load per batch, the merge that each load enqueues, and the
+/// exchange rates.
 pub(crate) const FIRST_PHASE: usize = 2 * BATCHES as usize + 1;
-/// All tasks of a run, including the second phase.
+/// Number of tasks in both phases.
 pub(crate) const ALL: usize = FIRST_PHASE + 5;
 
 const LOAD: &str = include_str!("../sql/load.sql");

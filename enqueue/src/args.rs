@@ -119,7 +119,7 @@ pub(crate) struct Input {
     /// lines and lines with only comments
     #[arg(long)]
     pub(crate) lines: bool,
-    /// Start one run of these jobs, instead of a task
+    /// Start a run of these jobs, merged into one graph, instead of enqueuing a task
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = label)]
     #[arg(conflicts_with_all = ["statement", "file", "lines"])]
     pub(crate) job: Vec<String>,

@@ -327,8 +327,8 @@ pub fn session_roles(roles: &[SessionRole]) -> Vec<Finding> {
         let message = format!("{what} as {}", role.name);
         if role.superuser {
             Finding::warning(CHECK, format!("{message}, a superuser")).hint(
-                "Every role that can enqueue gets superuser privileges. Use a login for workers \
-                 that is a member of mill_worker and has only the privileges that the tasks need.",
+                "A role that can enqueue can then do whatever a superuser can. Give tasks a login of \
+                 their own with the privileges that they need: worker --task-url.",
             )
         } else if role.owner {
             Finding::warning(CHECK, format!("{message}, a member of mill_owner"))

@@ -204,7 +204,7 @@ impl RunContext {
         }
     }
 
-    /// Returns the scenario started last with its kept rounds.
+    /// Returns the most recently started scenario, with the rounds recorded so far.
     pub(crate) fn so_far(&self) -> Option<Scenario> {
         self.so_far.lock().clone()
     }

@@ -1,6 +1,6 @@
-//! Presentation shared by the programs for people: text that is safe on a terminal, attempts in the
-//! style of psql, progress of runs, plans as rows, formats of durations and counts, name validation,
-//! and the connection target.
+//! Output for people, shared by the programs: text that is safe on a terminal, attempts in the style
+//! of psql, the progress of runs, query plans as a table, formats of durations and counts, validation
+//! of names, and the name of the database that a program is connected to.
 
 mod attempt;
 mod connection_target;

@@ -8,7 +8,7 @@ use crate::harness::login::Login;
 use crate::harness::routes::{filled, post_routes, routes};
 use crate::harness::{Database, Worker};
 
-/// Reads of any table of the schema call this function, through any view or function.
+/// Row security policies that call `watch()` whenever a row of the schema is read, also through a view or a function.
 const WATCH: &str = "
 CREATE FUNCTION public.watch() RETURNS boolean LANGUAGE plpgsql STABLE PARALLEL UNSAFE AS $$
 BEGIN

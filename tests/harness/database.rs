@@ -46,7 +46,7 @@ impl Database {
         database
     }
 
-    /// Opens the database of the same name in another cluster, a copy of this one's.
+    /// Opens the database of the same name in `cluster`, which is a copy of this database's cluster.
     pub(crate) async fn in_copy(&self, cluster: String) -> Self {
         let client = open(&target(&url(&cluster, &self.name))).await;
         Self { name: self.name.clone(), cluster, client }

@@ -164,7 +164,7 @@ async fn reserved_readers_run_nothing_else_and_are_redistributed_when_a_worker_d
     })
     .await;
     let one: i64 = database.value("SELECT max(id) FROM mill.tasks").await;
-    // Once the last heartbeats have reported the busy readers.
+    // The explanation needs a heartbeat of each worker that reports its busy readers.
     eventually("why explains the next task", async || {
         let why: String = database.value(&format!("SELECT mill.why({one})")).await;
         why.contains(": 30 of 120 are") && why.contains("kept for reserved tasks")

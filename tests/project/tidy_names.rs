@@ -135,7 +135,8 @@ const FOREIGN_NAMES: &[(&str, &str, &str)] = &[
     ("ARCHITECTURE.md", "lease", "tells what is deliberately absent"),
 ];
 
-/// Adapters of other queues, in the words of those; libraries; what earlier releases have published; this list.
+/// Files that need not use the glossary's words: adapters for other queues, which use the terms of these queues;
+/// libraries; texts of released versions; and this file, which contains the forbidden words.
 const FOREIGN: &[&str] = &[
     "loadtest/peers/",
     "loadtest/src/peers/",

@@ -10,7 +10,8 @@ use terminal::visible;
 
 use super::format;
 
-/// Maximum nodes of a graph; the layout of more takes a browser seconds and is not readable.
+/// Maximum number of nodes in a graph: a browser needs seconds to lay out more, and nobody can read
+/// the result.
 pub(crate) const MAX_NODES: usize = 300;
 
 /// Maximum edges of a graph.

@@ -95,7 +95,7 @@ Examples:
 A weight is a probability, not a rank: no priority starves. A priority with weight 0 is claimed only
 when no other priority has pending tasks. Workers apply a change within two seconds.")]
     Set(WeightArgs),
-    /// Reserve a share of the readers for tasks of priority reserved
+    /// Reserve a share of the readers for tasks that have the priority `reserved`
     #[command(after_help = "\
 Examples:
   pgmill priority reserve high
@@ -169,7 +169,8 @@ pub(crate) struct GroupArgs {
     /// Default priority of the group's tasks; a task's own priority overrides it
     #[arg(long, value_parser = enum_value::<Priority>(Priority::ALL.iter().map(|it| it.as_str())))]
     pub(crate) priority: Option<Priority>,
-    /// Maximum number of tasks of one run that run at once; 0: start none; off: no limit
+    /// Maximum number of the group's tasks that run at once within one run of a job; 0: start none;
+    /// off: no limit
     #[arg(long, alias = "max-concurrency", value_name = "N|off", allow_negative_numbers = true)]
     #[arg(value_parser = parse_max_running)]
     pub(crate) max_running: Option<OrOff<i32>>,

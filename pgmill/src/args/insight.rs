@@ -56,7 +56,7 @@ pub(crate) struct HistoryArgs {
     #[arg(help_heading = FILTERS)]
     pub(crate) outcome: Option<Outcome>,
     #[arg(long, value_name = "DURATION", value_parser = duration, help_heading = FILTERS)]
-    #[arg(help = since_help("Show only attempts that ended within this duration", " without --task"))]
+    #[arg(help = since_help("Show only attempts that ended in the last <DURATION>", " without --task"))]
     pub(crate) since: Option<Duration>,
     /// Maximum number of rows
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = limit())]
@@ -86,7 +86,7 @@ pub(crate) struct AuditArgs {
 #[derive(Debug, clap::Args)]
 pub(crate) struct FailuresArgs {
     #[arg(long, value_name = "DURATION", value_parser = duration)]
-    #[arg(help = since_help("Show only attempts that ended within this duration", ""))]
+    #[arg(help = since_help("Show only attempts that ended in the last <DURATION>", ""))]
     pub(crate) since: Option<Duration>,
 }
 

@@ -94,7 +94,7 @@ Examples:
 
 Runs that have already started do not change.")]
     Add(DependencyArgs),
-    /// Remove a dependency; dependencies that a job declares stay
+    /// Remove a dependency that `dependency add` added; dependencies in a job's definition are kept
     #[command(after_help = "Examples:\n  pgmill dependency remove mart_orders vault_orders")]
     Remove(DependencyPair),
 }

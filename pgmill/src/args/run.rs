@@ -35,7 +35,8 @@ Examples:
   pgmill run cancel 12 --kill
   pgmill run cancel --all --dry-run")]
     Cancel(RunCancel),
-    /// Retry a failed or cancelled task of a run in progress; its upstream_failed tasks wait again
+    /// Retry a failed or cancelled task of a run in progress; the tasks that became upstream_failed
+    /// because of it wait again
     #[command(after_help = "Examples:\n  pgmill run retry 12 raw_orders")]
     Retry(RunRetry),
     /// Run the failed tasks of a failed run again, and run the tasks that never ran

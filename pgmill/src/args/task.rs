@@ -17,7 +17,7 @@ Examples:
   pgmill task list --outcome failed --since 2h
   pgmill task list --finished --json | jq '.[].task_id'")]
     List(TaskList),
-    /// Show one task: its options, state, attempts, errors, notices and first rows
+    /// Show one task: its options, state, attempts, errors, notices and the first rows of its result
     #[command(
         after_help = "Examples:\n  pgmill task show 4711\n  pgmill task show 4711 --json\n  \
                             pgmill task show 4711 --plan"
@@ -37,8 +37,8 @@ Examples:
   pgmill task cancel --queue etl --state pending --dry-run
   pgmill task cancel --name 'load_*' --yes")]
     Cancel(CancelArgs),
-    /// Run finished tasks again under the same id, with their full number of attempts; make
-    /// scheduled tasks due now
+    /// Run finished tasks again, with the same id and their full number of attempts; make tasks due
+    /// now that wait for a later time
     #[command(after_help = "\
 Examples:
   pgmill task retry 4711

@@ -152,8 +152,10 @@ fn report(out: &Output, args: &DrainArgs, results: &[(&Worker, &str)]) -> Result
 fn by_prefix<'a>(workers: &'a [Worker], prefix: &str) -> Result<&'a Worker, Failure> {
     let wanted = prefix.replace('-', "").to_lowercase();
     if wanted.is_empty() || !wanted.chars().all(|digit| digit.is_ascii_hexdigit()) {
-        return Err(Failure::usage(format!("\"{prefix}\" is not a worker id prefix"))
-            .hint("pgmill worker list"));
+        return Err(Failure::usage(format!(
+            "\"{prefix}\" is not the beginning of a worker id, which has hexadecimal digits"
+        ))
+        .hint("pgmill worker list"));
     }
     let matching: Vec<&Worker> = workers
         .iter()

@@ -108,8 +108,8 @@ async fn apply(
     inputs: &[Input],
     prune: bool,
 ) -> Result<(), Failure> {
-    // Dependencies first: the checks of a job for cycles, and that a task waits for each task whose
-    // result it uses, depend on them.
+    // Dependencies first, because two checks of a job need them: that there is no cycle, and that a
+    // task waits for each task whose result it uses.
     for input in inputs {
         let Input::Toml(source, file) = input else { continue };
         for it in &file.dependencies {
@@ -264,7 +264,7 @@ fn read(paths: &[PathBuf]) -> Result<Vec<Input>, Failure> {
         })
         .filter_map(|path| fs::canonicalize(path).ok())
         .collect();
-    // A file of a folder that a task uses as its statement_file is not a script.
+    // Skip files of a folder that tasks name as statement_file: they are not scripts.
     inputs.retain(|(_, known, named)| *named || !statements.contains(known));
     let inputs: Vec<Input> = inputs.into_iter().map(|(input, ..)| input).collect();
     let mut files = Vec::new();

@@ -120,7 +120,7 @@ async fn declare_one(
     definition.extend(fields);
     if definition.contains_key("jobs") && definition.contains_key("description") {
         return Err(Failure::usage(format!(
-            "schedule \"{name}\" runs jobs, and has no description of its own"
+            "schedule \"{name}\" runs jobs, so it cannot have a description"
         )));
     }
     definition.insert("name".to_owned(), name.into());

@@ -77,7 +77,8 @@ pub struct Attempt {
     pub started_at: Option<Timestamp>,
     /// End of the attempt.
     pub finished_at: Timestamp,
-    /// Seconds from due to claimed, or to the end of a task that was never claimed.
+    /// Seconds from the time when the task was due until its claim; until its end, if it was never
+    /// claimed.
     pub wait_seconds: f64,
     /// Seconds from claimed to ended.
     pub duration_seconds: Option<f64>,

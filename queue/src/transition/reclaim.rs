@@ -103,12 +103,11 @@ pub struct Reclaimed {
     pub remaining: u64,
 }
 
-/// Terminates the backends of a dead worker's claims, unless the worker has returned. Returns the
-/// number of backends signalled; without `pg_read_all_stats` and `pg_signal_backend` the result is
-/// an error or zero.
+/// Terminates the backends of a dead worker's claims, unless the worker sends heartbeats again.
+/// Returns the number of backends signalled.
 ///
 /// # Errors
-/// Fails if the role lacks these privileges.
+/// Fails if the role lacks `pg_signal_backend`. Without `pg_read_all_stats` it finds no backends.
 pub async fn end_backends(
     client: &impl GenericClient,
     dead: DeadWorker,

@@ -1,8 +1,8 @@
 //! Progress reports of running tasks.
 //!
-//! Reports are rows of their own in an unlogged table: only claim, finish and reclaim write a
-//! running task's row. A row that an attempt leaves is not shown, so that nothing depends on
-//! its removal.
+//! Reports are rows of their own in an unlogged table, so that only claim, finish and reclaim write a
+//! running task's row. A report that is left behind by a finished attempt is never shown, so nothing
+//! depends on its removal.
 
 use serde_json::Value;
 use tokio_postgres::GenericClient;

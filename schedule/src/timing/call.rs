@@ -45,7 +45,7 @@ impl Call {
         self.only_with_aliases(known, &[])
     }
 
-    /// As [`Call::only`]. The aliases are accepted and not suggested.
+    /// As [`Call::only`], but accepts the aliases too. The error for an unknown name does not suggest them.
     pub fn only_with_aliases(
         &self,
         known: &[&str],

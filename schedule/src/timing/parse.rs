@@ -162,7 +162,7 @@ fn only_one<'a>(call: &'a Call, example: &str) -> Result<&'a Arg, ValidationErro
         (Some(arg), None) => Ok(arg),
         (None, _) => Err(missing(call, "an argument", example)),
         (_, Some(second)) => {
-            let message = format!("{} takes one argument without a name", call.word);
+            let message = format!("{}(…) takes exactly one argument, without a name", call.word);
             let quotes = if call.word == "cron" {
                 "put an expression with a comma in quotes, for example "
             } else {

@@ -23,7 +23,7 @@ struct Args {
 enum Command {
     /// Run a seeded plan of load, faults and operator actions
     Random(random::Args),
-    /// Inject one fault at one moment at a time
+    /// Inject each fault at each moment of a task's life, one pair at a time
     Matrix(matrix::Args),
 }
 

@@ -1,4 +1,4 @@
-//! Injects one fault at one moment at a time: `chaos matrix`.
+//! `chaos matrix`: injects each fault at each moment of a task's life. A pair of both is a cell.
 //!
 //! Each cell runs several trials in a row on a private cluster with two workers. Independent cells
 //! run concurrently, each on its own cluster, because a trial spends nearly all its time waiting.

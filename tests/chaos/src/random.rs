@@ -63,7 +63,7 @@ pub(crate) struct Args {
     /// Print the report as JSON
     #[arg(long)]
     json: bool,
-    /// Leave the server running if a promise was broken, and print how to connect
+    /// Leave the server running if a guarantee was violated, and print how to connect
     #[arg(long)]
     keep: bool,
     /// Folder with initdb, pg_ctl and postgres, or a parent folder with bin/ or native/bin/

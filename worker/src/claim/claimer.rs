@@ -340,7 +340,10 @@ impl Claimer {
         });
         let released = released.await?;
         if released > 0 {
-            tracing::warn!(released, "released claims that no reader had");
+            tracing::warn!(
+                released,
+                "released tasks that this worker had claimed but that no reader was running"
+            );
             self.context.wakeup.request_sweep();
         }
         state.reconcile_at = Instant::now() + RECONCILE_INTERVAL;

@@ -16,7 +16,7 @@ const UNREGISTERED_SCANNERS: f64 = 16.0;
 /// Decides when one worker polls its peers, and whether it includes unregistered ones.
 #[derive(Debug, Default)]
 pub(crate) struct PeerSampling {
-    /// Number of peers in the last poll that included them.
+    /// Number of peers, from the most recent poll that read the peers.
     peer_count: usize,
     /// Number of next polls without peers.
     polls_to_skip: usize,

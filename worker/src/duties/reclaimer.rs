@@ -16,10 +16,11 @@ use crate::duties::duty::Duty;
 use crate::duties::failure_detector::{FailureDetector, PeerSnapshot};
 use crate::timing::TERMINATE_POLL_INTERVAL;
 
-/// Number of checks before the next attempt is left to the next poll.
+/// Number of times to check that the terminated backends are gone, before the next poll of the
+/// peers tries again.
 const TERMINATE_POLLS: u32 = 20;
-/// Number of checks in later attempts: a backend that does not end at once may never end, and every
-/// worker asks.
+/// The same for later attempts: a backend that does not end at once may never end, and every worker
+/// checks.
 const TERMINATE_POLLS_REPEATED: u32 = 1;
 
 /// Reclaims the tasks of dead workers. There is no leader: row locks with SKIP LOCKED let any

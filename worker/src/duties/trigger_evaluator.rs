@@ -41,8 +41,8 @@ impl TriggerEvaluator {
         Self { context, login, slots, in_progress: Arc::default() }
     }
 
-    /// Starts the evaluation of a schedule, unless the previous one is in progress; the next tick
-    /// repeats it.
+    /// Starts the evaluation of a schedule. Does nothing while the previous evaluation is in progress:
+    /// the next tick requests it again.
     pub(crate) fn spawn_evaluation(&self, request: ProbeRequest) {
         let id = request.id;
         if !self.in_progress().insert(id) {

@@ -36,8 +36,8 @@ DO $$ BEGIN
     EXECUTE format('CREATE TABLE mill.%I (LIKE mill.attempts INCLUDING DEFAULTS)', 'attempts_' || to_char({day}, 'YYYYMMDD'));
 END $$";
 
-/// Creates the parent's indexes by their definitions, under the names that ATTACH would choose;
-/// ATTACH then adopts them. The result equals what `mill.prepare_history` creates.
+/// Creates on a new partition the indexes that the parent defines, with the names that ATTACH
+/// PARTITION would choose, so that it uses them. The result is that of `mill.prepare_history`.
 const AFTER: &str = "/* loadtest.console_after */
 DO $$
 DECLARE

@@ -33,8 +33,8 @@ struct Spent {
     worker_seconds: f64,
 }
 
-/// Returns per task: WAL and processor time, with one commit each and with shared commits; the size
-/// of a history row; and a connection's memory.
+/// Returns the WAL and the processor time per task, with one commit per task and with shared commits;
+/// the size of a history row; and the memory of a connection.
 pub(super) async fn costs(context: &RunContext) -> Result<(Vec<Case>, Vec<Check>)> {
     let tasks = context.tasks(50_000, 5_000);
     let fleet_spec = FleetSpec::from_options(context);

@@ -1,5 +1,5 @@
-//! Runs a mixed load at a steady rate for the configured time: rates, memory and tables must be as
-//! flat at the end as at the beginning.
+//! Runs a mixed load at a steady rate for the configured time. At the end, rates, memory and table
+//! sizes must be those of the beginning, within a tolerance.
 
 use std::time::{Duration, Instant};
 
