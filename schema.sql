@@ -4426,6 +4426,28 @@ COMMENT ON FUNCTION mill.should_fire IS
     'oldest_age: result of mill.probe_query';
 GRANT EXECUTE ON FUNCTION mill.should_fire TO mill_viewer;
 
+CREATE OR REPLACE FUNCTION mill.log_schedule_event(schedule_id bigint, event mill.schedule_event,
+    message text DEFAULT NULL, fire_at timestamptz DEFAULT NULL, reason text DEFAULT NULL, rows bigint DEFAULT NULL,
+    count bigint DEFAULT NULL, run_id bigint DEFAULT NULL, outcome mill.run_state DEFAULT NULL,
+    duration interval DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    problem text;
+BEGIN
+    INSERT INTO mill.schedule_log (schedule_id, event, message, fire_at, reason, rows, count, run_id, outcome, duration)
+        VALUES (log_schedule_event.schedule_id, log_schedule_event.event, log_schedule_event.message,
+            log_schedule_event.fire_at, log_schedule_event.reason, log_schedule_event.rows, log_schedule_event.count,
+            log_schedule_event.run_id, log_schedule_event.outcome, log_schedule_event.duration);
+EXCEPTION WHEN OTHERS THEN
+    -- The caller fires schedules, or ends a run, or reclaims a task: none of these may depend on the log.
+    GET STACKED DIAGNOSTICS problem = MESSAGE_TEXT;
+    RAISE WARNING 'cannot log event % of schedule %: %', event, schedule_id, problem;
+END
+$$;
+COMMENT ON FUNCTION mill.log_schedule_event IS
+    'Adds a row to mill.schedule_log. If that fails, raises a warning instead of an error';
+
 CREATE OR REPLACE FUNCTION mill.fire(schedule mill.schedules, fire_at timestamptz, reason text,
     pending bigint DEFAULT NULL)
 RETURNS bigint
@@ -4449,13 +4471,11 @@ BEGIN
         -- An error must not delay other schedules, and this schedule continues with its next fire.
         GET STACKED DIAGNOSTICS problem = MESSAGE_TEXT, broken = CONSTRAINT_NAME;
         IF broken <> 'runs_fire' THEN
-            INSERT INTO mill.schedule_log (schedule_id, event, fire_at, reason, rows, message)
-                VALUES (schedule.id, 'error', fire_at, reason, pending, problem);
+            PERFORM mill.log_schedule_event(schedule.id, 'error', problem, fire_at, reason, pending);
         END IF;
         RETURN NULL;
     END;
-    INSERT INTO mill.schedule_log (schedule_id, event, fire_at, reason, rows, run_id)
-        VALUES (schedule.id, 'fired', fire_at, reason, pending, fired);
+    PERFORM mill.log_schedule_event(schedule.id, 'fired', NULL, fire_at, reason, pending, run_id => fired);
     UPDATE mill.schedules s SET last_fire_at = greatest(s.last_fire_at, fire_at) WHERE s.id = schedule.id;
     RETURN fired;
 END
@@ -4486,9 +4506,8 @@ BEGIN
             AND l.id > coalesce((SELECT max(f.id) FROM mill.schedule_log f
                 WHERE f.schedule_id = schedule.id AND f.event = 'fired'), 0))
     THEN
-        INSERT INTO mill.schedule_log (schedule_id, event, fire_at, reason, rows, run_id, message)
-            VALUES (schedule.id, 'skipped', fire_at, split_part(decision.reason, '; ', 1), pending, decision.blocked_by,
-                split_part(decision.reason, '; ', 2));
+        PERFORM mill.log_schedule_event(schedule.id, 'skipped', split_part(decision.reason, '; ', 2), fire_at,
+            split_part(decision.reason, '; ', 1), pending, run_id => decision.blocked_by);
         skipped := 1;
     END IF;
 END
@@ -4559,14 +4578,13 @@ BEGIN
         fired := 0;
         skipped := 0;
         IF plan.missed > 0 THEN
-            INSERT INTO mill.schedule_log (schedule_id, event, fire_at, count, message)
-                VALUES (plan.id, 'missed', plan.missed_to, plan.missed, format('%s from %s to %s%s', plan.missed,
-                    plan.missed_from, plan.missed_to,
-                    CASE WHEN plan.uncounted THEN ', and more, not counted, until one hour ago' ELSE '' END));
+            PERFORM mill.log_schedule_event(plan.id, 'missed', format('%s from %s to %s%s', plan.missed,
+                plan.missed_from, plan.missed_to,
+                CASE WHEN plan.uncounted THEN ', and more, not counted, until one hour ago' ELSE '' END),
+                plan.missed_to, count => plan.missed);
         END IF;
         IF num_nonnulls(plan.error, plan.failure) > 0 THEN
-            INSERT INTO mill.schedule_log (schedule_id, event, message)
-                VALUES (plan.id, 'error', coalesce(plan.error, plan.failure));
+            PERFORM mill.log_schedule_event(plan.id, 'error', coalesce(plan.error, plan.failure));
         END IF;
         FOREACH one_fire_at IN ARRAY coalesce(plan.fires, '{}') LOOP
             SELECT x.* INTO s FROM mill.schedules x WHERE x.id = plan.id;
@@ -4641,7 +4659,7 @@ BEGIN
         UPDATE mill.schedules x SET error = tick_trigger.error WHERE x.id = s.id;
         -- A repeated error is not logged again.
         IF tick_trigger.error IS NOT NULL THEN
-            INSERT INTO mill.schedule_log (schedule_id, event, message) VALUES (s.id, 'error', tick_trigger.error);
+            PERFORM mill.log_schedule_event(s.id, 'error', tick_trigger.error);
         END IF;
     END IF;
     IF tick_trigger.error IS NOT NULL THEN
@@ -4678,8 +4696,8 @@ BEGIN
     END IF;
     SELECT r.run_id INTO started
         FROM mill.create_run(s.jobs, s.params, s, clock_timestamp(), 'manual', NULL) AS r;
-    INSERT INTO mill.schedule_log (schedule_id, event, fire_at, reason, run_id, message)
-        SELECT s.id, 'fired', r.fire_at, r.reason, r.id, 'by ' || session_user FROM mill.runs r WHERE r.id = started;
+    PERFORM mill.log_schedule_event(s.id, 'fired', 'by ' || session_user, r.fire_at, r.reason, run_id => r.id)
+        FROM mill.runs r WHERE r.id = started;
     PERFORM mill.record_audit('run_now', 'schedule ' || s.name, jsonb_build_object('run', started, 'force', force));
     RETURN started;
 END
@@ -4695,11 +4713,11 @@ GRANT EXECUTE ON FUNCTION mill.run_now TO mill_operator;
 CREATE OR REPLACE FUNCTION mill.log_completed(ended mill.runs) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    INSERT INTO mill.schedule_log (schedule_id, event, fire_at, reason, run_id, outcome, duration, message)
-        VALUES (ended.schedule_id, 'completed', ended.fire_at, ended.reason, ended.id, ended.state,
-            ended.finished_at - ended.started_at, CASE WHEN ended.failed > 0 THEN (SELECT t.name || ': ' || t.message
-                FROM mill.run_tasks t WHERE t.run_id = ended.id AND t.state = 'failed' AND NOT t.ignore_failure
-                ORDER BY t.node LIMIT 1) END);
+    PERFORM mill.log_schedule_event(ended.schedule_id, 'completed',
+        CASE WHEN ended.failed > 0 THEN (SELECT t.name || ': ' || t.message FROM mill.run_tasks t
+            WHERE t.run_id = ended.id AND t.state = 'failed' AND NOT t.ignore_failure ORDER BY t.node LIMIT 1) END,
+        ended.fire_at, ended.reason, run_id => ended.id, outcome => ended.state,
+        duration => ended.finished_at - ended.started_at);
     UPDATE mill.schedules s SET last_finished_at = ended.finished_at, last_state = ended.state,
             last_success_at = CASE WHEN ended.state = 'succeeded' THEN ended.finished_at ELSE s.last_success_at END,
             next_tick_at = CASE WHEN s.queued_fire_at IS NOT NULL THEN now() ELSE s.next_tick_at END
@@ -4710,10 +4728,8 @@ COMMENT ON FUNCTION mill.log_completed IS 'Logs the end of a run that a schedule
 
 CREATE OR REPLACE FUNCTION mill.log_reclaimed(task mill.tasks) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    INSERT INTO mill.schedule_log (schedule_id, event, fire_at, run_id, message)
-        SELECT r.schedule_id, 'reclaimed', r.fire_at, r.id,
-            format('the worker of task %s died; it had claimed the task at %s', task.name,
-                date_trunc('second', task.claimed_at))
+    SELECT mill.log_schedule_event(r.schedule_id, 'reclaimed', format('the worker of task %s died; it had claimed the '
+            'task at %s', task.name, date_trunc('second', task.claimed_at)), r.fire_at, run_id => r.id)
         FROM mill.runs r WHERE r.id = task.run_id AND r.schedule_id IS NOT NULL
 $$;
 COMMENT ON FUNCTION mill.log_reclaimed IS

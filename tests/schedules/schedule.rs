@@ -261,6 +261,30 @@ async fn a_schedule_that_takes_too_long_to_start_blocks_no_other() {
 }
 
 #[tokio::test]
+async fn a_log_that_takes_no_rows_stops_no_schedule_and_no_run() {
+    let database = Database::new().await;
+    let _worker = Worker::start(&database, &FLAGS);
+    schedule(&database, "sound", "every(1 hour)", "SELECT 1", "").await;
+    schedule(&database, "unknown", "daily(25:61)", "SELECT 1", "").await;
+    planned(&database, "sound").await;
+    until_events(&database, "unknown", "error 1").await;
+    database
+        .execute(
+            "CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS
+                 'BEGIN RAISE EXCEPTION ''no space left on device''; END';
+             CREATE TRIGGER full_disk BEFORE INSERT ON mill.schedule_log EXECUTE FUNCTION full_disk();
+             UPDATE mill.schedules SET error = NULL, next_tick_at = now()",
+        )
+        .await;
+    nobody_ticked_for(&database, "sound", "2 hours").await;
+    let state = "SELECT count(*) FROM mill.schedules
+        WHERE last_state = 'succeeded' OR error LIKE '%25:61%' AND next_tick_at IS NULL";
+    eventually("each schedule was evaluated", async || database.value::<i64>(state).await == 2)
+        .await;
+    assert_eq!(events(&database, "sound").await, "");
+}
+
+#[tokio::test]
 async fn a_one_time_schedule_fires_once_and_is_over() {
     let database = Database::new().await;
     let at: String = database
