@@ -176,7 +176,7 @@ async fn an_annotation_gives_tags_to_schedules_and_lists_show_tags() {
     }
     database.execute("COMMENT ON PROCEDURE p() IS '@manual() @tags(\"\")'").await;
     let (_, _, error) = Program::pgmill(&database, &["schedule", "sync"]).run().await;
-    assert!(error.contains("public.p, 1:1: tags"), "{error}");
+    assert!(error.contains("public.p, 1:1: invalid tag"), "{error}");
 }
 
 #[tokio::test]

@@ -235,7 +235,7 @@ async fn setting_one_option_keeps_the_others() {
         &database,
         &["schedule", "set", "s", "--job", "j", "--description", "d"],
         2,
-        &["and has no description of its own"],
+        &["so it cannot have a description"],
     )
     .await;
     output_of(&database, &["schedule", "set", "s", "--job", "j", "--overlap", "allow"]).await;
