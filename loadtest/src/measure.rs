@@ -4,6 +4,7 @@
 pub(crate) mod ceiling;
 pub(crate) mod drain;
 pub mod effects;
+pub(crate) mod fleet_time;
 pub(crate) mod latency;
 pub(crate) mod machine;
 pub(crate) mod process;

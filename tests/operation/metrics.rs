@@ -204,6 +204,39 @@ fn documented() -> Described {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_attempt_that_lost_its_claim_is_counted_as_fenced_and_not_as_finished() {
+    // A task that takes its own claim away the first time it runs.
+    let steals = "DO $$ BEGIN IF nextval('public.times') = 1 THEN
+        UPDATE mill.tasks SET token = gen_random_uuid()
+        WHERE id = current_setting('mill.task_id')::bigint; END IF; END $$";
+    // In a shared commit, all tasks are rolled back and run again alone.
+    let cases = [("", "NULL", 1.0), (", mode => 'autocommit'", "NULL", 1.0), ("", "'100ms'", 0.0)];
+    for (options, shared_commit, fenced) in cases {
+        let (database, address) = (Database::new().await, free_address().await);
+        let shared = format!("SELECT mill.set_shared_commit('default', {shared_commit})");
+        database.execute(&format!("CREATE SEQUENCE times; {shared}")).await;
+        let flags = ["--readers", "1", "--http", &address, "--poll-interval", "50ms"];
+        let _worker = Worker::start(&database, &flags);
+        // The batch size grows with short tasks.
+        database.enqueue_many(40, "SELECT 1").await;
+        database.until_empty().await;
+        database.enqueue(steals, options).await;
+        database.enqueue_many(40, "SELECT 1").await;
+        database.until_empty().await;
+        let succeeded = [("outcome", "succeeded")];
+        let name = "pgmill_tasks_finished_total";
+        let counted =
+            metrics(&address, "81 tasks are counted", |seen| sum(seen, name, &succeeded) >= 81.0)
+                .await;
+        assert!((sum(&counted, name, &[]) - 81.0).abs() < 1e-9, "{counted:#?}");
+        let fenced_attempts = sum(&counted, "pgmill_fenced_attempts_total", &[]);
+        assert!((fenced_attempts - fenced).abs() < 1e-9, "{shared_commit}: {fenced_attempts}");
+        let history = "SELECT count(*) FROM mill.attempts WHERE outcome = 'succeeded'";
+        assert_eq!(database.value::<i64>(history).await, 81);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn fleet_gauges_follow_the_database() {
     let settings = [("max_prepared_transactions", "5"), ("wal_level", "logical")];
     let private = PrivateDatabase::new(&settings).await;

@@ -16,6 +16,7 @@ use tokio_postgres::Client;
 use crate::context::RunContext;
 use crate::context::database::{Database, QUEUE};
 use crate::fleet::{Fleet, FleetSpec};
+use crate::measure::fleet_time::FleetTime;
 use crate::measure::rounds::Measured;
 use crate::measure::sample::Sampler;
 use crate::result::Series;
@@ -75,6 +76,8 @@ pub(crate) struct Drained {
     /// Seconds from the resume of the queue to the last of these tasks, or the length of the round.
     pub(crate) seconds: f64,
     pub(crate) series: Vec<Series>,
+    /// Processor time of the fleet; `None` if the server may run on another machine.
+    pub(crate) time: Option<FleetTime>,
 }
 
 impl Drained {
@@ -101,6 +104,12 @@ pub(crate) async fn drain(
 ) -> Result<Drained> {
     let mut fleet = Fleet::start(context, database, fleet_spec).await?;
     let sampler = Sampler::start(context, database, fleet.pids()).await?;
+    let pids = fleet.pids();
+    let time = async || match context.postmaster() {
+        Some(_) => FleetTime::read(&database.session, &pids).await.map(Some),
+        None => Ok(None),
+    };
+    let before = time().await?;
     let opened_at = open_queue(database).await?;
     let length = match until {
         Until::Empty => {
@@ -113,12 +122,14 @@ pub(crate) async fn drain(
             Some(length)
         }
     };
+    let after = time().await?;
     let mut series = sampler.end(round);
     fleet.check()?;
     fleet.stop().await?;
     let mut drained = done(&database.session, FLEET, opened_at, length).await?;
     series.extend(throughput(&database.session, FLEET, opened_at, &drained, round).await?);
     drained.series = series;
+    drained.time = after.zip(before).map(|(after, before)| after - before);
     Ok(drained)
 }
 
@@ -222,7 +233,7 @@ pub(crate) async fn done(
     };
     let row = client.query_one(&DONE.replace("{table}", table), &[&opened_at, &end]).await?;
     let seconds = length.map_or(row.get(1), |length| length.as_secs_f64());
-    Ok(Drained { tasks: row.get(0), seconds, series: Vec::new() })
+    Ok(Drained { tasks: row.get(0), seconds, series: Vec::new(), time: None })
 }
 
 /// Returns the tasks finished in each full second.

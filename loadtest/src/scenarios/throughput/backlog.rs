@@ -112,7 +112,7 @@ impl Backlog {
         length: Duration,
         round: usize,
     ) -> Result<Drained> {
-        let mut all = Drained { tasks: 0, seconds: 0.0, series: Vec::new() };
+        let mut all = Drained { tasks: 0, seconds: 0.0, series: Vec::new(), time: None };
         for _ in 0..REFILLS {
             self.top_up(context, self.size).await?;
             let drained = self.head(context, fleet_spec, Until::Empty, round).await?;

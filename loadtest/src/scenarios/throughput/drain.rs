@@ -13,6 +13,7 @@ use crate::fleet::FleetSpec;
 use crate::measure::ceiling::Ceiling;
 use crate::measure::drain::{Drained, Until, close_queue, drain};
 use crate::measure::effects;
+use crate::measure::fleet_time::TimeCases;
 use crate::measure::rounds::{against, alternate, case, rate};
 use crate::result::{Better, Check, Scenario};
 
@@ -57,6 +58,7 @@ pub(crate) async fn with_ceilings(
     ];
     let names = [CEILING, FLEET, SHARED, SHARED_CEILING];
     let mut per_commit = case("shared commits: tasks per commit", "tasks", Better::Higher);
+    let mut times = [TimeCases::new(FLEET), TimeCases::new(SHARED)];
     let mut checks = Vec::new();
     let mut group = LEAST_GROUP;
     alternate(context, scenario, &mut cases, async |n, round| {
@@ -71,6 +73,9 @@ pub(crate) async fn with_ceilings(
                 fleet_round(context, &database, &fleet_spec, (tasks, statement), round).await?
             }
         };
+        if let (1 | 2, Some(time)) = (n, drained.time) {
+            times[n - 1].record(time, drained.tasks);
+        }
         if n == 2 {
             let reached = database.session.query_typed(PER_COMMIT, &[]).await?[0].get(0);
             per_commit.rounds.push(reached);
@@ -87,6 +92,7 @@ pub(crate) async fn with_ceilings(
     .await?;
     context.drop_database(database).await?;
     cases.push(per_commit);
+    cases.extend(times.into_iter().flat_map(TimeCases::into_cases));
     let notes = vec![
         format!("{tasks} tasks per round, {}", fleet_spec.describe()),
         format!(
