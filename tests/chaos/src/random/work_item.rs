@@ -17,9 +17,9 @@ pub(crate) const ROWS: u32 = 6;
 /// Number of tasks per call of `mill.enqueue_many`.
 const MANY: usize = 50;
 
-/// Number of tasks of [`JOB`], the job of the runs: a diamond, and a failing task with a task that
-/// compensates the failure.
+/// Number of tasks of [`JOB`].
 pub(crate) const JOB_TASKS: usize = 6;
+/// The job of the runs: a diamond, and a failing task with a task that compensates the failure.
 pub(crate) const JOB: &str = r#"[
 {"name": "top", "statement": "SELECT chaos.work() WHERE $1::text IS NOT NULL",
     "params": [{"$param": "op"}], "max_attempts": 9},
