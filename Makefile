@@ -91,9 +91,9 @@ deploy-check: cargo ## Check deploy/ with the tools that will read it (STRICT=1:
 	cargo run --locked --quiet --bin deploy-check -- --tools $(TOOLS)/deploy $(PG_OPTION) $(if $(STRICT),--strict) \
 	  $(if $(ONLY),--only $(ONLY))
 
-# The installed package is built with the release profile, which takes as long as everything else here. PROFILE=dev
-# packages the tested programs for `make deploy-check`, next to them. cargo-deb, which warns about that profile, is
-# pinned.
+# The package for users is built with the release profile, which takes as long as everything else here. With
+# PROFILE=dev, the package contains the programs that the tests use; `make deploy-check` checks this package. cargo-deb
+# warns about that profile. Its version is pinned.
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 DEB := $(if $(filter dev,$(PROFILE)),debug,release)
 

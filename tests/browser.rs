@@ -1,5 +1,5 @@
-//! The console in a real browser: a session of an operator, and properties of every screen. The
-//! report of a load test.
+//! The console in a real browser: a session of an operator, and properties of every screen. Also
+//! the report of a load test.
 //!
 //! Needs Node.js 20, npm and Chromium (`.ci/packages browser`); prints a message and passes if they
 //! are missing. The scripts are in `tests/browser`; `make browser` runs only these tests, and
@@ -49,7 +49,7 @@ const POSTED: [&str; 23] = [
     "/workers/*/drain",
 ];
 
-/// Only one database of this name can exist at a time.
+/// Held while a test uses the database, because only one database of this name can exist at a time.
 static ONE: Mutex<()> = Mutex::const_new(());
 
 /// Screenshots of the documentation: name, path, and height and width if not the default.
@@ -65,7 +65,7 @@ fn screenshot_pages(incidents: &Incidents) -> Value {
     ])
 }
 
-/// Screens that no other page of their kind links to, and screens with hostile names.
+/// Screens that no other page of the same kind links to, and screens with hostile names.
 fn more(incidents: &Incidents) -> Vec<String> {
     let fixed = [
         "/tasks?q=state:finished",
@@ -200,7 +200,7 @@ fn browser() -> Option<PathBuf> {
     Some(folder)
 }
 
-/// Returns the path with a `*` in place of the second of three segments.
+/// Returns the path with a `*` in place of its second segment, if the path has three segments.
 fn pattern(path: &str) -> String {
     match path.split('/').collect::<Vec<_>>()[..] {
         ["", kind, _, act] => format!("/{kind}/*/{act}"),

@@ -8,12 +8,12 @@ use anyhow::{Context, Result};
 use crate::directory::Directory;
 use crate::server::Cluster;
 
-/// Settings that archive all WAL next to the cluster's data, which a recovery needs in addition to
-/// a backup.
+/// Settings that archive all WAL in a directory next to the cluster's data. A recovery needs this
+/// archive in addition to a backup.
 pub const ARCHIVING: &[(&str, &str)] =
     &[("archive_mode", "on"), ("archive_command", "mkdir -p ../archive && cp %p ../archive/%f")];
 
-/// Files of a base backup that is not running. Dropping the value removes them.
+/// The files of a base backup, without a running server. Dropping the value removes them.
 pub struct Backup {
     cluster: Cluster,
     archive: PathBuf,

@@ -16,7 +16,7 @@ use tokio::process::{Child, Command};
 use crate::signals::{Signals, signal_exit_code};
 use crate::{Binaries, Cluster, Options, arguments};
 
-/// No server found, or the server does not start.
+/// Exit code if no server is found, or the server does not start.
 const EXIT_UNAVAILABLE: u8 = 5;
 /// Exit codes of shells for a COMMAND that cannot be run (126) or does not exist (127).
 const EXIT_NOT_RUNNABLE: u8 = 126;
@@ -117,7 +117,8 @@ fn run_command(run: Run) -> Result<u8> {
         Options { fsync: !run.no_fsync, settings: run.settings, ..Options::new(binaries) };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        // Before the start: from here on, a signal no longer ends this process without clean-up.
+        // Install the handlers before the server starts: from then on, no signal ends this process
+        // without clean-up.
         let mut signals = Signals::new()?;
         let cluster = Cluster::start(options)?;
         let mut command = Command::new(&run.command[0]);
@@ -136,7 +137,7 @@ fn run_command(run: Run) -> Result<u8> {
     })
 }
 
-/// Waits for the command; after a signal only for a limited time, or until a second signal.
+/// Waits for the command to end; after a signal, only for a limited time or until a second signal.
 async fn supervise(mut child: Child, signals: &mut Signals) -> io::Result<u8> {
     let received = tokio::select! {
         status = child.wait() => return Ok(exit_code(status?)),

@@ -17,7 +17,8 @@ use rand::distr::Alphanumeric;
 use crate::account::Account;
 
 const PREFIX: &str = "pgmill-cluster-";
-/// Prefix until the owner holds its lock; such directories are not removed.
+/// Prefix of a directory as long as its owner does not hold the lock yet. Such directories are not
+/// removed.
 const NEW_PREFIX: &str = "pgmill-new-";
 const OWNER: &str = "owner";
 const KEEP: &str = "keep";
@@ -71,9 +72,9 @@ pub(crate) fn random(length: usize) -> String {
     rand::rng().sample_iter(Alphanumeric).take(length).map(char::from).collect()
 }
 
-/// Removes directories of earlier runs whose owner has died; `stop` stops the server of one. A
-/// directory that cannot be removed is reported on stderr and left alone: it never blocks a new
-/// cluster.
+/// Removes directories of earlier runs whose owner has died; `stop` stops the server in a
+/// directory. A directory that cannot be removed is reported on stderr and left alone, so that it
+/// never blocks a new cluster.
 pub(crate) fn sweep(account: &Account, stop: impl Fn(&Path) -> Result<()>) {
     let mut bases = vec![base(), PathBuf::from("/tmp")];
     bases.dedup();

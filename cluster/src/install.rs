@@ -6,8 +6,9 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-/// Debian's package creates and starts a cluster "main" on port 5432, which is not wanted here. An
-/// existing configuration is kept; policy-rc.d then prevents daemons from starting.
+/// Debian's package would create and start a cluster "main" on port 5432, which is not wanted here.
+/// The script switches this off in createcluster.conf. If this file exists already, it stays as it
+/// is, and policy-rc.d keeps the server from starting.
 const APT_SCRIPT: &str = r#"
 exec >&2
 export DEBIAN_FRONTEND=noninteractive

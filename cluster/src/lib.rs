@@ -1,7 +1,8 @@
 //! Private PostgreSQL clusters: finds or installs the server's programs, starts and stops clusters.
 //!
-//! For the demo, the tests and the load test; never for data that must be kept. A cluster has its
-//! own directory, listens on loopback only and is removed with its [`Cluster`] value.
+//! The clusters serve the demo, the tests and the load test. They must not hold data that is to be
+//! kept. A cluster has its own directory, listens on loopback only and is removed with its
+//! [`Cluster`] value.
 
 mod account;
 mod backup;

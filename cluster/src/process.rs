@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
-/// Returns whether the process is running; a process that has ended but is not reaped yet is not.
+/// Returns whether the process is running. A process that has ended but is not reaped yet is not
+/// running.
 pub(crate) fn alive(pid: Pid) -> bool {
     let exists = match test_kill_process(pid) {
         Ok(()) | Err(rustix::io::Errno::PERM) => true,
@@ -16,7 +17,8 @@ pub(crate) fn alive(pid: Pid) -> bool {
     exists && !zombie(pid)
 }
 
-/// In a container whose process 1 does not reap, a killed postmaster remains a zombie permanently.
+/// Returns whether the process has ended but is not reaped. In a container whose process 1 does not
+/// reap, a killed postmaster stays in this state.
 fn zombie(pid: Pid) -> bool {
     field(pid, 0).is_some_and(|state| state == "Z")
 }
@@ -25,7 +27,7 @@ fn zombie(pid: Pid) -> bool {
 /// are gone. Without /proc, kills only the process itself: a postmaster's children then notice its
 /// death and exit.
 pub(crate) fn kill_with_children(pid: Pid) -> Result<()> {
-    // A stopped process neither starts new children nor reaps the listed ones.
+    // Freeze the process, so that it neither starts new children nor reaps the listed ones.
     kill_process(pid, Signal::STOP)?;
     while field(pid, 0).is_some_and(|state| state != "T" && state != "Z") {
         thread::sleep(Duration::from_millis(1));
@@ -66,7 +68,8 @@ fn field(pid: Pid, n: usize) -> Option<String> {
     stat.rsplit_once(") ")?.1.split_ascii_whitespace().nth(n).map(str::to_owned)
 }
 
-/// Polls, because only a parent can wait, and pg_ctl waits only for servers that it stops itself.
+/// Returns when the processes are gone. Polls, because only a parent can wait, and pg_ctl waits
+/// only for servers that it stops itself.
 fn wait_until_gone(pids: &[Pid]) -> Result<()> {
     let deadline = Instant::now() + Duration::from_secs(30);
     while pids.iter().any(|&pid| alive(pid)) {

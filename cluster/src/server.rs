@@ -28,8 +28,9 @@ const SUPERUSER: &str = "postgres";
 pub struct Options {
     /// The server's programs.
     pub binaries: Binaries,
-    /// Whether commits survive the loss of the machine. Off is faster; killing processes still
-    /// loses nothing, because the operating system keeps written data.
+    /// Whether commits survive the loss of the machine. Without fsync the server is faster, and a
+    /// commit still survives the death of all processes, because the operating system keeps written
+    /// data.
     pub fsync: bool,
     /// Server settings, name and value, in addition to this crate's own.
     pub settings: Vec<(String, String)>,
@@ -51,8 +52,8 @@ pub enum Mode {
     Immediate,
 }
 
-/// A private cluster. Dropping the value stops the server and removes the directory; if the owning
-/// process is killed instead, the next [`Cluster::start`] of the same user does so.
+/// A private cluster. Dropping the value stops the server and removes the directory. If the owning
+/// process is killed instead, the next [`Cluster::start`] by the same user does this.
 pub struct Cluster {
     pub(crate) binaries: Binaries,
     pub(crate) account: Account,
@@ -73,7 +74,7 @@ impl Cluster {
         let Options { binaries, fsync, settings } = options;
         let account = Account::of_server()?;
         directory::sweep(&account, |path| {
-            // One that its owner had frozen would not stop.
+            // Resume a server that its owner had frozen, because it would not stop.
             if let Some(postmaster) = postmaster(path) {
                 process::signal_with_children(postmaster, Signal::CONT)?;
             }
@@ -190,7 +191,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Stops the postmaster and all of its processes with SIGSTOP: the server hangs and its
+    /// Freezes the postmaster and all of its processes with SIGSTOP: the server hangs and its
     /// connections stay open. [`thaw`](Self::thaw) resumes them.
     ///
     /// # Errors
@@ -201,7 +202,7 @@ impl Cluster {
         process::signal_with_children(postmaster, Signal::STOP)
     }
 
-    /// Resumes a server stopped by [`freeze`](Self::freeze).
+    /// Resumes a server that [`freeze`](Self::freeze) has frozen.
     ///
     /// # Errors
     ///
@@ -243,7 +244,7 @@ impl Cluster {
             "--auth-host=scram-sha-256",
             "--encoding=UTF8",
             "--locale=C",
-            // The empty cluster need not survive a power failure, only later commits.
+            // Later commits must survive a power failure, but not the empty cluster.
             "--no-sync",
             "--no-instructions",
             "--username",
@@ -320,7 +321,7 @@ impl Drop for Cluster {
     }
 }
 
-/// The running server of the cluster in `directory`, if there is one.
+/// Returns the pid of the running postmaster of the cluster in `directory`, if there is one.
 fn postmaster(directory: &Path) -> Option<Pid> {
     let file = fs::read_to_string(directory.join("data/postmaster.pid")).ok()?;
     let pid = Pid::from_raw(file.lines().next()?.trim().parse().ok()?)?;

@@ -88,7 +88,8 @@ fn the_next_start_removes_the_cluster_of_a_killed_owner() {
     let orphans = children(owner.process.id());
     owner.process.kill().unwrap();
     owner.process.wait().unwrap();
-    // A concurrent test may have removed it first; after this start it is gone in any case.
+    // A concurrent test may already have removed the cluster of the killed owner. After this start
+    // it is gone in any case.
     drop(start());
     assert!(!accepts_connections(owner.port));
     for orphan in orphans {

@@ -34,7 +34,7 @@ use crate::screens::history::failures::FailuresParams;
 use crate::screens::tasks::list::TasksParams;
 use crate::screens::{fleet, history, tasks};
 
-// Responses that no screen has as one type.
+// Responses that wrap a list, because the screens have no type for them.
 
 #[derive(Serialize, ToSchema)]
 struct Failures {

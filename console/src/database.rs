@@ -15,11 +15,13 @@ const MAX_SESSIONS: usize = 6;
 /// Time limit for obtaining a session or a connection.
 const POOL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Limits the load of a read. JIT is off because compilation takes longer than these reads.
+/// Settings of a read transaction, which limit its load. JIT is off because compilation takes
+/// longer than these reads.
 const READ_SETTINGS: &str = "/* console.read */
 SET LOCAL statement_timeout = '2s'; SET LOCAL lock_timeout = '1s'; SET LOCAL jit = off";
 
-/// Writes may wait for row locks, which a worker holds briefly while it finishes a task.
+/// Settings of a write transaction. It may wait for row locks, which a worker holds briefly while
+/// it finishes a task.
 const WRITE_SETTINGS: &str =
     "/* console.write */ SET LOCAL statement_timeout = '20s'; SET LOCAL lock_timeout = '5s'";
 

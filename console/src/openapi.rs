@@ -1,5 +1,5 @@
-//! OpenAPI description of the JSON API, served at `/api/v1/openapi.json`: paths and types from the
-//! handlers, completed by what all of them have in common.
+//! OpenAPI description of the JSON API, served at `/api/v1/openapi.json`. Paths and types come from
+//! the handlers; this module adds what all of them have in common, such as errors.
 
 use serde_json::{Map, Value, json};
 use utoipa::openapi::OpenApi;
@@ -51,8 +51,8 @@ pub(crate) fn document(api: &OpenApi) -> Value {
     })
 }
 
-/// Lists the fields of a type, and of the types flattened into it: a response has all of them and
-/// no others.
+/// Describes a response type as an object that has all its fields and no others. The fields of
+/// types that are flattened into the type are included.
 fn complete_schema(schema: &mut Map<String, Value>, all: &Value) {
     let properties = properties(&Value::Object(schema.clone()), all);
     schema.remove("allOf");
@@ -73,7 +73,7 @@ fn properties(schema: &Value, all: &Value) -> Map<String, Value> {
     parts.flat_map(|part| properties(part, all)).chain(own).collect()
 }
 
-/// Adds the bounds and patterns of parameters that every path has, and its errors.
+/// Adds the bounds and patterns of parameters, and the errors that every path has.
 fn complete_operation(operation: &mut Value) {
     if operation["parameters"].is_null() {
         operation["parameters"] = json!([]);

@@ -30,7 +30,8 @@ pub struct Console {
     app: App,
 }
 
-/// A bound listener. Clients can connect and wait until the console serves.
+/// A listener that is bound but does not serve yet. Clients can already connect; they wait until
+/// the console serves.
 pub struct BoundConsole {
     listener: std::net::TcpListener,
     tls: Option<Arc<ServerConfig>>,

@@ -1,8 +1,8 @@
 //! The orders: the content of each batch, and the expected content of the database after all
 //! merges.
 //!
-//! A pure function of the batch number, so that every run loads the same data. The totals are
-//! computed by folding the batches here, without SQL.
+//! A batch is a pure function of its number, so that every run loads the same data. The totals are
+//! computed here by folding the batches, without SQL.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write as _;
@@ -37,7 +37,7 @@ const PRODUCTS: [(&str, u64); 12] = [
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Order {
     id: u32,
-    /// Batch of the row; the highest version wins.
+    /// Number of the batch that contains this row. The row with the highest version wins.
     version: u32,
     customer: u64,
     product: usize,
@@ -63,7 +63,7 @@ pub(crate) fn batch(number: u32) -> Vec<Order> {
     let mut random = SplitMix(u64::from(number));
     let corrections = if number == 1 { 0 } else { size(number) / ROWS_PER_CORRECTION };
     let corrected = (0..corrections).map(|n| {
-        // The n-th order of an earlier batch; distinct, because n differs.
+        // The n-th order of an earlier batch. These orders are distinct, because n differs.
         let earlier = 1 + n % (number - 1);
         earlier * IDS_PER_BATCH + n
     });

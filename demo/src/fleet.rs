@@ -15,14 +15,14 @@ use tokio::time::timeout;
 
 use crate::shop::{ETL, FLEET, Shop};
 
-/// Concurrent tasks per worker.
+/// Number of tasks that each worker runs at once.
 pub(crate) const READERS: u32 = 4;
 
 /// Time limit for a worker to end after SIGTERM; it holds no tasks then.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Ends orphaned workers if the demo itself is killed: they finish the remaining tasks and exit.
-/// Longer than a demo may take, so that no worker exits during the demo.
+/// Flag that ends workers whose demo was killed: they finish the remaining tasks and exit. The time
+/// is longer than a demo may take, so that no worker exits during the demo.
 const IDLE: &str = "--exit-when-idle=90s";
 
 pub(crate) struct Fleet {

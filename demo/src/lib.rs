@@ -56,7 +56,8 @@ The fleet's programs must be built together with this one; `make demo` does both
 Exit codes: 0 all checks passed; 1 a check failed, an error, or a timeout; 2 usage; 128 + n ended by
 signal n";
 
-/// Longer than the monitor's time limit, for hangs elsewhere.
+/// Time limit of the whole program. It is longer than the monitor's time limit, and ends hangs
+/// elsewhere.
 const HARD_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// Runs the program: parses the command line, runs the scenario, returns the exit code.
@@ -70,7 +71,8 @@ fn run(args: &Args) -> Result<u8> {
     let binaries = Binaries::find_or_install(args.directory.as_deref())?;
     let runtime = cli::many_threads()?;
     runtime.block_on(async {
-        // Before the start: from here on, a signal no longer ends this process without clean-up.
+        // Install the handlers before the server starts: from then on, no signal ends this process
+        // without clean-up.
         let mut signals = Signals::new()?;
         let mut screen = Screen::new();
         screen.event(&format!(

@@ -19,8 +19,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Time limit of the whole scenario.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A worker is killed once this many tasks have finished: the fast loads among the first eight, so
-/// that the four slow ones are still running.
+/// Number of tasks that finish before a worker is killed. They are the fast loads among the first
+/// eight loads; the four slow loads are then still running.
 const ENDED_BEFORE_KILL: usize = 4;
 
 pub(crate) struct Monitor<'a> {

@@ -1,4 +1,5 @@
-//! Prints the final report: a table of the tasks, and the totals compared with the generator's.
+//! Prints the final report: a table of the tasks, and the totals compared with those of the
+//! generated orders.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;

@@ -1,4 +1,4 @@
-//! Reads the queue's views and the shop's tables: all SQL that the demo reads with.
+//! Reads the queue's views and the shop's tables. All queries of the demo are here.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

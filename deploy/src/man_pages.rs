@@ -125,7 +125,7 @@ fn page(command: &Command, name: &str, verbs: &[(Vec<String>, &Command)]) -> Res
     man.render_name_section(&mut text)?;
     let mut synopsis = Vec::new();
     man.render_synopsis_section(&mut synopsis)?;
-    // A long choice may be broken between its flags.
+    // Permit a line break between the alternatives of an option.
     text.extend(String::from_utf8(synopsis)?.replace('|', "|\\:").into_bytes());
     man.render_description_section(&mut text)?;
     if command.get_arguments().next().is_some() {
@@ -145,7 +145,8 @@ fn page(command: &Command, name: &str, verbs: &[(Vec<String>, &Command)]) -> Res
     Ok(text)
 }
 
-/// Writes the help text after the options line by line: its layout suits a terminal already.
+/// Writes the part of the help that follows the options, line by line: its layout already suits a
+/// terminal.
 fn write_after(text: &mut Vec<u8>, after: &str) -> Result<()> {
     const SECTIONS: [(&str, &str); 3] =
         [("Examples:", "EXAMPLES"), ("Signals:", "SIGNALS"), ("Exit codes:", "EXIT STATUS")];

@@ -40,7 +40,8 @@ impl Documented {
 
     /// Returns the labels of a metric or of a series of a histogram; `None` if unknown.
     fn labels(&self, name: &str) -> Option<BTreeSet<String>> {
-        // `fleet_queue:pgmill_x:max` names the remaining labels itself.
+        // The name of a recorded metric, such as `fleet_queue:pgmill_x:max`, begins with its
+        // labels.
         if let Some((left, _)) = name.split_once(':') {
             return Some(left.split('_').map(str::to_owned).collect());
         }

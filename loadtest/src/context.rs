@@ -22,8 +22,9 @@ use crate::result::{Case, Scenario};
 
 /// Settings of the private cluster that differ from PostgreSQL's defaults, the same for all cases.
 ///
-/// Commits are durable. 64 workers and their readers need connections; ten million tasks need
-/// memory and enough WAL that checkpoints do not hit some rounds and spare others.
+/// Commits are durable. There are enough connections for 64 workers and their readers. Ten million
+/// tasks need memory, and so much WAL between checkpoints that no checkpoint slows down some of the
+/// rounds.
 const SETTINGS: &[(&str, &str)] = &[
     ("max_connections", "1000"),
     ("shared_buffers", "1GB"),
@@ -115,17 +116,19 @@ impl RunContext {
         usize::from(self.run.rounds.unwrap_or(if self.run.quick { 1 } else { 3 }))
     }
 
-    /// Selects the full or the quick size.
+    /// Returns `quick` in a quick run, else `full`.
     pub(crate) fn size<T>(&self, full: T, quick: T) -> T {
         if self.run.quick { quick } else { full }
     }
 
-    /// Returns the round length: the command line's, or the default for the size.
+    /// Returns the duration of a round: from the command line, or else the default for this kind of
+    /// run.
     pub(crate) fn duration(&self, full: Duration, quick: Duration) -> Duration {
         self.run.duration.unwrap_or(self.size(full, quick))
     }
 
-    /// Returns the tasks per round: the command line's, or the default for the size.
+    /// Returns the number of tasks in a round: from the command line, or else the default for this
+    /// kind of run.
     pub(crate) fn tasks(&self, full: i64, quick: i64) -> i64 {
         self.run.tasks.map_or(self.size(full, quick), i64::from)
     }
@@ -256,7 +259,8 @@ fn no_environment() -> Environment {
     Environment::from_variables::<&str, &str>([], None)
 }
 
-/// Returns the connection string with another database; the last of two settings takes effect.
+/// Returns the connection string with another database, which is appended: the last of two values
+/// takes effect.
 fn in_database(url: &str, database: &str) -> String {
     let uri = url.starts_with("postgres://") || url.starts_with("postgresql://");
     match (uri, url.contains('?')) {

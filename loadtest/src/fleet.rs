@@ -29,14 +29,14 @@ const LISTED: &str = "/* loadtest.listed */
 SELECT count(*) FROM mill.workers w JOIN mill.worker_starts s ON s.id = w.id
 WHERE s.pid = ANY ($1)";
 
-/// Upper bound of a worker's sessions in addition to those of its readers.
+/// Maximum number of sessions that a worker opens in addition to those of its readers.
 const CONTROL_SESSIONS: u32 = 8;
 
 /// Time limit for workers to become ready, and to end after SIGTERM.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Ends orphaned workers if the load test itself is killed: longer than any scenario lets a worker
-/// be idle.
+/// Flag that ends workers whose load test was killed. The time is longer than any scenario leaves a
+/// worker idle.
 const IDLE: &str = "--exit-when-idle=10m";
 
 static NEXT: AtomicUsize = AtomicUsize::new(1);

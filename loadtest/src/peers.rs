@@ -1,5 +1,5 @@
-//! Other job queues ("peers"), which run the same SQL work as pgmill's own workers, alternating
-//! with them, with a fresh database for each round in one cluster.
+//! Other job queues ("peers"), which run the same SQL work as pgmill's own workers. pgmill and the
+//! peers take turns in one cluster; each round has a new database.
 //!
 //! `catalog` lists the peers and their settings, `install` installs them into a scratch folder,
 //! `adapter` runs the adapter program of each peer, `round` prepares a database, `turns` alternates

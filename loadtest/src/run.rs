@@ -32,7 +32,8 @@ pub(crate) fn measure(run: Run, peers: Option<&Peers>) -> Result<u8> {
     let before = run.compare.as_deref().map(page::read).transpose()?;
     let runtime = cli::many_threads()?;
     runtime.block_on(async {
-        // Before the start: from here on, a signal no longer ends this process without clean-up.
+        // Install the handlers before the server starts: from then on, no signal ends this process
+        // without clean-up.
         let mut signals = Signals::new()?;
         let mut opening = spawn_blocking(|| RunContext::open(run));
         let context = tokio::select! {
@@ -51,7 +52,8 @@ pub(crate) fn measure(run: Run, peers: Option<&Peers>) -> Result<u8> {
             ended = all(&context, peers, &mut results) => ended.map(|()| None),
         };
         context.progress.clear();
-        // A private cluster is removed as a whole.
+        // A private cluster is removed as a whole, so only the databases of another server need
+        // clean-up.
         if context.cluster().is_none() {
             context.clean_up().await;
         }
@@ -64,7 +66,7 @@ pub(crate) fn measure(run: Run, peers: Option<&Peers>) -> Result<u8> {
     })
 }
 
-/// Appends to the results after each scenario.
+/// Measures all scenarios, and adds each to the results when it ends.
 async fn all(context: &RunContext, peers: Option<&Peers>, results: &mut Results) -> Result<()> {
     context.progress.stage("inspecting the server");
     // A separate database: measuring a commit needs a table.

@@ -110,7 +110,8 @@ impl Args {
     /// Parses the command line of this process.
     ///
     /// # Errors
-    /// Returns the usage error; also the texts of `--help` and `--version`.
+    /// Returns an error for wrong arguments. The texts of `--help` and `--version` are returned as
+    /// errors, too.
     pub(crate) fn from_process() -> Result<Self, clap::Error> {
         let matches = Self::command().try_get_matches()?;
         let mut args = Self::from_arg_matches(&matches)?;
@@ -160,7 +161,8 @@ mill_operator. While the connection is lost, top shows the last data and reconne
     #[command(subcommand)]
     #[command(after_help = "Examples:\n  pgmill queue list\n  pgmill queue pause etl")]
     Queue(QueueVerb),
-    /// List priorities, set their weights, and reserve readers for tasks of priority reserved
+    /// List priorities, set their weights, and reserve readers for tasks that have the priority
+    /// `reserved`
     #[command(subcommand)]
     #[command(after_help = "Examples:\n  pgmill priority list\n  pgmill priority set low=10")]
     Priority(PriorityVerb),
@@ -324,7 +326,7 @@ impl Command {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct CompletionsArgs {
-    /// Shell that runs the script
+    /// Shell for which to print the script
     pub(crate) shell: Shell,
 }
 
@@ -332,7 +334,7 @@ impl CompletionsArgs {
     /// Generates the script from the definition of the command line.
     pub(crate) fn script(&self) -> String {
         let mut script = Vec::new();
-        // Into memory first: `generate` panics when its output is closed.
+        // Generate into memory, because `generate` panics if its output is closed.
         clap_complete::generate(self.shell, &mut Args::command(), "pgmill", &mut script);
         String::from_utf8_lossy(&script).into_owned()
     }

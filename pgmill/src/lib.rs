@@ -56,14 +56,14 @@ pub fn main() -> ExitCode {
 async fn run(command: &Command, global: &Global) -> Result<u8, Failure> {
     let out = Output::new(global);
     let mut session = match command {
-        // These two need no database.
+        // Health and Completions need no database.
         Command::Health(args) => return fleet::health::run(&out, args).await,
         Command::Completions(args) => {
             return out.text(args.script().trim_end()).map(|()| exit::OK);
         }
         // The console opens its own connections.
         Command::Console(args) => return fleet::console::run(global, args).await,
-        // These two also handle a database without the schema.
+        // Init and Doctor also handle a database without the schema.
         Command::Init(_) | Command::Doctor => Session::open(global).await?,
         _ => Session::open_checked(global).await?,
     };
@@ -82,7 +82,7 @@ async fn run(command: &Command, global: &Global) -> Result<u8, Failure> {
     done.map_err(|failure| failure.with_missing_role(command.role(), &user))
 }
 
-/// Runs a command that ends with its statements.
+/// Runs a command that needs one session and no terminal.
 async fn on_session(command: &Command, session: &mut Session, out: &Output) -> Result<u8, Failure> {
     let client = &mut session.client;
     match command {

@@ -1,7 +1,8 @@
 //! Reports that a command waits for a lock, and cancels the command after a timeout.
 //!
-//! A completion that waits for a synchronous standby locks the row of its task until the standby is
-//! back. A second session polls which lock the first session waits for, and cancels it on timeout.
+//! For example, a task that commits while its synchronous standby is unreachable keeps the task's row
+//! locked until the standby is back. A second session polls which lock the command waits for, and
+//! cancels the command on timeout.
 
 use std::time::Duration;
 

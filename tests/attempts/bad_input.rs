@@ -7,7 +7,7 @@ use tokio_postgres::types::{Format, IsNull, ToSql, Type, to_sql_checked};
 
 use crate::harness::{Database, Worker, eventually};
 
-/// Bytes sent as text although they are not valid text.
+/// Bytes that are sent as text although they are not valid text.
 #[derive(Debug)]
 struct Raw(&'static [u8]);
 
@@ -28,7 +28,7 @@ impl ToSql for Raw {
     to_sql_checked!();
 }
 
-/// Returns the SQLSTATE that refuses an enqueue; panics if it is accepted.
+/// Returns the SQLSTATE with which an enqueue is refused. Panics if it is accepted.
 async fn refused(database: &Database, sql: &str) -> String {
     let error = database.client().batch_execute(sql).await.expect_err(sql);
     error.as_db_error().map_or_else(|| format!("{error:?}"), |db| db.code().code().to_owned())
@@ -201,8 +201,8 @@ async fn a_task_that_slips_past_the_scanner_and_commits_does_not_count_as_a_succ
     let name: String = database.value("SELECT current_database()::text").await;
     database.execute(&format!("ALTER DATABASE {name} SET standard_conforming_strings = off")).await;
     let _worker = Worker::start(&database, &["--readers", "1"]);
-    // Here a backslash escapes the quote after it, so the scanner's string constant is not a
-    // constant for the server.
+    // Here a backslash escapes the following quote, so the constant that the scanner sees is not
+    // the constant that the server sees.
     let ran =
         database.run("INSERT INTO effect VALUES (1); SELECT 'a\\', 'b; COMMIT; --'", "").await;
     ran.assert_failed("MT900", "the task ended its own transaction");
@@ -252,7 +252,7 @@ async fn a_statement_that_never_ends_is_stopped_at_its_timeout_and_its_backend_w
         "SELECT pg_sleep(3600)",
         "DO $$ BEGIN LOOP BEGIN PERFORM pg_sleep(3600);
             EXCEPTION WHEN query_canceled THEN NULL; END; END LOOP; END $$",
-        // The following two run their slow part only at COMMIT.
+        // The next two statements have their slow part only at COMMIT.
         "INSERT INTO slow VALUES (1)",
         "DECLARE c CURSOR WITH HOLD FOR SELECT pg_sleep(3600)",
     ];

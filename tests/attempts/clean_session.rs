@@ -2,7 +2,8 @@
 
 use crate::harness::{Database, Worker};
 
-/// All state that a session can carry from one task to the next; the first value is its pid.
+/// All state that a session can carry from one task to the next. The first value is the pid of the
+/// session.
 const STATE: &str = "SELECT pg_backend_pid(), current_user, session_user,
     current_setting('role'), current_setting('statement_timeout'), current_setting('search_path'),
     current_setting('default_transaction_read_only'), current_setting('transaction_read_only'),
@@ -54,7 +55,8 @@ async fn nothing_that_a_task_leaves_in_its_session_reaches_the_next_one() {
                 let ran = database.run(&statement, &options).await;
                 let expected = if ending.is_empty() { "succeeded" } else { "failed" };
                 assert_eq!(ran.outcome, expected, "{mode}: {statement}: {ran:?}");
-                // Equal states mean that the session was reset, not replaced: the state includes its pid.
+                // The state includes the pid, so an equal state means that the session was reset and not
+                // replaced.
                 let after = database.run(STATE, "").await;
                 assert_eq!(after.result, before.result, "after {statement} in mode {mode}");
             }
@@ -73,7 +75,7 @@ async fn a_task_can_read_its_id_and_attempt() {
         let id = database.enqueue(who, &options).await;
         let expected = [id.to_string(), "1".into(), "a".into(), "it's \"me\"; ü".into()];
         assert_eq!(database.record(id).await.row(0), expected);
-        // No state of the previous task remains, in each mode of the next task.
+        // In both modes, the next task finds no state of the previous task.
         for next in ["transaction", "autocommit"] {
             let id = database.enqueue(who, &format!(", mode => '{next}'")).await;
             let expected = [id.to_string(), "1".into(), "default".into(), String::new()];
@@ -92,7 +94,7 @@ async fn no_session_state_crosses_a_task_boundary_within_a_shared_transaction() 
     let database = Database::new().await;
     database.execute("SELECT mill.set_shared_commit('default', '100ms')").await;
     let mut statements = vec!["SELECT 1".to_owned(); 200];
-    // Table locks last as long as the transaction.
+    // Ignore table locks, which last as long as the shared transaction.
     let state = STATE.replace("mode = 'AccessExclusiveLock'", "false");
     for left in LEAVES.iter().filter(|left| !left.starts_with("LOCK")) {
         for ending in ["", "; SELECT 1 / 0"] {

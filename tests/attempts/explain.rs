@@ -92,8 +92,8 @@ async fn a_statement_without_a_plan_is_refused() {
         assert!(output.contains("EXPLAIN does not support this statement"), "{output}");
     }
     assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.tasks").await, 0);
-    // The database checks the first word; the worker finds the second statement before it runs the
-    // first.
+    // At the enqueue, the database checks only the first word. The worker finds the second
+    // statement before it runs the first.
     let _worker = Worker::start(&database, &["--readers", "1"]);
     database.execute("CREATE TABLE t (n int)").await;
     let ran = database.run("INSERT INTO t VALUES (1); DROP TABLE t", ", explain => true").await;

@@ -1,4 +1,5 @@
-//! Clients work through a connection pooler, and a worker refuses one at its start.
+//! Clients work through a connection pooler. A worker that would connect through a pooler refuses
+//! to start.
 
 use std::process::Command;
 
@@ -97,7 +98,7 @@ async fn the_shipped_pooler_configuration_serves_users_and_applications_but_no_w
     let database = Database::new().await;
     let Some(pooler) = Pooler::start_as_in(&database, &shipped).await else { return };
     let pooled = pooler.url(&database);
-    // Like the Java driver.
+    // The Java driver sends extra_float_digits.
     assert_eq!(pooler.answers_a_start_with("extra_float_digits", "2"), 'R');
     assert_eq!(pooler.answers_a_start_with("options", "-c work_mem=1MB"), 'E');
     people_at_work(&database, &pooled).await;
@@ -116,7 +117,8 @@ async fn users_and_applications_work_with_session_pooling() {
     people_at_work(&database, &pooler.url(&database)).await;
 }
 
-/// Asserts that a worker with these connection strings ends at once with this message.
+/// Asserts that a worker with these connection strings ends at once, with these words in its
+/// message.
 async fn refuses(queue: &str, tasks: &str, words: &str) {
     let mut worker = Worker::start_with(queue, &[], &[("PGMILL_TASK_URL", tasks)]);
     let status = worker.ended().await;
@@ -154,8 +156,8 @@ async fn a_worker_refuses_a_pooler_that_drops_its_settings() {
     assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.worker_starts").await, 0);
 }
 
-/// The test sets the mark behind the pooler, as if the pooler had forwarded it: the remaining
-/// difference is the backend.
+/// The pooler sets the mark on its own sessions with the server, as if it forwarded the mark of the
+/// worker. Then only the change of the backend gives the pooler away.
 #[tokio::test]
 async fn a_worker_refuses_a_session_whose_backend_changes() {
     let database = Database::new().await;

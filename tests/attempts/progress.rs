@@ -48,7 +48,7 @@ async fn progress_of_a_task_is_visible_while_it_runs() {
     assert_eq!(database.outcome(silent).await, "succeeded");
     let left = "SELECT count(*) FROM mill.progress";
     eventually("its row is gone", async || database.value::<i64>(left).await == 0).await;
-    // History contains all notices except progress messages, of which only the last is kept.
+    // History contains all notices except the progress messages. Of these only the last is kept.
     let kept = database.record(id).await.notices;
     let kept: Vec<&str> =
         kept.as_array().unwrap().iter().map(|it| it["message"].as_str().unwrap()).collect();
@@ -76,7 +76,7 @@ async fn progress_of_an_earlier_attempt_is_not_shown() {
     let _other = Worker::start(&database, &["--readers", "1"]);
     let second = format!("SELECT count(*) FROM mill.running WHERE id = {id} AND attempt = 2");
     eventually("the second attempt runs", async || database.value::<i64>(&second).await == 1).await;
-    // The row of the first attempt still exists, and belongs to another attempt.
+    // The row of the first attempt still exists, but is not the progress of the second attempt.
     assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.progress").await, 1);
     assert_eq!(database.value::<Option<f64>>(&percent).await, None);
     database.execute("SELECT mill.prune()").await;
@@ -90,7 +90,8 @@ async fn progress_of_an_earlier_attempt_is_not_shown() {
 #[tokio::test(flavor = "multi_thread")]
 async fn progress_of_a_command_comes_from_the_server() {
     let database = Database::new().await;
-    // The first tuple read waits for the lock, during the first scan.
+    // The creation of the index calls `held` for each row, and waits for the lock at row 90,000 of
+    // 100,000.
     database
         .execute(
             "CREATE TABLE big AS SELECT n FROM generate_series(1, 100000) AS n;

@@ -8,7 +8,8 @@ use rustix::process::Signal;
 
 use crate::harness::{Database, PrivateDatabase, Worker, eventually};
 
-/// Far longer than a heartbeat of 100 ms takes on any machine.
+/// Time limit for a message. It is much longer than the interval of heartbeats, 100 ms, on any
+/// machine.
 const LONG: Duration = Duration::from_secs(60);
 
 /// The socket of a service manager.
@@ -73,7 +74,7 @@ async fn the_service_manager_is_notified_of_start_watchdog_and_stop() {
     let database = Database::new().await;
     let service_manager = ServiceManager::new(&database);
     let mut worker = service_manager.worker(&database, &[]);
-    // A heartbeat may be sent first; claims may not.
+    // A heartbeat may be sent before the worker is ready, but no claim.
     let first = service_manager.until("READY=1");
     let ready = first.last().unwrap();
     assert!(ready.lines().any(|line| line == "STATUS=3 readers"), "{ready}");
@@ -108,7 +109,8 @@ async fn a_stalled_worker_sends_no_watchdog_notification() {
     service_manager.until("READY=1");
     service_manager.until("WATCHDOG=1");
     worker.signal(Signal::STOP);
-    // SIGSTOP is asynchronous; messages sent before it are read.
+    // SIGSTOP takes effect with a delay. Wait for it, and discard the messages that were sent
+    // before.
     eventually("the worker is stopped", async || {
         let state = format!("/proc/{}/stat", worker.pid());
         std::fs::read_to_string(state).unwrap().contains(") T ")

@@ -15,7 +15,7 @@ const HOSTILE: &str = include_str!("hostile.sql");
 /// Number of loads that run before their tables exist.
 pub(super) const FAILED: usize = 12;
 
-/// One word: text after the token on its line is a name.
+/// Sign-in token. It is a single word, because text after the token on its line is a name.
 pub(super) const TOKEN: &str = "a-token-for-a-browser";
 
 const QUEUES: &str = "etl,reports,exports,default,hostile";
@@ -35,7 +35,7 @@ pub(super) struct Incidents {
     /// Task that waits for a lock of Ann's session.
     pub(super) stuck: i64,
     pub(super) other: i64,
-    /// Task that holds a lock that the next one waits for.
+    /// Task that holds a lock. `blocked_task` waits for this lock.
     pub(super) holder: i64,
     pub(super) blocked_task: i64,
     pub(super) failed: i64,

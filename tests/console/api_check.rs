@@ -13,13 +13,13 @@ use crate::console::console_hostile::seed;
 use crate::harness::Database;
 use crate::harness::console::Console;
 
-/// A different seed generates different requests.
+/// Seed of the generated requests. Another seed generates other requests.
 const SEED: &str = "20261122";
 
-/// Examples per operation and phase.
+/// Number of examples per operation and phase.
 const EXAMPLES: &str = "100";
 
-/// Facts that the checks, all of which are enabled, cannot know.
+/// Configuration of schemathesis: facts that its checks, all of which are enabled, cannot know.
 const CONFIG: &str = "tests/api/schemathesis.toml";
 
 #[tokio::test(flavor = "multi_thread")]

@@ -9,8 +9,8 @@ use crate::harness::login::Login;
 use crate::harness::{Database, Worker};
 use crate::project::tidy::{files, literals};
 
-/// Returns the violations of a schema by a value, for the subset of JSON Schema that the
-/// description uses.
+/// Returns the places at which a value violates a schema. Supports the subset of JSON Schema that
+/// the description uses.
 fn faults(at: &str, value: &Value, schema: &Value, document: &Value) -> Vec<String> {
     if let Some(name) = schema["$ref"].as_str() {
         let pointer = name.strip_prefix('#').unwrap();
@@ -87,7 +87,8 @@ async fn every_answer_is_as_the_api_describes_it() {
         )
         .await;
     let run: i64 = database.value("SELECT run_id FROM mill.start_run(ARRAY['it'])").await;
-    // Responses of an empty fleet, a waiting fleet, and one with history.
+    // Check the responses of an empty fleet, of a fleet with waiting tasks, and of a fleet with
+    // history.
     for task in [id, failed] {
         for (path, described) in paths {
             let parameters = described["get"]["parameters"].as_array().unwrap();
@@ -119,7 +120,8 @@ fn a_value_that_violates_the_description_is_found() {
     assert_eq!(checked(Value::Null).len(), 3);
 }
 
-/// The router is built from described handlers; the source shows that nothing else adds a route.
+/// The router is built from described handlers. The test reads the source to show that nothing else
+/// adds a route.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_router_has_exactly_the_described_paths() {
     let database = Database::new().await;

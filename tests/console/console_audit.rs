@@ -72,7 +72,7 @@ async fn every_console_action_is_recorded_with_login_and_user() {
     ];
     let there: BTreeSet<String> = post_routes().into_iter().collect();
     let tried = acts.iter().map(|it| it.0.to_owned());
-    // A measurement without an effect.
+    // The path /schedules/test only evaluates a schedule, so the audit has no entry for it.
     assert_eq!(tried.chain(["/schedules/test".to_owned()]).collect::<BTreeSet<_>>(), there);
     let mut seen: i64 = database.value("SELECT coalesce(max(id), 0) FROM mill.audit").await;
     for (path, id, form, act) in acts {

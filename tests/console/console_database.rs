@@ -44,7 +44,7 @@ async fn the_database_page_shows_waiting_and_blocking_sessions() {
     assert_eq!(page.matches("<script").count(), page.matches("<script src=").count());
     let page = viewer_console.get("/database").await;
     assert_eq!(page.status, 200, "{}", page.body);
-    // Hidden statements are hidden here too, from users who may see other sessions.
+    // Hidden statements are hidden on this page, too, from users who may see other sessions.
     database
         .execute(&format!(
             "GRANT pg_read_all_stats TO {}; UPDATE mill.settings SET hide_statements = true",

@@ -22,7 +22,7 @@ async fn a_cause_is_one_line_and_is_retried_as_a_whole_after_a_confirmation() {
         database.enqueue(&raises(what), once).await;
     }
     database.enqueue(DIVIDES, ", max_attempts => 1").await;
-    // The same SQLSTATE with another cause.
+    // Another cause with the same SQLSTATE.
     database.enqueue("DO $$ BEGIN RAISE 'another'; END $$", once).await;
     database.until_empty().await;
     assert!(worker.terminate().await.success());

@@ -11,12 +11,12 @@ use crate::harness::console::{Console, ask, csrf};
 use crate::harness::routes::{post_routes, routes};
 use crate::harness::{Database, Worker};
 
-/// A different seed generates different requests.
+/// Seed of the generated requests. Another seed generates other requests.
 const SEED: u64 = 20_261_122;
 
 const REQUESTS: usize = 1500;
 
-/// Upper bound of any response, even on a slow machine: two cancelled statements.
+/// Maximum time of any response, even on a slow machine: two statements may reach their time limit.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Values of parameters, form fields and path segments.
@@ -89,7 +89,7 @@ const VALUES: &[&str] = &[
     "1,2",
 ];
 
-/// Parameter names that screens use and the API does not describe.
+/// Names of parameters that screens use, and that the API does not describe.
 const NAMES: &[&str] = &["what", "up_to", "run", "hours", "return_to", "q", "id", "csrf", ""];
 
 struct Fuzzer {

@@ -16,7 +16,7 @@ use crate::harness::{Database, Program, Worker, eventually};
 use crate::runs::run::job;
 use crate::schedules::schedule::planned;
 
-/// Upper bound of a page that shows a text of a megabyte.
+/// Maximum size of a page that shows a text of a megabyte.
 const MAX_BYTES: usize = 500_000;
 
 /// Hostile texts, short enough for a name.
@@ -51,7 +51,7 @@ const CORPUS: &[&str] = &[
      aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
 ];
 
-/// Columns that accept none of these texts, with the reason.
+/// Columns that accept none of the hostile texts, with the reason.
 const CLOSED: &[(&str, &str)] = &[
     ("job_tasks.queue", QUEUE_NAME),
     ("queues.name", QUEUE_NAME),
@@ -93,8 +93,8 @@ struct Column {
     taken: usize,
 }
 
-/// Fills every table: a task of each state, history with every optional field, runs, schedules.
-/// Returns the ids of a running and of a failed task.
+/// Fills every table: with a task in each state, history with every optional field, runs, and
+/// schedules. Returns the ids of a running and of a failed task.
 pub(crate) async fn seed(database: &Database) -> (i64, i64) {
     let failing = "DO $$ BEGIN RAISE NOTICE 'n'; RAISE 'm' USING DETAIL = 'd', HINT = 'h'; END $$";
     let named =
@@ -145,9 +145,9 @@ pub(crate) async fn seed(database: &Database) -> (i64, i64) {
     eventually("progress is recorded", async || database.value(output).await).await;
     database.execute(&format!("SELECT mill.enqueue('SELECT $1', queue => 'none'{named})")).await;
     database.execute(&format!("SELECT mill.cancel({running})")).await;
-    // The worker must change nothing more, and its task must remain.
+    // Kill the worker: from here on it must change nothing, and its running task must remain.
     worker.kill();
-    // A run that does not exist: events of existing runs may be processed meanwhile.
+    // Use a run that does not exist, because events of existing runs may be processed meanwhile.
     let event = r#"INSERT INTO mill.run_events (run_id, message, result) VALUES (0, 'm', '["r"]')"#;
     database.execute(event).await;
     for table in ["tasks", "attempts", "jobs", "job_tasks", "runs", "run_tasks", "schedules"] {
@@ -336,13 +336,14 @@ async fn visit_every_page(console: &Console, text: &str, ids: &[i64]) -> Seen {
 async fn no_text_becomes_markup_in_the_console() {
     let database = Database::new().await;
     let console = Console::start(&database, &[]).await;
-    // The regular elements of the pages, recorded with plain words as texts, both existing and
-    // missing.
+    // First record the elements of the pages with plain words as texts, for objects that exist and
+    // for objects that do not.
     let mut known = visit_every_page(&console, "word", &[1]).await;
     let (running, failed) = seed(&database).await;
     let mut columns = columns(&database).await;
     let ids = [1, running, failed];
-    // Also with the seeded values: a plain word is not a valid time zone, which hides its group.
+    // Visit the pages also with the seeded values: a plain word is not a valid time zone, and hides
+    // its group.
     for put in [false, true] {
         if put {
             put_everywhere(&database, &mut columns, "word").await;
@@ -460,7 +461,8 @@ async fn no_text_controls_a_terminal() {
             let output = format!("{stdout}{stderr}");
             assert!(code != 101 && !output.contains("panicked"), "{line:?}: {output}");
             assert!(!output.contains("unrecognized subcommand"), "{line:?}: {output}");
-            // The programs' own escape sequences are colours, which are off without a terminal.
+            // Without a terminal the programs print no colours, which are their only escape
+            // sequences.
             let raw = output.lines().filter(|line| line.chars().any(is_invisible));
             faults.extend(raw.map(|it| format!("{line:?}: {it:.300}")));
             shown += usize::from(output.contains("\\u{202e}"));

@@ -64,7 +64,7 @@ async fn every_statement_has_a_timeout_and_no_read_can_write() {
         .await;
     database.until_empty().await;
     drop(worker);
-    // Table owners are subject to the policies too; superusers are not.
+    // Unlike superusers, the owners of the tables are subject to the policies, too.
     database.execute(WATCH).await;
     let console = Console::start_at(&database, &operator.url(), &[]).await;
     // While this lock is held, no write is permitted.
@@ -76,7 +76,8 @@ async fn every_statement_has_a_timeout_and_no_read_can_write() {
         assert!(answer.status < 500, "{path}: {} {}", answer.status, answer.body);
     }
     assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.audit").await, before);
-    // Verify the policy itself: it stops an action, and permits the action once writes are allowed.
+    // Check the policy itself: it refuses an action while the lock is held, and permits it
+    // afterwards.
     let refused = console.post("/groups/g/concurrency", "max_running=1").await;
     assert!(refused.status == 500 && refused.body.contains("could write"), "{}", refused.body);
     database.execute("SELECT pg_advisory_unlock(77)").await;

@@ -1,15 +1,16 @@
-//! Pages read by the console with many tasks and a long history. The test counts buffers instead of
-//! time, so its bounds hold on any machine. Times: `loadtest run console`.
+//! Number of pages that the console reads with many tasks and a long history. The test counts
+//! buffers instead of time, so its bounds hold on any machine. `loadtest run console` measures the
+//! times.
 
 use crate::harness::console::Console;
 use crate::harness::{Database, PrivateDatabase, eventually};
 
 const LIVE: i64 = 400_000;
 const ENDED: i64 = 300_000;
-/// A page of the table of runs holds about 40 rows of this size.
+/// Number of runs. A page of their table holds about 40 rows.
 const RUNS: i64 = 200_000;
 
-/// A page of the table of live tasks holds about 45 rows of this size, one of history about 30.
+/// A page of the table of live tasks holds about 45 of these rows, a page of history about 30.
 const FILL: &str = "
 INSERT INTO mill.tasks (queue, priority, state, due_at, name, statement)
 SELECT 'etl-' || n % 20, (ARRAY['low', 'normal', 'high'])[1 + n % 3]::mill.priority,
@@ -38,11 +39,11 @@ SELECT mill.set_group('group ' || n) FROM generate_series(1, 50) AS n;
 SELECT mill.set_max_running('queue', 'narrow', 0);
 SELECT mill.enqueue_many(array_fill('SELECT 1'::text, ARRAY[12000]), queue => 'narrow')";
 
-/// Statements by which the console reads the last hour in the background, independently of the
-/// requested page.
+/// Names of the statements that read the last hour in the background, whichever page is requested.
 const BACKGROUND: [&str; 3] = ["throughput", "backlog_changes", "live_changes"];
 
-/// Statements by name with the pages that one call reads, worst first.
+/// Statements by name, and the number of pages that one call reads. The statement that reads most
+/// comes first.
 const READ: &str = r"SELECT coalesce(substring(query FROM '^/\* (\S+) \*/'), left(query, 40)),
     ((shared_blks_hit + shared_blks_read) / calls)::bigint
 FROM pg_stat_statements WHERE dbid = (SELECT oid FROM pg_database WHERE datname = current_database())
@@ -50,18 +51,21 @@ FROM pg_stat_statements WHERE dbid = (SELECT oid FROM pg_database WHERE datname 
     AND coalesce(substring(query FROM '^/\* queue\.insight_(\S+) \*/'), '') <> ALL ($1)
 ORDER BY 2 DESC";
 
-/// Maximum pages that one screen may read; the overview, which counts 20,000 tasks, takes 2,900.
-/// Reading every live task would take 7,800, all of today's history 12,000.
+/// Maximum number of pages that one screen may read. The overview counts 20,000 tasks, and reads
+/// 2,900 pages. A read of every live task would take 7,800 pages, and a read of today's history
+/// 12,000.
 const MAX_PAGES: i64 = 4000;
 
-/// Searches without a suitable index may read every live task, but no more.
+/// Maximum number of pages that a search without a suitable index may read: every live task, but no
+/// more.
 const MAX_SEARCH_PAGES: i64 = 12_000;
 
 async fn pages_of(database: &Database, console: &Console, path: &str) -> (i64, String) {
     database.execute("SELECT pg_stat_statements_reset()").await;
     let answer = console.get(path).await;
     assert_eq!(answer.status, 200, "{path}: {}", answer.body);
-    // A statement is counted when its portal is closed: with the transaction, after the response.
+    // A statement is counted when its portal is closed, which is at the end of the transaction,
+    // after the response.
     eventually("its transactions have ended", async || {
         let open = "SELECT count(*) FROM pg_stat_activity
             WHERE datname = current_database() AND state = 'idle in transaction'";

@@ -17,7 +17,8 @@ use crate::harness::{Database, Program};
 
 const TOKEN: &str = "a-token-for-elsewhere";
 
-/// A root, a certificate signed by it, its key, and an unrelated key. Removed on drop.
+/// A root certificate, a certificate signed by it with its key, and an unrelated key. Removed on
+/// drop.
 struct Certificates(PathBuf);
 
 impl Certificates {
@@ -120,7 +121,7 @@ async fn sign_in_and_actions_work_over_tls() {
     let flags = [&flags[..], &["console.example", "--tls-cert", &own, "--tls-key", &key]].concat();
     let mut console = Console::start_with(&database, &database.url(), &flags).await;
     let address = reached(&console);
-    // A silent client does not block others; a client without TLS gets no information.
+    // A silent client does not block other clients. A client without TLS learns nothing.
     let _silent = TcpStream::connect(&address).await.unwrap();
     let mut plain = TcpStream::connect(&address).await.unwrap();
     let mut printed = Vec::new();

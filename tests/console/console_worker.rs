@@ -78,7 +78,7 @@ async fn the_console_is_off_by_default_and_a_port_in_use_is_reported_before_anyt
     assert_eq!(worker.ended().await.code(), Some(1), "{}", worker.log());
     let reported = format!("cannot listen on {address}: Address already in use");
     assert!(worker.log().contains(&reported), "{}", worker.log());
-    // Before the worker has claimed a task or registered.
+    // The worker ended before it registered or claimed a task.
     database.until_state(id, "pending").await;
     assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.worker_starts").await, 0);
 

@@ -112,7 +112,7 @@ async fn a_deadline_stops_the_statement_and_counts_as_a_failure() {
     assert_eq!(database.outcome(quick).await, "succeeded");
 }
 
-/// Cancels every running victim until none is live; returns the replies.
+/// Cancels the tasks of `victims` as soon as they run, until no task is live. Returns the replies.
 async fn cancel_as_they_run(database: &Database, victims: &[i64]) -> HashMap<String, usize> {
     let client = database.connect().await;
     let sql = "SELECT mill.cancel(t.id) FROM mill.tasks t WHERE t.state = 'running'

@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::harness::{Database, PrivateDatabase, Worker};
 use crate::runs::run::{end, job, start};
 
-/// Returns the violated invariants with an example each.
+/// Returns the invariants that are violated, each with an example.
 pub(crate) async fn broken(database: &Database, expect: &Expect) -> Vec<(&'static str, String)> {
     let findings = check(database.client(), expect).await.unwrap();
     assert_eq!(findings.len(), checker::names().count());
@@ -20,7 +20,8 @@ pub(crate) async fn broken(database: &Database, expect: &Expect) -> Vec<(&'stati
         .collect()
 }
 
-/// Expects a drained system that was healed an hour ago.
+/// Returns the expectation that all requests have been processed, and that the last fault was
+/// healed an hour ago.
 async fn expect(database: &Database) -> Expect {
     let now: SystemTime = database.value("SELECT clock_timestamp()").await;
     Expect {
@@ -87,7 +88,7 @@ async fn good_history(database: &Database) {
     record(database.client(), ops).await.unwrap();
 }
 
-/// Runs a diamond, and a run that was restarted without success.
+/// Runs a diamond, and a run that fails again after a restart.
 async fn runs(database: &Database, ops: &mut Vec<Op>) {
     let task =
         |name: &str, after: &[&str]| json!({"name": name, "statement": WORK, "after": after});
@@ -116,8 +117,7 @@ async fn runs(database: &Database, ops: &mut Vec<Op>) {
 
 const TASK: &str = "(SELECT task FROM chaos.ops WHERE what = 'enqueue' AND name = ";
 
-/// Planted violations in SQL with <name> for the id of a task, and the invariants that they
-/// violate.
+/// Violations in SQL, with <name> for the id of a task, each with the invariants that it violates.
 const PLANTED: &[(&str, &[&str])] = &[
     ("DELETE FROM mill.attempts WHERE name = 'fails'", &["nothing_lost"]),
     ("DELETE FROM mill.runs WHERE jobs = '{diamond}'", &["nothing_lost"]),
@@ -166,7 +166,7 @@ const PLANTED: &[(&str, &[&str])] = &[
         &["graph_order"],
     ),
     (
-        // Cancelled in the queue before it started.
+        // The task was cancelled in the queue before it started.
         "UPDATE mill.attempts SET started_at = NULL, outcome = 'cancelled' WHERE name = 'bottom';
          UPDATE mill.run_tasks SET state = 'cancelled' WHERE name = 'bottom';
          DELETE FROM chaos.effect

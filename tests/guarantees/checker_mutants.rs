@@ -1,5 +1,5 @@
-//! Mutants of the product: a fault planted in one of its functions must be found by the checker,
-//! and the unchanged product must pass the same scenario.
+//! Mutants of the product: the checker must find a fault that is planted in one of the product's
+//! functions. The unchanged product must pass the same scenario.
 
 use checker::{Answer, Expect, Op, OpKind, record};
 use jiff::Timestamp;
@@ -20,9 +20,9 @@ use crate::runs::run::{end, job, start};
 enum Scenario {
     /// The task's worker is considered dead and its backend is not listed, but both are alive.
     ReclaimedWhileAlive,
-    /// The same in autocommit mode, while the backend is listed.
+    /// The same, but in autocommit mode, and the backend is listed.
     ReclaimedTooEarly,
-    /// The task's worker dies, nine times.
+    /// The worker of the task dies, nine times in a row.
     CrashLoop,
     /// An at-most-once task whose worker dies after the start.
     KilledMidTask,
@@ -219,7 +219,7 @@ async fn run(database: &Database, ops: &mut Vec<Op>) {
     worker.terminate().await;
 }
 
-/// A worker with one reader, simulated by the test.
+/// A worker with one reader. The test performs its statements.
 struct Player {
     worker: WorkerId,
     session: Client,
@@ -254,7 +254,7 @@ impl Player {
         self.claim.is_some()
     }
 
-    /// Performs the rest of the worker's part: the end of the statement, and the completion.
+    /// Performs the end of the worker's part: the end of the statement, and the completion.
     async fn finish(&self, in_transaction: bool) {
         let Some(claim) = &self.claim else { return };
         let xact = if in_transaction {
@@ -284,7 +284,7 @@ async fn reclaim_worker(database: &Database, player: &Player) {
     reclaim(database.client(), dead).await.unwrap();
 }
 
-/// A worker is considered dead, another one gets the task, and both continue.
+/// A live worker is considered dead, another worker gets its task, and both continue.
 async fn reclaimed_while_alive(database: &Database, ops: &mut Vec<Op>, mode: &str) {
     requested(database, ops, "reclaimed", ("SELECT chaos.work()", mode)).await;
     let in_transaction = mode.is_empty();

@@ -1,4 +1,4 @@
-//! A task is claimed by one reader at a time, with a statement whose cost does not grow.
+//! A task is claimed by one reader at a time. The cost of the claim statement does not grow.
 
 use std::collections::HashSet;
 
@@ -189,7 +189,7 @@ async fn with_the_watermark_it_costs_the_same_after_fifty_thousand_finished_task
     database.enqueue_many(100, "SELECT 1").await;
     prepare(&database).await;
     let from_the_head = buffers(&database, 0).await;
-    // Concurrently with a vacuum, finding space for the new row occasionally takes more buffers.
+    // While a vacuum runs, the search for space for the new row occasionally takes more buffers.
     let mut tried = Vec::new();
     for _ in 0..3 {
         tried.push(buffers(&database, last).await);
@@ -214,7 +214,7 @@ async fn a_completion_finds_its_row_by_the_primary_key() {
     for mode in ["force_generic_plan", "force_custom_plan"] {
         database.execute(&format!("SET plan_cache_mode = {mode}")).await;
         for claimed in &claimed[..10] {
-            // Rolled back: the counters are those of the open transaction.
+            // Each completion is rolled back. The counters are those of the open transaction.
             database.execute("BEGIN").await;
             let before = scans("tasks_pkey").await;
             complete(database.client(), &[Success::now(&claimed.claim, &Report::default())], None)
@@ -299,7 +299,8 @@ async fn a_locked_table_blocks_claims_but_neither_the_heartbeat_nor_the_worker()
 async fn a_worker_that_ends_when_idle_leaves_nothing_runnable() {
     let database = Database::new().await;
     let early = database.enqueue("SELECT 1", ", due_at => now() + interval '1 day'").await;
-    // Becomes pending below the watermark, before the next scheduled sweep.
+    // The late task makes the early one pending, below the watermark and before the next scheduled
+    // sweep.
     let due = format!("UPDATE mill.tasks SET state = 'pending', due_at = now() WHERE id = {early}");
     let late = database.enqueue(&due, "").await;
     let mut worker = Worker::start(&database, &["--readers", "1", "--exit-when-idle=1ms"]);

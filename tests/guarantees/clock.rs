@@ -7,7 +7,8 @@ use crate::schedules::schedule::{FLAGS, events, planned, schedule, until_events}
 async fn a_misfire_is_caught_up_or_recorded_as_missed() {
     let database = Database::new().await;
     let _worker = Worker::start(&database, &FLAGS);
-    // Due next in half an hour, and five times before, the last time 23 and a half hours ago.
+    // The next instant is in half an hour. Five instants are in the past, the last of them 23 and a
+    // half hours ago.
     let timing: String = database
         .value("SELECT to_char(now() AT TIME ZONE 'UTC' + interval '30 minutes', '\"daily(\"HH24:MI\")\"')")
         .await;
@@ -95,7 +96,7 @@ async fn a_jump_of_the_database_clock_doubles_no_fire() {
     schedule(&database, "s", &timing, "SELECT 1", "").await;
     let _worker = Worker::start(&database, &FLAGS);
     planned(&database, "s").await;
-    // Rows are moved instead of the clock, which is equivalent for them.
+    // The test moves the times in the rows instead of the clock, which has the same effect.
     let jump = async |by: &str| {
         database
             .execute(&format!(
@@ -110,15 +111,15 @@ async fn a_jump_of_the_database_clock_doubles_no_fire() {
     until_events(&database, "s", "fired 1, completed 1").await;
     let next = "SELECT next_fire_at > now() FROM mill.schedules";
     assert!(database.value::<bool>(next).await);
-    // Back by some hours: an instant that has fired does not fire again when its time of day
-    // recurs.
+    // The clock jumps back by some hours. An instant that has fired does not fire again when its
+    // time of day comes again.
     jump("-5 hours").await;
     let worker = Worker::start(&database, &FLAGS);
     worker.until_logged("ready").await;
     database.enqueue("SELECT 1", "").await;
     database.until_empty().await;
     assert_eq!(events(&database, "s").await, "fired 1, completed 1");
-    // Forward by days, as if no worker had ticked.
+    // The clock jumps forward by days, as if no worker had ticked.
     jump("5 days").await;
     until_events(&database, "s", "fired 2, completed 2, missed 1").await;
     assert!(database.value::<bool>(next).await);

@@ -28,7 +28,8 @@ async fn drain_under_kills(settings: &str) {
     let done = "SELECT count(*) FROM mill.attempts WHERE final";
     let mut finished: i64 = 0;
     for round in 0..KILLS * fleet.len() {
-        // Each kill follows some progress, so that the kills spread over the whole drain.
+        // Wait for some progress before each kill, so that the kills are spread over the whole
+        // drain.
         let next = finished + rand::rng().random_range(1..=TASKS / 160);
         eventually("the drain continues", async || {
             finished = database.value(done).await;
@@ -43,7 +44,7 @@ async fn drain_under_kills(settings: &str) {
     let succeeded: i64 =
         database.value("SELECT count(*) FROM mill.attempts WHERE outcome = 'succeeded'").await;
     assert_eq!(succeeded, TASKS);
-    // Every start left a row: the attempts of each task are 1, 2, … without a gap.
+    // Every start is in history: the attempts of each task are 1, 2, … without a gap.
     let gaps: i64 = database
         .value(
             "SELECT count(*) FROM (SELECT task_id FROM mill.attempts GROUP BY task_id

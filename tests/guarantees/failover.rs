@@ -78,7 +78,7 @@ async fn a_statement_whose_backend_ends_unreported_is_attempted_again() {
 async fn a_poll_that_is_never_answered_does_not_stop_the_polls() {
     let database = Database::new().await;
     let proxy = Proxy::start(&database.url()).await.unwrap();
-    // The text of a prepared statement is sent once per session: the first poll is held.
+    // Hold the reply to the first poll: a session sends the text of a prepared statement only once.
     proxy.arm(MessageMatch::Text("queue.poll".to_owned()), FaultAction::HoldAnswer);
     let through = proxy.url(&database.url());
     let flags = ["--readers", "1", "--task-url", &database.url()];
@@ -92,7 +92,7 @@ async fn a_poll_that_is_never_answered_does_not_stop_the_polls() {
 #[tokio::test]
 async fn an_unresponsive_host_does_not_delay_the_next_one() {
     let database = Database::new().await;
-    // Accepts connections and never replies.
+    // An address that accepts connections and never replies.
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = silent.local_addr().unwrap().port();
     let url = database.url().replacen('@', &format!("@127.0.0.1:{port},"), 1);
@@ -118,7 +118,8 @@ async fn a_claim_unknown_to_its_worker_is_released() {
     let database = Database::new().await;
     database.execute("CREATE TABLE seen (n integer)").await;
     let _worker = Worker::start(&database, &["--readers", "1"]);
-    // The task itself causes the disagreement, once.
+    // The first attempt changes the token of its own claim, so that the worker does not know this
+    // claim.
     let statement = "INSERT INTO seen VALUES (1);
         UPDATE mill.tasks SET token = gen_random_uuid() WHERE (SELECT count(*) FROM seen) = 1";
     let id = database.enqueue(statement, ", mode => 'autocommit'").await;

@@ -1,4 +1,4 @@
-//! A lost claim changes nothing, also while several statements wait for the lock of the task's
+//! A lost claim changes nothing, not even while several statements wait for the lock of the task's
 //! row.
 
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::harness::{Database, PrivateDatabase, eventually};
 
 const AGAIN: RetryDecision = RetryDecision::Failure { retry_in: Duration::from_secs(3600) };
 
-/// Claims the one pending task for a worker without a backend.
+/// Claims the only pending task for a worker without a backend.
 async fn claim(database: &Database) -> (WorkerId, Claim) {
     let worker = WorkerId::random();
     let claimer = ClaimSession::new(database.connect().await, worker).await.unwrap();
@@ -59,7 +59,7 @@ async fn row(database: &Database) -> String {
         .await
 }
 
-/// Waits until a session waits for another's row lock.
+/// Waits until a session waits for a row lock of another session.
 async fn until_waiting(database: &Database) {
     eventually("a session waits for the row", async || {
         let waiting = "SELECT count(*) FROM pg_stat_activity
@@ -316,7 +316,8 @@ async fn a_claim_undone_by_a_server_crash_is_invalid_afterwards() {
         reclaim(database.client(), unregistered(worker)).await.unwrap();
         let (_, good) = claim(database).await;
         assert_ne!(good.token(), stale.token());
-        // The attempt number alone would not have distinguished the two claims.
+        // A claim that the crash has undone and the next claim have the same attempt number, which
+        // would not distinguish them.
         assert_eq!(good.attempt().cast_signed(), attempt + 1);
         let session = database.connect().await;
         assert_eq!(finish(&session, &stale).await, Err(LOST.to_owned()));

@@ -18,7 +18,7 @@ async fn workers_outlive_restarts_and_a_crash_of_the_server() {
     const TASKS: i64 = 400;
     let mut private = PrivateDatabase::new(&[]).await;
     private.database.execute("CREATE TABLE effect (task bigint NOT NULL)").await;
-    // No task may fail: an outage that used up an attempt would be visible.
+    // Outages must not use up an attempt. If one did, a task would fail.
     private
         .database
         .execute(&format!(
@@ -59,8 +59,8 @@ async fn workers_outlive_restarts_and_a_crash_of_the_server() {
     let row = &database.rows(outcomes, &[]).await[0];
     println!("{} attempts interrupted by 4 outages", row.get::<_, i64>(1));
     assert_eq!((row.get::<_, i64>(0), row.get(2)), (TASKS, false));
-    // The worker that reconnects first does not reclaim the tasks of the other, which is still
-    // reconnecting.
+    // One worker reconnects first. It does not reclaim the tasks of the other worker, which is
+    // still reconnecting.
     let lost = "SELECT count(*) FROM mill.attempts WHERE outcome = 'lost'";
     assert_eq!(database.value::<i64>(lost).await, 0);
     assert!(row.get::<_, i64>(1) > 0, "no outage hit a running task: the test proves nothing");
@@ -90,7 +90,7 @@ async fn a_worker_outlives_the_end_of_any_of_its_sessions() {
     let names = "SELECT DISTINCT application_name FROM pg_stat_activity
                  WHERE datname = current_database() AND pid <> pg_backend_pid() ORDER BY 1";
     let mut sessions = Vec::new();
-    // Claimer, listener, control, a pool, four readers.
+    // The sessions are those of the claimer, the listener, control, a pool, and four readers.
     eventually("every kind of session exists", async || {
         let rows = database.rows(names, &[]).await;
         sessions = rows.iter().map(|row| row.get::<_, String>(0)).collect();
@@ -140,7 +140,8 @@ async fn a_worker_waits_while_there_are_too_many_connections() {
             .execute(&format!("ALTER DATABASE {name} CONNECTION LIMIT {max_connections}"))
             .await;
     };
-    // Enough connections to start, too few for control, claimer, listener, pool and four readers.
+    // These are enough connections to start, but too few for control, claimer, listener, pool and
+    // four readers.
     limit(5).await;
     let mut worker = Worker::start_at(&database.url_as(name, "secret"), &FLAGS);
     worker.until_logged("too many connections").await;
@@ -163,9 +164,9 @@ async fn a_worker_waits_while_there_are_too_many_connections() {
     assert!(worker.terminate().await.success());
 }
 
-/// Runs one task after another on one reader; the session of the n-th task is cut at its n-th
-/// message. Stops after the first task that had fewer messages. Returns the number of attempts and
-/// effects of each task.
+/// Runs one task after another on one reader. The session of the n-th task is cut at its n-th
+/// message. Stops after the first task that sent fewer messages. Returns the number of attempts and
+/// of effects of each task.
 async fn sweep(mode: &str, cut: Cut) -> Vec<(i64, i64)> {
     let database = Database::new().await;
     database.execute("CREATE TABLE effect (task bigint NOT NULL)").await;

@@ -1,5 +1,5 @@
-//! The cost of a task and of an idle worker. The tests count instead of measuring time, so their
-//! bounds hold on any machine. (Buffers of a claim: `claim.rs`.)
+//! The cost of a task and of an idle worker. The tests count statements and round trips instead of
+//! time, so their bounds hold on any machine. `claim.rs` counts the buffers of a claim.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,8 +13,8 @@ use crate::harness::{Database, PrivateDatabase, Worker, eventually, open_url};
 
 const INSERT: &str = "INSERT INTO effect SELECT current_setting('mill.task_id')::bigint";
 
-/// Forwards bytes, and counts how often the client starts to send: the client waits for replies in
-/// between, so each time is a round trip.
+/// Forwards bytes, and counts how often the client begins to send. The client waits for replies in
+/// between, so each beginning is a round trip.
 async fn count_round_trips(url: &str) -> (String, Arc<AtomicU32>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -54,11 +54,11 @@ async fn a_task_takes_two_round_trips_on_its_session_and_one_of_many_a_fraction(
     let _worker = Worker::start(&database, &["--readers", "1", "--task-url", &through]);
     for (setting, max_trips) in [("NULL", 2 * TASKS), ("'100ms'", TASKS / 4)] {
         database.execute(&format!("SELECT mill.set_shared_commit('default', {setting})")).await;
-        // The session is open, and the workers have read the setting.
+        // Now the session is open, and the workers have read the setting.
         database.enqueue_many(400, INSERT).await;
         database.until_empty().await;
         let mut taken = u32::MAX;
-        // Shared commits are small while the machine is busy with other work.
+        // On a busy machine, shared commits may be small. So take the best of several tries.
         for _ in 0..10 {
             let before = trips.load(Ordering::Relaxed);
             database.enqueue_many(TASKS.try_into().unwrap(), INSERT).await;
@@ -89,7 +89,8 @@ async fn the_history_row_of_an_attempt_costs_no_function_call() {
     };
     let inlined = plan("now()").await;
     assert!(!inlined.contains("Function Scan"), "{inlined}");
-    // The planner calls the function if an argument is volatile: the plan would show it.
+    // Counter-check: with a volatile argument the planner calls the function, and the plan shows
+    // the call.
     let called = plan("clock_timestamp()").await;
     assert!(called.contains("Function Scan"), "{called}");
 }
@@ -97,7 +98,7 @@ async fn the_history_row_of_an_attempt_costs_no_function_call() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_task_writes_little_wal() {
     const TASKS: i64 = 2000;
-    // Full page images are written once per checkpoint, independent of the number of tasks.
+    // Without full page images, because they are written once per checkpoint and not per task.
     let private = PrivateDatabase::new(&[("full_page_writes", "off"), ("autovacuum", "off")]).await;
     let database = &private.database;
     database.execute("CREATE TABLE effect (task bigint NOT NULL)").await;
@@ -124,7 +125,7 @@ async fn an_idle_worker_sends_a_statement_a_second() {
         let family = families.get("pgmill_heartbeats_total");
         family.map_or(0.0, |family| family.samples.iter().map(|sample| sample.value).sum())
     };
-    // Measured from another database, so that the measurement is not counted.
+    // Count from a session in another database, so that the counting itself is not counted.
     let elsewhere = open_url(&private.cluster.url("postgres")).await;
     let statements = async || -> i64 {
         let sql = "SELECT xact_commit FROM pg_stat_database WHERE datname = $1";
@@ -138,8 +139,8 @@ async fn an_idle_worker_sends_a_statement_a_second() {
     })
     .await;
     let sent = statements().await - before;
-    // A heartbeat and four polls in five seconds; every 15 s, because of --http, three gauge
-    // queries.
+    // A worker sends one heartbeat and four polls in five seconds and, because of --http, three
+    // queries for gauges every 15 s.
     println!("{sent} statements in {HEARTBEATS} heartbeats");
     assert!(sent <= 5 * 4 + 2 * 3 + 3, "{sent} statements in {HEARTBEATS} heartbeats");
     assert!(sent >= 4, "{sent} statements: the test proves nothing");

@@ -39,7 +39,8 @@ async fn effects(database: &Database) -> i64 {
     database.value("SELECT count(*) FROM effect").await
 }
 
-/// Asserts the time from the kill, recorded in `killed`, until the last task was pending again.
+/// Asserts that the last task was pending again within five seconds after the kill, whose time is
+/// in the table `killed`.
 async fn within_five_seconds(database: &Database) {
     let seconds: f64 = database
         .value(
@@ -107,7 +108,7 @@ async fn a_killed_worker_is_detected_as_fast_in_a_fleet_of_thirty_two_as_in_one_
     let known = "SELECT count(*) FROM mill.workers";
     eventually("all workers are registered", async || database.value::<i64>(known).await == 32)
         .await;
-    // Each worker that is ready has polled its peers once, and polls them less often from then on.
+    // A worker that is ready has polled its peers once. From then on it polls them less often.
     for worker in &fleet {
         worker.until_logged("ready").await;
     }
@@ -122,7 +123,7 @@ async fn a_killed_worker_is_detected_as_fast_in_a_fleet_of_thirty_two_as_in_one_
             .await
     })
     .await;
-    // The worst case: its last heartbeat is as recent as possible.
+    // Wait for the worst case: the worker that is about to die has just sent a heartbeat.
     let fresh = "SELECT w.heartbeat_at > clock_timestamp() - interval '0.2 s'
                  FROM mill.workers w JOIN mill.tasks t ON t.claimed_by = w.id";
     eventually("the worker has just sent a heartbeat", async || {
@@ -233,7 +234,7 @@ async fn sigterm_lets_running_tasks_finish_and_claims_no_more() {
     worker.until_logged("draining").await;
     let late = database.enqueue("SELECT 1", "").await;
     database.execute("SELECT pg_notify('mill', 'work')").await;
-    // Heartbeats continue: the task is not reclaimed.
+    // The heartbeats continue, so the task is not reclaimed.
     assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.workers").await, 1);
     release_lock(&database).await;
     assert!(worker.ended().await.success());
@@ -286,7 +287,7 @@ async fn a_task_cancelled_during_a_shutdown_is_not_attempted_again() {
     );
     let id = database.enqueue(WAITS_FOR_LOCK, "").await;
     database.until_waiting_for_lock(id).await;
-    // A request without a notification: the next heartbeat is far away.
+    // Insert the request without a notification. The next heartbeat is far away.
     database.rows("INSERT INTO mill.cancel_requests VALUES ($1)", &[&id]).await;
     worker.signal(Signal::TERM);
     worker.until_logged("draining").await;

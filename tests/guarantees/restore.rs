@@ -13,8 +13,8 @@ const EFFECT: &str = "INSERT INTO effect SELECT current_setting('mill.task_id'):
 const WAITS_FOR_LOCK: &str = "INSERT INTO effect SELECT current_setting('mill.task_id')::bigint;
     SELECT pg_advisory_xact_lock_shared(1)";
 
-/// Tasks recorded as succeeded without their effect, or with an effect but not recorded as
-/// succeeded.
+/// Number of tasks that are recorded as succeeded and have no effect, or that have an effect and
+/// are not recorded as succeeded.
 const TORN: &str =
     "SELECT count(*) FROM (SELECT task_id FROM mill.attempts WHERE outcome = 'succeeded'
         AND statement LIKE 'INSERT INTO effect%') AS a FULL JOIN effect e ON e.task = a.task_id
@@ -38,8 +38,8 @@ async fn count(database: &Database, what: &str) -> i64 {
     database.value(&format!("SELECT count(*) FROM {what}")).await
 }
 
-/// Creates a queue with ended tasks, a running one, one whose effect is outside the database, and
-/// pending ones.
+/// Creates a queue with ended tasks, a running task, a task whose effect is outside the database,
+/// and pending tasks.
 async fn at_work(database: &Database, outside: &str) -> Worker {
     database.execute("CREATE TABLE effect (task bigint); SELECT pg_advisory_lock(1)").await;
     let worker = worker(database);
@@ -64,8 +64,8 @@ async fn a_point_in_time_recovery_has_the_effects_and_history_of_that_point() {
     let outside = private.cluster.directory().join("data/outside");
     let mut first = at_work(database, &outside.display().to_string()).await;
     let backup = private.cluster.backup().unwrap();
-    // After the backup: these are only in the WAL. At any recovery point some have ended and some
-    // have not.
+    // These tasks come after the backup, so only the WAL contains them. At any recovery point, some
+    // of them have ended and some have not.
     database.enqueue_many(3000, EFFECT).await;
     eventually("some tasks have ended", async || count(database, "mill.attempts").await > 500)
         .await;
@@ -101,7 +101,7 @@ async fn a_point_in_time_recovery_has_the_effects_and_history_of_that_point() {
     assert_eq!(std::fs::read_to_string(&outside).unwrap(), "1\n1\n");
 }
 
-/// Waits until the current WAL is archived.
+/// Waits until all WAL that has been written so far is archived.
 async fn until_kept(database: &Database) {
     let file = "SELECT pg_walfile_name(pg_current_wal_lsn())";
     let file: String = database.value(file).await;
@@ -153,7 +153,8 @@ fn program(name: &str) -> Option<PathBuf> {
     there.then_some(found)
 }
 
-/// Dumps and restores; returns whether the tools could do it.
+/// Dumps one database and restores it into another. Returns `false` if pg_dump or pg_restore is
+/// missing.
 fn dumped_and_restored(from: &Database, to: &Database) -> bool {
     let (Some(dump), Some(restore)) = (program("pg_dump"), program("pg_restore")) else {
         return false;

@@ -53,7 +53,8 @@ async fn attempts_are_total_runs_and_the_last_one_is_final() {
     assert_eq!(database.attempts(second).await, "failed succeeded");
 }
 
-/// A connection opened by the statement itself: the session survives, and its effects are kept.
+/// A statement raises the error of a connection that it has opened itself. The session of the
+/// worker survives, and the effects before the error are kept.
 #[tokio::test]
 async fn a_connection_error_that_a_statement_raises_counts_as_its_failure() {
     let (database, _worker) = start(&[]).await;
@@ -73,8 +74,8 @@ async fn the_wait_is_the_interval_or_doubles_with_each_failure() {
         let id = database.enqueue("SELECT 1/0", &format!("{options}{backoff}")).await;
         for hours in hours {
             let seconds = wait(&database, id).await;
-            // Measured from the start of the transaction that recorded the failure to a time within
-            // it.
+            // The wait counts from the start of the transaction that recorded the failure. The
+            // recorded end of the attempt is a little later.
             assert!((hours * 3600.0 - 30.0..=hours * 3600.0).contains(&seconds), "{seconds}");
             let sooner: String = database.value(&format!("SELECT mill.retry({id})")).await;
             assert_eq!(sooner, "brought forward");
@@ -92,7 +93,7 @@ async fn jitter_spreads_the_waits_from_zero_to_the_interval() {
     }
     let mut waits = join_all(ids.iter().map(|id| wait(&database, *id))).await;
     waits.sort_by(f64::total_cmp);
-    // Probability that 50 draws leave a quarter of the range empty: one in two million runs.
+    // In one of two million runs of the test, 50 draws leave a quarter of the range empty.
     assert!(waits[0] < 900.0, "{waits:?}");
     assert!((2700.0..=3600.0).contains(&waits[49]), "{waits:?}");
 }

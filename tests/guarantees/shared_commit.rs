@@ -1,5 +1,5 @@
-//! Short tasks may share a transaction, yet remain separate: each fails alone, is cancelled alone,
-//! has its own history, and leaves no state to the next.
+//! Short tasks may share a transaction, and nevertheless remain separate: each of them fails alone,
+//! is cancelled alone, has its own history, and leaves no state to the next task.
 
 use crate::harness::{Database, Worker};
 
@@ -127,7 +127,8 @@ async fn a_long_task_in_a_shared_transaction_is_run_again_alone_and_can_be_cance
     let ids = enqueue(&database, &statements, ", max_attempts => 1").await;
     let _worker = Worker::start(&database, &["--readers", "1"]);
     let sleeps = ids[200];
-    // All tasks end except the sleeping one, and those that wait after it for the only reader.
+    // All tasks have ended except the sleeping task and the tasks behind it, which wait for the
+    // only reader.
     crate::harness::eventually("the task sleeps alone", async || {
         let sql = "SELECT FROM mill.running WHERE wait_event = 'PgSleep' AND id = $1
                    AND (SELECT count(*) FROM mill.tasks WHERE state = 'running') = 1";
@@ -148,7 +149,7 @@ async fn a_long_task_in_a_shared_transaction_is_run_again_alone_and_can_be_cance
 #[tokio::test(flavor = "multi_thread")]
 async fn tasks_that_must_not_share_a_transaction_run_alone() {
     let database = database("20ms").await;
-    // Shorter than the time limit of a shared commit, which is ten budgets.
+    // The timeout is shorter than the time limit of a shared commit, which is ten time budgets.
     let options = [", timeout => '200ms'", ", external => true", ", params => '[]'"];
     let mut alone = Vec::new();
     for options in options {

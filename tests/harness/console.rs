@@ -12,8 +12,8 @@ use super::{Database, Program};
 
 static NEXT: AtomicU32 = AtomicU32::new(1);
 
-/// On a busy machine a query may reach its limit of two seconds whatever it reads; a query that
-/// reads too much reaches the limit every time.
+/// Number of times that a request is sent while a query reaches its time limit of two seconds. On a
+/// busy machine any query may reach the limit; a query that reads too much reaches it every time.
 const MAX_TIMED_OUT_REQUESTS: usize = 10;
 
 /// One console process, terminated on drop.

@@ -8,14 +8,14 @@ use tokio::sync::OnceCell;
 use tokio_postgres::types::{FromSqlOwned, ToSql};
 use tokio_postgres::{Client, Row};
 
-/// Set by `cluster run`.
+/// Variable that `cluster run` sets.
 const CLUSTER: &str = "PGMILL_TEST_URL";
 
 /// Interval between counts of the remaining tasks.
 const BETWEEN_COUNTS: Duration = Duration::from_millis(100);
 
-/// Every table that a publication FOR ALL TABLES would take, of the schema only: tests have tables
-/// without a key.
+/// Creates a publication for every table of the schema that a publication FOR ALL TABLES would
+/// include. It leaves out the tables of the tests, which may have no key.
 const PUBLICATION: &str = "DO $$BEGIN EXECUTE (SELECT 'CREATE PUBLICATION everything FOR TABLE '
         || string_agg(c.oid::regclass::text, ', ') FROM pg_class c
     WHERE c.relnamespace = 'mill'::regnamespace AND c.relkind IN ('r', 'p')
@@ -27,7 +27,7 @@ static NEXT: AtomicU32 = AtomicU32::new(1);
 /// A database with the schema, and a superuser session. Dropped with the value.
 pub(crate) struct Database {
     name: String,
-    /// Connection string of its cluster.
+    /// Connection string of the database's cluster.
     cluster: String,
     client: Client,
 }
@@ -57,8 +57,8 @@ impl Database {
         Self::create(cluster_url(), "").await
     }
 
-    /// Copies the database with its content. Terminates all sessions of this one, including its
-    /// own.
+    /// Copies the database with its content. Terminates all sessions of this database, including
+    /// that of this value.
     pub(crate) async fn copy(&self) -> Self {
         let admin = open(&target(&self.cluster)).await;
         let end =
@@ -191,7 +191,7 @@ impl Database {
         self.rows(sql, &[&id]).await[0].get(0)
     }
 
-    /// Waits until no live task is left, for as long as their number decreases.
+    /// Waits until no live task is left. Fails if their number stops decreasing for too long.
     pub(crate) async fn until_empty(&self) {
         let mut left = i64::MAX;
         while left > 0 {
@@ -210,7 +210,7 @@ impl Database {
 impl Drop for Database {
     fn drop(&mut self) {
         let (name, cluster) = (self.name.clone(), self.cluster.clone());
-        // The test's runtime is about to end: use a separate one.
+        // Use a separate runtime, because the test's runtime is about to end.
         let dropped = std::thread::spawn(move || {
             let runtime =
                 tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -233,8 +233,8 @@ async fn make_template() -> String {
     name
 }
 
-/// Installs the schema in a database with a publication for all tables, as replication and change
-/// data capture tools create: the server then refuses to change rows without a replica identity.
+/// Installs the schema, and creates a publication for all its tables, as tools for replication and
+/// change data capture do. The server then refuses changes of rows that have no replica identity.
 async fn install(client: &Client) {
     queue::schema::init(client).await.unwrap();
     client.batch_execute(PUBLICATION).await.unwrap();

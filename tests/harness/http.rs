@@ -13,7 +13,7 @@ pub(crate) async fn free_address() -> String {
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
-    /// Lower case.
+    /// Headers in lower case.
     pub(crate) headers: String,
     pub(crate) body: String,
 }

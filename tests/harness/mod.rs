@@ -23,7 +23,8 @@ pub(crate) use program::Program;
 pub(crate) use prometheus::Prometheus;
 pub(crate) use worker::{Fleet, Worker};
 
-/// Far longer than any operation takes: reaching it is a failure, even on a slow machine.
+/// Time limit of [`eventually`]. It is much longer than any operation takes, also on a slow
+/// machine, so a test that reaches it has failed.
 const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Waits until the condition holds and returns the time taken; panics after the time limit.

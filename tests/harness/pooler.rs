@@ -20,9 +20,9 @@ pub(crate) struct Pooler {
 }
 
 impl Pooler {
-    /// Starts a pooler for the database's server with this pool mode and additional configuration
-    /// lines; those of `for_database` follow the server's address. Prints a message and returns
-    /// `None` if pgbouncer is not installed.
+    /// Starts a pooler for the database's server with this pool mode and additional lines of
+    /// configuration. The lines of `for_database` follow the server's address. Prints a message and
+    /// returns `None` if pgbouncer is not installed.
     pub(crate) async fn start(
         database: &Database,
         mode: &str,
@@ -79,8 +79,8 @@ impl Pooler {
         let text = configuration(&server, port, &users);
         let configuration = folder.join("pgbouncer.ini");
         fs::write(&configuration, text).unwrap();
-        // pgbouncer refuses to run as root, and the user that it switches to must be able to read
-        // these.
+        // pgbouncer refuses to run as root. The user that it switches to must be able to read these
+        // files.
         for (path, mode) in [(&folder, 0o755), (&users, 0o644), (&configuration, 0o644)] {
             fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
         }

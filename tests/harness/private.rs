@@ -6,7 +6,8 @@ use cluster::{Binaries, Cluster, Options};
 
 use super::Database;
 
-/// Fields are in drop order: the database, then the cluster.
+/// A database in a cluster of its own. Fields are in the order in which they are dropped: the
+/// database before the cluster.
 pub(crate) struct PrivateDatabase {
     pub(crate) database: Database,
     pub(crate) cluster: Cluster,

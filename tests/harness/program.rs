@@ -24,8 +24,8 @@ impl Program {
         Self::new(env!("CARGO_BIN_EXE_test-pgmill"), &database.url(), arguments)
     }
 
-    /// Prepares `loadtest` with arguments; it measures on the database's server, with the programs
-    /// of a folder.
+    /// Prepares `loadtest` with arguments. It measures on the database's server, with the programs
+    /// of the folder.
     pub(crate) fn loadtest(database: &Database, programs: &PathFolder, arguments: &[&str]) -> Self {
         let mut program =
             Self::new(env!("CARGO_BIN_EXE_test-loadtest"), &database.url(), arguments);

@@ -1,4 +1,4 @@
-//! A real Prometheus with the test's own rules that scrapes real workers.
+//! A real Prometheus that scrapes real workers, with rules that the test provides.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

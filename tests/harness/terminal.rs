@@ -39,7 +39,8 @@ impl Terminal {
         command.env("TERM", "xterm").env_remove("NO_COLOR");
         command.stdin(side.try_clone().unwrap()).stdout(side.try_clone().unwrap()).stderr(side);
         let child = command.spawn().unwrap();
-        // The command keeps the program's side open, and thereby the reader below.
+        // The command holds the program's side of the terminal open. Without the drop, the reader
+        // below would not end.
         drop(command);
         let keyboard = File::from(master);
         let mut output = keyboard.try_clone().unwrap();
@@ -47,7 +48,7 @@ impl Terminal {
         let shown = Arc::clone(&screen);
         let reader = thread::spawn(move || {
             let mut bytes = [0; 4096];
-            // Ends with an error once the other side is closed.
+            // The read fails when the other side is closed.
             while let Ok(count @ 1..) = output.read(&mut bytes) {
                 shown.lock().process(&bytes[..count]);
             }

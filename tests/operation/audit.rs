@@ -1,5 +1,5 @@
-//! Every action is recorded in mill.audit with its login, for each program that performs the
-//! action.
+//! Every action is recorded in mill.audit with the login of its caller, whichever program performs
+//! the action.
 
 use queue::audit::set_actor;
 use serde_json::json;
@@ -110,11 +110,11 @@ async fn every_action_is_recorded_with_its_login_and_a_call_without_effect_is_no
     for sql in NOTHING {
         assert_eq!(answer(&client, sql).await, "ok", "{sql}");
     }
-    // A rolled back action did not happen.
+    // An action that is rolled back leaves no record.
     client.batch_execute("BEGIN; SELECT mill.pause('q'); ROLLBACK").await.unwrap();
     assert_eq!(database.value::<i64>(count).await, i64::try_from(ACTS.len()).unwrap());
 
-    // Every function that an operator may call and that changes data has been tested here.
+    // Check that `ACTS` has every function that an operator may call and that changes data.
     let tried: Vec<&str> =
         ACTS.iter().filter_map(|(sql, _)| sql.strip_prefix("SELECT mill.")).collect();
     // These functions need a run in progress, and are tested below.
@@ -203,7 +203,7 @@ async fn the_audit_records_who_a_program_acts_for_next_to_its_login() {
     set_actor(&transaction, "ann").await.unwrap();
     transaction.batch_execute("SELECT mill.pause('b')").await.unwrap();
     transaction.commit().await.unwrap();
-    // In the session's next transaction no actor is set.
+    // The actor of a transaction does not apply to the next transaction of the session.
     client.batch_execute("SELECT mill.pause('c')").await.unwrap();
     database.reconnect().await;
     let reported = "SELECT string_agg(concat_ws(' ', subject, coalesce(role, '-'), coalesce(actor, '-')), ', ' ORDER BY id)

@@ -83,7 +83,7 @@ async fn an_unreachable_database_is_75_and_an_absent_schema_5() {
     Program::pgmill(&database, &["status"]).succeeds().await;
 }
 
-/// The same fault has the same exit code and the same form of message.
+/// Every program reports the same error with the same exit code and in the same form.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wrong_password_is_refused_alike_by_every_program() {
     let database = Database::new().await;
@@ -99,7 +99,7 @@ async fn a_wrong_password_is_refused_alike_by_every_program() {
     }
 }
 
-/// One setting, three names: the last two are what other schedulers call it.
+/// The setting has three names: two of them are those of other schedulers.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_number_of_attempts_is_stored_under_one_name() {
     let database = Database::new().await;

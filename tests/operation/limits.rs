@@ -1,4 +1,4 @@
-//! Limits hold over the whole fleet at every moment, and delay no other tasks.
+//! A limit holds over the whole fleet at every moment, and does not delay tasks without the limit.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -71,7 +71,7 @@ async fn a_queue_keeps_its_limit_while_it_is_changed_and_workers_die() {
     let done = async |min: i64| {
         eventually("more tasks have finished", async || succeeded(&database).await >= min).await;
     };
-    // A raised limit applies from before the call, a lowered one after it.
+    // Record a raised limit before the call that sets it, and a lowered limit after it.
     done(100).await;
     database
         .execute(
@@ -152,7 +152,7 @@ async fn sixty_four_claimers_never_run_more_than_the_limit() {
 async fn a_limit_holds_for_tasks_that_were_there_before_it() {
     let database = Database::new().await;
     database.execute("SELECT mill.enqueue('SELECT 1') FROM generate_series(1, 5)").await;
-    // A producer that has not committed when the limit is set.
+    // A producer enqueues before the limit is set, and commits afterwards.
     let producer = database.connect().await;
     producer.batch_execute("BEGIN; SELECT mill.enqueue('SELECT 2')").await.unwrap();
     database
@@ -328,7 +328,7 @@ async fn an_active_period_follows_the_clocks_of_its_zone() {
 #[tokio::test]
 async fn outside_its_active_period_a_task_waits_and_why_names_its_end() {
     let database = Database::new().await;
-    // Opens an hour from now, for an hour.
+    // The period opens in an hour, for an hour.
     database
         .execute(
             "SELECT mill.set_group('night');

@@ -131,8 +131,8 @@ async fn metrics_move_with_what_the_worker_does() {
     database.until_state(held, "running").await;
     let busy = |seen: &Families| sum(seen, "pgmill_readers_busy", &[]) > 0.5;
     metrics(&address, "a reader is busy", busy).await;
-    // The worker ends once its task has ended: until then it is not ready, reports that it is
-    // draining, and is alive.
+    // The worker ends only after its task. Until then it is not ready, reports that it is draining,
+    // and is alive.
     worker.signal(Signal::TERM);
     assert_eq!(until_status(&address, "/readyz", 503).await, "draining\n");
     let draining = |seen: &Families| sum(seen, "pgmill_draining", &[]) > 0.5;
@@ -335,13 +335,14 @@ async fn one_of_two_workers_exports_the_fleet_metrics() {
     let published = |seen: &Families| table_wide(seen) >= 3;
     metrics(&first, "the first publishes", published).await;
     let _other = Worker::start(&database, &flags(&second));
-    // Once its session exists and is idle, the second worker has requested the lock without
-    // success.
+    // When the publishing session of the second worker exists and is idle, the worker has tried to
+    // get the lock and failed.
     let asked = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
         AND application_name = 'pgmill publisher' AND state = 'idle'
         AND query LIKE '/* %'";
     eventually("both asked", async || database.value::<i64>(asked).await == 2).await;
-    // Many polls: a worker that published anyway would do so shortly after its request.
+    // Ask many times: a worker that publishes without the lock would do so shortly after its
+    // attempt to get it.
     for _ in 0..100 {
         let seen = metrics(&second, "the second answers", |seen| !seen.is_empty()).await;
         assert_eq!(table_wide(&seen), 0, "{:?}", seen.keys());

@@ -9,14 +9,14 @@ use deploy::rules::files;
 use crate::harness::http::free_address;
 use crate::harness::{Database, Program, Prometheus, Worker, eventually};
 
-/// Replaces every range of the rules, such as `[5m]` or `[1d]`: the range of an alert must pass
-/// before the alert clears.
+/// Replaces every range in the rules, such as `[5m]` or `[1d]`. An alert clears only after its
+/// range has passed, so the range must be short.
 const RANGE: &str = "15s";
 
 /// Interval between two batches of work.
 const STEP: Duration = Duration::from_millis(300);
 
-/// Thresholds that cannot be reached by moving rows into the past.
+/// Lower thresholds for values that the tests cannot produce by moving rows into the past.
 const THRESHOLDS: &[(&str, &str)] =
     &[("(pgmill_horizon_age_seconds) > 3600", "(pgmill_horizon_age_seconds) > 2")];
 
@@ -54,7 +54,7 @@ fn hurried() -> Vec<(String, String)> {
     rules
 }
 
-/// Starts a worker that detects and reports within moments.
+/// Starts a worker with short intervals, which detects and reports everything within moments.
 fn worker(database: &Database, address: &str, more: &[&str]) -> Worker {
     let flags = [
         "--readers",
@@ -113,7 +113,8 @@ async fn alerts_fire_when_their_condition_occurs_and_clear_afterwards() {
     other.batch_execute("COMMIT").await.unwrap();
     prometheus.until("PgmillHorizonPinned", false).await;
 
-    // A schedule is due, and no worker ticks: moved into the past, because a minute must pass.
+    // A schedule is due, and no worker ticks. A minute would have to pass, so move the schedule
+    // into the past.
     database
         .execute(
             "SELECT mill.set_schedule('s', 'daily(03:15)', 'SELECT 1');

@@ -1,4 +1,4 @@
-//! An operator's questions have an answer in SQL: the state of a task, the reason why it waits, its
+//! SQL answers the questions of an operator: the state of a task, the reason why it waits, and its
 //! outcome.
 
 use rustix::process::Signal;
@@ -67,13 +67,13 @@ async fn why_names_the_reason_that_a_task_is_not_running() {
         )
         .await;
     database.execute("SELECT mill.drain(id, false) FROM mill.workers").await;
-    // No task is promoted while the only worker is stopped.
+    // Freeze the only worker, so that no task is promoted.
     worker.signal(Signal::STOP);
     database
         .execute(&format!("UPDATE mill.tasks SET state = 'scheduled' WHERE id = {third}"))
         .await;
     until_why(&database, third, &["it is due and about to become pending"]).await;
-    // A heartbeat sent before the stop may be executed after it.
+    // The server may execute a heartbeat that the worker sent before it was frozen.
     eventually("the worker has stopped sending heartbeats", async || {
         database.execute("UPDATE mill.workers SET heartbeat_at = now() - interval '1 hour'").await;
         let why: String = database.value(&format!("SELECT mill.why({first})")).await;
@@ -140,7 +140,7 @@ async fn running_shows_what_each_backend_waits_for_and_who_blocks_it() {
     let row = &database.rows(sql, &[&sleeps]).await[0];
     assert_eq!((row.get::<_, &str>(4), row.get::<_, &str>(5)), ("Timeout", "PgSleep"));
     assert!(row.get::<_, Vec<i32>>(6).is_empty());
-    // A stopped worker does not process the request.
+    // A frozen worker does not process the request.
     worker.signal(Signal::STOP);
     database.execute(&format!("SELECT mill.cancel({sleeps})")).await;
     assert!(database.rows(sql, &[&sleeps]).await[0].get::<_, bool>(10));
@@ -201,7 +201,7 @@ async fn history_shows_every_attempt_with_how_long_it_waited_and_ran() {
         )
         .await;
     assert_eq!(attempts, "1 failed f 22012 t t SELECT 1 / 0; 2 failed t 22012 t t SELECT 1 / 0");
-    // A task that ended without being claimed has a wait time and no run time.
+    // A task that was never claimed has a wait time and no run time when it has ended.
     let waited = database.enqueue("SELECT 1", ", queue => 'q', due_at => now() + interval '1 day'");
     let waited = waited.await;
     database.execute(&format!("SELECT mill.cancel({waited})")).await;

@@ -1,4 +1,4 @@
-//! A priority is a share, not a rank, and reserved readers serve only reserved tasks.
+//! A priority is a share, not a rank. Reserved readers run only tasks of priority `reserved`.
 
 use crate::harness::{Database, Program, Worker, eventually};
 
@@ -14,7 +14,7 @@ async fn backlog(database: &Database, counts: [i32; 5]) {
     }
 }
 
-/// Returns the share in percent of each priority among the first `picks` claims.
+/// Returns the percentage of each priority in the first `claims` claims.
 async fn shares(database: &Database, claims: i64) -> Vec<(String, f64)> {
     database
         .rows(
@@ -40,7 +40,7 @@ fn assert_shares(found: &[(String, f64)], wanted: &[(&str, f64)]) {
 #[tokio::test(flavor = "multi_thread")]
 async fn of_a_hundred_thousand_claims_each_priority_has_its_share() {
     let database = Database::new().await;
-    // Short tasks, so that they may share commits: only for speed.
+    // Let the short tasks share commits, which only makes the test faster.
     database.execute("SELECT mill.set_shared_commit('default', '50 milliseconds')").await;
     backlog(&database, [5800, 11_000, 16_200, 31_500, 41_500]).await;
     let start = || Worker::start(&database, &["--readers", "4", "--exit-when-idle=1s"]);
@@ -60,7 +60,7 @@ async fn without_the_top_two_the_others_share_their_part() {
     database.execute("SELECT mill.set_shared_commit('default', '50 milliseconds')").await;
     backlog(&database, [6000, 11_000, 16_000, 0, 0]).await;
     let mut worker = Worker::start(&database, &["--readers", "4", "--exit-when-idle=1s"]);
-    // The number of tasks per minute depends on the machine: wait as long as tasks end.
+    // Do not limit the time, because the number of tasks per minute depends on the machine.
     database.until_empty().await;
     assert!(worker.ended().await.success());
     let wanted = [("low", 16.7), ("normal", 33.3), ("high", 50.0)];
@@ -79,7 +79,7 @@ async fn low_priority_runs_despite_any_amount_of_reserved_work_and_weights_chang
              (SELECT max(started_at) FROM mill.attempts WHERE priority = 'low')",
         )
         .await;
-    // One claim in nine is a reserved task: all 40 are claimed after about 360 claims, and
+    // One claim in nine takes a reserved task. So all 40 are claimed after about 360 claims, and
     // practically always within 1000.
     assert!(before_low < 1000, "{before_low} reserved tasks before the last low one");
     Program::pgmill(&database, &["priority", "set", "low=0"]).succeeds().await;
@@ -118,7 +118,7 @@ async fn the_reserved_readers_are_a_share_of_all_spread_by_rank() {
     assert_eq!(database.value::<String>(split).await, "0 24 1 0 0 0 0 0 0");
 }
 
-/// A heartbeat returns the worker's share.
+/// A worker learns its share of the reserved readers from the reply to a heartbeat.
 async fn every_worker_has_sent_two_heartbeats(database: &Database) {
     database
         .execute("CREATE TABLE heartbeats_before AS SELECT id, heartbeat FROM mill.workers")
@@ -181,8 +181,8 @@ async fn reserved_readers_run_nothing_else_and_are_redistributed_when_a_worker_d
     })
     .await;
     assert_eq!(database.value::<i64>(running).await, WORKERS * READERS - KEPT);
-    // On each worker, exactly the unreserved readers run other tasks, and fully reserved workers
-    // never have.
+    // On each worker, exactly the unreserved readers run other tasks. Workers whose readers are all
+    // reserved have never run other tasks.
     let split: String = database
         .value(
             "SELECT string_agg((SELECT count(*) FROM mill.tasks t WHERE t.claimed_by = w.id)::text, ' ' ORDER BY w.id)
@@ -193,7 +193,8 @@ async fn reserved_readers_run_nothing_else_and_are_redistributed_when_a_worker_d
     let others = "SELECT count(*) FROM mill.attempts a WHERE a.priority <> 'reserved'
         AND a.worker_id IN (SELECT id FROM mill.workers ORDER BY id LIMIT 2)";
     assert_eq!(database.value::<i64>(others).await, 0);
-    // Its death moves its part to the next worker: 25 % of 108 are 27.
+    // When a worker with reserved readers dies, the next worker takes over its part: 25 % of 108
+    // readers are 27.
     let pid: i32 = database
         .value(
             "SELECT pid FROM mill.worker_starts JOIN mill.workers USING (id) ORDER BY id LIMIT 1",

@@ -58,7 +58,7 @@ async fn a_second_enqueue_with_a_live_key_gets_the_first_task_until_that_one_end
     assert_eq!(database.outcome(fifth.id.0).await, "failed");
     assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.dedup_keys").await, 0);
 
-    // SQL callers are informed by a notice.
+    // A caller in SQL gets a notice that the task exists already.
     let live =
         database.enqueue("SELECT 1", ", key => 'k', due_at => now() + interval '1 day'").await;
     let ran = database.run("SELECT mill.enqueue('SELECT 2', key => 'k')", "").await;
@@ -120,7 +120,7 @@ async fn due_tasks_are_promoted_and_others_are_not() {
     let promoted = promote(database.client()).await.unwrap();
     let wait = promoted.next_due_in.unwrap().as_secs();
     assert!(promoted.tasks == 0 && (3000..=3600).contains(&wait), "{promoted:?}");
-    // The row is moved, not the clock.
+    // The test moves the row in time, not the clock.
     database
         .execute(&format!(
             "UPDATE mill.tasks SET due_at = now() - interval '1 s' WHERE id = {soon}"
@@ -129,7 +129,7 @@ async fn due_tasks_are_promoted_and_others_are_not() {
     let promoted = promote(database.client()).await.unwrap();
     assert!(promoted.tasks == 1 && promoted.next_due_in.unwrap().as_secs() > 6000, "{promoted:?}");
     assert_eq!((state(soon).await, state(later).await), ("pending".into(), "scheduled".into()));
-    // A task due at the end of the calendar delays no other task.
+    // A task that is due at the end of the calendar does not delay other tasks.
     at("'9999-12-30'").await;
     promote(database.client()).await.unwrap();
 }
@@ -165,8 +165,6 @@ async fn many_tasks_keep_their_order_and_lists_of_different_length_are_refused()
     assert_eq!(database.value::<i64>(TASKS).await, 500);
 }
 
-/// The defaults of the help and of docs/enqueue.md are those that the schema applies, with and
-/// without a client.
 #[tokio::test]
 async fn a_statement_that_is_longer_than_a_json_string_can_be_is_retried() {
     let database = Database::new().await;
@@ -179,6 +177,7 @@ async fn a_statement_that_is_longer_than_a_json_string_can_be_is_retried() {
     assert_eq!(database.value::<i32>(bytes).await, 270_000_011);
 }
 
+/// The schema applies the defaults that the help and docs/enqueue.md state, with and without a client.
 #[tokio::test]
 async fn defaults_in_help_and_docs_are_those_of_the_schema() {
     let database = Database::new().await;

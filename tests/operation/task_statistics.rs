@@ -3,7 +3,8 @@
 use crate::harness::login::Login;
 use crate::harness::{Database, Program, Worker};
 
-/// Inserts attempts of tasks `name`, the n-th of them n minutes ago and `seconds` long.
+/// Inserts `count` attempts of tasks with this name, all of them today. The n-th attempt is older
+/// than the attempts before it. `seconds` is an SQL expression for its duration.
 async fn record(database: &Database, name: &str, count: i32, seconds: &str, outcome: &str) {
     database
         .execute(&format!(
@@ -24,8 +25,8 @@ async fn record(database: &Database, name: &str, count: i32, seconds: &str, outc
 #[tokio::test(flavor = "multi_thread")]
 async fn durations_show_percentiles_and_trend_of_each_name() {
     let database = Database::new().await;
-    // The newest attempt has n = 1: twenty attempts of 3 s, older attempts of 1 s, and a single old
-    // attempt of 100 s.
+    // The newest attempt has n = 1. Twenty attempts took 3 s, the older ones 1 s, and the oldest
+    // one 100 s.
     let seconds = "CASE WHEN n <= 20 THEN 3 WHEN n = 200 THEN 100 ELSE 1 END";
     record(&database, "load", 200, seconds, "succeeded").await;
     record(&database, "load", 7, "0", "failed").await;

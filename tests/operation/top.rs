@@ -27,7 +27,7 @@ async fn an_operator_sees_who_blocks_a_task_and_cancels_it() {
     top.until_shown("SELECT pg_advisory_xact_lock(1)").await;
     top.type_keys("c");
     top.until_shown(&format!("cancel task {id}? [y/N]")).await;
-    // Any key except y cancels.
+    // Any key except y answers no.
     top.type_keys("n");
     top.until_shown("esc back").await;
     let asked = "SELECT count(*) FROM mill.cancel_requests";
@@ -58,7 +58,7 @@ async fn queues_are_paused_and_workers_drained_from_top() {
     top.until_shown("queue etl paused; running tasks continue").await;
     let paused = "SELECT paused FROM mill.queues WHERE name = 'etl'";
     eventually("the queue is paused", async || database.value(paused).await).await;
-    // A signal ends the program like a key.
+    // After a signal, the program ends as after the key.
     let pid = Pid::from_raw(i32::try_from(top.pid()).unwrap()).unwrap();
     kill_process(pid, Signal::TERM).unwrap();
     assert!(top.ended().await.success());

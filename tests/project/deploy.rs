@@ -24,7 +24,7 @@ async fn the_hint_counts_runnable_and_running_tasks() {
     assert_eq!(hint(&database, "").await, 3);
     assert_eq!(hint(&database, "ARRAY['a']").await, 2);
     assert_eq!(hint(&database, "ARRAY['b', 'paused', 'none']").await, 1);
-    // Without a worker, no task is promoted.
+    // Without a worker, nothing promotes this task.
     database.execute("UPDATE mill.tasks SET due_at = now() WHERE state = 'scheduled'").await;
     assert_eq!(hint(&database, "ARRAY['b']").await, 2);
     database.execute("UPDATE mill.tasks SET queue = 'paused' WHERE state = 'scheduled'").await;

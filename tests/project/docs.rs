@@ -25,8 +25,8 @@ fn pages() -> Vec<PathBuf> {
     pages
 }
 
-/// Returns the blocks that open with ```sh alone, or another language; "sh no-run" marks blocks
-/// that a test cannot run.
+/// Returns the blocks of a language. A block counts only if its opening line has nothing but the
+/// language: "sh no-run" marks a block that a test cannot run.
 fn blocks(page: &Path, language: &str) -> Vec<String> {
     let opening = format!("```{language}");
     let text = std::fs::read_to_string(page).unwrap();
@@ -74,7 +74,7 @@ async fn every_shell_block_of_the_documents_runs() {
     assert!(ran >= 3, "only {ran} blocks found");
 }
 
-/// An on-call engineer pastes these queries.
+/// The queries must run as they are, because an on-call engineer pastes them.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_query_of_the_runbooks_runs() {
     let database = Database::new().await;

@@ -1,7 +1,7 @@
 //! The load test measures correctly, finds faults, and loses no measurement.
 //!
-//! The load test creates its own databases with the schema and its roles: each test creates a test
-//! database first, so that the roles are not created twice concurrently.
+//! The load test creates databases of its own, with the schema and its roles. Therefore each test
+//! creates a test database first: otherwise two tests could create the roles at the same time.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
@@ -122,7 +122,8 @@ async fn a_run_passes_its_checks_and_its_results_are_read_back() {
     let table = loadtest(&["report", &file, "--markdown"]).succeeds().await;
     assert!(table.contains("| one commit per task |"), "{table}");
 
-    // Compared with unreachable results: worse, and the exit code reports it.
+    // Compare with better results, which no run reaches: the run counts as worse, and the exit code
+    // reports this.
     let mut better = run.clone();
     for case in better.scenarios.iter_mut().flat_map(|it| &mut it.cases) {
         if case.reference.is_some() {
@@ -163,7 +164,7 @@ async fn an_interrupted_run_reports_what_it_has_measured() {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let (stdout, code) = spawn_blocking(move || {
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        // A line with a figure: the round has finished.
+        // A line with a rate shows that a round has finished.
         lines.find(|line| line.as_ref().unwrap().ends_with("tasks/s")).unwrap().unwrap();
         interrupt(&child);
         let mut stdout = String::new();

@@ -18,7 +18,7 @@ fn no_row_is_read_by_position() {
     assert!(found.is_empty(), "columns read by position:\n  {}", found.join("\n  "));
 }
 
-/// Whether the text behind `get` is a call with a number alone.
+/// Returns whether the text after `get` is a call whose only argument is a number.
 fn gets_position(rest: &str) -> bool {
     let types = rest.strip_prefix("::<").and_then(|types| types.split_once(">("));
     let argument = types.map(|(_, argument)| argument).or_else(|| rest.strip_prefix('('));

@@ -1,5 +1,5 @@
-//! schema.sql is the contract: applied by any tool any number of times, the result is the same
-//! schema, and its enums and transitions match the programs.
+//! schema.sql is the contract: any tool can apply it, any number of times, and the result is the
+//! same schema. Its enums and transitions match those of the programs.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -103,7 +103,7 @@ async fn another_version_of_the_schema_is_refused_with_a_remedy() {
         let error = schema::init(database.client()).await.unwrap_err();
         assert!(error.to_string().contains(&format!("holds version {version}")), "{error}");
         assert!(error.hint().unwrap().contains("your version of pgmill"), "{error}");
-        // The session is not left in an aborted transaction.
+        // The failed check must not leave the session in an aborted transaction.
         let found = schema::installed(database.client()).await.unwrap();
         assert_eq!(
             found,
@@ -165,7 +165,7 @@ async fn the_enums_of_the_schema_equal_the_enums_of_the_programs() {
 
 const GONE: SessionIdentity = SessionIdentity { pid: 1, started_at: Timestamp::UNIX_EPOCH };
 
-/// Every operation that moves a task, by name.
+/// Names of the operations that move a task to another state.
 const MOVES: &[&str] = &[
     "grant",
     "revoke",
@@ -182,7 +182,7 @@ const MOVES: &[&str] = &[
     "retry",
 ];
 
-/// Option that makes a task need a permit.
+/// Enqueue option by which a task needs a permit.
 const KEYED: &str = ", concurrency_key => 'k'";
 
 /// Creates a task in this state with these options, and a claim on it that is valid only if the
@@ -226,7 +226,7 @@ async fn carry_out(database: &Database, what: &str, claim: Claim, worker: Worker
         }
         "claim" => drop(claim_one(database, worker).await),
         "promote" => drop(promote::promote(client).await.unwrap()),
-        // Completing with a lost claim is an error here, and changes nothing.
+        // Completing a task with a lost claim is an error here, and changes nothing.
         "complete" => drop(complete(client, &[Success::now(&claim, &report)], None).await),
         "fail" => failed(claim, RetryDecision::Final).await,
         "fail and retry" => {
@@ -359,7 +359,8 @@ async fn history_has_a_partition_for_every_day_ahead_and_none_past_retention() {
         make_day(&database, days_ago).await;
     }
     database.execute("CREATE TABLE mill.attempts_of_mine (n int)").await;
-    // A day is dropped once all of it is older than 30 days: the day that began 30 days ago is not.
+    // A day is dropped when all of it is older than 30 days. The day that began exactly 30 days ago
+    // is kept.
     assert_eq!(prune::prune(database.client()).await.unwrap(), 3);
     assert_eq!(prune::prune(database.client()).await.unwrap(), 0);
     database.execute("UPDATE mill.settings SET history_retention = '8 days'").await;
@@ -376,7 +377,7 @@ async fn a_missing_day_is_created_before_any_claim() {
         .await;
     let drop_today = format!("DROP TABLE IF EXISTS {today}");
     database.execute(&drop_today).await;
-    // An operator's cancel creates the day too, because no worker may be running.
+    // Cancelling also creates the partition of the day, because perhaps no worker is running.
     let id = database.enqueue("SELECT 1", "").await;
     assert_eq!(cancel::cancel(database.client(), TaskId(id)).await.unwrap(), "cancelled");
     database.execute(&drop_today).await;

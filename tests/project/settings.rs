@@ -1,5 +1,5 @@
-//! The table of the worker's settings in docs/worker.md, made from the worker's own table, and the
-//! diagram of its intervals.
+//! The table of the worker's settings in docs/worker.md, which is generated from the worker's own
+//! table; and the diagram of the worker's intervals.
 
 use std::fs;
 
@@ -63,7 +63,7 @@ fn default(arg: &Arg) -> String {
     }
 }
 
-/// Sets flags, names and paths in a code font.
+/// Puts flags, names and paths into backticks.
 fn code(text: &str) -> String {
     let word = |word: &str| {
         let name = word.trim_end_matches([',', ';', '.', ':']);

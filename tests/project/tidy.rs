@@ -1,4 +1,4 @@
-//! The rules of the house that a machine can check.
+//! Rules of the code base that a machine can check.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,7 +16,7 @@ pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_path_buf()
 }
 
-/// Every text file below these places, as path from the root and text.
+/// Returns every text file below these places: its path from the root, and its text.
 pub(crate) fn files(places: &[&str], endings: &[&str]) -> Vec<(String, String)> {
     let mut found = Vec::new();
     let mut left: Vec<PathBuf> = places.iter().map(|place| root().join(place)).collect();
@@ -40,12 +40,12 @@ pub(crate) fn assert_none(what: &str, found: &[String]) {
     assert!(found.is_empty(), "{what}:\n  {}", found.join("\n  "));
 }
 
-/// The text without its tests module.
+/// Returns the text without its tests module.
 pub(crate) fn without_tests(text: &str) -> &str {
     text.split("\n#[cfg(test)]\n").next().unwrap()
 }
 
-/// Each place where `word` stands as a word of its own, as `path:line`.
+/// Returns each place where `word` stands as a separate word, as `path:line`.
 pub(crate) fn places(path: &str, text: &str, word: &str) -> Vec<String> {
     let part = |c: char| c.is_alphanumeric() || c == '_';
     let stands_alone = |line: &str| {
@@ -58,7 +58,7 @@ pub(crate) fn places(path: &str, text: &str, word: &str) -> Vec<String> {
     numbered.filter(|(_, line)| stands_alone(line)).map(|(n, _)| format!("{path}:{n}")).collect()
 }
 
-/// The string literals of Rust code with their lines; comments are left out.
+/// Returns the string literals of Rust code with their lines, without those in comments.
 pub(crate) fn literals(text: &str) -> Vec<(usize, &str)> {
     let bytes = text.as_bytes();
     let mut found = Vec::new();
@@ -101,7 +101,8 @@ fn no_source_file_is_too_long() {
     assert_none(&format!("files of more than {MAX_LINES} lines without their tests"), &found);
 }
 
-/// Literals that name an object of the schema without being SQL on it.
+/// String literals that contain the name of an object of the schema and are not SQL: file, name,
+/// reason.
 const NO_SQL: &[(&str, &str, &str)] = &[
     ("enqueue/src/source.rs", "mill.settings", "a hint for a person"),
     ("health/src/doctor_checks.rs", "mill.attempts", "a sentence for a person"),
@@ -138,7 +139,7 @@ fn sql_on_the_schema_stands_in_queue_and_schedule_only() {
     assert_none("SQL on the schema outside of queue/ and schedule/", &found);
 }
 
-/// `mill.something` wherever it stands as a qualified name.
+/// Returns each qualified name `mill.something`.
 fn names_in_schema(literal: &str) -> Vec<&str> {
     let part = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let named = |(at, _): (usize, &str)| {
@@ -205,7 +206,8 @@ fn nothing_is_left_undone_and_nothing_names_this_machine() {
     assert_none("left over", &found);
 }
 
-/// Where waiting is the purpose: `eventually`, and programs that let a fleet work for a while.
+/// Places in which sleeping is permitted: `eventually`, and programs that let a fleet work for a
+/// while.
 const NO_TESTS: &[&str] = &["tests/harness/", "tests/chaos/", "tests/project/tidy.rs"];
 
 #[test]
@@ -249,12 +251,12 @@ fn every_flag_is_in_the_documentation() {
     assert_none("flags that neither README.md nor docs/ names", &found);
 }
 
-/// `--name` of each field with `#[arg(long …)]` that help shows.
+/// Returns the flags, as `--name`, of the fields with `#[arg(long …)]` that the help shows.
 fn flags(source: &str) -> Vec<String> {
     let mut flags = Vec::new();
     for after in source.split("#[arg(").skip(1) {
         let Some((attribute, mut rest)) = after.split_once(")]") else { continue };
-        // A second attribute of the same field.
+        // Skip a second attribute of the same field.
         while let Some((_, after)) =
             rest.trim_start().strip_prefix("#[arg(").and_then(|more| more.split_once(")]"))
         {

@@ -86,7 +86,8 @@ fn follow<'a>(
     found
 }
 
-/// Returns every path that begins with `crate`, `self` or `super` in a file, from the crate's root.
+/// Returns every path in a file that begins with `crate`, `self` or `super`, as a path from the
+/// crate's root.
 fn paths(module: &[String], text: &str) -> Vec<Module> {
     let code: Vec<&str> = without_tests(text)
         .lines()

@@ -1,9 +1,9 @@
-//! Names: the field's term for each thing, and no old one.
+//! Each thing has one name: the field's term for it. Older names are forbidden.
 
 use crate::project::tidy::{assert_none, files, places};
 
-/// Old names and the field's terms for them. An old name is banned as an identifier and as a part of one: `beat`
-/// bans `beat_at`, `last_beat` and `BeatsFailing`, and leaves `heartbeat` alone.
+/// Old names, each with the field's term. An old name is forbidden as an identifier and as a part of an
+/// identifier. For example, `beat` forbids `beat_at`, `last_beat` and `BeatsFailing`, but not `heartbeat`.
 const RENAMED: &[(&str, &str)] = &[
     ("adjust_schedule", "override_schedule"),
     ("admits", "has_group_permit"),
@@ -81,8 +81,8 @@ const RENAMED: &[(&str, &str)] = &[
     ("zombie", "fenced_attempt"),
 ];
 
-/// Old names of things that are good words elsewhere: banned where something is declared under them, in Rust and
-/// as the name of a file.
+/// Old names that are good words for other things. They are forbidden as names of declarations in Rust and of
+/// files.
 const NOT_DECLARED: &[(&str, &str)] = &[
     ("bell", "wakeup"),
     ("bury", "reclaim_worker"),
@@ -108,11 +108,12 @@ const NOT_DECLARED: &[(&str, &str)] = &[
     ("watch", "failure_detector or monitor"),
 ];
 
-/// Old names of locals and fields that are parts of good names: banned alone, in Rust.
+/// Old names of locals and fields. In Rust they are forbidden as whole names, but not as parts of
+/// names.
 const NOT_ALONE: &[(&str, &str)] =
     &[("least", "min"), ("met", "goal_met or satisfied"), ("most", "max or limit")];
 
-/// Old names of files, as far as the list above does not have them.
+/// Old names of files, except the names that the list above has.
 const OLD_FILES: &[(&str, &str)] = &[
     ("beside", "control_case"),
     ("direct", "pooler_check or director"),
@@ -126,10 +127,12 @@ const OLD_FILES: &[(&str, &str)] = &[
     ("words", "format, pg_enum or vocabulary"),
 ];
 
-/// A name with more parts than this is a sentence: that of a test.
+/// Maximum number of parts of a name that is checked. A name with more parts is a sentence: the
+/// name of a test.
 const MAX_PARTS: usize = 4;
 
-/// Where such a name is the word of another system.
+/// Places in which an old name is permitted, because it is the term of another system: file, name,
+/// reason.
 const FOREIGN_NAMES: &[(&str, &str, &str)] = &[
     ("cluster/src/process.rs", "zombie", "a process that nobody has waited for"),
     ("ARCHITECTURE.md", "lease", "tells what is deliberately absent"),
@@ -195,7 +198,8 @@ fn old_names(name: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
     RENAMED.iter().copied().filter(move |(old, _)| has(old))
 }
 
-/// `lastBeatAt`, `LAST_BEAT_AT` and `last_beat_at` alike.
+/// Returns the parts of a name in lower case. `lastBeatAt`, `LAST_BEAT_AT` and `last_beat_at` have
+/// the same parts.
 fn name_parts(name: &str) -> Vec<String> {
     let mut parts = vec![String::new()];
     let mut lower = false;
@@ -211,8 +215,8 @@ fn name_parts(name: &str) -> Vec<String> {
     parts
 }
 
-/// Names with their lines: all words of code; of prose, which a comment, a text in quotes and a document are, those
-/// in backticks and those that no prose has.
+/// Returns names with their lines. In code, each word is a name. In comments, in quoted text and in documents, a
+/// name is a word in backticks, or a word of several parts.
 fn named<'a>(path: &str, text: &'a str) -> Vec<(usize, &'a str)> {
     let in_name = |c: char| c.is_alphanumeric() || c == '_';
     let (comment, quote) = if path.ends_with(".rs") { ("//", '"') } else { ("--", '\'') };
@@ -221,7 +225,7 @@ fn named<'a>(path: &str, text: &'a str) -> Vec<(usize, &'a str)> {
     let mut ticked = false;
     for (number, line) in (1..).zip(text.lines()) {
         let code = if has_code { line.split(comment).next().unwrap().len() } else { 0 };
-        // A block of a document goes over lines.
+        // Only in a document can text in backticks go over several lines.
         ticked &= path.ends_with(".md");
         let (mut quoted, mut at) = (false, 0);
         for word in line.split_inclusive(|c: char| !in_name(c)) {
@@ -238,7 +242,7 @@ fn named<'a>(path: &str, text: &'a str) -> Vec<(usize, &'a str)> {
     found
 }
 
-/// What a line of Rust declares.
+/// Returns the name that a line of Rust declares.
 fn declared<'a>(path: &str, line: &'a str) -> Option<&'a str> {
     let code = line.trim_start().strip_prefix("pub").unwrap_or(line).trim_start();
     let code = if code.starts_with('(') { code.split_once(") ")?.1 } else { code };

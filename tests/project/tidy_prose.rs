@@ -1,4 +1,5 @@
-//! Style checks of the texts: module docs, transitions that they name, numbers that the docs state.
+//! Style checks of texts: module docs, the transitions that they name, and the numbers that the
+//! docs state.
 
 use queue::State;
 
@@ -8,7 +9,7 @@ fn root_file(name: &str) -> String {
     std::fs::read_to_string(root().join(name)).unwrap()
 }
 
-/// A riddle makes the reader look for the subject.
+/// A module doc that begins with a question word makes the reader look for the subject.
 #[test]
 fn a_module_doc_says_what_the_module_is() {
     const RIDDLES: [&str; 8] = ["What", "That", "How", "Who", "Where", "When", "Why", "Whoever"];
@@ -31,7 +32,7 @@ fn a_module_doc_says_what_the_module_is() {
     );
 }
 
-/// Returns the states at the start of one side of an arrow; `None` is `finished`.
+/// Returns the states at the beginning of one side of an arrow. `None` stands for `finished`.
 fn states(side: &str) -> Vec<Option<State>> {
     let words = side.split([' ', '|', '.', ',', ';']).filter(|word| !word.is_empty());
     let state = |word: &str| match word {

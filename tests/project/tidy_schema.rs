@@ -1,4 +1,4 @@
-//! The files of `schema/`: schema.sql is their concatenation, and each can be read as a whole.
+//! The files of `schema/`: schema.sql is their concatenation, and each file can be read as a whole.
 
 use std::fs;
 use std::process::Command;
@@ -14,7 +14,7 @@ fn schema_sql_is_what_make_schema_writes() {
     let made = Command::new("make")
         .args(["-C", root().to_str().unwrap(), "--silent", "schema"])
         .arg(format!("TO={}", written.display()))
-        // The flags of an enclosing `make test` do not apply to this make.
+        // Do not pass the flags of an enclosing `make test` to this make.
         .env_remove("MAKEFLAGS")
         .output()
         .unwrap();

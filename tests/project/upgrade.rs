@@ -9,8 +9,9 @@ use tokio_postgres::Client;
 
 use crate::harness::{Database, PrivateDatabase, Program, Worker, eventually};
 
-/// A column, an index, a changed body of a function in the tasks' own transactions, a changed
-/// argument of a heartbeat function, and a view with an additional column.
+/// A migration that adds a column and an index, changes the body of a function that runs in the
+/// tasks' own transactions, changes an argument of a heartbeat function, and adds a column to a
+/// view.
 const NEXT: Migration = Migration {
     version: VERSION + 1,
     min_compatible_version: VERSION,
@@ -36,7 +37,8 @@ GRANT EXECUTE ON FUNCTION mill.reserved_readers TO mill_worker, mill_viewer;",
 
 const FLEET: usize = 20;
 
-/// Some tasks run long enough to be running during every step.
+/// A task that leaves an effect. One task in fifty runs so long that some are running during every
+/// step.
 const TASK: &str = "INSERT INTO effect SELECT current_setting('mill.task_id')::bigint;
     SELECT pg_sleep(CASE WHEN current_setting('mill.task_id')::bigint % 50 = 0 THEN 0.3 ELSE 0 END)";
 
@@ -54,8 +56,8 @@ fn workers(database: &Database) -> Vec<Worker> {
     (0..FLEET).map(|_| worker(database)).collect()
 }
 
-/// Each task has one attempt: an attempt that does not succeed ends the task, and so becomes
-/// visible.
+/// Enqueues tasks with a single attempt. An attempt that does not succeed then ends its task, and
+/// so becomes visible.
 async fn submit(client: &Client, tasks: i32) {
     let sql =
         "SELECT count(mill.enqueue($1, max_attempts => 1)) FROM generate_series(1, $2::integer)";
@@ -66,7 +68,7 @@ async fn ended(database: &Database) -> i64 {
     database.value("SELECT count(*) FROM mill.attempts").await
 }
 
-/// Waits until `tasks` more tasks have ended, enqueueing others meanwhile.
+/// Waits until `tasks` more tasks have ended. Enqueues other tasks meanwhile.
 async fn more(database: &Database, client: &Client, tasks: i64) {
     let before = ended(database).await;
     eventually(&format!("{tasks} more tasks end"), async || {
@@ -100,7 +102,7 @@ async fn the_fleet_keeps_working_while_the_schema_is_upgraded() {
         (database.connect().await, database.connect().await, database.connect().await);
     let mut fleet = workers(database);
     more(database, &producer, 500).await;
-    // A transaction that has read the tables, and stays open.
+    // Open a transaction that has read the tables.
     holder.batch_execute("BEGIN; LOCK TABLE mill.tasks IN ACCESS SHARE MODE").await.unwrap();
     let waiting = "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted
         AND relation = 'mill.tasks'::regclass AND mode = 'AccessExclusiveLock')";
@@ -124,7 +126,7 @@ async fn the_fleet_keeps_working_while_the_schema_is_upgraded() {
         Some(InstalledSchema { version: NEXT.version, min_compatible_version: VERSION })
     );
     more(database, &producer, 500).await;
-    // A program of the previous version that starts now.
+    // Start a program of the previous version now.
     fleet.push(worker(database));
     fleet[FLEET].until_logged("ready").await;
     more(database, &producer, 500).await;
@@ -134,7 +136,7 @@ async fn the_fleet_keeps_working_while_the_schema_is_upgraded() {
     operators_continue(database).await;
 }
 
-/// Checks the output of the programs with the newer schema.
+/// Checks the output of the command-line programs with the newer schema.
 async fn operators_continue(database: &Database) {
     let pgmill = |arguments| Program::pgmill(database, arguments);
     let printed = pgmill(&["init"]).succeeds().await;
@@ -182,7 +184,8 @@ async fn a_migration_is_applied_once_and_atomically() {
     let gap = Migration { version: VERSION + 2, ..NEXT };
     let error = upgrade(&one, &[gap], "").await.unwrap_err();
     assert!(error.to_string().contains("no migration leads from schema version 2 to 3"), "{error}");
-    // Either migration would succeed if it were applied twice.
+    // Each of the two migrations would succeed even if it were applied twice, so count the
+    // applications.
     let last = Migration {
         version: VERSION + 2,
         min_compatible_version: NEXT.version,
@@ -193,7 +196,7 @@ async fn a_migration_is_applied_once_and_atomically() {
     database
         .execute("CREATE TABLE applied (version int); GRANT INSERT ON applied TO mill_owner")
         .await;
-    // Both have read the version before either continues.
+    // Wait until both programs have read the version, before either of them continues.
     database.execute("SELECT pg_advisory_lock(7236270911)").await;
     let go = async {
         let waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'advisory'

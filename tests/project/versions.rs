@@ -32,7 +32,7 @@ async fn upgrade_to_current(database: &Database) {
     assert!(!done.applied.is_empty());
 }
 
-/// Returns every statement that is one literal in the source of the programs, by name.
+/// Returns, by name, every statement that is a single literal in the source of the programs.
 fn statements() -> Statements {
     let mut found = BTreeMap::new();
     for (path, text) in files(&["queue/src", "schedule/src"], &[".rs"]) {
@@ -50,7 +50,7 @@ fn statements() -> Statements {
     found
 }
 
-/// Returns the columns, as `name type`, of each statement that the server can prepare.
+/// Returns the columns of each statement that the server can prepare, as `name type`.
 async fn understood(
     database: &Database,
     statements: &Statements,
@@ -71,7 +71,7 @@ async fn an_upgraded_schema_equals_a_new_one() {
     let new = Database::new().await;
     for version in 1..VERSION {
         let old = at_version(version).await;
-        // Rows, and the partitions of today.
+        // Insert rows, and create the partitions of today.
         old.execute("SELECT mill.prepare_history(); SELECT mill.enqueue('SELECT 1', key => 'k')")
             .await;
         upgrade_to_current(&old).await;
@@ -105,8 +105,8 @@ async fn the_schema_accepts_every_statement_of_the_previous_programs() {
     assert!(statements.len() > 80, "{} statements are recorded", statements.len());
     let database = at_version(VERSION - 1).await;
     let before = understood(&database, &statements).await;
-    // The rest are fragments of statements, and statements whose parameter types depend on the
-    // programs.
+    // The other literals are fragments of statements, or statements whose parameter types depend on
+    // the programs.
     println!("{} of {} statements can be prepared alone", before.len(), statements.len());
     assert!(before.len() * 5 > statements.len() * 4);
     upgrade_to_current(&database).await;
@@ -115,7 +115,7 @@ async fn the_schema_accepts_every_statement_of_the_previous_programs() {
         let after = after.get(name).unwrap_or_else(|| panic!("{name} is no longer accepted"));
         assert!(columns.is_subset(after), "{name} returned {columns:?}, and now {after:?}");
     }
-    // Verify that an incompatible change would be found.
+    // Check that this test would find an incompatible change.
     database.execute("ALTER TABLE mill.worker_starts RENAME COLUMN host TO computer").await;
     let after = understood(&database, &statements).await;
     for name in ["queue.register", "queue.workers"] {
@@ -144,7 +144,7 @@ async fn calls_of_version_1_work_on_the_current_schema() {
     }
 }
 
-/// Writes the current version to `tests/upgrade/`, before it changes.
+/// Writes the current version to `tests/upgrade/`. Run it before the version changes.
 #[test]
 #[ignore = "writes files: cargo test -p tests -- --ignored records_this_version"]
 fn records_this_version() {

@@ -1,4 +1,5 @@
-//! Jobs from files: applied all or none, idempotent, and every error reported with its position.
+//! Jobs from files. Either all files are applied or none, a repetition changes nothing, and every
+//! error has its position.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -224,7 +225,8 @@ async fn prune_disables_what_no_file_declares_and_is_refused_with_scripts() {
     assert_eq!(kept, 1);
     let plan = apply(&database, folder.path(), &["--prune"]).await;
     assert!(plan.starts_with("+ job weekly (enabled)\n"), "{plan}");
-    // A job disabled by an operator stays disabled, unless --prune declares the files complete.
+    // A job that an operator has disabled stays disabled. Only with --prune, which declares the
+    // files complete, apply enables it.
     Program::pgmill(&database, &["job", "disable", "weekly"]).succeeds().await;
     assert_eq!(apply(&database, folder.path(), &[]).await, "no changes\n");
     fewer.write("a.sql", "SELECT 1");

@@ -6,7 +6,7 @@ use crate::harness::{Database, Fleet, Worker, eventually};
 
 pub(crate) const FLAGS: [&str; 4] = ["--readers", "8", "--poll-interval", "50ms"];
 
-/// Declares a job of tasks `name < parents`.
+/// Declares a job. `tasks` is the JSON document that `mill.set_job` accepts.
 pub(crate) async fn job(database: &Database, name: &str, tasks: Value) {
     database.rows("SELECT mill.set_job($1, $2)", &[&name, &tasks]).await;
 }
@@ -184,7 +184,7 @@ async fn two_jobs_are_merged_and_a_task_in_both_is_in_once_with_the_higher_prior
         ]),
     )
     .await;
-    // Applies to every job with tasks of these names; no task is named "stage" here.
+    // The dependencies apply to every job that has both tasks. No task here is named "stage".
     database
         .execute("SELECT mill.set_dependency('mart', 'vault'), mill.set_dependency('raw', 'stage')")
         .await;
@@ -196,7 +196,7 @@ async fn two_jobs_are_merged_and_a_task_in_both_is_in_once_with_the_higher_prior
         .await;
     assert_eq!(rows[0].get::<_, Vec<String>>(1), ["stage > raw"]);
     let run: i64 = rows[0].get(0);
-    // The run is frozen: a change now applies to the next run.
+    // A run is frozen: this change applies to the next run.
     job(&database, "Daily", json!([{"name": "raw", "statement": "SELECT 'changed'"}])).await;
     let _worker = Worker::start(&database, &FLAGS);
     assert_eq!(end(&database, run).await, "succeeded");
@@ -247,8 +247,8 @@ async fn results_and_parameters_flow_on_and_are_bound() {
     );
 }
 
-/// Returns the buffers needed to propagate the end of one of `size` tasks between a parent and a
-/// child.
+/// Returns the buffers needed to propagate the end of a task, which is one of `size` tasks between
+/// a parent and a child.
 async fn buffers_of_an_end(database: &Database, size: i32) -> i64 {
     database
         .execute(&format!(
@@ -271,7 +271,7 @@ async fn buffers_of_an_end(database: &Database, size: i32) -> i64 {
     };
     ends(1).await;
     while database.value::<bool>(&format!("SELECT more FROM mill.advance_run({run})")).await {}
-    // The second end: the first one builds the plans.
+    // Measure the second end, because the first end builds the plans.
     let mut buffers = 0;
     for node in [2, 3] {
         ends(node).await;
@@ -294,8 +294,8 @@ async fn the_end_of_a_task_costs_the_same_in_a_run_of_any_size() {
     println!(
         "the end of a task of a run: {small} buffers in one of 20 tasks, {large} in one of 20,000"
     );
-    // Indexes are deeper, and the first access to a page of a freshly filled table reads its free
-    // space map.
+    // In a large run, the indexes are deeper. In addition, the first access to a page of a freshly
+    // filled table reads the table's free space map.
     assert!(large <= small * 4, "{small} buffers in a small run, {large} in a large one");
 }
 

@@ -96,7 +96,7 @@ async fn a_run_is_read_drawn_and_steered() {
         let (given, _, reported) = run(wrong).await;
         assert!(given == code && reported.contains(fragment), "{wrong:?}: {given} {reported}");
     }
-    // In bulk too, a task of a run is refused and the others are not.
+    // A bulk retry, too, refuses only the task of a run.
     let (code, reported, _) =
         Program::pgmill(&database, &["task", "retry", "--outcome", "succeeded", "--yes"])
             .run()

@@ -5,8 +5,8 @@ use serde_json::json;
 use crate::harness::{Database, Fleet, Worker, eventually};
 use crate::runs::run::{FLAGS, assert_in_order, end, job, start, states, why};
 
-/// `a` fails, `b` depends on it, `c` on `b`; `d` succeeds and `e` depends on it; `f` runs only if
-/// `a` fails.
+/// Declares a job: `a` fails, `b` depends on `a`, and `c` on `b`. `d` succeeds, and `e` depends on
+/// `d`. `f` runs only if `a` fails.
 async fn broken(database: &Database) {
     database.execute("CREATE TABLE mended (); CREATE TABLE ran (task text NOT NULL)").await;
     let mark = |name: &str| format!("INSERT INTO ran VALUES ('{name}')");
@@ -179,7 +179,7 @@ async fn a_cancelled_run_leaves_nothing_pending_and_running_tasks_finish_or_are_
             database.execute("SELECT pg_advisory_unlock(1)").await;
         }
         assert_eq!(end(&database, run).await, "cancelled", "kill: {kill}");
-        // A task that failed meanwhile is not retried.
+        // A task that fails while its run is cancelled is not retried.
         let expected = if kill { "cancelled" } else { "succeeded" };
         assert_eq!(
             states(&database, run).await,

@@ -1,5 +1,5 @@
-//! Random runs compared with a simple model: same final states, although workers are killed
-//! meanwhile.
+//! Random runs compared with a simple model: both have the same final states, although workers are
+//! killed meanwhile.
 
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -13,7 +13,7 @@ use crate::runs::run::{assert_in_order, job, start, states};
 enum Nature {
     Succeeds,
     Fails,
-    /// Waits in a paused queue until it is cancelled.
+    /// The task waits in a paused queue until it is cancelled.
     IsCancelled,
 }
 
@@ -48,7 +48,7 @@ fn graph() -> impl Strategy<Value = Vec<Node>> {
     (1..=60_usize).prop_flat_map(|size| (0..size).map(node).collect::<Vec<_>>())
 }
 
-/// Returns the outcome of each node by definition, in order.
+/// Returns the outcome that each node must have, in order, and that of the run.
 fn model(graph: &[Node]) -> (Vec<&'static str>, &'static str) {
     let mut ends: Vec<&'static str> = Vec::new();
     for node in graph {

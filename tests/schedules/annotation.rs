@@ -8,7 +8,7 @@ async fn schedule_sync(database: &Database) -> (i32, String, String) {
     Program::pgmill(database, &["schedule", "sync"]).run().await
 }
 
-/// Returns `name enabled` of the schedules whose declaration exists.
+/// Returns `name enabled` of the schedules that are still declared.
 async fn there(database: &Database) -> String {
     database
         .value(
@@ -108,7 +108,7 @@ async fn the_declaration_sets_the_timing_and_an_operator_the_rest() {
         "public.p/daily_09_00 daily(09:00, zone: Europe/Berlin) t 9 00:00:05 00:00:07; \
          public.p/daily_17_00 daily(17:00, days: sat sun) f"
     );
-    // The settings reach the tasks.
+    // The tasks of a run have the settings of the schedule.
     let run: i64 = database.value("SELECT mill.run_now('public.p/daily_09_00')").await;
     let ran: String = database
         .value(&format!(
@@ -116,10 +116,11 @@ async fn the_declaration_sets_the_timing_and_an_operator_the_rest() {
         ))
         .await;
     assert_eq!(ran, "9 00:00:05");
-    // A new timing counts from now.
+    // After a change of the timing, the next tick computes the next fire again.
     let replanned = "SELECT next_fire_at IS NULL AND next_tick_at <= now() FROM mill.schedules WHERE name LIKE '%09_00'";
     assert!(database.value::<bool>(replanned).await);
-    // A schedule that is no longer declared is disabled, keeps its history, and returns unchanged.
+    // A schedule that is no longer declared is disabled and keeps its history. When it is declared
+    // again, it is unchanged.
     database.execute("COMMENT ON PROCEDURE p() IS '@daily(17:00, days: weekend)'").await;
     assert_eq!(
         schedule_sync(&database).await.1,
@@ -234,7 +235,7 @@ async fn only_a_trusted_owner_schedules_code_by_a_comment() {
     // A dropped role causes no error.
     database.execute(&format!("ALTER PROCEDURE p() OWNER TO postgres; DROP ROLE {role}")).await;
     assert_eq!(schedule_sync(&database).await.0, 0);
-    // An operator may schedule the procedures that operators own.
+    // An operator may schedule procedures whose owner is an operator.
     database
         .execute(&format!(
             "UPDATE mill.settings SET declaring_roles = '{{}}'; CREATE ROLE {role} IN ROLE mill_operator;

@@ -1,5 +1,5 @@
-//! Schedules: every due instant fires once, although several workers tick and workers fail; an
-//! error in one schedule does not affect another.
+//! Schedules: every due instant fires once, although several workers tick and some workers fail. An
+//! error in one schedule does not affect another schedule.
 
 use rand::RngExt;
 
@@ -85,7 +85,7 @@ async fn five_workers_that_are_killed_fire_two_thousand_instants_once_each() {
     let mut fleet = Fleet::start(&database, 5, &FLAGS);
     let all = "SELECT count(next_fire_at) = count(*) FROM mill.schedules";
     eventually("all are planned", async || database.value(all).await).await;
-    // Some seconds without a tick; from here on each second counts.
+    // No worker has ticked for some seconds. From here on, no second may be missed.
     database
         .execute(
             "UPDATE mill.schedules SET next_fire_at = next_fire_at - interval '12 seconds', next_tick_at = now()",
@@ -131,7 +131,7 @@ async fn five_workers_that_are_killed_fire_two_thousand_instants_once_each() {
     assert_eq!(others, "");
 }
 
-/// A statement that runs for as long as the test holds this lock.
+/// Statement that runs as long as the test holds the lock.
 const WAITS_FOR_LOCK: &str = "SELECT pg_advisory_xact_lock_shared(7)";
 
 #[tokio::test]
@@ -211,12 +211,12 @@ async fn a_schedule_that_cannot_fire_reports_it_and_waits_for_its_next_time_whil
     let unknown: String = database.value(&format!("{message}'unknown'")).await;
     assert!(unknown.contains("\"25:61\" is not a time of day"), "{unknown}");
     assert_eq!(test(&database, "unknown").await, (false, unknown));
-    // A schedule without a further fire is over.
+    // A schedule that will not fire again is disabled.
     eventually("the one-time schedule is over", async || {
         database.value("SELECT NOT enabled FROM mill.schedules WHERE name = 'once'").await
     })
     .await;
-    // A change triggers another attempt.
+    // After a change, the worker tries the schedule again.
     database
         .execute("SELECT mill.set_schedule('unknown', 'every(1 hour)', statement => 'SELECT 1')")
         .await;
@@ -243,7 +243,8 @@ async fn a_schedule_that_takes_too_long_to_start_blocks_no_other() {
                  - interval '1 s' * (name = 'slow')::int",
         )
         .await;
-    // Simulates a statement timeout, which no exception handler in the server catches.
+    // The cancel has the effect of a statement timeout, which no exception handler in the server
+    // catches.
     let cancel = "SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity
         WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%schedule.tick %'";
     eventually("the slow schedule is abandoned", async || {
@@ -322,7 +323,7 @@ async fn run_now_leaves_the_timeline_alone_and_jitter_comes_later() {
         ("55000", &*format!("run {run} of schedule \"nightly\" is still running"))
     );
     database.value::<i64>("SELECT mill.run_now('nightly', force => true)").await;
-    // From any machine: the request is a row.
+    // Any client can cancel the run, because the request is a row.
     database.execute(&format!("SELECT mill.cancel_run({run}, true)")).await;
     assert_eq!(end(&database, run).await, "cancelled");
     holder.batch_execute("SELECT pg_advisory_unlock_all()").await.unwrap();
@@ -376,7 +377,7 @@ async fn a_change_applies_from_its_time_and_a_pause_is_not_caught_up() {
     planned(&database, "s").await;
     let events = events(&database, "s").await;
     assert!(!events.contains("missed"), "{events}");
-    // An identical definition changes nothing; another statement does not change the times.
+    // An identical definition changes nothing. A change of the statement does not change the times.
     let again = "SELECT mill.set_schedule('s', 'daily(03:15)', statement => 'SELECT 1')";
     assert_eq!(database.value::<String>(again).await, "unchanged");
     let plan = "SELECT (planned_from, next_fire_at)::text FROM mill.schedules";
@@ -434,7 +435,7 @@ async fn the_log_is_kept_for_the_configured_time() {
                      generate_series(40, 1, -1) AS n",
         )
         .await;
-    // The entries of day 30 are some microseconds too old.
+    // The entries of day 30 are deleted, too: they are some microseconds too old.
     assert_eq!(queue::prune::prune_schedule_log(database.client()).await.unwrap(), 11);
     database.execute("UPDATE mill.settings SET schedule_log_retention = '3 days 1 hour'").await;
     assert_eq!(queue::prune::prune_schedule_log(database.client()).await.unwrap(), 26);

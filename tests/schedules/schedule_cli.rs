@@ -1,4 +1,4 @@
-//! The schedule commands: their effects, their refusals with reasons, and dry runs.
+//! The schedule commands: their effects, the reasons of their refusals, and their dry runs.
 
 use serde_json::{Value, json};
 
@@ -36,8 +36,8 @@ pub(crate) async fn output_of(database: &Database, arguments: &[&str]) -> String
     Program::pgmill(database, arguments).succeeds().await
 }
 
-/// Asserts that the command exits with this code, prints all these texts on standard error, with
-/// `--json` too, and changes nothing.
+/// Asserts that the command exits with this code and prints all these texts on standard error, also
+/// with `--json`, and that it changes nothing.
 pub(crate) async fn refused(database: &Database, arguments: &[&str], code: i32, fragment: &[&str]) {
     let before = kept(database).await;
     for flags in [&[][..], &["--json"]] {
@@ -369,7 +369,7 @@ async fn an_operators_settings_reach_the_tasks_and_survive_every_declaration() {
     );
 }
 
-/// Returns pages of three from the newest to the oldest: the values of `key`.
+/// Returns the values of `key` on all pages, from the newest to the oldest. A page has three rows.
 async fn pages(database: &Database, verb: &[&str], key: &str) -> Vec<i64> {
     let mut seen: Vec<i64> = Vec::new();
     loop {
@@ -399,7 +399,7 @@ async fn paging_returns_every_row_once_and_filters_return_matching_rows() {
     assert_eq!(pages(&database, &["schedule", "history", "a"], "run_id").await, [7, 5, 3, 1]);
     assert_eq!(pages(&database, &["schedule", "log"], "id").await, [8, 7, 6, 5, 4, 3, 2, 1]);
     assert_eq!(pages(&database, &["schedule", "log", "b"], "id").await, [8, 6, 4, 2]);
-    // Paging while new rows arrive repeats no row.
+    // When new rows arrive between two pages, no row is repeated.
     assert_eq!(json_of(&database, &["schedule", "log", "--limit", "2"]).await[1]["id"], 7);
     run_now(&database, "a").await;
     assert_eq!(

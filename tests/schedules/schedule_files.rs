@@ -1,5 +1,5 @@
-//! Schedules from files: applied all or none, idempotent, and every error reported with its
-//! position.
+//! Schedules from files. Either all files are applied or none, a repetition changes nothing, and
+//! every error has its position.
 
 use std::path::Path;
 
@@ -224,7 +224,7 @@ async fn prune_leaves_schedules_of_calls_and_comments_and_their_jobs_alone() {
     }
 }
 
-/// File content, exit code, position, and part of the message.
+/// Content of a file, exit code, position, and a part of the message.
 type Wrong = (String, i32, &'static str, &'static str);
 
 /// Mistakes in timings and jobs.

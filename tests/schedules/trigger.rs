@@ -1,5 +1,5 @@
-//! Triggers: a schedule fires when the condition on a table is met, with the reason; the probe
-//! cannot do anything else, and a failing trigger does not affect the others.
+//! Triggers: a schedule fires, with the reason, when the condition on a table is met. The probe can
+//! only read, and a trigger that fails does not affect the other triggers.
 
 use crate::harness::{Database, Worker, eventually};
 use crate::schedules::schedule::{FLAGS, events, schedule};
@@ -68,7 +68,7 @@ async fn threshold_comes_before_idle_and_idle_before_new_rows() {
     );
     rows(&database, 1, "0").await;
     until_reason(&database, "inbox", "new rows: pending rows 1, no previous fire").await;
-    // The condition new_rows is not met again within an hour; the other conditions may be.
+    // The condition new_rows cannot be met again within an hour, but the other conditions can.
     rows(&database, 4, "0").await;
     let (fires, reason, pending) = test(&database, "inbox").await;
     assert!(!fires && pending == Some(4), "{reason}");
@@ -89,7 +89,7 @@ async fn threshold_comes_before_idle_and_idle_before_new_rows() {
         )
         .await;
     assert_eq!(logged, "new rows 1, row threshold 5, idle 2, row threshold 7");
-    // The debounce counts from the last fire.
+    // The time of the debounce counts from the last fire.
     database
         .execute("UPDATE mill.schedules SET last_fire_at = now() - interval '61 minutes'")
         .await;
@@ -219,7 +219,7 @@ async fn names_are_quoted_and_a_probe_can_neither_hang_nor_write_nor_disturb_oth
         "no trigger condition is met: pending rows 0 < 1"
     );
     assert_eq!(database.value::<i64>("SELECT count(*) FROM victim").await, 0);
-    // The dry run is as restricted, and reports the same.
+    // The dry run has the same restrictions, and reports the same errors.
     for (name, _, error) in probes.iter().filter(|(name, ..)| !["hangs", "unset"].contains(name)) {
         let asked =
             database.client().query("SELECT reason FROM mill.schedule_test($1)", &[name]).await;

@@ -1,10 +1,10 @@
-//! The plan of every statement of every page of the console and every API path, as logged by
-//! the server: no scan of all live tasks or all of history, no sort of more rows than a page may
+//! The plan of every statement of every page of the console and of every API path, as the server
+//! logs it. No plan may scan all live tasks or all of history, or sort more rows than a page may
 //! read.
 //!
-//! The sizes are small compared with a real queue; the planner chooses by proportions, and these
-//! sizes make a table scan visible. Times and buffers with more rows: `loadtest run console`,
-//! `console_size.rs`.
+//! The tables are small compared with those of a real queue. The planner compares costs, and these
+//! sizes suffice to make a table scan visible. `loadtest run console` and `console_size.rs` measure
+//! times and buffers with more rows.
 
 use std::collections::BTreeMap;
 
@@ -16,8 +16,9 @@ use crate::harness::{Database, PrivateDatabase, Worker, eventually};
 use crate::screens::console_plots::DAYS_BEFORE;
 use crate::screens::pages::SCREENS;
 
-/// Live tasks of every state in twenty queues, history of today and of the three previous days, and
-/// enough runs, schedules, jobs, groups and limits that scanning them would change the plan too.
+/// Live tasks in every state in twenty queues; history of today and of the three previous days; and
+/// so many runs, schedules, jobs, groups and limits that a scan of their tables would change the
+/// plan, too.
 const FILL: &str = "
 INSERT INTO mill.tasks (queue, priority, state, due_at, name, blocking_limit_id, statement)
 SELECT 'etl-' || n % 20, (ARRAY['low', 'normal', 'high'])[1 + n % 3]::mill.priority,
@@ -41,7 +42,8 @@ FROM generate_series(1, 200) AS n;
 SELECT mill.set_schedule('schedule ' || n, 'manual', jobs => ARRAY['job ' || n]) FROM generate_series(1, 200) AS n;
 SELECT count(*) FROM generate_series(1, 200) AS n, LATERAL mill.start_run(ARRAY['job ' || n])";
 
-/// Run by a worker that serves no other queue: the tasks wait for a lock during the whole test.
+/// Enqueues tasks in a queue of their own, which one worker serves. The tasks wait for a lock
+/// during the whole test.
 const WAITS_FOR_LOCK: &str = "SELECT pg_advisory_lock(1);
 SELECT mill.enqueue('SELECT pg_advisory_xact_lock(1)', name => 'held ' || n, queue => 'held') FROM generate_series(1, 4) AS n";
 
@@ -61,15 +63,15 @@ const MORE: [&str; 12] = [
     "/runs?job=job+7",
 ];
 
-/// Maximum rows that a scan may read, or a sort or an aggregate may consume: twice the count limit
-/// of all lanes.
+/// Maximum number of rows that a scan may read, or that a sort or an aggregate may consume. It is
+/// twice the count limit of all lanes.
 const MAX_ROWS: f64 = 40_000.0;
 
-/// Up to this number of pages, for example in a partition of a new day, a scan costs as much as an
-/// index; the partition of a future day has no pages.
+/// Number of pages up to which a scan costs as much as an index, for example in the partition of a
+/// new day. The partition of a future day has no pages.
 const FEW_PAGES: i64 = 200;
 
-/// Maximum values over all executions of a statement.
+/// The maximum of each value over all executions of a statement.
 #[derive(Default)]
 struct Known {
     times: usize,
@@ -201,7 +203,7 @@ async fn pages_of_one(database: &Database) -> Vec<String> {
     tasks.into_iter().chain(others.map(ToOwned::to_owned)).collect()
 }
 
-/// Returns a login whose statements' plans the server logs.
+/// Returns a login for whose statements the server logs the plans.
 async fn login_with_plans(database: &Database) -> Login<'_> {
     let login = Login::new(database, "looker", "mill_operator").await;
     for (name, value) in [

@@ -1,4 +1,4 @@
-//! The console's plots over the last hours, compared with an SQL count of every task.
+//! The console's plots of the last hours, compared with an SQL query that counts every task.
 
 use std::fmt::Write;
 
@@ -7,7 +7,8 @@ use serde_json::Value;
 use crate::harness::console::Console;
 use crate::harness::{Database, eventually};
 
-/// Partitions of the three days before today, which hours before midnight fall into.
+/// Creates the partitions of the three days before today: shortly after midnight, the last hours
+/// belong to these days.
 pub(crate) const DAYS_BEFORE: &str = "DO $$
 DECLARE
     today date := (now() AT TIME ZONE 'UTC')::date;
@@ -20,8 +21,9 @@ BEGIN
     END LOOP;
 END $$";
 
-/// Attempts of three queues that became due, were claimed and ended at random within eight hours,
-/// some within one minute, one in ten never claimed; and live tasks of every state.
+/// Inserts attempts of three queues that became due, were claimed and ended at random times within
+/// eight hours, and live tasks in every state. Some attempts became due and ended within one
+/// minute; one in ten was never claimed.
 const RANDOM: &str = "
 SELECT setseed({seed});
 INSERT INTO mill.attempts (finished_at, task_id, enqueued_at, due_at, started_at, retry_interval, attempt, outcome,
@@ -45,7 +47,8 @@ SELECT 'queue-' || n % 3, r.due, r.due + (now() - r.due) * random(), 'running', 
     1, now(), 'SELECT 1'
 FROM generate_series(1, 30) AS n, LATERAL (SELECT n AS of_n, now() - random() * interval '8 hours' AS due) AS r";
 
-/// For each minute, by its end: tasks that were due and neither claimed nor ended.
+/// Number of tasks that waited at the end of each minute: they were due, and neither claimed nor
+/// ended.
 const COUNTED: &str = "
 WITH every AS (
     SELECT a.queue, a.due_at, coalesce(a.started_at, a.finished_at) AS until FROM mill.attempts a
@@ -56,7 +59,7 @@ SELECT (SELECT count(*) FROM every e WHERE ($2 = '' OR e.queue = $2)
     AND e.due_at < to_timestamp(m.at) + interval '1 minute' AND e.until >= to_timestamp(m.at) + interval '1 minute')
 FROM unnest($1::int8[]) WITH ORDINALITY AS m (at, n) ORDER BY m.n";
 
-/// Returns the columns once every minute is known; a minute that has just begun is not read yet.
+/// Returns the columns when every minute is known. A minute that has just begun is not known yet.
 async fn columns(console: &Console, query: &str) -> Value {
     let mut columns = Value::Null;
     eventually("every minute is known", async || {
@@ -110,7 +113,8 @@ async fn the_backlog_plot_equals_a_count_of_every_task() {
     }
 }
 
-/// More tasks than the count limit of a lane; they became due one by one, a hundred per minute.
+/// Inserts more tasks than the count limit of a lane. They became due one after the other, a
+/// hundred per minute.
 const DEEP: &str = "INSERT INTO mill.tasks (queue, due_at, statement)
 SELECT 'deep', date_trunc('minute', now()) - interval '200 minutes' + n * interval '600 milliseconds', 'SELECT 1'
 FROM generate_series(0, 19999) AS n";
@@ -140,8 +144,8 @@ fn at_index(reported: &Value, at: Option<i64>) -> usize {
     numbers(reported, "at").iter().position(|it| *it == at).unwrap()
 }
 
-/// In each of the last five complete minutes 60 tasks ended and `{added}` were added; 600 are
-/// waiting.
+/// In each of the last five complete minutes, 60 tasks ended and `{added}` tasks were added. 600
+/// tasks are waiting.
 const RATED: &str = "
 INSERT INTO mill.attempts (finished_at, task_id, enqueued_at, due_at, started_at, retry_interval, attempt, outcome,
     priority, mode, backoff, max_attempts, final, jitter, at_most_once, external, queue, statement)
@@ -154,8 +158,8 @@ SELECT 'rated', date_trunc('minute', now()) - CASE WHEN n < 5 * {added}
     THEN (n / {added} + 1) * interval '1 minute' ELSE interval '1 hour' END, 'SELECT 1'
 FROM generate_series(0, 599) AS n";
 
-/// Returns the queue's row of Overview, in JSON and on the page, within one minute that began
-/// before the call.
+/// Returns the row of the queue in Overview, as JSON and from the page. Tries again if a new minute
+/// begins during the measurement.
 async fn rated(added: u32) -> (Value, String) {
     loop {
         let database = Database::new().await;
@@ -191,7 +195,8 @@ async fn a_draining_queue_shows_its_time_to_empty_and_a_growing_one_does_not() {
         )
         .unwrap();
     }
-    // 600 tasks wait and 60 end per minute: with one added, 59 fewer each minute, and so on.
+    // 600 tasks wait, and 60 end per minute. If one is added per minute, the queue shrinks by 59
+    // per minute, and so on.
     let expected = "\
 1: 610.1694915254237 null about 10 min 10 s
 20: 900.0 null about 15 min 0 s

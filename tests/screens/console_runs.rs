@@ -7,7 +7,7 @@ use crate::harness::login::Login;
 use crate::harness::{Database, Program, Worker, eventually};
 use crate::runs::run::{FLAGS, end, job, start};
 
-/// Name of a task, a job and a parameter: must not become markup, or end an address.
+/// Name of a task, a job and a parameter. It must neither become markup nor end an address.
 const HOSTILE: &str = "<script>x</script>\"'&/../%2F?";
 
 async fn json_at(console: &Console, path: &str) -> Value {
@@ -26,8 +26,8 @@ fn assert_tame(path: &str, body: &str) {
     assert!(!body.contains(" style="), "{path} has an inline style");
 }
 
-/// Creates a diamond: `a` may fail, `b` and `c` depend on it, a task with a hostile name depends on
-/// both.
+/// Creates a diamond: `a` may fail, `b` and `c` depend on `a`, and a task with a hostile name
+/// depends on `b` and `c`.
 async fn diamond(database: &Database) {
     let tasks = json!([
         {"name": "a", "statement": "SELECT count(*) FROM mended", "max_attempts": 1, "params": []},

@@ -174,7 +174,7 @@ async fn a_plan_is_a_tree_with_what_changed() {
         assert!(page.contains(text), "{text} in {page}");
     }
     assert_eq!(page.matches("<script").count(), page.matches("<script src=").count());
-    // The original JSON, for programs that draw plans.
+    // The saved plan is available as the original JSON, for programs that draw plans.
     let raw = console.get(&format!("/tasks/{second}/plan.json")).await;
     assert!(raw.headers.contains("content-type: application/json"), "{}", raw.headers);
     let raw: Value = serde_json::from_str(&raw.body).unwrap();

@@ -1,4 +1,4 @@
-//! The web console: every screen for any database content, and the actions with their permissions.
+//! The web console: every screen with any content of the database, and the permissions for actions.
 
 use serde_json::Value;
 
@@ -26,7 +26,7 @@ pub(crate) const SCREENS: [&str; 13] = [
 
 const HOSTILE: &str = "<script>alert(1)</script>\"'&";
 
-/// Creates tasks of every state, some ended, with names that are special in HTML.
+/// Creates tasks in every state, and ended tasks, with names that are special in HTML.
 async fn seed(database: &Database) -> (i64, i64) {
     let named = ", name => '<script>alert(1)</script>\"''&'";
     let failing = "DO $$ BEGIN RAISE NOTICE '<script>n'; RAISE 'no <script>x'
@@ -148,7 +148,8 @@ async fn a_bulk_action_checks_each_task_again() {
     let asked = console.get("/tasks/bulk?q=state:pending").await.body;
     assert!(asked.contains("cancel 5 tasks?"), "{asked}");
     assert!(asked.contains("name=\"up_to\" value=\"5\""), "{asked}");
-    // Between the form and the submission, one task is cancelled and another one is added.
+    // Between the display of the form and its submission, one task is cancelled and another task is
+    // added.
     database.execute("SELECT mill.cancel(2); SELECT mill.enqueue('SELECT 1')").await;
     let done = console.post("/tasks/bulk", "q=state:pending&up_to=5").await;
     assert!(

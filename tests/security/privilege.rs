@@ -45,7 +45,7 @@ async fn a_task_without_rights_cannot_touch_the_queue() {
         let ran = database.run(&guess, ", max_attempts => 1").await;
         ran.assert_failed("MT001", "is no longer claimed with this token");
     }
-    // The held task continued after the first of these attempts; it needs no grant to complete.
+    // The held task continues after the first of these attempts. It needs no privilege to complete.
     assert_eq!(database.outcome(held).await, "succeeded");
     assert_eq!(database.value::<i64>(count).await, 1);
     assert_eq!(database.run("SELECT current_user::text", "").await.row(0), [login.name.as_str()]);
@@ -72,7 +72,7 @@ async fn a_worker_with_only_its_role_does_everything_and_reclaims_dead_workers()
     database.execute(&format!("SELECT mill.cancel({cancelled})")).await;
     assert_eq!(database.outcome(cancelled).await, "cancelled");
 
-    // The SQL of a killed worker continues under its own login.
+    // The SQL of a worker that was killed continues with its own login.
     database.execute("SELECT pg_advisory_lock(7)").await;
     let doomed = database.enqueue("SELECT pg_advisory_xact_lock(7)", ", queue => 'doomed'").await;
     database.until_state(doomed, "running").await;
@@ -192,7 +192,7 @@ async fn a_viewer_sees_everything_but_the_tokens_and_changes_nothing() {
     ];
     assert_answers(&client, "ok", &allowed).await;
     let denied = [
-        // The token of a running task permits its completion.
+        // With the token of a running task, anyone could complete it.
         "SELECT token FROM mill.tasks",
         "SELECT * FROM mill.tasks",
         "SELECT t FROM mill.tasks t",
@@ -291,10 +291,10 @@ async fn functions_are_closed_to_public_and_safe_from_the_callers_search_path() 
             WHERE a.grantee = 0)";
     let open: Vec<String> = database.rows(open, &[]).await.iter().map(|row| row.get(0)).collect();
     assert_eq!(open, ["complete"]);
-    // Setting search_path has a cost. These functions run with the caller's rights: enqueue only
-    // calls a function that sets it, profile reads a view, schedule_test also runs a user's probe,
-    // and the others are called by functions and sessions that set it. A function that sets it is
-    // not inlined.
+    // Setting search_path has a cost, and a function that sets it is not inlined. The functions
+    // without this setting run with the caller's rights. enqueue only calls a function that sets
+    // search_path, profile reads a view, and schedule_test also runs a user's probe. The others are
+    // called by functions and sessions that set search_path.
     let loose = "SELECT proname::text FROM pg_proc WHERE pronamespace = 'mill'::regnamespace
         AND NOT coalesce('search_path=pg_catalog, pg_temp' = ANY (proconfig), false)
         AND (prosecdef OR proname NOT IN ('enqueue', 'profile', 'check_statement', 'initial_state', 'evaluate_join',
@@ -352,7 +352,7 @@ async fn everything_in_the_schema_has_a_comment() {
 
 #[tokio::test]
 async fn a_role_that_makes_roles_and_owns_the_database_may_apply_the_schema() {
-    // On a separate cluster: roles belong to the whole cluster, and must not exist yet.
+    // Use a separate cluster, because roles belong to the whole cluster, and must not exist yet.
     let private = PrivateDatabase::new(&[]).await;
     let database = &private.database;
     database

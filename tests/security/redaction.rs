@@ -3,7 +3,7 @@
 use crate::harness::login::Login;
 use crate::harness::{Database, Program, Worker, eventually};
 
-/// Part of every text of a task.
+/// Text that is a part of every text of a task.
 const SECRET: &str = "ORANGE";
 
 /// Creates a task with the secret in its statement, parameters, notices, result and error, and a
@@ -82,7 +82,7 @@ async fn a_viewer_sees_no_statement_and_no_message_of_a_statement() {
                 }
             }
             assert_eq!(output.contains(SECRET), sees, "{} hidden {hidden}: {output}", login.name);
-            // All readable columns of every readable relation.
+            // Read all columns that the login can read, of every relation that it can read.
             let client = login.connect().await;
             let mut read = String::new();
             for relation in &relations {

@@ -1,4 +1,5 @@
-//! A task runs with the login of its profile, and only members may use the profile.
+//! A task runs with the login of its profile. Only members of the profile's roles may use the
+//! profile.
 
 use std::path::PathBuf;
 
@@ -59,7 +60,7 @@ async fn tasks_run_as_the_login_of_their_profile_in_sessions_of_its_own() {
             database.run("SET ROLE NONE; RESET SESSION AUTHORIZATION", options).await;
         }
     }
-    // Many at once, and in shared commits: no session ever serves two logins.
+    // Many tasks run at once, and in shared commits. Nevertheless no session serves two logins.
     database.execute("SELECT mill.set_shared_commit('default', '50 milliseconds')").await;
     database
         .execute(
@@ -121,7 +122,8 @@ async fn a_login_without_access_to_a_profile_is_refused_at_enqueue() {
     }
     let seen = may_not.query("SELECT FROM mill.my_profiles", &[]).await.unwrap();
     assert!(seen.is_empty());
-    // For a function with its owner's rights, the owner needs the access, not the caller.
+    // In a function that runs with its owner's rights, the access of the owner counts, not that of
+    // the caller.
     database.execute("CREATE SCHEMA lent; GRANT ALL ON SCHEMA lent TO PUBLIC").await;
     may_not
         .batch_execute(
@@ -131,7 +133,8 @@ async fn a_login_without_access_to_a_profile_is_refused_at_enqueue() {
         .await
         .unwrap();
     assert_eq!(answer(&may, "SELECT lent.trap()").await, "42501");
-    // A revoked access is revoked even for a login that kept the key.
+    // After access is revoked, a login cannot use the profile, even if it has kept the profile's
+    // key.
     database.execute("SELECT mill.set_profile('etl', allowed => '{}')").await;
     let kept = format!("SELECT mill.submit('SELECT 1', profile => '{key}')");
     assert_eq!(answer(&may, &kept).await, "42501");
@@ -225,7 +228,7 @@ async fn no_task_runs_as_superuser_unless_that_is_allowed() {
     assert_eq!(worker.ended().await.code(), Some(i32::from(cli::exit::REFUSED)));
     let log = worker.log();
     assert!(log.contains("which is a superuser") && log.contains("--allow-superuser"), "{log}");
-    // A profile's login that becomes a superuser while the worker runs gets no more sessions.
+    // The login of a profile becomes a superuser while the worker runs, and gets no more sessions.
     let tasks = Login::new(&database, "tasks", "").await;
     let etl = Login::new(&database, "etl", "").await;
     database.execute("SELECT mill.set_profile('etl', allowed => ARRAY[current_user])").await;

@@ -9,7 +9,7 @@ use crate::harness::{Database, Program, Worker};
 
 const SECRET: &str = "Xyzzy-4711";
 
-/// Returns connection strings with the secret, each with a different error.
+/// Returns connection strings with the secret, each of which leads to a different error.
 fn broken(good: &str) -> Vec<String> {
     let (_, place) = good.rsplit_once('@').unwrap();
     vec![
@@ -44,7 +44,8 @@ async fn a_connection_error_never_contains_the_password() {
             assert_ne!(code, 0, "{url}");
             assert_silent(&url, &(stdout + &stderr));
         }
-        // The worker retries an unreachable database, or ends: both are logged.
+        // If the database is unreachable, the worker retries or ends. In both cases it logs the
+        // error.
         let mut worker = Worker::start_at(&url, &["--log", "trace", "--readers", "1"]);
         worker.until_logged("error: ").await;
         worker.kill();
@@ -87,8 +88,9 @@ async fn a_worker_at_work_shows_no_password_anywhere() {
             "failed"
         );
     }
-    // Lost sessions and failed reconnects are logged with their errors. In two transactions: a
-    // session terminated before the change has committed can reconnect.
+    // Lost sessions and failed reconnects are logged with their errors. Change the password in a
+    // transaction of its own: a session that is terminated before the change has committed can
+    // reconnect.
     database.execute(&format!("ALTER ROLE {} PASSWORD 'changed'", etl.name)).await;
     let end = format!(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{}'",

@@ -1,5 +1,5 @@
-//! Attempts of a task to act as another login, to read data of others, or to change its own
-//! recorded outcome: none succeeds.
+//! A task tries to act as another login, to read the data of others, or to change its own recorded
+//! outcome. No attempt succeeds.
 
 use crate::harness::login::{Login, PASSWORD};
 use crate::harness::{Database, Worker, eventually};
@@ -43,8 +43,8 @@ impl<'a> Tenants<'a> {
         self.database.run(statement, ", run_as => 'own', max_attempts => 1").await
     }
 
-    /// Asserts that the other tenant's data is untouched, and that the next tasks of both run with
-    /// the right login.
+    /// Asserts that the other tenant's data is untouched, and that the next tasks of both tenants
+    /// run with the right login.
     async fn assert_apart(&self, after: &str) {
         let secret = self.database.value::<i64>("SELECT count(*) FROM secret").await;
         assert_eq!(secret, 0, "after {after}");
@@ -102,7 +102,8 @@ async fn code_that_runs_at_commit_runs_as_the_task() {
     let database = Database::new().await;
     let tenants = Tenants::new(&database).await;
     let other = &tenants.other.name;
-    // Deferred to COMMIT, after the completion, and deferred again from within.
+    // The trigger is deferred until COMMIT, which comes after the completion, and it defers all
+    // constraints again.
     let deferred = format!(
         "CREATE TABLE mine.t (n int);
          CREATE FUNCTION mine.late() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -185,7 +186,7 @@ async fn a_task_ends_nobody_elses_session_and_forges_no_completion() {
         assert_eq!(ran.outcome, "succeeded", "{ran:?}");
     }
     assert_eq!(database.value::<i64>(sessions).await, before);
-    // The places that could contain its own token are not readable.
+    // A task cannot read the places that could contain its own token.
     for read in [
         "SELECT token FROM mill.tasks",
         "SELECT * FROM mill.running",
@@ -197,7 +198,7 @@ async fn a_task_ends_nobody_elses_session_and_forges_no_completion() {
         "SELECT mill.complete(ARRAY[{victim}]::bigint[], ARRAY[gen_random_uuid()], pg_current_xact_id(), NULL, NULL, NULL)"
     );
     tenants.run(&forged).await.assert_failed("MT001", "");
-    // Its own token is not available either: not from its session, nor from the server's views.
+    // A task cannot get its own token either from its session or from the server's views.
     let token: String =
         database.value(&format!("SELECT token::text FROM mill.tasks WHERE id = {victim}")).await;
     let search = format!(
@@ -249,7 +250,7 @@ async fn a_connection_of_dblink_that_a_task_leaves_open_is_closed() {
         return;
     }
     database.execute("CREATE SCHEMA links; CREATE EXTENSION dblink SCHEMA links; GRANT USAGE ON SCHEMA links TO PUBLIC").await;
-    // Shared commits as well: no other task may use the connection within a transaction.
+    // Test shared commits, too: another task of the same transaction must not use the connection.
     database.execute("SELECT mill.set_shared_commit('default', '100 milliseconds')").await;
     let tenants = Tenants::new(&database).await;
     let place = tenants.other.url();

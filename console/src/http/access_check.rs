@@ -1,10 +1,10 @@
 //! Access checks before every handler, and security headers on every response.
 //!
-//! Any page open in a browser can make the browser send requests. So the Host header of a request
-//! must name this console (a foreign name that resolves to this address is refused), a POST must
-//! come from a page of this console according to Origin and, if the browser sends it,
-//! Sec-Fetch-Site, and cookies are sent from such pages only (SameSite). Forms carry a CSRF token
-//! as well.
+//! Any page that is open in a browser can make the browser send requests to the console, so each
+//! request is checked. The Host header must name this console; a foreign name that resolves to the
+//! console's address is refused. A POST must come from a page of this console, according to the
+//! header Origin and, if the browser sends it, Sec-Fetch-Site. The cookie is SameSite, so the
+//! browser sends it only with requests from such a page. Forms carry a CSRF token as well.
 
 use axum::extract::{Request, State};
 use axum::http::{HeaderValue, Method, StatusCode, header};
@@ -32,7 +32,7 @@ pub(crate) async fn enforce(State(app): State<App>, request: Request, next: Next
         (header::CONTENT_SECURITY_POLICY, POLICY),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (header::X_FRAME_OPTIONS, "DENY"),
-        // Not no-referrer: with it, browsers omit the origin from a POST.
+        // Not no-referrer: browsers would then omit the origin from a POST.
         (header::REFERRER_POLICY, "same-origin"),
     ] {
         headers.insert(name, HeaderValue::from_static(value));

@@ -106,7 +106,8 @@ impl AccessControl {
         let bearer =
             header_text(headers, header::AUTHORIZATION).and_then(|it| it.strip_prefix("Bearer "));
         if let Some(token) = bearer.and_then(|bearer| self.find_token(bearer)) {
-            // For programs: without a cookie, no form can have this CSRF token.
+            // The caller is a program. Its requests get a random CSRF token, which no form has, so
+            // programs cannot submit forms.
             return Some(Identity {
                 name: token.label.clone(),
                 csrf: random_secret(),
@@ -136,7 +137,8 @@ impl AccessControl {
             authority.eq_ignore_ascii_case(host)
                 && (self.https == TlsMode::None || scheme.eq_ignore_ascii_case("https"))
         });
-        // Pages cannot forge this header. `none`: a user action without a page.
+        // Pages cannot forge this header. Its value `none` means that the user caused the request
+        // without a page.
         let mut site = headers.get_all("sec-fetch-site").iter().map(HeaderValue::as_bytes);
         own && site.all(|it| it == b"same-origin" || it == b"none")
     }
@@ -164,8 +166,8 @@ fn cookie(headers: &HeaderMap) -> Option<&str> {
     pairs.filter_map(|pair| pair.split_once('=')).find(|(name, _)| *name == COOKIE).map(|it| it.1)
 }
 
-/// Returns whether the cookie must be `Secure`: the form came from an https page. With TLS, every
-/// form does.
+/// Returns whether the sign-in form came from an https page. Then the cookie must be `Secure`. With
+/// TLS, every form comes from an https page.
 pub(crate) fn is_https(headers: &HeaderMap) -> bool {
     headers.get(header::ORIGIN).is_some_and(|it| it.as_bytes().starts_with(b"https:"))
 }

@@ -14,7 +14,7 @@ use super::error::HttpError;
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 const STYLE: &str = "text/css; charset=utf-8";
 
-/// Name, content type, content.
+/// Name, content type and content of each file.
 const FILES: &[(&str, &str, &str)] = &[
     ("console.css", STYLE, include_str!("../../static/console.css")),
     ("console.js", SCRIPT, include_str!("../../static/console.js")),

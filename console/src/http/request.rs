@@ -43,7 +43,7 @@ impl FromRequestParts<App> for RequestContext {
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Infallible> {
         let identity = parts.extensions.get::<Identity>().cloned().unwrap_or_else(|| Identity {
             name: None,
-            // A random value that no form has.
+            // A random value, which no form has, so that forms are refused.
             csrf: uuid::Uuid::new_v4().to_string(),
             signed_in: false,
         });
@@ -109,7 +109,8 @@ impl FormRequest {
     }
 }
 
-/// Returns whether a path stays on this console: a browser must not read it as another host.
+/// Returns whether a redirect to the path stays on this console. A browser would read a path that
+/// begins with two slashes as the name of another host.
 fn is_local_path(path: &str) -> bool {
     let foreign = |c: char| c == '\\' || c.is_control();
     path.starts_with('/') && !path.starts_with("//") && !path.contains(foreign)

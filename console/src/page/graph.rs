@@ -14,7 +14,7 @@ use super::format;
 /// the result.
 pub(crate) const MAX_NODES: usize = 300;
 
-/// Maximum edges of a graph.
+/// Maximum number of edges in a graph.
 pub(crate) const MAX_EDGES: usize = 2000;
 
 /// A graph to draw.
@@ -111,7 +111,7 @@ impl GraphData {
         }
     }
 
-    /// Returns whether the graph has edges; without edges a list shows as much.
+    /// Returns whether the graph has edges. A graph without edges shows no more than a list.
     pub(crate) fn has_edges(&self) -> bool {
         !self.edges.is_empty()
     }

@@ -1,14 +1,15 @@
-//! Number of waiting tasks at the end of each minute, the running sum of the changes that
+//! Number of waiting tasks at the end of each minute. It is the running sum of the changes that
 //! [`queue::insight::backlog_history`] reads.
 //!
 //! A task that waits at the end of a minute either still waits, runs, or finished later. So the
-//! number is known once all later minutes have been read, which is why the newest minutes are read
-//! first. The number is a lower bound (`at_least`) where a later minute was skipped, and from the
-//! minute in which counting the currently waiting tasks stopped at its limit.
+//! number is known as soon as all later minutes have been read; therefore the newest minutes are
+//! read first. The number is a lower bound (`at_least`) in two cases: where a later minute was
+//! skipped, and from the minute in which counting the currently waiting tasks stopped at its limit.
 //!
-//! Changes from closed minutes are stored by the minute in which they happen, not by the minute in
-//! which their attempt finished. Once all minutes of a wait have been evicted, its +1 and −1 cancel
-//! out in the sum stored at the oldest minute.
+//! A wait consists of two changes: +1 in the minute in which it begins, and −1 in the minute in
+//! which it ends. Changes from closed minutes are stored by the minute in which they happen, not by
+//! the minute in which their attempt finished. Changes of evicted minutes are added to the oldest
+//! minute that is kept; the +1 and the −1 of a wait that ended before that minute cancel out there.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -46,7 +47,7 @@ pub(crate) struct BacklogHistory {
     open: Changes,
     cut: BTreeMap<String, Timestamp>,
     cut_everywhere: bool,
-    /// The first open minute, and the minute of the read.
+    /// The first open minute, and the minute in which the last read took place.
     open_minutes: Option<(Timestamp, Timestamp)>,
 }
 

@@ -1,8 +1,8 @@
 //! Cache of the throughput and backlog history of the last hours, read minute by minute.
 //!
-//! A closed minute does not change. So each minute is read once, in the background and newest
-//! first, and no page waits for history, however large the history is. While the console is not in
-//! use, nothing is read.
+//! A minute is closed a few seconds after its end. The data of a closed minute does not change. So
+//! each closed minute is read once, in the background and newest first, and no page waits for
+//! history, however large the history is. While the console is not in use, nothing is read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -32,7 +32,7 @@ const BACKLOG_POLL_INTERVAL: Duration = Duration::from_secs(15);
 /// Reading continues for this long after the last request.
 const IDLE_AFTER: Duration = Duration::from_secs(60);
 
-/// Minutes read by one statement, as long as no statement has timed out.
+/// Number of minutes that one statement reads, as long as no statement has timed out.
 const CHUNK_MINUTES: i64 = 5;
 
 /// A minute is closed this long after its end.
@@ -96,7 +96,7 @@ impl ThroughputCache {
         i64::try_from(self.state.lock().read.range(oldest..).count()).unwrap_or(last).min(last)
     }
 
-    /// Returns for each minute whether all attempts finished in it so far are known.
+    /// Returns for each minute whether all attempts that have finished in it so far are known.
     pub(crate) fn complete(&self, minutes: impl Iterator<Item = Timestamp>) -> Vec<bool> {
         let state = self.state.lock();
         let over = |at| state.read.contains(&at) && !state.skipped.contains(&at);
@@ -115,8 +115,8 @@ impl ThroughputCache {
     pub(crate) fn growth(&self, now: Timestamp, over: i64) -> BTreeMap<String, f64> {
         let state = self.state.lock();
         let of_queue = |queue: String| {
-            // From the end of the minute before the range to the end of its last minute; the
-            // current minute follows.
+            // The growth counts from the end of the minute before the range to the end of its last
+            // minute. The last point belongs to the current minute, and is not used.
             let query = BacklogQuery { queue: &queue, now, last: over + 2 };
             let waited = state.backlog.points(&query, &state.read, &state.skipped);
             let exact = |it: &BacklogPoint| (!it.at_least).then_some(it.tasks);

@@ -129,8 +129,8 @@ pub fn connection_strings(input: &[u8]) {
     }
 }
 
-/// A filter of the console: surrounding white space changes nothing, its range is limited, and an
-/// error comes with a hint.
+/// A filter of the console: surrounding white space changes nothing, the period that it covers is
+/// limited, and an error comes with a hint.
 pub fn filters(input: &[u8]) {
     let Ok(text) = str::from_utf8(input) else { return };
     match console::check_filter(text) {

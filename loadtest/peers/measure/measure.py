@@ -1,4 +1,4 @@
-"""What the adapters for Python share: the work of a job, and the timing of those who enqueue."""
+"""Shared code of the Python adapters: the work of a job, and the timing of enqueues."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ STATEMENTS = {
 
 
 class Work:
-    """One INSERT for each job over a pool of its own, until `wanted` of them are committed."""
+    """Runs one INSERT per job over a separate pool, until `wanted` are committed."""
 
     def __init__(self, table: str, wanted: int) -> None:
         self.statement = STATEMENTS[table]
@@ -53,7 +53,7 @@ class Work:
 
 
 async def singly(first: int, count: int, adders: list) -> dict:
-    """`count` calls from as many sides at once as there are adders, each awaited before the next."""
+    """Makes `count` calls. All adders run at once; each awaits its call before the next."""
     tasks = iter(range(first, first + count))
 
     async def lane(add) -> None:
@@ -66,7 +66,7 @@ async def singly(first: int, count: int, adders: list) -> dict:
 
 
 async def paced(first: int, count: int, gap: int, add) -> dict:
-    """One call every `gap` milliseconds and a bit, with the moment each was committed."""
+    """Calls `add` one at a time with a varying pause of about `gap` milliseconds. Returns the times of the commits."""
     committed_at = []
     for task in range(first, first + count):
         await add(task)
@@ -76,7 +76,7 @@ async def paced(first: int, count: int, gap: int, add) -> dict:
 
 
 async def in_batches(first: int, count: int, size: int, add) -> dict:
-    """`count` tasks from `first` in calls of `size`."""
+    """Enqueues `count` tasks, numbered from `first`, in calls of `size`."""
     began = time.monotonic()
     for start in range(first, first + count, size):
         await add(range(start, min(start + size, first + count)))
@@ -84,7 +84,7 @@ async def in_batches(first: int, count: int, size: int, add) -> dict:
 
 
 def main(steps: dict) -> None:
-    """Runs the step that the command line names and prints its result."""
+    """Runs the step that the command line names, and prints its result."""
     name, *rest = sys.argv[1:]
     words = [int(word) if word.isdigit() else word for word in rest]
     result = uvloop.run(steps[name](*words))

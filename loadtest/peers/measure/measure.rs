@@ -144,7 +144,7 @@ where
     for task in first..first + count {
         add(task).await?;
         committed_at.push(now());
-        // Multiples of a sixteenth between three and five quarters, in an order with a long period.
+        // The pause is 12/16 to 20/16 of the gap. The order of these factors has a long period.
         let sixteenths = 12 + (task * 7 + task / 5) % 9;
         tokio::time::sleep(Duration::from_millis((gap * sixteenths / 16) as u64)).await;
     }

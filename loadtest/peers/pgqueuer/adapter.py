@@ -14,7 +14,7 @@ logging.getLogger("pgqueuer").setLevel(logging.WARNING)
 
 
 async def connect() -> Queries:
-    """A connection of its own for each, as the documentation advises for what runs for long."""
+    """Opens a connection for each caller, as the documentation advises for long-running work."""
     return Queries(AsyncpgDriver(await asyncpg.connect(URL)))
 
 

@@ -73,7 +73,7 @@ impl Peers {
         }
     }
 
-    /// Returns the tasks per backlog round.
+    /// Returns the number of tasks in a round of the scenario `backlog`.
     pub(crate) fn tasks(&self) -> i64 {
         i64::from(if self.quick { (self.tasks / 10).max(100) } else { self.tasks })
     }

@@ -31,8 +31,9 @@ pub(crate) struct Run {
     /// Number of rounds of each case; the cases take turns [default: 3; with --quick: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=100))]
     pub(crate) rounds: Option<u16>,
-    /// Time budget within which short tasks share a commit, in every scenario that does not itself
-    /// compare shared commits [default: each task commits alone, like the queue's default]
+    /// Time budget within which short tasks share a commit, in all scenarios except those that
+    /// compare shared commits themselves [default: each task commits alone, like the queue's
+    /// default]
     #[arg(long, value_name = "DURATION", value_parser = budget)]
     pub(crate) shared_commit: Option<Duration>,
     /// Print the results as one JSON document on standard output

@@ -43,15 +43,15 @@ const FILL_BARE: &str = "/* loadtest.fill_bare */
 INSERT INTO bare.tasks (id, statement)
 SELECT n, format($3, n) FROM generate_series($1::bigint, $2) AS n";
 
-/// Sessions available to ordinary users.
+/// Number of sessions that ordinary users may open.
 const ALLOWED: &str = "/* loadtest.allowed */
 SELECT current_setting('max_connections')::int8
     - current_setting('superuser_reserved_connections')::int8";
 
-/// Sessions of the load test itself.
+/// Number of sessions that the load test itself opens.
 const OWN_SESSIONS: i64 = 5;
 
-/// Rows per statement of a large insert, so that progress is visible.
+/// Number of rows that one statement of a large insert adds, so that progress is visible.
 const CHUNK: i64 = 200_000;
 
 /// Queue that the measurements use: the default queue.
@@ -168,7 +168,8 @@ impl Database {
         Ok(())
     }
 
-    /// Prepares the server for a round: vacuumed, statistics current, checkpoint done.
+    /// Prepares the server for a round: vacuums the database, updates the statistics, and completes
+    /// a checkpoint.
     pub(crate) async fn vacuum_and_checkpoint(&self) -> Result<()> {
         for sql in [
             "/* loadtest.vacuum */ VACUUM (ANALYZE) mill.tasks, mill.attempts, bare.tasks, \

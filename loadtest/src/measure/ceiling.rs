@@ -1,4 +1,5 @@
-//! The ceiling: the rate of the same server with the same transactions and no queue.
+//! The ceiling: the rate that the same server reaches with the same transactions, but without a
+//! queue.
 //!
 //! The ceiling opens as many connections as the fleet has readers. Each connection takes the next
 //! task number and sends in one round trip: BEGIN, the task's own statement as text, the delete of
@@ -61,7 +62,7 @@ const INSERT_GROUP: &str = insert!(
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ceiling {
     pub(crate) connections: u32,
-    /// Tasks per transaction.
+    /// Number of tasks per transaction.
     pub(crate) group: usize,
     /// Highest task number in `bare.tasks`.
     pub(crate) last: i64,

@@ -1,8 +1,8 @@
 //! One timed round of the fleet. The queue is filled and paused and the workers are connected; then
 //! the queue is resumed and the clock starts.
 //!
-//! The times of all tasks are read from history afterwards: exact to the microsecond of the
-//! database's clock, at no cost to the round.
+//! The times of all tasks are read from history afterwards. This costs the round nothing, and the
+//! times are exact to the microsecond of the database's clock.
 
 use std::time::{Duration, Instant};
 
@@ -21,23 +21,25 @@ use crate::measure::rounds::Measured;
 use crate::measure::sample::Sampler;
 use crate::result::Series;
 
-/// Tests whether the last ids are still present. Tasks are claimed in id order, so the queue is not
-/// empty while the last ids are present, and this query reads one page.
+/// Tests whether tasks with the last ids are still present. Tasks are claimed in the order of their
+/// ids, so the queue is not empty as long as they are present. The query reads only one page.
 const LAST: &str = "/* loadtest.last */ SELECT count(*) FROM mill.tasks t WHERE t.id > $1";
 
-/// Counts the tasks of this queue that can still run, or are running.
+/// Tests whether tasks of this queue are pending, or any tasks are running.
 const LEFT: &str = "/* loadtest.left */
 SELECT EXISTS (SELECT FROM mill.tasks t WHERE t.state = 'pending' AND t.queue = 'default')
     OR EXISTS (SELECT FROM mill.tasks t WHERE t.state = 'running')";
 
-/// Forces the poll queries to use the queue's small indexes: with millions of scheduled tasks the
-/// planner would expect to find a pending task soon and read them all.
+/// Makes the two queries above use the queue's small indexes. With millions of scheduled tasks, the
+/// planner would otherwise choose a scan of the whole table, because it expects to find a pending
+/// task soon.
 const BY_INDEX: &str =
     "/* loadtest.by_index */ SET enable_seqscan = off; SET enable_bitmapscan = off";
 
 const NEWEST: &str = "/* loadtest.newest */ SELECT coalesce(max(t.id), 0) FROM mill.tasks t";
 
-/// Estimates the finished tasks for the progress display; up to a second old.
+/// Estimates the number of finished tasks for the progress display. The statistics may be a second
+/// old.
 const GONE: &str = "/* loadtest.gone */
 SELECT s.n_tup_del FROM pg_stat_user_tables s WHERE s.relid = 'mill.tasks'::regclass";
 
@@ -73,7 +75,8 @@ pub(crate) enum Until {
 pub(crate) struct Drained {
     /// Tasks that succeeded during the round.
     pub(crate) tasks: i64,
-    /// Seconds from the resume of the queue to the last of these tasks, or the length of the round.
+    /// Seconds from the resume of the queue to the end of the last of these tasks; in a round of
+    /// fixed length, this length.
     pub(crate) seconds: f64,
     pub(crate) series: Vec<Series>,
     /// Processor time of the fleet; `None` if the server may run on another machine.
@@ -138,7 +141,7 @@ pub(crate) async fn close_queue(database: &Database) -> Result<()> {
     Ok(pause(&*database.session, QUEUE).await?)
 }
 
-/// Resumes the queue; returns the time just before.
+/// Resumes the queue. Returns the database's time just before.
 pub(crate) async fn open_queue(database: &Database) -> Result<Timestamp> {
     let opened_at = database_now(&*database.session).await?;
     resume(&*database.session, QUEUE).await?;

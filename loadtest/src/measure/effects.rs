@@ -11,8 +11,8 @@ SELECT count(*), count(DISTINCT e.task) FILTER (WHERE e.task BETWEEN $1 AND $2),
     count(*) FILTER (WHERE e.task NOT BETWEEN $1 AND $2)
 FROM loadtest.effects e";
 
-/// Every success must have exactly one effect and must no longer be in the queue. Synthetic history
-/// has no worker and is excluded.
+/// Counts by which every task that succeeded must have exactly one effect, and must no longer be in
+/// the queue. Rows of synthetic history name no worker, and are excluded.
 const SUCCEEDED: &str = "/* loadtest.effects_of_successes */
 SELECT (SELECT count(*) FROM loadtest.effects),
     (SELECT count(DISTINCT e.task) FROM loadtest.effects e),

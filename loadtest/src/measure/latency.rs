@@ -5,7 +5,7 @@ use hdrhistogram::Histogram;
 
 use crate::result::Percentiles;
 
-/// Upper bound: longer events are recorded as one hour.
+/// Maximum recorded latency in microseconds: one hour. A longer event is recorded as one hour.
 const MAX_MICROSECONDS: u64 = 3_600_000_000;
 
 /// Histogram in microseconds with three significant digits.

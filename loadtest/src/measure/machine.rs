@@ -10,7 +10,7 @@ use tokio_postgres::Client;
 
 use crate::result::{Case, Machine, Server};
 
-/// In display order: settings that affect commits, writes, memory, vacuum.
+/// Names of the settings to display, in this order: they affect commits, writes, memory and vacuum.
 const SETTINGS: &[&str] = &[
     "fsync",
     "synchronous_commit",
@@ -46,7 +46,7 @@ const SETTINGS: &[&str] = &[
     "log_min_duration_statement",
 ];
 
-/// Omits settings that this version lacks or this role may not read.
+/// Reads the settings. Omits those that this version lacks or this role may not read.
 const READ_SETTINGS: &str = "/* loadtest.settings */
 SELECT s.name, current_setting(s.name) FROM unnest($1::text[]) WITH ORDINALITY AS wanted (name, nth)
     JOIN pg_settings s ON s.name = wanted.name
@@ -54,7 +54,8 @@ ORDER BY wanted.nth";
 
 const VERSION: &str = "/* loadtest.server_version */ SELECT current_setting('server_version')";
 
-/// A permanent table: a commit that wrote only temporary tables does not wait for the disk.
+/// Creates a permanent table, because a commit that has written only to temporary tables does not
+/// wait for the disk.
 const PREPARE: &str = "/* loadtest.commit_prepare */
 CREATE TABLE IF NOT EXISTS loadtest_commits (n int4 NOT NULL)";
 const DURABLE: &str = "/* loadtest.commit_durable */
@@ -64,11 +65,11 @@ const RESTORE: &str = "/* loadtest.commit_restore */
 SELECT set_config('synchronous_commit', $1, false)";
 const DROP: &str = "/* loadtest.commit_drop */ DROP TABLE IF EXISTS loadtest_commits";
 
-/// Warm-up commits until the server's caches are filled.
+/// Number of commits before the measurement, which fill the server's caches.
 const FIRST: usize = 20;
 /// Number of commits to measure if time permits.
 const COMMITS: usize = 500;
-/// Time limit; on a slow disk, fewer commits suffice for a median.
+/// Time limit for all commits. On a slow disk, fewer than [`COMMITS`] suffice for a median.
 const TIME: Duration = Duration::from_secs(2);
 
 /// Describes this machine. Values that the system does not provide are empty or zero.

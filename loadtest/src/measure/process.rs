@@ -18,11 +18,12 @@ pub(crate) fn cpu_time(pid: u32) -> Option<Duration> {
     times(pid, 11)
 }
 
-/// Returns user plus system time, starting at this field of the stat line.
+/// Returns the sum of user time and system time. `field` is the position of the user time in the
+/// stat line.
 fn times(pid: u32, field: usize) -> Option<Duration> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in parentheses may contain spaces; state, parent, … follow: utime is the 12th field
-    // after it, cutime the 14th.
+    // The process name, in parentheses, may contain spaces. Of the fields after the name (state,
+    // parent, …), utime is the 12th, and cutime the 14th.
     let (_, after) = stat.rsplit_once(") ")?;
     let mut fields = after.split_ascii_whitespace().skip(field);
     let ticks: u64 = fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?;

@@ -22,7 +22,7 @@ pub(crate) fn case(name: impl Into<String>, unit: &str, better: Better) -> Case 
     Case { name: name.into(), unit: unit.to_owned(), better, ..Case::default() }
 }
 
-/// Returns the case as a ratio to another case, with the bound for the ratio.
+/// Sets the reference of a case, to which its ratio is reported, and the goal for this ratio.
 pub(crate) fn against(case: Case, reference: &str, goal: Option<f64>) -> Case {
     Case { reference: Some(reference.to_owned()), goal, ..case }
 }

@@ -117,7 +117,8 @@ struct Before {
 }
 
 impl SamplingTask {
-    /// An error ends the curves, not the measurement; the measurement meets a relevant error too.
+    /// An error ends the curves but not the measurement. If the error matters, the measurement
+    /// meets it, too.
     async fn run(self) {
         let mut ticks = interval(INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -183,7 +184,7 @@ pub(crate) async fn claims(session: &Session) -> Result<Claims> {
     Ok(Claims { buffers: row.get(0), calls: row.get(1), rows: row.get(2) })
 }
 
-/// Returns the processor time of these processes. The total loses the share of a process that ends.
+/// Returns the processor time of these processes. A process that has ended no longer counts.
 pub(crate) fn cpu_seconds(pids: &[u32]) -> f64 {
     pids.iter().filter_map(|pid| cpu_time(*pid)).sum::<Duration>().as_secs_f64()
 }

@@ -1,5 +1,5 @@
-//! Drains a backlog. Each job is one INSERT through the handler's own pool; pgmill's tasks are that
-//! INSERT.
+//! Drains a backlog. A job of a peer has a handler, which runs one INSERT through a connection pool
+//! of its own; a task of pgmill is this INSERT itself.
 //!
 //! Times come from the server's clock, in the rows themselves: the measurement starts at the effect
 //! that completes the first tenth and ends at the last effect. Process start and runtime warm-up
@@ -25,7 +25,8 @@ use crate::result::{Case, Check, Scenario};
 /// Time limit of a worker per round, in seconds.
 const LIMIT: u64 = 120;
 
-/// Minimum ratio to the best peer with shared commits; one commit per task has no goal here.
+/// Goal: the minimum ratio of pgmill with shared commits to the best peer. pgmill with one commit
+/// per task has no goal here.
 const GOAL: f64 = 2.5;
 
 const RATE: &str = "/* loadtest.peer_rate */

@@ -21,7 +21,8 @@ pub(crate) struct Peer {
     pub(crate) package_manager: PackageManager,
     /// Path within the adapter's folder, and content.
     pub(crate) files: &'static [(&'static str, &'static str)],
-    /// Guarantee for a job's effect, and recovery from a dead worker.
+    /// Text for the report: what the peer guarantees about the effect of a job, and how it recovers
+    /// from a dead worker.
     pub(crate) promise: &'static str,
     pub(crate) backlog: &'static [Variant],
     pub(crate) pickup: &'static [Variant],

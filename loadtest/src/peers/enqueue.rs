@@ -22,13 +22,15 @@ use crate::result::{Case, Scenario};
 /// Tasks per bulk call, for pgmill and peers alike.
 const AT_ONCE: i64 = 10_000;
 
-/// Connections, tasks.
+/// Numbers of connections and of tasks.
 const SINGLE: [(i64, i64); 2] = [(1, 1_000), (10, 4_000)];
 
-/// Minimum bulk ratio to the best peer; single enqueues are shown without a goal.
+/// Goal: the minimum ratio of pgmill's bulk rate to that of the best peer. Single enqueues have no
+/// goal.
 const GOAL: f64 = 2.0;
 
-/// Without the notification, idle workers find a task at their next poll.
+/// Names of pgmill's cases, and whether each enqueue notifies the workers. Without a notification,
+/// an idle worker finds a task at its next poll.
 const OWN: [(&str, bool); 2] = [("pgmill", false), ("pgmill, with notify", true)];
 
 pub(super) async fn run(

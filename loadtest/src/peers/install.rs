@@ -14,7 +14,8 @@ use super::catalog::{PEERS, PackageManager, Peer};
 use crate::args::Peers;
 use crate::context::RunContext;
 
-/// The first build of the two Rust peers takes minutes.
+/// Time limit of one command of an installation. The first build of the two Rust peers takes
+/// minutes.
 const TIMEOUT: Duration = Duration::from_secs(30 * 60);
 
 /// Marker file that names the installed versions; the peer is reinstalled if the file is missing or
@@ -24,7 +25,7 @@ const STAMP: &str = "installed";
 /// The installed peers, and the reasons for those that could not be installed.
 pub(crate) struct Participants {
     pub(super) adapters: Vec<Adapter>,
-    /// Name with version, reason.
+    /// For each peer that could not be installed: its name with the version, and the reason.
     pub(super) missing: Vec<(String, String)>,
 }
 
@@ -91,7 +92,7 @@ async fn install(scratch: &Path, peer: &'static Peer) -> Result<Adapter> {
     Ok(adapter(scratch, &folder, peer))
 }
 
-/// Returns everything that the installation depends on.
+/// Returns the files on which the installation depends, as one text, for comparison with [`STAMP`].
 fn wanted(peer: &Peer) -> String {
     match peer.package_manager {
         PackageManager::Npm | PackageManager::Pip => peer.files[0].1.to_owned(),

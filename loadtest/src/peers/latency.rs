@@ -1,10 +1,10 @@
-//! Measures the latency from the reply to the enqueue's commit to the start of the statement in the
-//! server, one task at a time, on an idle worker.
+//! Measures the latency of one task at a time on an idle worker: the time from the server's reply
+//! to the COMMIT of the enqueue until the task's statement starts in the server.
 //!
-//! A separate process enqueues. The reply time is that process's wall clock, the start time is the
-//! server's clock; both are the same clock, because both run on this machine. For peers, the start
-//! of the handler, which precedes the start of its statement, is reported too; pgmill has no
-//! handlers.
+//! A separate process enqueues, and takes the time of the reply from its wall clock. The time of
+//! the start comes from the server's clock. Both are the same clock, because both run on this
+//! machine. For peers, the start of the handler is reported, too; it precedes the start of the
+//! statement. pgmill has no handlers.
 
 use std::time::{Duration, Instant};
 
@@ -24,18 +24,19 @@ use crate::measure::latency::LatencyHistogram;
 use crate::measure::rounds::case;
 use crate::result::{Better, Case, Scenario};
 
-/// Mean pause between two tasks; the actual pause is three to five quarters of this.
+/// Mean pause between two tasks in milliseconds. The actual pause is between 3/4 and 5/4 of it.
 const GAP_MS: i64 = 25;
 
-/// First tasks of a round, not counted: connections, caches and runtimes warm up.
+/// Number of tasks at the beginning of a round that are not counted, because connections, caches
+/// and runtimes warm up.
 const WARM_UP: i64 = 20;
 
-/// A worker is ready once its connections have not changed for this long. A shorter time is not
-/// enough: with a task that arrived while its worker was starting, awa continued without LISTEN and
-/// polled five times a second.
+/// A worker is ready when its connections have not changed for this long. A shorter time is not
+/// enough: when a task arrived while the worker of awa was starting, this worker continued without
+/// LISTEN and polled five times a second.
 const READY: Duration = Duration::from_secs(2);
 
-/// Statement of pgmill's tasks; equals the peers' statement, without a handler.
+/// Statement of pgmill's tasks. The handlers of the peers run the same statement.
 const START: &str =
     "INSERT INTO loadtest.starts (task, statement_at) VALUES (%s, clock_timestamp())";
 
@@ -55,7 +56,7 @@ WHERE a.datname = current_database() AND a.backend_type = 'client backend'
 /// Time limit of a peer's worker per round, in seconds; five seconds suffice.
 const LIMIT: u64 = 60;
 
-/// Maximum ratio to the best peer.
+/// Goal: the maximum ratio of pgmill's latency to that of the best peer.
 const GOAL: f64 = 1.0;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -134,7 +135,8 @@ async fn own_round(
             fleet.check()?;
             sleep(POLL_INTERVAL).await;
         }
-        // Same as in the adapters: sixteenths of the gap, in an order with a long period.
+        // As in the adapters: the pause is 12/16 to 20/16 of the gap, and the order of these
+        // factors has a long period.
         let sixteenths = 12 + (n * 7 + n / 5) % 9;
         sleep(Duration::from_millis(u64::try_from(GAP_MS * sixteenths / 16)?)).await;
     }
@@ -186,8 +188,8 @@ async fn first_has_started(database: &Database) -> Result<bool> {
     Ok(database.session.query_typed(FIRST, &[]).await?[0].get::<_, i64>(0) > 0)
 }
 
-/// Waits until all tasks have started: pgmill's tasks stop with their worker; the peers' adapters
-/// wait for theirs.
+/// Waits until all tasks have started. Needed because pgmill's worker runs no more tasks once it is
+/// stopped; the adapters of the peers wait for their tasks themselves.
 async fn all_have_started(database: &Database, count: i64) -> Result<()> {
     let begun = Instant::now();
     loop {

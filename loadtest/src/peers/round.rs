@@ -14,7 +14,8 @@ ALTER TABLE loadtest.effects ADD at timestamptz NOT NULL DEFAULT clock_timestamp
 CREATE TABLE loadtest.starts (
     task bigint NOT NULL, handler_at timestamptz, statement_at timestamptz NOT NULL)";
 
-/// Prepares the server for a round: vacuumed, statistics current, checkpoint done.
+/// Statements that prepare the server for a round: they vacuum the database, update the statistics,
+/// and complete a checkpoint.
 const SETTLE: [&str; 2] =
     ["/* loadtest.peer_vacuum */ VACUUM (ANALYZE)", "/* loadtest.peer_checkpoint */ CHECKPOINT"];
 

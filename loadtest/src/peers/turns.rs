@@ -70,9 +70,9 @@ impl<'a> Entry<'a> {
 }
 
 /// Measures each entry once per round, in order in odd rounds and in reverse order in even rounds.
-/// A peer that fails is out, and its cases are labelled with the failure; a failure of pgmill is an
-/// error. `measure` receives a new database, the entry's index, the candidate and the round, and
-/// returns one value per case.
+/// A peer that fails takes no further turns, and its cases are labelled with the failure; a failure
+/// of pgmill is an error. `measure` receives a new database, the entry's index, the candidate and
+/// the round, and returns one value per case.
 pub(crate) async fn take_turns(
     context: &RunContext,
     scenario: &str,
@@ -113,14 +113,14 @@ pub(crate) async fn take_turns(
     Ok(())
 }
 
-/// Yields rounds from 1 and indexes.
+/// Yields the turns: each is a round, counted from 1, and the index of an entry.
 fn turns(rounds: usize, entries: usize) -> impl Iterator<Item = (usize, usize)> {
     (1..=rounds).flat_map(move |round| {
         (0..entries).map(move |n| (round, if round % 2 == 1 { n } else { entries - 1 - n }))
     })
 }
 
-/// Configures the readers of this database according to [`OWN`].
+/// Sets the shared commits of the queue as in this configuration of [`OWN`].
 pub(crate) async fn choose_way(database: &Database, way: usize) -> Result<()> {
     let (_, budget) = OWN[way];
     Ok(set_shared_commit(&*database.session, QUEUE, budget).await?)

@@ -93,7 +93,7 @@ fn change(old: &GoalCheck<'_>, new: &GoalCheck<'_>) -> Change {
     let ratio = (old.scenario.ratio(old.case), new.scenario.ratio(new.case));
     let ratio = (finite(ratio.0), finite(ratio.1));
     let median = (finite(old.case.median()), finite(new.case.median()));
-    // Compare ratio with ratio or value with value, even if the reference exists in one run only.
+    // Compare ratios if both runs have one, else the values.
     let (before, after, spreads) = match ratio {
         (Some(before), Some(after)) => (Some(before), Some(after), [old.spread(), new.spread()]),
         _ => (median.0, median.1, [old.case.spread(), new.case.spread()]),
@@ -101,7 +101,8 @@ fn change(old: &GoalCheck<'_>, new: &GoalCheck<'_>) -> Change {
     let noise = spreads.into_iter().flatten().fold(LEAST, f64::max);
     let gain = before.zip(after).and_then(|(before, after)| gain(new.case.better, before, after));
     let judgement = match gain {
-        // A lower ceiling on a slow day is not a regression.
+        // A case that is not judged only serves as a reference: a lower ceiling on a slow day is
+        // not a regression.
         _ if !judgement_of(new) => Judgement::Same,
         Some(gain) if gain < -noise => Judgement::Worse,
         Some(gain) if gain > noise => Judgement::Better,

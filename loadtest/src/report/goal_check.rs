@@ -48,7 +48,8 @@ impl<'a> GoalCheck<'a> {
     }
 }
 
-/// Returns whether the case only serves as a reference and has no goal: a ceiling, another queue.
+/// Returns whether the case only serves as a reference and has no goal, such as a ceiling or
+/// another queue.
 #[must_use]
 pub(crate) fn is_reference_only(scenario: &Scenario, case: &Case) -> bool {
     let name = Some(&case.name);

@@ -1,5 +1,5 @@
-//! Figures with a plot. The page draws them with uPlot (`plot.js`) from the JSON in an attribute, so
-//! that an attribute's escaping is all that a name needs.
+//! Figures with a plot. The page draws them with uPlot (`plot.js`). The data is JSON in an
+//! attribute, so a name in the data needs only the escaping of attributes.
 
 use maud::{Markup, html};
 use serde::Serialize;
@@ -37,7 +37,8 @@ pub(crate) enum Scale {
     Linear,
     /// Powers of ten.
     Log,
-    /// Percentiles from 0, up to this number of nines, each with the same width; then the maximum.
+    /// Percentiles from 0 to a percentile with this many nines, such as 99.9. Each nine has the
+    /// same width. The maximum follows.
     Percentile(u32),
     /// Named positions; values are indexes.
     Places(Vec<String>),

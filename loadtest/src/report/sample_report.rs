@@ -42,7 +42,7 @@ fn rate(name: &str, rounds: [f64; 3]) -> Case {
     }
 }
 
-/// Returns the case as a ratio.
+/// Returns the case with a reference and with a goal for the ratio.
 fn of(case: Case, reference: &str, goal: Option<f64>) -> Case {
     Case { reference: Some(reference.into()), goal, ..case }
 }

@@ -19,20 +19,20 @@ use crate::measure::rounds::{against, case};
 use crate::report::number_format::short_count;
 use crate::result::{Better, Case, Check, Scenario};
 
-/// Response time that users perceive as immediate.
+/// Response time in milliseconds that users perceive as immediate.
 const GOAL_MS: f64 = 200.0;
 
-/// Requests per page and round.
+/// Number of requests per page and round.
 const REQUESTS: usize = 20;
 
-/// Buffers that the console's statements read for one request.
+/// Number of buffers that the console's statements have read.
 const READ: &str = "/* loadtest.console_buffers */
 SELECT coalesce(sum(s.shared_blks_hit + s.shared_blks_read), 0)::float8
 FROM pg_stat_statements s JOIN pg_database d ON d.oid = s.dbid
 WHERE d.datname = current_database() AND s.query LIKE '/* queue.%'";
 
-/// pg_stat_statements counts a statement when its portal is closed: with the transaction, after the
-/// answer.
+/// Tests whether a transaction of the console is still open. pg_stat_statements counts a statement
+/// only when the portal is closed, which is at the end of the transaction, after the response.
 const UNDER_WAY: &str = "/* loadtest.console_under_way */
 SELECT EXISTS (SELECT FROM pg_stat_activity a
     WHERE a.datname = current_database() AND a.state = 'idle in transaction')";
@@ -56,11 +56,11 @@ const DETAIL_PAGES: &[&str] = &[
     "/lineage?name=it",
 ];
 
-/// Searches without a match, which scan until they give up.
+/// Filters that match no task, so that the search scans until it gives up.
 const EMPTY_SEARCHES: &[&str] =
     &["nobodys", "state:failed+queue:etl-3", "state:finished+name:nobodys"];
 
-/// Maximum time of any query: the console cancels a query after 2 s.
+/// Maximum time of any query in milliseconds. The console cancels a query after 2 s.
 const PATIENCE_MS: f64 = 2500.0;
 
 /// Filters as users write them, in addition to those that screens link to.
@@ -93,7 +93,7 @@ pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
         }
         context.keep(&pages.iter().flat_map(Page::cases).collect::<Vec<_>>());
     }
-    // The workers' tasks do not end by themselves.
+    // Drop the workers first: their tasks do not end by themselves.
     drop((empty, full));
     context.drop_database(of_empty).await?;
     context.drop_database(of_full).await?;

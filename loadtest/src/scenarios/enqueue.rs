@@ -1,5 +1,5 @@
-//! Measures enqueueing: through the library, single tasks and bulk, compared with inserts into a
-//! table of the same shape; and through the program `enqueue`, compared with `psql`.
+//! Measures enqueueing in two ways. The library enqueues single tasks and tasks in bulk, compared
+//! with inserts into a table of the same shape. The program `enqueue` is compared with `psql`.
 //!
 //! No worker runs. Every commit waits for the disk.
 
@@ -29,10 +29,10 @@ const COPY: &str = "/* loadtest.bare_copy */ COPY bare.tasks (statement) FROM ST
 const COUNT: &str = "/* loadtest.enqueued */
 SELECT (SELECT count(*) FROM mill.tasks) + (SELECT count(*) FROM bare.tasks)";
 
-/// Tasks per statement of a bulk, as in the program `enqueue`.
+/// Number of tasks per statement of a bulk, as in the program `enqueue`.
 const CHUNK: usize = 1000;
 
-/// Lines per COPY message.
+/// Number of lines per COPY message.
 const COPY_LINES: usize = 1000;
 
 /// Operation to measure.
@@ -163,7 +163,8 @@ async fn on_one(mut session: Session, way: Way, numbers: std::ops::Range<usize>)
     match way {
         Way::Bare => {
             for n in numbers {
-                // Unnamed, as the library sends its statements: one round trip, nothing prepared.
+                // An unnamed statement, as the library sends: it needs one round trip and no
+                // separate prepare.
                 let statement = statement(n);
                 session.query_typed(BARE, &[(&statement, Type::TEXT)]).await?;
             }

@@ -14,13 +14,14 @@ use crate::measure::rounds::case;
 use crate::measure::sample::cpu_seconds;
 use crate::result::{Better, Case, Scenario};
 
-/// Statements of this database except those of the load test, and bytes of WAL from all databases.
+/// Number of statements in this database except those of the load test, and bytes of WAL from all
+/// databases.
 const COUNTED: &str = "/* loadtest.idle */
 SELECT coalesce(sum(s.calls), 0)::float8, (pg_current_wal_insert_lsn() - '0/0')::float8
 FROM pg_stat_statements s JOIN pg_database d ON d.oid = s.dbid
 WHERE d.datname = current_database() AND s.query NOT LIKE '/* loadtest.%'";
 
-/// Transactions, if statements are not counted.
+/// Number of transactions, in place of statements if the server does not count these.
 const COMMITTED: &str = "/* loadtest.idle_commits */
 SELECT (d.xact_commit + d.xact_rollback)::float8, (pg_current_wal_insert_lsn() - '0/0')::float8
 FROM pg_stat_database d WHERE d.datname = current_database()";

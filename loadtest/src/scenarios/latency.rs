@@ -107,7 +107,7 @@ impl Kind {
         let mut tail = case(format!("{}, p99", self.name), "ms", Better::Lower);
         tail.goal = Some(3.0);
         if self.load.is_some() {
-            // Three times the p99 of the idle fleet.
+            // Goal: at most three times the p99 of the idle fleet.
             tail = against(tail, &format!("{IDLE}, p99"), Some(3.0));
         }
         tail.rounds = self.rounds.iter().map(|times| times.at(99.0)).collect();

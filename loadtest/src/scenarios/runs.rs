@@ -1,5 +1,6 @@
-//! Measures task graphs: a wide run, the same tasks as many small runs, and a chain. Does a finish
-//! cost the same in a large run as in a small one, and in the last fifth as in the first?
+//! Measures task graphs: a wide run, the same tasks as many small runs, and a chain. Checks that
+//! the end of a task costs the same in a large run as in a small run, and in the last fifth of a
+//! run as in the first.
 
 use std::time::{Duration, Instant};
 
@@ -54,7 +55,7 @@ const START: &str =
 const LEFT: &str = "/* loadtest.runs_left */
 SELECT EXISTS (SELECT FROM mill.runs r WHERE r.state = 'running')";
 
-/// Resets the statistics: the longest statement is then one of this round.
+/// Resets the statistics, so that the longest statement is one of this round.
 pub(super) const FORGET: &str = "/* loadtest.forget_statements */
 SELECT pg_stat_statements_reset(0, (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()), 0)";
 
@@ -85,19 +86,21 @@ SELECT (SELECT count(*) FROM mill.run_status s WHERE s.state = 'succeeded' AND s
         JOIN mill.attempts c ON c.run_id = e.run_id AND c.node = e.child
         WHERE c.started_at >= p.finished_at)";
 
-/// With one task before and one task after: a run of a hundred.
+/// Number of tasks in the middle layer of a small run. With the first and the last task, the run
+/// has a hundred.
 const SMALL: i64 = 98;
 
 /// Maximum time of any fleet statement in milliseconds, for runs of any size.
 const BOUND: f64 = 1000.0;
 
-/// Minimum ratio to the rate of the first fifth, and to that of small runs.
+/// Minimum ratio of the rate of the last fifth to that of the first, and of the rate of a wide run
+/// to that of small runs.
 const FLAT: f64 = 0.8;
 
-/// Shorter times are not significant for a rate: a fifth of a quick run.
+/// A rate measured over a shorter time is not significant. A fifth of a quick run is shorter.
 const MIN_SIGNIFICANT_TIME: Duration = Duration::from_secs(2);
-/// With fewer tasks, a rate is not significant even if it takes long: the machine is busy with other
-/// work.
+/// A rate of fewer tasks is not significant, even if they take long: then the machine is busy with
+/// other work.
 const MIN_SIGNIFICANT_TASKS: i64 = 10_000;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -130,7 +133,7 @@ impl Shape {
 /// Results of a round in addition to its rate.
 struct Round {
     drained: Drained,
-    /// Median of the starts, in milliseconds.
+    /// Median time to start a run, in milliseconds.
     start: f64,
     /// Longest fleet statement; `None` if the server does not count statements.
     longest: Option<(f64, String)>,
@@ -224,7 +227,8 @@ fn secondary_cases(
     cases
 }
 
-/// Checks that the cost of a finish stays constant, if the time is long enough to tell.
+/// Checks that the cost of ending a task stays constant. Skips measurements that are too short to
+/// tell.
 fn flat(cases: &[Case], tasks: i64) -> Vec<Check> {
     let scenario = Scenario { cases: cases.to_vec(), ..Scenario::default() };
     #[expect(clippy::cast_precision_loss, reason = "a count of tasks")]

@@ -1,5 +1,5 @@
-//! Measures many schedules: the cost of a tick that finds none due, the time until all have fired
-//! that are due at the same instant, and the delay of a single fire.
+//! Measures many schedules: the cost of a tick that finds no due schedule, the time until all
+//! schedules that are due at the same instant have fired, and the delay of a single fire.
 
 use std::time::{Duration, Instant};
 
@@ -20,8 +20,8 @@ mod burst;
 mod delay;
 mod tick;
 
-/// One fire per day each, between two and twenty-two hours from now: none is due during the
-/// measurement.
+/// Creates schedules that fire once a day, between two and twenty-two hours from now, so that none
+/// is due during the measurement.
 const SET: &str = "/* loadtest.set_schedules */
 SELECT count(mill.set_schedule('schedule ' || lpad(n::text, 9, '0'), format('daily(%s)', to_char(
     now() AT TIME ZONE 'UTC' + interval '2 hours' + (n - 1) * interval '20 hours' / $1::float8, 'HH24:MI:SS')),
@@ -31,7 +31,7 @@ FROM generate_series(1, $1::bigint) AS n";
 const PLANNED: &str = "/* loadtest.planned */
 SELECT NOT EXISTS (SELECT FROM mill.schedules s WHERE s.next_fire_at IS NULL)";
 
-/// Same as [`Database::vacuum_and_checkpoint`], for the tables of schedules.
+/// Does the same as [`Database::vacuum_and_checkpoint`] for the tables of schedules.
 const SETTLE: &str = "/* loadtest.vacuum_schedules */
 VACUUM (ANALYZE) mill.schedules, mill.schedule_log, mill.jobs, mill.job_tasks, mill.job_edges, mill.runs,
     mill.run_tasks, mill.run_edges, mill.run_events";
@@ -39,13 +39,14 @@ VACUUM (ANALYZE) mill.schedules, mill.schedule_log, mill.jobs, mill.job_tasks, m
 /// Number of schedules in the reference case.
 const FEW: i64 = 100;
 
-/// Maximum milliseconds of a tick with many schedules, and of a fire's delay.
+/// Maximum duration of a tick with many schedules, and maximum delay of a fire, in milliseconds.
 const BOUND: f64 = 100.0;
 
-/// Maximum ratio to the time of a tick with few schedules.
+/// Maximum ratio of the duration of a tick with many schedules to that of a tick with few.
 const FLAT: f64 = 1.5;
 
-/// Permitted additional buffers: one or two index levels.
+/// Number of buffers that a tick with many schedules may read in addition: its indexes are one or
+/// two levels deeper.
 const DEEPER: f64 = 2.0;
 
 /// Time limit for computing the first instants of many schedules.

@@ -1,4 +1,4 @@
-//! Scenarios about throughput: drains of a backlog, and what must not slow them down.
+//! Scenarios about throughput: drains of a backlog, and things that must not slow them down.
 
 pub(crate) mod backlog;
 pub(crate) mod capped;

@@ -10,7 +10,7 @@ use terminal::{label, queue_name};
 
 use super::value::{duration, enum_value};
 
-/// A value, or `off`.
+/// The value of an option that also accepts `off`; `None` is `off`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OrOff<T>(pub(crate) Option<T>);
 
@@ -28,8 +28,8 @@ pub(crate) struct QueueSetArgs {
     /// Queue name
     #[arg(value_parser = queue_name)]
     pub(crate) name: String,
-    /// Time budget of a shared commit: run short tasks for this long in one transaction; off: each
-    /// task commits alone
+    /// Run several short tasks in one transaction (a shared commit), for about this long; off:
+    /// commit each task alone
     #[arg(long, value_name = "DURATION|off", value_parser = budget)]
     pub(crate) shared_commit: Option<OrOff<Duration>>,
     #[command(flatten)]
@@ -45,7 +45,8 @@ pub(crate) struct LimitFlags {
     /// Maximum number of tasks that run at once in the whole fleet; 0: start none; off: no limit
     #[arg(long, value_name = "N|off", value_parser = parse_max_running)]
     pub(crate) max_running: Option<OrOff<i32>>,
-    /// Maximum number of tasks that start in any period of this length: 100/1m, 5/1s; off: no rate
+    /// Maximum number of tasks that start within any period of the given length, for example 100/1m
+    /// or 5/1s; off: no maximum
     #[arg(long, value_name = "N/DURATION|off", value_parser = rate)]
     pub(crate) rate: Option<OrOff<Rate>>,
 }
@@ -82,7 +83,7 @@ pub(crate) struct LimitArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PriorityVerb {
-    /// List priorities with their weights, pending and running tasks
+    /// List priorities with their weights and the numbers of their pending and running tasks
     #[command(after_help = "Examples:\n  pgmill priority list")]
     List,
     /// Change the weights of priorities: while all have pending tasks, each priority gets claims in
@@ -174,8 +175,8 @@ pub(crate) struct GroupArgs {
     #[arg(long, alias = "max-concurrency", value_name = "N|off", allow_negative_numbers = true)]
     #[arg(value_parser = parse_max_running)]
     pub(crate) max_running: Option<OrOff<i32>>,
-    /// Active period: times of day between which tasks of the group may start. May span midnight;
-    /// off: tasks may start at any time
+    /// Active period: tasks of the group start only between these times of day. The period may span
+    /// midnight; off: tasks may start at any time
     #[arg(long, value_name = "FROM-TO|off", value_parser = period)]
     pub(crate) active: Option<OrOff<(Time, Time)>>,
     /// Time zone of the active period

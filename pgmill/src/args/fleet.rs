@@ -10,7 +10,7 @@ use super::value::duration;
 
 /// Minimum interval between two refreshes of `top`.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(200);
-/// Path of a URL without a path.
+/// Path that is requested if the URL has no path.
 const DEFAULT_PATH: &str = "/readyz";
 
 #[derive(Debug, clap::Args)]
@@ -22,8 +22,8 @@ pub(crate) struct TopArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct HealthArgs {
-    /// URL of a worker's health page: the address given to --http, with /livez, or with /readyz if
-    /// the path is left out
+    /// URL of a worker's health page: the address of the worker's option --http, followed by /livez
+    /// or /readyz; without a path, /readyz is requested
     #[arg(value_name = "URL", default_value = "http://127.0.0.1:9187/readyz", value_parser = parse_url)]
     pub(crate) page: HealthUrl,
     /// Maximum wait for the response

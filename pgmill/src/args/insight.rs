@@ -75,7 +75,7 @@ pub(crate) struct AuditArgs {
     /// pause, …
     #[arg(long, help_heading = FILTERS)]
     pub(crate) action: Option<String>,
-    /// Show only actions within this duration: 90s, "1h 30m", "2 days"
+    /// Show only actions in the last DURATION: 90s, "1h 30m", "2 days"
     #[arg(long, value_name = "DURATION", value_parser = duration, help_heading = FILTERS)]
     pub(crate) since: Option<Duration>,
     /// Maximum number of rows

@@ -116,7 +116,7 @@ pub(crate) struct DependencyPair {
 pub(crate) struct DependencyArgs {
     #[command(flatten)]
     pub(crate) pair: DependencyPair,
-    /// Outcome of PARENT that starts CHILD
+    /// Outcome that PARENT must have for CHILD to start
     #[arg(long, value_name = "OUTCOME", default_value = "succeeded")]
     #[arg(value_parser = enum_value::<Expected>(Expected::ALL.iter().map(|it| it.as_str())))]
     pub(crate) expected: Expected,

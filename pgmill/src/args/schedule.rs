@@ -61,7 +61,8 @@ Examples:
     /// Override settings of a schedule, or define a schedule
     #[command(after_help = SET_HELP)]
     Set(ScheduleSet),
-    /// Remove a schedule that was declared here or in a file; its history is kept
+    /// Remove a schedule that was declared in a file or by a call such as `schedule set`; its
+    /// history is kept
     #[command(after_help = "Examples:\n  pgmill schedule remove purge --dry-run")]
     Remove(ScheduleName),
     /// Synchronize schedules with the annotations in the comments of procedures
@@ -174,7 +175,7 @@ pub(crate) struct ScheduleSet {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=1000))]
     #[arg(help_heading = DEFINITION)]
     pub(crate) catch_up: Option<u16>,
-    /// Skip a missed fire that is later than this
+    /// Skip a missed fire that is late by more than this duration
     #[arg(long, value_name = "DURATION", value_parser = max_lateness)]
     #[arg(help_heading = DEFINITION)]
     pub(crate) max_lateness: Option<Duration>,
@@ -208,7 +209,7 @@ pub(crate) struct ScheduleHistory {
     #[arg(long, value_parser = enum_value::<RunState>(RunState::ALL.iter().map(|it| it.as_str())))]
     #[arg(help_heading = FILTERS)]
     pub(crate) state: Option<RunState>,
-    /// Show only runs that started within this duration: 90s, "1h 30m", "2 days"
+    /// Show only runs that started in the last DURATION: 90s, "1h 30m", "2 days"
     #[arg(long, value_name = "DURATION", value_parser = duration, conflicts_with = "from")]
     #[arg(help_heading = FILTERS)]
     pub(crate) since: Option<Duration>,
@@ -280,7 +281,7 @@ fn max_lateness(text: &str) -> Result<Duration, String> {
     found.ok_or_else(|| "must be at most 365 days".to_owned())
 }
 
-/// Parses a number of retries, and returns the number of attempts: one more.
+/// Parses a number of retries. Returns the number of attempts, which is one more.
 fn max_retries(text: &str) -> Result<u16, String> {
     let number = text.parse().ok().filter(|number| (0..10_000).contains(number));
     let retries =

@@ -37,8 +37,8 @@ Examples:
   pgmill task cancel --queue etl --state pending --dry-run
   pgmill task cancel --name 'load_*' --yes")]
     Cancel(CancelArgs),
-    /// Run finished tasks again, with the same id and their full number of attempts; make tasks due
-    /// now that wait for a later time
+    /// Run finished tasks again, with the same id and their full number of attempts; tasks that
+    /// wait for a later time become due now
     #[command(after_help = "\
 Examples:
   pgmill task retry 4711
@@ -111,7 +111,7 @@ pub(crate) struct CancelArgs {
     /// Cancel tasks with this tag
     #[arg(long, value_name = "TAG", help_heading = FILTERS)]
     pub(crate) tag: Option<String>,
-    /// Cancel tasks that were enqueued within this duration: 90s, "1h 30m", "2 days"
+    /// Cancel tasks that were enqueued in the last DURATION: 90s, "1h 30m", "2 days"
     #[arg(long, value_name = "DURATION", value_parser = duration, help_heading = FILTERS)]
     pub(crate) since: Option<Duration>,
     #[command(flatten)]
@@ -130,7 +130,8 @@ pub(crate) struct RetryArgs {
     #[arg(long, value_parser = enum_value::<Outcome>(Outcome::ALL.iter().map(|it| it.as_str())))]
     #[arg(help_heading = FILTERS)]
     pub(crate) outcome: Option<Outcome>,
-    /// Retry finished tasks whose final attempt ended with this SQLSTATE [default outcome: failed]
+    /// Retry finished tasks whose final attempt ended with this SQLSTATE; without --outcome, only
+    /// failed tasks
     #[arg(long, value_name = "CODE", help_heading = FILTERS)]
     pub(crate) sqlstate: Option<String>,
     /// Retry only tasks with exactly this message, copied from the output of pgmill failures

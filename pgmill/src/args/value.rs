@@ -33,7 +33,8 @@ pub(super) fn limit() -> clap::builder::RangedI64ValueParser<i64> {
     clap::value_parser!(i64).range(1..=1_000_000)
 }
 
-/// Help of a `--since` option: the examples, and the default where the caller applies one.
+/// Returns the help text of a `--since` option: `meaning`, examples, and the default with the
+/// condition under which it applies.
 pub(super) fn since_help(meaning: &str, condition: &str) -> String {
     let hours = DEFAULT_SINCE.as_secs() / 3600;
     format!("{meaning}: 90s, \"1h 30m\", \"2 days\" [default{condition}: {hours}h]")

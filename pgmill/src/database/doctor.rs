@@ -14,13 +14,14 @@ use crate::output::format::{counted, one_line, span};
 use crate::output::{Output, Tone};
 use crate::session::Session;
 
-/// Maximum characters of a definition that differs.
+/// Maximum number of characters shown of a definition that differs from `schema.sql`.
 const DEFINITION_CHARS: usize = 160;
 
 /// Runs all checks. The exit code reports whether there is a problem.
 ///
 /// # Errors
-/// Fails if the connection is lost. A check that this role may not do is a finding, not an error.
+/// Fails if the connection is lost. A check that the role lacks the privilege for becomes a finding
+/// instead of an error.
 pub(crate) async fn run(session: &Session, out: &Output) -> Result<u8, Failure> {
     let client = &session.client;
     let mut findings = vec![doctor_checks::server(&doctor::server(client).await?)];
@@ -78,7 +79,8 @@ async fn environment_checks(
     Ok(findings)
 }
 
-/// A worker ticks within two seconds; after this time no scheduler is running.
+/// Delay of a tick, in seconds, from which on no scheduler can be running: workers tick within two
+/// seconds.
 const LONG_OVERDUE_SECONDS: f64 = 60.0;
 
 fn schedules(health: &Health) -> Finding {
@@ -151,7 +153,7 @@ fn difference(difference: &Difference) -> Vec<String> {
     }
 }
 
-/// Cuts both texts to start shortly before their first difference.
+/// Shortens both texts so that they start a little before their first difference.
 fn first_difference(one: &str, other: &str) -> (String, String) {
     const BEFORE_CHARS: usize = 40;
     let same = one.chars().zip(other.chars()).take_while(|(a, b)| a == b).count();

@@ -14,8 +14,8 @@ use crate::session::Session;
 /// Installs the schema or upgrades an older one, and reports the version found.
 ///
 /// # Errors
-/// Fails for a schema that is too new or has no migration to this version, and without the needed
-/// privileges.
+/// Fails if the schema is too new, if no migration leads from its version to this one, or if a
+/// needed privilege is missing.
 pub(crate) async fn run(session: &Session, out: &Output, dry_run: bool) -> Result<u8, Failure> {
     let client = &session.client;
     let found = schema::installed(client).await.map_err(|error| {

@@ -78,7 +78,8 @@ fn active(group: &Group) -> Option<String> {
 /// # Errors
 /// Fails for an unknown time zone.
 async fn set(client: &mut Client, out: &Output, args: &GroupArgs) -> Result<u8, Failure> {
-    // One transaction: both changes or none, and a dry run includes the checks of the database.
+    // One transaction, so that both changes are made or none, and so that a dry run includes the
+    // checks of the database.
     let transaction = client.transaction().await.map_err(QueueError::from)?;
     let is_new = !group::groups(&transaction).await?.iter().any(|group| group.name == args.name);
     let change = GroupChange {

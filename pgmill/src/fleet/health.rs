@@ -1,6 +1,7 @@
 //! `pgmill health`: queries a worker's health endpoint, for containers without another HTTP client.
 //!
-//! Plain HTTP/1.1 over one socket: the request is always the same, and the response is one line.
+//! Writes HTTP/1.1 to a socket without an HTTP library: the request is always the same, and the
+//! response is one line.
 
 use cli::{Failure, exit};
 use serde_json::json;
@@ -14,10 +15,10 @@ use crate::output::Output;
 /// Maximum size of the response; a longer response is cut. A worker's response is one line.
 const MAX_BYTES: u64 = 64 * 1024;
 
-/// Queries the endpoint and prints the response; exit code 0 for status 200, else 1.
+/// Queries the endpoint and prints the response. The exit code is 0 for status 200, else 1.
 ///
 /// # Errors
-/// Fails without a response in time, or if the response is not HTTP.
+/// Fails if no response arrives in time, or if the response is not HTTP.
 pub(crate) async fn run(out: &Output, args: &HealthArgs) -> Result<u8, Failure> {
     let HealthUrl { place, path } = &args.page;
     let url = format!("http://{place}{path}");
@@ -50,7 +51,7 @@ pub(crate) async fn run(out: &Output, args: &HealthArgs) -> Result<u8, Failure> 
     Ok(if healthy { exit::OK } else { exit::FAILURE })
 }
 
-/// Returns status and body, or the reason for their absence.
+/// Returns the status code and the body of the response, or the reason why there is none.
 async fn ask(page: &HealthUrl) -> Result<(u16, String), String> {
     let connected = TcpStream::connect(&page.place).await;
     let mut stream = connected.map_err(|error| format!("could not connect: {error}"))?;

@@ -43,7 +43,8 @@ pub(crate) fn table(out: &Output, queues: &[QueueStatus]) -> String {
         vec![
             Field::new(&status.queue),
             Field::count(status.pending),
-            // A task can become pending shortly before it is due.
+            // A task can become pending shortly before it is due. Its age is then negative, and
+            // shown as 0.
             Field::or_blank(status.oldest_pending_seconds.map(span)),
             Field::count(status.running),
             Field::or_blank(status.longest_running_seconds.map(span)),

@@ -21,7 +21,7 @@ use crate::fleet::{queues, workers};
 use crate::output::format::{counted, outcome_tone, span};
 use crate::output::{Field, Output, Tone};
 
-/// Period of the outcome counts.
+/// Period in which outcomes are counted.
 pub(crate) const LAST: Duration = Duration::from_secs(60 * 60);
 
 /// A problem that needs attention.
@@ -74,7 +74,8 @@ impl FleetStatus {
     }
 }
 
-/// Prints the screen. Problems do not change the exit code; `pgmill doctor` does that.
+/// Prints the screen. The exit code does not depend on the problems, unlike the exit code of
+/// `pgmill doctor`.
 pub(crate) async fn run(client: &Client, out: &Output) -> Result<u8, Failure> {
     let status = FleetStatus::query(client, history::outcomes(client, LAST).await?).await?;
     let problems = problems(&status);

@@ -89,7 +89,7 @@ async fn show(
                     let step = pressed(key).map(|key| state.key(key, &seen.borrow()));
                     match step {
                         Some(Step::Leave) => return Ok(()),
-                        // The receiver lives as long as this future.
+                        // The send cannot fail, because the receiver lives as long as this future.
                         Some(Step::Action(action)) => drop(actions.send(action).await),
                         Some(Step::Stay) | None => {}
                     }

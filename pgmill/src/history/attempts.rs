@@ -56,7 +56,8 @@ pub(crate) async fn run(client: &Client, out: &Output, args: &HistoryArgs) -> Re
     close(out, attempts.len(), more, &nothing)
 }
 
-/// Formats one attempt for [`ATTEMPT_HEADINGS`], with its error below the task.
+/// Formats one attempt as the fields of [`ATTEMPT_HEADINGS`]. Its error is on a second line of the
+/// last field.
 pub(crate) fn attempt_row(attempt: &AttemptSummary, now: Timestamp) -> Vec<Field> {
     let (name, statement) = (attempt.name.as_deref(), attempt.statement_head.as_deref());
     let mut what = task_label(name, statement, &attempt.labels);

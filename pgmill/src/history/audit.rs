@@ -20,7 +20,7 @@ pub(crate) async fn run(client: &Client, out: &Output, args: &AuditArgs) -> Resu
         since: args.since,
         before: None,
     };
-    // One more row than shown, to detect further rows.
+    // Query one row more than is shown, to learn whether there are more.
     let mut acts = audit::entries(client, &filter, args.limit + 1).await?;
     let more = cut(&mut acts, args.limit);
     if out.json {

@@ -11,7 +11,8 @@ use crate::output::format::{one_line, outcome_tone, relative_time};
 use crate::output::list::nothing_since;
 use crate::output::{Field, Output};
 
-/// Maximum characters of a message in the list. `task retry --message` takes this text.
+/// Maximum number of characters of a message in the list. It is large, because users copy the text
+/// into `task retry --message`.
 const MESSAGE_CHARS: usize = 300;
 
 /// Lists failed attempts grouped by error.

@@ -54,7 +54,7 @@ pub(crate) async fn run(
     let plan = ApplyPlan::between(&before, &load_definitions(&transaction).await?);
     commit_unless_dry_run(transaction, args.dry_run).await?;
     if runs_sql.is_some() && !args.dry_run {
-        // The script may have submitted tasks.
+        // The script may have enqueued tasks, so wake the workers.
         enqueue::notify(client).await?;
     }
     print_plan(out, &plan, &inputs, args.dry_run)
@@ -79,7 +79,8 @@ fn print_plan(
     }
     let changes = counted(plan.len() as u64, "change");
     out.text(&match (plan.len(), dry_run) {
-        // Other effects of a script are not compared.
+        // A script may have had other effects, which are not compared, so do not claim that nothing
+        // changed.
         (0, _) if inputs.iter().any(|input| matches!(input, Input::Sql(_))) => {
             "no changes to jobs, schedules and dependencies".to_owned()
         }

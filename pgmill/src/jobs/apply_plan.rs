@@ -75,7 +75,7 @@ struct DependencyChange {
 }
 
 impl Change {
-    /// Returns `None` without a change.
+    /// Returns `None` if nothing changed.
     fn between<T: PartialEq>(before: Option<&T>, after: Option<&T>) -> Option<Self> {
         match (before, after) {
             (None, Some(_)) => Some(Self::Added),
@@ -239,7 +239,7 @@ fn task_change(name: &str, was: Option<&Value>, is: Option<&Value>) -> Option<Ta
     Some(TaskChange { task: name.to_owned(), change, fields })
 }
 
-/// Keys whose values differ.
+/// Returns the keys whose values differ, except the keys in `but`.
 fn fields(was: &Value, is: &Value, but: &[&str]) -> Vec<String> {
     let keys = |value: &Value| {
         value

@@ -233,7 +233,8 @@ const TASK_OPTION_KEYS: [&str; 12] = [
     "run_as",
 ];
 
-/// Other names of `max_attempts`: the same number, and one less.
+/// Other keys for the number of attempts: `attempts` is the same number as `max_attempts`, and
+/// `max_retries` is one less.
 const MAX_ATTEMPTS_ALIASES: [&str; 2] = ["attempts", "max_retries"];
 
 /// Further keys of a task of a job.
@@ -387,7 +388,7 @@ fn params(section: &Section<'_>) -> Result<Option<Value>, ValidationError> {
 }
 
 fn dependency(text: &str, value: &Spanned<DeValue<'_>>) -> Result<Dependency, ValidationError> {
-    // The span of a table is that of its header or its braces.
+    // The span of a table covers only its header or its braces.
     let at = value.span().start.min(text.len());
     let section = Section::of("a dependency".to_owned(), at, value)?;
     section.only(&["child", "parent", "expected"])?;

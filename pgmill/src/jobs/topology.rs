@@ -51,13 +51,15 @@ pub(crate) fn levels<'a>(
     Err(cycle_path(&around))
 }
 
-/// Returns the path of a cycle in edges that each have a preceding edge.
+/// Returns the path of a cycle. Each edge must start at the end of another edge, so that a walk
+/// from child to parent cannot end.
 fn cycle_path(edges: &[(&str, &str)]) -> String {
     let mut parent_of: BTreeMap<&str, &str> = BTreeMap::new();
     for (parent, child) in edges {
         parent_of.entry(child).or_insert(parent);
     }
-    // Walk from any child to its parents: after enough steps the walk is in the cycle.
+    // Walk from any child to its parents. After as many steps as there are children, the walk is in
+    // the cycle.
     let Some(mut node) = edges.first().map(|(_, child)| *child) else { return String::new() };
     for _ in 0..parent_of.len() {
         node = parent_of.get(node).copied().unwrap_or(node);

@@ -58,7 +58,7 @@ pub(crate) fn with_tags(mut text: String, labels: &Labels) -> String {
     text
 }
 
-/// Returns the tags and the metadata, if there are any, each with its word.
+/// Returns the tags and the metadata, if there are any, each with its heading.
 pub(crate) fn label_lines(labels: &Labels) -> impl Iterator<Item = (&'static str, String)> {
     let tags = labels.tags_text().map(|tags| ("tags", visible(&tags)));
     let metadata = (!labels.metadata.is_empty())

@@ -89,8 +89,8 @@ pub(crate) fn dot(nodes: &[Node], edges: &[Edge]) -> String {
     text
 }
 
-/// Returns edges with the positions of their nodes, so that no name is part of the syntax. Skips
-/// edges without a node.
+/// Returns the edges with the positions of their nodes in place of the names, so that no name
+/// becomes part of the syntax. Skips edges whose node is missing.
 fn numbered<'a>(
     nodes: &[Node],
     edges: &'a [Edge],

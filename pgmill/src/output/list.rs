@@ -1,4 +1,4 @@
-//! The end of a list: its limit, and the note after an empty or truncated one.
+//! The end of a printed list: truncation to a limit, and the note after an empty or truncated list.
 
 use cli::{Failure, exit};
 use terminal::print_stderr;
@@ -7,7 +7,7 @@ use crate::args::DEFAULT_SINCE;
 use crate::output::Output;
 use crate::output::format::counted;
 
-/// Message of an empty list that goes back [`DEFAULT_SINCE`].
+/// Returns the message for an empty list of the period [`DEFAULT_SINCE`].
 pub(crate) fn nothing_since(what: &str) -> String {
     let hours = DEFAULT_SINCE.as_secs() / 3600;
     format!("{what} in the last {hours}h; use --since for a longer period")

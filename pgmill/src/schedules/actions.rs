@@ -68,7 +68,8 @@ pub(crate) async fn set(
 ) -> Result<u8, Failure> {
     let mut declares = declared_fields(args);
     if let Some(timing) = &args.timing {
-        // Normalized as from files and comments: another spelling of a timing is not a change.
+        // Normalize the timing, as for files and comments, so that another spelling of the same
+        // timing is not a change.
         declares.insert("timing".to_owned(), parse(timing)?.to_string().into());
     }
     let transaction = client.transaction().await.map_err(QueueError::from)?;

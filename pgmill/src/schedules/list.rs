@@ -33,7 +33,7 @@ pub(super) async fn list(client: &Client, out: &Output) -> Result<u8, Failure> {
     Ok(exit::OK)
 }
 
-/// Prints an error in a comment to standard error.
+/// Prints the error of an annotation to standard error.
 pub(super) fn print_declaration_error(error: &AnnotationError) {
     let AnnotationError { declared_as, place, message, hint } = error;
     let hint = hint.as_ref().map(|hint| format!("; {hint}")).unwrap_or_default();

@@ -18,7 +18,7 @@ use crate::output::Output;
 use crate::output::format::counted;
 use crate::output::list::nothing_since;
 
-/// The action, and the condition that is checked again for each task.
+/// The action. The state or outcome, if given, is checked again for each task when the action runs.
 #[derive(Clone, Copy, Debug)]
 enum Verb {
     Cancel(Option<State>),
@@ -101,7 +101,8 @@ pub(crate) async fn cancel(
 /// # Errors
 /// As [`cancel`].
 pub(crate) async fn retry(client: &Client, out: &Output, args: &RetryArgs) -> Result<u8, Failure> {
-    // A task that has succeeded in the meantime must not run again.
+    // The outcome is checked again when the action runs: a task that has succeeded in the meantime
+    // must not run again.
     let outcome = args.outcome.or(args.sqlstate.as_ref().map(|_| Outcome::Failed));
     let verb = Verb::Retry(outcome);
     if !args.ids.is_empty() {

@@ -26,7 +26,7 @@ pub(crate) async fn list(client: &Client, out: &Output, args: &TaskList) -> Resu
             tag: args.tag.clone(),
             ..HistoryFilter::default()
         };
-        // One more row than shown, to detect further rows.
+        // Query one row more than is shown, to learn whether there are more.
         let tasks = history::finished_tasks(client, &filter, args.limit + 1).await?;
         return finished(client, out, tasks, args).await;
     }

@@ -10,10 +10,10 @@ use tokio_postgres::Client;
 use crate::output::format::{counted, relative_time, span};
 use crate::output::{Field, Output, Tone};
 
-/// Prints the plan of the last attempt that has one.
+/// Prints the plan of the last attempt whose plan was saved.
 ///
 /// # Errors
-/// Fails if there is no such task, or no saved plan of it.
+/// Fails if there is no such task, or if no plan of the task was saved.
 pub(crate) async fn run(client: &Client, out: &Output, id: TaskId) -> Result<u8, Failure> {
     let Some(kept) = insight::saved_plan(client, id).await? else {
         if task_queries::task(client, id).await?.is_none() {

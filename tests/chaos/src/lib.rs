@@ -1,7 +1,7 @@
 //! Injects faults into a fleet and verifies the outcome of its tasks.
 //!
-//! `random` runs a seeded plan of load, faults and operator actions; `matrix` injects one fault at
-//! one moment at a time and generates the table of docs/fault-matrix.md. Both start private
+//! `random` runs a seeded plan of load, faults and operator actions. `matrix` injects each fault at
+//! each moment of a task's life and generates the table of docs/fault-matrix.md. Both start private
 //! clusters and real workers, and run `checker` at the end.
 
 mod matrix;

@@ -36,7 +36,8 @@ use scratch::Scratch;
 use table::CellResult;
 use test_bed::TestBed;
 
-/// Trials per cell: by default, in the short form, and at most for a slow cell.
+/// Number of trials per cell: the default, the number with `--short`, and the maximum for a slow
+/// cell.
 const TRIES: u32 = 5;
 const SHORT_TRIES: u32 = 1;
 const SLOW_TRIES: u32 = 2;
@@ -49,7 +50,7 @@ pub(crate) struct Args {
     /// Run only cells whose line in --list contains this text
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
-    /// Trials per cell [default: 5, with --short 1]
+    /// Number of trials per cell [default: 5, with --short 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     tries: Option<u32>,
     /// Print the cells without running them
@@ -61,7 +62,7 @@ pub(crate) struct Args {
     /// Write the table into this page, between its two markers, unless a cell was skipped
     #[arg(long, value_name = "FILE")]
     write: Option<PathBuf>,
-    /// Concurrent cells, each on its own cluster
+    /// Number of cells that run at once, each on its own cluster
     #[arg(long, value_name = "N", default_value = "12", value_parser = clap::value_parser!(u32).range(1..=32))]
     parallel: u32,
     /// Folder with the server's programs
@@ -93,7 +94,7 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
     }
     let runtime = cli::many_threads()?;
     runtime.block_on(async {
-        // Before any setup: from here on, a signal no longer ends this process at once.
+        // Install the handlers before any setup: from then on, no signal ends this process at once.
         let mut signals = Signals::new()?;
         let mut runners = JoinSet::new();
         let reported = tokio::select! {
@@ -116,7 +117,8 @@ fn report(args: &Args, cell_results: &[CellResult]) -> Result<u8> {
         println!("{}\n{}", table::table(cell_results), table::sum(cell_results));
     }
     match &args.write {
-        // The page's existing results, from a machine that could run every cell, are more complete.
+        // Keep the results in the page: they are more complete, because they come from a machine
+        // that could run every cell.
         Some(page) if cell_results.iter().any(|cell_results| cell_results.skipped.is_some()) => {
             eprintln!(
                 "chaos: {} is left unchanged because some cells were skipped",
@@ -182,7 +184,7 @@ fn progress(begun: Instant, (done, all): (usize, usize), cell: Cell, cell_result
     }
 }
 
-/// Returns why this cell cannot run here, although others of its setup can.
+/// Returns why this cell cannot run here, if other cells with its setup can.
 fn missing_for_fault(cell: Cell) -> Option<String> {
     match cell.fault {
         Fault::OutOfMemory => test_bed::missing_memory(),
@@ -197,7 +199,7 @@ async fn run_cells(
     plan: Arc<MatrixRun>,
     cell_results: mpsc::UnboundedSender<(usize, CellResult)>,
 ) {
-    // Some runners start with the rare setups; all runners have work in the end.
+    // Some runners start with the rare setups. In the end, all runners help with all setups.
     let kinds: &[Setup] = match number {
         0 => &[Setup::Plain, Setup::Standby, Setup::Network, Setup::DataDisk, Setup::WalDisk],
         1..=3 => &[Setup::Network, Setup::Plain],
@@ -254,7 +256,8 @@ async fn run_trials(
         }
     }
     if cell_results.stuck == 0 {
-        // Wait for every component that the fault hit, not only for the worker that ran the tasks.
+        // Wait for all components that the fault may have hit, not only for the worker that ran the
+        // tasks.
         environment.ready().await.with_context(|| cell.to_string())?;
     }
     let counts = environment.close(cell_results.tries).await?;

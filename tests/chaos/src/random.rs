@@ -1,9 +1,10 @@
 //! Runs a seeded plan of load, faults and operator actions on a private cluster with a fleet of
-//! real workers; the checker reports at the end which promises held.
+//! real workers. At the end the checker reports which promises held.
 //!
-//! Modules: `plan` draws the steps: `work_item`s for `load_generator`, faults, and actions for
-//! `operator`; `servers` runs the servers, `fleet` the workers; `director` executes the plan
-//! through `session`s that survive it; `progress` and `report` print the results.
+//! Modules: `plan` draws the steps, which are `work_item`s for `load_generator`, faults, and
+//! actions for `operator`. `servers` runs the servers, and `fleet` the workers. `director` executes
+//! the plan through `session`s, which survive its faults. `progress` and `report` print the
+//! results.
 
 mod director;
 mod fleet;
@@ -50,7 +51,7 @@ pub(crate) struct Args {
     /// Lose the primary in the last third of the plan, and promote its synchronous standby
     #[arg(long)]
     promote: bool,
-    /// Time limit: skip the rest of the plan and run the checks
+    /// Time limit, after which the rest of the plan is skipped and the checks run
     #[arg(long, value_name = "SECONDS", default_value_t = 1500)]
     seconds_limit: u64,
     /// Number of concurrent workers, with 8 readers each
@@ -93,7 +94,8 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
     let runtime = cli::many_threads()?;
     runtime.block_on(async {
         let progress = Progress::new();
-        // Before the start: from here on, a signal no longer ends this process without clean-up.
+        // Install the handlers before the server starts: from then on, no signal ends this process
+        // without clean-up.
         let mut signals = Signals::new()?;
         progress.phase(&format!("seed {seed}, starting a private cluster"));
         let mut servers = block_in_place(|| Servers::open(binaries, args.promote))?;

@@ -1,4 +1,4 @@
-//! The invariants, one query each: every returned row is a sentence that describes a violation.
+//! The invariants, one query for each. A query returns one sentence per violation.
 
 /// Every invariant with its query.
 pub(crate) const ALL: &[(&str, &str)] = &[
@@ -38,7 +38,7 @@ SELECT format('run %s (%s) was acknowledged and does not exist', o.run, o.name) 
 WHERE o.what = 'start_run' AND o.answer = 'ok'
     AND NOT EXISTS (SELECT FROM mill.runs r WHERE r.id = o.run)";
 
-/// No task or run exists that was not requested or was refused.
+/// Every existing task or run was requested, and the request was not refused.
 const NOTHING_UNEXPECTED: &str = "
 SELECT format('task %s (%s) was not requested', s.id, s.name)
 FROM (SELECT t.id, t.name, t.node FROM mill.tasks t
@@ -57,15 +57,16 @@ SELECT format('task %s belongs to a run that does not exist', a.task_id) FROM mi
 WHERE a.node IS NOT NULL AND NOT EXISTS (SELECT FROM mill.run_tasks t
     WHERE (t.run_id, t.node, t.task_id) = (a.run_id, a.node, a.task_id))";
 
-/// In transaction mode a task has its effect once, and once more for each retry after its end.
+/// In transaction mode, a task has one effect, and at most one more for each retry after its end.
 const NO_EFFECT_TWICE: &str = "
 SELECT format('task %s has %s effects', e.task, count(*))
 FROM chaos.effect e LEFT JOIN chaos.lives l ON l.task = e.task
 WHERE e.mode = 'transaction'
 GROUP BY e.task, l.more HAVING count(*) > 1 + coalesce(l.more, 0)";
 
-/// An attempt succeeded if and only if its effect exists, written by the session that the attempt
-/// names. In autocommit mode an attempt may have had its effect and be recorded as lost.
+/// An attempt succeeded if and only if its effect exists. The effect names the session of the
+/// attempt. In autocommit mode, an attempt that is recorded as lost may nevertheless have had its
+/// effect.
 const EFFECT_IFF_SUCCEEDED: &str = "
 SELECT format('attempt %s of task %s succeeded and has no effect', a.attempt, a.task_id)
 FROM mill.attempts a
@@ -77,8 +78,8 @@ FROM chaos.effect e
 WHERE e.mode = 'transaction' AND NOT EXISTS (SELECT FROM mill.attempts a
     WHERE (a.task_id, a.attempt, a.session_pid) = (e.task, e.attempt, e.pid) AND a.outcome = 'succeeded')";
 
-/// A task has one holder at a time: two executions that both left an effect do not overlap, nor do
-/// two attempts in history, and an execution does not start before another one that it overtakes.
+/// A task has one holder at a time. No execution starts while another execution that left an effect
+/// is in progress, and no attempt in history was claimed before the previous attempt had ended.
 const ONE_HOLDER: &str = "
 SELECT format('task %s: an execution ended at %s, and another one had started at %s', e.task, e.finished_at,
     s.started_at)
@@ -94,7 +95,8 @@ FROM (SELECT a.task_id, a.attempt, a.started_at, max(a.finished_at) OVER (PARTIT
     FROM mill.attempts a) AS h
 WHERE h.started_at < h.before";
 
-/// At no time do more executions count towards a limit than its highest value.
+/// The number of concurrent executions that count towards a limit never exceeds the limit's highest
+/// value.
 const LIMITS_KEPT: &str = "
 SELECT format('limit %s: %s at once, of %s', s.name, max(s.running), s.max_running)
 FROM (SELECT m.name, l.max_running, sum(m.change) OVER (PARTITION BY m.name ORDER BY m.at, m.change) AS running
@@ -103,7 +105,8 @@ FROM (SELECT m.name, l.max_running, sum(m.change) OVER (PARTITION BY m.name ORDE
     JOIN chaos.limits l ON l.name = m.name) AS s
 WHERE s.running > s.max_running GROUP BY s.name, s.max_running";
 
-/// A task of a run starts after its parents have ended as its edges require: all of them, or one.
+/// A task of a run starts after its parents have ended as its edges require: after all of its
+/// parents, or after one of them, as its join mode says.
 const GRAPH_ORDER: &str = "
 SELECT format('run %s: %s started at %s, before %s of its parents had ended as expected', c.run_id,
     c.name, c.began_at, c.parents - c.satisfied)
@@ -133,7 +136,7 @@ LEFT JOIN (SELECT task, min(finished_at) AS finished_at FROM chaos.effect GROUP 
 WHERE e.expected = 'succeeded' AND c.join_mode = 'all'
     AND (parent.finished_at IS NULL OR parent.finished_at > child.began_at)";
 
-/// The states of a run's tasks match the tasks' outcomes.
+/// The states of a run's tasks match the outcomes of their last attempts.
 const RUNS_AGREE: &str = "
 SELECT format('run %s has ended as %s, and %s is %s while its last attempt is %s', r.id, r.state, t.name,
     t.state, coalesce(a.outcome::text, 'nothing'))
@@ -148,9 +151,9 @@ WHERE r.state <> 'running' AND NOT CASE t.state
     WHEN 'upstream_failed' THEN coalesce(a.outcome <> 'succeeded', true)
     ELSE false END";
 
-/// A task fails at most the permitted number of times, and a permanently failed task has used all
-/// attempts, unless it reported a permanent error. Five transient errors and a limited number of
-/// crashes do not use up attempts.
+/// A task fails at most the permitted number of times. A permanently failed task has used all
+/// attempts, unless it reported a permanent error. Up to five transient errors, and a limited
+/// number of crashes, do not use up attempts.
 const ATTEMPTS_BOUNDED: &str = "
 SELECT format('task %s: %s attempts failed and %s more by transient errors, of %s', h.task_id, h.failures,
     h.transient_failures, h.max_attempts)
@@ -169,7 +172,8 @@ SELECT format('task %s lost its worker %s times', h.task_id, count(*))
 FROM chaos.history h WHERE h.outcome = 'lost'
 GROUP BY h.task_id, h.life HAVING count(*) > current_setting('checker.max_crashes')::bigint";
 
-/// The numbers of a task's started attempts are 1, 2, … in the order of their ends, without a gap.
+/// The started attempts of a task have the numbers 1, 2, … without a gap, in the order of their
+/// ends.
 const ATTEMPTS_INCREASE: &str = "
 SELECT format('task %s: attempt %s is number %s to end', a.task_id, a.attempt, a.n)
 FROM (SELECT a.task_id, a.attempt, row_number() OVER (PARTITION BY a.task_id
@@ -177,7 +181,7 @@ FROM (SELECT a.task_id, a.attempt, row_number() OVER (PARTITION BY a.task_id
     FROM mill.attempts a WHERE a.started_at IS NOT NULL) AS a
 WHERE a.attempt <> a.n";
 
-/// An at-most-once task starts once, and once more for each retry by an operator.
+/// An at-most-once task starts once, and at most once more for each retry by an operator.
 const AT_MOST_ONCE: &str = "
 SELECT format('task %s was started %s times', s.task, s.n)
 FROM (SELECT s.task, count(*) AS n FROM chaos.start s GROUP BY s.task) AS s
@@ -186,8 +190,8 @@ WHERE s.n > 1 + coalesce(l.more, 0)
     AND (EXISTS (SELECT FROM mill.attempts a WHERE a.task_id = s.task AND a.at_most_once)
         OR EXISTS (SELECT FROM mill.tasks t WHERE t.id = s.task AND t.at_most_once))";
 
-/// Every start is recorded or still running. A released attempt passes its number to the next
-/// attempt; there is none if the task was cancelled meanwhile.
+/// Every started attempt is in history, or its task is still live. A released attempt passes its
+/// number to the next attempt; there is no next attempt if the task was cancelled meanwhile.
 const STARTS_RECORDED: &str = "
 SELECT format('attempt %s of task %s was started and is not recorded', s.attempt, s.task)
 FROM chaos.start s
@@ -196,7 +200,8 @@ WHERE NOT EXISTS (SELECT FROM mill.attempts a WHERE (a.task_id, a.attempt) = (s.
     AND NOT EXISTS (SELECT FROM mill.attempts a
         WHERE (a.task_id, a.attempt) = (s.task, s.attempt - 1) AND a.outcome = 'cancelled')";
 
-/// A task ends once, and once more for each retry after its end; it is not live afterwards.
+/// A task ends once, and at most once more for each retry after its end. It is not live after its
+/// last end.
 const ENDS_ONCE: &str = "
 SELECT format('task %s has ended %s times', a.task_id, count(*))
 FROM mill.attempts a LEFT JOIN chaos.lives l ON l.task = a.task_id
@@ -206,7 +211,7 @@ SELECT format('task %s has ended and is %s', t.id, t.state)
 FROM mill.tasks t LEFT JOIN chaos.lives l ON l.task = t.id
 WHERE (SELECT count(*) FROM mill.attempts a WHERE a.task_id = t.id AND a.final) > coalesce(l.more, 0)";
 
-/// A task cancelled before its claim has ended as cancelled, and never runs.
+/// A task that was cancelled before its claim has the outcome `cancelled` and no effect.
 const CANCELLED_STAYS: &str = "
 SELECT format('task %s was cancelled: it has %s effects, and ended as %s', o.task,
     (SELECT count(*) FROM chaos.effect e WHERE e.task = o.task AND e.mode = 'transaction'),
@@ -218,7 +223,7 @@ WHERE o.what = 'cancel' AND o.answer = 'ok' AND o.reply = 'cancelled'
         OR NOT EXISTS (SELECT FROM mill.attempts a
             WHERE a.task_id = o.task AND a.final AND a.outcome = 'cancelled'))";
 
-/// Tasks with the same deduplication key are never live at the same time.
+/// Two tasks with the same deduplication key are never live at the same time.
 const KEY_IS_ONE_TASK: &str = "
 SELECT format('key %s: task %s was live from %s on, and another one until %s', k.key, k.id, k.began_at,
     k.before)
@@ -230,7 +235,8 @@ FROM (SELECT s.key, s.id, s.began_at, max(s.finished_at) OVER (PARTITION BY s.ke
     WHERE s.key IS NOT NULL AND NOT EXISTS (SELECT FROM chaos.lives l WHERE l.task = s.id)) AS k
 WHERE k.began_at < k.before";
 
-/// Tasks of dead workers are reclaimed within the orphan timeout plus a bound after the last fault.
+/// The tasks of dead workers are reclaimed soon enough after the last fault: within the orphan
+/// timeout plus a bound.
 const RECOVERED_IN_TIME: &str = "
 SELECT format('task %s is claimed by worker %s, which is gone', t.id, t.claimed_by)
 FROM mill.tasks t LEFT JOIN mill.workers w ON w.id = t.claimed_by

@@ -1,4 +1,4 @@
-//! Verifies every promise from the effects, the history and the queue alone.
+//! Verifies every promise, from nothing but the effects of the tasks, the history and the queue.
 //!
 //! The checker is independent of pgmill's code: it reads the requests of the load with their
 //! replies (`chaos.ops`), the rows written by the tasks' own SQL (`chaos.start`, `chaos.effect`),
@@ -29,7 +29,7 @@ const EXAMPLES: i64 = 20;
 pub struct Expect {
     /// All requests have been processed: no task is live, no run is in progress.
     pub drained: bool,
-    /// No worker is left, and none of its sessions' locks.
+    /// No worker is left, and none of the locks that its sessions hold.
     pub fleet_gone: bool,
     /// Time of the last healed fault, by the database's clock; `None` skips the check of the
     /// reclaim time.

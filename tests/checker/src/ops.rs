@@ -25,7 +25,7 @@ pub enum Answer {
     Ok,
     /// The operation was refused and had no effect.
     Refused,
-    /// The reply was lost: either is possible.
+    /// The reply was lost. The operation may have been executed or not.
     Unknown,
 }
 

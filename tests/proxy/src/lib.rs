@@ -17,7 +17,8 @@ use plan::Shared;
 
 pub use plan::{Cut, FaultAction, MessageMatch};
 
-/// Listens on its own port on 127.0.0.1 until dropped; its connections end with it.
+/// A proxy that listens on its own port on 127.0.0.1. Dropping the value ends the proxy and its
+/// connections.
 pub struct Proxy {
     port: u16,
     shared: Arc<Shared>,

@@ -8,11 +8,11 @@ use tokio::sync::watch;
 /// How a session ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
-    /// The message does not arrive, and the server sees the connection close.
+    /// The message does not arrive. The server sees the connection close.
     Before,
-    /// The message arrives, its reply does not, and the server sees the connection close.
+    /// The message arrives, but its reply does not. The server sees the connection close.
     After,
-    /// The message arrives, its reply does not, and the server does not see the connection close,
+    /// The message arrives, but its reply does not. The server does not see the connection close,
     /// as if the network dropped all packets.
     Unseen,
 }
@@ -50,9 +50,11 @@ pub(crate) struct Shared {
     upstream: watch::Sender<String>,
     plan: Mutex<Plan>,
     fired: watch::Sender<bool>,
-    /// Number of releases, and whether the held message passes; a holder waits for the next number.
+    /// Number of releases so far, and whether the held message passes. A holder waits for the next
+    /// number.
     released: watch::Sender<(u32, bool)>,
-    /// Current round: connections of earlier rounds that the server still keeps are dropped.
+    /// Number of the current round. A new round drops the connections of earlier rounds that the
+    /// server still keeps.
     pub(crate) round: watch::Sender<u32>,
     pub(crate) delay: watch::Sender<Duration>,
 }

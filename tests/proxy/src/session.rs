@@ -11,8 +11,8 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::plan::{Cut, FaultAction, Matched, Shared};
 
-/// Protocol version of the startup message; messages before it (encryption requests) and instead of
-/// it (cancel requests) have the same format and another number.
+/// Protocol version in the startup message. Encryption requests, which come before it, and cancel
+/// requests, which take its place, have the same format with another number.
 const PROTOCOL_3: u32 = 196_608;
 
 /// Message types that the server executes and replies to at once: a simple query, and Sync, which
@@ -32,8 +32,8 @@ pub(crate) async fn serve(client: TcpStream, shared: Arc<Shared>) {
         cut = forward.run(&mut from_client) => cut.ok(),
         _ = backward(&mut from_server, &mut to_client, &shared, gate.subscribe()) => None,
     };
-    // Marked before the client sees the end of its connection, so that a test that waits for the
-    // client finds the mark.
+    // Mark the fault as occurred before the client sees the end of its connection: a test that
+    // waits for the client then finds the mark.
     let begun = *round.borrow_and_update();
     let mut unseen = false;
     if let Some((cut, message)) = cut {
@@ -61,7 +61,7 @@ pub(crate) async fn serve(client: TcpStream, shared: Arc<Shared>) {
 struct Forward<'a> {
     to: &'a mut OwnedWriteHalf,
     shared: &'a Shared,
-    /// Closed while replies are held.
+    /// Closed while the replies are held.
     gate: &'a watch::Sender<bool>,
 }
 
@@ -125,7 +125,8 @@ async fn backward(
     mut gate: watch::Receiver<bool>,
 ) -> io::Result<()> {
     let (sender, mut waiting) = mpsc::unbounded_channel::<(Instant, Vec<u8>)>();
-    // Owns the sender: the end of the replies ends both futures, once all replies are written.
+    // This future owns the sender, so the end of the replies ends both futures, after all replies
+    // are written.
     let read = async move {
         loop {
             let mut part = Vec::with_capacity(8192);
@@ -151,7 +152,8 @@ async fn backward(
     tokio::try_join!(read, write).map(drop)
 }
 
-/// Reads a length, which includes itself, and its content; appends to the bytes already read.
+/// Reads a length, which counts itself, and the content. Appends both to the bytes that were read
+/// before.
 async fn read(from: &mut OwnedReadHalf, before: &[u8]) -> io::Result<Vec<u8>> {
     let length = from.read_u32().await?;
     let mut message = before.to_vec();

@@ -23,7 +23,8 @@ use crate::throughput::minutes::HOUR_MINUTES;
 /// Maximum number of queues shown; the Queues screen lists all of them.
 const MAX_QUEUES: usize = 200;
 
-/// Problems shown without a click; more would push the queues out of sight.
+/// Number of problems that are visible before the user expands the list. More would push the queues
+/// out of sight.
 const TOP_PROBLEMS: usize = 8;
 
 pub(crate) fn routes() -> Router<App> {

@@ -1,4 +1,4 @@
-//! Priorities screen: weights, and readers reserved for reserved tasks.
+//! Priorities screen: weights, and readers reserved for tasks of priority `reserved`.
 
 use askama::Template;
 use axum::Router;
@@ -34,7 +34,8 @@ struct PrioritiesPage {
     page: Layout,
     lines: Vec<PriorityRow>,
     reserved: ReservedCapacity,
-    /// Number of readers that serve reserved tasks only, and number of all readers.
+    /// The number of readers that run only tasks of priority `reserved`, and the number of all
+    /// readers.
     reserved_readers: (i32, i32),
 }
 

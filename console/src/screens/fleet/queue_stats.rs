@@ -47,7 +47,8 @@ pub(crate) struct QueueStats {
     /// Seconds since the next task to claim became due.
     pub(crate) oldest_seconds: Option<f64>,
     pub(crate) longest_running_seconds: Option<f64>,
-    /// Readers of live workers that serve this queue, perhaps among others.
+    /// Number of readers of live workers that serve this queue. These workers may serve other
+    /// queues, too.
     pub(crate) readers: i64,
     pub(crate) settings: QueueSetting,
     pub(crate) hour: LastHour,

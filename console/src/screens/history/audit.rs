@@ -135,7 +135,7 @@ pub(crate) async fn data(
     params: &AuditFilter,
 ) -> Result<Listing, QueueError> {
     let limit = i64::try_from(PAGE_SIZE).unwrap_or(i64::MAX);
-    // One more than shown, to detect a next page.
+    // Query one entry more than is shown, to learn whether there is a next page.
     let mut acts = audit::entries(&**tx, params, limit + 1).await?;
     let more = acts.len() > PAGE_SIZE;
     acts.truncate(PAGE_SIZE);

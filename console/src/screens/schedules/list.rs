@@ -95,7 +95,8 @@ pub(crate) fn local_time(timing: &str, at: Timestamp) -> String {
     local.strftime("%a %F %H:%M:%S %Z").to_string()
 }
 
-/// Returns how long the schedule has not been evaluated, if that is longer than in a healthy fleet.
+/// Returns by how long the evaluation of the schedule is overdue; `None` if it is no more overdue
+/// than in a healthy fleet.
 pub(crate) fn overdue(it: &ScheduleSummary) -> Option<String> {
     it.overdue_seconds.filter(|seconds| *seconds > OVERDUE_AFTER_SECONDS).map(format::span)
 }

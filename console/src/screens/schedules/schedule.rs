@@ -171,13 +171,15 @@ async fn one(context: RequestContext, Query(params): Query<ScheduleParams>) -> H
     let tx = session.begin_read().await?;
     let viewer = context.viewer(&tx).await?;
     let known = read(&tx, &params.name, place).await?;
-    // Evaluating a clock costs nothing. A trigger is user SQL and runs only on request.
+    // Evaluating a clock costs nothing. A trigger is SQL of the schedule's owner, and runs only on
+    // request.
     let clock = known.schedule.status.mode != FireMode::Triggered;
     let test = if clock { queries::test(&*tx, &params.name).await? } else { None };
     render_page(&context, viewer, known, (test, false))
 }
 
-/// Renders the page with the result of a test, and whether the test was a requested dry run.
+/// Renders the page. `test` is what a tick would do now; `tested` says whether the user has
+/// requested this test as a dry run.
 pub(crate) fn render_page(
     context: &RequestContext,
     viewer: Viewer,

@@ -1,8 +1,9 @@
 //! Bulk actions: cancel or retry all tasks that match a filter, after a confirmation.
 //!
-//! The confirmation page shows the number of matching tasks and records the last task id or time.
-//! The action evaluates the filter again up to that bound and checks each task under its row lock.
-//! Tasks that have changed state in between are skipped and reported.
+//! The confirmation page shows the number of matching tasks. It also stores a bound: the highest
+//! task id of a cancellation, or the current time of a retry. The action evaluates the filter again
+//! up to this bound, and checks each task under its row lock. Tasks that have changed state in
+//! between are skipped and reported.
 
 use std::collections::BTreeMap;
 
@@ -137,8 +138,8 @@ async fn execute(form: FormRequest) -> HandlerResult {
     })
 }
 
-/// Processes a chunk in one transaction. If the database refuses a task, which rolls back the
-/// others, processes each task in a transaction of its own.
+/// Processes a chunk in one transaction. If the database refuses one task, the transaction is
+/// rolled back, and each task is then processed in a transaction of its own.
 async fn execute_chunk(
     form: &FormRequest,
     session: &mut Session,

@@ -22,7 +22,7 @@ use crate::http::app::App;
 use crate::http::error::{HandlerResult, HttpError};
 use crate::http::request::RequestContext;
 
-/// Maximum number of open streams; further pages poll, as without streams.
+/// Maximum number of open streams. A page that is refused a stream polls instead.
 pub(crate) const MAX_STREAMS: usize = 32;
 
 /// Interval between polls of the task.
@@ -99,7 +99,7 @@ impl TaskStream {
             match self.poll().await {
                 Ok(StreamEvent::Unchanged) => {}
                 Ok(news) => return Some(news),
-                // The next request for the page reports the error.
+                // End the stream. The next request for the page reports the error.
                 Err(_) => return None,
             }
         }

@@ -42,8 +42,8 @@ pub(crate) struct SavedPlan {
     /// the same lines.
     #[schema(value_type = Vec<Vec<String>>)]
     pub(crate) changes: Vec<(char, String)>,
-    /// Whether the shape differs from the previous plan, which includes a different order of the
-    /// same nodes; `None` without a previous plan.
+    /// Whether the shape differs from the shape of the previous plan. The same nodes in another
+    /// order are a different shape. `None` if there is no previous plan.
     pub(crate) changed: Option<bool>,
     /// Output of EXPLAIN (FORMAT JSON).
     pub(crate) plan: Value,
@@ -71,7 +71,8 @@ impl SavedPlan {
     }
 }
 
-/// Reads the plan of the last attempt that has one; `None` if there is none or it is hidden.
+/// Reads the plan of the last attempt whose plan was saved; `None` if no plan was saved, or if the
+/// user may not see it.
 pub(crate) async fn data(
     tx: &Transaction<'_>,
     id: TaskId,

@@ -61,8 +61,8 @@ impl<'a> TaskStatusPanel<'a> {
         }
     }
 
-    /// Returns the blocking sessions that run no task. A prepared transaction has no backend to
-    /// terminate.
+    /// Returns the blocking sessions that run no task. Prepared transactions are left out: they
+    /// have no backend to terminate.
     fn outside_blockers(&self) -> impl Iterator<Item = &Blocker> {
         self.known.blockers.iter().filter(|it| it.task_id.is_none() && it.pid > 0)
     }

@@ -90,8 +90,8 @@ fn refusal(tools: &Tools) -> Result<Check> {
     Ok(Check::found(SUBJECT, what, TOOL, &errors))
 }
 
-/// With its defaults, the chart must produce the same objects as the kustomization: both change
-/// together.
+/// Checks that the chart with its defaults produces the same objects as the kustomization, so that
+/// nobody changes only one of them.
 fn same(tools: &Tools, plain: &Documents) -> Result<Check> {
     let what = "the chart's defaults equal kubernetes/base";
     let base = match kustomize::render(tools, "kubernetes/base")? {

@@ -1,5 +1,5 @@
-//! Checks that no Kubernetes schema covers: the objects of one fleet must be consistent with each
-//! other and with the worker.
+//! Checks the consistency of the objects of one fleet, with each other and with the worker. No
+//! schema of Kubernetes covers this.
 
 use std::collections::BTreeMap;
 use std::path::Path;

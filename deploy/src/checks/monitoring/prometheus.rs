@@ -55,7 +55,8 @@ fn ask(tools: &Tools, what: &str, line: &str, files: &[String]) -> Result<Check>
     Ok(Check::found(SUBJECT, what, tool, &[output.combined()]))
 }
 
-/// A test in which an alert only fires does not test its threshold.
+/// Checks that each alert has a test in which it fires, and a test in which it does not. A test in
+/// which it fires does not test its threshold.
 fn every_alert_is_tested() -> Result<Check> {
     let (firing, quiet) = tested()?;
     let alerts: BTreeSet<String> = alerts()?.into_iter().map(|alert| alert.name).collect();

@@ -1,6 +1,6 @@
-//! Checks the content of the image without a container engine: the folder created by
-//! deploy/container/rootfs becomes the programs' root directory, with the container's account,
-//! against a private server.
+//! Checks the content of the image without a container engine. The programs run as the container's
+//! account, with the folder that deploy/container/rootfs creates as their root directory, against a
+//! private server.
 
 use std::path::Path;
 use std::process::Command;
@@ -65,7 +65,7 @@ pub(crate) fn run(tools: &Tools) -> Result<Vec<Check>> {
     Ok(vec![rootfs, Check::found(SUBJECT, what, "chroot", &errors)])
 }
 
-/// Checks for files whose absence shows only when they are needed.
+/// Checks the existence of files whose absence would show only when they are needed.
 fn check_rootfs(image: &Path) -> Result<Vec<String>> {
     let mut errors = Vec::new();
     let bundle = std::fs::read_to_string(image.join("etc/ssl/certs/ca-certificates.crt"))?;

@@ -46,7 +46,7 @@ pub(crate) fn run(tools: &Tools) -> Result<Vec<Check>> {
     ])
 }
 
-/// Formats every page and collects the warnings.
+/// Formats every page with man, and collects the warnings.
 fn manual(tools: &Tools, files: &[PathBuf]) -> Result<Check> {
     let (what, tool) = ("man pages", "man");
     let mut errors = Vec::new();

@@ -13,8 +13,8 @@ const UNIT: &str = "pgmill-worker@.service";
 /// Maximum exposure level of the service, in tenths: 0 for none, 100 for full exposure.
 const EXPOSURE: &str = "15";
 
-/// After the shutdown timeout, cancelling statements takes up to 30 s and the last heartbeat up to
-/// 5 s.
+/// Number of seconds that a worker may need after its shutdown timeout: up to 30 s to cancel
+/// statements, and up to 5 s for the last heartbeat.
 const AFTER_SHUTDOWN_TIMEOUT_S: u64 = 35;
 
 pub(crate) fn run(tools: &Tools) -> Result<Vec<Check>> {

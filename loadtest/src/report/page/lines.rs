@@ -160,7 +160,7 @@ pub(crate) fn distributions(scenario: &Scenario) -> Option<Plot> {
     Some(Plot {
         title: "Latency distribution".to_owned(),
         note: "each further nine has the same width".to_owned(),
-        // One nine for each ten of the values.
+        // One nine for each factor of ten in the number of values: 99.9 for a thousand.
         x: Axis {
             label: "percentile".to_owned(),
             scale: Scale::Percentile(count.checked_ilog10().unwrap_or(0).clamp(2, 7)),

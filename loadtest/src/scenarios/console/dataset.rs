@@ -9,13 +9,14 @@ use crate::context::database::Database;
 use crate::context::session::Session;
 use crate::scenarios::throughput::history;
 
-/// Days with history, including today.
+/// Number of days with history, including today.
 const DAYS: i64 = 20;
 
-/// Rows per statement.
+/// Number of rows per statement.
 const CHUNK: i64 = 250_000;
 
-/// Live tasks: forty queues, three priorities, one in ten scheduled, half of them named.
+/// Inserts live tasks in forty queues and three priorities. One task in ten is scheduled, and every
+/// second task has a name.
 const LIVE: &str = "/* loadtest.console_live */
 INSERT INTO mill.tasks (queue, priority, state, due_at, name, statement)
 SELECT 'etl-' || n % 40, (ARRAY['low', 'normal', 'high'])[1 + n % 3]::mill.priority,
@@ -24,20 +25,21 @@ SELECT 'etl-' || n % 40, (ARRAY['low', 'normal', 'high'])[1 + n % 3]::mill.prior
     CASE WHEN n % 2 = 0 THEN 'task ' || n % 500 END, format('INSERT INTO loadtest.effects (task) VALUES (%s)', n)
 FROM generate_series($1::bigint, $2) AS n";
 
-/// Date of a day in the past, by the server's clock at the start: midnight may pass during the
-/// fill.
+/// Today's date by the server's clock. It is read once at the start, because midnight may pass
+/// during the fill.
 const TODAY: &str = "/* loadtest.console_today */
 SELECT to_char((now() AT TIME ZONE 'UTC')::date, 'YYYY-MM-DD')";
 
-/// Creates the table of a past day without indexes: building the indexes on the full table takes a
-/// third of the time. The date in braces is the day.
+/// Creates the table of a past day without indexes. Filling the table first and building the
+/// indexes afterwards takes a third of the time. `{day}` stands for the date.
 const BEFORE: &str = "/* loadtest.console_before */
 DO $$ BEGIN
     EXECUTE format('CREATE TABLE mill.%I (LIKE mill.attempts INCLUDING DEFAULTS)', 'attempts_' || to_char({day}, 'YYYYMMDD'));
 END $$";
 
-/// Creates on a new partition the indexes that the parent defines, with the names that ATTACH
-/// PARTITION would choose, so that it uses them. The result is that of `mill.prepare_history`.
+/// Creates the indexes that the parent defines on a new partition. They have the names that ATTACH
+/// PARTITION would choose, so ATTACH PARTITION uses them. The result equals that of
+/// `mill.prepare_history`.
 const AFTER: &str = "/* loadtest.console_after */
 DO $$
 DECLARE
@@ -59,8 +61,8 @@ SELECT count(*) FROM pg_inherits h WHERE h.inhparent = 'mill.attempts'::regclass
             WHERE i.indrelid = h.inhrelid ORDER BY 1)
         IS DISTINCT FROM ARRAY(SELECT i.indexrelid FROM pg_index i WHERE i.indrelid = h.inhparent ORDER BY 1)";
 
-/// Attempts numbered $1 to $2, evenly distributed over the day, or over the elapsed part of today.
-/// One in fifty failed, with one of twenty messages.
+/// Inserts the attempts numbered $1 to $2, evenly distributed over the day, or over the elapsed
+/// part of today. One in fifty failed, with one of twenty messages.
 const DAY: &str = "/* loadtest.console_day */
 INSERT INTO mill.{table} (finished_at, task_id, enqueued_at, due_at, started_at, retry_interval,
     attempt, outcome, priority, mode, backoff, max_attempts, session_pid, final, jitter,
@@ -92,8 +94,8 @@ DO $$ BEGIN
     PERFORM mill.start_run(ARRAY['job ' || n % 300 + 1]) FROM generate_series(1, 1000) AS n;
 END $$";
 
-/// One object of each kind, on the empty as on the full database: a job, a task and a schedule of
-/// the same name, a waiting run, a waiting task, and a failed task.
+/// Inserts one object of each kind, into the empty database as well as into the full one: a job, a
+/// task and a schedule of the same name, a waiting run, a waiting task, and a failed task.
 const ONE: &str = "/* loadtest.console_one */
 DO $$ BEGIN
     PERFORM mill.pause('etl-1');

@@ -23,7 +23,7 @@ const PSQL: &str = "psql -c, one task";
 
 const PSQL_STATEMENT: &str = "SELECT mill.enqueue('SELECT 1')";
 
-/// Permitted growth of memory after the first fifth of a list.
+/// Permitted growth of the memory, in MB, after the first fifth of a list.
 const FLAT_MB: f64 = 2.0;
 
 const MB: f64 = 1024.0 * 1024.0;
@@ -188,7 +188,8 @@ async fn submit_list(
     let seconds = begun.elapsed().as_secs_f64();
     ensure!(status.success(), "enqueue --lines ended with {status}");
     let peak_of = |points: &[(f64, f64)]| points.iter().map(|(_, mb)| *mb).fold(0.0, f64::max);
-    // Ids are kept until the commit and printed afterwards.
+    // The program keeps the ids until the commit and prints them afterwards, so some growth is
+    // expected.
     let fifth = (points.len() / 5).max(1).min(points.len());
     let (early, late) = (peak_of(&points[..fifth]), peak_of(&points[fifth..]));
     let flat = Check {

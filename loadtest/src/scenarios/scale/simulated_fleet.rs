@@ -19,10 +19,10 @@ use crate::context::database::{Database, QUEUE};
 use crate::context::session::Session;
 use crate::measure::latency::LatencyHistogram;
 
-/// Worker locks per session.
+/// Number of worker locks that one session holds.
 const LOCKS_PER_SESSION: u32 = 50;
 
-/// Assigns the oldest tasks to workers that have none.
+/// Assigns the oldest tasks to workers that have no tasks.
 const ASSIGN_TASKS: &str = "/* loadtest.assign_tasks */
 WITH idle AS (
     SELECT w.id, row_number() OVER (ORDER BY w.id) AS n FROM mill.workers w
@@ -45,23 +45,24 @@ SELECT sum(s.shared_blks_hit + s.shared_blks_read)::float8 / sum(s.calls)
 FROM pg_stat_statements s JOIN pg_database d ON d.oid = s.dbid
 WHERE d.datname = current_database() AND s.query LIKE $1";
 
-/// Warm-up calls: the first calls of a session plan and fill its caches.
+/// Number of warm-up calls. The first calls of a session plan the statement and fill caches.
 const FIRST: usize = 10;
 
-/// The statements that every worker sends, with their frequency.
+/// The statements that every worker sends, and how often it sends them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Operation {
     /// Every 5 s.
     Heartbeat,
     /// Every 5 s while readers are reserved.
     HeartbeatWithReservation,
-    /// Every 1.3 s by an idle and by a busy worker.
+    /// Every 1.3 s, whether the worker is idle or busy.
     Poll,
-    /// Polls occasionally include the other workers.
+    /// A poll that also reads the other workers; only some polls do.
     PollPeers,
-    /// Polls of some workers also include workers that hold claims but are not registered.
+    /// A poll that, in addition, looks for workers that hold claims but are not registered; only
+    /// some workers send it.
     PollUnregistered,
-    /// When readers become idle; claims 8 tasks.
+    /// When readers become idle. Claims 8 tasks.
     Claim,
 }
 
@@ -97,9 +98,9 @@ impl Operation {
 
 /// Cost of one call.
 pub(super) struct Cost {
-    /// Median with the round trip.
+    /// Median time of a call in milliseconds, including the round trip.
     pub(super) ms: f64,
-    /// Average.
+    /// Average number of buffers that a call reads.
     pub(super) buffers: f64,
 }
 

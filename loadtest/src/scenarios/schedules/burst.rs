@@ -48,10 +48,11 @@ SELECT count(*) FILTER (WHERE l.event = 'fired'), count(*) FILTER (WHERE l.event
     count(*) FILTER (WHERE l.event NOT IN ('fired', 'completed'))
 FROM mill.schedule_log l";
 
-/// Lead time: every worker has polled and knows the instant.
+/// Time from the preparation to the instant. During this time every worker polls, and so learns the
+/// instant.
 const AHEAD: Duration = Duration::from_secs(5);
 
-/// Infrequent, because the query counts all runs.
+/// Interval between two polls. It is long, because the query counts all runs.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// No finished run for this long means that a component hangs.
@@ -123,7 +124,7 @@ async fn until_ended(
     Ok(())
 }
 
-/// The last second is incomplete.
+/// Returns the fires in each full second. The last second is incomplete, and left out.
 async fn by_second(
     session: &Session,
     at: Timestamp,

@@ -27,7 +27,8 @@ const ANY: &str = "/* loadtest.any_fire */ SELECT EXISTS (SELECT FROM mill.runs)
 const ENDED: &str = "/* loadtest.fires_ended */
 SELECT count(*) >= $2 FROM mill.runs r WHERE r.fire_at > $1 AND r.state <> 'running'";
 
-/// Seconds over which these fires are spread, number of successes, and number of other log entries.
+/// Number of seconds over which these fires are spread, number of successes, and number of other
+/// log entries.
 const OUTCOME: &str = "/* loadtest.fires_outcome */
 SELECT 1 + extract(epoch FROM max(f.fire_at) - min(f.fire_at))::bigint,
     count(*) FILTER (WHERE f.state = 'succeeded'),
@@ -57,7 +58,8 @@ pub(super) async fn round(
     session.query_typed(SET, &[]).await?;
     vacuum_and_checkpoint(&database).await?;
     let mut fleet = Fleet::start(context, &database, fleet_spec).await?;
-    // The first fire is delayed by finding and parsing the schedule.
+    // Do not count the first fire: it is delayed, because the worker first finds and parses the
+    // schedule.
     until(session, &mut fleet, ANY, &[]).await?;
     let from: Timestamp = database_now(&**session).await?;
     let counted: [(&(dyn ToSql + Sync), Type); 2] =

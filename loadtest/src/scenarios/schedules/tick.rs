@@ -9,7 +9,7 @@ use crate::context::RunContext;
 use crate::context::database::Database;
 use crate::measure::latency::LatencyHistogram;
 
-/// The batch of a worker.
+/// The first statement of a tick, with the batch size of a worker.
 const TICK: &str = "/* loadtest.tick */ SELECT * FROM mill.lock_due_schedules(50)";
 
 /// Average cost of the ticks since the statistics reset; includes statements inside the function.
@@ -18,8 +18,8 @@ SELECT s.mean_exec_time, (s.shared_blks_hit + s.shared_blks_read)::float8 / s.ca
 FROM pg_stat_statements s JOIN pg_database d ON d.oid = s.dbid
 WHERE d.datname = current_database() AND s.query LIKE '/* loadtest.tick */%'";
 
-/// Warm-up calls: the first calls of a session plan and fill its caches; a worker's session is
-/// long-lived.
+/// Number of warm-up calls. The first calls of a session plan the statement and fill caches; a
+/// worker's session is long-lived.
 const FIRST: usize = 50;
 
 /// Result of a round.

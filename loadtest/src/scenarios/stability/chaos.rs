@@ -26,8 +26,8 @@ const NAMES: [&str; 3] = [NO_KILLS, CHAOS, SHARED];
 
 const KILL_EVERY: Duration = Duration::from_secs(2);
 
-/// Time after which 99 % of the tasks were finished: the last tasks wait for the reclaim of the
-/// last victim.
+/// Time after which 99 % of the tasks were finished. The last tasks are left out, because they wait
+/// for the reclaim of the last worker that was killed.
 const NEARLY_ALL: &str = "/* loadtest.nearly_all */
 SELECT extract(epoch FROM percentile_disc(0.99) WITHIN GROUP (ORDER BY a.finished_at) - $1)::float8
 FROM mill.attempts a WHERE a.outcome = 'succeeded'";
@@ -35,11 +35,11 @@ FROM mill.attempts a WHERE a.outcome = 'succeeded'";
 const LOST: &str = "/* loadtest.lost */
 SELECT count(*) FROM mill.attempts a WHERE a.outcome = 'lost'";
 
-/// Kills stop when about this many tasks are left.
+/// The scenario stops killing workers when about this many tasks are left.
 const ENOUGH_LEFT: i64 = 1000;
 
-/// Estimates the remaining tasks: tasks are claimed in id order, so the missing ones among the last
-/// ids show how near the end is; the query reads one or two pages.
+/// Estimates the number of remaining tasks. Tasks are claimed in the order of their ids, so missing
+/// tasks among the last ids show how near the end is. The query reads only one or two pages.
 const LEFT: &str = "/* loadtest.left_behind */ SELECT count(*) FROM mill.tasks t WHERE t.id > $1";
 
 const NEWEST: &str =

@@ -18,10 +18,11 @@ const ROWS: &str = "SELECT generate_series(1, 10000000)";
 const NOTICES: &str =
     "DO $$ BEGIN FOR i IN 1..100000 LOOP RAISE NOTICE 'notice %', i; END LOOP; END $$";
 
-/// A small result and a notice: allocates the buffers before the measurement.
+/// Statement with a small result and a notice. It runs before the measurement, so that the worker
+/// has allocated its buffers.
 const WARM: &str = "DO $$ BEGIN RAISE NOTICE 'warm'; END $$; SELECT generate_series(1, 1000)";
 
-/// Permitted growth between the second and the last fifth of a drain.
+/// Permitted growth of the memory, in MB, between the second and the last fifth of a drain.
 const FLAT_MB: f64 = 2.0;
 
 const MB: f64 = 1024.0 * 1024.0;

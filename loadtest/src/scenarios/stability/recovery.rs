@@ -1,5 +1,5 @@
-//! Measures recovery times: a worker killed, a worker stopped as in a network partition, the
-//! database restarted.
+//! Measures the time to recover from three faults: a worker is killed, a worker is frozen as in a
+//! network partition, and the database restarts.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,10 +21,11 @@ use crate::measure::effects;
 use crate::measure::rounds::{Measured, alternate, case};
 use crate::result::{Better, Case, Check, Scenario};
 
-/// Queue served only by the worker that is about to fail: reclaimed tasks stay pending.
+/// Queue that only the worker serves that is about to fail, so that its reclaimed tasks stay
+/// pending.
 const VICTIM: &str = "victim";
 
-/// Tasks held by the victim.
+/// Number of tasks that the failing worker runs.
 const HELD: i64 = 8;
 
 const HOLDS: &str = "SELECT pg_sleep(600)";
@@ -141,7 +142,7 @@ async fn loss(
     enqueue_many(&**session, &vec![held; usize::try_from(HELD)?], &options).await?;
     notify(&**session).await?;
     until(session, RUNNING, HELD).await?;
-    // A point between two heartbeats.
+    // The fault happens between two heartbeats.
     sleep(Duration::from_millis(700)).await;
     let begun = Instant::now();
     if signal == Signal::KILL {
@@ -203,6 +204,6 @@ async fn restart(context: &RunContext, database: &mut Database) -> Result<(f64, 
     let first =
         first.context("no task was claimed after the restart: the drain had already finished")?;
     let check = effects::all(&*database.session, 1, tasks).await?;
-    // The fleet may have reconnected before the probe.
+    // The time is negative if the fleet reconnected before this function did.
     Ok((first.max(0.0), Check { what: format!("{}, after a restart", check.what), ..check }))
 }

@@ -23,7 +23,8 @@ const RATE: f64 = 400.0;
 
 const TICK: Duration = Duration::from_millis(50);
 
-/// Autovacuum checks a database once a minute: the sizes of a shorter run are not significant.
+/// Minimum duration of a run whose sizes are significant: autovacuum checks a database only once a
+/// minute.
 const SIZES_FROM: Duration = Duration::from_secs(5 * 60);
 
 const OUTCOMES: &str = "/* loadtest.outcomes */

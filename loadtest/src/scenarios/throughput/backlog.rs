@@ -1,6 +1,6 @@
-//! Checks whether the size of the backlog affects throughput. Runs the same fleet at the head of a
-//! small backlog and of large ones. Each backlog has its own database, filled once; a round takes
-//! tasks off the head, and the same number is appended at the end afterwards.
+//! Checks whether the size of the backlog affects throughput. The same fleet drains the head of a
+//! small backlog and of large backlogs. Each backlog has its own database, which is filled once. A
+//! round drains tasks from the head; afterwards the same number of tasks is appended.
 
 use std::time::Duration;
 

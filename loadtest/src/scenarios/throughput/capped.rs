@@ -1,6 +1,6 @@
-//! Checks whether a run at its limit delays other tasks. Compares a drain with the same drain after
-//! a hundred thousand tasks of one run, whose group has a concurrency of ten. The tasks with a
-//! permit are in a queue that these workers do not serve, so they occupy no reader.
+//! Checks whether a run at its limit delays other tasks. Compares a drain with the same drain
+//! behind a hundred thousand tasks of one run, of which a group's limit lets ten run at once. The
+//! tasks with a permit are in a queue that these workers do not serve, so they occupy no reader.
 
 use anyhow::Result;
 use queue::group::{GroupChange, set_group};

@@ -25,11 +25,13 @@ const FLEET: &str = "one commit per task";
 const SHARED: &str = "shared commits, 50 ms";
 const SHARED_CEILING: &str = "ceiling, shared commits";
 
-/// Minimum number of tasks per transaction of the ceiling for shared commits. With the fleet's
-/// number alone, a fleet that shares poorly would lower its own bar.
+/// Minimum number of tasks per transaction of the ceiling for shared commits. The ceiling uses the
+/// fleet's number if it is greater. With the fleet's number alone, a fleet that puts few tasks into
+/// a transaction would be compared with a lower ceiling.
 const LEAST_GROUP: usize = 32;
 
-/// Tasks per transaction of the last round: completions carry the number of their transaction.
+/// Average number of tasks per transaction in the last round, from the transaction ids (xmin) of
+/// their history rows.
 const PER_COMMIT: &str = "/* loadtest.per_commit */
 SELECT count(*)::float8 / greatest(count(DISTINCT a.xmin::text), 1) FROM mill.attempts a";
 

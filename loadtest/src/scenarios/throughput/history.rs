@@ -1,5 +1,5 @@
 //! Checks whether the size of the history affects throughput. Compares a drain with an empty
-//! history and with millions of finished tasks, spread over the past days.
+//! history and the same drain with millions of finished tasks, spread over the past days.
 
 use anyhow::Result;
 
@@ -9,10 +9,11 @@ use crate::context::database::Database;
 use crate::report::number_format::short_count;
 use crate::result::Scenario;
 
-/// Days with history, including today.
+/// Number of days with history, including today.
 const DAYS: i64 = 20;
 
-/// The partition of a day, equal to those that `mill.prepare_history` creates for future days.
+/// Creates the partition of a day, equal to those that `mill.prepare_history` creates for future
+/// days.
 const PARTITION: &str = "/* loadtest.history_partition */
 DO $$
 DECLARE
@@ -30,8 +31,8 @@ BEGIN
 END
 $$";
 
-/// Finished tasks numbered $2 to $3, evenly distributed over the day $1 days ago, or over the
-/// elapsed part of today.
+/// Inserts finished tasks numbered $2 to $3, evenly distributed over the day that was $1 days ago,
+/// or over the elapsed part of today.
 const DAY: &str = "/* loadtest.history_day */
 INSERT INTO mill.attempts (finished_at, task_id, enqueued_at, due_at, started_at, retry_interval,
     attempt, outcome, priority, mode, backoff, max_attempts, session_pid, final, jitter,

@@ -1,5 +1,5 @@
 //! Drains a long backlog while a transaction with an old snapshot stays open, so that no dead row
-//! can be removed. Does the rate hold from the first tasks to the last?
+//! can be removed. Compares the rate of the first tasks with that of the last tasks.
 
 use anyhow::Result;
 
@@ -16,7 +16,7 @@ use crate::result::{Better, Case, Check, Scenario};
 const UNPINNED: &str = "no old snapshot";
 const PINNED: &str = "old snapshot open";
 
-/// The first statement takes the snapshot.
+/// Begins the transaction. Its first statement takes the snapshot.
 const SNAPSHOT: &str = "/* loadtest.snapshot */
 BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM loadtest.effects";
 

@@ -20,7 +20,7 @@ use super::state::{Pane, State};
 
 /// Maximum number of problems shown, oldest first.
 const MAX_PROBLEMS: usize = 4;
-/// Lines granted at least to a list that is not selected.
+/// Number of lines that a list may use even on a small screen when it is not selected.
 const MIN_PANE_ROWS: u16 = 5;
 
 const KEYS: &str =
@@ -112,7 +112,7 @@ fn lists(frame: &mut Frame<'_>, area: Rect, (snapshot, state): (&Snapshot, &Stat
             Pane::Running => snapshot.running.len(),
             Pane::Workers => snapshot.workers.len(),
         };
-        // Plus title and headings.
+        // Two more lines for the title and the headings.
         let wanted = u16::try_from(rows + 2).unwrap_or(u16::MAX);
         if pane == state.pane { Constraint::Fill(1) } else { Constraint::Length(wanted.min(share)) }
     };
@@ -133,8 +133,8 @@ fn task(frame: &mut Frame<'_>, area: Rect, text: &str, scrolled: u16) {
     frame.render_widget(shown, area);
 }
 
-/// Draws the footer: the open question, else the error, else the result of the last action, else
-/// the keys.
+/// Draws the footer. It shows the first of these that exists: the open question, the error, the
+/// result of the last action, the keys.
 fn footer(view: &View, state: &State, paint: Paint) -> Line<'static> {
     let bold = Style::new().add_modifier(Modifier::BOLD);
     if let Some((question, _)) = &state.question {

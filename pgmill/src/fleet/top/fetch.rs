@@ -78,7 +78,7 @@ pub(super) async fn serve(
                 views.send_modify(|view| view.task = None);
             }
             Some(act) => {
-                // Without a session the footer already shows the error.
+                // Without a session, ignore the action: the footer already shows the error.
                 let Some(session) = &session else { continue };
                 let done = execute(&session.client, &act).await;
                 let message = done.unwrap_or_else(|failure| {

@@ -17,7 +17,8 @@ use crate::output::Output;
 
 /// Period over which the rate of finished tasks is measured.
 const RATE_WINDOW: Duration = Duration::from_secs(10);
-/// Counting the outcomes of the last hour may take one part in this many of the time.
+/// The outcomes of the last hour are counted again only after this many times the duration of the
+/// previous count, so that counting takes at most 1/20 of the time.
 const MAX_COUNT_SHARE: u32 = 20;
 
 /// The fleet at one moment.
@@ -31,8 +32,8 @@ pub(super) struct Snapshot {
     pub(super) finished: Vec<OutcomeCount>,
     /// Tasks that finished per second.
     pub(super) rate: f64,
-    /// Time of the last count of outcomes. Counting a long history is slow, and not every refresh
-    /// does it.
+    /// Time of the last count of outcomes. Counting a long history is slow, so only some refreshes
+    /// count.
     counted_at: Instant,
     count_duration: Duration,
 }

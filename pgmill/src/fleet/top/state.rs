@@ -33,7 +33,8 @@ impl Pane {
     }
 }
 
-/// The selected row, identified by its subject because rows come and go.
+/// The subject of the selected row. Its position would not identify the row, because rows come and
+/// go.
 #[derive(Clone, Debug, PartialEq)]
 enum Row {
     Queue(String),
@@ -53,13 +54,13 @@ pub(super) enum Step {
 #[derive(Default)]
 pub(super) struct State {
     pub(super) pane: Pane,
-    /// The selected row of the pane.
+    /// Position of the selected row in its list.
     pub(super) at: usize,
     row: Option<Row>,
     /// An action that waits for confirmation, with its question.
     pub(super) question: Option<(String, Action)>,
     pub(super) help: bool,
-    /// Number of the last result that was shown when a key was pressed.
+    /// Number of the last result that the user has read: any key removes a result from the screen.
     pub(super) read: u64,
     /// Number of lines of the open task that are scrolled off the top.
     pub(super) scrolled: u16,
@@ -142,7 +143,7 @@ impl State {
         self.row = row(self.pane, self.at, snapshot);
     }
 
-    /// Asks to cancel the open task, or the selected one.
+    /// Returns the question and the action that cancel the open task, or else the selected task.
     fn cancel(&self, view: &View) -> Option<(String, Action)> {
         let id = match (&view.task, &self.row) {
             (Some((id, _)), _) | (None, Some(Row::Task(id))) => *id,

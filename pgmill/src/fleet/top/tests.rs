@@ -47,7 +47,7 @@ fn an_action_is_confirmed_first() {
             assert!(state.question.is_none());
         }
     }
-    // Without a matching selection there is no question.
+    // If no queue is selected, the key `p` asks nothing.
     let mut state = State::default();
     typed(&mut state, &view, &[KeyCode::Char('p')]);
     assert!(state.question.is_none());

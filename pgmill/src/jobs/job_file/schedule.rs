@@ -111,7 +111,8 @@ fn timing(file: &str, section: &Section<'_>) -> Result<String, ValidationError> 
     }
 }
 
-/// Returns the byte offset in the file of a character of a string that starts at byte `start`.
+/// Returns the byte offset in `file` of the `character`th character of a string. The string, with
+/// its quotes, starts at byte `start` of the file.
 fn offset_in_string(file: &str, start: usize, character: usize) -> usize {
     let written = file.get(start..).unwrap_or_default();
     let long = ["\"\"\"", "'''"].into_iter().find(|quotes| written.starts_with(quotes));

@@ -63,7 +63,8 @@ impl<'a> Section<'a> {
         self.only_with_aliases(known, &[])
     }
 
-    /// As [`Section::only`]. The aliases are accepted and not listed.
+    /// Like [`Section::only`], but also accepts the aliases. The hint of the error does not list
+    /// them.
     pub(super) fn only_with_aliases(
         &self,
         known: &[&str],
@@ -161,7 +162,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Reads a duration, as text for the server.
+    /// Reads a duration. Returns it as text that the server accepts.
     pub(super) fn span(&self, key: &str, zero: bool) -> Result<Option<String>, ValidationError> {
         self.parsed(key, |text| {
             let span = parse_limited(text)?;

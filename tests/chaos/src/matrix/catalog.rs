@@ -10,7 +10,7 @@ use Moment::{Claimed, CommitSent, Completing, Enqueue, Executing, Heartbeat, Idl
 
 const ALL: &[Mode] = &[T, L, M];
 
-/// One fault at several moments; modes are listed where they make a difference.
+/// One fault at several moments. Modes are listed separately only where they make a difference.
 type Row = (Fault, &'static [(Moment, &'static [Mode])]);
 
 const CELLS: &[Row] = &[

@@ -1,5 +1,5 @@
-//! A cell of the matrix: one fault, at one moment of a task's execution, in one mode; with the
-//! promise for the outcome.
+//! A cell of the matrix: one fault at one moment of a task's execution, in one execution mode, and
+//! the promise about the outcome.
 
 use std::fmt;
 use std::time::Duration;
@@ -112,8 +112,8 @@ impl Cell {
     }
 
     /// Returns whether each trial must leave an unsuccessful attempt, which proves that the fault
-    /// hit its task. In other cells the task may succeed despite the fault, or has no attempt to
-    /// lose.
+    /// hit its task. In other cells the task may succeed despite the fault, or a crash may lose the
+    /// attempt.
     pub(crate) fn interrupts(&self) -> bool {
         let unhurt = self.fault.is_tolerated()
             || matches!(
@@ -127,8 +127,8 @@ impl Cell {
                     | Fault::ServerFrozen
                     | Fault::StandbyMissing
             );
-        // Claims commit asynchronously: a crash may lose the claim, and the attempt with it. In
-        // autocommit mode, the effect's commit has flushed the claim to disk.
+        // Claims commit asynchronously, so a crash may lose the claim, and with it the attempt. In
+        // autocommit mode the claim is on disk, because the commit of the effect has flushed it.
         let forgotten = self.mode == Mode::Transaction
             && matches!(
                 self.fault,
@@ -169,8 +169,8 @@ impl Fault {
         }
     }
 
-    /// Returns whether the database is unavailable during the fault: nothing can be enqueued, and
-    /// recovery time starts at its end.
+    /// Returns whether the database is unavailable during the fault. Then nothing can be enqueued,
+    /// and the recovery time starts when the fault ends.
     pub(crate) fn makes_database_unavailable(self) -> bool {
         matches!(
             self,
@@ -187,8 +187,8 @@ impl Fault {
         )
     }
 
-    /// Returns whether the database refuses the whole fleet during the fault: recovery time starts
-    /// at its end.
+    /// Returns whether the database refuses the whole fleet during the fault. Then the recovery
+    /// time starts when the fault ends.
     pub(crate) fn blocks_all_workers(self) -> bool {
         self.makes_database_unavailable()
             || matches!(
@@ -200,7 +200,8 @@ impl Fault {
             )
     }
 
-    /// Returns whether the fault hits one worker and another worker can take over meanwhile.
+    /// Returns whether the fault hits only one worker, so that another worker can take over
+    /// meanwhile.
     pub(crate) fn other_worker_can_take_over(self) -> bool {
         matches!(
             self,
@@ -208,7 +209,7 @@ impl Fault {
         )
     }
 
-    /// Returns whether the work must continue during the fault.
+    /// Returns whether the fleet must continue to work during the fault.
     pub(crate) fn is_tolerated(self) -> bool {
         matches!(
             self,
@@ -220,7 +221,7 @@ impl Fault {
         )
     }
 
-    /// Returns whether the statement itself is the fault.
+    /// Returns whether the task's own statement causes the fault.
     pub(crate) fn is_caused_by_task(self) -> bool {
         matches!(
             self,

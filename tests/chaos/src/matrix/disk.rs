@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::scratch::{self, Scratch, run};
 
-/// Unmounted and removed on drop.
+/// A mounted file system. Dropping the value unmounts and removes it.
 pub(crate) struct Disk {
     path: PathBuf,
 }

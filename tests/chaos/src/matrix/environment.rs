@@ -19,14 +19,14 @@ const STEP: Duration = Duration::from_millis(20);
 /// Time limit for the fleet to be complete again.
 const TIMEOUT: Duration = Duration::from_secs(40);
 
-/// Registered workers with current heartbeats, and sessions of readers.
+/// Number of registered workers with current heartbeats, and number of sessions of readers.
 const READY: &str = "/* chaos.ready */
 SELECT (SELECT count(*) FROM mill.workers w JOIN mill.worker_starts s ON s.id = w.id
         WHERE s.pid = ANY ($1) AND w.heartbeat_at > now() - interval '3 seconds'),
     (SELECT count(*) FROM pg_stat_activity a WHERE a.datname = current_database()
         AND a.usename = 'etl' AND a.application_name LIKE 'pgmill reader %')";
 
-/// Worker and backend of each task that waits on its gate.
+/// The worker and the backend of each task that waits on its gate.
 const HELD: &str = "/* chaos.held */
 SELECT s.pid, t.session_pid FROM mill.tasks t JOIN mill.worker_starts s ON s.id = t.claimed_by
     JOIN pg_stat_activity a ON a.pid = t.session_pid
@@ -36,11 +36,11 @@ const BACKEND: &str = "/* chaos.backend */
 SELECT t.session_pid FROM mill.tasks t WHERE t.name = $1 AND t.session_pid IS NOT NULL
 UNION ALL SELECT a.session_pid FROM mill.attempts a WHERE a.name = $1 AND a.final";
 
-/// Finished tasks with these names.
+/// Number of tasks with these names that have finished.
 const ENDED: &str = "/* chaos.ended */
 SELECT count(DISTINCT a.name) FROM mill.attempts a WHERE a.final AND a.name = ANY ($1)";
 
-/// Worker and backend that the fault hits.
+/// The worker and the backend that the fault hits.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Victim {
     pub(crate) worker_slot: usize,
@@ -53,7 +53,7 @@ pub(crate) struct Environment<'a> {
     pub(crate) short: bool,
     pub(crate) database: String,
     pub(crate) session: Session,
-    /// Holds the advisory locks that keep tasks waiting.
+    /// Session that holds the advisory locks which keep tasks waiting.
     pub(crate) holder: Session,
     pub(crate) worker_slots: Vec<WorkerSlot>,
     /// Standby of the current trial.
@@ -162,7 +162,7 @@ impl<'a> Environment<'a> {
         }
     }
 
-    /// Reconnects after a server outage; does nothing during one.
+    /// Reconnects after an outage of the server. Does nothing while the outage lasts.
     pub(crate) async fn reconnect(&mut self) {
         let _ = self.session.reconnect().await;
         let _ = self.holder.reconnect().await;
@@ -181,7 +181,8 @@ impl<'a> Environment<'a> {
         }
     }
 
-    /// Returns once all tasks wait on their gates: the worker and backend of the first task.
+    /// Waits until all tasks wait on their gates. Returns the worker and the backend of the first
+    /// task.
     pub(crate) async fn until_held(&mut self, test_tasks: &[TestTask]) -> Result<Victim> {
         let names: Vec<String> = test_tasks.iter().map(TestTask::name).collect();
         let begun = Instant::now();
@@ -209,8 +210,8 @@ impl<'a> Environment<'a> {
         self.session.one(BACKEND, &[&test_task.name()]).await
     }
 
-    /// Returns when all tasks had finished; `None` if not before the deadline. The database may be
-    /// unavailable.
+    /// Waits until all tasks have finished, and returns when that was; `None` if the deadline
+    /// passes first. The database may be unavailable.
     pub(crate) async fn until_ended(
         &mut self,
         test_tasks: &[TestTask],

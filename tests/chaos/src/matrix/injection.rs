@@ -22,7 +22,8 @@ WHERE a.datname = current_database() AND a.usename IN ('fleet', 'etl') AND a.app
 
 const HOUR: i64 = 3600;
 
-/// Writes half a gigabyte of WAL at once: with small steps, checkpoints would free space.
+/// Writes half a gigabyte of WAL at once. With smaller writes, checkpoints would free space in
+/// between.
 const BURN: &str = "/* chaos.burn */
 SELECT pg_logical_emit_message(false, 'chaos', repeat('x', 1000000)) FROM generate_series(1, 500)";
 
@@ -178,8 +179,8 @@ async fn until_out_of_memory(environment: &mut Environment<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Checks that the clocks were wrong and are correct again. The last log line of an idle worker may
-/// predate the correction.
+/// Checks that the workers' clocks were wrong and are correct again. An idle worker may not have
+/// logged anything since the correction.
 async fn check_clocks(environment: &Environment<'_>) -> Result<()> {
     let mut off = Vec::new();
     for output in environment.worker_slots.iter().filter_map(WorkerSlot::clock_reading) {

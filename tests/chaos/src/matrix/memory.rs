@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 
 use super::scratch::{self, CONTROL_GROUPS};
 
-/// An idle worker uses less than half of this limit.
+/// Memory limit in bytes. An idle worker uses less than half of it.
 const MAX_BYTES: &str = "67108864";
 
 /// A control group, removed on drop after its processes have ended.

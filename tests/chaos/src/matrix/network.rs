@@ -27,7 +27,7 @@ const CHAINS: &str = "add table inet chaos
 add chain inet chaos in { type filter hook input priority 0 ; policy accept ; }
 add chain inet chaos out { type filter hook output priority 0 ; policy accept ; }";
 
-/// Removed on drop, together with the link.
+/// A network namespace. Dropping the value removes it, together with the link.
 pub(crate) struct Network {
     name: String,
     /// Host side of the link.
@@ -43,8 +43,8 @@ impl Network {
     pub(crate) fn new() -> Result<Self> {
         let (name, n) = name();
         run("ip", &["netns", "add", &name])?;
-        // From the benchmarking address range (RFC 2544), four addresses each, at an offset that
-        // concurrent runs are unlikely to use.
+        // Each namespace takes four addresses from the range for benchmarks (RFC 2544), at an
+        // offset that concurrent runs are unlikely to use.
         let place = (std::process::id() % 128 * 256 + n % 256) * 4;
         let address = |host: u32| Ipv4Addr::from_bits(0xC612_0000 + place + host);
         let (server, own) = (address(1), address(2));
@@ -86,7 +86,7 @@ impl Network {
             Impairment::Loss => (LOSS, LOSS),
             Impairment::Slow => return self.slow(),
         };
-        // One transaction: no packet sees half of the rules.
+        // Set all rules in one transaction, so that no packet passes while only half of them exist.
         self.nft(&format!(
             "{CHAINS}\nadd rule inet chaos in {incoming}\nadd rule inet chaos out {outgoing}"
         ))
@@ -124,8 +124,8 @@ impl Drop for Network {
         if let Err(error) = run("ip", &["netns", "del", &self.name]) {
             eprintln!("chaos: {error:#}");
         }
-        // The namespace's end of the link is removed with the namespace; this end follows with a
-        // delay.
+        // The kernel removes the namespace's end of the link together with the namespace, but this
+        // end only after a delay.
         let _ = run("ip", &["link", "del", &self.link]);
     }
 }

@@ -90,8 +90,8 @@ fn started(pid: u32) -> Option<String> {
     stat.rsplit_once(") ")?.1.split_ascii_whitespace().nth(19).map(str::to_owned)
 }
 
-/// Removes the leftovers of killed runs; reports and keeps those that cannot be removed. The next
-/// start of a cluster removes their clusters.
+/// Removes the leftovers of killed runs. Reports leftovers that cannot be removed, and keeps them.
+/// The clusters of these runs are removed when the next cluster starts.
 fn sweep() {
     let mut left: Vec<(PathBuf, Result<()>)> = Vec::new();
     for folder in abandoned_in(&std::env::temp_dir()) {
@@ -99,7 +99,7 @@ fn sweep() {
     }
     let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();
     for line in mounts.lines() {
-        // Disks only; namespaces are mounts too, but are removed separately.
+        // Unmount only disks here. Namespaces are mounts, too, but are removed separately.
         if let [_, mount, "tmpfs", ..] = line.split(' ').collect::<Vec<_>>()[..]
             && mount.split('/').any(abandoned)
         {

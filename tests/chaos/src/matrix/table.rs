@@ -65,7 +65,7 @@ impl CellResult {
         self.cell
     }
 
-    /// Adds one try with its recovery time; `None` if it was stuck.
+    /// Adds one try. `recovery` is its recovery time; `None` if the task was stuck.
     pub(crate) fn record_try(&mut self, recovery: Option<Duration>) {
         self.tries += 1;
         match recovery {

@@ -22,7 +22,7 @@ use super::network::Network;
 use super::scratch::Scratch;
 use super::session::Session;
 
-/// Workers of a cell: the one that the fault hits, and the other one.
+/// Number of workers in a cell: the worker that the fault hits, and another one.
 pub(crate) const WORKER_SLOTS: usize = 2;
 
 const DATA_MEGABYTES: u32 = 96;
@@ -32,7 +32,8 @@ const WAL_MEGABYTES: u32 = 128;
 pub(crate) const FLEET: &str = "fleet";
 pub(crate) const TASKS: &str = "etl";
 
-/// Fields are in drop order: a server before its disk.
+/// A cluster and the resources of its cells. Fields are in the order in which they are dropped: a
+/// server before its disk.
 pub(crate) struct TestBed {
     pub(crate) cluster: Cluster,
     pub(crate) networks: Vec<Network>,
@@ -134,7 +135,7 @@ impl TestBed {
     }
 }
 
-/// Uses `mv`, which keeps owners and crosses file systems.
+/// Moves the WAL to the disk. Uses `mv`, which keeps owners and works across file systems.
 fn move_log(data: &Path, disk: &Path) -> Result<()> {
     let (from, to) = (data.join("pg_wal"), disk.join("pg_wal"));
     super::scratch::run("mv", &[&from.to_string_lossy(), &to.to_string_lossy()])?;

@@ -6,8 +6,8 @@ use anyhow::{Context, Result};
 use super::cell::{Cell, Fault, Mode, Moment};
 use super::session::Session;
 
-/// Tables of the effects, and gates: a task waits on the advisory lock of its number while the
-/// suite holds that lock. Contended locks have two keys.
+/// Tables for the effects, and gates. A gate is an advisory lock with the number of a task: the
+/// task waits on it while the suite holds it. Locks for which tasks compete have two keys.
 pub(crate) const TABLES: &str = "/* chaos.tables */
 CREATE TABLE public.effect (test_task bigint NOT NULL, hold boolean NOT NULL DEFAULT false, padding text);
 CREATE TABLE public.counter (n bigint NOT NULL);
@@ -70,7 +70,7 @@ impl TestTask {
             Mode::AtLeastOnce => ", mode => 'autocommit'",
             Mode::AtMostOnce => ", mode => 'autocommit', at_most_once => true",
         };
-        // One attempt: a fault that uses up an attempt becomes visible.
+        // With a single attempt, a fault that uses up an attempt becomes visible.
         let max_attempts = match cell.fault {
             Fault::DataDiskFull => 100,
             Fault::NeverEnds | Fault::BackendStoppedPastTimeout if !self.bystander => 3,
@@ -133,7 +133,8 @@ impl TestTask {
     }
 }
 
-/// State of each task: number of effects, number of ends, outcome, whether it is live.
+/// State of each task: number of its effects, number of its ends, its outcome, and whether it is
+/// live.
 const LEFT: &str = "/* chaos.left */
 SELECT (SELECT count(*) FROM public.effect e WHERE e.test_task = n),
     ARRAY(SELECT a.outcome::text FROM mill.attempts a WHERE a.final AND a.name = 'test_task ' || n),

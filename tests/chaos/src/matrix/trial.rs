@@ -20,11 +20,12 @@ const TIMEOUT: Duration = Duration::from_secs(40);
 /// Number of quick tasks that must succeed during a fault that the fleet tolerates.
 const BYSTANDERS: usize = 20;
 
-/// Longer than the orphan timeout and the keepalive time that detects a cut.
+/// Time that suffices to detect the fault: longer than the orphan timeout and than the keepalive
+/// time after which a cut connection is noticed.
 const DETECTION_TIME: Duration = Duration::from_secs(8);
 
-/// Runs a trial. Returns the time from the fault, or from the end of a database outage, to the end
-/// of the tasks; `None` if they were stuck.
+/// Runs a trial. Returns the time from the fault, or from the end of an outage of the database,
+/// until all tasks have ended; `None` if a task was stuck.
 pub(crate) async fn run(environment: &mut Environment<'_>) -> Result<Option<Duration>> {
     environment.prepare().await?;
     environment.ready().await?;
@@ -35,7 +36,7 @@ pub(crate) async fn run(environment: &mut Environment<'_>) -> Result<Option<Dura
     }
 }
 
-/// The fault hits a claimed task.
+/// Runs a trial in which the fault hits a claimed task.
 async fn during_execution(environment: &mut Environment<'_>) -> Result<Option<Duration>> {
     let fault = environment.cell.fault;
     let mut test_tasks = vec![environment.test_task()];
@@ -60,7 +61,8 @@ async fn during_execution(environment: &mut Environment<'_>) -> Result<Option<Du
             Fault::DataDiskFull | Fault::TasksLocked | Fault::StandbyMissing | Fault::Serialization
         )
         || fault.is_caused_by_task();
-    // A message of a dead worker no longer arrives.
+    // Pass the held message on if its worker is still alive. A message of a dead worker no longer
+    // arrives.
     let passes = matches!(fault, Fault::WorkerStopped | Fault::Drain | Fault::Latency);
     if early {
         release(environment, passes).await;
@@ -88,7 +90,7 @@ async fn during_execution(environment: &mut Environment<'_>) -> Result<Option<Du
     finished(environment, &test_tasks, from, ended_under_it).await
 }
 
-/// The fault hits an idle fleet.
+/// Runs a trial in which the fault hits an idle fleet.
 async fn while_idle(environment: &mut Environment<'_>) -> Result<Option<Duration>> {
     let fault = environment.cell.fault;
     let begun = Instant::now();
@@ -119,7 +121,7 @@ async fn while_idle(environment: &mut Environment<'_>) -> Result<Option<Duration
     finished(environment, &test_tasks, from, ended_under_it).await
 }
 
-/// The fault hits the client that enqueues.
+/// Runs a trial in which the fault hits the client that enqueues.
 async fn during_enqueue(environment: &mut Environment<'_>) -> Result<Option<Duration>> {
     let fault = environment.cell.fault;
     let test_task = environment.test_task();
@@ -180,7 +182,7 @@ async fn submit(url: &str, test_task: TestTask) -> Result<()> {
     }
 }
 
-/// Arms the traps that hold a task, or cut its session, at a message.
+/// Prepares the proxies to hold a task, or to cut its session, at a message.
 fn arm(environment: &Environment<'_>) {
     let transaction = environment.cell.mode == Mode::Transaction;
     let act = |otherwise| match environment.cell.fault {
@@ -207,7 +209,8 @@ fn arm(environment: &Environment<'_>) {
     }
 }
 
-/// Returns once the tasks have reached the moment: the worker and backend of the first task.
+/// Waits until the tasks have reached the moment. Returns the worker and the backend of the first
+/// task.
 async fn until_there(environment: &mut Environment<'_>, test_tasks: &[TestTask]) -> Result<Victim> {
     let (fault, moment, mode) =
         (environment.cell.fault, environment.cell.moment, environment.cell.mode);
@@ -249,7 +252,7 @@ async fn until_there(environment: &mut Environment<'_>, test_tasks: &[TestTask])
         }
     }
     if moment == Moment::CommitSent && !message {
-        // Its reply is held; the server executes the message.
+        // The proxy holds the reply to the message, and the server executes the message.
         let ended = environment.until_ended(test_tasks, Instant::now() + TIMEOUT).await;
         ensure!(ended.is_some(), "a sent commit was not executed");
     }
@@ -275,8 +278,8 @@ async fn triggered_slot(environment: &Environment<'_>) -> Result<usize> {
     }
 }
 
-/// Waits for the duration of the fault, or until the fleet has worked around it. Returns when the
-/// tasks had finished, if they have.
+/// Waits for the duration of the fault, or until the fleet has worked around the fault. Returns
+/// when the tasks finished, if they have.
 async fn last(
     environment: &mut Environment<'_>,
     test_tasks: &[TestTask],
@@ -285,7 +288,7 @@ async fn last(
     let fault = environment.cell.fault;
     let while_idle = environment.cell.moment == Moment::Idle;
     let fault_duration = match fault.duration(environment.short) {
-        // Another worker runs the task at once; wait long enough for all detection.
+        // Another worker runs the task at once. Wait nevertheless until the fault is detected.
         _ if while_idle && fault.other_worker_can_take_over() => DETECTION_TIME,
         fault_duration => fault_duration,
     };

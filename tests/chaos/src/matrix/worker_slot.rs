@@ -20,12 +20,14 @@ use super::test_bed::{FLEET, TASKS, TestBed, false_clock};
 /// Readers per worker.
 pub(crate) const READERS: i64 = 2;
 
-/// Time limit for a worker to end after SIGTERM; its shutdown timeout expires long before.
+/// Time limit for a worker to end after SIGTERM. It is much longer than the worker's shutdown
+/// timeout.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 static NEXT: AtomicU32 = AtomicU32::new(1);
 
-/// Fields are in drop order: the process before its environment.
+/// A place for one worker process. Fields are in the order in which they are dropped: the process
+/// before its environment.
 pub(crate) struct WorkerSlot {
     process: Option<Process>,
     /// Proxies between the worker and the server: one for tasks, one for everything else.
@@ -186,13 +188,13 @@ impl WorkerSlot {
     /// Sets the worker's clock off by this many seconds.
     pub(crate) fn set_clock(&self, off: i64) -> Result<()> {
         let Some(clock) = &self.clock else { return Ok(()) };
-        // Renamed atomically: a partial file is never read.
+        // Replace the file atomically, so that no worker reads a partial one.
         let new = clock.with_extension("new");
         fs::write(&new, format!("{off:+}\n"))?;
         fs::rename(new, clock).context("cannot set the clock")
     }
 
-    /// Returns the worker's own time: that of the last line of its log.
+    /// Returns the time by the worker's own clock, from the last line of its log.
     pub(crate) fn clock_reading(&self) -> Option<String> {
         let log = fs::read_to_string(&self.process.as_ref()?.log).ok()?;
         Some(log.lines().last()?.split_whitespace().next()?.to_owned())

@@ -15,14 +15,16 @@ use super::progress::Progress;
 use super::report::{Counts, Report, counted};
 use super::servers::Servers;
 
-/// Maximum backlog before the plan waits: otherwise the load would be over before the faults are.
+/// Maximum number of waiting tasks. The plan waits while there are more; otherwise the load would
+/// end before the faults do.
 const BACKLOG: i64 = 2500;
-/// Maximum time that the plan waits for the backlog.
+/// Maximum time that the plan waits for the backlog to shrink.
 const MAX_BACKLOG_WAIT: Duration = Duration::from_secs(5);
 /// Time limit from the last fault until no task is live.
 const DRAIN: Duration = Duration::from_secs(180);
-/// Time in addition to the orphan timeout until the tasks of dead workers are reclaimed: after an
-/// outage no worker is considered dead for ten seconds, and the machine is under load.
+/// Time, in addition to the orphan timeout, until the tasks of dead workers are reclaimed. It is
+/// long, because the machine is under load, and because no worker is considered dead in the ten
+/// seconds after an outage.
 const BOUND: Duration = Duration::from_secs(20);
 
 const WAITING: &str =
@@ -31,13 +33,14 @@ const WAITING: &str =
 const LIVE: &str = "/* chaos.live */
 SELECT (SELECT count(*) FROM mill.tasks) + (SELECT count(*) FROM mill.runs r WHERE r.state = 'running')";
 
-/// Terminates random sessions: readers, control sessions, load, and last the operator's own.
+/// Terminates random sessions of readers, control sessions and load. The operator's own session
+/// comes last.
 const END_SESSIONS: &str = "/* chaos.end_sessions */
 SELECT count(pg_terminate_backend(s.pid)) FROM (SELECT a.pid FROM pg_stat_activity a
     WHERE a.datname = current_database() AND a.pid <> pg_backend_pid() AND a.backend_type = 'client backend'
     ORDER BY random() LIMIT ";
 
-/// All participants.
+/// Everything that takes part in the execution of a plan.
 pub(crate) struct Director<'a> {
     servers: &'a mut Servers,
     fleet: Fleet,
@@ -134,8 +137,8 @@ impl<'a> Director<'a> {
         Ok(())
     }
 
-    /// Waits while the backlog is large enough, for a limited time: an operator action may have
-    /// paused all queues.
+    /// Waits while the backlog is too large, but only for a limited time, because an operator
+    /// action may have paused all queues.
     async fn backlog(&mut self) -> Result<()> {
         let begun = Instant::now();
         while self.operator.session.number(WAITING).await? > BACKLOG {

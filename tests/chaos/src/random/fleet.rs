@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-/// The minimum that a worker accepts: faults occur every second.
+/// The shortest orphan timeout that a worker accepts, because a fault occurs every second.
 pub(crate) const ORPHAN_TIMEOUT: Duration = Duration::from_secs(3);
 const FLAGS: &[&str] = &[
     "--heartbeat-interval",
@@ -30,7 +30,7 @@ const FLAGS: &[&str] = &[
 /// Time limit for a worker to end after SIGTERM: the shutdown timeout plus cancellation.
 const TIMEOUT: Duration = Duration::from_secs(45);
 
-/// Ends orphaned workers if this program itself is killed.
+/// Flag that ends workers if this program itself is killed.
 const IDLE: &str = "--exit-when-idle=3m";
 
 /// Running workers.
@@ -39,7 +39,7 @@ pub(crate) struct Fleet {
     directory: PathBuf,
     url: String,
     workers: Vec<Worker>,
-    /// Workers asked to stop that are still running.
+    /// Workers that were asked to stop and are still running.
     leaving: Vec<(Instant, Worker)>,
     started: usize,
 }
@@ -48,7 +48,7 @@ pub(crate) struct Fleet {
 struct Worker {
     child: Child,
     log: PathBuf,
-    /// End of a SIGSTOP.
+    /// Time at which a worker that SIGSTOP has frozen is resumed.
     stopped_until: Option<Instant>,
 }
 
@@ -112,8 +112,8 @@ impl Fleet {
         Ok(())
     }
 
-    /// Resumes workers whose stop has expired, and restarts those that found no server at their
-    /// start.
+    /// Resumes frozen workers whose time is over, and restarts workers that found no server when
+    /// they started.
     ///
     /// # Errors
     /// Returns an error if a worker has ended unexpectedly, or has not ended after SIGTERM.
@@ -155,7 +155,7 @@ impl Fleet {
         late.map_or(Ok(()), |late| bail!(late))
     }
 
-    /// Resumes all stopped workers.
+    /// Resumes all frozen workers.
     pub(crate) fn resume(&mut self) -> Result<()> {
         self.workers.iter_mut().try_for_each(Worker::resume)
     }

@@ -17,7 +17,7 @@ use super::work_item::{Kind, WorkItem};
 const SESSIONS: usize = 8;
 /// Maximum number of items that wait for one session.
 const WAITING: usize = 100;
-/// Operators choose among this many of the last acknowledged ids.
+/// Number of acknowledged ids, the latest ones, among which operators choose.
 const REMEMBERED: usize = 2000;
 
 /// Acknowledged ids.
@@ -100,8 +100,8 @@ async fn run_session(
     let mut ops = Vec::new();
     while let Some(item) = items.recv().await {
         let call = item.call();
-        // An item with a key is enqueued twice in any case, and until there is a reply; the result
-        // is one task.
+        // An item with a deduplication key is enqueued until two replies have arrived, and
+        // nevertheless is only one task.
         let mut left = if item.kind == Kind::Duplicate { 2 } else { 1 };
         while left > 0 {
             let reply = session.query(&call).await?;

@@ -25,7 +25,7 @@ impl Operator {
         Self { session: Session::new(url, "chaos operator"), ops: Vec::new(), operator_actions: 0 }
     }
 
-    /// Performs an action once. Deploys are performed elsewhere.
+    /// Performs an action once. Another module performs deploys.
     ///
     /// # Errors
     /// Returns an error if no server is available for a minute.
@@ -33,7 +33,7 @@ impl Operator {
         self.operator_actions += 1;
         match act {
             OperatorAction::Cancel { draw } => {
-                // Most of the known tasks have ended: every other time, choose a live one.
+                // Most of the known tasks have ended, so choose a live task every other time.
                 let task = if draw % 2 == 0 { known.task(*draw) } else { self.live(*draw).await? };
                 self.task(OpKind::Cancel, "cancel", task).await?;
             }
@@ -114,7 +114,7 @@ impl Operator {
     }
 
     async fn cancel_many(&mut self, queue: &str, count: i64) -> Result<()> {
-        // The statement for each task that `pgmill task cancel --queue` sends.
+        // Sends the statement that `pgmill task cancel --queue` sends for each task.
         let sql = format!(
             "SELECT t.id, mill.cancel(t.id) FROM (SELECT t.id FROM mill.tasks t
              WHERE t.queue = '{queue}' AND t.node IS NULL ORDER BY t.id LIMIT {count}) AS t"

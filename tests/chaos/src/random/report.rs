@@ -77,7 +77,7 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// Returns whether a promise was broken.
+    /// Returns whether an invariant was violated.
     pub(crate) fn broken(&self) -> bool {
         self.findings.iter().any(|finding| finding.count > 0)
     }

@@ -10,8 +10,8 @@ use tokio::time::sleep;
 use super::session::Session;
 use super::work_item::{GROUP, JOB, KEYS, LIMITED_QUEUE, ROWS, SHARED};
 
-/// Durable, the default of a cluster. Deadlocks are detected quickly, and a server that was down
-/// can catch up.
+/// Settings of the servers. Commits are durable, which is the default of a cluster. Deadlocks are
+/// detected quickly, and a server that was down can catch up.
 const SETTINGS: &[(&str, &str)] =
     &[("deadlock_timeout", "100ms"), ("wal_keep_size", "512MB"), ("max_wal_size", "2GB")];
 

@@ -5,21 +5,21 @@ use rand::{Rng, RngExt};
 
 /// Concurrency keys, each with its highest limit.
 pub(crate) const KEYS: [(&str, i32); 5] = [("k0", 1), ("k1", 1), ("k2", 2), ("k3", 3), ("k4", 8)];
-/// The queue with a limit, with its highest limit.
+/// The queue with a limit, and the highest value of this limit.
 pub(crate) const LIMITED_QUEUE: (&str, i32) = ("limited", 3);
-/// The group with a limit, with its highest limit outside runs.
+/// The group with a limit, and the highest value of this limit outside runs.
 pub(crate) const GROUP: (&str, i32) = ("few", 4);
 /// The queue whose tasks share commits.
 pub(crate) const SHARED: &str = "shared";
 /// Number of rows that conflicting tasks write in any order.
 pub(crate) const ROWS: u32 = 6;
 
-/// Tasks per call of `mill.enqueue_many`.
+/// Number of tasks per call of `mill.enqueue_many`.
 const MANY: usize = 50;
 
-/// The job of the runs: a diamond, and a failing task with a compensating one.
-/// Number of tasks of that job.
+/// Number of tasks of [`JOB`].
 pub(crate) const JOB_TASKS: usize = 6;
+/// The job of the runs: a diamond, and a failing task with a task that compensates the failure.
 pub(crate) const JOB: &str = r#"[
 {"name": "top", "statement": "SELECT chaos.work() WHERE $1::text IS NOT NULL",
     "params": [{"$param": "op"}], "max_attempts": 9},
@@ -49,7 +49,7 @@ pub(crate) enum Kind {
     Fails(u32),
     /// Fails on the first attempts.
     FailsFirst(u32),
-    /// Writes two rows in this order: deadlocks.
+    /// Writes two rows in this order. Concurrent tasks with another order deadlock.
     Deadlocks(u32, u32),
     /// With a deduplication key, enqueued twice.
     Duplicate,
