@@ -230,6 +230,34 @@ async fn an_autocommit_task_has_an_effect_for_some_of_its_starts_wherever_its_se
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_statement_of_a_cut_session_has_ended_before_its_task_runs_again() {
+    for mode in ["transaction", "autocommit"] {
+        let database = Database::new().await;
+        let holder = database.connect().await;
+        holder.batch_execute("SELECT pg_advisory_lock(1)").await.unwrap();
+        let proxy = Proxy::start(&database.url()).await.unwrap();
+        let through = proxy.url(&database.url());
+        let flags = ["--readers", "2", "--poll-interval", "20ms", "--task-url", &through];
+        let _worker = Worker::start(&database, &flags);
+        // The server does not notice that the session is cut, so its backend keeps waiting for the lock.
+        let statement = "SELECT pg_advisory_xact_lock(1)";
+        proxy.arm(MessageMatch::Text(statement.to_owned()), FaultAction::Cut(Cut::Unseen));
+        let id = database.enqueue(statement, &format!(", mode => '{mode}'")).await;
+        let waiting =
+            "SELECT count(*) FROM pg_locks l WHERE l.locktype = 'advisory' AND NOT l.granted
+            AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+        let again = format!("SELECT ({waiting}) > 0 AND attempt > 1 FROM mill.tasks");
+        eventually("the second attempt waits for the lock", async || {
+            database.value::<bool>(&again).await
+        })
+        .await;
+        assert_eq!(database.value::<i64>(waiting).await, 1, "{mode}");
+        holder.batch_execute("SELECT pg_advisory_unlock(1)").await.unwrap();
+        assert_eq!(database.outcome(id).await, "succeeded");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_worker_whose_connection_is_cut_while_it_starts_reports_an_unreachable_database() {
     let database = Database::new().await;
     let proxy = Proxy::start(&database.url()).await.unwrap();
