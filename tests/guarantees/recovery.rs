@@ -279,6 +279,19 @@ async fn after_the_shutdown_timeout_or_a_second_sigterm_tasks_are_released_with_
 }
 
 #[tokio::test]
+async fn an_at_most_once_task_that_a_shutdown_interrupts_ends_as_unknown() {
+    let database = database_with_lock().await;
+    let mut worker = start(&database, &["--shutdown-timeout", "200ms"]);
+    let options = ", mode => 'autocommit', at_most_once => true";
+    let id = database.enqueue(WAITS_FOR_LOCK, options).await;
+    database.until_waiting_for_lock(id).await;
+    worker.signal(Signal::TERM);
+    assert!(worker.ended().await.success());
+    assert_eq!(database.outcome(id).await, "unknown");
+    assert_eq!(database.attempts(id).await, "unknown");
+}
+
+#[tokio::test]
 async fn a_task_cancelled_during_a_shutdown_is_not_attempted_again() {
     let database = database_with_lock().await;
     let mut worker = start(
