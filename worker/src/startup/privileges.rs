@@ -11,10 +11,11 @@ use crate::registration::Registration;
 use crate::startup::login::Login;
 
 /// Warns about missing and excessive privileges. Opens one session per task login to read its
-/// privileges. If the login of a profile cannot connect, its readers keep trying.
+/// privileges. If the login of a profile cannot connect, this is not an error: its readers keep
+/// trying.
 ///
 /// # Errors
-/// The control login lacks the privileges of a worker; the default task login cannot connect; a
+/// The control login lacks the privileges of a worker. The default task login cannot connect. A
 /// task login is a superuser or connects to another database.
 pub(crate) async fn check(
     control: &Client,
