@@ -29,7 +29,7 @@ pub(crate) enum Bug {
 }
 
 /// Size of a fleet, and the faults that occur in it. Every step may happen any number of times,
-/// except that a user runs a task again.
+/// except that a user runs a finished task again at most `again` times.
 #[derive(Clone, Copy)]
 pub(crate) struct Size {
     pub(crate) workers: u8,
