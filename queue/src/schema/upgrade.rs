@@ -147,7 +147,7 @@ pub async fn upgrade(
         tracing::debug!(
             version,
             retries = done.lock_retries,
-            "locks not available, retrying upgrade"
+            "the upgrade did not get its locks, trying again"
         );
         sleep(wait).await;
     }

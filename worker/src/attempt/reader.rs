@@ -155,7 +155,9 @@ impl Reader {
                 Ok(session) => return Some(session),
                 Err(error) => {
                     self.context.metrics.reconnects.inc();
-                    tracing::warn!(reader = self.number, %error, "no session for tasks");
+                    tracing::warn!(
+                        reader = self.number, %error, "could not open a session for tasks"
+                    );
                 }
             }
             tokio::select! {

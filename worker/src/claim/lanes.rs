@@ -1,5 +1,5 @@
-//! What the claimer knows of the lanes: which lanes have work, up to which id it has read each
-//! lane, and which claims the next round makes. Pure.
+//! State of the lanes as the claimer knows it: which lanes have work, up to which id each lane has
+//! been read, and which claims the next round makes. Pure.
 //!
 //! The watermarks are hints. A wrong watermark never makes a claim unsafe, and a sweep finds the
 //! tasks that it leaves out.

@@ -50,14 +50,15 @@ pub(crate) async fn check(
             Ok(session) => session,
             Err(error) if login.profile.is_empty() || error.lasting() => {
                 let what = match &*login.profile {
-                    "" => "no session for tasks".to_owned(),
-                    profile => format!("no session for tasks of run_as.{profile}"),
+                    "" => "could not open a session for tasks".to_owned(),
+                    profile => format!("could not open a session for tasks of run_as.{profile}"),
                 };
                 return Err(anyhow::Error::from(QueueError::from(error)).context(what));
             }
             Err(error) => {
                 tracing::warn!(
-                    profile = &*login.profile, %error, "no session for tasks yet, trying again"
+                    profile = &*login.profile, %error,
+                    "could not open a session for tasks yet, trying again"
                 );
                 continue;
             }

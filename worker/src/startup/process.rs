@@ -215,7 +215,9 @@ impl Process {
             };
             match pooler_check::check(&login.target, &what, tracker).await {
                 Err(error) if login.profile.is_empty() || error.refused() => {
-                    return Err(anyhow::Error::from(error).context("no session for tasks"));
+                    return Err(
+                        anyhow::Error::from(error).context("could not open a session for tasks")
+                    );
                 }
                 Ok(()) | Err(_) => {}
             }

@@ -55,7 +55,7 @@ impl SdNotify {
             tracing::warn!(
                 ?watchdog,
                 ?longest,
-                "watchdog timeout is too short: a healthy worker may send nothing for longer"
+                "watchdog timeout is too short: a healthy worker may send no message for longer"
             );
         }
     }
