@@ -20,8 +20,8 @@ use crate::task::{Claim, Priority, RetryPolicy};
 ///
 /// - The condition of the partial index contains only literals. A generic plan cannot prove that a
 ///   parameter matches a partial index, and would use a sequential scan.
-/// - The common table expression enforces LIMIT. As a subquery in FROM or IN, a nested loop would
-///   run it once per outer row, and skip the rows that it took before.
+/// - The common table expression enforces LIMIT. If it were a subquery in FROM or IN, a nested loop
+///   would run it once per outer row, and each time skip the rows that it took before.
 /// - Conditions use `now()`, because no index condition can use the volatile clock. `claimed_at` is
 ///   taken after the claim has locked the row, so that in history the claim comes after everything
 ///   that it waited for.
