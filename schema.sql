@@ -30,9 +30,9 @@
 --   19_why             why a task is not running
 --   20_grants          privileges that are not granted beside their object
 --
--- All names are schema-qualified and search_path is pg_catalog throughout, so that objects in a
--- caller's schema cannot shadow them. SQL functions, views and the types of variables are checked when
--- they are created: what they use comes before them.
+-- All names are schema-qualified and search_path is pg_catalog throughout, so that objects in a caller's
+-- schema cannot shadow them. PostgreSQL checks SQL functions, views and the types of variables when it
+-- creates them, so the files create each object before the objects that use it.
 --
 -- The transaction begins here and ends in 20_grants.sql.
 
@@ -41,8 +41,8 @@ BEGIN;
 SET LOCAL client_min_messages = warning;
 SET LOCAL search_path = pg_catalog;
 
--- Version of this schema, and the oldest version whose programs can use it. Nothing repeats these numbers:
--- the programs read the first one from this line (queue/src/schema.rs).
+-- Version of this schema, and the oldest version whose programs can use it. No other place repeats these
+-- numbers: the programs read their own schema version from the next line (queue/src/schema.rs).
 SET LOCAL mill.version = '2';
 SET LOCAL mill.min_compatible_version = '1';
 
@@ -69,11 +69,12 @@ $$;
 
 -- schema/01_roles.sql -----------------------------------------------------------------------------
 
--- Roles: mill_owner owns every object. mill_worker is for the control sessions of workers. mill_producer
--- enqueues tasks and starts runs, mill_viewer reads, mill_operator may do what these two may and controls the
--- fleet. None of them can log in; logins become members.
+-- Roles. mill_owner owns every object. mill_worker is for the control sessions of workers. mill_producer
+-- enqueues tasks and starts runs. mill_viewer reads. mill_operator controls the fleet and has the rights
+-- of mill_producer and mill_viewer. None of these roles can log in; the logins of people and programs
+-- are made members of them.
 --
--- Roles belong to the cluster and may exist already. The following files run as mill_owner.
+-- Roles belong to the cluster and may exist already. The files after this one run as mill_owner.
 
 DO $$
 DECLARE
@@ -83,8 +84,9 @@ BEGIN
         ARRAY['mill_owner', 'mill_worker', 'mill_operator', 'mill_producer', 'mill_viewer']
     LOOP
         IF to_regrole(role_name) IS NULL THEN
-            -- Roles belong to the cluster: another database may be creating them at the same time. Then
-            -- CREATE ROLE waits for that transaction.
+            -- Roles belong to the cluster, so another database may be creating the same role at the same
+            -- time. In that case CREATE ROLE waits for the other transaction and then fails, which is
+            -- ignored.
             BEGIN
                 EXECUTE format('CREATE ROLE %I NOLOGIN', role_name);
             EXCEPTION WHEN duplicate_object OR unique_violation THEN
@@ -98,7 +100,7 @@ BEGIN
         GRANT mill_viewer, mill_producer TO mill_operator;
     END IF;
     -- A superuser can already act as every role. Since PostgreSQL 16, the creator of a role becomes a
-    -- member that can grant the role but cannot act as it.
+    -- member that can grant the role but cannot act as it, and has to grant the role to itself.
     IF NOT pg_has_role(current_user, 'mill_owner',
         CASE WHEN current_setting('server_version_num')::integer >= 160000 THEN 'SET' ELSE 'MEMBER' END)
     THEN
@@ -110,10 +112,10 @@ BEGIN
                     HINT = 'Apply it as superuser, or as a role with CREATEROLE that is a member of mill_owner.';
         END;
     END IF;
-    -- The reclaimer finds and terminates the backends of a dead worker; the owner's functions show
-    -- the wait events of the backends of running tasks. If the current role cannot grant these roles
-    -- (PostgreSQL 16 and later require ADMIN OPTION), a warning is raised, and `pgmill doctor` reports
-    -- the missing grants.
+    -- mill_worker needs these roles because the reclaimer finds and terminates the backends of a dead
+    -- worker. mill_owner needs pg_read_all_stats because its functions show the wait events of the
+    -- backends of running tasks. If the current role cannot grant these roles (PostgreSQL 16 and later
+    -- require ADMIN OPTION), a warning is raised, and `pgmill doctor` reports the missing grants.
     IF NOT pg_has_role('mill_worker', 'pg_read_all_stats', 'MEMBER')
         OR NOT pg_has_role('mill_worker', 'pg_signal_backend', 'MEMBER')
         OR NOT pg_has_role('mill_owner', 'pg_read_all_stats', 'MEMBER')
@@ -159,8 +161,8 @@ BEGIN
         CREATE TYPE mill.declared_in AS ENUM ('comment', 'file', 'call');
         CREATE TYPE mill.schedule_event AS ENUM
             ('fired', 'skipped', 'completed', 'error', 'missed', 'reclaimed');
-        -- Domains instead of table constraints: every claim would parse and evaluate table constraints
-        -- again, which takes a third of its time.
+        -- These checks belong to domains and not to the table: PostgreSQL would parse and evaluate
+        -- checks of mill.tasks again in every claim, which would take a third of the time of the claim.
         CREATE DOMAIN mill.queue_name AS text CONSTRAINT queue_name CHECK (
             octet_length(VALUE) BETWEEN 1 AND 128 AND ltrim(VALUE,
                 'abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.:-') = '');
@@ -199,27 +201,28 @@ COMMENT ON DOMAIN mill.due_time IS 'Time at which a task is due, within the year
 COMMENT ON TYPE mill.state IS
     'State of a live task: scheduled (not due yet), blocked (waits for a permit), pending (can be claimed) or running';
 COMMENT ON TYPE mill.outcome IS
-    'Outcome of an attempt. lost: the worker of the attempt died. unknown: the attempt ran an at-most-once '
-    'statement, and it is not known whether the statement ended';
+    'Outcome of an attempt. lost: the worker of the attempt died. unknown: the statement must run at most once, and '
+    'it is not known whether it ended';
 COMMENT ON TYPE mill.priority IS 'Priority of a task, lowest first';
 COMMENT ON TYPE mill.mode IS
     'transaction: the statement and its completion commit together (exactly once). autocommit: for VACUUM, CREATE '
     'INDEX CONCURRENTLY and CALL with COMMIT (at least once)';
 COMMENT ON TYPE mill.limit_kind IS
-    'Kinds of objects that limits apply to, in the order in which a task acquires its permits. The most specific kind '
-    'comes first, so that a waiting task delays only tasks of its own kind';
+    'Kinds of objects that limits apply to. A task acquires its permits in this order, the most specific kind first. '
+    'So a task that waits for the permit of its key holds no permit of its group or queue that another task could use';
 COMMENT ON TYPE mill.reserved_capacity IS
-    'Share of the fleet''s readers that run only tasks of priority reserved: none, 10, 15 or 25 percent';
+    'Share of the fleet''s readers that run only tasks of priority reserved: none, low (10 percent), medium (15 '
+    'percent) or high (25 percent)';
 COMMENT ON TYPE mill.expected IS
-    'Outcome of the parent that an edge requires: succeeded; failed (also timed out, lost or unknown); finished (any '
-    'outcome, also cancelled)';
+    'Outcome that an edge requires of its parent: succeeded; failed (includes timed out, lost and unknown); or '
+    'finished (any outcome, including cancelled)';
 COMMENT ON TYPE mill.join_mode IS 'Whether a task waits for all of its parents or for any one of them';
 COMMENT ON TYPE mill.run_state IS
-    'State of a run. The state of a finished run is the first of these that applies: cancelled if the run was '
-    'cancelled; failed if a task failed whose failure counts; cancelled if a task was cancelled; succeeded';
+    'State of a run. A finished run has the first of these states that applies: cancelled, if the run itself was '
+    'cancelled; failed, if a task without ignore_failure failed; cancelled, if a task was cancelled; succeeded';
 COMMENT ON TYPE mill.run_task_state IS
-    'State of a task of a run: waiting (for parents), ready, released (in the queue or running), or its final state. '
-    'upstream_failed: the outcomes of its parents do not satisfy its edges';
+    'State of a task of a run: waiting (for its parents), ready, released (in the queue or running), or its final '
+    'state. upstream_failed: the task cannot start, because the outcomes of its parents do not satisfy its edges';
 COMMENT ON TYPE mill.fire_mode IS
     'How a schedule fires: only manually (manual), by time (scheduled), or by the contents of a table (triggered)';
 COMMENT ON TYPE mill.overlap IS
@@ -251,7 +254,7 @@ CREATE TABLE IF NOT EXISTS mill.schema_version (
 COMMENT ON TABLE mill.schema_version IS
     'Version of this schema, one row. Programs refuse to work with an incompatible version';
 COMMENT ON COLUMN mill.schema_version.min_compatible_version IS
-    'Oldest version of the schema for which a program may have been built that uses this schema';
+    'Oldest compatible version. Programs that were built for an older version of the schema refuse to use this schema';
 INSERT INTO mill.schema_version (version, min_compatible_version)
     VALUES (current_setting('mill.version')::integer, current_setting('mill.min_compatible_version')::integer)
     ON CONFLICT DO NOTHING;
@@ -276,7 +279,7 @@ COMMENT ON TABLE mill.settings IS 'Settings of the whole fleet, one row. Change 
 COMMENT ON COLUMN mill.settings.statement_limit_bytes IS
     'Maximum size of a statement in bytes. Enqueue refuses longer statements';
 COMMENT ON COLUMN mill.settings.history_retention IS
-    'Age at which attempts are deleted. A whole daily partition is dropped at a time';
+    'Age at which attempts are deleted, by dropping whole daily partitions';
 COMMENT ON COLUMN mill.settings.schedule_log_retention IS
     'Age at which rows of mill.schedule_log are deleted, a few thousand at a time';
 COMMENT ON COLUMN mill.settings.audit_retention IS
@@ -286,15 +289,16 @@ COMMENT ON COLUMN mill.settings.declaring_roles IS
     'mill_operator. The code of these procedures runs as the task login';
 COMMENT ON COLUMN mill.settings.hide_statements IS
     'Whether mill_viewer is denied access to statements, parameters, results, notices and messages';
-COMMENT ON COLUMN mill.settings.max_crashes IS 'Number of worker deaths after which a task ends as lost';
+COMMENT ON COLUMN mill.settings.max_crashes IS
+    'A task ends as lost when the worker of this many of its attempts has died';
 COMMENT ON COLUMN mill.settings.reserved_capacity IS
     'Share of the fleet''s readers that run only tasks of priority reserved, see mill.set_reserved_capacity';
 INSERT INTO mill.settings DEFAULT VALUES ON CONFLICT DO NOTHING;
 GRANT SELECT ON mill.settings TO mill_worker, mill_producer;
 GRANT UPDATE ON mill.settings TO mill_operator;
 
--- The operator functions write to this table themselves, in their transaction: actions from psql are
--- recorded like any others, and actions that are rolled back are not.
+-- Operator functions insert their audit row themselves, in the transaction of the action. So an action
+-- from psql is recorded like any other, and an action that is rolled back leaves no row.
 CREATE TABLE IF NOT EXISTS mill.audit (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     at timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -313,9 +317,10 @@ COMMENT ON COLUMN mill.audit.login IS 'Login of the session, as authenticated by
 COMMENT ON COLUMN mill.audit.role IS 'Role that the session had assumed with SET ROLE; null if none';
 COMMENT ON COLUMN mill.audit.actor IS
     'Person on whose behalf a program acts, from SET mill.actor. Claimed by the program and not verified';
-COMMENT ON COLUMN mill.audit.action IS 'Function of schema mill; update_settings for a change of mill.settings';
-COMMENT ON COLUMN mill.audit.subject IS 'Object of the action: task 42, queue etl, run 12, schedule nightly, …';
--- Looks up the actions on one subject.
+COMMENT ON COLUMN mill.audit.action IS
+    'Name of the function of schema mill that was called. For a direct change of mill.settings: update_settings';
+COMMENT ON COLUMN mill.audit.subject IS 'Object of the action, such as task 42, queue etl, run 12 or schedule nightly';
+-- For queries of the actions on one subject.
 CREATE INDEX IF NOT EXISTS audit_subject ON mill.audit (subject, id);
 
 CREATE OR REPLACE FUNCTION mill.record_audit(action text, subject text, detail jsonb DEFAULT NULL) RETURNS void
@@ -323,8 +328,8 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     INSERT INTO mill.audit (action, subject, detail) VALUES (action, subject, nullif(detail, '{}'))
 $$;
 COMMENT ON FUNCTION mill.record_audit IS
-    'Appends a row to mill.audit, as part of operator functions. No role may execute it, so audit rows cannot be '
-    'forged';
+    'Appends a row to mill.audit. Operator functions call it. No role may execute it directly, so audit rows cannot '
+    'be forged';
 
 CREATE OR REPLACE FUNCTION mill.audit_settings() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -350,12 +355,13 @@ GRANT EXECUTE ON FUNCTION mill.sees_statements TO mill_viewer, mill_worker;
 
 -- schema/04_capacity.sql --------------------------------------------------------------------------
 
--- Capacity: priorities, queues, profiles, groups and limits, and the functions that change them. They
--- decide which task runs next, as which login, and how many run at once.
+-- Capacity: priorities, queues, profiles, groups and limits, and the functions that change them. These
+-- settings decide which task runs next, as which login, and how many tasks run at once.
 --
--- Queues and concurrency keys have their limits in mill.limits. A group has one in mill.groups, which
--- counts per run: mill.limits has a row for each run that uses the group. mill.effective_limits combines the
--- two. A function that changes a limit also applies it to waiting tasks: mill.enforce_limits, 08_permits.sql.
+-- The limits of queues and concurrency keys are stored in mill.limits. The limit of a group is stored in
+-- mill.groups and counts the tasks of each run separately, so mill.limits has one row for each run that
+-- uses the group. The view mill.effective_limits combines both tables. A function that changes a limit
+-- also applies the change to existing tasks, with mill.enforce_limits (08_permits.sql).
 
 -- Priorities --------------------------------------------------------------------------------------
 
@@ -365,8 +371,8 @@ CREATE TABLE IF NOT EXISTS mill.priorities (
     weight double precision NOT NULL CHECK (weight >= 0 AND weight <= 1000000)
 );
 COMMENT ON TABLE mill.priorities IS
-    'Weight of each priority. While all priorities have work, claims are distributed in proportion to the weights: a '
-    'probability, not a rank';
+    'Weight of each priority. While all priorities have work, claims are distributed in proportion to the weights. A '
+    'weight is a probability, not a rank: a lower priority is claimed less often, but is not held back';
 COMMENT ON COLUMN mill.priorities.weight IS
     'Weight relative to the other priorities; 0: claimed only when no other priority has work';
 INSERT INTO mill.priorities (priority, weight)
@@ -416,8 +422,8 @@ BEGIN
     IF percent = 0 THEN
         RETURN 0;
     END IF;
-    -- Workers contribute all of their readers, in the order of their ids, until the share is complete; the
-    -- last of these workers contributes only the readers that are still missing.
+    -- In the order of their ids, workers contribute all of their readers until the share is complete.
+    -- The last contributing worker contributes only as many readers as are still missing.
     SELECT greatest(0, least(me.readers, ceil(fleet.readers * percent / 100.0) - fleet.before)) INTO reserved
         FROM mill.workers me, LATERAL (SELECT sum(w.readers) AS readers,
                 coalesce(sum(w.readers) FILTER (WHERE w.id < me.id), 0) AS before
@@ -459,10 +465,11 @@ COMMENT ON TABLE mill.profiles IS
     'configuration of workers; this table has the roles that may use the profile';
 COMMENT ON COLUMN mill.profiles.allowed IS 'Roles whose members may enqueue tasks that run as this profile';
 COMMENT ON COLUMN mill.profiles.key IS
-    'Proves to mill.submit that the caller may use the profile: a SECURITY DEFINER function cannot determine its '
-    'caller';
+    'Random key by which a caller of mill.submit proves that it may use the profile. mill.submit cannot check this '
+    'itself: a SECURITY DEFINER function cannot determine its caller';
 
--- current_user is the role that executes the query: inside a SECURITY DEFINER function, its owner.
+-- current_user is the role that executes the query. Inside a SECURITY DEFINER function, that is the
+-- owner of the function.
 CREATE OR REPLACE VIEW mill.my_profiles WITH (security_barrier) AS
 SELECT p.name, p.description, p.key
 FROM mill.profiles p
@@ -505,8 +512,8 @@ $$;
 COMMENT ON FUNCTION mill.name_of_profile IS
     'Returns the name of the profile with this key, for mill.submit. Raises an error if the key is unknown';
 
--- The declaration of a job determines the profiles of its tasks, so the check applies to the session
--- user, or to the role assumed with SET ROLE.
+-- The functions that declare jobs are SECURITY DEFINER, so current_user is their owner here. The check
+-- applies to the session user instead, or to the role assumed with SET ROLE.
 CREATE OR REPLACE FUNCTION mill.check_profile(name text) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -592,8 +599,8 @@ COMMENT ON TABLE mill.groups IS
 COMMENT ON COLUMN mill.groups.priority IS
     'Default priority of the tasks of the group. A priority of the task overrides it';
 COMMENT ON COLUMN mill.groups.max_running IS
-    'Maximum number of running tasks per run. null: no limit. 0: no task starts, running tasks finish. Tasks outside '
-    'any run count as one run';
+    'Maximum number of tasks of the group that run at once in one run. null: no limit. 0: no task starts, running '
+    'tasks finish. All tasks outside of runs count together, as one run';
 COMMENT ON COLUMN mill.groups.requires_permit IS 'Whether tasks of the group need a permit';
 COMMENT ON COLUMN mill.groups.opens IS
     'Time of day, in zone, from which tasks may start. If closes is earlier, the period extends past midnight';
@@ -623,10 +630,11 @@ COMMENT ON COLUMN mill.limits.run_id IS 'Groups only: the run; 0 for tasks outsi
 COMMENT ON COLUMN mill.limits.max_running IS
     'Keys and queues: maximum number of running tasks. null: no limit. 0: no task starts. For groups see mill.groups';
 COMMENT ON COLUMN mill.limits.requires_permit IS
-    'Keys and queues: whether any limit is set, so that new tasks need a permit';
+    'Keys and queues: whether max_running or a rate is set, so that new tasks need a permit';
 COMMENT ON COLUMN mill.limits.rate_starts IS 'Maximum number of starts in any rate_period';
 COMMENT ON COLUMN mill.limits.window_starts IS
-    'Maximum number of starts in any window_length: the same rate in the shortest windows that enforce it exactly';
+    'Maximum number of starts in any window_length. This expresses the same rate as rate_starts per rate_period, for '
+    'the shortest window that enforces the rate exactly';
 GRANT SELECT ON mill.limits TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.resolve_local_time(at_local timestamp, zone text) RETURNS timestamptz
@@ -642,8 +650,9 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     FROM (SELECT at_local AT TIME ZONE zone AS later) AS i
 $$;
 COMMENT ON FUNCTION mill.resolve_local_time IS
-    'Returns the first instant at which the clocks of a zone show this time or a later one: the end of the gap where '
-    'clocks are put forward, the first of two instants where they are put back';
+    'Returns the first instant at which the clocks of a zone show this time or a later one. If the time falls into '
+    'the gap when clocks are put forward, this is the end of the gap. If the time occurs twice because clocks are put '
+    'back, this is the first occurrence';
 GRANT EXECUTE ON FUNCTION mill.resolve_local_time TO mill_worker, mill_viewer;
 
 CREATE OR REPLACE FUNCTION mill.active_period(opens time, closes time, zone text, at timestamptz,
@@ -659,8 +668,8 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         WHERE opens IS NOT NULL) AS p
 $$;
 COMMENT ON FUNCTION mill.active_period IS
-    'Returns whether a daily period is open at an instant, and the time of the next change. Without a period: open, '
-    'until null';
+    'Returns whether a daily period is open at an instant, and the time of the next change. Without a period, open is '
+    'true and until is null';
 GRANT EXECUTE ON FUNCTION mill.active_period TO mill_worker, mill_viewer;
 
 CREATE OR REPLACE VIEW mill.effective_limits AS
@@ -699,7 +708,7 @@ END
 $$;
 COMMENT ON FUNCTION mill.set_max_running IS
     'Sets the maximum number of running tasks of a queue, of a concurrency key or of each run of a group. null: no '
-    'limit. 0: no task starts. Running tasks finish';
+    'limit. 0: no task starts. Tasks that are already running finish';
 GRANT EXECUTE ON FUNCTION mill.set_max_running TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.set_rate(kind mill.limit_kind, name text, starts integer, period interval)
@@ -716,8 +725,9 @@ BEGIN
     ELSIF num_nonnulls(starts, period) = 1 THEN
         RAISE EXCEPTION 'a rate requires both a number of starts and a period' USING ERRCODE = '22023';
     END IF;
-    -- Windows that divide the period evenly enforce the rate as exactly as the period itself, and more
-    -- smoothly. Uses the shortest window of at least one second and one start.
+    -- A window that divides the period evenly enforces the rate as exactly as the period does, and
+    -- spreads the starts more evenly. This query picks the shortest such window that lasts at least one
+    -- second and allows at least one start.
     SELECT max(d) INTO divisor FROM generate_series(1, least(starts, 1000000)) AS d
         WHERE starts % d = 0 AND d <= greatest(1, floor(starts / seconds));
     INSERT INTO mill.limits AS l (kind, name, rate_starts, rate_period, window_starts, window_length)
@@ -731,7 +741,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.set_rate IS
-    'Sets the maximum number of tasks of a queue or a concurrency key that start in any period. null, null: no rate';
+    'Sets a rate: the maximum number of tasks of a queue or a concurrency key that start within any time span of this '
+    'length. null, null: no rate';
 GRANT EXECUTE ON FUNCTION mill.set_rate TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.set_group(name text, description text DEFAULT NULL,
@@ -818,7 +829,7 @@ GRANT EXECUTE ON FUNCTION mill.drop_group TO mill_operator;
 
 CREATE TABLE IF NOT EXISTS mill.tasks (
     id bigint GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY,
-    -- The time of the call: the transaction may have begun long before.
+    -- The time of the call. The transaction may have begun long before.
     enqueued_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     due_at mill.due_time NOT NULL DEFAULT clock_timestamp(),
     claimed_at timestamptz,
@@ -865,7 +876,8 @@ CREATE TABLE IF NOT EXISTS mill.tasks (
         = CASE WHEN state = 'running' THEN 5 ELSE 0 END),
     CONSTRAINT running_has_started CHECK (state <> 'running' OR attempt > 0)
 ) WITH (
-    -- The hot table: vacuum by number of rows, at full speed, and without the lock that truncation requires.
+    -- This table changes constantly. It is vacuumed after a fixed number of changed rows, at full speed,
+    -- and without the lock that truncation requires.
     autovacuum_vacuum_scale_factor = 0,
     autovacuum_vacuum_threshold = 2000,
     autovacuum_vacuum_insert_scale_factor = 0,
@@ -887,14 +899,15 @@ COMMENT ON COLUMN mill.tasks.session_started_at IS
     'backend_start of session_pid, which distinguishes that backend from a later one with the same pid';
 COMMENT ON COLUMN mill.tasks.attempt IS 'Number of the running attempt, or of the last one';
 COMMENT ON COLUMN mill.tasks.max_attempts IS
-    'Number of failed attempts after which the task fails. Counts all attempts, not retries';
+    'Number of failed attempts after which the task fails; the first attempt counts too';
 COMMENT ON COLUMN mill.tasks.failures IS 'Attempts that failed or timed out';
 COMMENT ON COLUMN mill.tasks.transient_failures IS
     'Attempts that ended with a serialization failure, a deadlock or a lost connection. Up to a bound they do not '
     'count towards max_attempts';
 COMMENT ON COLUMN mill.tasks.crashes IS
     'Attempts whose worker died. Up to settings.max_crashes they do not count towards max_attempts';
-COMMENT ON COLUMN mill.tasks.jitter IS 'Whether the wait before a retry is a random part of the retry interval';
+COMMENT ON COLUMN mill.tasks.jitter IS
+    'Whether the wait before a retry is drawn at random between zero and the full wait';
 COMMENT ON COLUMN mill.tasks.at_most_once IS
     'Autocommit only: if it is not known whether an attempt ended, the task ends as unknown and is not retried '
     'automatically';
@@ -905,34 +918,39 @@ COMMENT ON COLUMN mill.tasks.explain IS
     'Whether the statement runs under EXPLAIN (ANALYZE, BUFFERS, WAL). The plan is stored instead of the rows';
 COMMENT ON COLUMN mill.tasks.key IS 'Deduplication key, unique among live tasks, see mill.dedup_keys';
 COMMENT ON COLUMN mill.tasks.concurrency_key IS
-    'Tasks with the same key run one at a time, or as many at once as the limit of the key allows';
+    'Tasks with the same key run one at a time, or as many of them at once as the limit of the key allows';
 COMMENT ON COLUMN mill.tasks.run_id IS
-    'Run that the task belongs to; for other tasks, the run in which the limit of its group counts the task';
+    'Run that the task belongs to. For a task without a node, which belongs to no run: the run in which the limit of '
+    'its group counts the task';
 COMMENT ON COLUMN mill.tasks.node IS 'Identifies the task within its run: run_tasks.node';
 COMMENT ON COLUMN mill.tasks.limits IS
     'mill.limits.id of each permit that the task needs, in the order of acquisition; null: none';
 COMMENT ON COLUMN mill.tasks.blocking_limit_id IS
-    'Blocked tasks: the limit whose permit the task waits for. The task holds the permits of the preceding limits';
+    'Blocked tasks: the limit whose permit the task waits for. The task already holds the permits of the limits that '
+    'precede this one in limits';
 COMMENT ON COLUMN mill.tasks.run_as IS 'Profile whose login runs the task; empty: the default task login';
-COMMENT ON COLUMN mill.tasks.start_by IS 'Pending tasks: time at which the active period of the group closes';
+COMMENT ON COLUMN mill.tasks.start_by IS
+    'Pending tasks: time at which the active period of the group closes. Claims then skip the task';
 COMMENT ON COLUMN mill.tasks.params IS 'JSON array of values, bound as $1, $2, …';
 COMMENT ON COLUMN mill.tasks.tags IS 'Labels to search by, sorted; null: none';
 COMMENT ON COLUMN mill.tasks.metadata IS 'JSON object of the caller, which pgmill stores and shows; null: none';
 
--- queue/src/transition/claim.rs: each queue, priority and profile is one index range.
+-- Used by the claim (queue/src/transition/claim.rs): each queue, priority and profile is one index
+-- range.
 CREATE INDEX IF NOT EXISTS tasks_pending ON mill.tasks (queue, priority, run_as, id)
     WHERE state = 'pending';
--- mill.grant_permits: the oldest tasks of each limit and priority.
+-- Used by mill.grant_permits to find the oldest tasks of each limit and priority.
 CREATE INDEX IF NOT EXISTS tasks_blocked ON mill.tasks (blocking_limit_id, priority, id)
     WHERE state = 'blocked';
--- mill.block_pending: finds the pending tasks of a group after its settings change.
+-- Used by mill.block_pending to find the pending tasks of a group after the settings of the group
+-- change.
 CREATE INDEX IF NOT EXISTS tasks_group ON mill.tasks (group_name)
     WHERE state = 'pending' AND group_name IS NOT NULL;
--- queue/src/transition/promote.rs
+-- Used by the promoter (queue/src/transition/promote.rs).
 CREATE INDEX IF NOT EXISTS tasks_scheduled ON mill.tasks (due_at, id) WHERE state = 'scheduled';
--- queue/src/transition/reclaim.rs, mill.running. Statements that finish a task filter by id and token and never
--- by state, so that the planner cannot choose this index for them: while an old snapshot is open, the
--- index is full of dead entries.
+-- Used by the reclaimer (queue/src/transition/reclaim.rs) and mill.running. Statements that finish a
+-- task filter by id and token, and never by state, so that the planner cannot choose this index for
+-- them: while an old snapshot is open, the index is full of dead entries.
 CREATE INDEX IF NOT EXISTS tasks_running ON mill.tasks (claimed_by) WHERE state = 'running';
 GRANT SELECT, INSERT, UPDATE, DELETE ON mill.tasks TO mill_worker;
 
@@ -948,7 +966,8 @@ CREATE OR REPLACE VIEW mill.visible_tasks AS
         CASE WHEN (SELECT mill.sees_statements()) THEN x.statement END AS statement,
         x.tags, x.metadata
     FROM mill.tasks x;
-COMMENT ON VIEW mill.visible_tasks IS 'mill.tasks without tokens, for mill_viewer';
+COMMENT ON VIEW mill.visible_tasks IS
+    'mill.tasks without tokens, for mill_viewer. Hides statements and params if settings.hide_statements is set';
 
 CREATE OR REPLACE FUNCTION mill.initial_state(due_at timestamptz, chain bigint[]) RETURNS mill.state
 LANGUAGE sql STABLE AS $$
@@ -964,16 +983,16 @@ CREATE TABLE IF NOT EXISTS mill.dedup_keys (
     task_id bigint NOT NULL
 );
 COMMENT ON TABLE mill.dedup_keys IS
-    'The live task of each deduplication key. The keys are not in mill.tasks, so that tasks without a key cost '
-    'nothing more';
+    'The live task of each deduplication key. A table of its own instead of an index on mill.tasks, so that tasks '
+    'without a key have no overhead';
 GRANT SELECT, INSERT, UPDATE, DELETE ON mill.dedup_keys TO mill_worker;
 
 -- schema/06_attempts.sql --------------------------------------------------------------------------
 
 -- Attempts: the history, in daily partitions that are created in advance and dropped as a whole.
 --
--- Rows are only inserted. mill.prune also deletes rows of other tables that are no longer needed,
--- such as those of old runs.
+-- Rows of mill.attempts are only inserted. mill.prune drops old partitions, and also deletes rows of
+-- other tables that are no longer needed, such as those of old runs.
 
 CREATE TABLE IF NOT EXISTS mill.attempts (
     finished_at timestamptz NOT NULL,
@@ -1035,14 +1054,15 @@ COMMENT ON COLUMN mill.attempts.result IS
 COMMENT ON COLUMN mill.attempts.plan IS
     'Tasks with explain: output of EXPLAIN (ANALYZE, BUFFERS, WAL, FORMAT JSON), size-limited: {"Plan", "Planning '
     'Time", "Execution Time", …}';
--- pgmill task show, mill.retry, queue/src/transition/resolve_commit.rs
+-- Used by pgmill task show, mill.retry and queue/src/transition/resolve_commit.rs.
 CREATE INDEX IF NOT EXISTS attempts_task ON mill.attempts (task_id);
--- queue/src/read/history.rs: the last hours of a day. Rows are inserted in chronological order, so a BRIN
--- index is selective enough and costs almost nothing per insert.
+-- Used by queue/src/read/history.rs to find the attempts of the last hours of a day. Rows are inserted
+-- in chronological order, so a BRIN index is selective enough and costs almost nothing per insert.
 CREATE INDEX IF NOT EXISTS attempts_finished ON mill.attempts USING brin (finished_at);
--- mill.durations: the distinct names and the last attempts of each. Tasks without a name have no overhead.
+-- Used by mill.durations to find the distinct names, and the last attempts of each name. Tasks without a
+-- name have no overhead.
 CREATE INDEX IF NOT EXISTS attempts_named ON mill.attempts (queue, name, finished_at) WHERE name IS NOT NULL;
--- mill.failure_groups
+-- Used by mill.failure_groups.
 CREATE INDEX IF NOT EXISTS attempts_failed ON mill.attempts (finished_at)
     WHERE outcome <> 'succeeded' AND outcome <> 'cancelled';
 GRANT SELECT, INSERT ON mill.attempts TO mill_worker;
@@ -1063,7 +1083,9 @@ CREATE OR REPLACE VIEW mill.visible_attempts AS
         CASE WHEN (SELECT mill.sees_statements()) THEN x.statement END AS statement,
         x.tags, x.metadata
     FROM mill.attempts x;
-COMMENT ON VIEW mill.visible_attempts IS 'mill.attempts without tokens, for mill_viewer';
+COMMENT ON VIEW mill.visible_attempts IS
+    'mill.attempts without tokens, for mill_viewer. Hides statements and their output if settings.hide_statements is '
+    'set';
 
 CREATE OR REPLACE FUNCTION mill.prepare_history(days_ahead integer DEFAULT 7) RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' AS $$
@@ -1075,12 +1097,15 @@ BEGIN
     FOR day IN SELECT generate_series(current_date, current_date + days_ahead, '1 day')::date LOOP
         partition_name := 'attempts_' || to_char(day, 'YYYYMMDD');
         CONTINUE WHEN to_regclass('mill.' || partition_name) IS NOT NULL;
-        -- Only one session creates a partition; the others then find it.
+        -- The lock lets one session create the partition. Sessions that waited for the lock then find
+        -- the partition.
         PERFORM pg_advisory_xact_lock(7236270912);
         CONTINUE WHEN to_regclass('mill.' || partition_name) IS NOT NULL;
-        -- The lock of ATTACH allows inserts into the other partitions; the lock of PARTITION OF does not.
+        -- CREATE TABLE and ATTACH PARTITION take a lock that allows inserts into the other partitions.
+        -- CREATE TABLE … PARTITION OF takes a lock that does not.
         EXECUTE format('CREATE TABLE mill.%I (LIKE mill.attempts INCLUDING DEFAULTS)', partition_name);
-        -- Without a key and without this, the server rejects changes of published rows.
+        -- The partition has no key. If it is published for logical replication, the server rejects
+        -- updates and deletes of its rows unless they have a replica identity.
         EXECUTE format('ALTER TABLE mill.%I REPLICA IDENTITY FULL', partition_name);
         EXECUTE format('ALTER TABLE mill.attempts ATTACH PARTITION mill.%I FOR VALUES FROM (%L) TO (%L)',
             partition_name, day::timestamptz, (day + 1)::timestamptz);
@@ -1115,7 +1140,7 @@ BEGIN
         EXECUTE format('DROP TABLE mill.%I', partition_name);
         dropped := dropped + 1;
     END LOOP;
-    -- Ids are almost in chronological order, so only the lowest ids are examined.
+    -- Ids are almost in chronological order, so it suffices to examine the lowest ids.
     DELETE FROM mill.audit a USING (SELECT o.id FROM mill.audit o ORDER BY o.id LIMIT 50000) AS first, mill.settings s
         WHERE a.id = first.id AND a.at < now() - s.audit_retention;
     DELETE FROM mill.cancel_requests r
@@ -1134,8 +1159,9 @@ BEGIN
     DELETE FROM mill.permits p
         WHERE p.counts_until < now() - interval '1 minute'
             OR p.counts_until IS NULL AND NOT EXISTS (SELECT FROM mill.tasks t WHERE t.id = p.task_id);
-    -- Limits of unused concurrency keys and finished runs. An enqueue locks its limits until its tasks
-    -- are visible, so the second statement sees tasks that the first could not see.
+    -- Deletes limits of unused concurrency keys and of finished runs. An enqueue locks its limits until
+    -- its tasks are visible. So the second statement, which looks for tasks again, sees those that were
+    -- not yet visible to the first.
     WITH idle AS (
         SELECT l.id FROM mill.limits l
         WHERE (l.kind = 'group' OR l.kind = 'key' AND l.max_running = 1 AND l.rate_starts IS NULL)
@@ -1183,7 +1209,7 @@ COMMENT ON COLUMN mill.workers.profiles IS 'Number of readers per profile: {"pro
 COMMENT ON COLUMN mill.workers.queues IS 'Queues that the worker serves; null: all queues';
 GRANT SELECT, INSERT, UPDATE, DELETE ON mill.workers TO mill_worker;
 
--- Returns a set, so that a query over any number of workers reads pg_locks once.
+-- Returns all keys at once, so that a query over any number of workers reads pg_locks once.
 CREATE OR REPLACE FUNCTION mill.live_sessions() RETURNS SETOF bigint
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT l.classid::bigint << 32 | l.objid::bigint FROM pg_locks l
@@ -1204,7 +1230,7 @@ CREATE TABLE IF NOT EXISTS mill.worker_starts (
     schema_version integer NOT NULL
 );
 COMMENT ON TABLE mill.worker_starts IS
-    'One row per worker process, kept after its end so that history can name the worker of an attempt';
+    'One row per worker process. Rows outlive their process, so that history can name the worker of an attempt';
 COMMENT ON COLUMN mill.worker_starts.version IS 'Version of pgmill';
 COMMENT ON COLUMN mill.worker_starts.schema_version IS 'Version of the schema that the worker was built for';
 GRANT SELECT, INSERT ON mill.worker_starts TO mill_worker;
@@ -1242,11 +1268,13 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON mill.progress TO mill_worker;
 
 -- Permits: blocked <-> pending.
 --
--- A task with limits is blocked until it holds a permit of each of its limits. The claim does not
--- know about permits, and tasks without limits have no overhead. Permits are granted under a lock on
--- the row of the limit; counting running tasks at the time of a claim could not enforce a limit.
--- Permits end when the task stops being pending or running, in the same transaction and without that
--- lock. Granting locks limits in the order (kind, id), and tasks only with SKIP LOCKED.
+-- A task with limits is blocked until it holds a permit of each of its limits. A claim takes pending
+-- tasks without counting anything, so tasks without limits have no overhead. A permit is granted under a
+-- lock on the row of its limit. Counting the running tasks in each claim could not enforce a limit,
+-- because concurrent claims do not see each other's tasks.
+--
+-- A permit ends in the transaction in which the task stops being pending or running, without that lock.
+-- A grant locks limits in the order (kind, id), and locks tasks only with SKIP LOCKED.
 
 CREATE TABLE IF NOT EXISTS mill.permits (
     limit_id bigint NOT NULL,
@@ -1254,13 +1282,14 @@ CREATE TABLE IF NOT EXISTS mill.permits (
     counts_until timestamptz
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000,
     autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
--- A task may have several starts that count towards one limit, so no set of columns identifies a row.
+-- A task can have several starts that count towards one limit, so no set of columns identifies a row.
 ALTER TABLE mill.permits REPLICA IDENTITY FULL;
 COMMENT ON TABLE mill.permits IS
-    'Permits: one row per limit and pending or running task. For a limit with a rate, also finished tasks whose '
-    'start still counts towards the rate';
+    'Permits. A task has one row for each limit that has admitted it. For a limit with a rate, the row of an ended '
+    'attempt remains as long as its start counts towards the rate';
 COMMENT ON COLUMN mill.permits.counts_until IS
-    'Set when the task has finished: time until which its start counts towards the rate';
+    'Null while the task holds the permit. After the end of the attempt: time until which its start counts towards '
+    'the rate';
 CREATE INDEX IF NOT EXISTS permits_limit ON mill.permits (limit_id);
 CREATE INDEX IF NOT EXISTS permits_task ON mill.permits (task_id) WHERE counts_until IS NULL;
 
@@ -1269,7 +1298,7 @@ CREATE UNLOGGED TABLE IF NOT EXISTS mill.limit_reconciliation (
     only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row)
 );
 COMMENT ON TABLE mill.limit_reconciliation IS
-    'Time at which the fleet last reconciled all limits. Empty after a crash of the server';
+    'Time at which the fleet last reconciled all limits. Unlogged, so the table is empty after a crash of the server';
 
 CREATE OR REPLACE FUNCTION mill.required_limits(queue text, group_name text, run_id bigint,
     concurrency_key text, concurrency integer DEFAULT NULL) RETURNS bigint[]
@@ -1281,7 +1310,8 @@ DECLARE
     found_max integer;
     found_group mill.groups;
 BEGIN
-    -- FOR KEY SHARE only prevents the removal of these rows until the task is visible.
+    -- FOR KEY SHARE prevents the removal of these rows until the task is visible, and conflicts with
+    -- nothing else.
     IF concurrency_key IS NOT NULL THEN
         LOOP
             SELECT l.id, l.max_running INTO found_id, found_max FROM mill.limits l
@@ -1353,8 +1383,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.release_permits IS
-    'Releases the permits of tasks that are no longer pending or running. Their starts continue to count towards a '
-    'rate until its window has passed. started_at: null for a task that never started';
+    'Releases the permits of tasks that are no longer pending or running. The start of such a task continues to count '
+    'towards a rate until the window of the rate has passed. started_at: null for a task that never started';
 GRANT EXECUTE ON FUNCTION mill.release_permits TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.grant_permits(limit_ids bigint[], OUT granted integer, OUT next_in interval)
@@ -1373,7 +1403,8 @@ DECLARE
     passed integer;
 BEGIN
     granted := 0;
-    -- As for a claim: WAL is ordered, so after a crash the effects of a permit survive only with the permit.
+    -- Asynchronous commit is safe here, as for a claim: WAL is written in order, so an effect of this
+    -- permit survives a crash only if the permit does.
     PERFORM set_config('synchronous_commit', 'off', true);
     FOREACH kind_now IN ARRAY enum_range(NULL::mill.limit_kind) LOOP
         FOR limit_id IN SELECT l.id FROM mill.limits l
@@ -1382,14 +1413,15 @@ BEGIN
             CONTINUE WHEN NOT EXISTS (SELECT FROM mill.tasks t
                 WHERE t.state = 'blocked' AND t.blocking_limit_id = limit_id);
             PERFORM FROM mill.limits l WHERE l.id = limit_id FOR NO KEY UPDATE;
-            -- The lock excludes other granters; each of the following statements sees the earlier grants.
+            -- The lock excludes other sessions that grant permits, so each of the following statements
+            -- sees all earlier grants.
             at := clock_timestamp();
             SELECT t.* INTO terms FROM mill.effective_limits t WHERE t.id = limit_id;
             DELETE FROM mill.permits p WHERE p.limit_id = terms.id AND p.counts_until <= at;
             SELECT least(1000, terms.max_running - count(*) FILTER (WHERE p.counts_until IS NULL))
                 INTO free FROM mill.permits p WHERE p.limit_id = terms.id;
             IF terms.window_starts IS NOT NULL THEN
-                -- Counts permits of tasks that have not started, and each start for one window.
+                -- A permit of a task that has not started always counts; a start counts for one window.
                 SELECT least(free, terms.window_starts - count(*) FILTER (WHERE s.until > at)),
                     least(next_at, at + terms.window_length, min(s.until) FILTER (WHERE s.until > at))
                     INTO free, next_at
@@ -1407,7 +1439,7 @@ BEGIN
             CONTINUE WHEN free <= 0;
             WITH picked AS MATERIALIZED (
                 SELECT head.id FROM (
-                    -- A weighted random permutation, as in the claim.
+                    -- Orders the priorities at random, weighted, as the claim does.
                     SELECT w.priority FROM mill.priorities w
                     ORDER BY CASE WHEN w.weight > 0 THEN -ln(1 - random()) / w.weight ELSE 'Infinity' END
                 ) AS ranked CROSS JOIN LATERAL (
@@ -1430,7 +1462,7 @@ BEGIN
                     FILTER (WHERE m.blocking_limit_id IS NOT NULL)
                 INTO passed, onward FROM moved m;
             granted := granted + passed;
-            -- The next limits of these tasks are always of a later kind.
+            -- These tasks now wait for limits of a later kind, which the outer loop has not reached yet.
             limit_ids := limit_ids || onward;
         END LOOP;
     END LOOP;
@@ -1448,7 +1480,7 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
     waited_for bigint[];
 BEGIN
-    -- A loose index scan over the distinct limits, one probe each.
+    -- Finds the distinct limits with a loose index scan, one probe per limit.
     WITH RECURSIVE waited (id) AS (
         (SELECT t.blocking_limit_id FROM mill.tasks t WHERE t.state = 'blocked' ORDER BY t.blocking_limit_id LIMIT 1)
         UNION ALL
@@ -1487,7 +1519,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.revoke_permits IS
-    'pending -> blocked for tasks that have a permit of these limits and have not started. Returns the number of tasks';
+    'Makes tasks wait again that have a permit of these limits and have not started (pending -> blocked). Returns the '
+    'number of tasks';
 
 CREATE OR REPLACE FUNCTION mill.block_pending(queue text, group_name text) RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -1497,7 +1530,8 @@ DECLARE
     chain bigint[];
     blocked integer := 0;
 BEGIN
-    -- Two statements with one index range each; a combined condition would scan the table.
+    -- Two statements, each with one index range. One statement with both conditions would scan the
+    -- table.
     IF EXISTS (SELECT FROM mill.limits l
         WHERE l.kind = 'queue' AND l.name = block_pending.queue AND l.requires_permit)
     THEN
@@ -1523,27 +1557,29 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.block_pending IS
-    'pending -> blocked for tasks of a queue or a group that were enqueued before its limit was set. Claims skip such '
-    'tasks. Returns the number of tasks';
+    'Makes pending tasks of a queue or a group wait for a permit (pending -> blocked) if they were enqueued before '
+    'the limit was set. Until then, claims skip these tasks. Returns the number of tasks';
 
 CREATE OR REPLACE FUNCTION mill.enforce_limits(limit_ids bigint[], queue text, group_name text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    -- Limits are locked before tasks; therefore nothing is granted after the tasks are locked.
+    -- mill.revoke_permits locks the limits before the tasks. So no other session can grant permits of
+    -- these limits between here and the end of the transaction.
     PERFORM mill.revoke_permits(limit_ids);
     PERFORM mill.block_pending(queue, group_name);
     PERFORM pg_notify('mill', 'sweep');
 END
 $$;
 COMMENT ON FUNCTION mill.enforce_limits IS
-    'Applies changed limits to existing tasks. Workers then grant the permits again';
+    'Applies changed limits to existing tasks: revokes the permits of tasks that have not started. Workers then grant '
+    'permits under the new limits';
 
 CREATE OR REPLACE FUNCTION mill.reconcile_limits() RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     closed bigint[];
 BEGIN
-    -- One worker at a time, once a second for the whole fleet.
+    -- At most one worker at a time continues, and for the whole fleet at most once a second.
     INSERT INTO mill.limit_reconciliation (at) VALUES ('-infinity') ON CONFLICT DO NOTHING;
     PERFORM FROM mill.limit_reconciliation r WHERE r.at < clock_timestamp() - interval '1 second'
         FOR NO KEY UPDATE SKIP LOCKED;
@@ -1551,7 +1587,8 @@ BEGIN
         RETURN false;
     END IF;
     UPDATE mill.limit_reconciliation SET at = clock_timestamp();
-    -- Also for periods that have opened again: claims skip tasks whose start_by has passed.
+    -- Includes tasks whose active period has opened again since. Claims skip a task whose start_by has
+    -- passed, so the task needs a new permit.
     SELECT array_agg(DISTINCT l.id) INTO closed
         FROM mill.tasks t JOIN mill.limits l ON l.id = ANY (t.limits) AND l.kind = 'group'
         WHERE t.state = 'pending' AND t.group_name IS NOT NULL AND t.start_by <= clock_timestamp();
@@ -1562,17 +1599,18 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.reconcile_limits IS
-    'Enforces limits on tasks that were enqueued while a limit was being set and on tasks of closed active periods. '
-    'Workers call it before mill.grant_waiting_permits. Returns false without doing anything if called more than once '
-    'a second';
+    'Enforces limits on tasks that were enqueued while a limit was being set, and on tasks whose active period has '
+    'closed. Workers call it before mill.grant_waiting_permits. A call within a second of the previous call of any '
+    'worker returns false and does nothing';
 GRANT EXECUTE ON FUNCTION mill.reconcile_limits TO mill_worker;
 
 -- schema/09_enqueue.sql ---------------------------------------------------------------------------
 
 -- Enqueue: -> scheduled | blocked | pending, in the caller's transaction.
 --
--- mill.enqueue and mill.enqueue_many are for people, mill.submit is for programs. mill.enqueue runs with the
--- rights of its caller, because mill.profile decides by them whether the caller may use a profile.
+-- mill.enqueue and mill.enqueue_many are for people, mill.submit is for programs. mill.enqueue runs with
+-- the rights of its caller: mill.profile, which it calls, needs them to decide whether the caller may
+-- use a profile.
 
 CREATE OR REPLACE FUNCTION mill.check_statement(statement text, params jsonb) RETURNS void
 LANGUAGE plpgsql STABLE AS $$
@@ -1616,8 +1654,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.check_explain IS
-    'Raises an error if EXPLAIN does not support the statement, judged by its first keyword, or if the mode is not '
-    'transaction. Whether there is only one statement is checked when the task runs';
+    'Raises an error if EXPLAIN does not support the statement, or if the mode is not transaction. Checks only the '
+    'first keyword of the statement. Whether there is only one statement is checked when the task runs';
 
 CREATE OR REPLACE FUNCTION mill.check_options(options jsonb) RETURNS void
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -1635,8 +1673,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.check_options IS
-    'Raises an error if options is not a JSON object or has a key other than tags and metadata. Functions have an '
-    'argument options so that a migration can add options: it cannot add arguments while programs call the function';
+    'Raises an error if options is not a JSON object or has a key other than tags and metadata. A migration adds an '
+    'option as a new key of options, because it cannot add an argument while programs call the function';
 
 CREATE OR REPLACE FUNCTION mill.read_labels(document jsonb, OUT tags text[], OUT metadata jsonb)
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -1670,8 +1708,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.read_labels IS
-    'Returns the tags, sorted, each once, and the metadata of a document {"tags": ["etl", …], "metadata": {…}, …}; '
-    'null: none. Raises an error if a value is invalid';
+    'Returns the tags (sorted, without duplicates) and the metadata of a document {"tags": ["etl", …], "metadata": '
+    '{…}, …}; null for what the document does not have. Raises an error if a value is invalid';
 
 CREATE OR REPLACE FUNCTION mill.enqueue_many(
     statements text[],
@@ -1756,8 +1794,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.enqueue_many IS
-    'Enqueues many tasks with the same options, in order. Returns their ids. See mill.enqueue; profile => '
-    'mill.profile(''name'') corresponds to run_as';
+    'Enqueues many tasks with the same options, in order. Returns their ids. The arguments are those of mill.enqueue, '
+    'except that profile => mill.profile(''name'') takes the place of run_as';
 GRANT EXECUTE ON FUNCTION mill.enqueue_many TO mill_producer;
 
 CREATE OR REPLACE FUNCTION mill.submit(
@@ -1796,7 +1834,7 @@ DECLARE
     metadata jsonb;
 BEGIN
     queue := coalesce(queue, 'default');
-    -- A single query instead of three calls: most tasks need none of them.
+    -- Most tasks need none of these three calls, so a single condition decides whether to make them.
     IF statement IS NULL OR num_nonnulls(params, group_name, concurrency_key, concurrency) > 0
         OR EXISTS (SELECT FROM mill.settings s
             WHERE octet_length(statement) > s.statement_limit_bytes OR left(statement, 1000) !~ '\S')
@@ -1845,8 +1883,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.submit IS
-    'Enqueues one task, as mill.enqueue does for SQL sessions; for programs. created: false if the key belongs to a '
-    'live task, whose id is returned. profile: a key returned by mill.profile';
+    'Enqueues one task, for programs. SQL sessions use mill.enqueue. created: whether a task was enqueued; false if a '
+    'live task has the key, and id is the id of that task. profile: a key returned by mill.profile';
 GRANT EXECUTE ON FUNCTION mill.submit TO mill_producer;
 
 CREATE OR REPLACE FUNCTION mill.enqueue(
@@ -1894,15 +1932,15 @@ GRANT EXECUTE ON FUNCTION mill.enqueue TO mill_producer;
 
 -- schema/10_finish.sql ----------------------------------------------------------------------------
 
--- End of an attempt: complete, fail, release_claim, reclaim. Every change requires the token of the claim; if
--- the claim is lost, nothing changes.
+-- End of an attempt: complete, fail, release_claim, reclaim. Every change requires the token of the
+-- claim; if the claim is lost, nothing changes.
 --
--- mill.complete is called in the task's own transaction, by the login of the task: effects and completion
--- commit together. The others are for mill_worker only.
+-- mill.complete is called in the task's own transaction, by the login of the task, so that effects and
+-- completion commit together. The other functions are for mill_worker only.
 --
--- When the task of a run finishes, the same transaction appends one row to mill.run_events, without taking a
--- lock that another task of the run could wait for. That table is here and not in 15_runs.sql, because
--- mill.complete has a variable of its row type.
+-- When a task of a run finishes, the same transaction appends one row to mill.run_events. It takes no
+-- lock that another task of the run could wait for. mill.run_events is declared here and not in
+-- 15_runs.sql, because mill.complete has a variable of its row type.
 
 CREATE TABLE IF NOT EXISTS mill.run_events (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -1919,13 +1957,14 @@ CREATE TABLE IF NOT EXISTS mill.run_events (
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
     autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
 COMMENT ON TABLE mill.run_events IS
-    'Queue of events for mill.advance_run: a task of a run finished (outcome set), a task was added (outcome null), '
-    'or the run must be examined (node null)';
+    'Queue of events for mill.advance_run. outcome set: a task of the run finished. outcome null: a task was added. '
+    'node null: the run must be examined';
 CREATE INDEX IF NOT EXISTS run_events_run ON mill.run_events (run_id, id);
 GRANT SELECT, INSERT ON mill.run_events TO mill_worker;
 
--- The one list of the columns that an attempt takes from its task, in the order of mill.attempts. The planner
--- replaces the call by the query of the function, which saves a call per row, but not if an argument is volatile.
+-- The columns that an attempt takes from its task, in the order of mill.attempts. No other place repeats
+-- this list. The planner inlines the function, which saves a call per row, unless an argument is
+-- volatile.
 CREATE OR REPLACE FUNCTION mill.attempt_row(
     task mill.tasks,
     finished_at timestamptz,
@@ -1986,8 +2025,9 @@ $$;
 COMMENT ON FUNCTION mill.first_row IS
     'Returns the first row of attempts.result as an object by column; null if there is none or it exceeds 8 kB';
 
--- Forces a generic plan that uses the primary key: planning would take longer than the function itself,
--- and a plan made while the table was empty stays in the session's cache after the table has grown.
+-- The settings force generic plans that use the primary key. Planning would take longer than the
+-- function itself, and a plan that was made while the table was empty would stay in the session's cache
+-- after the table has grown.
 CREATE OR REPLACE FUNCTION mill.complete(
     task_ids bigint[],
     claim_tokens uuid[],
@@ -2006,8 +2046,8 @@ DECLARE
     starts timestamptz[];
     in_runs mill.run_events[];
 BEGIN
-    -- A statement that ended its transaction is now in a different one. Its commits remain, but the
-    -- attempt does not succeed.
+    -- If the statement ended its transaction, this call runs in a later transaction. What the statement
+    -- committed remains, but the attempt does not succeed.
     IF xact <> pg_current_xact_id() THEN
         RAISE EXCEPTION 'the task ended its own transaction' USING ERRCODE = 'MT002';
     END IF;
@@ -2050,11 +2090,11 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.complete IS
-    'running -> succeeded, in the transaction of the tasks: all given tasks or none. ran_until: seconds from the '
-    'start of the transaction to the end of each task, null: now. reports: notices, result and plan. Everybody may '
-    'execute it, because it requires the tokens of the claims. MT001: a claim is lost. MT002: not the transaction '
-    'that was begun for the tasks';
--- PUBLIC may execute it: granted in 20_grants.sql, after the REVOKE on all routines.
+    'Completes tasks (running -> finished) in their own transaction, all given tasks or none. ran_until: seconds from '
+    'the start of the transaction to the end of each task, null: now. reports: notices, result and plan of each task. '
+    'Everybody may execute it, because it requires the tokens of the claims. Error MT001: a claim is lost. Error '
+    'MT002: the current transaction is not the one that was begun for the tasks';
+-- PUBLIC gets the EXECUTE privilege in 20_grants.sql, after the REVOKE on all routines.
 
 CREATE OR REPLACE FUNCTION mill.run_is_cancelled(task mill.tasks) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -2064,8 +2104,8 @@ BEGIN
     IF task.node IS NULL THEN
         RETURN false;
     END IF;
-    -- The lock orders this against a cancel of the run: the cancel is either visible here, or finds the
-    -- task waiting again.
+    -- The lock conflicts with the lock of a cancel of the run. So either this function sees the cancel,
+    -- or the cancel waits and then finds a task that is no longer running.
     SELECT r.cancelled_at INTO cancelled FROM mill.runs r WHERE r.id = task.run_id FOR SHARE;
     RETURN cancelled IS NOT NULL;
 END
@@ -2129,9 +2169,10 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.fail IS
-    'running -> scheduled | blocked | pending (verdict failure, transient or crash: which counter is incremented) or '
-    'finished (verdict final). Returns lost, retried or finished, or cancelled for a task that finished because of a '
-    'cancel request, whatever the outcome';
+    'Ends an attempt that did not succeed. verdict failure, transient or crash: the task is attempted again (running '
+    '-> scheduled | blocked | pending), and the counter of that name is incremented. verdict final: the task is '
+    'finished. Returns lost, retried or finished; returns cancelled if the task finished because the task or its run '
+    'was cancelled';
 GRANT EXECUTE ON FUNCTION mill.fail TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.release_claim(task_id bigint, claim_token uuid, delay interval)
@@ -2146,7 +2187,8 @@ BEGIN
     IF NOT FOUND THEN
         RETURN false;
     END IF;
-    -- Checked after locking the task: a cancel locks the task first.
+    -- The check follows the lock of the task, because a cancel also locks the task before it inserts its
+    -- request.
     IF EXISTS (SELECT FROM mill.cancel_requests r WHERE r.task_id = release_claim.task_id)
         OR mill.run_is_cancelled(task)
     THEN
@@ -2171,8 +2213,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.release_claim IS
-    'running -> blocked | pending, or scheduled if there is a delay. The attempt does not count. A task with a cancel '
-    'request ends as cancelled. Returns false if the claim is lost';
+    'Releases a claim without using up the attempt: running -> blocked | pending, or with a delay scheduled. A task '
+    'with a cancel request ends as cancelled. Returns false if the claim is lost';
 GRANT EXECUTE ON FUNCTION mill.release_claim TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.reclaim(worker_id uuid, max_count integer DEFAULT 500)
@@ -2187,8 +2229,9 @@ BEGIN
     SELECT s.max_crashes INTO crash_cap FROM mill.settings s;
     FOR task IN
         SELECT t.* FROM mill.tasks t
-        -- Only tasks whose backend no longer exists, so that their SQL cannot have further effects. The
-        -- row of a task whose completion is about to commit is locked, and skipped.
+        -- Takes only tasks whose backend no longer exists, so that their SQL cannot have further
+        -- effects. A task whose completion is about to commit is skipped, because the completion has
+        -- locked its row.
         WHERE t.state = 'running' AND t.claimed_by = reclaim.worker_id
             AND NOT EXISTS (SELECT FROM pg_stat_activity a WHERE a.pid = t.session_pid
                 AND coalesce(a.backend_start = t.session_started_at, true))
@@ -2207,16 +2250,17 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.reclaim IS
-    'Reclaims the tasks of a dead worker whose backends no longer exist, up to max_count. A task that reaches '
-    'settings.max_crashes ends as lost. released: whether the task will be attempted again';
+    'Reclaims the tasks of a dead worker whose backends no longer exist, up to max_count. An at-most-once task ends '
+    'as unknown, a task that reaches settings.max_crashes as lost. released: whether the task will be attempted again';
 GRANT EXECUTE ON FUNCTION mill.reclaim TO mill_worker;
 
 -- schema/11_operator.sql --------------------------------------------------------------------------
 
--- Operator functions: cancel and retry one task; pause and resume a queue, share its commits; drain a worker.
--- Limits, groups and priorities are in 04_capacity.sql, runs in 16_run_advance.sql, schedules in 14_schedules.sql.
+-- Operator functions: cancel and retry a task; pause and resume a queue, set its shared commit; drain a
+-- worker. Limits, groups and priorities are in 04_capacity.sql, runs in 16_run_advance.sql, schedules in
+-- 14_schedules.sql.
 --
--- Each writes to mill.audit what it changed.
+-- Each function records the change in mill.audit.
 
 CREATE OR REPLACE FUNCTION mill.cancel_task(id bigint, running boolean DEFAULT true) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -2232,7 +2276,8 @@ BEGIN
         RETURN 'running';
     ELSIF task.state = 'running' THEN
         INSERT INTO mill.cancel_requests (task_id) VALUES (task.id) ON CONFLICT DO NOTHING;
-        -- Rare enough for a NOTIFY in a writing transaction; the worker also sees the request with its heartbeat.
+        -- Cancels are so rare that the cost of a NOTIFY in a writing transaction does not matter.
+        -- Without the notification, the worker sees the request with its next heartbeat.
         PERFORM pg_notify('mill', 'cancel');
         RETURN 'requested';
     END IF;
@@ -2303,8 +2348,8 @@ BEGIN
     DELETE FROM mill.cancel_requests r WHERE r.task_id = retry.id;
     chain := mill.required_limits(last_attempt.queue, last_attempt.group_name, last_attempt.run_id,
         last_attempt.concurrency_key);
-    -- The task takes every option from the history: the columns with the same name. Except for the statement,
-    -- which may be longer than jsonb allows (256 MB).
+    -- Copies the options of the task from the columns of the same names in history, by way of jsonb. The
+    -- statement is copied separately, because it may be longer than jsonb allows (256 MB).
     statement := last_attempt.statement;
     last_attempt.statement := NULL;
     task := jsonb_populate_record(NULL::mill.tasks,
@@ -2324,9 +2369,9 @@ EXCEPTION WHEN unique_violation THEN
 END
 $$;
 COMMENT ON FUNCTION mill.retry IS
-    'Runs a finished task again under the same id and keeps the history of its attempts: returns retried. Makes a '
-    'scheduled task due now: returns brought forward. For other tasks returns the state of the live task, or not '
-    'found';
+    'For a finished task: runs it again under the same id, keeps the history of its attempts, and returns retried. '
+    'For a scheduled task: makes it due now and returns brought forward. For another live task: returns its state. '
+    'Otherwise returns not found';
 GRANT EXECUTE ON FUNCTION mill.retry TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.pause(queue text) RETURNS void
@@ -2386,9 +2431,9 @@ GRANT EXECUTE ON FUNCTION mill.drain TO mill_operator;
 
 -- Jobs: named sets of tasks with edges.
 --
--- A job is a definition: a run copies it (15_runs.sql), so a change affects only later runs. Nothing is
--- deleted; what a new definition omits is disabled. A job has no cycle, and no task uses a result of a task
--- that it does not wait for.
+-- A job is a definition. Each run copies it (15_runs.sql), so a change affects only later runs. Nothing
+-- is deleted: tasks and edges that a new definition omits are disabled. mill.check_job ensures that a
+-- job has no cycle, and that a task uses only results of tasks that it waits for.
 
 -- Tables ------------------------------------------------------------------------------------------
 
@@ -2413,9 +2458,11 @@ COMMENT ON COLUMN mill.jobs.priority IS
     'Default priority of the tasks of the job. A priority of the task overrides it';
 COMMENT ON COLUMN mill.jobs.of_schedule IS
     'Whether the job was created from the statement of a schedule. Such a job changes only with its schedule';
-COMMENT ON COLUMN mill.jobs.version IS 'Number of changes, starting at 1';
-COMMENT ON COLUMN mill.jobs.tags IS 'Tags of the runs of the job, in addition to those of its schedule; null: none';
-COMMENT ON COLUMN mill.jobs.metadata IS 'Metadata of the runs of the job, below that of its schedule; null: none';
+COMMENT ON COLUMN mill.jobs.version IS
+    'Version of the definition: 1 when the job is created, one more with each change';
+COMMENT ON COLUMN mill.jobs.tags IS 'Tags of the runs of the job. A run also gets the tags of its schedule; null: none';
+COMMENT ON COLUMN mill.jobs.metadata IS
+    'Metadata of the runs of the job. For the same key, the metadata of the schedule takes precedence; null: none';
 COMMENT ON COLUMN mill.jobs.disabled_at IS 'Time since which the job cannot start runs; null: enabled';
 CREATE UNIQUE INDEX IF NOT EXISTS jobs_any_case ON mill.jobs (lower(name));
 
@@ -2464,7 +2511,8 @@ CREATE OR REPLACE VIEW mill.visible_job_tasks AS
         CASE WHEN (SELECT mill.sees_statements()) THEN x.params END AS params,
         x.tags, x.metadata
     FROM mill.job_tasks x;
-COMMENT ON VIEW mill.visible_job_tasks IS 'mill.job_tasks, for mill_viewer';
+COMMENT ON VIEW mill.visible_job_tasks IS
+    'mill.job_tasks for mill_viewer. Hides statements and params if settings.hide_statements is set';
 
 CREATE TABLE IF NOT EXISTS mill.job_edges (
     job mill.label NOT NULL REFERENCES mill.jobs,
@@ -2505,8 +2553,8 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     FROM mill.jobs j WHERE lower(j.name) = lower(job_definition.job)
 $$;
 COMMENT ON FUNCTION mill.job_definition IS
-    'Returns the job as arguments of mill.set_job, whose argument options takes tags and metadata; null: it does not '
-    'exist';
+    'Returns the job as arguments of mill.set_job (tags and metadata belong into its argument options); null: it does '
+    'not exist';
 GRANT EXECUTE ON FUNCTION mill.job_definition TO mill_viewer;
 
 CREATE OR REPLACE FUNCTION mill.check_job_params(params jsonb) RETURNS void
@@ -2569,7 +2617,7 @@ DECLARE
         || jsonb_build_object('job', job));
 BEGIN
     task := mill.with_max_attempts(task);
-    -- Each setting of a task is the column with its name.
+    -- The key of every other setting is the name of its column.
     SELECT k INTO unknown FROM jsonb_object_keys(task) AS k WHERE k NOT IN ('group', 'join', 'after')
         AND (k IN ('job', 'disabled_at', 'group_name', 'join_mode') OR NOT EXISTS (SELECT FROM pg_attribute a
             WHERE a.attrelid = 'mill.job_tasks'::regclass AND a.attname = k AND a.attnum > 0 AND NOT a.attisdropped));
@@ -2666,8 +2714,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.find_cycle IS
-    'Returns a cycle as a > b > a; null: there is none. Edges are positions in names (Kahn, Topological sorting of '
-    'large networks, 1962)';
+    'Returns a cycle as a > b > a; null: there is none. The edge number i leads from names[parents[i]] to '
+    'names[children[i]] (Kahn, Topological sorting of large networks, 1962)';
 
 CREATE OR REPLACE FUNCTION mill.check_job(job text) RETURNS void
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -2804,12 +2852,12 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.set_job IS
-    'Creates or replaces a job. Tasks that are no longer listed are disabled, nothing is deleted; enabled null leaves '
-    'it unchanged. Returns whether anything changed. tasks: [{"name", "statement", "params", "queue", "priority", '
-    '"group", "concurrency_key", "max_attempts", "retry_interval", "backoff", "jitter", "timeout", "mode", '
-    '"at_most_once", "external", "ignore_failure", "join", "run_as", "tags", "metadata", "description", "after": '
-    '["parent", {"task": "parent", "expected": "failed"}]}]. options: {"tags": ["etl"], "metadata": {"owner": "bi"}}, '
-    'which the runs of the job get';
+    'Creates or replaces a job. Tasks that are no longer listed are disabled, not deleted. enabled null: the job '
+    'stays enabled or disabled as it is. Returns whether anything changed. tasks: [{"name", "statement", "params", '
+    '"queue", "priority", "group", "concurrency_key", "max_attempts", "retry_interval", "backoff", "jitter", '
+    '"timeout", "mode", "at_most_once", "external", "ignore_failure", "join", "run_as", "tags", "metadata", '
+    '"description", "after": ["parent", {"task": "parent", "expected": "failed"}]}]. options, for the runs of the '
+    'job: {"tags": ["etl"], "metadata": {"owner": "bi"}}';
 GRANT EXECUTE ON FUNCTION mill.set_job TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.enable_job(job text, enabled boolean DEFAULT true) RETURNS boolean
@@ -2822,7 +2870,7 @@ BEGIN
     IF NOT FOUND THEN
         RETURN false;
     END IF;
-    -- The job of a schedule is enabled and disabled with the schedule, without an audit record of its own.
+    -- The schedule that owns a job enables and disables it; only the change of the schedule is audited.
     PERFORM mill.record_audit('enable_job', 'job ' || j.name, jsonb_build_object('enabled', enabled))
         FROM mill.jobs j WHERE lower(j.name) = lower(enable_job.job) AND NOT j.of_schedule;
     RETURN true;
@@ -2833,10 +2881,12 @@ GRANT EXECUTE ON FUNCTION mill.enable_job TO mill_operator;
 
 -- schema/13_dependencies.sql ----------------------------------------------------------------------
 
--- Dependencies: edges between tasks. A dependency holds in every run that contains both tasks, regardless of
--- their jobs. With the edges of the jobs they form the lineage of the data that the tasks load.
+-- Dependencies: edges between tasks. A dependency holds in every run that contains both tasks,
+-- regardless of their jobs. Dependencies and the edges of jobs together form the lineage of the data
+-- that the tasks load.
 --
--- The lineage may contain a cycle between jobs that never run together; a run with a cycle does not start.
+-- The lineage may contain a cycle between jobs that never run together. A run that contains a cycle does
+-- not start.
 
 CREATE TABLE IF NOT EXISTS mill.dependencies (
     child mill.label NOT NULL,
@@ -2908,7 +2958,8 @@ CREATE OR REPLACE VIEW mill.lineage AS
     UNION ALL
     SELECT e.child, e.parent, e.expected, e.job FROM mill.job_edges e JOIN mill.jobs j ON j.name = e.job
     WHERE e.disabled_at IS NULL AND j.disabled_at IS NULL;
-COMMENT ON VIEW mill.lineage IS 'Dependencies between tasks: in every run (job null) or in one job';
+COMMENT ON VIEW mill.lineage IS
+    'Dependencies between tasks: those that hold in every run (job null), and the edges of each job';
 
 CREATE OR REPLACE FUNCTION mill.reachable_tasks(origin text, upwards boolean)
 RETURNS TABLE (task text, distance integer)
@@ -2985,13 +3036,13 @@ GRANT EXECUTE ON FUNCTION mill.downstream TO mill_viewer;
 
 -- schema/14_schedules.sql -------------------------------------------------------------------------
 
--- Schedules: when jobs run automatically. Tables, declaration and settings; 17_schedule_ticks.sql fires them.
--- Precedes the runs, because mill.create_run takes a row of mill.schedules.
+-- Schedules: when jobs run automatically. Tables, declaration and settings; 17_schedule_ticks.sql fires
+-- them. This file precedes 15_runs.sql, because mill.create_run takes a row of mill.schedules.
 --
--- A schedule defines when jobs run automatically. Its timing is a text that only the programs parse
--- (crate schedule), so that fire times are computed in one place and stored. next_tick_at is the time
--- at which a tick must process the schedule. A tick locks due rows, and its decisions commit together
--- with the runs that it starts: a fire is a run with a schedule and a fire time.
+-- The timing of a schedule is a text that only the programs parse (crate schedule), so that fire times
+-- are computed in one place and stored. next_tick_at is the time at which a tick must process the
+-- schedule. A tick locks due rows, and its decisions commit together with the runs that it starts. A
+-- fire is a run with a schedule and a fire time.
 
 -- Tables ------------------------------------------------------------------------------------------
 
@@ -3052,7 +3103,7 @@ COMMENT ON COLUMN mill.schedules.timing IS
 COMMENT ON COLUMN mill.schedules.catch_up IS
     'Number of missed fires that are started late. The newest ones are started; older ones are recorded as missed';
 COMMENT ON COLUMN mill.schedules.max_lateness IS
-    'Maximum delay of a missed fire: a fire that is later is skipped; null: no limit';
+    'Maximum delay of a late start. A missed fire that is older is not started but recorded as missed; null: no limit';
 COMMENT ON COLUMN mill.schedules.enabled IS
     'Whether the schedule fires. Operators set enabled, max_attempts, retry_interval and jitter; a declaration does '
     'not change these columns';
@@ -3064,7 +3115,7 @@ COMMENT ON COLUMN mill.schedules.jitter IS 'Maximum random delay of a fire; null
 COMMENT ON COLUMN mill.schedules.removed_at IS
     'Time at which the declaration was removed. Since then the schedule does not fire; null: the schedule is '
     'declared';
-COMMENT ON COLUMN mill.schedules.planned_from IS 'Time from which the next fire is calculated';
+COMMENT ON COLUMN mill.schedules.planned_from IS 'Time from which the search for the next fire begins';
 COMMENT ON COLUMN mill.schedules.next_tick_at IS 'Time at which a tick must process the schedule; null: never';
 COMMENT ON COLUMN mill.schedules.next_fire_at IS
     'Next fire according to the timing; null: not computed yet, or there is no further fire';
@@ -3072,7 +3123,8 @@ COMMENT ON COLUMN mill.schedules.queued_fire_at IS
     'Fire that waits for a run of the schedule to finish (overlap queue)';
 COMMENT ON COLUMN mill.schedules.trigger IS 'Trigger part of timing, as parsed by a worker';
 COMMENT ON COLUMN mill.schedules.error IS 'Error in the timing, or error of the last evaluation of the trigger';
--- mill.lock_due_schedules: the cost of a tick depends on the due schedules, not on all schedules.
+-- Used by mill.lock_due_schedules. The cost of a tick depends on the due schedules, not on all
+-- schedules.
 CREATE INDEX IF NOT EXISTS schedules_tick ON mill.schedules (next_tick_at) WHERE next_tick_at IS NOT NULL;
 GRANT SELECT ON mill.schedules TO mill_worker;
 
@@ -3108,7 +3160,8 @@ CREATE OR REPLACE VIEW mill.visible_schedule_log AS
         x.outcome, x.duration,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.message END AS message
     FROM mill.schedule_log x;
-COMMENT ON VIEW mill.visible_schedule_log IS 'mill.schedule_log, for mill_viewer';
+COMMENT ON VIEW mill.visible_schedule_log IS
+    'mill.schedule_log for mill_viewer. Hides messages if settings.hide_statements is set';
 
 CREATE TABLE IF NOT EXISTS mill.schedule_declaration_errors (
     declared_as text NOT NULL,
@@ -3157,7 +3210,7 @@ LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
         WHERE s.own_job AND s.jobs = retire_schedule_job.jobs AND s.removed_at IS NULL)
 $$;
 COMMENT ON FUNCTION mill.retire_schedule_job IS
-    'Disables a job that was created for schedules, once no schedule uses it';
+    'Disables a job that was created for schedules if no schedule uses it any more';
 
 CREATE OR REPLACE FUNCTION mill.put_schedule(definition jsonb, declared_in mill.declared_in,
     declared_as text DEFAULT NULL) RETURNS text
@@ -3234,7 +3287,8 @@ BEGIN
         tags = excluded.tags, metadata = excluded.metadata,
         enabled = coalesce(enabled, s.enabled)
     RETURNING s.* INTO put;
-    -- A new timing, or a schedule that may fire again, counts from now.
+    -- If the timing changed, or the schedule became active or inactive, the next fire is computed from
+    -- now.
     IF kept.id IS NOT NULL AND (put.timing <> kept.timing OR mill.is_active(put) <> mill.is_active(kept)) THEN
         PERFORM mill.replan_schedule(put.id);
     END IF;
@@ -3281,9 +3335,9 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION mill.set_schedule IS
     'Creates or replaces a schedule. Returns new, changed or unchanged. timing: manual, a cadence such as '
-    'daily(03:15), or trigger(…). The schedule runs the statement with the settings in task: {"params", "queue", '
-    '"priority", "group", "max_attempts", "timeout", "mode", …}; or these jobs with these params. enabled null leaves '
-    'it unchanged';
+    'daily(03:15), or trigger(…). The schedule runs either statement or jobs. task: settings of the statement, '
+    '{"params", "queue", "priority", "group", "max_attempts", "timeout", "mode", …}. params: parameters of the runs '
+    'of jobs. enabled null: the schedule stays enabled or disabled as it is';
 GRANT EXECUTE ON FUNCTION mill.set_schedule TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.remove_schedules(names text[]) RETURNS SETOF text
@@ -3407,14 +3461,15 @@ COMMENT ON TABLE mill.runs IS 'Runs: frozen, merged copies of jobs. Kept as long
 COMMENT ON COLUMN mill.runs.jobs IS 'Names of the jobs, in the order in which they were given';
 COMMENT ON COLUMN mill.runs.open IS 'Number of unfinished tasks, as counted by the last mill.advance_run';
 COMMENT ON COLUMN mill.runs.needs_rescan IS
-    'Whether tasks may be ready, or have completions to propagate, without an event in mill.run_events';
+    'Whether mill.advance_run must search the run for ready tasks and for completions to propagate, because '
+    'mill.run_events need not have an event for each of them';
 COMMENT ON COLUMN mill.runs.succeeded IS
-    'Set when the run finishes, like failed, ignored, cancelled and upstream_failed. mill.run_status counts the tasks '
-    'of a run in progress';
-COMMENT ON COLUMN mill.runs.failed IS 'Failed tasks whose failure counts';
-COMMENT ON COLUMN mill.runs.ignored IS 'Failed tasks with ignore_failure';
+    'Number of succeeded tasks. Like failed, ignored, cancelled and upstream_failed, it is set when the run finishes. '
+    'For a run in progress, mill.run_status counts the tasks';
+COMMENT ON COLUMN mill.runs.failed IS 'Number of failed tasks without ignore_failure';
+COMMENT ON COLUMN mill.runs.ignored IS 'Number of failed tasks with ignore_failure';
 COMMENT ON COLUMN mill.runs.upstream_failed IS
-    'Tasks that cannot run because the outcomes of their parents do not satisfy their edges';
+    'Number of tasks that cannot run because the outcomes of their parents do not satisfy their edges';
 COMMENT ON COLUMN mill.runs.kill IS 'Whether the run was cancelled together with its running tasks';
 COMMENT ON COLUMN mill.runs.schedule_id IS 'Schedule that fired the run; null: started directly';
 COMMENT ON COLUMN mill.runs.fire_at IS 'Time of the fire that started the run; null: no schedule fired the run';
@@ -3424,13 +3479,13 @@ COMMENT ON COLUMN mill.runs.metadata IS
     'Metadata of the jobs, of the schedule and of the call that started the run, in ascending precedence; null: none';
 COMMENT ON COLUMN mill.runs.reason IS 'Reason of the fire: schedule, manual, or the trigger condition that was met';
 COMMENT ON COLUMN mill.runs.dropped IS
-    'Edges that the run leaves out because their parent is in none of its jobs: parent > child';
+    'Edges that the run leaves out because none of its jobs contains their parent: parent > child';
 
--- mill.fire: a schedule fires once per fire time, even if several workers process the schedule.
+-- Used by mill.fire: a schedule fires once per fire time, even if several workers process the schedule.
 CREATE UNIQUE INDEX IF NOT EXISTS runs_fire ON mill.runs (schedule_id, fire_at) WHERE schedule_id IS NOT NULL;
--- The history of one schedule, with keyset pagination.
+-- For the history of one schedule, with keyset pagination.
 CREATE INDEX IF NOT EXISTS runs_schedule ON mill.runs (schedule_id, id) WHERE schedule_id IS NOT NULL;
--- mill.blocking_run; the fleet metrics count the runs in progress.
+-- Used by mill.blocking_run, and by the fleet metrics, which count the runs in progress.
 CREATE INDEX IF NOT EXISTS runs_in_progress ON mill.runs (schedule_id) WHERE state = 'running';
 GRANT SELECT (id, state, cancelled_at) ON mill.runs TO mill_worker;
 
@@ -3485,21 +3540,22 @@ COMMENT ON COLUMN mill.run_tasks.task_id IS 'tasks.id and attempts.task_id; null
 COMMENT ON COLUMN mill.run_tasks.parents IS
     'Number of edges to parents. satisfied and unsatisfied count the edges whose parent has finished';
 COMMENT ON COLUMN mill.run_tasks.pending_propagation IS
-    'Whether the task has finished and its completion is not propagated yet to children with a node above '
-    'propagated_to';
+    'Whether the task has finished and its completion is yet to be propagated to the children whose node is greater '
+    'than propagated_to';
 COMMENT ON COLUMN mill.run_tasks.takes_results IS 'Whether params refer to results of parents';
 COMMENT ON COLUMN mill.run_tasks.job IS
     'Job that declares the task; null: the task was added while the run was in progress';
 COMMENT ON COLUMN mill.run_tasks.result IS 'First row that the task returned, as an object by column, up to 8 kB';
--- mill.advance_run: ready tasks, and tasks still to cancel. Like run_tasks_name, the index does not begin
--- with run_id: with statistics from when the table had few rows, the planner would otherwise consider it
--- as good as the primary key for looking up a node.
+-- Used by mill.advance_run to find ready tasks and tasks still to cancel. Like run_tasks_name, the index
+-- does not begin with run_id. Otherwise the planner, with statistics from when the table had few rows,
+-- would consider the index as good as the primary key for looking up a node.
 CREATE INDEX IF NOT EXISTS run_tasks_state ON mill.run_tasks (state, run_id, node);
 CREATE INDEX IF NOT EXISTS run_tasks_pending_propagation ON mill.run_tasks (run_id, node) WHERE pending_propagation;
 
 CREATE SEQUENCE IF NOT EXISTS mill.added_nodes START 1000000000000;
 COMMENT ON SEQUENCE mill.added_nodes IS
-    'run_tasks.node of tasks added to a run in progress. Starts above the nodes that runs start with';
+    'Values of run_tasks.node for tasks that are added to a run in progress. Starts above the nodes of the tasks with '
+    'which a run starts';
 
 CREATE TABLE IF NOT EXISTS mill.run_edges (
     run_id bigint NOT NULL,
@@ -3542,13 +3598,14 @@ END
 $$;
 COMMENT ON FUNCTION mill.runnable_jobs IS
     'Returns the declared spelling of these job names, matched without regard to case, for mill.create_run. Raises an '
-    'error if a job does not exist or is disabled. Separate from mill.create_run so that it uses indexes';
+    'error if a job does not exist or is disabled. A separate function, because its query needs the nested loops that '
+    'mill.create_run disables';
 
 CREATE OR REPLACE FUNCTION mill.create_run(jobs text[], params jsonb, schedule mill.schedules,
     fire_at timestamptz, reason text, options jsonb, OUT run_id bigint, OUT dropped text[])
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
--- Statistics may not cover a job that has just been created, so nested loops over two large sets are
--- excluded.
+-- Statistics may not cover a job that has just been created. Without nested loops, the planner cannot join
+-- two large sets with one.
 SET enable_nestloop = off SET jit = off AS $$
 #variable_conflict use_variable
 DECLARE
@@ -3577,10 +3634,11 @@ BEGIN
         RETURNING runs.id INTO run_id;
 
     WITH chosen AS MATERIALIZED (
-        -- A task of several jobs is included once, from the job that gives it the highest priority.
+        -- A task that several jobs contain is included once, from the job that gives it the highest
+        -- priority.
         SELECT DISTINCT ON (t.name) t.*, coalesce(t.priority, j.priority, g.priority) AS chosen_priority
         FROM mill.jobs j JOIN mill.job_tasks t ON t.job = j.name LEFT JOIN mill.groups g ON g.name = t.group_name
-        -- Repeated for both tables, so that each uses its index.
+        -- The condition is repeated for both tables, so that the query uses the index of each.
         WHERE j.name = ANY (wanted) AND t.job = ANY (wanted) AND t.disabled_at IS NULL
         ORDER BY t.name, coalesce(t.priority, j.priority, g.priority, 'normal') DESC,
             array_position(wanted, j.name::text)
@@ -3646,8 +3704,9 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.start_run IS
-    'Starts a run: a frozen, merged copy of these jobs, named without regard to case. params: values of {"$param": '
-    '…}. options: {"tags": […], "metadata": {…}}. dropped: edges to tasks that are in none of the jobs';
+    'Starts a run: a frozen, merged copy of these jobs. Case does not matter in the names of jobs. params: values of '
+    '{"$param": …}. options: {"tags": […], "metadata": {…}}. dropped: edges that are left out because none of the '
+    'jobs contains their parent';
 GRANT EXECUTE ON FUNCTION mill.start_run TO mill_producer;
 
 CREATE OR REPLACE FUNCTION mill.substitute_params(params jsonb, given jsonb) RETURNS jsonb
@@ -3680,8 +3739,8 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     FROM jsonb_array_elements(params) WITH ORDINALITY AS p(value, place)
 $$;
 COMMENT ON FUNCTION mill.substitute_results IS
-    'Returns params with the values of {"$result": task, "column": name} filled in; null where the task returned no '
-    'such value';
+    'Returns params with the values of {"$result": task, "column": name} filled in; null for a value that the task '
+    'did not return';
 
 CREATE OR REPLACE FUNCTION mill.check_run(run_id bigint, given jsonb) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
@@ -3758,7 +3817,8 @@ BEGIN
         RAISE EXCEPTION 'run_id is required outside of a task of a run' USING ERRCODE = '22023', HINT = 'Pass run_id.';
     ELSIF run_id IS DISTINCT FROM self.run_id THEN
         self := NULL;
-        -- Unless one of its tasks is the caller, the run could finish in the meantime.
+        -- The caller is not a task of this run, so without the lock the run could finish in the
+        -- meantime.
         SELECT r.* INTO run FROM mill.runs r WHERE r.id = run_id FOR NO KEY UPDATE;
     ELSE
         SELECT r.* INTO run FROM mill.runs r WHERE r.id = run_id;
@@ -3790,7 +3850,8 @@ BEGIN
         ELSIF named = ANY (after) THEN
             INSERT INTO mill.run_edges (run_id, parent, child, expected)
                 VALUES (run_id, other.node, new_node, 'succeeded');
-        -- Tasks after the calling task cannot start before it commits, and the new task with it.
+        -- A task that waits for the calling task cannot start before the calling task commits, and the
+        -- new task appears with that commit.
         ELSIF other.state <> 'waiting'
             OR self.node IS NOT NULL AND (other.node = self.node
                 OR NOT mill.is_upstream_of(run_id, self.node, other.node))
@@ -3810,8 +3871,9 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.add_run_task IS
-    'Adds a task to a run in progress. If a task of the run calls it, the new task appears when that task commits. '
-    'after: tasks of the run that it waits for. before: tasks that wait for the caller and then also for the new task';
+    'Adds a task to a run in progress. If a task of the run calls it, the new task appears when the calling task '
+    'commits. after: tasks of the run that the new task waits for. before: tasks that wait for the calling task, and '
+    'from then on also for the new task';
 GRANT EXECUTE ON FUNCTION mill.add_run_task TO mill_producer;
 
 -- Status ------------------------------------------------------------------------------------------
@@ -3903,7 +3965,7 @@ BEGIN
             count(*) FILTER (WHERE p.node IS NOT NULL AND NOT mill.satisfies(p.state, e.expected))::integer
                 AS unsatisfied
         FROM mill.run_tasks c LEFT JOIN mill.run_edges e ON e.run_id = c.run_id AND e.child = c.node
-            -- A finished parent whose completion will not be propagated to this child again.
+            -- Joins only finished parents whose completion will not be propagated to this child again.
             LEFT JOIN mill.run_tasks p ON p.run_id = e.run_id AND p.node = e.parent
                 AND p.state NOT IN ('waiting', 'ready', 'released')
                 AND (NOT p.pending_propagation OR p.propagated_to >= c.node)
@@ -3925,8 +3987,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.recount_dependencies IS
-    'Recomputes from the edges the counters that mill.advance_run maintains incrementally, and the states, of waiting '
-    'tasks (nodes null: all). Returns the number of tasks that became upstream_failed';
+    'Recomputes the counters and states of waiting tasks from their edges (nodes null: of all waiting tasks). '
+    'mill.advance_run maintains these counters incrementally. Returns the number of tasks that became upstream_failed';
 
 CREATE OR REPLACE FUNCTION mill.propagate_completion(run_id bigint, parents bigint[], search boolean, max_count integer,
     OUT edges_propagated integer, OUT ready bigint[], OUT upstream_failed bigint[])
@@ -3938,11 +4000,12 @@ DECLARE
     last_child bigint;
 BEGIN
     -- A finished parent is not waiting, so this statement updates no row twice. The edges are in the
-    -- order of their parents, because a LATERAL subquery with LIMIT can only be run as a nested loop. A
-    -- run may be larger than the statistics suggest, and plans may be older than the run: rows are looked
-    -- up by primary key inside a LATERAL join, whose sides the planner cannot swap, and updated by ctid,
-    -- which no other session changes while the row of the run is locked. The cast of state to text keeps
-    -- the planner from using the index on state.
+    -- order of their parents, because a LATERAL subquery with LIMIT can only be run as a nested loop.
+    --
+    -- A run may be larger than the statistics suggest, and plans may be older than the run. Therefore
+    -- rows are looked up by primary key inside a LATERAL join, whose sides the planner cannot swap. They
+    -- are updated by ctid, which no other session changes while the row of the run is locked. The cast
+    -- of state to text keeps the planner from using the index on state.
     WITH source AS MATERIALIZED (
         SELECT w.place, n.node, w.state, w.propagated_to FROM (
             SELECT p.node FROM unnest(parents) AS p(node)
@@ -3997,9 +4060,9 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.propagate_completion IS
-    'Propagates the completion of these parents (search: and of others with pending_propagation) to their children, '
-    'over up to max_count edges, for mill.advance_run. edges_propagated = max_count: there may be more. ready, '
-    'upstream_failed: nodes of the children that changed to these states';
+    'For mill.advance_run: propagates the completion of these parents to their children, over up to max_count edges. '
+    'search: also of other tasks with pending_propagation. edges_propagated: number of edges; if it equals max_count, '
+    'there may be more. ready, upstream_failed: nodes of the children that changed to these states';
 
 CREATE OR REPLACE FUNCTION mill.release_ready(run_id bigint, nodes bigint[], search boolean, max_count integer)
 RETURNS integer
@@ -4045,8 +4108,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.release_ready IS
-    'ready -> released for these tasks of a run (search: and for others), up to max_count, for mill.advance_run. '
-    'Returns the number of tasks';
+    'For mill.advance_run: releases these tasks of a run (ready -> released), up to max_count. search: also other '
+    'ready tasks of the run. Returns the number of released tasks';
 
 CREATE OR REPLACE FUNCTION mill.cancel_open_tasks(run_id bigint, kill boolean, max_count integer, OUT waited integer,
     OUT more boolean)
@@ -4061,8 +4124,9 @@ BEGIN
     UPDATE mill.run_tasks t SET state = 'cancelled', finished_at = clock_timestamp()
         FROM picked p WHERE t.run_id = cancel_open_tasks.run_id AND t.node = p.node;
     GET DIAGNOSTICS waited = ROW_COUNT;
-    -- A locked task is being claimed, or is about to be attempted again and waits for the row of this
-    -- run; the next pass handles it. Each cancelled task appends an event, like tasks that finish.
+    -- SKIP LOCKED leaves out a task that is being claimed, and a task that is about to be attempted
+    -- again and waits for the row of this run. The next pass handles such tasks. A cancelled task
+    -- appends an event, as every task that finishes does.
     SELECT count(mill.cancel_task(s.id, running => false)) INTO live FROM (
         SELECT t.id FROM mill.run_tasks r JOIN mill.tasks t ON t.id = r.task_id
         WHERE r.run_id = cancel_open_tasks.run_id AND r.state = 'released' AND t.state <> 'running'
@@ -4082,8 +4146,9 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.cancel_open_tasks IS
-    'Cancels waiting tasks of a cancelled run, and with kill its running tasks, for mill.advance_run. waited: number '
-    'of cancelled tasks that were never released. more: call again';
+    'For mill.advance_run: cancels the tasks of a cancelled run that are not running; with kill, also requests the '
+    'cancel of its running tasks. waited: number of cancelled tasks that were never released. more: whether to call '
+    'it again';
 
 CREATE OR REPLACE FUNCTION mill.finish_run(run_id bigint) RETURNS mill.run_state
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -4109,7 +4174,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.finish_run IS
-    'Finishes a run as cancelled, else failed, else succeeded, for mill.advance_run. Returns that state';
+    'For mill.advance_run: finishes a run and returns its final state, cancelled, failed or succeeded';
 
 CREATE OR REPLACE FUNCTION mill.advance_run(run_id bigint, OUT released integer, OUT ended mill.run_state,
     OUT more boolean)
@@ -4129,7 +4194,8 @@ DECLARE
 BEGIN
     released := 0;
     more := false;
-    -- As for a claim: WAL is ordered, so after a crash the effects of a release survive only with the release.
+    -- Asynchronous commit is safe here, as for a claim: WAL is written in order, so an effect of a
+    -- released task survives a crash only if the release does.
     PERFORM set_config('synchronous_commit', 'off', true);
     SELECT r.* INTO run FROM mill.runs r WHERE r.id = advance_run.run_id FOR NO KEY UPDATE;
     -- The lock excludes other sessions that advance this run; each of the following statements sees the
@@ -4189,7 +4255,7 @@ BEGIN
     UPDATE mill.runs r SET tasks = run.tasks, open = run.open, needs_rescan = run.needs_rescan
         WHERE r.id = run.id AND (r.tasks, r.open, r.needs_rescan) <> (run.tasks, run.open, run.needs_rescan);
     IF more THEN
-        -- The caller may crash before the next pass: the event lets another worker continue.
+        -- With this event, another worker continues if the caller crashes before the next pass.
         INSERT INTO mill.run_events (run_id) VALUES (run.id);
     ELSIF run.open = 0 THEN
         ended := mill.finish_run(run.id);
@@ -4197,9 +4263,9 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.advance_run IS
-    'Processes events of finished tasks, propagates them to the children, releases ready tasks, and finishes the run '
-    'when no task is open. Does a bounded part per call. more: call again. ended: final state if the run has just '
-    'finished';
+    'Processes the events of finished tasks, propagates the completions to the children, releases ready tasks, and '
+    'finishes the run when no task is open. Each call does a bounded amount of work. more: whether to call it again. '
+    'ended: final state, if this call finished the run';
 GRANT EXECUTE ON FUNCTION mill.advance_run TO mill_worker;
 
 -- Cancel, restart, retry --------------------------------------------------------------------------
@@ -4223,8 +4289,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.cancel_run IS
-    'Cancels a run: no further task starts. Running tasks finish, or with kill are cancelled too. Returns cancelling, '
-    'the state of a finished run, or not found';
+    'Cancels a run: no further task starts. Running tasks finish; with kill, they are cancelled too. Returns '
+    'cancelling, or the state of a run that has finished, or not found';
 GRANT EXECUTE ON FUNCTION mill.cancel_run TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.reset_run_tasks(run_id bigint, nodes bigint[]) RETURNS void
@@ -4290,8 +4356,9 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.restart_run IS
-    'Runs the failed and the never started tasks of a failed run (force: of any finished run) again. downstream: the '
-    'failed tasks and all tasks after them. Returns the names of the tasks';
+    'Runs tasks of a failed run (force: of any finished run) again. failed: tasks that started and did not succeed. '
+    'never_run: tasks that never started. downstream: the tasks of failed, and all tasks after the selected ones. '
+    'Returns the names of the tasks';
 GRANT EXECUTE ON FUNCTION mill.restart_run TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.retry_run_task(run_id bigint, task text) RETURNS text
@@ -4310,8 +4377,8 @@ BEGIN
     ELSIF found_task.state NOT IN ('failed', 'cancelled') THEN
         RETURN found_task.state::text;
     END IF;
-    -- All later tasks that are upstream_failed are evaluated again, also those that failed because of another
-    -- task.
+    -- All later tasks that are upstream_failed are evaluated again, even if another task made them
+    -- upstream_failed.
     WITH RECURSIVE after (node) AS (
         SELECT found_task.node
         UNION
@@ -4325,16 +4392,17 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.retry_run_task IS
-    'Runs a failed or cancelled task of a run in progress again. Tasks that it made upstream_failed wait for it '
-    'again. Returns retried, the state of the task, or not found';
+    'Runs a failed or cancelled task of a run in progress again. The tasks that became upstream_failed because of it '
+    'wait for it again. Returns retried, or the state of a task that is in another state, or not found';
 GRANT EXECUTE ON FUNCTION mill.retry_run_task TO mill_operator;
 
 -- schema/17_schedule_ticks.sql --------------------------------------------------------------------
 
 -- Ticks of schedules: whether a due schedule fires, its runs, its log, and its status.
 --
--- Workers parse timings, compute fire times and measure triggers; whether to fire is decided here, under the
--- lock of the schedule's row. A schedule fires once per fire time: unique index runs_fire.
+-- Workers parse timings, compute fire times and measure triggers. The functions of this file decide
+-- whether to fire, under the lock of the schedule's row. The unique index runs_fire ensures that a
+-- schedule fires once per fire time.
 
 -- Decision and fire -------------------------------------------------------------------------------
 
@@ -4378,8 +4446,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.evaluate_trigger IS
-    'Evaluates a trigger in the order row threshold, idle, new rows, for mill.should_fire. Returns the first '
-    'condition that is met, or why none is';
+    'For mill.should_fire: evaluates the conditions of a trigger in the order row threshold, idle, new rows. Returns '
+    'the first condition that is met, or why none is met';
 GRANT EXECUTE ON FUNCTION mill.evaluate_trigger TO mill_viewer;
 
 CREATE OR REPLACE FUNCTION mill.should_fire(schedule mill.schedules, pending bigint, oldest_age interval,
@@ -4468,7 +4536,8 @@ BEGIN
         SELECT r.run_id INTO fired
             FROM mill.create_run(schedule.jobs, schedule.params, schedule, fire_at, reason, NULL) AS r;
     EXCEPTION WHEN OTHERS THEN
-        -- An error must not delay other schedules, and this schedule continues with its next fire.
+        -- The error must not abort the tick, which processes other schedules as well. This schedule
+        -- continues with its next fire.
         GET STACKED DIAGNOSTICS problem = MESSAGE_TEXT, broken = CONSTRAINT_NAME;
         IF broken <> 'runs_fire' THEN
             PERFORM mill.log_schedule_event(schedule.id, 'error', problem, fire_at, reason, pending);
@@ -4482,7 +4551,7 @@ END
 $$;
 COMMENT ON FUNCTION mill.fire IS
     'Starts a run of a schedule whose row is locked. Returns null if a run for this fire time exists or the run could '
-    'not be started; such errors are logged in mill.schedule_log';
+    'not be started; why it could not be started is logged in mill.schedule_log';
 
 CREATE OR REPLACE FUNCTION mill.fire_or_skip(schedule mill.schedules, fire_at timestamptz, pending bigint,
     oldest_age interval, OUT fired integer, OUT skipped integer)
@@ -4500,7 +4569,8 @@ BEGIN
         RETURN;
     ELSIF schedule.mode = 'scheduled' AND schedule.overlap = 'queue' AND schedule.queued_fire_at IS NULL THEN
         UPDATE mill.schedules s SET queued_fire_at = fire_at WHERE s.id = schedule.id;
-    -- A trigger that stays met while a run is in progress is logged once.
+    -- While the condition of a trigger stays met and a run is in progress, only the first skip is
+    -- logged.
     ELSIF schedule.mode = 'scheduled' OR NOT EXISTS (SELECT FROM mill.schedule_log l
         WHERE l.schedule_id = schedule.id AND l.event = 'skipped' AND l.run_id = decision.blocked_by
             AND l.id > coalesce((SELECT max(f.id) FROM mill.schedule_log f
@@ -4526,7 +4596,8 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     s mill.schedules;
 BEGIN
-    -- WAL is ordered: if a run survives a crash, so does the earlier step of its schedule.
+    -- Asynchronous commit is safe here: WAL is written in order, so if a run survives a crash, every
+    -- earlier change of its schedule does too.
     PERFORM set_config('synchronous_commit', 'off', true);
     FOR s IN SELECT x.* FROM mill.schedules x WHERE x.next_tick_at <= now()
         ORDER BY x.next_tick_at LIMIT max_count FOR NO KEY UPDATE SKIP LOCKED
@@ -4556,9 +4627,9 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.lock_due_schedules IS
-    'Locks due schedules for the caller''s transaction, up to max_count. planned_from: where to start the search for '
-    'a fire while next_fire_at is null. now: current time minus the delay caused by jitter. measure: query of a '
-    'parsed trigger, to be run within timeout seconds';
+    'Locks due schedules for the caller''s transaction, up to max_count. planned_from: if next_fire_at is null, time '
+    'from which to search for the next fire. now: current time minus the delay caused by jitter. measure: query that '
+    'the caller must run for a parsed trigger, within timeout seconds';
 GRANT EXECUTE ON FUNCTION mill.lock_due_schedules TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.tick(plans jsonb) RETURNS TABLE (schedule_id bigint, fired integer, skipped integer)
@@ -4600,7 +4671,7 @@ BEGIN
             END IF;
             UPDATE mill.schedules x SET queued_fire_at = NULL WHERE x.id = plan.id;
         END IF;
-        -- A schedule without a further fire is disabled, such as once(…).
+        -- Disables a schedule that has no further fire, such as once(…).
         UPDATE mill.schedules x SET next_fire_at = plan.next_fire_at, trigger = plan.trigger, error = plan.error,
                 enabled = x.enabled AND (x.mode <> 'scheduled' OR plan.error IS NOT NULL
                     OR plan.next_fire_at IS NOT NULL),
@@ -4648,7 +4719,8 @@ DECLARE
 BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
     SELECT x.* INTO s FROM mill.schedules x WHERE x.id = tick_trigger.schedule_id FOR NO KEY UPDATE;
-    -- Ignores a schedule that was changed or removed since it was measured, or that a later tick has fired.
+    -- Ignores the measurement if the schedule was changed or removed since, or has already been fired by
+    -- a later tick.
     IF s.version IS DISTINCT FROM tick_trigger.version OR s.trigger IS NULL OR NOT mill.is_active(s)
         OR s.last_fire_at >= taken_at
     THEN
@@ -4790,8 +4862,8 @@ COMMENT ON VIEW mill.schedule_history IS
 
 CREATE OR REPLACE FUNCTION mill.schedule_test(name text) RETURNS TABLE (would_fire boolean, reason text,
     pending_rows bigint, oldest_row_age interval, next_fire_at timestamptz)
--- Read-only, with the rights and the search_path of the caller, because a probe is arbitrary SQL. STABLE
--- would not prevent it from calling functions that write.
+-- The function is read-only and has the rights and the search_path of the caller, because a probe is
+-- arbitrary SQL. STABLE alone would not prevent a probe from calling functions that write.
 LANGUAGE plpgsql STABLE SET transaction_read_only = on AS $$
 #variable_conflict use_column
 DECLARE
@@ -4831,9 +4903,9 @@ GRANT EXECUTE ON FUNCTION mill.schedule_test TO mill_viewer;
 
 -- schema/18_views.sql -----------------------------------------------------------------------------
 
--- Monitoring: running tasks, status of queues, priorities, limits and groups, history, run times, failures,
--- and the number of readers that could be busy. The views on runs and schedules are in the files of runs and
--- schedules.
+-- Monitoring: running tasks, status of queues, priorities, limits and groups, history, run times,
+-- failures, and the number of readers that could be busy. The views of runs and of schedules are in
+-- 15_runs.sql and 17_schedule_ticks.sql.
 --
 -- Statements and messages are read from mill.visible_tasks and mill.visible_attempts, which hide them if
 -- settings.hide_statements is set.
@@ -4903,7 +4975,7 @@ $$;
 COMMENT ON FUNCTION mill.backends IS
     'Returns the backends of running tasks, and no other backends: activity, waits, blockers, and the progress that '
     'the server reports for the command. blockers: [{"pid", "task_id", "name", "application", "user", "state", '
-    '"transaction_started_at"}], with task_id and name for backends that run a task';
+    '"transaction_started_at"}]; only blockers that run a task have task_id and name';
 GRANT EXECUTE ON FUNCTION mill.backends TO mill_worker, mill_viewer;
 
 CREATE OR REPLACE VIEW mill.running AS
@@ -4994,9 +5066,9 @@ CREATE OR REPLACE VIEW mill.group_status AS
 COMMENT ON VIEW mill.group_status IS
     'Groups with their settings, whether the active period is open and until when, and the number of tasks by state';
 
--- A loose index scan over the distinct queues of the pending index, one probe each; then up to 100000 entries
--- of each. A paused queue of any size costs one probe. Includes scheduled tasks that are due, because without
--- a worker nothing promotes them to pending.
+-- Finds the distinct queues of the pending index with a loose index scan, one probe per queue, and then
+-- counts up to 100000 entries. A paused queue of any size costs one probe. Includes scheduled tasks that
+-- are due, because without a worker nothing promotes them to pending.
 CREATE OR REPLACE FUNCTION mill.scale_hint(queues text[] DEFAULT NULL) RETURNS bigint
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 -- Statistics are unreliable for a table that is empty one moment and full the next.
@@ -5042,7 +5114,7 @@ CREATE OR REPLACE VIEW mill.history AS
         a.finished_at - a.started_at AS duration,
         a.rows, a.sqlstate, a.message, a.detail, a.hint, a.context, a.position, a.notices, a.result,
         a.worker_id, s.host, s.pid AS worker_pid, a.session_pid, a.statement, a.params, a.run_id,
-        -- Null for other attempts: the server has no such counters per backend.
+        -- Null for tasks without explain: the server has no such counters per backend.
         a.plan, (a.plan->'Plan'->>'WAL Bytes')::bigint AS wal_bytes,
         (a.plan->'Plan'->>'Shared Hit Blocks')::bigint AS blocks_hit,
         (a.plan->'Plan'->>'Shared Read Blocks')::bigint AS blocks_read,
@@ -5080,8 +5152,8 @@ COMMENT ON FUNCTION mill.durations_of IS
     'median of up to 200 before them; null if there are fewer than 40';
 GRANT EXECUTE ON FUNCTION mill.durations_of TO mill_viewer;
 
--- A loose index scan over the distinct names, one probe each. The period consists of whole days, so that
--- no probe has to skip up to a day of index entries that are too old.
+-- Finds the distinct names with a loose index scan, one probe per name. The period is a number of whole
+-- days. Otherwise each probe could have to skip up to a day of index entries that are too old.
 CREATE OR REPLACE VIEW mill.durations AS
     WITH RECURSIVE named (queue, name) AS (
         (SELECT a.queue, a.name FROM mill.attempts a WHERE a.name IS NOT NULL
@@ -5112,7 +5184,7 @@ COMMENT ON FUNCTION mill.message_pattern IS
     'Returns an error message without its variable parts: quoted names and values, numbers, dates and UUIDs';
 GRANT EXECUTE ON FUNCTION mill.message_pattern TO mill_viewer;
 
--- Runs with the rights of the caller, and reads the view that hides messages.
+-- Has the rights of the caller, and reads the view that hides messages.
 CREATE OR REPLACE FUNCTION mill.failure_groups(since interval DEFAULT '1 day') RETURNS TABLE (outcome mill.outcome,
     sqlstate text, message text, attempts bigint, tasks bigint, first_at timestamptz, last_at timestamptz,
     queues text[], names text[], examples bigint[])
@@ -5144,7 +5216,8 @@ COMMENT ON VIEW mill.failures IS 'Failed attempts of the last day, grouped as by
 -- The functions see every row, regardless of their caller, and show messages only if settings.hide_statements
 -- is not set.
 
--- A SECURITY DEFINER function cannot determine its caller, so hidden messages are hidden from everybody.
+-- A SECURITY DEFINER function cannot determine its caller, so the setting hides messages from every
+-- caller.
 CREATE OR REPLACE FUNCTION mill.visible_message(message text) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT message FROM mill.settings s WHERE NOT s.hide_statements
@@ -5168,7 +5241,8 @@ BEGIN
         terms.name, CASE WHEN terms.run_id <> 0 THEN format(' in run %s', terms.run_id) ELSE '' END);
     SELECT a.* INTO period FROM mill.active_period(terms.opens, terms.closes, terms.zone, now()) AS a;
     IF terms.paused THEN
-        -- A queue has a state of its own that is called paused.
+        -- A queue can also be paused with mill.pause, so this message does not say that the queue is
+        -- paused.
         RETURN format(CASE terms.kind WHEN 'queue' THEN '%s has max_running 0' ELSE '%s is paused' END, subject);
     ELSIF NOT period.open THEN
         RETURN format('%s is outside its active period (%s to %s, %s) until %s', subject,
@@ -5268,7 +5342,7 @@ BEGIN
     SELECT count(*) INTO ahead FROM (SELECT FROM mill.tasks t
         WHERE t.state = 'pending' AND t.queue = task.queue AND t.priority = task.priority
             AND t.id < task.id LIMIT 100000) AS before;
-    -- Readers for reserved tasks do not serve other tasks.
+    -- Readers that are reserved for tasks of priority reserved do not run other tasks.
     IF task.priority <> 'reserved' THEN
         SELECT coalesce(sum(mill.reserved_readers(w.id)), 0) INTO kept FROM mill.workers w
             WHERE (w.queues IS NULL OR task.queue = ANY (w.queues))
@@ -5314,7 +5388,7 @@ BEGIN
             CASE WHEN found_task.state = 'failed' AND found_task.ignore_failure THEN ', ignored' ELSE '' END,
             ': ' || mill.visible_message(found_task.message));
     END IF;
-    -- The first ten parents that prevent it from running.
+    -- The first ten parents that prevent the task from running.
     SELECT string_agg(format('%s (%s, expected %s)', p.name, p.state, p.expected), ', ') INTO parents FROM (
         SELECT t.name, t.state, e.expected FROM mill.run_edges e
             JOIN mill.run_tasks t ON t.run_id = e.run_id AND t.node = e.parent
@@ -5343,12 +5417,13 @@ GRANT EXECUTE ON FUNCTION mill.why(bigint, text) TO mill_viewer;
 -- Privileges on all objects; privileges on a single object are granted where the object is created. The
 -- transaction ends here.
 --
--- PUBLIC may use the schema and execute mill.complete, which requires the token of a claim. A function is
--- executable by everybody when it is created, so this REVOKE follows all functions, and the grant of
+-- PUBLIC may use the schema and execute mill.complete, which requires the token of a claim. PostgreSQL
+-- lets everybody execute a new function, so this REVOKE follows all functions, and the grant of
 -- mill.complete follows the REVOKE.
 --
--- mill_viewer reads all tables and views, except for tokens and the keys of profiles, and except for
--- statements and their output, which mill_operator reads.
+-- mill_viewer reads the tables and views, with two exceptions. Nobody reads tokens and the keys of
+-- profiles. Statements and their output are readable for mill_operator only, and for mill_viewer through
+-- the visible_* views.
 
 -- PUBLIC may complete a claim whose token the caller knows, and nothing else.
 GRANT USAGE ON SCHEMA mill TO PUBLIC;
@@ -5357,8 +5432,8 @@ REVOKE ALL ON ALL ROUTINES IN SCHEMA mill FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mill.complete TO PUBLIC;
 
 GRANT SELECT ON ALL TABLES IN SCHEMA mill TO mill_viewer;
--- The token of a running task allows its completion, and the key of a profile allows its use: no role can
--- read either. Statements and their output are readable through the visible_* views.
+-- Whoever knows the token of a running task can complete the task, and whoever knows the key of a
+-- profile can use the profile. Therefore no role can read them.
 DO $$
 DECLARE
     kept record;

@@ -26,9 +26,9 @@
 --   19_why             why a task is not running
 --   20_grants          privileges that are not granted beside their object
 --
--- All names are schema-qualified and search_path is pg_catalog throughout, so that objects in a
--- caller's schema cannot shadow them. SQL functions, views and the types of variables are checked when
--- they are created: what they use comes before them.
+-- All names are schema-qualified and search_path is pg_catalog throughout, so that objects in a caller's
+-- schema cannot shadow them. PostgreSQL checks SQL functions, views and the types of variables when it
+-- creates them, so the files create each object before the objects that use it.
 --
 -- The transaction begins here and ends in 20_grants.sql.
 
@@ -37,8 +37,8 @@ BEGIN;
 SET LOCAL client_min_messages = warning;
 SET LOCAL search_path = pg_catalog;
 
--- Version of this schema, and the oldest version whose programs can use it. Nothing repeats these numbers:
--- the programs read the first one from this line (queue/src/schema.rs).
+-- Version of this schema, and the oldest version whose programs can use it. No other place repeats these
+-- numbers: the programs read their own schema version from the next line (queue/src/schema.rs).
 SET LOCAL mill.version = '2';
 SET LOCAL mill.min_compatible_version = '1';
 

@@ -1,8 +1,9 @@
--- Roles: mill_owner owns every object. mill_worker is for the control sessions of workers. mill_producer
--- enqueues tasks and starts runs, mill_viewer reads, mill_operator may do what these two may and controls the
--- fleet. None of them can log in; logins become members.
+-- Roles. mill_owner owns every object. mill_worker is for the control sessions of workers. mill_producer
+-- enqueues tasks and starts runs. mill_viewer reads. mill_operator controls the fleet and has the rights
+-- of mill_producer and mill_viewer. None of these roles can log in; the logins of people and programs
+-- are made members of them.
 --
--- Roles belong to the cluster and may exist already. The following files run as mill_owner.
+-- Roles belong to the cluster and may exist already. The files after this one run as mill_owner.
 
 DO $$
 DECLARE
@@ -12,8 +13,9 @@ BEGIN
         ARRAY['mill_owner', 'mill_worker', 'mill_operator', 'mill_producer', 'mill_viewer']
     LOOP
         IF to_regrole(role_name) IS NULL THEN
-            -- Roles belong to the cluster: another database may be creating them at the same time. Then
-            -- CREATE ROLE waits for that transaction.
+            -- Roles belong to the cluster, so another database may be creating the same role at the same
+            -- time. In that case CREATE ROLE waits for the other transaction and then fails, which is
+            -- ignored.
             BEGIN
                 EXECUTE format('CREATE ROLE %I NOLOGIN', role_name);
             EXCEPTION WHEN duplicate_object OR unique_violation THEN
@@ -27,7 +29,7 @@ BEGIN
         GRANT mill_viewer, mill_producer TO mill_operator;
     END IF;
     -- A superuser can already act as every role. Since PostgreSQL 16, the creator of a role becomes a
-    -- member that can grant the role but cannot act as it.
+    -- member that can grant the role but cannot act as it, and has to grant the role to itself.
     IF NOT pg_has_role(current_user, 'mill_owner',
         CASE WHEN current_setting('server_version_num')::integer >= 160000 THEN 'SET' ELSE 'MEMBER' END)
     THEN
@@ -39,10 +41,10 @@ BEGIN
                     HINT = 'Apply it as superuser, or as a role with CREATEROLE that is a member of mill_owner.';
         END;
     END IF;
-    -- The reclaimer finds and terminates the backends of a dead worker; the owner's functions show
-    -- the wait events of the backends of running tasks. If the current role cannot grant these roles
-    -- (PostgreSQL 16 and later require ADMIN OPTION), a warning is raised, and `pgmill doctor` reports
-    -- the missing grants.
+    -- mill_worker needs these roles because the reclaimer finds and terminates the backends of a dead
+    -- worker. mill_owner needs pg_read_all_stats because its functions show the wait events of the
+    -- backends of running tasks. If the current role cannot grant these roles (PostgreSQL 16 and later
+    -- require ADMIN OPTION), a warning is raised, and `pgmill doctor` reports the missing grants.
     IF NOT pg_has_role('mill_worker', 'pg_read_all_stats', 'MEMBER')
         OR NOT pg_has_role('mill_worker', 'pg_signal_backend', 'MEMBER')
         OR NOT pg_has_role('mill_owner', 'pg_read_all_stats', 'MEMBER')

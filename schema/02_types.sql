@@ -21,8 +21,8 @@ BEGIN
         CREATE TYPE mill.declared_in AS ENUM ('comment', 'file', 'call');
         CREATE TYPE mill.schedule_event AS ENUM
             ('fired', 'skipped', 'completed', 'error', 'missed', 'reclaimed');
-        -- Domains instead of table constraints: every claim would parse and evaluate table constraints
-        -- again, which takes a third of its time.
+        -- These checks belong to domains and not to the table: PostgreSQL would parse and evaluate
+        -- checks of mill.tasks again in every claim, which would take a third of the time of the claim.
         CREATE DOMAIN mill.queue_name AS text CONSTRAINT queue_name CHECK (
             octet_length(VALUE) BETWEEN 1 AND 128 AND ltrim(VALUE,
                 'abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.:-') = '');
@@ -61,27 +61,28 @@ COMMENT ON DOMAIN mill.due_time IS 'Time at which a task is due, within the year
 COMMENT ON TYPE mill.state IS
     'State of a live task: scheduled (not due yet), blocked (waits for a permit), pending (can be claimed) or running';
 COMMENT ON TYPE mill.outcome IS
-    'Outcome of an attempt. lost: the worker of the attempt died. unknown: the attempt ran an at-most-once '
-    'statement, and it is not known whether the statement ended';
+    'Outcome of an attempt. lost: the worker of the attempt died. unknown: the statement must run at most once, and '
+    'it is not known whether it ended';
 COMMENT ON TYPE mill.priority IS 'Priority of a task, lowest first';
 COMMENT ON TYPE mill.mode IS
     'transaction: the statement and its completion commit together (exactly once). autocommit: for VACUUM, CREATE '
     'INDEX CONCURRENTLY and CALL with COMMIT (at least once)';
 COMMENT ON TYPE mill.limit_kind IS
-    'Kinds of objects that limits apply to, in the order in which a task acquires its permits. The most specific kind '
-    'comes first, so that a waiting task delays only tasks of its own kind';
+    'Kinds of objects that limits apply to. A task acquires its permits in this order, the most specific kind first. '
+    'So a task that waits for the permit of its key holds no permit of its group or queue that another task could use';
 COMMENT ON TYPE mill.reserved_capacity IS
-    'Share of the fleet''s readers that run only tasks of priority reserved: none, 10, 15 or 25 percent';
+    'Share of the fleet''s readers that run only tasks of priority reserved: none, low (10 percent), medium (15 '
+    'percent) or high (25 percent)';
 COMMENT ON TYPE mill.expected IS
-    'Outcome of the parent that an edge requires: succeeded; failed (also timed out, lost or unknown); finished (any '
-    'outcome, also cancelled)';
+    'Outcome that an edge requires of its parent: succeeded; failed (includes timed out, lost and unknown); or '
+    'finished (any outcome, including cancelled)';
 COMMENT ON TYPE mill.join_mode IS 'Whether a task waits for all of its parents or for any one of them';
 COMMENT ON TYPE mill.run_state IS
-    'State of a run. The state of a finished run is the first of these that applies: cancelled if the run was '
-    'cancelled; failed if a task failed whose failure counts; cancelled if a task was cancelled; succeeded';
+    'State of a run. A finished run has the first of these states that applies: cancelled, if the run itself was '
+    'cancelled; failed, if a task without ignore_failure failed; cancelled, if a task was cancelled; succeeded';
 COMMENT ON TYPE mill.run_task_state IS
-    'State of a task of a run: waiting (for parents), ready, released (in the queue or running), or its final state. '
-    'upstream_failed: the outcomes of its parents do not satisfy its edges';
+    'State of a task of a run: waiting (for its parents), ready, released (in the queue or running), or its final '
+    'state. upstream_failed: the task cannot start, because the outcomes of its parents do not satisfy its edges';
 COMMENT ON TYPE mill.fire_mode IS
     'How a schedule fires: only manually (manual), by time (scheduled), or by the contents of a table (triggered)';
 COMMENT ON TYPE mill.overlap IS

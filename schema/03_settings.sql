@@ -14,7 +14,7 @@ CREATE TABLE IF NOT EXISTS mill.schema_version (
 COMMENT ON TABLE mill.schema_version IS
     'Version of this schema, one row. Programs refuse to work with an incompatible version';
 COMMENT ON COLUMN mill.schema_version.min_compatible_version IS
-    'Oldest version of the schema for which a program may have been built that uses this schema';
+    'Oldest compatible version. Programs that were built for an older version of the schema refuse to use this schema';
 INSERT INTO mill.schema_version (version, min_compatible_version)
     VALUES (current_setting('mill.version')::integer, current_setting('mill.min_compatible_version')::integer)
     ON CONFLICT DO NOTHING;
@@ -39,7 +39,7 @@ COMMENT ON TABLE mill.settings IS 'Settings of the whole fleet, one row. Change 
 COMMENT ON COLUMN mill.settings.statement_limit_bytes IS
     'Maximum size of a statement in bytes. Enqueue refuses longer statements';
 COMMENT ON COLUMN mill.settings.history_retention IS
-    'Age at which attempts are deleted. A whole daily partition is dropped at a time';
+    'Age at which attempts are deleted, by dropping whole daily partitions';
 COMMENT ON COLUMN mill.settings.schedule_log_retention IS
     'Age at which rows of mill.schedule_log are deleted, a few thousand at a time';
 COMMENT ON COLUMN mill.settings.audit_retention IS
@@ -49,15 +49,16 @@ COMMENT ON COLUMN mill.settings.declaring_roles IS
     'mill_operator. The code of these procedures runs as the task login';
 COMMENT ON COLUMN mill.settings.hide_statements IS
     'Whether mill_viewer is denied access to statements, parameters, results, notices and messages';
-COMMENT ON COLUMN mill.settings.max_crashes IS 'Number of worker deaths after which a task ends as lost';
+COMMENT ON COLUMN mill.settings.max_crashes IS
+    'A task ends as lost when the worker of this many of its attempts has died';
 COMMENT ON COLUMN mill.settings.reserved_capacity IS
     'Share of the fleet''s readers that run only tasks of priority reserved, see mill.set_reserved_capacity';
 INSERT INTO mill.settings DEFAULT VALUES ON CONFLICT DO NOTHING;
 GRANT SELECT ON mill.settings TO mill_worker, mill_producer;
 GRANT UPDATE ON mill.settings TO mill_operator;
 
--- The operator functions write to this table themselves, in their transaction: actions from psql are
--- recorded like any others, and actions that are rolled back are not.
+-- Operator functions insert their audit row themselves, in the transaction of the action. So an action
+-- from psql is recorded like any other, and an action that is rolled back leaves no row.
 CREATE TABLE IF NOT EXISTS mill.audit (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     at timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -76,9 +77,10 @@ COMMENT ON COLUMN mill.audit.login IS 'Login of the session, as authenticated by
 COMMENT ON COLUMN mill.audit.role IS 'Role that the session had assumed with SET ROLE; null if none';
 COMMENT ON COLUMN mill.audit.actor IS
     'Person on whose behalf a program acts, from SET mill.actor. Claimed by the program and not verified';
-COMMENT ON COLUMN mill.audit.action IS 'Function of schema mill; update_settings for a change of mill.settings';
-COMMENT ON COLUMN mill.audit.subject IS 'Object of the action: task 42, queue etl, run 12, schedule nightly, …';
--- Looks up the actions on one subject.
+COMMENT ON COLUMN mill.audit.action IS
+    'Name of the function of schema mill that was called. For a direct change of mill.settings: update_settings';
+COMMENT ON COLUMN mill.audit.subject IS 'Object of the action, such as task 42, queue etl, run 12 or schedule nightly';
+-- For queries of the actions on one subject.
 CREATE INDEX IF NOT EXISTS audit_subject ON mill.audit (subject, id);
 
 CREATE OR REPLACE FUNCTION mill.record_audit(action text, subject text, detail jsonb DEFAULT NULL) RETURNS void
@@ -86,8 +88,8 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     INSERT INTO mill.audit (action, subject, detail) VALUES (action, subject, nullif(detail, '{}'))
 $$;
 COMMENT ON FUNCTION mill.record_audit IS
-    'Appends a row to mill.audit, as part of operator functions. No role may execute it, so audit rows cannot be '
-    'forged';
+    'Appends a row to mill.audit. Operator functions call it. No role may execute it directly, so audit rows cannot '
+    'be forged';
 
 CREATE OR REPLACE FUNCTION mill.audit_settings() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$

@@ -1,9 +1,10 @@
--- Capacity: priorities, queues, profiles, groups and limits, and the functions that change them. They
--- decide which task runs next, as which login, and how many run at once.
+-- Capacity: priorities, queues, profiles, groups and limits, and the functions that change them. These
+-- settings decide which task runs next, as which login, and how many tasks run at once.
 --
--- Queues and concurrency keys have their limits in mill.limits. A group has one in mill.groups, which
--- counts per run: mill.limits has a row for each run that uses the group. mill.effective_limits combines the
--- two. A function that changes a limit also applies it to waiting tasks: mill.enforce_limits, 08_permits.sql.
+-- The limits of queues and concurrency keys are stored in mill.limits. The limit of a group is stored in
+-- mill.groups and counts the tasks of each run separately, so mill.limits has one row for each run that
+-- uses the group. The view mill.effective_limits combines both tables. A function that changes a limit
+-- also applies the change to existing tasks, with mill.enforce_limits (08_permits.sql).
 
 -- Priorities --------------------------------------------------------------------------------------
 
@@ -13,8 +14,8 @@ CREATE TABLE IF NOT EXISTS mill.priorities (
     weight double precision NOT NULL CHECK (weight >= 0 AND weight <= 1000000)
 );
 COMMENT ON TABLE mill.priorities IS
-    'Weight of each priority. While all priorities have work, claims are distributed in proportion to the weights: a '
-    'probability, not a rank';
+    'Weight of each priority. While all priorities have work, claims are distributed in proportion to the weights. A '
+    'weight is a probability, not a rank: a lower priority is claimed less often, but is not held back';
 COMMENT ON COLUMN mill.priorities.weight IS
     'Weight relative to the other priorities; 0: claimed only when no other priority has work';
 INSERT INTO mill.priorities (priority, weight)
@@ -64,8 +65,8 @@ BEGIN
     IF percent = 0 THEN
         RETURN 0;
     END IF;
-    -- Workers contribute all of their readers, in the order of their ids, until the share is complete; the
-    -- last of these workers contributes only the readers that are still missing.
+    -- In the order of their ids, workers contribute all of their readers until the share is complete.
+    -- The last contributing worker contributes only as many readers as are still missing.
     SELECT greatest(0, least(me.readers, ceil(fleet.readers * percent / 100.0) - fleet.before)) INTO reserved
         FROM mill.workers me, LATERAL (SELECT sum(w.readers) AS readers,
                 coalesce(sum(w.readers) FILTER (WHERE w.id < me.id), 0) AS before
@@ -107,10 +108,11 @@ COMMENT ON TABLE mill.profiles IS
     'configuration of workers; this table has the roles that may use the profile';
 COMMENT ON COLUMN mill.profiles.allowed IS 'Roles whose members may enqueue tasks that run as this profile';
 COMMENT ON COLUMN mill.profiles.key IS
-    'Proves to mill.submit that the caller may use the profile: a SECURITY DEFINER function cannot determine its '
-    'caller';
+    'Random key by which a caller of mill.submit proves that it may use the profile. mill.submit cannot check this '
+    'itself: a SECURITY DEFINER function cannot determine its caller';
 
--- current_user is the role that executes the query: inside a SECURITY DEFINER function, its owner.
+-- current_user is the role that executes the query. Inside a SECURITY DEFINER function, that is the
+-- owner of the function.
 CREATE OR REPLACE VIEW mill.my_profiles WITH (security_barrier) AS
 SELECT p.name, p.description, p.key
 FROM mill.profiles p
@@ -153,8 +155,8 @@ $$;
 COMMENT ON FUNCTION mill.name_of_profile IS
     'Returns the name of the profile with this key, for mill.submit. Raises an error if the key is unknown';
 
--- The declaration of a job determines the profiles of its tasks, so the check applies to the session
--- user, or to the role assumed with SET ROLE.
+-- The functions that declare jobs are SECURITY DEFINER, so current_user is their owner here. The check
+-- applies to the session user instead, or to the role assumed with SET ROLE.
 CREATE OR REPLACE FUNCTION mill.check_profile(name text) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -240,8 +242,8 @@ COMMENT ON TABLE mill.groups IS
 COMMENT ON COLUMN mill.groups.priority IS
     'Default priority of the tasks of the group. A priority of the task overrides it';
 COMMENT ON COLUMN mill.groups.max_running IS
-    'Maximum number of running tasks per run. null: no limit. 0: no task starts, running tasks finish. Tasks outside '
-    'any run count as one run';
+    'Maximum number of tasks of the group that run at once in one run. null: no limit. 0: no task starts, running '
+    'tasks finish. All tasks outside of runs count together, as one run';
 COMMENT ON COLUMN mill.groups.requires_permit IS 'Whether tasks of the group need a permit';
 COMMENT ON COLUMN mill.groups.opens IS
     'Time of day, in zone, from which tasks may start. If closes is earlier, the period extends past midnight';
@@ -271,10 +273,11 @@ COMMENT ON COLUMN mill.limits.run_id IS 'Groups only: the run; 0 for tasks outsi
 COMMENT ON COLUMN mill.limits.max_running IS
     'Keys and queues: maximum number of running tasks. null: no limit. 0: no task starts. For groups see mill.groups';
 COMMENT ON COLUMN mill.limits.requires_permit IS
-    'Keys and queues: whether any limit is set, so that new tasks need a permit';
+    'Keys and queues: whether max_running or a rate is set, so that new tasks need a permit';
 COMMENT ON COLUMN mill.limits.rate_starts IS 'Maximum number of starts in any rate_period';
 COMMENT ON COLUMN mill.limits.window_starts IS
-    'Maximum number of starts in any window_length: the same rate in the shortest windows that enforce it exactly';
+    'Maximum number of starts in any window_length. This expresses the same rate as rate_starts per rate_period, for '
+    'the shortest window that enforces the rate exactly';
 GRANT SELECT ON mill.limits TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.resolve_local_time(at_local timestamp, zone text) RETURNS timestamptz
@@ -290,8 +293,9 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     FROM (SELECT at_local AT TIME ZONE zone AS later) AS i
 $$;
 COMMENT ON FUNCTION mill.resolve_local_time IS
-    'Returns the first instant at which the clocks of a zone show this time or a later one: the end of the gap where '
-    'clocks are put forward, the first of two instants where they are put back';
+    'Returns the first instant at which the clocks of a zone show this time or a later one. If the time falls into '
+    'the gap when clocks are put forward, this is the end of the gap. If the time occurs twice because clocks are put '
+    'back, this is the first occurrence';
 GRANT EXECUTE ON FUNCTION mill.resolve_local_time TO mill_worker, mill_viewer;
 
 CREATE OR REPLACE FUNCTION mill.active_period(opens time, closes time, zone text, at timestamptz,
@@ -307,8 +311,8 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         WHERE opens IS NOT NULL) AS p
 $$;
 COMMENT ON FUNCTION mill.active_period IS
-    'Returns whether a daily period is open at an instant, and the time of the next change. Without a period: open, '
-    'until null';
+    'Returns whether a daily period is open at an instant, and the time of the next change. Without a period, open is '
+    'true and until is null';
 GRANT EXECUTE ON FUNCTION mill.active_period TO mill_worker, mill_viewer;
 
 CREATE OR REPLACE VIEW mill.effective_limits AS
@@ -347,7 +351,7 @@ END
 $$;
 COMMENT ON FUNCTION mill.set_max_running IS
     'Sets the maximum number of running tasks of a queue, of a concurrency key or of each run of a group. null: no '
-    'limit. 0: no task starts. Running tasks finish';
+    'limit. 0: no task starts. Tasks that are already running finish';
 GRANT EXECUTE ON FUNCTION mill.set_max_running TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.set_rate(kind mill.limit_kind, name text, starts integer, period interval)
@@ -364,8 +368,9 @@ BEGIN
     ELSIF num_nonnulls(starts, period) = 1 THEN
         RAISE EXCEPTION 'a rate requires both a number of starts and a period' USING ERRCODE = '22023';
     END IF;
-    -- Windows that divide the period evenly enforce the rate as exactly as the period itself, and more
-    -- smoothly. Uses the shortest window of at least one second and one start.
+    -- A window that divides the period evenly enforces the rate as exactly as the period does, and
+    -- spreads the starts more evenly. This query picks the shortest such window that lasts at least one
+    -- second and allows at least one start.
     SELECT max(d) INTO divisor FROM generate_series(1, least(starts, 1000000)) AS d
         WHERE starts % d = 0 AND d <= greatest(1, floor(starts / seconds));
     INSERT INTO mill.limits AS l (kind, name, rate_starts, rate_period, window_starts, window_length)
@@ -379,7 +384,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.set_rate IS
-    'Sets the maximum number of tasks of a queue or a concurrency key that start in any period. null, null: no rate';
+    'Sets a rate: the maximum number of tasks of a queue or a concurrency key that start within any time span of this '
+    'length. null, null: no rate';
 GRANT EXECUTE ON FUNCTION mill.set_rate TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.set_group(name text, description text DEFAULT NULL,

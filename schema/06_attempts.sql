@@ -1,7 +1,7 @@
 -- Attempts: the history, in daily partitions that are created in advance and dropped as a whole.
 --
--- Rows are only inserted. mill.prune also deletes rows of other tables that are no longer needed,
--- such as those of old runs.
+-- Rows of mill.attempts are only inserted. mill.prune drops old partitions, and also deletes rows of
+-- other tables that are no longer needed, such as those of old runs.
 
 CREATE TABLE IF NOT EXISTS mill.attempts (
     finished_at timestamptz NOT NULL,
@@ -63,14 +63,15 @@ COMMENT ON COLUMN mill.attempts.result IS
 COMMENT ON COLUMN mill.attempts.plan IS
     'Tasks with explain: output of EXPLAIN (ANALYZE, BUFFERS, WAL, FORMAT JSON), size-limited: {"Plan", "Planning '
     'Time", "Execution Time", …}';
--- pgmill task show, mill.retry, queue/src/transition/resolve_commit.rs
+-- Used by pgmill task show, mill.retry and queue/src/transition/resolve_commit.rs.
 CREATE INDEX IF NOT EXISTS attempts_task ON mill.attempts (task_id);
--- queue/src/read/history.rs: the last hours of a day. Rows are inserted in chronological order, so a BRIN
--- index is selective enough and costs almost nothing per insert.
+-- Used by queue/src/read/history.rs to find the attempts of the last hours of a day. Rows are inserted
+-- in chronological order, so a BRIN index is selective enough and costs almost nothing per insert.
 CREATE INDEX IF NOT EXISTS attempts_finished ON mill.attempts USING brin (finished_at);
--- mill.durations: the distinct names and the last attempts of each. Tasks without a name have no overhead.
+-- Used by mill.durations to find the distinct names, and the last attempts of each name. Tasks without a
+-- name have no overhead.
 CREATE INDEX IF NOT EXISTS attempts_named ON mill.attempts (queue, name, finished_at) WHERE name IS NOT NULL;
--- mill.failure_groups
+-- Used by mill.failure_groups.
 CREATE INDEX IF NOT EXISTS attempts_failed ON mill.attempts (finished_at)
     WHERE outcome <> 'succeeded' AND outcome <> 'cancelled';
 GRANT SELECT, INSERT ON mill.attempts TO mill_worker;
@@ -91,7 +92,9 @@ CREATE OR REPLACE VIEW mill.visible_attempts AS
         CASE WHEN (SELECT mill.sees_statements()) THEN x.statement END AS statement,
         x.tags, x.metadata
     FROM mill.attempts x;
-COMMENT ON VIEW mill.visible_attempts IS 'mill.attempts without tokens, for mill_viewer';
+COMMENT ON VIEW mill.visible_attempts IS
+    'mill.attempts without tokens, for mill_viewer. Hides statements and their output if settings.hide_statements is '
+    'set';
 
 CREATE OR REPLACE FUNCTION mill.prepare_history(days_ahead integer DEFAULT 7) RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' AS $$
@@ -103,12 +106,15 @@ BEGIN
     FOR day IN SELECT generate_series(current_date, current_date + days_ahead, '1 day')::date LOOP
         partition_name := 'attempts_' || to_char(day, 'YYYYMMDD');
         CONTINUE WHEN to_regclass('mill.' || partition_name) IS NOT NULL;
-        -- Only one session creates a partition; the others then find it.
+        -- The lock lets one session create the partition. Sessions that waited for the lock then find
+        -- the partition.
         PERFORM pg_advisory_xact_lock(7236270912);
         CONTINUE WHEN to_regclass('mill.' || partition_name) IS NOT NULL;
-        -- The lock of ATTACH allows inserts into the other partitions; the lock of PARTITION OF does not.
+        -- CREATE TABLE and ATTACH PARTITION take a lock that allows inserts into the other partitions.
+        -- CREATE TABLE … PARTITION OF takes a lock that does not.
         EXECUTE format('CREATE TABLE mill.%I (LIKE mill.attempts INCLUDING DEFAULTS)', partition_name);
-        -- Without a key and without this, the server rejects changes of published rows.
+        -- The partition has no key. If it is published for logical replication, the server rejects
+        -- updates and deletes of its rows unless they have a replica identity.
         EXECUTE format('ALTER TABLE mill.%I REPLICA IDENTITY FULL', partition_name);
         EXECUTE format('ALTER TABLE mill.attempts ATTACH PARTITION mill.%I FOR VALUES FROM (%L) TO (%L)',
             partition_name, day::timestamptz, (day + 1)::timestamptz);
@@ -143,7 +149,7 @@ BEGIN
         EXECUTE format('DROP TABLE mill.%I', partition_name);
         dropped := dropped + 1;
     END LOOP;
-    -- Ids are almost in chronological order, so only the lowest ids are examined.
+    -- Ids are almost in chronological order, so it suffices to examine the lowest ids.
     DELETE FROM mill.audit a USING (SELECT o.id FROM mill.audit o ORDER BY o.id LIMIT 50000) AS first, mill.settings s
         WHERE a.id = first.id AND a.at < now() - s.audit_retention;
     DELETE FROM mill.cancel_requests r
@@ -162,8 +168,9 @@ BEGIN
     DELETE FROM mill.permits p
         WHERE p.counts_until < now() - interval '1 minute'
             OR p.counts_until IS NULL AND NOT EXISTS (SELECT FROM mill.tasks t WHERE t.id = p.task_id);
-    -- Limits of unused concurrency keys and finished runs. An enqueue locks its limits until its tasks
-    -- are visible, so the second statement sees tasks that the first could not see.
+    -- Deletes limits of unused concurrency keys and of finished runs. An enqueue locks its limits until
+    -- its tasks are visible. So the second statement, which looks for tasks again, sees those that were
+    -- not yet visible to the first.
     WITH idle AS (
         SELECT l.id FROM mill.limits l
         WHERE (l.kind = 'group' OR l.kind = 'key' AND l.max_running = 1 AND l.rate_starts IS NULL)

@@ -26,7 +26,7 @@ COMMENT ON COLUMN mill.workers.profiles IS 'Number of readers per profile: {"pro
 COMMENT ON COLUMN mill.workers.queues IS 'Queues that the worker serves; null: all queues';
 GRANT SELECT, INSERT, UPDATE, DELETE ON mill.workers TO mill_worker;
 
--- Returns a set, so that a query over any number of workers reads pg_locks once.
+-- Returns all keys at once, so that a query over any number of workers reads pg_locks once.
 CREATE OR REPLACE FUNCTION mill.live_sessions() RETURNS SETOF bigint
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT l.classid::bigint << 32 | l.objid::bigint FROM pg_locks l
@@ -47,7 +47,7 @@ CREATE TABLE IF NOT EXISTS mill.worker_starts (
     schema_version integer NOT NULL
 );
 COMMENT ON TABLE mill.worker_starts IS
-    'One row per worker process, kept after its end so that history can name the worker of an attempt';
+    'One row per worker process. Rows outlive their process, so that history can name the worker of an attempt';
 COMMENT ON COLUMN mill.worker_starts.version IS 'Version of pgmill';
 COMMENT ON COLUMN mill.worker_starts.schema_version IS 'Version of the schema that the worker was built for';
 GRANT SELECT, INSERT ON mill.worker_starts TO mill_worker;

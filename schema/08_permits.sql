@@ -1,10 +1,12 @@
 -- Permits: blocked <-> pending.
 --
--- A task with limits is blocked until it holds a permit of each of its limits. The claim does not
--- know about permits, and tasks without limits have no overhead. Permits are granted under a lock on
--- the row of the limit; counting running tasks at the time of a claim could not enforce a limit.
--- Permits end when the task stops being pending or running, in the same transaction and without that
--- lock. Granting locks limits in the order (kind, id), and tasks only with SKIP LOCKED.
+-- A task with limits is blocked until it holds a permit of each of its limits. A claim takes pending
+-- tasks without counting anything, so tasks without limits have no overhead. A permit is granted under a
+-- lock on the row of its limit. Counting the running tasks in each claim could not enforce a limit,
+-- because concurrent claims do not see each other's tasks.
+--
+-- A permit ends in the transaction in which the task stops being pending or running, without that lock.
+-- A grant locks limits in the order (kind, id), and locks tasks only with SKIP LOCKED.
 
 CREATE TABLE IF NOT EXISTS mill.permits (
     limit_id bigint NOT NULL,
@@ -12,13 +14,14 @@ CREATE TABLE IF NOT EXISTS mill.permits (
     counts_until timestamptz
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000,
     autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
--- A task may have several starts that count towards one limit, so no set of columns identifies a row.
+-- A task can have several starts that count towards one limit, so no set of columns identifies a row.
 ALTER TABLE mill.permits REPLICA IDENTITY FULL;
 COMMENT ON TABLE mill.permits IS
-    'Permits: one row per limit and pending or running task. For a limit with a rate, also finished tasks whose '
-    'start still counts towards the rate';
+    'Permits. A task has one row for each limit that has admitted it. For a limit with a rate, the row of an ended '
+    'attempt remains as long as its start counts towards the rate';
 COMMENT ON COLUMN mill.permits.counts_until IS
-    'Set when the task has finished: time until which its start counts towards the rate';
+    'Null while the task holds the permit. After the end of the attempt: time until which its start counts towards '
+    'the rate';
 CREATE INDEX IF NOT EXISTS permits_limit ON mill.permits (limit_id);
 CREATE INDEX IF NOT EXISTS permits_task ON mill.permits (task_id) WHERE counts_until IS NULL;
 
@@ -27,7 +30,7 @@ CREATE UNLOGGED TABLE IF NOT EXISTS mill.limit_reconciliation (
     only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row)
 );
 COMMENT ON TABLE mill.limit_reconciliation IS
-    'Time at which the fleet last reconciled all limits. Empty after a crash of the server';
+    'Time at which the fleet last reconciled all limits. Unlogged, so the table is empty after a crash of the server';
 
 CREATE OR REPLACE FUNCTION mill.required_limits(queue text, group_name text, run_id bigint,
     concurrency_key text, concurrency integer DEFAULT NULL) RETURNS bigint[]
@@ -39,7 +42,8 @@ DECLARE
     found_max integer;
     found_group mill.groups;
 BEGIN
-    -- FOR KEY SHARE only prevents the removal of these rows until the task is visible.
+    -- FOR KEY SHARE prevents the removal of these rows until the task is visible, and conflicts with
+    -- nothing else.
     IF concurrency_key IS NOT NULL THEN
         LOOP
             SELECT l.id, l.max_running INTO found_id, found_max FROM mill.limits l
@@ -111,8 +115,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.release_permits IS
-    'Releases the permits of tasks that are no longer pending or running. Their starts continue to count towards a '
-    'rate until its window has passed. started_at: null for a task that never started';
+    'Releases the permits of tasks that are no longer pending or running. The start of such a task continues to count '
+    'towards a rate until the window of the rate has passed. started_at: null for a task that never started';
 GRANT EXECUTE ON FUNCTION mill.release_permits TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.grant_permits(limit_ids bigint[], OUT granted integer, OUT next_in interval)
@@ -131,7 +135,8 @@ DECLARE
     passed integer;
 BEGIN
     granted := 0;
-    -- As for a claim: WAL is ordered, so after a crash the effects of a permit survive only with the permit.
+    -- Asynchronous commit is safe here, as for a claim: WAL is written in order, so an effect of this
+    -- permit survives a crash only if the permit does.
     PERFORM set_config('synchronous_commit', 'off', true);
     FOREACH kind_now IN ARRAY enum_range(NULL::mill.limit_kind) LOOP
         FOR limit_id IN SELECT l.id FROM mill.limits l
@@ -140,14 +145,15 @@ BEGIN
             CONTINUE WHEN NOT EXISTS (SELECT FROM mill.tasks t
                 WHERE t.state = 'blocked' AND t.blocking_limit_id = limit_id);
             PERFORM FROM mill.limits l WHERE l.id = limit_id FOR NO KEY UPDATE;
-            -- The lock excludes other granters; each of the following statements sees the earlier grants.
+            -- The lock excludes other sessions that grant permits, so each of the following statements
+            -- sees all earlier grants.
             at := clock_timestamp();
             SELECT t.* INTO terms FROM mill.effective_limits t WHERE t.id = limit_id;
             DELETE FROM mill.permits p WHERE p.limit_id = terms.id AND p.counts_until <= at;
             SELECT least(1000, terms.max_running - count(*) FILTER (WHERE p.counts_until IS NULL))
                 INTO free FROM mill.permits p WHERE p.limit_id = terms.id;
             IF terms.window_starts IS NOT NULL THEN
-                -- Counts permits of tasks that have not started, and each start for one window.
+                -- A permit of a task that has not started always counts; a start counts for one window.
                 SELECT least(free, terms.window_starts - count(*) FILTER (WHERE s.until > at)),
                     least(next_at, at + terms.window_length, min(s.until) FILTER (WHERE s.until > at))
                     INTO free, next_at
@@ -165,7 +171,7 @@ BEGIN
             CONTINUE WHEN free <= 0;
             WITH picked AS MATERIALIZED (
                 SELECT head.id FROM (
-                    -- A weighted random permutation, as in the claim.
+                    -- Orders the priorities at random, weighted, as the claim does.
                     SELECT w.priority FROM mill.priorities w
                     ORDER BY CASE WHEN w.weight > 0 THEN -ln(1 - random()) / w.weight ELSE 'Infinity' END
                 ) AS ranked CROSS JOIN LATERAL (
@@ -188,7 +194,7 @@ BEGIN
                     FILTER (WHERE m.blocking_limit_id IS NOT NULL)
                 INTO passed, onward FROM moved m;
             granted := granted + passed;
-            -- The next limits of these tasks are always of a later kind.
+            -- These tasks now wait for limits of a later kind, which the outer loop has not reached yet.
             limit_ids := limit_ids || onward;
         END LOOP;
     END LOOP;
@@ -206,7 +212,7 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
     waited_for bigint[];
 BEGIN
-    -- A loose index scan over the distinct limits, one probe each.
+    -- Finds the distinct limits with a loose index scan, one probe per limit.
     WITH RECURSIVE waited (id) AS (
         (SELECT t.blocking_limit_id FROM mill.tasks t WHERE t.state = 'blocked' ORDER BY t.blocking_limit_id LIMIT 1)
         UNION ALL
@@ -245,7 +251,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.revoke_permits IS
-    'pending -> blocked for tasks that have a permit of these limits and have not started. Returns the number of tasks';
+    'Makes tasks wait again that have a permit of these limits and have not started (pending -> blocked). Returns the '
+    'number of tasks';
 
 CREATE OR REPLACE FUNCTION mill.block_pending(queue text, group_name text) RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -255,7 +262,8 @@ DECLARE
     chain bigint[];
     blocked integer := 0;
 BEGIN
-    -- Two statements with one index range each; a combined condition would scan the table.
+    -- Two statements, each with one index range. One statement with both conditions would scan the
+    -- table.
     IF EXISTS (SELECT FROM mill.limits l
         WHERE l.kind = 'queue' AND l.name = block_pending.queue AND l.requires_permit)
     THEN
@@ -281,27 +289,29 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.block_pending IS
-    'pending -> blocked for tasks of a queue or a group that were enqueued before its limit was set. Claims skip such '
-    'tasks. Returns the number of tasks';
+    'Makes pending tasks of a queue or a group wait for a permit (pending -> blocked) if they were enqueued before '
+    'the limit was set. Until then, claims skip these tasks. Returns the number of tasks';
 
 CREATE OR REPLACE FUNCTION mill.enforce_limits(limit_ids bigint[], queue text, group_name text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    -- Limits are locked before tasks; therefore nothing is granted after the tasks are locked.
+    -- mill.revoke_permits locks the limits before the tasks. So no other session can grant permits of
+    -- these limits between here and the end of the transaction.
     PERFORM mill.revoke_permits(limit_ids);
     PERFORM mill.block_pending(queue, group_name);
     PERFORM pg_notify('mill', 'sweep');
 END
 $$;
 COMMENT ON FUNCTION mill.enforce_limits IS
-    'Applies changed limits to existing tasks. Workers then grant the permits again';
+    'Applies changed limits to existing tasks: revokes the permits of tasks that have not started. Workers then grant '
+    'permits under the new limits';
 
 CREATE OR REPLACE FUNCTION mill.reconcile_limits() RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     closed bigint[];
 BEGIN
-    -- One worker at a time, once a second for the whole fleet.
+    -- At most one worker at a time continues, and for the whole fleet at most once a second.
     INSERT INTO mill.limit_reconciliation (at) VALUES ('-infinity') ON CONFLICT DO NOTHING;
     PERFORM FROM mill.limit_reconciliation r WHERE r.at < clock_timestamp() - interval '1 second'
         FOR NO KEY UPDATE SKIP LOCKED;
@@ -309,7 +319,8 @@ BEGIN
         RETURN false;
     END IF;
     UPDATE mill.limit_reconciliation SET at = clock_timestamp();
-    -- Also for periods that have opened again: claims skip tasks whose start_by has passed.
+    -- Includes tasks whose active period has opened again since. Claims skip a task whose start_by has
+    -- passed, so the task needs a new permit.
     SELECT array_agg(DISTINCT l.id) INTO closed
         FROM mill.tasks t JOIN mill.limits l ON l.id = ANY (t.limits) AND l.kind = 'group'
         WHERE t.state = 'pending' AND t.group_name IS NOT NULL AND t.start_by <= clock_timestamp();
@@ -320,7 +331,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.reconcile_limits IS
-    'Enforces limits on tasks that were enqueued while a limit was being set and on tasks of closed active periods. '
-    'Workers call it before mill.grant_waiting_permits. Returns false without doing anything if called more than once '
-    'a second';
+    'Enforces limits on tasks that were enqueued while a limit was being set, and on tasks whose active period has '
+    'closed. Workers call it before mill.grant_waiting_permits. A call within a second of the previous call of any '
+    'worker returns false and does nothing';
 GRANT EXECUTE ON FUNCTION mill.reconcile_limits TO mill_worker;

@@ -1,7 +1,8 @@
 -- Enqueue: -> scheduled | blocked | pending, in the caller's transaction.
 --
--- mill.enqueue and mill.enqueue_many are for people, mill.submit is for programs. mill.enqueue runs with the
--- rights of its caller, because mill.profile decides by them whether the caller may use a profile.
+-- mill.enqueue and mill.enqueue_many are for people, mill.submit is for programs. mill.enqueue runs with
+-- the rights of its caller: mill.profile, which it calls, needs them to decide whether the caller may
+-- use a profile.
 
 CREATE OR REPLACE FUNCTION mill.check_statement(statement text, params jsonb) RETURNS void
 LANGUAGE plpgsql STABLE AS $$
@@ -45,8 +46,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.check_explain IS
-    'Raises an error if EXPLAIN does not support the statement, judged by its first keyword, or if the mode is not '
-    'transaction. Whether there is only one statement is checked when the task runs';
+    'Raises an error if EXPLAIN does not support the statement, or if the mode is not transaction. Checks only the '
+    'first keyword of the statement. Whether there is only one statement is checked when the task runs';
 
 CREATE OR REPLACE FUNCTION mill.check_options(options jsonb) RETURNS void
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -64,8 +65,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.check_options IS
-    'Raises an error if options is not a JSON object or has a key other than tags and metadata. Functions have an '
-    'argument options so that a migration can add options: it cannot add arguments while programs call the function';
+    'Raises an error if options is not a JSON object or has a key other than tags and metadata. A migration adds an '
+    'option as a new key of options, because it cannot add an argument while programs call the function';
 
 CREATE OR REPLACE FUNCTION mill.read_labels(document jsonb, OUT tags text[], OUT metadata jsonb)
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -99,8 +100,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.read_labels IS
-    'Returns the tags, sorted, each once, and the metadata of a document {"tags": ["etl", …], "metadata": {…}, …}; '
-    'null: none. Raises an error if a value is invalid';
+    'Returns the tags (sorted, without duplicates) and the metadata of a document {"tags": ["etl", …], "metadata": '
+    '{…}, …}; null for what the document does not have. Raises an error if a value is invalid';
 
 CREATE OR REPLACE FUNCTION mill.enqueue_many(
     statements text[],
@@ -185,8 +186,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.enqueue_many IS
-    'Enqueues many tasks with the same options, in order. Returns their ids. See mill.enqueue; profile => '
-    'mill.profile(''name'') corresponds to run_as';
+    'Enqueues many tasks with the same options, in order. Returns their ids. The arguments are those of mill.enqueue, '
+    'except that profile => mill.profile(''name'') takes the place of run_as';
 GRANT EXECUTE ON FUNCTION mill.enqueue_many TO mill_producer;
 
 CREATE OR REPLACE FUNCTION mill.submit(
@@ -225,7 +226,7 @@ DECLARE
     metadata jsonb;
 BEGIN
     queue := coalesce(queue, 'default');
-    -- A single query instead of three calls: most tasks need none of them.
+    -- Most tasks need none of these three calls, so a single condition decides whether to make them.
     IF statement IS NULL OR num_nonnulls(params, group_name, concurrency_key, concurrency) > 0
         OR EXISTS (SELECT FROM mill.settings s
             WHERE octet_length(statement) > s.statement_limit_bytes OR left(statement, 1000) !~ '\S')
@@ -274,8 +275,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.submit IS
-    'Enqueues one task, as mill.enqueue does for SQL sessions; for programs. created: false if the key belongs to a '
-    'live task, whose id is returned. profile: a key returned by mill.profile';
+    'Enqueues one task, for programs. SQL sessions use mill.enqueue. created: whether a task was enqueued; false if a '
+    'live task has the key, and id is the id of that task. profile: a key returned by mill.profile';
 GRANT EXECUTE ON FUNCTION mill.submit TO mill_producer;
 
 CREATE OR REPLACE FUNCTION mill.enqueue(

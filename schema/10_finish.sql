@@ -1,12 +1,12 @@
--- End of an attempt: complete, fail, release_claim, reclaim. Every change requires the token of the claim; if
--- the claim is lost, nothing changes.
+-- End of an attempt: complete, fail, release_claim, reclaim. Every change requires the token of the
+-- claim; if the claim is lost, nothing changes.
 --
--- mill.complete is called in the task's own transaction, by the login of the task: effects and completion
--- commit together. The others are for mill_worker only.
+-- mill.complete is called in the task's own transaction, by the login of the task, so that effects and
+-- completion commit together. The other functions are for mill_worker only.
 --
--- When the task of a run finishes, the same transaction appends one row to mill.run_events, without taking a
--- lock that another task of the run could wait for. That table is here and not in 15_runs.sql, because
--- mill.complete has a variable of its row type.
+-- When a task of a run finishes, the same transaction appends one row to mill.run_events. It takes no
+-- lock that another task of the run could wait for. mill.run_events is declared here and not in
+-- 15_runs.sql, because mill.complete has a variable of its row type.
 
 CREATE TABLE IF NOT EXISTS mill.run_events (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -23,13 +23,14 @@ CREATE TABLE IF NOT EXISTS mill.run_events (
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
     autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
 COMMENT ON TABLE mill.run_events IS
-    'Queue of events for mill.advance_run: a task of a run finished (outcome set), a task was added (outcome null), '
-    'or the run must be examined (node null)';
+    'Queue of events for mill.advance_run. outcome set: a task of the run finished. outcome null: a task was added. '
+    'node null: the run must be examined';
 CREATE INDEX IF NOT EXISTS run_events_run ON mill.run_events (run_id, id);
 GRANT SELECT, INSERT ON mill.run_events TO mill_worker;
 
--- The one list of the columns that an attempt takes from its task, in the order of mill.attempts. The planner
--- replaces the call by the query of the function, which saves a call per row, but not if an argument is volatile.
+-- The columns that an attempt takes from its task, in the order of mill.attempts. No other place repeats
+-- this list. The planner inlines the function, which saves a call per row, unless an argument is
+-- volatile.
 CREATE OR REPLACE FUNCTION mill.attempt_row(
     task mill.tasks,
     finished_at timestamptz,
@@ -90,8 +91,9 @@ $$;
 COMMENT ON FUNCTION mill.first_row IS
     'Returns the first row of attempts.result as an object by column; null if there is none or it exceeds 8 kB';
 
--- Forces a generic plan that uses the primary key: planning would take longer than the function itself,
--- and a plan made while the table was empty stays in the session's cache after the table has grown.
+-- The settings force generic plans that use the primary key. Planning would take longer than the
+-- function itself, and a plan that was made while the table was empty would stay in the session's cache
+-- after the table has grown.
 CREATE OR REPLACE FUNCTION mill.complete(
     task_ids bigint[],
     claim_tokens uuid[],
@@ -110,8 +112,8 @@ DECLARE
     starts timestamptz[];
     in_runs mill.run_events[];
 BEGIN
-    -- A statement that ended its transaction is now in a different one. Its commits remain, but the
-    -- attempt does not succeed.
+    -- If the statement ended its transaction, this call runs in a later transaction. What the statement
+    -- committed remains, but the attempt does not succeed.
     IF xact <> pg_current_xact_id() THEN
         RAISE EXCEPTION 'the task ended its own transaction' USING ERRCODE = 'MT002';
     END IF;
@@ -154,11 +156,11 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.complete IS
-    'running -> succeeded, in the transaction of the tasks: all given tasks or none. ran_until: seconds from the '
-    'start of the transaction to the end of each task, null: now. reports: notices, result and plan. Everybody may '
-    'execute it, because it requires the tokens of the claims. MT001: a claim is lost. MT002: not the transaction '
-    'that was begun for the tasks';
--- PUBLIC may execute it: granted in 20_grants.sql, after the REVOKE on all routines.
+    'Completes tasks (running -> finished) in their own transaction, all given tasks or none. ran_until: seconds from '
+    'the start of the transaction to the end of each task, null: now. reports: notices, result and plan of each task. '
+    'Everybody may execute it, because it requires the tokens of the claims. Error MT001: a claim is lost. Error '
+    'MT002: the current transaction is not the one that was begun for the tasks';
+-- PUBLIC gets the EXECUTE privilege in 20_grants.sql, after the REVOKE on all routines.
 
 CREATE OR REPLACE FUNCTION mill.run_is_cancelled(task mill.tasks) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -168,8 +170,8 @@ BEGIN
     IF task.node IS NULL THEN
         RETURN false;
     END IF;
-    -- The lock orders this against a cancel of the run: the cancel is either visible here, or finds the
-    -- task waiting again.
+    -- The lock conflicts with the lock of a cancel of the run. So either this function sees the cancel,
+    -- or the cancel waits and then finds a task that is no longer running.
     SELECT r.cancelled_at INTO cancelled FROM mill.runs r WHERE r.id = task.run_id FOR SHARE;
     RETURN cancelled IS NOT NULL;
 END
@@ -233,9 +235,10 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.fail IS
-    'running -> scheduled | blocked | pending (verdict failure, transient or crash: which counter is incremented) or '
-    'finished (verdict final). Returns lost, retried or finished, or cancelled for a task that finished because of a '
-    'cancel request, whatever the outcome';
+    'Ends an attempt that did not succeed. verdict failure, transient or crash: the task is attempted again (running '
+    '-> scheduled | blocked | pending), and the counter of that name is incremented. verdict final: the task is '
+    'finished. Returns lost, retried or finished; returns cancelled if the task finished because the task or its run '
+    'was cancelled';
 GRANT EXECUTE ON FUNCTION mill.fail TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.release_claim(task_id bigint, claim_token uuid, delay interval)
@@ -250,7 +253,8 @@ BEGIN
     IF NOT FOUND THEN
         RETURN false;
     END IF;
-    -- Checked after locking the task: a cancel locks the task first.
+    -- The check follows the lock of the task, because a cancel also locks the task before it inserts its
+    -- request.
     IF EXISTS (SELECT FROM mill.cancel_requests r WHERE r.task_id = release_claim.task_id)
         OR mill.run_is_cancelled(task)
     THEN
@@ -275,8 +279,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.release_claim IS
-    'running -> blocked | pending, or scheduled if there is a delay. The attempt does not count. A task with a cancel '
-    'request ends as cancelled. Returns false if the claim is lost';
+    'Releases a claim without using up the attempt: running -> blocked | pending, or with a delay scheduled. A task '
+    'with a cancel request ends as cancelled. Returns false if the claim is lost';
 GRANT EXECUTE ON FUNCTION mill.release_claim TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.reclaim(worker_id uuid, max_count integer DEFAULT 500)
@@ -291,8 +295,9 @@ BEGIN
     SELECT s.max_crashes INTO crash_cap FROM mill.settings s;
     FOR task IN
         SELECT t.* FROM mill.tasks t
-        -- Only tasks whose backend no longer exists, so that their SQL cannot have further effects. The
-        -- row of a task whose completion is about to commit is locked, and skipped.
+        -- Takes only tasks whose backend no longer exists, so that their SQL cannot have further
+        -- effects. A task whose completion is about to commit is skipped, because the completion has
+        -- locked its row.
         WHERE t.state = 'running' AND t.claimed_by = reclaim.worker_id
             AND NOT EXISTS (SELECT FROM pg_stat_activity a WHERE a.pid = t.session_pid
                 AND coalesce(a.backend_start = t.session_started_at, true))
@@ -311,6 +316,6 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.reclaim IS
-    'Reclaims the tasks of a dead worker whose backends no longer exist, up to max_count. A task that reaches '
-    'settings.max_crashes ends as lost. released: whether the task will be attempted again';
+    'Reclaims the tasks of a dead worker whose backends no longer exist, up to max_count. An at-most-once task ends '
+    'as unknown, a task that reaches settings.max_crashes as lost. released: whether the task will be attempted again';
 GRANT EXECUTE ON FUNCTION mill.reclaim TO mill_worker;

@@ -1,7 +1,8 @@
--- Operator functions: cancel and retry one task; pause and resume a queue, share its commits; drain a worker.
--- Limits, groups and priorities are in 04_capacity.sql, runs in 16_run_advance.sql, schedules in 14_schedules.sql.
+-- Operator functions: cancel and retry a task; pause and resume a queue, set its shared commit; drain a
+-- worker. Limits, groups and priorities are in 04_capacity.sql, runs in 16_run_advance.sql, schedules in
+-- 14_schedules.sql.
 --
--- Each writes to mill.audit what it changed.
+-- Each function records the change in mill.audit.
 
 CREATE OR REPLACE FUNCTION mill.cancel_task(id bigint, running boolean DEFAULT true) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -17,7 +18,8 @@ BEGIN
         RETURN 'running';
     ELSIF task.state = 'running' THEN
         INSERT INTO mill.cancel_requests (task_id) VALUES (task.id) ON CONFLICT DO NOTHING;
-        -- Rare enough for a NOTIFY in a writing transaction; the worker also sees the request with its heartbeat.
+        -- Cancels are so rare that the cost of a NOTIFY in a writing transaction does not matter.
+        -- Without the notification, the worker sees the request with its next heartbeat.
         PERFORM pg_notify('mill', 'cancel');
         RETURN 'requested';
     END IF;
@@ -88,8 +90,8 @@ BEGIN
     DELETE FROM mill.cancel_requests r WHERE r.task_id = retry.id;
     chain := mill.required_limits(last_attempt.queue, last_attempt.group_name, last_attempt.run_id,
         last_attempt.concurrency_key);
-    -- The task takes every option from the history: the columns with the same name. Except for the statement,
-    -- which may be longer than jsonb allows (256 MB).
+    -- Copies the options of the task from the columns of the same names in history, by way of jsonb. The
+    -- statement is copied separately, because it may be longer than jsonb allows (256 MB).
     statement := last_attempt.statement;
     last_attempt.statement := NULL;
     task := jsonb_populate_record(NULL::mill.tasks,
@@ -109,9 +111,9 @@ EXCEPTION WHEN unique_violation THEN
 END
 $$;
 COMMENT ON FUNCTION mill.retry IS
-    'Runs a finished task again under the same id and keeps the history of its attempts: returns retried. Makes a '
-    'scheduled task due now: returns brought forward. For other tasks returns the state of the live task, or not '
-    'found';
+    'For a finished task: runs it again under the same id, keeps the history of its attempts, and returns retried. '
+    'For a scheduled task: makes it due now and returns brought forward. For another live task: returns its state. '
+    'Otherwise returns not found';
 GRANT EXECUTE ON FUNCTION mill.retry TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.pause(queue text) RETURNS void

@@ -1,8 +1,8 @@
 -- Jobs: named sets of tasks with edges.
 --
--- A job is a definition: a run copies it (15_runs.sql), so a change affects only later runs. Nothing is
--- deleted; what a new definition omits is disabled. A job has no cycle, and no task uses a result of a task
--- that it does not wait for.
+-- A job is a definition. Each run copies it (15_runs.sql), so a change affects only later runs. Nothing
+-- is deleted: tasks and edges that a new definition omits are disabled. mill.check_job ensures that a
+-- job has no cycle, and that a task uses only results of tasks that it waits for.
 
 -- Tables ------------------------------------------------------------------------------------------
 
@@ -27,9 +27,11 @@ COMMENT ON COLUMN mill.jobs.priority IS
     'Default priority of the tasks of the job. A priority of the task overrides it';
 COMMENT ON COLUMN mill.jobs.of_schedule IS
     'Whether the job was created from the statement of a schedule. Such a job changes only with its schedule';
-COMMENT ON COLUMN mill.jobs.version IS 'Number of changes, starting at 1';
-COMMENT ON COLUMN mill.jobs.tags IS 'Tags of the runs of the job, in addition to those of its schedule; null: none';
-COMMENT ON COLUMN mill.jobs.metadata IS 'Metadata of the runs of the job, below that of its schedule; null: none';
+COMMENT ON COLUMN mill.jobs.version IS
+    'Version of the definition: 1 when the job is created, one more with each change';
+COMMENT ON COLUMN mill.jobs.tags IS 'Tags of the runs of the job. A run also gets the tags of its schedule; null: none';
+COMMENT ON COLUMN mill.jobs.metadata IS
+    'Metadata of the runs of the job. For the same key, the metadata of the schedule takes precedence; null: none';
 COMMENT ON COLUMN mill.jobs.disabled_at IS 'Time since which the job cannot start runs; null: enabled';
 CREATE UNIQUE INDEX IF NOT EXISTS jobs_any_case ON mill.jobs (lower(name));
 
@@ -78,7 +80,8 @@ CREATE OR REPLACE VIEW mill.visible_job_tasks AS
         CASE WHEN (SELECT mill.sees_statements()) THEN x.params END AS params,
         x.tags, x.metadata
     FROM mill.job_tasks x;
-COMMENT ON VIEW mill.visible_job_tasks IS 'mill.job_tasks, for mill_viewer';
+COMMENT ON VIEW mill.visible_job_tasks IS
+    'mill.job_tasks for mill_viewer. Hides statements and params if settings.hide_statements is set';
 
 CREATE TABLE IF NOT EXISTS mill.job_edges (
     job mill.label NOT NULL REFERENCES mill.jobs,
@@ -119,8 +122,8 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     FROM mill.jobs j WHERE lower(j.name) = lower(job_definition.job)
 $$;
 COMMENT ON FUNCTION mill.job_definition IS
-    'Returns the job as arguments of mill.set_job, whose argument options takes tags and metadata; null: it does not '
-    'exist';
+    'Returns the job as arguments of mill.set_job (tags and metadata belong into its argument options); null: it does '
+    'not exist';
 GRANT EXECUTE ON FUNCTION mill.job_definition TO mill_viewer;
 
 CREATE OR REPLACE FUNCTION mill.check_job_params(params jsonb) RETURNS void
@@ -183,7 +186,7 @@ DECLARE
         || jsonb_build_object('job', job));
 BEGIN
     task := mill.with_max_attempts(task);
-    -- Each setting of a task is the column with its name.
+    -- The key of every other setting is the name of its column.
     SELECT k INTO unknown FROM jsonb_object_keys(task) AS k WHERE k NOT IN ('group', 'join', 'after')
         AND (k IN ('job', 'disabled_at', 'group_name', 'join_mode') OR NOT EXISTS (SELECT FROM pg_attribute a
             WHERE a.attrelid = 'mill.job_tasks'::regclass AND a.attname = k AND a.attnum > 0 AND NOT a.attisdropped));
@@ -280,8 +283,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.find_cycle IS
-    'Returns a cycle as a > b > a; null: there is none. Edges are positions in names (Kahn, Topological sorting of '
-    'large networks, 1962)';
+    'Returns a cycle as a > b > a; null: there is none. The edge number i leads from names[parents[i]] to '
+    'names[children[i]] (Kahn, Topological sorting of large networks, 1962)';
 
 CREATE OR REPLACE FUNCTION mill.check_job(job text) RETURNS void
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -418,12 +421,12 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.set_job IS
-    'Creates or replaces a job. Tasks that are no longer listed are disabled, nothing is deleted; enabled null leaves '
-    'it unchanged. Returns whether anything changed. tasks: [{"name", "statement", "params", "queue", "priority", '
-    '"group", "concurrency_key", "max_attempts", "retry_interval", "backoff", "jitter", "timeout", "mode", '
-    '"at_most_once", "external", "ignore_failure", "join", "run_as", "tags", "metadata", "description", "after": '
-    '["parent", {"task": "parent", "expected": "failed"}]}]. options: {"tags": ["etl"], "metadata": {"owner": "bi"}}, '
-    'which the runs of the job get';
+    'Creates or replaces a job. Tasks that are no longer listed are disabled, not deleted. enabled null: the job '
+    'stays enabled or disabled as it is. Returns whether anything changed. tasks: [{"name", "statement", "params", '
+    '"queue", "priority", "group", "concurrency_key", "max_attempts", "retry_interval", "backoff", "jitter", '
+    '"timeout", "mode", "at_most_once", "external", "ignore_failure", "join", "run_as", "tags", "metadata", '
+    '"description", "after": ["parent", {"task": "parent", "expected": "failed"}]}]. options, for the runs of the '
+    'job: {"tags": ["etl"], "metadata": {"owner": "bi"}}';
 GRANT EXECUTE ON FUNCTION mill.set_job TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.enable_job(job text, enabled boolean DEFAULT true) RETURNS boolean
@@ -436,7 +439,7 @@ BEGIN
     IF NOT FOUND THEN
         RETURN false;
     END IF;
-    -- The job of a schedule is enabled and disabled with the schedule, without an audit record of its own.
+    -- The schedule that owns a job enables and disables it; only the change of the schedule is audited.
     PERFORM mill.record_audit('enable_job', 'job ' || j.name, jsonb_build_object('enabled', enabled))
         FROM mill.jobs j WHERE lower(j.name) = lower(enable_job.job) AND NOT j.of_schedule;
     RETURN true;

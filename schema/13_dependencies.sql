@@ -1,7 +1,9 @@
--- Dependencies: edges between tasks. A dependency holds in every run that contains both tasks, regardless of
--- their jobs. With the edges of the jobs they form the lineage of the data that the tasks load.
+-- Dependencies: edges between tasks. A dependency holds in every run that contains both tasks,
+-- regardless of their jobs. Dependencies and the edges of jobs together form the lineage of the data
+-- that the tasks load.
 --
--- The lineage may contain a cycle between jobs that never run together; a run with a cycle does not start.
+-- The lineage may contain a cycle between jobs that never run together. A run that contains a cycle does
+-- not start.
 
 CREATE TABLE IF NOT EXISTS mill.dependencies (
     child mill.label NOT NULL,
@@ -73,7 +75,8 @@ CREATE OR REPLACE VIEW mill.lineage AS
     UNION ALL
     SELECT e.child, e.parent, e.expected, e.job FROM mill.job_edges e JOIN mill.jobs j ON j.name = e.job
     WHERE e.disabled_at IS NULL AND j.disabled_at IS NULL;
-COMMENT ON VIEW mill.lineage IS 'Dependencies between tasks: in every run (job null) or in one job';
+COMMENT ON VIEW mill.lineage IS
+    'Dependencies between tasks: those that hold in every run (job null), and the edges of each job';
 
 CREATE OR REPLACE FUNCTION mill.reachable_tasks(origin text, upwards boolean)
 RETURNS TABLE (task text, distance integer)

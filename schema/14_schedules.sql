@@ -1,10 +1,10 @@
--- Schedules: when jobs run automatically. Tables, declaration and settings; 17_schedule_ticks.sql fires them.
--- Precedes the runs, because mill.create_run takes a row of mill.schedules.
+-- Schedules: when jobs run automatically. Tables, declaration and settings; 17_schedule_ticks.sql fires
+-- them. This file precedes 15_runs.sql, because mill.create_run takes a row of mill.schedules.
 --
--- A schedule defines when jobs run automatically. Its timing is a text that only the programs parse
--- (crate schedule), so that fire times are computed in one place and stored. next_tick_at is the time
--- at which a tick must process the schedule. A tick locks due rows, and its decisions commit together
--- with the runs that it starts: a fire is a run with a schedule and a fire time.
+-- The timing of a schedule is a text that only the programs parse (crate schedule), so that fire times
+-- are computed in one place and stored. next_tick_at is the time at which a tick must process the
+-- schedule. A tick locks due rows, and its decisions commit together with the runs that it starts. A
+-- fire is a run with a schedule and a fire time.
 
 -- Tables ------------------------------------------------------------------------------------------
 
@@ -65,7 +65,7 @@ COMMENT ON COLUMN mill.schedules.timing IS
 COMMENT ON COLUMN mill.schedules.catch_up IS
     'Number of missed fires that are started late. The newest ones are started; older ones are recorded as missed';
 COMMENT ON COLUMN mill.schedules.max_lateness IS
-    'Maximum delay of a missed fire: a fire that is later is skipped; null: no limit';
+    'Maximum delay of a late start. A missed fire that is older is not started but recorded as missed; null: no limit';
 COMMENT ON COLUMN mill.schedules.enabled IS
     'Whether the schedule fires. Operators set enabled, max_attempts, retry_interval and jitter; a declaration does '
     'not change these columns';
@@ -77,7 +77,7 @@ COMMENT ON COLUMN mill.schedules.jitter IS 'Maximum random delay of a fire; null
 COMMENT ON COLUMN mill.schedules.removed_at IS
     'Time at which the declaration was removed. Since then the schedule does not fire; null: the schedule is '
     'declared';
-COMMENT ON COLUMN mill.schedules.planned_from IS 'Time from which the next fire is calculated';
+COMMENT ON COLUMN mill.schedules.planned_from IS 'Time from which the search for the next fire begins';
 COMMENT ON COLUMN mill.schedules.next_tick_at IS 'Time at which a tick must process the schedule; null: never';
 COMMENT ON COLUMN mill.schedules.next_fire_at IS
     'Next fire according to the timing; null: not computed yet, or there is no further fire';
@@ -85,7 +85,8 @@ COMMENT ON COLUMN mill.schedules.queued_fire_at IS
     'Fire that waits for a run of the schedule to finish (overlap queue)';
 COMMENT ON COLUMN mill.schedules.trigger IS 'Trigger part of timing, as parsed by a worker';
 COMMENT ON COLUMN mill.schedules.error IS 'Error in the timing, or error of the last evaluation of the trigger';
--- mill.lock_due_schedules: the cost of a tick depends on the due schedules, not on all schedules.
+-- Used by mill.lock_due_schedules. The cost of a tick depends on the due schedules, not on all
+-- schedules.
 CREATE INDEX IF NOT EXISTS schedules_tick ON mill.schedules (next_tick_at) WHERE next_tick_at IS NOT NULL;
 GRANT SELECT ON mill.schedules TO mill_worker;
 
@@ -121,7 +122,8 @@ CREATE OR REPLACE VIEW mill.visible_schedule_log AS
         x.outcome, x.duration,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.message END AS message
     FROM mill.schedule_log x;
-COMMENT ON VIEW mill.visible_schedule_log IS 'mill.schedule_log, for mill_viewer';
+COMMENT ON VIEW mill.visible_schedule_log IS
+    'mill.schedule_log for mill_viewer. Hides messages if settings.hide_statements is set';
 
 CREATE TABLE IF NOT EXISTS mill.schedule_declaration_errors (
     declared_as text NOT NULL,
@@ -170,7 +172,7 @@ LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
         WHERE s.own_job AND s.jobs = retire_schedule_job.jobs AND s.removed_at IS NULL)
 $$;
 COMMENT ON FUNCTION mill.retire_schedule_job IS
-    'Disables a job that was created for schedules, once no schedule uses it';
+    'Disables a job that was created for schedules if no schedule uses it any more';
 
 CREATE OR REPLACE FUNCTION mill.put_schedule(definition jsonb, declared_in mill.declared_in,
     declared_as text DEFAULT NULL) RETURNS text
@@ -247,7 +249,8 @@ BEGIN
         tags = excluded.tags, metadata = excluded.metadata,
         enabled = coalesce(enabled, s.enabled)
     RETURNING s.* INTO put;
-    -- A new timing, or a schedule that may fire again, counts from now.
+    -- If the timing changed, or the schedule became active or inactive, the next fire is computed from
+    -- now.
     IF kept.id IS NOT NULL AND (put.timing <> kept.timing OR mill.is_active(put) <> mill.is_active(kept)) THEN
         PERFORM mill.replan_schedule(put.id);
     END IF;
@@ -294,9 +297,9 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION mill.set_schedule IS
     'Creates or replaces a schedule. Returns new, changed or unchanged. timing: manual, a cadence such as '
-    'daily(03:15), or trigger(…). The schedule runs the statement with the settings in task: {"params", "queue", '
-    '"priority", "group", "max_attempts", "timeout", "mode", …}; or these jobs with these params. enabled null leaves '
-    'it unchanged';
+    'daily(03:15), or trigger(…). The schedule runs either statement or jobs. task: settings of the statement, '
+    '{"params", "queue", "priority", "group", "max_attempts", "timeout", "mode", …}. params: parameters of the runs '
+    'of jobs. enabled null: the schedule stays enabled or disabled as it is';
 GRANT EXECUTE ON FUNCTION mill.set_schedule TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.remove_schedules(names text[]) RETURNS SETOF text

@@ -41,14 +41,15 @@ COMMENT ON TABLE mill.runs IS 'Runs: frozen, merged copies of jobs. Kept as long
 COMMENT ON COLUMN mill.runs.jobs IS 'Names of the jobs, in the order in which they were given';
 COMMENT ON COLUMN mill.runs.open IS 'Number of unfinished tasks, as counted by the last mill.advance_run';
 COMMENT ON COLUMN mill.runs.needs_rescan IS
-    'Whether tasks may be ready, or have completions to propagate, without an event in mill.run_events';
+    'Whether mill.advance_run must search the run for ready tasks and for completions to propagate, because '
+    'mill.run_events need not have an event for each of them';
 COMMENT ON COLUMN mill.runs.succeeded IS
-    'Set when the run finishes, like failed, ignored, cancelled and upstream_failed. mill.run_status counts the tasks '
-    'of a run in progress';
-COMMENT ON COLUMN mill.runs.failed IS 'Failed tasks whose failure counts';
-COMMENT ON COLUMN mill.runs.ignored IS 'Failed tasks with ignore_failure';
+    'Number of succeeded tasks. Like failed, ignored, cancelled and upstream_failed, it is set when the run finishes. '
+    'For a run in progress, mill.run_status counts the tasks';
+COMMENT ON COLUMN mill.runs.failed IS 'Number of failed tasks without ignore_failure';
+COMMENT ON COLUMN mill.runs.ignored IS 'Number of failed tasks with ignore_failure';
 COMMENT ON COLUMN mill.runs.upstream_failed IS
-    'Tasks that cannot run because the outcomes of their parents do not satisfy their edges';
+    'Number of tasks that cannot run because the outcomes of their parents do not satisfy their edges';
 COMMENT ON COLUMN mill.runs.kill IS 'Whether the run was cancelled together with its running tasks';
 COMMENT ON COLUMN mill.runs.schedule_id IS 'Schedule that fired the run; null: started directly';
 COMMENT ON COLUMN mill.runs.fire_at IS 'Time of the fire that started the run; null: no schedule fired the run';
@@ -58,13 +59,13 @@ COMMENT ON COLUMN mill.runs.metadata IS
     'Metadata of the jobs, of the schedule and of the call that started the run, in ascending precedence; null: none';
 COMMENT ON COLUMN mill.runs.reason IS 'Reason of the fire: schedule, manual, or the trigger condition that was met';
 COMMENT ON COLUMN mill.runs.dropped IS
-    'Edges that the run leaves out because their parent is in none of its jobs: parent > child';
+    'Edges that the run leaves out because none of its jobs contains their parent: parent > child';
 
--- mill.fire: a schedule fires once per fire time, even if several workers process the schedule.
+-- Used by mill.fire: a schedule fires once per fire time, even if several workers process the schedule.
 CREATE UNIQUE INDEX IF NOT EXISTS runs_fire ON mill.runs (schedule_id, fire_at) WHERE schedule_id IS NOT NULL;
--- The history of one schedule, with keyset pagination.
+-- For the history of one schedule, with keyset pagination.
 CREATE INDEX IF NOT EXISTS runs_schedule ON mill.runs (schedule_id, id) WHERE schedule_id IS NOT NULL;
--- mill.blocking_run; the fleet metrics count the runs in progress.
+-- Used by mill.blocking_run, and by the fleet metrics, which count the runs in progress.
 CREATE INDEX IF NOT EXISTS runs_in_progress ON mill.runs (schedule_id) WHERE state = 'running';
 GRANT SELECT (id, state, cancelled_at) ON mill.runs TO mill_worker;
 
@@ -119,21 +120,22 @@ COMMENT ON COLUMN mill.run_tasks.task_id IS 'tasks.id and attempts.task_id; null
 COMMENT ON COLUMN mill.run_tasks.parents IS
     'Number of edges to parents. satisfied and unsatisfied count the edges whose parent has finished';
 COMMENT ON COLUMN mill.run_tasks.pending_propagation IS
-    'Whether the task has finished and its completion is not propagated yet to children with a node above '
-    'propagated_to';
+    'Whether the task has finished and its completion is yet to be propagated to the children whose node is greater '
+    'than propagated_to';
 COMMENT ON COLUMN mill.run_tasks.takes_results IS 'Whether params refer to results of parents';
 COMMENT ON COLUMN mill.run_tasks.job IS
     'Job that declares the task; null: the task was added while the run was in progress';
 COMMENT ON COLUMN mill.run_tasks.result IS 'First row that the task returned, as an object by column, up to 8 kB';
--- mill.advance_run: ready tasks, and tasks still to cancel. Like run_tasks_name, the index does not begin
--- with run_id: with statistics from when the table had few rows, the planner would otherwise consider it
--- as good as the primary key for looking up a node.
+-- Used by mill.advance_run to find ready tasks and tasks still to cancel. Like run_tasks_name, the index
+-- does not begin with run_id. Otherwise the planner, with statistics from when the table had few rows,
+-- would consider the index as good as the primary key for looking up a node.
 CREATE INDEX IF NOT EXISTS run_tasks_state ON mill.run_tasks (state, run_id, node);
 CREATE INDEX IF NOT EXISTS run_tasks_pending_propagation ON mill.run_tasks (run_id, node) WHERE pending_propagation;
 
 CREATE SEQUENCE IF NOT EXISTS mill.added_nodes START 1000000000000;
 COMMENT ON SEQUENCE mill.added_nodes IS
-    'run_tasks.node of tasks added to a run in progress. Starts above the nodes that runs start with';
+    'Values of run_tasks.node for tasks that are added to a run in progress. Starts above the nodes of the tasks with '
+    'which a run starts';
 
 CREATE TABLE IF NOT EXISTS mill.run_edges (
     run_id bigint NOT NULL,
@@ -176,13 +178,14 @@ END
 $$;
 COMMENT ON FUNCTION mill.runnable_jobs IS
     'Returns the declared spelling of these job names, matched without regard to case, for mill.create_run. Raises an '
-    'error if a job does not exist or is disabled. Separate from mill.create_run so that it uses indexes';
+    'error if a job does not exist or is disabled. A separate function, because its query needs the nested loops that '
+    'mill.create_run disables';
 
 CREATE OR REPLACE FUNCTION mill.create_run(jobs text[], params jsonb, schedule mill.schedules,
     fire_at timestamptz, reason text, options jsonb, OUT run_id bigint, OUT dropped text[])
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
--- Statistics may not cover a job that has just been created, so nested loops over two large sets are
--- excluded.
+-- Statistics may not cover a job that has just been created. Without nested loops, the planner cannot join
+-- two large sets with one.
 SET enable_nestloop = off SET jit = off AS $$
 #variable_conflict use_variable
 DECLARE
@@ -211,10 +214,11 @@ BEGIN
         RETURNING runs.id INTO run_id;
 
     WITH chosen AS MATERIALIZED (
-        -- A task of several jobs is included once, from the job that gives it the highest priority.
+        -- A task that several jobs contain is included once, from the job that gives it the highest
+        -- priority.
         SELECT DISTINCT ON (t.name) t.*, coalesce(t.priority, j.priority, g.priority) AS chosen_priority
         FROM mill.jobs j JOIN mill.job_tasks t ON t.job = j.name LEFT JOIN mill.groups g ON g.name = t.group_name
-        -- Repeated for both tables, so that each uses its index.
+        -- The condition is repeated for both tables, so that the query uses the index of each.
         WHERE j.name = ANY (wanted) AND t.job = ANY (wanted) AND t.disabled_at IS NULL
         ORDER BY t.name, coalesce(t.priority, j.priority, g.priority, 'normal') DESC,
             array_position(wanted, j.name::text)
@@ -280,8 +284,9 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.start_run IS
-    'Starts a run: a frozen, merged copy of these jobs, named without regard to case. params: values of {"$param": '
-    '…}. options: {"tags": […], "metadata": {…}}. dropped: edges to tasks that are in none of the jobs';
+    'Starts a run: a frozen, merged copy of these jobs. Case does not matter in the names of jobs. params: values of '
+    '{"$param": …}. options: {"tags": […], "metadata": {…}}. dropped: edges that are left out because none of the '
+    'jobs contains their parent';
 GRANT EXECUTE ON FUNCTION mill.start_run TO mill_producer;
 
 CREATE OR REPLACE FUNCTION mill.substitute_params(params jsonb, given jsonb) RETURNS jsonb
@@ -314,8 +319,8 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     FROM jsonb_array_elements(params) WITH ORDINALITY AS p(value, place)
 $$;
 COMMENT ON FUNCTION mill.substitute_results IS
-    'Returns params with the values of {"$result": task, "column": name} filled in; null where the task returned no '
-    'such value';
+    'Returns params with the values of {"$result": task, "column": name} filled in; null for a value that the task '
+    'did not return';
 
 CREATE OR REPLACE FUNCTION mill.check_run(run_id bigint, given jsonb) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
@@ -392,7 +397,8 @@ BEGIN
         RAISE EXCEPTION 'run_id is required outside of a task of a run' USING ERRCODE = '22023', HINT = 'Pass run_id.';
     ELSIF run_id IS DISTINCT FROM self.run_id THEN
         self := NULL;
-        -- Unless one of its tasks is the caller, the run could finish in the meantime.
+        -- The caller is not a task of this run, so without the lock the run could finish in the
+        -- meantime.
         SELECT r.* INTO run FROM mill.runs r WHERE r.id = run_id FOR NO KEY UPDATE;
     ELSE
         SELECT r.* INTO run FROM mill.runs r WHERE r.id = run_id;
@@ -424,7 +430,8 @@ BEGIN
         ELSIF named = ANY (after) THEN
             INSERT INTO mill.run_edges (run_id, parent, child, expected)
                 VALUES (run_id, other.node, new_node, 'succeeded');
-        -- Tasks after the calling task cannot start before it commits, and the new task with it.
+        -- A task that waits for the calling task cannot start before the calling task commits, and the
+        -- new task appears with that commit.
         ELSIF other.state <> 'waiting'
             OR self.node IS NOT NULL AND (other.node = self.node
                 OR NOT mill.is_upstream_of(run_id, self.node, other.node))
@@ -444,8 +451,9 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.add_run_task IS
-    'Adds a task to a run in progress. If a task of the run calls it, the new task appears when that task commits. '
-    'after: tasks of the run that it waits for. before: tasks that wait for the caller and then also for the new task';
+    'Adds a task to a run in progress. If a task of the run calls it, the new task appears when the calling task '
+    'commits. after: tasks of the run that the new task waits for. before: tasks that wait for the calling task, and '
+    'from then on also for the new task';
 GRANT EXECUTE ON FUNCTION mill.add_run_task TO mill_producer;
 
 -- Status ------------------------------------------------------------------------------------------

@@ -42,7 +42,7 @@ BEGIN
             count(*) FILTER (WHERE p.node IS NOT NULL AND NOT mill.satisfies(p.state, e.expected))::integer
                 AS unsatisfied
         FROM mill.run_tasks c LEFT JOIN mill.run_edges e ON e.run_id = c.run_id AND e.child = c.node
-            -- A finished parent whose completion will not be propagated to this child again.
+            -- Joins only finished parents whose completion will not be propagated to this child again.
             LEFT JOIN mill.run_tasks p ON p.run_id = e.run_id AND p.node = e.parent
                 AND p.state NOT IN ('waiting', 'ready', 'released')
                 AND (NOT p.pending_propagation OR p.propagated_to >= c.node)
@@ -64,8 +64,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.recount_dependencies IS
-    'Recomputes from the edges the counters that mill.advance_run maintains incrementally, and the states, of waiting '
-    'tasks (nodes null: all). Returns the number of tasks that became upstream_failed';
+    'Recomputes the counters and states of waiting tasks from their edges (nodes null: of all waiting tasks). '
+    'mill.advance_run maintains these counters incrementally. Returns the number of tasks that became upstream_failed';
 
 CREATE OR REPLACE FUNCTION mill.propagate_completion(run_id bigint, parents bigint[], search boolean, max_count integer,
     OUT edges_propagated integer, OUT ready bigint[], OUT upstream_failed bigint[])
@@ -77,11 +77,12 @@ DECLARE
     last_child bigint;
 BEGIN
     -- A finished parent is not waiting, so this statement updates no row twice. The edges are in the
-    -- order of their parents, because a LATERAL subquery with LIMIT can only be run as a nested loop. A
-    -- run may be larger than the statistics suggest, and plans may be older than the run: rows are looked
-    -- up by primary key inside a LATERAL join, whose sides the planner cannot swap, and updated by ctid,
-    -- which no other session changes while the row of the run is locked. The cast of state to text keeps
-    -- the planner from using the index on state.
+    -- order of their parents, because a LATERAL subquery with LIMIT can only be run as a nested loop.
+    --
+    -- A run may be larger than the statistics suggest, and plans may be older than the run. Therefore
+    -- rows are looked up by primary key inside a LATERAL join, whose sides the planner cannot swap. They
+    -- are updated by ctid, which no other session changes while the row of the run is locked. The cast
+    -- of state to text keeps the planner from using the index on state.
     WITH source AS MATERIALIZED (
         SELECT w.place, n.node, w.state, w.propagated_to FROM (
             SELECT p.node FROM unnest(parents) AS p(node)
@@ -136,9 +137,9 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.propagate_completion IS
-    'Propagates the completion of these parents (search: and of others with pending_propagation) to their children, '
-    'over up to max_count edges, for mill.advance_run. edges_propagated = max_count: there may be more. ready, '
-    'upstream_failed: nodes of the children that changed to these states';
+    'For mill.advance_run: propagates the completion of these parents to their children, over up to max_count edges. '
+    'search: also of other tasks with pending_propagation. edges_propagated: number of edges; if it equals max_count, '
+    'there may be more. ready, upstream_failed: nodes of the children that changed to these states';
 
 CREATE OR REPLACE FUNCTION mill.release_ready(run_id bigint, nodes bigint[], search boolean, max_count integer)
 RETURNS integer
@@ -184,8 +185,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.release_ready IS
-    'ready -> released for these tasks of a run (search: and for others), up to max_count, for mill.advance_run. '
-    'Returns the number of tasks';
+    'For mill.advance_run: releases these tasks of a run (ready -> released), up to max_count. search: also other '
+    'ready tasks of the run. Returns the number of released tasks';
 
 CREATE OR REPLACE FUNCTION mill.cancel_open_tasks(run_id bigint, kill boolean, max_count integer, OUT waited integer,
     OUT more boolean)
@@ -200,8 +201,9 @@ BEGIN
     UPDATE mill.run_tasks t SET state = 'cancelled', finished_at = clock_timestamp()
         FROM picked p WHERE t.run_id = cancel_open_tasks.run_id AND t.node = p.node;
     GET DIAGNOSTICS waited = ROW_COUNT;
-    -- A locked task is being claimed, or is about to be attempted again and waits for the row of this
-    -- run; the next pass handles it. Each cancelled task appends an event, like tasks that finish.
+    -- SKIP LOCKED leaves out a task that is being claimed, and a task that is about to be attempted
+    -- again and waits for the row of this run. The next pass handles such tasks. A cancelled task
+    -- appends an event, as every task that finishes does.
     SELECT count(mill.cancel_task(s.id, running => false)) INTO live FROM (
         SELECT t.id FROM mill.run_tasks r JOIN mill.tasks t ON t.id = r.task_id
         WHERE r.run_id = cancel_open_tasks.run_id AND r.state = 'released' AND t.state <> 'running'
@@ -221,8 +223,9 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.cancel_open_tasks IS
-    'Cancels waiting tasks of a cancelled run, and with kill its running tasks, for mill.advance_run. waited: number '
-    'of cancelled tasks that were never released. more: call again';
+    'For mill.advance_run: cancels the tasks of a cancelled run that are not running; with kill, also requests the '
+    'cancel of its running tasks. waited: number of cancelled tasks that were never released. more: whether to call '
+    'it again';
 
 CREATE OR REPLACE FUNCTION mill.finish_run(run_id bigint) RETURNS mill.run_state
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -248,7 +251,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.finish_run IS
-    'Finishes a run as cancelled, else failed, else succeeded, for mill.advance_run. Returns that state';
+    'For mill.advance_run: finishes a run and returns its final state, cancelled, failed or succeeded';
 
 CREATE OR REPLACE FUNCTION mill.advance_run(run_id bigint, OUT released integer, OUT ended mill.run_state,
     OUT more boolean)
@@ -268,7 +271,8 @@ DECLARE
 BEGIN
     released := 0;
     more := false;
-    -- As for a claim: WAL is ordered, so after a crash the effects of a release survive only with the release.
+    -- Asynchronous commit is safe here, as for a claim: WAL is written in order, so an effect of a
+    -- released task survives a crash only if the release does.
     PERFORM set_config('synchronous_commit', 'off', true);
     SELECT r.* INTO run FROM mill.runs r WHERE r.id = advance_run.run_id FOR NO KEY UPDATE;
     -- The lock excludes other sessions that advance this run; each of the following statements sees the
@@ -328,7 +332,7 @@ BEGIN
     UPDATE mill.runs r SET tasks = run.tasks, open = run.open, needs_rescan = run.needs_rescan
         WHERE r.id = run.id AND (r.tasks, r.open, r.needs_rescan) <> (run.tasks, run.open, run.needs_rescan);
     IF more THEN
-        -- The caller may crash before the next pass: the event lets another worker continue.
+        -- With this event, another worker continues if the caller crashes before the next pass.
         INSERT INTO mill.run_events (run_id) VALUES (run.id);
     ELSIF run.open = 0 THEN
         ended := mill.finish_run(run.id);
@@ -336,9 +340,9 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.advance_run IS
-    'Processes events of finished tasks, propagates them to the children, releases ready tasks, and finishes the run '
-    'when no task is open. Does a bounded part per call. more: call again. ended: final state if the run has just '
-    'finished';
+    'Processes the events of finished tasks, propagates the completions to the children, releases ready tasks, and '
+    'finishes the run when no task is open. Each call does a bounded amount of work. more: whether to call it again. '
+    'ended: final state, if this call finished the run';
 GRANT EXECUTE ON FUNCTION mill.advance_run TO mill_worker;
 
 -- Cancel, restart, retry --------------------------------------------------------------------------
@@ -362,8 +366,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.cancel_run IS
-    'Cancels a run: no further task starts. Running tasks finish, or with kill are cancelled too. Returns cancelling, '
-    'the state of a finished run, or not found';
+    'Cancels a run: no further task starts. Running tasks finish; with kill, they are cancelled too. Returns '
+    'cancelling, or the state of a run that has finished, or not found';
 GRANT EXECUTE ON FUNCTION mill.cancel_run TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.reset_run_tasks(run_id bigint, nodes bigint[]) RETURNS void
@@ -429,8 +433,9 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.restart_run IS
-    'Runs the failed and the never started tasks of a failed run (force: of any finished run) again. downstream: the '
-    'failed tasks and all tasks after them. Returns the names of the tasks';
+    'Runs tasks of a failed run (force: of any finished run) again. failed: tasks that started and did not succeed. '
+    'never_run: tasks that never started. downstream: the tasks of failed, and all tasks after the selected ones. '
+    'Returns the names of the tasks';
 GRANT EXECUTE ON FUNCTION mill.restart_run TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.retry_run_task(run_id bigint, task text) RETURNS text
@@ -449,8 +454,8 @@ BEGIN
     ELSIF found_task.state NOT IN ('failed', 'cancelled') THEN
         RETURN found_task.state::text;
     END IF;
-    -- All later tasks that are upstream_failed are evaluated again, also those that failed because of another
-    -- task.
+    -- All later tasks that are upstream_failed are evaluated again, even if another task made them
+    -- upstream_failed.
     WITH RECURSIVE after (node) AS (
         SELECT found_task.node
         UNION
@@ -464,6 +469,6 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.retry_run_task IS
-    'Runs a failed or cancelled task of a run in progress again. Tasks that it made upstream_failed wait for it '
-    'again. Returns retried, the state of the task, or not found';
+    'Runs a failed or cancelled task of a run in progress again. The tasks that became upstream_failed because of it '
+    'wait for it again. Returns retried, or the state of a task that is in another state, or not found';
 GRANT EXECUTE ON FUNCTION mill.retry_run_task TO mill_operator;

@@ -1,7 +1,8 @@
 -- Ticks of schedules: whether a due schedule fires, its runs, its log, and its status.
 --
--- Workers parse timings, compute fire times and measure triggers; whether to fire is decided here, under the
--- lock of the schedule's row. A schedule fires once per fire time: unique index runs_fire.
+-- Workers parse timings, compute fire times and measure triggers. The functions of this file decide
+-- whether to fire, under the lock of the schedule's row. The unique index runs_fire ensures that a
+-- schedule fires once per fire time.
 
 -- Decision and fire -------------------------------------------------------------------------------
 
@@ -45,8 +46,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.evaluate_trigger IS
-    'Evaluates a trigger in the order row threshold, idle, new rows, for mill.should_fire. Returns the first '
-    'condition that is met, or why none is';
+    'For mill.should_fire: evaluates the conditions of a trigger in the order row threshold, idle, new rows. Returns '
+    'the first condition that is met, or why none is met';
 GRANT EXECUTE ON FUNCTION mill.evaluate_trigger TO mill_viewer;
 
 CREATE OR REPLACE FUNCTION mill.should_fire(schedule mill.schedules, pending bigint, oldest_age interval,
@@ -135,7 +136,8 @@ BEGIN
         SELECT r.run_id INTO fired
             FROM mill.create_run(schedule.jobs, schedule.params, schedule, fire_at, reason, NULL) AS r;
     EXCEPTION WHEN OTHERS THEN
-        -- An error must not delay other schedules, and this schedule continues with its next fire.
+        -- The error must not abort the tick, which processes other schedules as well. This schedule
+        -- continues with its next fire.
         GET STACKED DIAGNOSTICS problem = MESSAGE_TEXT, broken = CONSTRAINT_NAME;
         IF broken <> 'runs_fire' THEN
             PERFORM mill.log_schedule_event(schedule.id, 'error', problem, fire_at, reason, pending);
@@ -149,7 +151,7 @@ END
 $$;
 COMMENT ON FUNCTION mill.fire IS
     'Starts a run of a schedule whose row is locked. Returns null if a run for this fire time exists or the run could '
-    'not be started; such errors are logged in mill.schedule_log';
+    'not be started; why it could not be started is logged in mill.schedule_log';
 
 CREATE OR REPLACE FUNCTION mill.fire_or_skip(schedule mill.schedules, fire_at timestamptz, pending bigint,
     oldest_age interval, OUT fired integer, OUT skipped integer)
@@ -167,7 +169,8 @@ BEGIN
         RETURN;
     ELSIF schedule.mode = 'scheduled' AND schedule.overlap = 'queue' AND schedule.queued_fire_at IS NULL THEN
         UPDATE mill.schedules s SET queued_fire_at = fire_at WHERE s.id = schedule.id;
-    -- A trigger that stays met while a run is in progress is logged once.
+    -- While the condition of a trigger stays met and a run is in progress, only the first skip is
+    -- logged.
     ELSIF schedule.mode = 'scheduled' OR NOT EXISTS (SELECT FROM mill.schedule_log l
         WHERE l.schedule_id = schedule.id AND l.event = 'skipped' AND l.run_id = decision.blocked_by
             AND l.id > coalesce((SELECT max(f.id) FROM mill.schedule_log f
@@ -193,7 +196,8 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     s mill.schedules;
 BEGIN
-    -- WAL is ordered: if a run survives a crash, so does the earlier step of its schedule.
+    -- Asynchronous commit is safe here: WAL is written in order, so if a run survives a crash, every
+    -- earlier change of its schedule does too.
     PERFORM set_config('synchronous_commit', 'off', true);
     FOR s IN SELECT x.* FROM mill.schedules x WHERE x.next_tick_at <= now()
         ORDER BY x.next_tick_at LIMIT max_count FOR NO KEY UPDATE SKIP LOCKED
@@ -223,9 +227,9 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.lock_due_schedules IS
-    'Locks due schedules for the caller''s transaction, up to max_count. planned_from: where to start the search for '
-    'a fire while next_fire_at is null. now: current time minus the delay caused by jitter. measure: query of a '
-    'parsed trigger, to be run within timeout seconds';
+    'Locks due schedules for the caller''s transaction, up to max_count. planned_from: if next_fire_at is null, time '
+    'from which to search for the next fire. now: current time minus the delay caused by jitter. measure: query that '
+    'the caller must run for a parsed trigger, within timeout seconds';
 GRANT EXECUTE ON FUNCTION mill.lock_due_schedules TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.tick(plans jsonb) RETURNS TABLE (schedule_id bigint, fired integer, skipped integer)
@@ -267,7 +271,7 @@ BEGIN
             END IF;
             UPDATE mill.schedules x SET queued_fire_at = NULL WHERE x.id = plan.id;
         END IF;
-        -- A schedule without a further fire is disabled, such as once(…).
+        -- Disables a schedule that has no further fire, such as once(…).
         UPDATE mill.schedules x SET next_fire_at = plan.next_fire_at, trigger = plan.trigger, error = plan.error,
                 enabled = x.enabled AND (x.mode <> 'scheduled' OR plan.error IS NOT NULL
                     OR plan.next_fire_at IS NOT NULL),
@@ -315,7 +319,8 @@ DECLARE
 BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
     SELECT x.* INTO s FROM mill.schedules x WHERE x.id = tick_trigger.schedule_id FOR NO KEY UPDATE;
-    -- Ignores a schedule that was changed or removed since it was measured, or that a later tick has fired.
+    -- Ignores the measurement if the schedule was changed or removed since, or has already been fired by
+    -- a later tick.
     IF s.version IS DISTINCT FROM tick_trigger.version OR s.trigger IS NULL OR NOT mill.is_active(s)
         OR s.last_fire_at >= taken_at
     THEN
@@ -457,8 +462,8 @@ COMMENT ON VIEW mill.schedule_history IS
 
 CREATE OR REPLACE FUNCTION mill.schedule_test(name text) RETURNS TABLE (would_fire boolean, reason text,
     pending_rows bigint, oldest_row_age interval, next_fire_at timestamptz)
--- Read-only, with the rights and the search_path of the caller, because a probe is arbitrary SQL. STABLE
--- would not prevent it from calling functions that write.
+-- The function is read-only and has the rights and the search_path of the caller, because a probe is
+-- arbitrary SQL. STABLE alone would not prevent a probe from calling functions that write.
 LANGUAGE plpgsql STABLE SET transaction_read_only = on AS $$
 #variable_conflict use_column
 DECLARE

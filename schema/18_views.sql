@@ -1,6 +1,6 @@
--- Monitoring: running tasks, status of queues, priorities, limits and groups, history, run times, failures,
--- and the number of readers that could be busy. The views on runs and schedules are in the files of runs and
--- schedules.
+-- Monitoring: running tasks, status of queues, priorities, limits and groups, history, run times,
+-- failures, and the number of readers that could be busy. The views of runs and of schedules are in
+-- 15_runs.sql and 17_schedule_ticks.sql.
 --
 -- Statements and messages are read from mill.visible_tasks and mill.visible_attempts, which hide them if
 -- settings.hide_statements is set.
@@ -70,7 +70,7 @@ $$;
 COMMENT ON FUNCTION mill.backends IS
     'Returns the backends of running tasks, and no other backends: activity, waits, blockers, and the progress that '
     'the server reports for the command. blockers: [{"pid", "task_id", "name", "application", "user", "state", '
-    '"transaction_started_at"}], with task_id and name for backends that run a task';
+    '"transaction_started_at"}]; only blockers that run a task have task_id and name';
 GRANT EXECUTE ON FUNCTION mill.backends TO mill_worker, mill_viewer;
 
 CREATE OR REPLACE VIEW mill.running AS
@@ -161,9 +161,9 @@ CREATE OR REPLACE VIEW mill.group_status AS
 COMMENT ON VIEW mill.group_status IS
     'Groups with their settings, whether the active period is open and until when, and the number of tasks by state';
 
--- A loose index scan over the distinct queues of the pending index, one probe each; then up to 100000 entries
--- of each. A paused queue of any size costs one probe. Includes scheduled tasks that are due, because without
--- a worker nothing promotes them to pending.
+-- Finds the distinct queues of the pending index with a loose index scan, one probe per queue, and then
+-- counts up to 100000 entries. A paused queue of any size costs one probe. Includes scheduled tasks that
+-- are due, because without a worker nothing promotes them to pending.
 CREATE OR REPLACE FUNCTION mill.scale_hint(queues text[] DEFAULT NULL) RETURNS bigint
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 -- Statistics are unreliable for a table that is empty one moment and full the next.
@@ -209,7 +209,7 @@ CREATE OR REPLACE VIEW mill.history AS
         a.finished_at - a.started_at AS duration,
         a.rows, a.sqlstate, a.message, a.detail, a.hint, a.context, a.position, a.notices, a.result,
         a.worker_id, s.host, s.pid AS worker_pid, a.session_pid, a.statement, a.params, a.run_id,
-        -- Null for other attempts: the server has no such counters per backend.
+        -- Null for tasks without explain: the server has no such counters per backend.
         a.plan, (a.plan->'Plan'->>'WAL Bytes')::bigint AS wal_bytes,
         (a.plan->'Plan'->>'Shared Hit Blocks')::bigint AS blocks_hit,
         (a.plan->'Plan'->>'Shared Read Blocks')::bigint AS blocks_read,
@@ -247,8 +247,8 @@ COMMENT ON FUNCTION mill.durations_of IS
     'median of up to 200 before them; null if there are fewer than 40';
 GRANT EXECUTE ON FUNCTION mill.durations_of TO mill_viewer;
 
--- A loose index scan over the distinct names, one probe each. The period consists of whole days, so that
--- no probe has to skip up to a day of index entries that are too old.
+-- Finds the distinct names with a loose index scan, one probe per name. The period is a number of whole
+-- days. Otherwise each probe could have to skip up to a day of index entries that are too old.
 CREATE OR REPLACE VIEW mill.durations AS
     WITH RECURSIVE named (queue, name) AS (
         (SELECT a.queue, a.name FROM mill.attempts a WHERE a.name IS NOT NULL
@@ -279,7 +279,7 @@ COMMENT ON FUNCTION mill.message_pattern IS
     'Returns an error message without its variable parts: quoted names and values, numbers, dates and UUIDs';
 GRANT EXECUTE ON FUNCTION mill.message_pattern TO mill_viewer;
 
--- Runs with the rights of the caller, and reads the view that hides messages.
+-- Has the rights of the caller, and reads the view that hides messages.
 CREATE OR REPLACE FUNCTION mill.failure_groups(since interval DEFAULT '1 day') RETURNS TABLE (outcome mill.outcome,
     sqlstate text, message text, attempts bigint, tasks bigint, first_at timestamptz, last_at timestamptz,
     queues text[], names text[], examples bigint[])

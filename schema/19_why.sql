@@ -3,7 +3,8 @@
 -- The functions see every row, regardless of their caller, and show messages only if settings.hide_statements
 -- is not set.
 
--- A SECURITY DEFINER function cannot determine its caller, so hidden messages are hidden from everybody.
+-- A SECURITY DEFINER function cannot determine its caller, so the setting hides messages from every
+-- caller.
 CREATE OR REPLACE FUNCTION mill.visible_message(message text) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT message FROM mill.settings s WHERE NOT s.hide_statements
@@ -27,7 +28,8 @@ BEGIN
         terms.name, CASE WHEN terms.run_id <> 0 THEN format(' in run %s', terms.run_id) ELSE '' END);
     SELECT a.* INTO period FROM mill.active_period(terms.opens, terms.closes, terms.zone, now()) AS a;
     IF terms.paused THEN
-        -- A queue has a state of its own that is called paused.
+        -- A queue can also be paused with mill.pause, so this message does not say that the queue is
+        -- paused.
         RETURN format(CASE terms.kind WHEN 'queue' THEN '%s has max_running 0' ELSE '%s is paused' END, subject);
     ELSIF NOT period.open THEN
         RETURN format('%s is outside its active period (%s to %s, %s) until %s', subject,
@@ -127,7 +129,7 @@ BEGIN
     SELECT count(*) INTO ahead FROM (SELECT FROM mill.tasks t
         WHERE t.state = 'pending' AND t.queue = task.queue AND t.priority = task.priority
             AND t.id < task.id LIMIT 100000) AS before;
-    -- Readers for reserved tasks do not serve other tasks.
+    -- Readers that are reserved for tasks of priority reserved do not run other tasks.
     IF task.priority <> 'reserved' THEN
         SELECT coalesce(sum(mill.reserved_readers(w.id)), 0) INTO kept FROM mill.workers w
             WHERE (w.queues IS NULL OR task.queue = ANY (w.queues))
@@ -173,7 +175,7 @@ BEGIN
             CASE WHEN found_task.state = 'failed' AND found_task.ignore_failure THEN ', ignored' ELSE '' END,
             ': ' || mill.visible_message(found_task.message));
     END IF;
-    -- The first ten parents that prevent it from running.
+    -- The first ten parents that prevent the task from running.
     SELECT string_agg(format('%s (%s, expected %s)', p.name, p.state, p.expected), ', ') INTO parents FROM (
         SELECT t.name, t.state, e.expected FROM mill.run_edges e
             JOIN mill.run_tasks t ON t.run_id = e.run_id AND t.node = e.parent

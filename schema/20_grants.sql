@@ -1,12 +1,13 @@
 -- Privileges on all objects; privileges on a single object are granted where the object is created. The
 -- transaction ends here.
 --
--- PUBLIC may use the schema and execute mill.complete, which requires the token of a claim. A function is
--- executable by everybody when it is created, so this REVOKE follows all functions, and the grant of
+-- PUBLIC may use the schema and execute mill.complete, which requires the token of a claim. PostgreSQL
+-- lets everybody execute a new function, so this REVOKE follows all functions, and the grant of
 -- mill.complete follows the REVOKE.
 --
--- mill_viewer reads all tables and views, except for tokens and the keys of profiles, and except for
--- statements and their output, which mill_operator reads.
+-- mill_viewer reads the tables and views, with two exceptions. Nobody reads tokens and the keys of
+-- profiles. Statements and their output are readable for mill_operator only, and for mill_viewer through
+-- the visible_* views.
 
 -- PUBLIC may complete a claim whose token the caller knows, and nothing else.
 GRANT USAGE ON SCHEMA mill TO PUBLIC;
@@ -15,8 +16,8 @@ REVOKE ALL ON ALL ROUTINES IN SCHEMA mill FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mill.complete TO PUBLIC;
 
 GRANT SELECT ON ALL TABLES IN SCHEMA mill TO mill_viewer;
--- The token of a running task allows its completion, and the key of a profile allows its use: no role can
--- read either. Statements and their output are readable through the visible_* views.
+-- Whoever knows the token of a running task can complete the task, and whoever knows the key of a
+-- profile can use the profile. Therefore no role can read them.
 DO $$
 DECLARE
     kept record;

@@ -1,8 +1,8 @@
 //! Durations on a command line or in a file: `90s`, `1h 30m`, `2 days`, `1.5h`, `PT90S`.
 //!
-//! The texts of schedules have a grammar of their own, in `schedule/src/timing/duration.rs`: they are
-//! stored, exact to the millisecond, and compared as texts. Durations in output are formatted by
-//! `terminal::span` and `terminal::exact_span`.
+//! Durations in schedules have a grammar of their own, in `schedule/src/timing/duration.rs`,
+//! because their texts are stored, compared as texts, and exact to the millisecond. Durations in
+//! output are formatted by `terminal::span` and `terminal::exact_span`.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -43,7 +43,7 @@ impl From<DurationError> for String {
 /// Parses a duration of any length. A day has 24 hours.
 ///
 /// # Errors
-/// Returns an error that names the expected forms for any other text.
+/// Returns an error that names the expected forms, if the text has none of them.
 pub fn parse(text: &str) -> Result<Duration, DurationError> {
     let text = text.trim();
     if text.parse::<f64>().is_ok() {
@@ -67,8 +67,8 @@ pub fn parse_limited(text: &str) -> Result<Duration, DurationError> {
     parse(text).and_then(|given| if given > MAX { Err(DurationError::TooLong) } else { Ok(given) })
 }
 
-/// Returns a parser of durations in this range, for `value_parser`. The end [`MAX`] is not mentioned
-/// in errors.
+/// Returns a parser of durations in this range, for `value_parser`. If the range ends at [`MAX`],
+/// errors do not mention that end.
 pub fn within(
     range: RangeInclusive<Duration>,
 ) -> impl Fn(&str) -> Result<HumanDuration, DurationError> + Clone + Send + Sync + 'static {
@@ -82,7 +82,8 @@ pub fn within(
     }
 }
 
-/// A duration of at most [`MAX`], as value of an option whose help shows its default.
+/// A duration of at most [`MAX`]. As the value of an option, it is shown in the help as the
+/// default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HumanDuration(pub Duration);
 

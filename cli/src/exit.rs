@@ -1,4 +1,5 @@
-//! Exit codes of all programs, and the mapping from errors. README.md contains the same table.
+//! Exit codes of all programs, and the mapping from errors to exit codes. README.md contains the
+//! same table.
 
 use conninfo::ConnectError;
 use queue::QueueError;
@@ -10,21 +11,23 @@ pub const OK: u8 = 0;
 pub const FAILURE: u8 = 1;
 /// The command line or a configuration file is wrong.
 pub const USAGE: u8 = 2;
-/// `enqueue --wait`: the task or the run ended without success; `pgmill run show --watch`: the run.
+/// With `enqueue --wait`, the task or the run ended without success; with
+/// `pgmill run show --watch`, the run did.
 pub const TASK_FAILED: u8 = 3;
-/// The task, queue or worker does not exist, or nothing matched.
+/// The task, queue or worker does not exist, or nothing matches.
 pub const NOT_FOUND: u8 = 4;
-/// The request was refused: bad value, limit, missing privilege, unknown schema version.
+/// The request was refused because of a bad value, a limit, a missing privilege or an unknown
+/// schema version.
 pub const REFUSED: u8 = 5;
-/// The database is unreachable, or `pgmill` waited too long for a lock: try again later (EX_TEMPFAIL
-/// of sysexits.h).
+/// The database is unreachable, or `pgmill` waited too long for a lock. The same command may
+/// succeed later (EX_TEMPFAIL of sysexits.h).
 pub const TEMPORARY: u8 = 75;
-/// `enqueue --wait=DURATION`: the time ran out and the task is still in progress (as in
-/// timeout(1)).
+/// With `enqueue --wait=DURATION`, the time ran out while the task was still in progress.
+/// timeout(1) returns the same code.
 pub const TIMED_OUT: u8 = 124;
 
-/// SQLSTATE classes of a connection that the server refuses however often it is tried: authorization,
-/// unknown database, missing privilege.
+/// SQLSTATE classes of a connection that the server refuses at every try: authorization, unknown
+/// database, missing privilege.
 const PERMANENT_CLASSES: [&str; 3] = ["28", "3D", "42"];
 
 /// Returns the exit code of a program that could not connect.
@@ -41,7 +44,7 @@ pub fn of_connection(error: &ConnectError) -> u8 {
     }
 }
 
-/// Returns the exit code of a program that an error of the queue ends.
+/// Returns the exit code of a program that ends because of an error of the queue.
 #[must_use]
 pub fn of(error: &QueueError) -> u8 {
     let unprivileged = error.sqlstate() == Some(&SqlState::INSUFFICIENT_PRIVILEGE);

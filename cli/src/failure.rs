@@ -17,7 +17,7 @@ pub struct Failure {
     detail: Option<String>,
     hint: Option<String>,
     lacks_privilege: bool,
-    /// Prints itself, with the colours of `--help`.
+    /// An error of the command line, which prints itself with the colours of `--help`.
     command_line: Option<Box<clap::Error>>,
 }
 
@@ -46,12 +46,12 @@ impl Failure {
         self.code
     }
 
-    /// The command line or a file is wrong.
+    /// Returns the failure for a command line or a file that is wrong.
     pub fn usage(message: impl Into<String>) -> Self {
         Self::new(exit::USAGE, message)
     }
 
-    /// The named thing does not exist.
+    /// Returns the failure for a named object that does not exist.
     pub fn not_found(message: impl Into<String>) -> Self {
         Self::new(exit::NOT_FOUND, message)
     }
@@ -68,7 +68,7 @@ impl Failure {
         Self { hint: Some(hint.into()), ..self }
     }
 
-    /// Makes a failure without a code of its own one of usage.
+    /// If the failure has no code of its own, makes it a usage error.
     #[must_use]
     pub fn or_usage(self) -> Self {
         let code = if self.code == exit::FAILURE { exit::USAGE } else { self.code };
@@ -81,7 +81,7 @@ impl Failure {
         Self { message: format!("{place}: {}", self.message), ..self }
     }
 
-    /// After a missing privilege: adds the GRANT of the role that has it.
+    /// If a privilege is missing, adds a hint with the GRANT of the role that has the privilege.
     #[must_use]
     pub fn with_missing_role(self, role: Option<&str>, user: &str) -> Self {
         match role {
@@ -92,7 +92,7 @@ impl Failure {
         }
     }
 
-    /// After a missing privilege: adds this hint.
+    /// If a privilege is missing, adds this hint.
     #[must_use]
     pub fn hint_if_unprivileged(self, hint: &str) -> Self {
         if self.lacks_privilege { self.hint(hint) } else { self }
@@ -110,7 +110,7 @@ impl Failure {
     /// Prints the error to standard error, and returns the exit code.
     pub fn report(&self) -> u8 {
         if let Some(error) = &self.command_line {
-            // Nothing remains to be done if the message cannot be written.
+            // If the message cannot be written, there is nothing else to do.
             let _ = error.print();
             return self.code;
         }
@@ -157,7 +157,8 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// Also the texts of `--help` and `--version`, which are printed to standard output and succeed.
+/// Includes the texts of `--help` and `--version`, which are printed to standard output and count
+/// as success.
 impl From<clap::Error> for Failure {
     fn from(error: clap::Error) -> Self {
         let code = u8::try_from(error.exit_code()).unwrap_or(exit::USAGE);
@@ -165,7 +166,8 @@ impl From<clap::Error> for Failure {
     }
 }
 
-/// Shows the chain of errors; code, detail and hint are those of the error in it that has them.
+/// Shows the chain of errors. Code, detail and hint are taken from the error in the chain that has
+/// them.
 impl From<anyhow::Error> for Failure {
     fn from(error: anyhow::Error) -> Self {
         let message = format!("{error:#}");

@@ -1,4 +1,5 @@
-//! Shared by all programs: start and end of a program.
+//! Shared by all programs: the start and the end of a program, errors, and durations on a command
+//! line.
 //!
 //! | task | file |
 //! |---|---|

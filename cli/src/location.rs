@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-/// Returns `path:line:column` of a byte offset in the text of a file; line and column are counted
+/// Returns `path:line:column` of a byte offset in the text of a file. Line and column are counted
 /// from 1, columns in characters.
 #[must_use]
 pub fn location(path: &Path, text: &str, offset: usize) -> String {

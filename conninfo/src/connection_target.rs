@@ -8,10 +8,11 @@ use std::fmt;
 use std::time::Duration;
 use tokio_postgres::config::ChannelBinding;
 
-/// Timeouts that detect a dead peer.
+/// Timeouts that detect a server that no longer answers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Timeouts {
-    /// For one address, from the first packet to the end of authentication; `None` waits forever.
+    /// Time limit for one address, from the first packet to the end of authentication; `None` means
+    /// no limit.
     pub(crate) connect_timeout: Option<Duration>,
     /// Maximum time that sent data may stay unacknowledged; zero means the system's default.
     pub(crate) tcp_user_timeout: Duration,
@@ -23,8 +24,8 @@ pub(crate) struct Timeouts {
 
 /// A resolved connection target.
 ///
-/// `Display` shows `host=… port=… dbname=… user=…`; neither it nor `Debug` shows a password or the
-/// text of `options`.
+/// `Display` shows `host=… port=… dbname=… user=…`. Neither `Display` nor `Debug` shows a password
+/// or the text of `options`.
 #[derive(Debug, Clone)]
 pub struct ConnectionTarget {
     pub(crate) endpoints: Vec<Endpoint>,
@@ -42,29 +43,29 @@ pub struct ConnectionTarget {
 }
 
 impl ConnectionTarget {
-    /// The login role.
+    /// Returns the login role.
     pub fn user(&self) -> &str {
         &self.user
     }
 
-    /// The database name.
+    /// Returns the database name.
     pub fn dbname(&self) -> &str {
         &self.dbname
     }
 
-    /// The `application_name` that the user set, or the last one given to
+    /// Returns the `application_name` that the user set, or the last one given to
     /// [`ConnectionTarget::with_application_name`].
     pub fn application_name(&self) -> Option<&str> {
         self.application_name.as_deref()
     }
 
-    /// True if the connection string itself contained a password. In a command line every user of
-    /// the machine can read it.
+    /// Returns whether the connection string itself contained a password. On a command line, every
+    /// user of the machine can read such a password.
     pub fn password_given_inline(&self) -> bool {
         self.password_given_inline
     }
 
-    /// Warnings about ignored options, for the log. Never contains a secret.
+    /// Returns warnings about ignored options, for the log. They never contain a secret.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
@@ -77,9 +78,9 @@ impl ConnectionTarget {
 
     /// Returns the same target with a server setting that applies from the start of the session.
     ///
-    /// The setting goes into the start-up packet after the user's own `options`, so that it
-    /// overrides them and survives `RESET ALL` and `DISCARD ALL`. An unknown `name` makes the
-    /// server refuse the connection.
+    /// The setting is sent in the start-up packet, after the user's own `options`. So it overrides
+    /// them, and it survives `RESET ALL` and `DISCARD ALL`. If `name` is unknown, the server
+    /// refuses the connection.
     #[must_use]
     pub fn with_option(&self, name: &str, value: &str) -> Self {
         let earlier = self.options.as_ref().map_or("", Secret::reveal);
@@ -89,7 +90,7 @@ impl ConnectionTarget {
     }
 }
 
-/// Escapes white space and backslashes: the server splits `options` at white space, and a backslash
+/// Escapes white space and backslashes. The server splits `options` at white space, and a backslash
 /// escapes the next character.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());

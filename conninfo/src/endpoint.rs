@@ -1,4 +1,5 @@
-//! The hosts of a connection: the comma-separated lists `host`, `hostaddr` and `port` as one list.
+//! The hosts of a connection. Combines the comma-separated lists `host`, `hostaddr` and `port` into
+//! one list.
 
 use crate::error::ConnectError;
 use crate::parse::environment::SOCKET_DIRECTORIES;
@@ -10,9 +11,9 @@ use std::net::IpAddr;
 /// One server to try.
 #[derive(Debug, Clone)]
 pub(crate) struct Endpoint {
-    /// A host name, an address as text or a socket directory; `None` with a bare `hostaddr`.
+    /// A host name, an address as text, or a socket directory; `None` if only `hostaddr` is given.
     pub(crate) host: Option<String>,
-    /// The address to dial instead of resolving `host`.
+    /// The address to connect to instead of resolving `host`.
     pub(crate) address: Option<IpAddr>,
     pub(crate) port: u16,
     pub(crate) password: Option<Secret>,
@@ -21,13 +22,13 @@ pub(crate) struct Endpoint {
 const DEFAULT_PORT: u16 = 5432;
 
 impl Endpoint {
-    /// The socket directory, if the endpoint is a Unix socket.
+    /// Returns the socket directory, if the endpoint is a Unix socket.
     pub(crate) fn socket_directory(&self) -> Option<&str> {
         let host = self.host.as_deref().filter(|host| host.starts_with('/'))?;
         self.address.is_none().then_some(host)
     }
 
-    /// The names under which a password file may list this host.
+    /// Returns the names under which a password file may list this host.
     pub(crate) fn passfile_names(&self) -> Vec<String> {
         let name = match (&self.host, self.address) {
             (Some(host), _) => host.clone(),
@@ -56,8 +57,9 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// Combines the lists, without passwords. `hostaddr` decides the length, else `host`; one port
-/// serves all hosts; an empty host is the default host.
+/// Combines the lists, without passwords. The length of `hostaddr` decides the number of hosts, or
+/// the length of `host` if there is no `hostaddr`. A single port applies to all hosts. An empty
+/// host is the default host.
 pub(crate) fn endpoints<'a>(
     settings: &'a Settings,
     default_host: &str,
@@ -107,8 +109,8 @@ fn address(settings: &Settings, text: &str) -> Result<IpAddr, ConnectError> {
     text.parse().map_err(|_| settings.invalid("hostaddr", "must be a numeric IP address"))
 }
 
-/// The error does not repeat the text: in a URI with a badly encoded password the text is a piece
-/// of the password.
+/// Parses a port. The error does not repeat the text, because in a URI with a badly encoded
+/// password the text may be a part of the password.
 fn port(settings: &Settings, text: &str) -> Result<u16, ConnectError> {
     if text.is_empty() {
         return Ok(DEFAULT_PORT);

@@ -5,14 +5,14 @@ use tokio_postgres::error::SqlState;
 
 /// Reason why no connection was opened.
 ///
-/// Messages are lower-case fragments; none of them contains a password or the text of `options`.
+/// Messages are lower-case fragments. None of them contains a password or the text of `options`.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
     /// The connection string, the service file or a variable is malformed or contradicts itself.
     #[error("{message}")]
     Usage {
-        /// The problem and its place.
+        /// The problem, and where it is.
         message: String,
         /// Suggested fix, if known.
         hint: Option<String>,
@@ -25,8 +25,7 @@ pub enum ConnectError {
         /// The most similar known keyword, if one is similar enough.
         closest: Option<&'static str>,
     },
-    /// A keyword that libpq honours and this program does not support, and that is unsafe to
-    /// ignore.
+    /// A keyword that libpq supports and this program does not, and that is unsafe to ignore.
     #[error("connection option \"{keyword}\" ({origin}) is not supported")]
     UnsupportedKeyword {
         /// The keyword.
@@ -53,10 +52,10 @@ pub enum ConnectError {
         what: &'static str,
         /// The file.
         path: String,
-        /// The problem with the file.
+        /// The problem of the file.
         problem: String,
     },
-    /// No server answered at that address, or the connection broke before the session began.
+    /// No server answered at that address, or the connection was lost before the session began.
     #[error("connection to server at {server} failed: {reason}")]
     Unreachable {
         /// `"host" (address), port n` or the socket's path.
@@ -131,8 +130,9 @@ impl ConnectError {
         Self::Usage { message: message.into(), hint: Some(hint.into()) }
     }
 
-    /// True for configuration errors: the same string fails again until the string, the files or
-    /// the variables change. False for servers that are unreachable or refuse the connection.
+    /// Returns whether this is a configuration error: the same string fails again until the string,
+    /// the files or the variables change. `false` for servers that are unreachable or refuse the
+    /// connection.
     pub fn is_usage(&self) -> bool {
         matches!(
             self,
@@ -144,7 +144,7 @@ impl ConnectError {
         )
     }
 
-    /// The server's SQLSTATE, if a server answered with an error.
+    /// Returns the server's SQLSTATE, if a server answered with an error.
     pub fn sqlstate(&self) -> Option<&SqlState> {
         match self {
             Self::Refused { sqlstate, .. } => Some(sqlstate),
@@ -153,7 +153,7 @@ impl ConnectError {
         }
     }
 
-    /// Suggested fix, as a lower-case fragment.
+    /// Returns the suggested fix, as a lower-case fragment.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Usage { hint, .. } => hint.clone(),

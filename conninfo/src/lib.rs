@@ -16,16 +16,16 @@
 //! | try the hosts, with and without TLS, in order | `open`, `open/attempt`, `open/target_session_attrs` |
 //! | the same for a pool | `open/pool` |
 //!
-//! The rules are those of libpq; `tests/psql_agrees.rs` and `tests/tls_ladder` compare them with
-//! the installed `psql`.
+//! The rules are those of libpq. `tests/psql_agrees.rs` and `tests/tls_ladder` compare this crate
+//! with the installed `psql`.
 //!
 //! Invariant: no password and no `options` text appears in `Debug`, in `Display`, in an error or in
 //! a log line. For that reason syntax errors report positions, not contents.
 //!
-//! Invariant: only `Environment::from_process` reads the process environment.
+//! Invariant: no code except `Environment::from_process` reads the process environment.
 //!
 //! Invariant: a password leaves this process only as an answer to the server's request for it, over
-//! a channel that libpq would have used under the same settings.
+//! a channel that libpq would have used with the same settings.
 
 mod connection_target;
 mod endpoint;

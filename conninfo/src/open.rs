@@ -25,22 +25,23 @@ use tokio_postgres::config::SslMode as DriverSslMode;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{CancelToken, Client};
 
-/// Time to wait for a silent host before trying the next one concurrently.
+/// Time to wait for a host that does not answer before the next host is tried concurrently.
 const STAGGER: Duration = Duration::from_secs(1);
 
-/// Time after which a host that was unreachable or of the wrong kind is tried again, while another
-/// one is still silent: a standby may have become the primary meanwhile.
+/// Time after which a host that was unreachable or of the wrong kind is tried again while another
+/// host has not answered yet. A standby may have become the primary meanwhile.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Opens a connection to the first host that answers and is of the requested kind.
 ///
-/// If a host is unreachable, starting up or of the wrong kind, the next one is tried; a refusal
-/// ends the search, as in libpq. Each address has `connect_timeout` to complete. Unlike libpq, a
-/// silent host does not delay the others: after a second the next one is tried concurrently, so
-/// that a frozen or unreachable machine delays a failover by a second instead of `connect_timeout`.
+/// If a host is unreachable, starting up or of the wrong kind, the next host is tried. A refusal
+/// ends the search, as in libpq. Each address has `connect_timeout` to complete. Unlike in libpq, a
+/// host that does not answer does not delay the others: after a second, the next host is tried
+/// concurrently. So a machine that is frozen or cut off delays a failover by a second instead of
+/// `connect_timeout`.
 ///
 /// # Errors
-/// Usage errors for certificate files; otherwise the error of the server or the network.
+/// Returns a usage error for certificate files, or else the error of the server or the network.
 pub async fn open(target: &ConnectionTarget) -> Result<(Client, Connection), ConnectError> {
     let mut failures = Vec::new();
     for session_attrs in target.session_attrs.passes() {
@@ -61,8 +62,8 @@ pub async fn open(target: &ConnectionTarget) -> Result<(Client, Connection), Con
     Err(combined(failures))
 }
 
-/// Makes one pass over the hosts. Ends at the first that answers, at a refusal, or when no host is
-/// left that may still answer.
+/// Makes one pass over the hosts. The pass ends when a host accepts the connection, when a host
+/// refuses it, or when no host is left that may still answer.
 async fn open_any(
     target: &ConnectionTarget,
     endpoints: &[&Endpoint],
@@ -123,7 +124,7 @@ fn combined(mut failures: Vec<ConnectError>) -> ConnectError {
 /// with which that connection was opened.
 ///
 /// `Ok` means that the request was sent. The server does not report whether the request arrived in
-/// time: if it did, the query ends with SQLSTATE 57014.
+/// time. If it did, the query ends with SQLSTATE 57014.
 ///
 /// # Errors
 /// The server is unreachable, or the certificate files are unreadable.
@@ -205,7 +206,7 @@ async fn dials(target: &ConnectionTarget, endpoint: &Endpoint) -> Result<Vec<Dia
     Ok(addresses.into_iter().map(dial).collect())
 }
 
-/// Tries TLS and plain text at one address in the order of `sslmode`.
+/// Tries TLS and plain text at one address, in the order that `sslmode` requires.
 async fn open_dial(
     target: &ConnectionTarget,
     dial: &Dial,
@@ -246,15 +247,17 @@ async fn open_dial(
     }
 }
 
-/// The server may accept the other mode, because `pg_hba.conf` distinguishes TLS from plain text.
+/// Returns whether the server may still accept the other mode: `pg_hba.conf` can treat TLS and
+/// plain text differently.
 fn denied(error: &ConnectError) -> bool {
     matches!(error, ConnectError::Refused { sqlstate, .. }
         if *sqlstate == SqlState::INVALID_AUTHORIZATION_SPECIFICATION
             || *sqlstate == SqlState::INVALID_PASSWORD)
 }
 
-/// A failed handshake lets `prefer` continue without TLS, unless the only problem is that this
-/// program's TLS library cannot read the certificate: libpq would have stayed with TLS.
+/// Returns whether `prefer` continues without TLS after this error. A failed handshake lets it,
+/// unless the only problem is that this program's TLS library cannot read the certificate: libpq
+/// would have stayed with TLS.
 fn downgrades(error: &ConnectError) -> bool {
     matches!(error, ConnectError::Tls { reason, .. }
         if !["Unsupported", "BadEncoding", "BadDer"].iter().any(|word| reason.contains(word)))

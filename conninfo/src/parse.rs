@@ -1,4 +1,4 @@
-//! From a connection string, a service file and `PG*` variables to settings.
+//! The way from a connection string, a service file and `PG*` variables to settings.
 
 pub(crate) mod environment;
 pub(crate) mod key_value;

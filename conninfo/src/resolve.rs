@@ -1,4 +1,4 @@
-//! Turns settings into a target: applies defaults, parses values, and refuses the contradictions
+//! Turns settings into a target. Applies defaults, parses values, and refuses the contradictions
 //! that libpq refuses.
 
 use crate::connection_target::{ConnectionTarget, Timeouts};
@@ -15,14 +15,14 @@ use std::time::Duration;
 use tokio_postgres::config::ChannelBinding;
 
 impl ConnectionTarget {
-    /// Completes a connection string as libpq does: a URI, `key=value` pairs, a bare database name,
-    /// or nothing at all. Missing settings come from the service file, then from the `PG*`
-    /// variables, then from the defaults.
+    /// Completes a connection string as libpq does. The string is a URI, `key=value` pairs, a bare
+    /// database name, or missing. Settings that it lacks come from the service file, then from the
+    /// `PG*` variables, then from the defaults.
     ///
-    /// Reads the service file and the password file; opens no connection.
+    /// Reads the service file and the password file, but opens no connection.
     ///
     /// # Errors
-    /// Only errors with [`ConnectError::is_usage`].
+    /// All errors have [`ConnectError::is_usage`].
     pub fn resolve(conninfo: Option<&str>, env: &Environment) -> Result<Self, ConnectError> {
         let mut settings = Settings::collect(conninfo, env)?;
         let user = user(&settings, env)?;
@@ -73,7 +73,8 @@ fn user(settings: &Settings, env: &Environment) -> Result<String, ConnectError> 
     Ok(user.to_owned())
 }
 
-/// Each host may have its own line in the password file.
+/// Looks up the password of each host, because each host may have its own line in the password
+/// file.
 fn look_up_passwords(
     settings: &Settings,
     env: &Environment,
@@ -105,8 +106,8 @@ fn channel_binding(settings: &Settings) -> Result<ChannelBinding, ConnectError> 
     )
 }
 
-/// A reader must notice a pulled network cable within ten seconds, because its claim stays in
-/// force. libpq's own defaults take two hours.
+/// Returns the timeouts. A reader must notice within ten seconds that a network cable was pulled,
+/// because its claim remains valid meanwhile. The defaults of libpq would take two hours.
 fn timeouts(settings: &Settings) -> Result<Timeouts, ConnectError> {
     let seconds = |keyword, default| {
         let value = settings.integer(keyword)?.unwrap_or(default);

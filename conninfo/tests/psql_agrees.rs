@@ -1,8 +1,8 @@
 //! `psql` and this program connect to the same place with the same connection string.
 //!
-//! A listener acts as the server: it records the start-up packet and the password, and refuses.
-//! Each row is given to `psql` and to `conninfo`; both must send the same data to the same
-//! place.
+//! A listener takes the place of the server. It records the start-up packet and the password, and
+//! refuses the connection. Each row is given to `psql` and to `conninfo`, and both must send the
+//! same data to the same place.
 
 #![expect(clippy::unwrap_used, reason = "the helpers of a test may fail it")]
 
@@ -17,15 +17,15 @@ use std::process::Command;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
-/// A connection string (or none) and its environment variables. `{p1}` and `{p2}` are the ports of
-/// two listeners, `{dead}` a port without a listener, `{dir}` a directory with a socket, `{enc}`
-/// the same percent-encoded.
+/// A connection string, or none, and its environment variables. `{p1}` and `{p2}` stand for the
+/// ports of two listeners, `{dead}` for a port without a listener, `{dir}` for a directory with a
+/// socket, and `{enc}` for the same directory percent-encoded.
 type Row = (Option<&'static str>, &'static [(&'static str, &'static str)]);
 
 const HERE: &[(&str, &str)] = &[("PGHOST", "127.0.0.1"), ("PGPORT", "{p2}")];
 const SERVICES: (&str, &str) = ("PGSERVICEFILE", "{dir}/services");
 
-/// Strings with which psql reaches a listener.
+/// Connection strings with which psql reaches a listener.
 const ARRIVING: &[Row] = &[
     (None, HERE),
     (None, &[("PGHOST", "127.0.0.1"), ("PGPORT", "{p1}"), ("PGUSER", "u"), ("PGDATABASE", "d")]),
@@ -91,7 +91,7 @@ const ARRIVING: &[Row] = &[
     ),
 ];
 
-/// Strings with which psql reaches no listener.
+/// Connection strings with which psql reaches no listener.
 const REFUSED: &[Row] = &[
     (Some("host=127.0.0.1 port={p1} hots=x"), &[]),
     (Some("host=127.0.0.1 port={p1} user='o''x"), &[]),
@@ -152,7 +152,7 @@ alias:{p1}:filed:filed:alias
 *:*:*:x:for x
 ";
 
-/// Data that one client sent, and its destination.
+/// The data that a client sent, and the place to which it sent them.
 #[derive(Debug, PartialEq, Eq)]
 struct Arrival {
     place: &'static str,
@@ -182,7 +182,8 @@ fn read_body(stream: &mut impl Read, length: u32, read: u32) -> Option<Vec<u8>> 
     Some(body)
 }
 
-/// Serves one client: no encryption, clear-text password, then refusal.
+/// Serves one client: refuses encryption, asks for a clear-text password, then refuses the
+/// connection.
 fn serve(stream: &mut (impl Read + Write), place: &'static str) -> Option<Event> {
     let body = loop {
         let length = read_u32(stream)?;
@@ -294,7 +295,7 @@ impl Stage {
         given.chain([home]).collect()
     }
 
-    /// Returns the arrivals since the last call.
+    /// Returns the arrivals that were recorded since the last call.
     fn arrivals(&self) -> Vec<Arrival> {
         let flush = [8_u32.to_be_bytes(), FLUSH.to_be_bytes()].concat();
         for port in self.ports {
@@ -331,7 +332,7 @@ impl Stage {
         let error = match ConnectionTarget::resolve(text.as_deref(), &env) {
             Err(error) => error.to_string(),
             Ok(target) => {
-                // As psql does with its own name.
+                // Without a name of the user, psql sends its own name.
                 let target = match target.application_name() {
                     Some(_) => target,
                     None => target.with_application_name("psql"),
@@ -382,7 +383,7 @@ fn psql_and_this_program_reach_the_same_place() {
 
 #[test]
 fn a_silent_server_times_out() {
-    // The kernel completes the handshake; no process accepts.
+    // The kernel completes the TCP handshake, but no process accepts the connection.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let text =
         format!("host=127.0.0.1 port={} connect_timeout=1", silent.local_addr().unwrap().port());

@@ -79,9 +79,9 @@ pub(crate) struct Args {
     /// File that contains the connection string, instead of --database-url
     #[arg(long, env = "PGMILL_DATABASE_URL_FILE", value_name = "FILE")]
     database_url_file: Option<PathBuf>,
-    /// The connection string or file that `--database-url` or `--database-url-file` specifies, and
-    /// where it was given: on the command line, which every user of the machine can read, or in the
-    /// environment.
+    /// The connection string or the file that `--database-url` or `--database-url-file` specifies,
+    /// and where it was given: on the command line, which every user of the machine can read, or in
+    /// the environment.
     #[arg(skip)]
     pub(crate) given: Option<(ConnectionSource, Layer)>,
     #[command(flatten)]
@@ -90,7 +90,7 @@ pub(crate) struct Args {
     labels: LabelFlags,
 }
 
-/// A value for a statement, or for a run.
+/// A value of a parameter, for a statement or for a run.
 #[derive(Clone, Debug)]
 pub(crate) enum Param {
     Positional(Value),
@@ -135,7 +135,7 @@ fn with_default(text: &str, default: impl Display) -> String {
     format!("{text} [default: {default}]")
 }
 
-/// Options of a single task. An option that is left out is not sent: the schema applies its
+/// Options of a single task. An option that is left out is not sent, so that the schema applies its
 /// default.
 #[derive(Debug, clap::Args)]
 pub(crate) struct TaskFlags {
@@ -244,14 +244,14 @@ struct LabelFlags {
 }
 
 impl TaskFlags {
-    /// Returns the total number of attempts, which has three flags.
+    /// Returns the maximum number of failed attempts, for which there are three flags.
     pub(crate) fn max_attempts(&self) -> Option<i32> {
         self.max_attempts.or(self.max_retries.map(|retries| retries + 1))
     }
 }
 
 impl Args {
-    /// Returns the tags and metadata. Of two values of one key, the last one counts.
+    /// Returns the tags and metadata. If a key is repeated, its last value counts.
     pub(crate) fn labels(&self) -> Labels {
         Labels {
             tags: self.labels.tags.clone(),
@@ -262,7 +262,7 @@ impl Args {
     /// Parses and checks the command line of this process.
     ///
     /// # Errors
-    /// Returns the usage error; also the texts of `--help` and `--version`.
+    /// Returns the usage error. The texts of `--help` and `--version` are errors as well.
     pub(crate) fn from_process() -> Result<Self, clap::Error> {
         Self::from_matches(&Self::command().try_get_matches()?)
     }
@@ -338,7 +338,7 @@ impl Args {
     }
 }
 
-/// Refuses options of a single task in addition to `--job`, and names the option that was given.
+/// Refuses options of a single task next to `--job`. The error names the option that was given.
 fn no_task_option(matches: &ArgMatches) -> Result<(), clap::Error> {
     let mut command = Args::command();
     let task_flags = command.get_groups().find(|group| group.get_id() == "TaskFlags");

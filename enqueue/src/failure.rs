@@ -13,28 +13,30 @@ pub(crate) enum Failure {
     /// The command line or a file is wrong.
     #[error("{message}")]
     Usage { message: String, hint: Option<String> },
-    /// Refused before connecting to the database.
+    /// The request was refused before a connection to the database was opened.
     #[error("{message}")]
     Refused { message: String, hint: Option<String> },
     /// The connection failed.
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    /// The database refused the task, or the connection broke; nothing was submitted.
+    /// The database refused the task, or the connection was lost. In both cases nothing was
+    /// submitted.
     #[error(transparent)]
     Database(#[from] QueueError),
-    /// The connection broke before the submission was confirmed.
+    /// The connection was lost before the submission was confirmed.
     #[error("connection lost, and it is not known whether the task was submitted: {0}")]
     InDoubt(QueueError),
-    /// The connection broke during the wait, and reconnecting failed.
+    /// The connection was lost during the wait for a task, and reconnecting failed.
     #[error("could not wait for task {id}, which continues: {reason}")]
     LostTask { id: TaskId, reason: String },
-    /// The connection broke during the wait, and reconnecting failed.
+    /// The connection was lost during the wait for a run, and reconnecting failed.
     #[error("could not wait for run {id}, which continues: {reason}")]
     LostRun { id: RunId, reason: String },
     /// The task is neither live nor in the history.
     #[error("task {0} was deleted: it is neither live nor in the history")]
     TaskGone(TaskId),
-    /// Writing to standard output failed; nothing is written there before the submission.
+    /// Writing to standard output failed. The submission was made before, because nothing is
+    /// written earlier.
     #[error("submitted, but writing to standard output failed: {0}")]
     Output(#[from] io::Error),
 }
@@ -62,7 +64,7 @@ impl Failure {
         }
     }
 
-    /// The DETAIL of a server error.
+    /// Returns the DETAIL of a server error.
     pub(crate) fn detail(&self) -> Option<&str> {
         match self {
             Self::Database(error) => error.detail(),
@@ -74,7 +76,7 @@ impl Failure {
         match self {
             Self::Usage { hint, .. } | Self::Refused { hint, .. } => hint.clone(),
             Self::Connect(error) => error.hint(),
-            // Errors that the schema raises have their own hints.
+            // Errors that the schema raises have hints of their own.
             Self::Database(error) if lacks_privilege(error) && error.hint().is_none() => Some(
                 "Submitting requires the role mill_producer. --wait reads tasks and history, and \
                  also requires mill_viewer."
@@ -105,7 +107,7 @@ fn lacks_privilege(error: &QueueError) -> bool {
     error.sqlstate() == Some(&SqlState::INSUFFICIENT_PRIVILEGE)
 }
 
-/// Whether the server may have committed without the client receiving the answer.
+/// Returns whether the server may have committed although the client received no answer.
 pub(crate) fn commit_in_doubt(error: &QueueError) -> bool {
     matches!(error, QueueError::Database(database) if database.as_db_error().is_none())
 }

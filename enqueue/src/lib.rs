@@ -11,7 +11,7 @@
 //! | output | `render`, `output` |
 //! | errors and exit codes | `failure` |
 //!
-//! Invariant: the exit code for an unreachable database means that nothing was submitted.
+//! Invariant: if the exit code says that the database is unreachable, nothing was submitted.
 
 mod args;
 mod failure;
@@ -61,12 +61,12 @@ pub fn main() -> ExitCode {
     })
 }
 
-/// The parts that all tasks of one command share.
+/// What all tasks of one command have in common.
 struct TaskTemplate {
     /// Name and parameters, without a statement.
     pattern: NewTask,
     options: TaskOptions,
-    /// The longest statement that this database accepts, in bytes.
+    /// Maximum size of a statement that this database accepts, in bytes.
     limit_bytes: u64,
 }
 
@@ -226,13 +226,13 @@ async fn submit_one(
     }
 }
 
-/// Notifies the workers. Ignores errors: a lost notification costs one poll interval, and a failure
-/// here would look as if nothing had been submitted.
+/// Notifies the workers. Ignores errors: if the notification is lost, the tasks start up to one
+/// poll interval later, but an error here would look as if nothing had been submitted.
 async fn notify_workers(session: &Session) {
     drop(enqueue::notify(&session.client).await);
 }
 
-/// Prints the due time of a task submitted with `--at`, on a terminal only.
+/// Prints the due time of a task that was submitted with `--at`, if the output is a terminal.
 fn print_due_time(id: TaskId, options: &TaskOptions) {
     if let Due::At(at) = options.due
         && io::stderr().is_terminal()

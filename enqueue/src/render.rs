@@ -1,4 +1,4 @@
-//! Text output: progress, outcome, error with its position, notices, first rows.
+//! Text output: progress, outcome, error with its position, notices and first rows.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use queue::{Outcome, TaskId};
 use serde_json::Value;
 use terminal::{exact_span, format_error, value, visible};
 
-/// Returns a spinner on standard error; hidden if that is not a terminal.
+/// Returns a spinner on standard error. It is hidden if standard error is not a terminal.
 pub(crate) fn spinner(id: TaskId) -> ProgressBar {
     let spinner = ProgressBar::new_spinner().with_prefix(format!("task {id}"));
     spinner.set_style(style("{spinner} {prefix}: {wide_msg} {elapsed}"));
@@ -18,8 +18,8 @@ pub(crate) fn spinner(id: TaskId) -> ProgressBar {
     spinner
 }
 
-/// Returns a progress bar in bytes, or a spinner if `total` is unknown; on standard error, hidden
-/// if that is not a terminal.
+/// Returns a progress bar that counts bytes, or a spinner if `total` is unknown. It is on standard
+/// error, and hidden if that is not a terminal.
 pub(crate) fn bar(total: Option<u64>) -> ProgressBar {
     match total {
         Some(total) => ProgressBar::new(total)

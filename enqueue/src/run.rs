@@ -20,9 +20,9 @@ use crate::{INTERRUPTED, notify_workers};
 
 const MIN_POLL_INTERVAL: Duration = Duration::from_millis(20);
 const MAX_POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// Running tasks named next to the progress bar.
+/// Maximum number of running tasks that are named next to the progress bar.
 const RUNNING_SHOWN: i64 = 3;
-/// Unsuccessful tasks named at the end.
+/// Maximum number of unsuccessful tasks that are named at the end.
 const UNSUCCESSFUL_SHOWN: i64 = 20;
 
 enum WaitResult {
@@ -31,7 +31,7 @@ enum WaitResult {
     Interrupted,
 }
 
-/// Starts the run, and with `--wait` waits for its end.
+/// Starts the run. With `--wait`, also waits for its end.
 ///
 /// # Errors
 /// Returns an error for an unknown job or an invalid parameter, or if the connection is lost.
@@ -41,7 +41,8 @@ pub(crate) async fn start(args: &Args) -> Result<u8, Failure> {
     )
     .await?;
     if args.wait.is_some() {
-        // The privilege to start a run does not include reading it: check before starting.
+        // The privilege to start a run does not include the privilege to read it. The latter is
+        // checked before the run starts.
         run_queries::run(&session.client, RunId(0)).await?;
     }
     let params: Map<String, Value> = args
@@ -95,7 +96,7 @@ pub(crate) async fn start(args: &Args) -> Result<u8, Failure> {
     }
 }
 
-/// Polls until the run ends, and reconnects when the connection is lost.
+/// Polls until the run ends. Reconnects when the connection is lost.
 async fn until_end(session: &mut Session, id: RunId, bar: &ProgressBar) -> Result<Run, Failure> {
     let mut pause = MIN_POLL_INTERVAL;
     loop {

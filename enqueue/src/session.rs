@@ -9,7 +9,7 @@ use tokio_postgres::Client;
 
 use crate::failure::Failure;
 
-/// Maximum time for reconnecting: a failover takes some seconds.
+/// Maximum time for reconnecting. A failover takes some seconds.
 const RECONNECT_FOR: Duration = Duration::from_secs(60);
 const RECONNECT_EVERY: Duration = Duration::from_millis(500);
 
@@ -35,7 +35,7 @@ impl Session {
     /// Reconnects after the connection was lost.
     ///
     /// # Errors
-    /// Returns the last error when the time is up.
+    /// Returns the last error when [`RECONNECT_FOR`] is over.
     pub(crate) async fn reopen(&mut self) -> Result<(), ConnectError> {
         let began = Instant::now();
         loop {
@@ -54,7 +54,7 @@ impl Session {
         }
     }
 
-    /// Whether the error means that the connection is lost.
+    /// Returns whether the error means that the connection is lost.
     pub(crate) fn lost(&self, error: &QueueError) -> bool {
         self.client.is_closed() || error.temporary()
     }
@@ -65,7 +65,7 @@ async fn drive(
     driver: &mut JoinSet<()>,
 ) -> Result<Client, ConnectError> {
     let (client, connection) = conninfo::open(target).await?;
-    // Queries on the client return the error of the connection.
+    // The error of the connection is dropped here, because queries on the client return it too.
     driver.spawn(async move { drop(connection.await) });
     Ok(client)
 }

@@ -1,5 +1,5 @@
-//! Reads SQL from arguments, files and standard input, and refuses invalid statements before the
-//! database receives them.
+//! Reads SQL from arguments, files and standard input. Refuses invalid statements before they are
+//! sent to the database.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read};
@@ -22,8 +22,8 @@ pub(crate) enum Source {
 }
 
 impl Source {
-    /// Returns the sources of the command line in order. Checks that files exist, but does not read
-    /// them.
+    /// Returns the sources that the command line names, in order. Checks that files exist, but does
+    /// not read them.
     ///
     /// # Errors
     /// Returns an error for a missing file or an argument that is not a valid statement.
@@ -51,7 +51,7 @@ impl Source {
         Ok(Self::File(path.to_owned()))
     }
 
-    /// The name of the source in messages.
+    /// Returns the name of the source, for messages.
     fn name(&self) -> String {
         match self {
             Self::Argument(_) => "the argument".to_owned(),
@@ -60,7 +60,7 @@ impl Source {
         }
     }
 
-    /// Size in bytes, if known.
+    /// Returns the size of the source in bytes, if it is known.
     pub(crate) fn size_bytes(&self) -> Option<u64> {
         match self {
             Self::Argument(text) => u64::try_from(text.len()).ok(),
@@ -71,7 +71,8 @@ impl Source {
         }
     }
 
-    /// Reads the whole source as one statement of at most `limit` bytes. A longer file is not read.
+    /// Reads the whole source as one statement. If the size of a file exceeds `limit` bytes, the
+    /// file is not read.
     ///
     /// # Errors
     /// Returns an error if the source cannot be read or is not a valid statement.
@@ -115,7 +116,7 @@ impl Source {
     }
 }
 
-/// Reads statements line by line, with one line in memory at a time.
+/// Reads statements line by line, and keeps one line at a time in memory.
 pub(crate) struct Lines<R> {
     reader: R,
     name: String,
@@ -125,7 +126,8 @@ pub(crate) struct Lines<R> {
 }
 
 impl<R: BufRead> Lines<R> {
-    /// Returns the next line with SQL; skips blank lines and lines with only comments.
+    /// Returns the next line that contains SQL. Skips blank lines, and lines that contain only
+    /// comments.
     ///
     /// # Errors
     /// Returns an error if the source cannot be read or the line is not a valid statement.
@@ -157,7 +159,7 @@ impl<R: BufRead> Lines<R> {
         }
     }
 
-    /// Bytes read so far.
+    /// Returns the number of bytes read so far.
     pub(crate) fn bytes_read(&self) -> u64 {
         self.bytes_read
     }
@@ -167,21 +169,22 @@ fn place_of(name: Option<&str>) -> String {
     name.map(|name| format!("{name}: ")).unwrap_or_default()
 }
 
-/// Decodes UTF-8. `start` is the offset of the bytes in the source.
+/// Decodes UTF-8. `start` is the offset of these bytes in the source.
 fn utf8(bytes: Vec<u8>, name: &str, start: u64) -> Result<String, Failure> {
     let mut text = String::from_utf8(bytes).map_err(|error| {
         let offset = start + error.utf8_error().valid_up_to() as u64;
         let message = format!("{name}: the byte at offset {offset} is not valid UTF-8");
         Failure::refused(message, ENCODING_HINT)
     })?;
-    // Windows editors start a file with a byte order mark; the server parses it as an identifier.
+    // Some editors on Windows begin a file with a byte order mark, which the server would parse as
+    // an identifier.
     if start == 0 && text.starts_with('\u{feff}') {
         text.remove(0);
     }
     Ok(text)
 }
 
-/// Refuses a text that is not a valid statement. `place` is the prefix of the message.
+/// Refuses a text that is not a valid statement. The message begins with `place`.
 fn check(statement: &str, place: &str) -> Result<(), Failure> {
     if let Some(offset) = statement.find('\0') {
         return Err(Failure::refused(
@@ -219,7 +222,7 @@ fn unreadable(path: &Path, error: &io::Error) -> Failure {
     Failure::usage(format!("could not read {}: {error}", path.display()))
 }
 
-/// `bytes` is the length of the statement, if known.
+/// Returns the failure for a statement that is too long. `bytes` is its length, if known.
 fn too_long(place: &str, bytes: Option<u64>, limit: u64) -> Failure {
     let message = match bytes {
         Some(bytes) => {

@@ -1,6 +1,6 @@
 //! Parses times and durations of the command line.
 //!
-//! Pure: the current time is an argument, and comes from the database's clock.
+//! Pure: the current time is an argument, which comes from the database clock.
 
 use std::time::Duration;
 
@@ -39,15 +39,15 @@ pub enum TimeError {
 /// A time as written on the command line. The clock and the time zone determine the instant.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Moment {
-    /// With zone or offset.
+    /// A time with a zone or an offset.
     Instant(Timestamp),
-    /// Local date and time.
+    /// A local date and time of day.
     Local(DateTime),
     /// The next occurrence of a local time of day.
     Next(Time),
     /// A local time of day, today or tomorrow.
     Day {
-        /// Days from today: 0 or 1.
+        /// Number of days from today: 0 or 1.
         ahead: i8,
         /// Time of that day.
         time: Time,
@@ -106,7 +106,8 @@ fn with_trailing_zone(text: &str) -> Result<Moment, TimeError> {
     Ok(Moment::Instant(instant))
 }
 
-/// Parses a date with a time of day. A date alone would mean midnight, which is rarely intended.
+/// Parses a date with a time of day. A date alone is refused, because it would mean midnight, which
+/// is rarely intended.
 fn date_and_time(text: &str) -> Option<DateTime> {
     let (date, time) = text.split_once(['T', 't']).or_else(|| text.split_once(' '))?;
     Some(date.parse::<Date>().ok()?.to_datetime(time_of_day(time)?))
@@ -126,8 +127,8 @@ fn time_of_day(text: &str) -> Option<Time> {
 
 impl Moment {
     /// Returns the instant, which is never before `now`. The zone of `now` is the local zone. A
-    /// local time inside a gap becomes the time after the gap; of an ambiguous time the first one
-    /// counts.
+    /// local time inside a gap becomes the time after the gap. Of a local time that occurs twice,
+    /// the first occurrence counts.
     ///
     /// # Errors
     /// Returns an error for a time in the past or outside the range of the calendar.
@@ -166,7 +167,7 @@ pub fn local_text(at: &Zoned) -> String {
 /// Parses a duration of at most 365 days. A day has 24 hours.
 ///
 /// # Errors
-/// Returns an error that names the expected forms for any other text.
+/// Returns an error that names the expected forms, if the text has none of them.
 pub fn duration(text: &str) -> Result<Duration, TimeError> {
     parse_limited(text).map_err(|error| match error {
         DurationError::NotADuration if text.parse::<Moment>().is_ok() => {
@@ -176,7 +177,8 @@ pub fn duration(text: &str) -> Result<Duration, TimeError> {
     })
 }
 
-/// Parses a duration as [`duration`], of at least a microsecond, the resolution of the database.
+/// Parses a duration like [`duration`]. It must be at least a microsecond, the resolution of the
+/// database.
 ///
 /// # Errors
 /// Returns the errors of [`duration`], and an error for a shorter duration.

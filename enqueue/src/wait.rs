@@ -1,7 +1,8 @@
 //! Waits for the end of a task by polling.
 //!
-//! With notifications every completion would have to send one, and each NOTIFY inside a writing
-//! transaction holds a cluster-wide lock until its WAL is on disk.
+//! Polls instead of listening for notifications. Otherwise every completion would have to send a
+//! notification, and each NOTIFY inside a transaction that writes holds a cluster-wide lock until
+//! its WAL is on disk.
 
 use std::time::Duration;
 
@@ -15,11 +16,13 @@ use crate::session::Session;
 
 const MIN_POLL_INTERVAL: Duration = Duration::from_millis(10);
 const MAX_POLL_INTERVAL: Duration = Duration::from_millis(500);
-/// Polls per query for the reason why a task waits: that query counts the tasks ahead of it.
+/// Number of polls for each query of the reason why the task waits. The query is rare, because it
+/// counts the tasks ahead.
 const POLLS_PER_REASON: u32 = 4;
-/// A task can be retried and end between two polls, but not repeatedly.
+/// Number of consecutive polls that find the task neither live nor in the history before it counts
+/// as deleted. Between the two reads of a poll, a task can be retried and end, but not repeatedly.
 const MAX_POLLS_WITHOUT_TRACE: u32 = 5;
-/// Maximum time for querying the reason after the wait has timed out.
+/// Maximum time of the query for the reason, after the wait has timed out.
 const REASON_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The end of a wait.
@@ -27,13 +30,14 @@ const REASON_TIMEOUT: Duration = Duration::from_secs(2);
 pub(crate) enum WaitResult {
     /// The task has ended.
     Finished(Box<Attempt>),
-    /// The wait timed out; with the reason why the task has not ended, if the database returned it.
+    /// The wait timed out. Contains the reason why the task has not ended, if the database returned
+    /// it.
     TimedOut(Option<String>),
     /// The user pressed Ctrl-C.
     Interrupted,
 }
 
-/// Checks the privileges for waiting before anything is submitted.
+/// Checks, before anything is submitted, that the session has the privileges for waiting.
 ///
 /// # Errors
 /// Returns an error if the session may not read tasks or history, or the connection is lost.
@@ -44,7 +48,7 @@ pub(crate) async fn check_rights(session: &Session) -> Result<(), QueueError> {
     Ok(())
 }
 
-/// Waits until the task ends, at most `timeout`. Reconnects when the connection is lost.
+/// Waits until the task ends, but at most `timeout`. Reconnects when the connection is lost.
 ///
 /// # Errors
 /// Returns an error if reconnecting fails or the task was deleted manually.
@@ -123,7 +127,7 @@ enum Poll {
     Nothing,
 }
 
-/// Reads the history only after the task has left the live table: planning the query over the
+/// Reads the history only after the task has left the live table. Planning the query over the
 /// partitions of history costs more than reading the live table.
 async fn poll(session: &Session, id: TaskId) -> Result<Poll, QueueError> {
     if let Some(state) = attempt::live_state(&session.client, id).await? {

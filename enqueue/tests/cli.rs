@@ -1,4 +1,4 @@
-//! Messages and exit codes of `enqueue` that need no server.
+//! Messages and exit codes of `enqueue` in cases that need no server.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot start has failed")]
 

@@ -9,19 +9,22 @@ use queue::{Priority, QueueError};
 use serde::Serialize;
 use terminal::{counted, one_line, span};
 
-/// Name of the check that lists the schema differences.
+/// Name of the check that lists the differences of the schema.
 pub const DRIFT: &str = "schema drift";
 
 const OLDEST_SERVER: i32 = 140_000;
-/// The newest major version that this program was tested with.
+/// The newest server version that this program was tested with, as a version number.
 const NEWEST_TRIED: i32 = 189_999;
 
-/// Age of a long-open transaction: the tasks table has grown in the meantime.
+/// Age in seconds at which a transaction counts as open for too long, because the tasks table has
+/// grown meanwhile.
 const LONG_OPEN_SECONDS: f64 = 5.0 * 60.0;
-/// The same for holders without a start time: the transactions of a busy fleet in some minutes.
+/// The same limit for holders without a start time, as an age in transaction ids. A busy fleet uses
+/// this many in some minutes.
 const LONG_OPEN_XIDS: i32 = 1_000_000;
 
-/// Ten times the autovacuum threshold of the tasks table (schema.sql: 2000).
+/// Number of dead rows that is reported: ten times the autovacuum threshold of the tasks table
+/// (schema.sql: 2000).
 const MANY_DEAD_ROWS: i64 = 20_000;
 
 /// The result of a check.
@@ -117,7 +120,7 @@ pub fn schema_version(found: Option<InstalledSchema>) -> Finding {
     }
 }
 
-/// Reports live workers built for an older schema version, if any.
+/// Reports live workers that were built for an older schema version, if there are any.
 #[must_use]
 pub fn built_for(workers: &[Worker], found: InstalledSchema) -> Option<Finding> {
     let older = workers.iter().filter(|worker| {
@@ -404,7 +407,7 @@ pub fn history(tables: &Tables) -> Finding {
 /// Minimum number of pending tasks for the check of priorities.
 const MANY_WAITING: i64 = 100;
 
-/// Checks that not most pending tasks are urgent.
+/// Warns if most pending tasks are urgent.
 #[must_use]
 pub fn priorities(priorities: &[PriorityStatus]) -> Finding {
     const CHECK: &str = "priorities";

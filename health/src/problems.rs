@@ -1,5 +1,5 @@
 //! Finds problems that need attention, oldest first. Pure: facts in, problems out. Each program
-//! adds its own next step (a page, a command).
+//! adds the next step for its users, such as a page or a command.
 
 use jiff::Timestamp;
 use queue::RunId;
@@ -12,17 +12,18 @@ use queue::{Outcome, TaskId};
 use serde_json::Value;
 use terminal::{counted, value};
 
-/// Age of an overdue cancel request: a worker handles requests at its next heartbeat at the latest,
-/// which is earlier.
+/// Age in seconds at which a cancel request is overdue. A worker handles a request with its next
+/// heartbeat at the latest, which is much earlier.
 const CANCEL_OVERDUE_SECONDS: f64 = 60.0;
 
-/// Age of an old snapshot: it keeps dead rows of a busy queue long enough to matter.
+/// Age in seconds at which a snapshot counts as old. It then has kept dead rows of a busy queue for
+/// long enough to matter.
 const OLD_SNAPSHOT_SECONDS: f64 = 15.0 * 60.0;
 
 /// A problem that needs attention.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Problem {
-    /// Duration of the problem.
+    /// Duration of the problem, in seconds.
     pub age_seconds: f64,
     /// Description in one sentence.
     pub message: String,
@@ -62,9 +63,9 @@ pub struct QueueBacklog<'a> {
     pub queue: &'a str,
     /// Whether the queue is paused.
     pub paused: bool,
-    /// Formatted count: `3 pending tasks`.
+    /// Number of pending tasks, formatted: `3 pending tasks`.
     pub pending: String,
-    /// Wait of the oldest pending task.
+    /// Wait of the oldest pending task, in seconds.
     pub oldest_seconds: f64,
 }
 
@@ -79,10 +80,10 @@ pub struct QueueFailures<'a> {
     pub succeeded: i64,
 }
 
-/// The input of [`find_problems`]. A program gives failures by queue or by outcome.
+/// The input of [`find_problems`]. A program provides failures either by queue or by outcome.
 #[derive(Clone, Debug)]
 pub struct FleetFacts<'a> {
-    /// Time of the database's clock.
+    /// Time of the database clock.
     pub now: Timestamp,
     /// Queues with pending tasks.
     pub waiting: Vec<QueueBacklog<'a>>,
@@ -92,7 +93,7 @@ pub struct FleetFacts<'a> {
     pub running: &'a [Running],
     /// Queues with attempts that failed.
     pub failing: Vec<QueueFailures<'a>>,
-    /// Task outcomes of the last hour.
+    /// Outcomes of the tasks that ended in the last hour.
     pub finished: &'a [OutcomeCount],
     /// Runs that failed.
     pub runs: &'a [FailedRuns],
@@ -186,7 +187,7 @@ fn dead_worker(worker: &Worker) -> Option<Problem> {
     })
 }
 
-/// Reports a running task that is blocked, or that has not stopped after a cancel request.
+/// Reports a running task that is blocked, or that has not stopped in spite of a cancel request.
 fn stuck_task(task: &Running, now: Timestamp) -> Option<Problem> {
     let asked = task.cancel_requested_at.map(|at| age(now, at));
     let what = task.name.as_ref().map_or_else(String::new, |name| format!(" ({name})"));
@@ -246,7 +247,8 @@ fn missed_fires(missed: &MissedFires, now: Timestamp) -> Problem {
     }
 }
 
-/// Reports an old snapshot. Running tasks also hold snapshots, but as intended.
+/// Reports an old snapshot. The snapshots of running tasks are not reported, because they are
+/// intended.
 fn old_snapshot(holder: &HorizonHolder) -> Option<Problem> {
     let age_seconds = holder.age_seconds.filter(|age| *age > OLD_SNAPSHOT_SECONDS)?;
     let user = holder.user.as_ref().map_or_else(String::new, |user| format!(" of {user}"));

@@ -9,13 +9,14 @@ use tokio_postgres::error::{DbError, SqlState};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum QueueError {
-    /// The server returned an error or the connection broke: back off and try again.
+    /// The server returned an error, or the connection was lost. The caller should wait and try
+    /// again.
     #[error("{}", database_message(.0))]
     Database(#[from] tokio_postgres::Error),
-    /// No connection is available: back off and try again.
+    /// No connection is available. The caller should wait and try again.
     #[error("{}", chain(.0))]
     Unreachable(#[from] conninfo::ConnectError),
-    /// The request is invalid: trying again gives the same result.
+    /// The request is invalid. Another try would give the same result.
     #[error("{message}")]
     Refused {
         /// The problem.
@@ -23,14 +24,14 @@ pub enum QueueError {
         /// Suggested fix.
         hint: Option<String>,
     },
-    /// The server did not answer in time: whether the statement was carried out is unknown.
+    /// The server did not answer in time. It is unknown whether it executed the statement.
     #[error("no answer from the server within {within:?}")]
     NoAnswer {
         /// Time that the client waited.
         within: std::time::Duration,
     },
     /// A column of the result is missing, or contains a value that this version of pgmill does not
-    /// expect.
+    /// know.
     #[error("unexpected value in column {column}: {value}")]
     Unexpected {
         /// Name in the statement's result.
@@ -41,7 +42,7 @@ pub enum QueueError {
 }
 
 impl QueueError {
-    /// Suggested fix, if known.
+    /// Returns the suggested fix, if there is one.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -65,7 +66,7 @@ impl QueueError {
         }
     }
 
-    /// The error's SQLSTATE, if the server reported one.
+    /// Returns the error's SQLSTATE, if the server reported one.
     #[must_use]
     pub fn sqlstate(&self) -> Option<&SqlState> {
         match self {
@@ -77,7 +78,7 @@ impl QueueError {
         }
     }
 
-    /// Whether the connection is lost or the server asks for another try.
+    /// Returns whether the connection is lost, or the server's error may disappear on another try.
     #[must_use]
     pub fn temporary(&self) -> bool {
         match self {
@@ -95,8 +96,9 @@ impl QueueError {
         }
     }
 
-    /// Whether the request is invalid rather than the database unavailable: SQLSTATE classes 22
-    /// (data), 23 (constraint) and 54 (limit), and 55000 (not in prerequisite state).
+    /// Returns whether the request is invalid, as opposed to a database that is unavailable. This
+    /// is so for SQLSTATE classes 22 (data), 23 (constraint) and 54 (limit), and for 55000 (not in
+    /// prerequisite state).
     #[must_use]
     pub fn refused(&self) -> bool {
         match self {
@@ -116,8 +118,8 @@ const READ_ONLY_HINT: &str = "This server is a standby or read-only: connect to 
 /// transactions, insufficient resources, operator intervention.
 const TEMPORARY: [&str; 4] = ["08", "40", "53", "57"];
 
-/// Returns the server's message with its code, or the client's with its causes: the client
-/// library's own text for a server error is only "db error".
+/// Returns the server's message with its SQLSTATE, or the client library's message with its causes.
+/// The client library's own text for an error of the server is only "db error".
 #[must_use]
 pub fn database_message(error: &tokio_postgres::Error) -> String {
     match error.as_db_error() {

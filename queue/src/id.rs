@@ -16,7 +16,7 @@ impl fmt::Display for TaskId {
     }
 }
 
-/// `mill.workers.id`: a random id per process start, never a host name or a pid.
+/// `mill.workers.id`: a random id that is new at each process start, never a host name or a pid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, utoipa::ToSchema)]
 #[serde(transparent)]
 pub struct WorkerId(pub Uuid);
@@ -28,8 +28,8 @@ impl WorkerId {
         Self(Uuid::new_v4())
     }
 
-    /// Key of the shared advisory lock that shows that the worker's control session is alive: the
-    /// low half of the id.
+    /// Returns the key of the shared advisory lock that shows that the worker's control session is
+    /// alive. It is the low half of the id.
     #[must_use]
     pub fn session_lock_key(self) -> i64 {
         self.0.as_u64_pair().1.cast_signed()
@@ -42,8 +42,9 @@ impl fmt::Display for WorkerId {
     }
 }
 
-/// Fencing token: random and unique per claim. Attempt numbers and sequences do not fence, because
-/// they are reissued if the server crashes after a claim that committed asynchronously.
+/// Fencing token, random and unique per claim. Attempt numbers and sequences cannot serve as
+/// tokens: if the server crashes after a claim that committed asynchronously, it assigns the same
+/// numbers again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Token(pub(crate) Uuid);
 

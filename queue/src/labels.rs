@@ -1,5 +1,5 @@
-//! Tags and metadata: labels of tasks, jobs, runs and schedules, to search by and to show. Nothing in
-//! the queue depends on them.
+//! Tags and metadata, the labels of tasks, jobs, runs and schedules. They can be searched and
+//! shown, but nothing in the queue depends on them.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -12,7 +12,7 @@ pub struct Labels {
     /// Tags, sorted.
     #[serde(default)]
     pub tags: Vec<String>,
-    /// Values of the caller by key.
+    /// Metadata: values that the caller provides, by key.
     #[serde(default)]
     #[schema(value_type = Object)]
     pub metadata: Map<String, Value>,
@@ -29,14 +29,14 @@ from_row! {
 }
 
 impl Labels {
-    /// Whether there are neither tags nor metadata.
+    /// Returns whether there are neither tags nor metadata.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.tags.is_empty() && self.metadata.is_empty()
     }
 
-    /// Returns the argument `options` of the functions of the schema, which check it; `None` if
-    /// there are no labels.
+    /// Returns the argument `options` for the functions of the schema, which check its contents;
+    /// `None` if there are no labels.
     #[must_use]
     pub fn options(&self) -> Option<Value> {
         (!self.is_empty()).then(|| json!({ "tags": self.tags, "metadata": self.metadata }))

@@ -1,4 +1,4 @@
-//! Settings, jobs and runs, as operators and producers change them.
+//! Changes of settings, jobs and runs by operators and producers.
 
 pub mod group;
 pub mod job;

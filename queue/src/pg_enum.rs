@@ -1,7 +1,8 @@
-//! Enums whose values equal the labels of an enum in the schema.
+//! Enums that mirror the enums of the schema.
 
-/// Defines an enum whose labels equal those of an enum in the schema. Read from a column of text:
-/// for an enum column without a cast, the client would first query the catalog for its type.
+/// Defines an enum whose labels equal those of an enum in the schema. Statements have to cast the
+/// column to text: for a column of an enum type, the client would first query the catalog for the
+/// type.
 #[macro_export]
 macro_rules! pg_enum {
     ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $word:literal),+ $(,)? }) => {
@@ -14,7 +15,7 @@ macro_rules! pg_enum {
             /// Every value, in the schema's order.
             pub const ALL: &'static [Self] = &[$(Self::$variant),+];
 
-            /// The label in the schema.
+            /// Returns the label in the schema.
             #[must_use]
             pub fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $word),+ }

@@ -1,8 +1,8 @@
 //! Reads rows by the names of their columns.
 //!
-//! [`from_row!`](crate::from_row) reads a struct, [`column()`] one value of a row, [`scalar`] the
-//! value of a row with a single column. A column that is missing or whose value does not have the
-//! requested type is an error that names the column.
+//! [`from_row!`](crate::from_row) reads a struct, [`column()`] reads one value of a row, and
+//! [`scalar`] reads the value of a row that has a single column. If a column is missing, or its
+//! value does not have the requested type, the error names the column.
 
 use std::error::Error;
 use std::time::Duration;
@@ -26,9 +26,9 @@ pub trait FromRow: Sized {
     fn from_row(row: &Row) -> Result<Self, QueueError>;
 }
 
-/// Implements [`FromRow`](crate::row::FromRow) by a struct literal. A field without an expression
-/// is read from the column of the same name; an expression reads from the row, which is named
-/// before the arrow if an expression needs it.
+/// Implements [`FromRow`](crate::row::FromRow) from a struct literal. A field without an expression
+/// is read from the column of the same name. An expression can refer to the row by the name before
+/// the arrow; without such an expression, the name and the arrow can be omitted.
 ///
 /// ```
 /// # use queue::row::{column, from_row};
@@ -60,7 +60,7 @@ macro_rules! from_row {
     (@value $row:ident, $field:ident, $value:expr) => { $value };
 }
 
-/// Reads the value of the column with this name, which no other column may have.
+/// Reads the value of the column with this name. No other column may have the name.
 ///
 /// # Errors
 /// Fails if the row has no such column, or the value does not have the type `T`.
@@ -86,13 +86,15 @@ pub fn scalar<'a, T: FromSql<'a>>(row: &'a Row) -> Result<T, QueueError> {
     }
 }
 
-/// Converts seconds, as the database computes them from an interval; a negative number is zero.
+/// Converts seconds, the form in which the database returns an interval. A negative number becomes
+/// zero.
 #[must_use]
 pub fn duration(seconds: f64) -> Duration {
     Duration::from_secs_f64(seconds.max(0.0))
 }
 
-/// The message of the client library names the column by its position; its cause does not.
+/// The message of the client library names the column by its position, and the cause does not name
+/// it.
 fn unexpected(column: &str, error: &tokio_postgres::Error) -> QueueError {
     error.source().map_or_else(
         || missing(column),
@@ -122,7 +124,7 @@ impl Position {
 }
 
 /// Defines a struct with the positions of these columns. The positions are found once per
-/// statement, whereas [`column()`] searches for the name among the columns of every row.
+/// statement, whereas [`column()`] searches the names of the columns again for every row.
 macro_rules! positions {
     ($(#[$doc:meta])* $name:ident { $($column:ident),+ $(,)? }) => {
         $(#[$doc])*

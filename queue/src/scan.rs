@@ -4,14 +4,15 @@
 //! The scanner knows tokens (see `tokens.rs` for their rules) and very little grammar.
 //!
 //! A semicolon separates statements unless it is in parentheses (`CREATE RULE … DO (a; b)`) or in a
-//! `BEGIN ATOMIC … END` body. psql finds the end of such a body by counting CASE and END; here END
-//! counts only as the first word after a semicolon, the only place where the grammar allows it. So
-//! CASE needs no counting, and a column labelled `end` does not end the body.
+//! `BEGIN ATOMIC … END` body. psql finds the end of such a body by counting CASE and END. Here END
+//! counts only as the first word after a semicolon, which is the only place where the grammar
+//! allows it. So CASE need not be counted, and a column labelled `end` does not end the body.
 //!
-//! Anything unterminated (a quote, a comment, a parenthesis, a body) extends to the end of the
-//! text: the server receives it whole and reports the syntax error.
+//! A quote, a comment, a parenthesis or a body that is not terminated extends to the end of the
+//! text. The server then receives the text as a whole and reports the syntax error.
 //!
-//! Limit: the scanner assumes that `standard_conforming_strings` is on, the server's default.
+//! Limit: the scanner assumes that `standard_conforming_strings` is on, which is the server's
+//! default.
 
 mod pieces;
 mod tokens;
@@ -23,8 +24,9 @@ use tokens::{Kind, Token, Tokens};
 
 /// A statement of a script: its text without the semicolon, and its position.
 ///
-/// The text begins at a comment before the statement, if there is one (it may contain optimizer
-/// hints), and ends with the last token, so that appended text is never part of a comment.
+/// The text begins with the comment before the statement, if there is one, because the comment may
+/// contain optimizer hints. It ends with the last token, so that appended text never becomes part
+/// of a comment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Statement<'a> {
     text: &'a str,
@@ -32,18 +34,18 @@ pub struct Statement<'a> {
 }
 
 impl<'a> Statement<'a> {
-    /// The statement's SQL, without the terminating semicolon; never empty.
+    /// Returns the statement's SQL without the terminating semicolon; never empty.
     pub fn text(&self) -> &'a str {
         self.text
     }
 
-    /// Byte offset of [`text`](Self::text) in the script.
+    /// Returns the byte offset of [`text`](Self::text) in the script.
     pub fn offset(&self) -> usize {
         self.offset
     }
 
-    /// The unquoted words at the start of the statement, without comments and in the script's
-    /// spelling: `CREATE`, `TABLE`, `t` for `CREATE /* new */ TABLE t (a int)`.
+    /// Returns the unquoted words at the start of the statement, in the script's spelling and
+    /// without comments: `CREATE`, `TABLE`, `t` for `CREATE /* new */ TABLE t (a int)`.
     pub fn leading_words(&self) -> impl Iterator<Item = &'a str> + use<'a> {
         let text = self.text;
         self.tokens()
@@ -56,23 +58,23 @@ impl<'a> Statement<'a> {
     }
 }
 
-/// A statement that a task may not contain. Offsets are the byte in the script where the
-/// statement's first word begins.
+/// A statement that a task may not contain. Each offset is the byte in the script at which the
+/// first word of the statement begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Forbidden {
-    /// Begins, ends or divides a transaction, which is the worker's task.
+    /// Begins, ends or divides a transaction, which only the worker may do.
     TransactionControl {
         /// The command in upper case, for example `COMMIT` or `START TRANSACTION`.
         word: &'static str,
         /// Byte offset in the script.
         offset: usize,
     },
-    /// `COPY … FROM STDIN`: no client sends the data.
+    /// `COPY … FROM STDIN`, for which no client sends the data.
     CopyFromStdin {
         /// Byte offset in the script.
         offset: usize,
     },
-    /// `COPY … TO STDOUT`: no client receives the data.
+    /// `COPY … TO STDOUT`, for which no client receives the data.
     CopyToStdout {
         /// Byte offset in the script.
         offset: usize,
@@ -80,7 +82,7 @@ pub enum Forbidden {
 }
 
 impl Forbidden {
-    /// Byte offset of the statement's first word in the script.
+    /// Returns the byte offset of the statement's first word in the script.
     pub fn offset(&self) -> usize {
         match *self {
             Self::TransactionControl { offset, .. }
@@ -91,7 +93,7 @@ impl Forbidden {
 }
 
 impl Forbidden {
-    /// Suggests an alternative.
+    /// Returns a hint that suggests an alternative.
     pub fn hint(&self) -> &'static str {
         match self {
             Self::TransactionControl { .. } => {
@@ -128,8 +130,8 @@ impl fmt::Display for Forbidden {
     }
 }
 
-/// Splits a script into its statements, in order. Drops pieces that contain only white space and
-/// comments. Makes one pass over the bytes.
+/// Splits a script into its statements, in order, in one pass over the bytes. Drops pieces that
+/// contain only white space and comments.
 pub fn statements(sql: &str) -> Vec<Statement<'_>> {
     Splitter::new(sql).collect()
 }
@@ -138,8 +140,8 @@ pub fn statements(sql: &str) -> Vec<Statement<'_>> {
 pub const EXPLAINABLE: &str = "explain requires one statement that EXPLAIN supports: SELECT, INSERT, UPDATE, \
                                DELETE, MERGE, VALUES, TABLE or WITH";
 
-/// Whether the script is a single statement that EXPLAIN supports, by its first word; the server
-/// checks a statement in parentheses.
+/// Returns whether the script is a single statement that EXPLAIN supports. Checks the first word;
+/// the server checks a statement in parentheses.
 pub fn explainable(sql: &str) -> bool {
     const WORDS: [&str; 8] =
         ["select", "insert", "update", "delete", "merge", "with", "values", "table"];
@@ -153,8 +155,8 @@ pub fn explainable(sql: &str) -> bool {
     }
 }
 
-/// Whether another statement may follow `sql` after a line break and a semicolon: nothing in `sql`
-/// is left open.
+/// Returns whether another statement may follow `sql` after a line break and a semicolon, because
+/// `sql` leaves nothing open.
 pub fn can_be_followed(sql: &str) -> bool {
     const NEXT: &str = "SELECT";
     let followed = format!("{sql}\n;{NEXT}");
@@ -164,7 +166,7 @@ pub fn can_be_followed(sql: &str) -> bool {
 
 /// Returns the first statement of the script that a task may not contain.
 ///
-/// Does not detect transaction control in strings (`DO $$ … COMMIT … $$`) or called procedures.
+/// Does not detect transaction control in strings (`DO $$ … COMMIT … $$`) or in called procedures.
 pub fn forbidden(sql: &str) -> Option<Forbidden> {
     Splitter::new(sql).find_map(|statement| {
         let mut tokens = statement.tokens();
@@ -178,7 +180,7 @@ pub fn forbidden(sql: &str) -> Option<Forbidden> {
     })
 }
 
-/// Commands that are always transaction control.
+/// Commands that are transaction control in every form.
 const TRANSACTION_COMMANDS: [&str; 7] =
     ["BEGIN", "COMMIT", "END", "ROLLBACK", "ABORT", "SAVEPOINT", "RELEASE"];
 
@@ -194,13 +196,15 @@ fn transaction_control(first: &str, mut rest: Tokens<'_>) -> Option<&'static str
     if start {
         return Some("START TRANSACTION");
     }
-    // A prepared statement may itself be named "transaction": AS or parameter types then follow.
+    // A prepared statement may itself have the name "transaction". AS or parameter types then
+    // follow.
     let named = rest.next().is_some_and(|token| token.kind == Kind::Open || rest.word(token, "AS"));
     (!named).then_some("PREPARE TRANSACTION")
 }
 
-/// Continues after COPY. The first FROM or TO outside parentheses gives the direction (both words
-/// are reserved, so they are a name only after a dot); the grammar accepts STDIN and STDOUT for
+/// Returns the COPY statement if the client would have to send or receive its data. The tokens
+/// continue after COPY. The first FROM or TO outside parentheses gives the direction: both words
+/// are reserved, so they are names only after a dot. The grammar accepts STDIN and STDOUT for
 /// either direction.
 fn copy_through_client(mut tokens: Tokens<'_>, offset: usize) -> Option<Forbidden> {
     let mut depth = 0_usize;
@@ -284,9 +288,9 @@ enum Place {
     CreateOrReplace,
     /// Between FUNCTION or PROCEDURE and the body.
     Routine,
-    /// After BEGIN, which starts the body only if ATOMIC follows: BEGIN is a legal name, too.
+    /// After BEGIN. The body starts only if ATOMIC follows, because BEGIN can also be a name.
     RoutineBegin,
-    /// In the body, where a statement (or END) may begin.
+    /// In the body, at a place where a statement or END may begin.
     BodyStart,
     /// In the body, within a statement.
     Body,
@@ -299,7 +303,7 @@ impl Place {
         matches!(self, Self::BodyStart | Self::Body)
     }
 
-    /// Returns the place after a token outside parentheses.
+    /// Returns the place after a token that is outside parentheses.
     fn after(self, token: Token, tokens: &Tokens<'_>) -> Self {
         let word = |keyword| tokens.word(token, keyword);
         match self {

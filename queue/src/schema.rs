@@ -9,7 +9,7 @@ use tokio_postgres::{Client, GenericClient};
 use crate::error::QueueError;
 use crate::row::{FromRow, from_row};
 
-/// `schema.sql` at the time this program was built.
+/// The text of `schema.sql` when this program was built.
 pub const SCHEMA: &str = include_str!("../../schema.sql");
 
 /// The schema version for which this program was built.
@@ -64,15 +64,15 @@ pub struct InstalledSchema {
 from_row! { InstalledSchema { version, min_compatible_version } }
 
 impl InstalledSchema {
-    /// Whether a program that was built for this schema version may use the database: in an upgrade
-    /// the schema comes first, and the programs follow one by one.
+    /// Returns whether a program that was built for this schema version may use the database. In an
+    /// upgrade the schema comes first, and the programs follow one by one.
     #[must_use]
     pub fn supports(self, program: i32) -> bool {
         (self.min_compatible_version..=self.version).contains(&program)
     }
 }
 
-/// Applies the schema, unless it is applied already. Same as `psql -f schema.sql`.
+/// Applies the schema unless it is applied already, as `psql -f schema.sql` does.
 ///
 /// # Errors
 /// Fails if the role lacks the privileges, or the database has another schema version.
@@ -102,7 +102,7 @@ pub async fn installed(client: &impl GenericClient) -> Result<Option<InstalledSc
     }
 }
 
-/// The error for a database without the schema.
+/// Returns the error for a database without the schema.
 pub(crate) fn missing() -> QueueError {
     QueueError::Refused {
         message: "this database has no pgmill schema".to_owned(),
@@ -110,7 +110,7 @@ pub(crate) fn missing() -> QueueError {
     }
 }
 
-/// Refuses a database whose schema is incompatible with this program, with a hint.
+/// Refuses a database whose schema is incompatible with this program. The error has a hint.
 ///
 /// # Errors
 /// Fails if the database has no schema or an incompatible one.

@@ -23,13 +23,14 @@ pg_enum! {
 }
 
 impl State {
-    /// The state graph: whether a transition leads from this state to `next`, where `None` is the
-    /// end of the live task. ARCHITECTURE.md shows the graph.
+    /// Returns whether the state graph has a transition from this state to `next`, where `None` is
+    /// the end of the live task. ARCHITECTURE.md shows the graph.
     #[must_use]
     pub fn can_transition_to(self, next: Option<Self>) -> bool {
         use State::{Blocked, Pending, Running, Scheduled};
         match (self, next) {
-            // promote, retry · permit and its loss · claim · fail, release, reclaim · every end
+            // The lines are: promote and retry; a permit and its loss; claim; fail, release and
+            // reclaim; every end.
             (Scheduled, Some(Blocked | Pending))
             | (Blocked, Some(Pending))
             | (Pending, Some(Blocked | Running))
@@ -56,7 +57,7 @@ pg_enum! {
         TimedOut = "timed_out",
         /// The attempt's worker died.
         Lost = "lost",
-        /// The end of an at-most-once statement is unknown.
+        /// The statement runs at most once, and it is unknown whether it ended.
         Unknown = "unknown",
     }
 }
@@ -68,9 +69,9 @@ pub enum Disposition {
     Finished(Outcome),
     /// Another attempt follows.
     Retried(Outcome),
-    /// The claim was released; the attempt is not counted.
+    /// The claim was released, and the attempt is not counted.
     Released,
-    /// The claim had been lost; nothing was changed.
+    /// The claim was lost before, and nothing was changed.
     Lost,
 }
 
@@ -103,7 +104,7 @@ pg_enum! {
 }
 
 pg_enum! {
-    /// Share of the fleet's readers that serves reserved tasks only.
+    /// Share of the fleet's readers that run only tasks of priority reserved.
     ReservedCapacity {
         /// No readers.
         None = "none",
@@ -119,9 +120,10 @@ pg_enum! {
 pg_enum! {
     /// Execution mode of a statement.
     Mode {
-        /// In one transaction with the task's completion: exactly once.
+        /// In one transaction with the completion of the task: exactly once.
         Transaction = "transaction",
-        /// On its own, for statements that refuse a transaction: at least once.
+        /// Without a transaction of the worker, for statements that refuse to run in one: at least
+        /// once.
         Autocommit = "autocommit",
     }
 }
@@ -139,19 +141,19 @@ pg_enum! {
 /// Number and timing of retries.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RetryPolicy {
-    /// Number of failed attempts after which the task fails: total attempts, not retries.
+    /// Number of failed attempts after which the task fails; the first attempt counts too.
     pub max_attempts: u32,
     /// Wait before the second attempt.
     pub interval: Duration,
     /// Growth of the wait after that.
     pub backoff: Backoff,
-    /// Whether to wait a random part of it.
+    /// Whether the wait is drawn at random between zero and the full wait.
     pub jitter: bool,
 }
 
-/// A running task, and the right to record its end. A claim belongs to one reader: one of the
-/// sessions in which a worker runs tasks. Functions that end the task consume its claim. If a claim
-/// is dropped instead, the task stays `running` until the reclaimer returns it to the queue.
+/// A running task, and the right to record its end. A claim belongs to one reader, which is one of
+/// the sessions in which a worker runs tasks. Functions that end the task consume its claim. If a
+/// claim is dropped instead, the task stays `running` until the reclaimer returns it to the queue.
 #[derive(Debug)]
 #[must_use = "a claim that is dropped leaves its task running until the worker is declared dead"]
 pub struct Claim {
@@ -225,7 +227,7 @@ impl Claim {
         self.external
     }
 
-    /// Whether to save the plan instead of the rows.
+    /// Whether to keep the plan of the statement instead of its rows.
     #[must_use]
     pub fn explain(&self) -> bool {
         self.explain
@@ -249,25 +251,26 @@ impl Claim {
         &self.statement
     }
 
-    /// Values of $1, $2, … in JSON as the server stores them: any number of digits, any depth.
+    /// Values of $1, $2, … as the JSON that the server stores, with any number of digits and any
+    /// depth.
     #[must_use]
     pub fn params(&self) -> Option<&[Box<RawValue>]> {
         self.params.as_deref()
     }
 
-    /// The limits whose permits the task holds and for which other tasks may wait.
+    /// The limits of the task. The task holds their permits, and other tasks may wait for these.
     #[must_use]
     pub fn limits(&self) -> &[LimitId] {
         &self.limits
     }
 
-    /// The task's run, whose other tasks may wait for the end of this one.
+    /// The run of the task. Other tasks of the run may wait for the end of this task.
     #[must_use]
     pub fn run(&self) -> Option<RunId> {
         self.run
     }
 
-    /// Time the task waited for a reader since it was due.
+    /// Time from the due time of the task to its claim.
     #[must_use]
     pub fn waited(&self) -> Duration {
         self.claimed_at.duration_since(self.due_at).try_into().unwrap_or_default()

@@ -1,11 +1,11 @@
-//! Default values of task options, for help texts. The schema applies the defaults;
+//! Default values of task options, for help texts. The schema applies the defaults, and
 //! `tests/operation/submit.rs` compares these constants with it.
 
 use std::time::Duration;
 
 use crate::task::{Backoff, Mode, Priority};
 
-/// Queue.
+/// Queue of a task.
 pub const QUEUE: &str = "default";
 /// Priority of a task without a group.
 pub const PRIORITY: Priority = Priority::Normal;
@@ -13,11 +13,11 @@ pub const PRIORITY: Priority = Priority::Normal;
 pub const MAX_ATTEMPTS: i32 = 3;
 /// Wait before the second attempt.
 pub const RETRY_INTERVAL: Duration = Duration::from_secs(10);
-/// Growth of the wait.
+/// Growth of the wait before a retry.
 pub const BACKOFF: Backoff = Backoff::Exponential;
-/// Whether a random part of the interval is waited.
+/// Whether the wait before a retry is drawn at random between zero and the full wait.
 pub const JITTER: bool = true;
-/// Mode.
+/// Execution mode.
 pub const MODE: Mode = Mode::Transaction;
-/// Limit of a concurrency key that has no limit yet.
+/// Maximum number of concurrent tasks with a concurrency key, if the key has no limit yet.
 pub const CONCURRENCY: i32 = 1;

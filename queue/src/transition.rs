@@ -1,4 +1,4 @@
-//! Transitions of a task, one file each: the state graph of ARCHITECTURE.md.
+//! Transitions of a task. There is one file per transition of the state graph in ARCHITECTURE.md.
 
 pub mod bulk;
 pub mod cancel;

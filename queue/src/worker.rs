@@ -1,4 +1,4 @@
-//! Statements of a worker process about itself and the fleet.
+//! Statements of a worker process that concern the worker itself and the fleet.
 
 pub mod heartbeat;
 pub mod poll;

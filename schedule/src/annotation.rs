@@ -1,9 +1,9 @@
 //! Schedule annotations in the comment of a procedure or function.
 //!
 //! A comment may contain, anywhere in its text, calls with a leading `@`: any number of timings,
-//! such as `@daily(03:15)`, and `@retry(…)`, `@job(…)`, `@task(…)`, `@fire(…)` and `@tags(…)`, each
-//! at most once. An `@` within a word, or a word without parenthesis, is plain text: `@param x`,
-//! `me@example.org`.
+//! such as `@daily(03:15)`, and the calls `@retry(…)`, `@job(…)`, `@task(…)`, `@fire(…)` and
+//! `@tags(…)`, each at most once. An `@` within a word, or before a word without a parenthesis, is
+//! plain text, as in `me@example.org` or `@param x`.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::timing::call::{self, Call};
 /// The annotations of a comment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Annotations {
-    /// The timings, in order; no two have the same key.
+    /// The timings, in order. No two of them have the same key.
     pub timings: Vec<Timing>,
     /// Retry settings.
     pub retry: RetryAnnotation,
@@ -28,9 +28,9 @@ pub struct Annotations {
     pub task: TaskAnnotation,
     /// Fire settings.
     pub fire: FireAnnotation,
-    /// `@tags(ops, nightly)`: tags of the schedules and their runs.
+    /// `@tags(ops, nightly)`: tags of the schedules and of their runs.
     pub tags: Vec<String>,
-    /// Errors, in order; positions are in characters of the comment.
+    /// Errors, in order. Their positions are in characters of the comment.
     pub errors: Vec<ValidationError>,
     /// Whether one of the errors is in a setting shared by all timings.
     pub shared_error: bool,
@@ -39,7 +39,7 @@ pub struct Annotations {
 /// `@retry(max_attempts: 3, interval: 60s, backoff: exponential)`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RetryAnnotation {
-    /// Total number of attempts, 1 to 10000.
+    /// Maximum number of failed attempts, 1 to 10000; the first attempt counts too.
     pub max_attempts: Option<u32>,
     /// Wait before the next attempt, up to 365 days.
     pub interval: Option<Duration>,
@@ -52,7 +52,7 @@ pub struct RetryAnnotation {
 pub struct JobAnnotation {
     /// Free-text name: 1 to 512 bytes, no control character.
     pub name: Option<String>,
-    /// 1 to 512 bytes.
+    /// Free-text category: 1 to 512 bytes.
     pub category: Option<String>,
 }
 
@@ -60,19 +60,19 @@ pub struct JobAnnotation {
 /// at_most_once: …, external: …)`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TaskAnnotation {
-    /// 1 to 128 letters, digits and `_.:-`.
+    /// Queue: 1 to 128 letters, digits and `_.:-`.
     pub queue: Option<String>,
-    /// `low`, `normal`, `high`, `critical` or `reserved`.
+    /// Priority: `low`, `normal`, `high`, `critical` or `reserved`.
     pub priority: Option<String>,
-    /// 1 to 512 bytes.
+    /// Group: 1 to 512 bytes.
     pub group: Option<String>,
-    /// 1 to 512 bytes.
+    /// Concurrency key: 1 to 512 bytes.
     pub concurrency_key: Option<String>,
-    /// More than 0, up to 365 days.
+    /// Maximum run time of an attempt: more than 0, up to 365 days.
     pub timeout: Option<Duration>,
-    /// `transaction` or `autocommit`.
+    /// Mode: `transaction` or `autocommit`.
     pub mode: Option<String>,
-    /// Requires mode `autocommit`.
+    /// Whether the statement is never started twice. Requires mode `autocommit`.
     pub at_most_once: Option<bool>,
     /// Whether the task has effects outside the database.
     pub external: Option<bool>,
@@ -81,25 +81,25 @@ pub struct TaskAnnotation {
 /// `@fire(overlap: skip, catch_up: 1, max_lateness: 1h, jitter: 30s)`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct FireAnnotation {
-    /// `skip`, `queue` or `allow`.
+    /// Treatment of a fire while a run is in progress: `skip`, `queue` or `allow`.
     pub overlap: Option<String>,
-    /// Number of missed fires to catch up, 0 to 1000.
+    /// Number of missed fires that are started late, 0 to 1000.
     pub catch_up: Option<u32>,
-    /// Maximum lateness of a fire, up to 365 days.
+    /// Maximum delay of a missed fire that is started late, up to 365 days.
     pub max_lateness: Option<Duration>,
-    /// Each fire is delayed by a random part of this, up to a day.
+    /// Maximum random delay of a fire, up to a day.
     pub jitter: Option<Duration>,
 }
 
 /// Annotations that apply to all timings of a comment.
 const SHARED: &[&str] = &["retry", "job", "task", "fire", "tags"];
 
-/// Number of errors after which the rest of a comment is not parsed: such a comment does not
-/// contain schedules, and each error costs the parsing of a possibly long call.
+/// Number of errors after which the rest of a comment is not parsed. A comment with so many errors
+/// is not meant to contain schedules, and each error costs the parsing of a call that may be long.
 const MAX_ERRORS: usize = 100;
 
-/// Parses a comment; an error in one timing does not affect the others, unless there are too many
-/// errors.
+/// Parses a comment. An error in one timing does not affect the other timings, unless there are too
+/// many errors.
 #[must_use]
 pub fn read(comment: &str) -> Annotations {
     let chars: Vec<char> = comment.chars().collect();
@@ -111,11 +111,11 @@ pub fn read(comment: &str) -> Annotations {
         if found.errors.len() == MAX_ERRORS {
             let message = "too many errors; the rest of the comment is ignored";
             found.errors.push(ValidationError::new(begins_at, message));
-            // The rest may contain shared settings.
+            // The rest of the comment may contain shared settings.
             found.shared_error = true;
             break;
         }
-        // The text after an unclosed parenthesis may contain further annotations.
+        // After an unclosed parenthesis, the text may contain further annotations.
         at = begins_at + word.len();
         let read = call::read_at(&chars, begins_at).and_then(|(call, end)| {
             at = end;
@@ -146,7 +146,7 @@ fn words() -> Vec<&'static str> {
     [SHARED, &Timing::words()].concat()
 }
 
-/// Returns the position of the next word between `@` and `(`, and the word.
+/// Returns the position of the next word that stands between `@` and `(`, and the word.
 fn next_word(chars: &[char], from: usize) -> Option<(usize, String)> {
     (from..chars.len()).find_map(|at| {
         let free = at == 0 || chars[at - 1].is_whitespace() || chars[at - 1] == '(';
@@ -188,7 +188,7 @@ impl Annotations {
         Ok(())
     }
 
-    /// Checks settings that are valid by themselves but cannot be combined.
+    /// Checks settings that are valid separately but cannot be combined.
     fn validate_together(&mut self, seen: &[(String, usize)]) {
         let again = self.retry.max_attempts.is_some_and(|attempts| attempts > 1);
         let retry = seen.iter().find(|(word, _)| word == "retry");
@@ -220,7 +220,7 @@ impl Annotations {
     }
 }
 
-/// Returns the arguments of `@tags(…)`; the database checks them.
+/// Returns the arguments of `@tags(…)`. The database checks them.
 fn tags(call: &Call) -> Result<Vec<String>, ValidationError> {
     call.only(&[])?;
     Ok(call.positional().map(|arg| arg.value.clone()).collect())
@@ -250,7 +250,7 @@ impl RetryAnnotation {
 }
 
 impl RetryAnnotation {
-    /// Reads the maximum number of attempts, which has three names.
+    /// Reads the maximum number of failed attempts, for which there are three names.
     fn max_attempts(call: &Call) -> Result<Option<u32>, ValidationError> {
         let names = ["max_attempts", "attempts", "max_retries"];
         let mut given: Vec<_> =

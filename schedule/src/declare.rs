@@ -31,26 +31,26 @@ pub enum PutResult {
     New,
     /// The schedule was changed.
     Changed,
-    /// The schedule was the same.
+    /// The schedule already was as declared.
     Unchanged,
 }
 
-/// A schedule with a current declaration.
+/// A schedule whose declaration exists.
 #[derive(Clone, Debug)]
 pub struct DeclaredSchedule {
     /// Name of the schedule.
     pub name: String,
     /// Place of the declaration.
     pub declared_in: DeclaredIn,
-    /// The document that [`put`] accepts for it.
+    /// The definition, as a document that [`put`] accepts.
     pub definition: Value,
-    /// Whether an operator has enabled it.
+    /// Whether the schedule is enabled, which operators decide.
     pub enabled: bool,
 }
 
 from_row! { DeclaredSchedule { name, declared_in, definition, enabled } }
 
-/// Creates or changes a schedule according to a document, as described at `mill.put_schedule`.
+/// Creates or changes a schedule. `mill.put_schedule` describes the format of the document.
 /// `declared_as` is the procedure whose comment contains the declaration.
 ///
 /// # Errors
@@ -82,7 +82,8 @@ pub async fn put(
     }
 }
 
-/// Disables these schedules permanently without deleting anything. Returns those that existed.
+/// Removes the declarations of these schedules, so that they no longer fire. Deletes nothing.
+/// Returns the names of those that existed.
 ///
 /// # Errors
 /// Fails if the role lacks the privilege.
@@ -94,7 +95,7 @@ pub async fn remove(
     rows.iter().map(scalar).collect()
 }
 
-/// Returns every schedule with a current declaration, by name.
+/// Returns every schedule whose declaration exists, sorted by name.
 pub async fn declared(client: &impl GenericClient) -> Result<Vec<DeclaredSchedule>, QueueError> {
     client.query_typed(DECLARED, &[]).await?.iter().map(DeclaredSchedule::from_row).collect()
 }
@@ -112,8 +113,8 @@ pub async fn enable(
     scalar(&client.query_typed(ENABLE, &params).await?[0])
 }
 
-/// Overrides settings that belong to operators: `max_attempts`, `retry_interval`, `jitter`; null
-/// restores the declared value. Returns `false` if the schedule does not exist.
+/// Overrides the settings that belong to operators: `max_attempts`, `retry_interval` and `jitter`.
+/// A null restores the declared value. Returns `false` if the schedule does not exist.
 ///
 /// # Errors
 /// Fails if a value is out of range or the role lacks the privilege.
@@ -126,12 +127,12 @@ pub async fn override_settings(
     scalar(&client.query_typed(OVERRIDE, &params).await?[0])
 }
 
-/// Starts a run of a schedule without changing its timing; the caller notifies the workers. Returns
-/// `None` if the schedule does not exist.
+/// Starts a run of a schedule without changing its timing. The caller has to notify the workers.
+/// Returns `None` if the schedule does not exist.
 ///
 /// # Errors
-/// Fails if a run is in progress and must not overlap, unless `force` is set, or if the role lacks
-/// the privilege.
+/// Fails if a run is in progress that must not overlap, unless `force` is set, and if the role
+/// lacks the privilege.
 pub async fn run_now(
     client: &impl GenericClient,
     name: &str,

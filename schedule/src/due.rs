@@ -6,21 +6,21 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::timing::cadence::Cadence;
 
-/// A fire that is at most this late is on time.
+/// Maximum delay of a fire that is on time.
 pub const ON_TIME: Duration = Duration::from_secs(10);
 
-/// Maximum number of fires that are counted one by one.
+/// Maximum number of late fires that are counted one by one.
 const MAX_COUNTED: usize = 100_000;
 
-/// If there are more, counting resumes this long before now.
+/// If there are more late fires, counting resumes at this time before now.
 const RESUME_WINDOW: SignedDuration = SignedDuration::from_hours(1);
 
 /// Policy for late fires.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CatchUpPolicy {
-    /// Number of late fires to catch up; the newest fires are started.
+    /// Number of late fires that are started; these are the newest ones.
     pub catch_up: usize,
-    /// Maximum lateness of a fire; `None` means unlimited.
+    /// Maximum delay of a late fire that is started; `None` means unlimited.
     pub max_lateness: Option<Duration>,
 }
 
@@ -37,14 +37,14 @@ pub struct DueFires {
     pub missed_to: Option<Timestamp>,
     /// The first fire after now.
     pub next_fire_at: Option<Timestamp>,
-    /// Whether there were too many fires to count: those after the first 100,000 and before the
-    /// last hour are missed as well, and are not included in `missed`. No fire before the last hour
-    /// is started.
+    /// Whether there were too many fires to count. In that case the fires after the first 100,000
+    /// and before the last hour are missed as well, but are not included in `missed`, and no fire
+    /// before the last hour is started.
     pub uncounted: bool,
 }
 
-/// Evaluates the fires from `next_fire_at`, which must be a fire of the cadence, up to `now`, both
-/// inclusive.
+/// Evaluates the fires from `next_fire_at` to `now`, both inclusive. `next_fire_at` must be a fire
+/// of the cadence.
 #[must_use]
 pub fn due(
     cadence: &Cadence,
@@ -181,7 +181,7 @@ mod tests {
     }
 
     proptest! {
-        // At most as many fires as are counted.
+        // There are at most as many fires as are counted.
         #[test]
         fn each_fire_is_started_or_missed(
             step in 1_u32..5000, late in 0_i64..100_000, catch_up in 0_usize..9, seconds in 0_u64..9000,

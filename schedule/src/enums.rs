@@ -1,13 +1,13 @@
 //! Enums of schedules, as defined in the schema.
 
 queue::pg_enum! {
-    /// The cause of a schedule's fires.
+    /// What makes a schedule fire.
     FireMode {
-        /// A user only.
+        /// Only a user, who starts a run manually.
         Manual = "manual",
         /// The clock.
         Scheduled = "scheduled",
-        /// Rows of a table or a probe.
+        /// Rows of a table, or the result of a probe.
         Triggered = "triggered",
     }
 }
@@ -17,7 +17,7 @@ queue::pg_enum! {
     Overlap {
         /// The fire is skipped and logged.
         Skip = "skip",
-        /// One fire waits for the end of that run.
+        /// The fire waits for the end of that run; at most one fire waits.
         Queue = "queue",
         /// The fire starts another run.
         Allow = "allow",
@@ -49,7 +49,7 @@ queue::pg_enum! {
         Error = "error",
         /// Fires were missed because no worker ticked in time.
         Missed = "missed",
-        /// The worker of one of its tasks died.
+        /// The worker of a task of one of its runs died.
         Reclaimed = "reclaimed",
     }
 }

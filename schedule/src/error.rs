@@ -1,8 +1,8 @@
-//! Errors in a text, with position and hint.
+//! Errors in a text, each with its position and a hint.
 
 use serde::Serialize;
 
-/// An error in a text: a part that cannot be parsed or is invalid.
+/// An error in a text, at a part that cannot be parsed or is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
 #[error("{message}")]
 pub struct ValidationError {
@@ -23,8 +23,8 @@ impl ValidationError {
         Self { hint: Some(hint.into()), ..self }
     }
 
-    /// The error for a `word` that is not in `known`; the hint names the most similar known word,
-    /// or all of them if none is similar.
+    /// Returns the error for a `word` that is not in `known`. The hint names the most similar known
+    /// word, or all known words if none is similar.
     pub(crate) fn unknown(at: usize, what: &str, word: &str, known: &[&str]) -> Self {
         let found = Self::new(at, format!("unknown {what} \"{}\"", truncated(word)));
         match nearest(word, known) {
@@ -34,7 +34,7 @@ impl ValidationError {
     }
 }
 
-/// Truncates a word for a message, which may be thousands of characters long.
+/// Truncates a word that a message quotes, because it may be thousands of characters long.
 pub(crate) fn truncated(word: &str) -> String {
     match word.char_indices().nth(60) {
         Some((end, _)) => format!("{}…", &word[..end]),
@@ -52,7 +52,8 @@ pub(crate) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     near.filter(|(far, known)| *far <= (known.len() / 3).max(1)).min().map(|(_, known)| known)
 }
 
-/// Returns the number of letters to insert, delete or change; two swapped neighbours count as one.
+/// Returns the number of letters to insert, delete or change. Two neighbours that are swapped count
+/// as one change.
 fn distance(one: &str, other: &str) -> usize {
     let one: Vec<char> = one.chars().collect();
     let other: Vec<char> = other.chars().collect();

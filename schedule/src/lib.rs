@@ -1,7 +1,7 @@
 //! Schedules: from the text of a timing to the instants at which a job fires.
 //!
 //! Most modules are pure functions from texts to instants. They read neither the clock nor the time
-//! zone of the machine; the caller passes the time. `tick`, `declare`, `reconcile`, `queries`,
+//! zone of the machine: the caller passes the time. `tick`, `declare`, `reconcile`, `queries`,
 //! `page` and `probe` access the database.
 
 pub mod annotation;

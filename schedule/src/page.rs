@@ -20,7 +20,7 @@ FROM mill.schedules s CROSS JOIN LATERAL (SELECT x.* FROM (SELECT o.id, o.state,
     FROM mill.runs o WHERE o.schedule_id = s.id ORDER BY o.id DESC LIMIT $2) AS x) AS r
 WHERE s.name = ANY ($1) ORDER BY s.name, r.id";
 
-/// A run fired by a schedule.
+/// A run that a schedule fired.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub struct RecentRun {
     /// The run.
@@ -29,7 +29,7 @@ pub struct RecentRun {
     pub state: queue::run::RunState,
     /// The instant for which it was fired.
     pub fire_at: Timestamp,
-    /// Duration of the run, until now or its end, in seconds.
+    /// Seconds from the start of the run to its end, or until now.
     pub duration_seconds: f64,
 }
 
@@ -41,9 +41,9 @@ pub struct ScheduleSummary {
     /// State of the schedule.
     #[serde(flatten)]
     pub status: ScheduleStatus,
-    /// Description of the schedule's timing.
+    /// Description of the schedule's timing in words.
     pub timing_description: String,
-    /// Seconds for which the schedule has been overdue for a tick.
+    /// Seconds for which a tick of the schedule has been overdue.
     pub overdue_seconds: Option<f64>,
     /// Last runs of the schedule, newest last.
     pub recent: Vec<RecentRun>,

@@ -1,21 +1,21 @@
-//! Runs the probe of a triggered schedule: user-supplied SQL, in a session of the task login, in a
-//! read-only transaction, as one statement, for a limited time.
+//! Runs the probe of a triggered schedule. A probe is user-supplied SQL. It runs in a session of
+//! the task login, as one statement in a read-only transaction, for a limited time.
 
 use std::time::Duration;
 
 use queue::{chain, database_message};
 use tokio_postgres::Client;
 
-/// Positions in the result of the probe, whose columns may have any names.
+/// Positions of the columns in the result of the probe. The columns may have any names.
 const PENDING: usize = 0;
 const OLDEST: usize = 1;
 
-/// Returns the number of pending rows and, if requested, the age of the oldest in seconds; or the
-/// error as text. The session may be in any state afterwards and must not be used again.
+/// Returns the number of pending rows and, if requested, the age of the oldest row in seconds; or
+/// the error as text. Afterwards the session may be in any state and must not be used again.
 ///
 /// # Errors
-/// Fails if the query fails, takes too long, writes, or does not return a single row that begins
-/// with a number.
+/// Fails if the query fails, takes too long or writes, or if its result is not a single row that
+/// begins with a number.
 pub async fn run(
     client: &Client,
     query: &str,
@@ -30,7 +30,8 @@ pub async fn run(
         client.batch_execute(&begin).await?;
         client.query_typed(query, &[]).await
     };
-    // The server cancels the statement; this timeout covers a server that does not answer.
+    // The server itself cancels the statement in time. This longer limit applies if the server does
+    // not answer.
     let rows = tokio::time::timeout(timeout + Duration::from_secs(5), asked)
         .await
         .map_err(|_| "the server did not answer in time".to_owned())?

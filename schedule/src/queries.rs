@@ -62,18 +62,18 @@ SELECT s.name, extract(epoch FROM s.next_fire_at)::float8 AS next_fire_at,
     extract(epoch FROM s.last_success_at)::float8 AS last_success_at
 FROM mill.schedules s WHERE s.enabled AND s.removed_at IS NULL ORDER BY s.id LIMIT $1";
 
-/// State of all schedules.
+/// Numbers that describe the state of all schedules.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Health {
-    /// Number of enabled schedules.
+    /// Number of enabled schedules without an error.
     pub enabled: i64,
     /// Number of enabled schedules that cannot fire, or whose trigger cannot be evaluated.
     pub errors: i64,
     /// Number of disabled schedules.
     pub disabled: i64,
-    /// Seconds that the most overdue schedule has waited for a tick.
+    /// Seconds by which the most overdue tick of a schedule is late.
     pub overdue_seconds: f64,
-    /// Number of errors in comments, as of the last schedule sync.
+    /// Number of errors in comments of procedures, found by the last schedule sync.
     pub declaration_errors: i64,
 }
 
@@ -84,7 +84,7 @@ from_row! { Health { enabled, errors, disabled, overdue_seconds, declaration_err
 pub struct Instants {
     /// Name of the schedule.
     pub name: String,
-    /// Next fire by its timing.
+    /// Next fire according to the timing.
     pub next_fire_at: Option<f64>,
     /// End of the last successful run.
     pub last_success_at: Option<f64>,
@@ -97,21 +97,21 @@ from_row! { Instants { name, next_fire_at, last_success_at } }
 pub struct ScheduleStatus {
     /// Name of the schedule.
     pub name: String,
-    /// The cause of its fires.
+    /// What makes the schedule fire.
     pub mode: FireMode,
     /// The timing as written.
     pub timing: String,
-    /// The jobs it runs.
+    /// The jobs that the schedule runs.
     pub jobs: Vec<String>,
     /// The place of its declaration.
     pub declared_in: DeclaredIn,
-    /// The procedure whose comment declares it.
+    /// For a schedule that is declared in a comment, the procedure that has the comment.
     pub declared_as: Option<String>,
-    /// Whether an operator has enabled it.
+    /// Whether the schedule is enabled, which operators decide.
     pub enabled: bool,
     /// `waiting`, `running`, `disabled`, `removed` or `error`.
     pub status: String,
-    /// Next fire by its timing.
+    /// Next fire according to the timing.
     pub next_fire_at: Option<Timestamp>,
     /// The instant of the last fire.
     pub last_fire_at: Option<Timestamp>,
@@ -125,19 +125,19 @@ pub struct ScheduleStatus {
     pub error: Option<String>,
     /// The run in progress.
     pub running_run_id: Option<i64>,
-    /// Treatment of a fire during a run.
+    /// Treatment of a fire while a run is in progress.
     pub overlap: Overlap,
-    /// Number of missed fires to catch up.
+    /// Number of missed fires that are started late.
     pub catch_up: i32,
-    /// Maximum lateness of a fire, in seconds.
+    /// Maximum delay of a missed fire that is started late, in seconds.
     pub max_lateness_seconds: Option<f64>,
-    /// Interval over which fires are spread, in seconds.
+    /// Maximum random delay of a fire, in seconds.
     pub jitter_seconds: f64,
-    /// Set by an operator.
+    /// Maximum number of failed attempts, if an operator has overridden it.
     pub max_attempts: Option<i32>,
-    /// Set by an operator.
+    /// Wait before a retry in seconds, if an operator has overridden it.
     pub retry_interval_seconds: Option<f64>,
-    /// Parameters of its runs.
+    /// Parameters of the schedule's runs.
     pub params: Value,
     /// Version number, from 1; increases with each change.
     pub version: i32,
@@ -147,9 +147,9 @@ pub struct ScheduleStatus {
     pub changed_by: String,
     /// Time at which the declaration was removed.
     pub removed_at: Option<Timestamp>,
-    /// The fire that waits for the end of a run.
+    /// A fire that waits for the end of a run (overlap `queue`).
     pub queued_fire_at: Option<Timestamp>,
-    /// Tags and metadata of its runs, in addition to those of its jobs.
+    /// Tags and metadata of the schedule's runs, in addition to those of the jobs.
     #[serde(flatten)]
     pub labels: Labels,
 }
@@ -167,7 +167,7 @@ from_row! {
 /// An event of a schedule.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub struct LogEntry {
-    /// Entry id for paging; increases with time.
+    /// Id of the entry, for paging; later entries have higher ids.
     pub id: i64,
     /// Time of the log entry.
     pub logged_at: Timestamp,
@@ -181,13 +181,13 @@ pub struct LogEntry {
     pub reason: Option<String>,
     /// Details.
     pub message: Option<String>,
-    /// Number of pending rows.
+    /// Number of pending rows, for a trigger.
     pub rows: Option<i64>,
     /// Number of missed fires.
     pub count: Option<i64>,
     /// The run.
     pub run_id: Option<i64>,
-    /// State of the ended run.
+    /// State in which the run ended.
     pub outcome: Option<String>,
     /// Duration of the run, in seconds.
     pub duration_seconds: Option<f64>,
@@ -200,7 +200,7 @@ from_row! {
     }
 }
 
-/// A run fired by a schedule.
+/// A run that a schedule fired.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub struct FiredRun {
     /// The run.
@@ -217,7 +217,7 @@ pub struct FiredRun {
     pub started_at: Timestamp,
     /// End of the run.
     pub finished_at: Option<Timestamp>,
-    /// Duration of the run, until now or its end, in seconds.
+    /// Seconds from the start of the run to its end, or until now.
     pub duration_seconds: f64,
     /// Number of tasks of the run.
     pub tasks: i32,
@@ -247,7 +247,7 @@ pub struct RunHistoryFilter {
     pub since: Option<Timestamp>,
     /// Latest start, exclusive.
     pub until: Option<Timestamp>,
-    /// Only runs with smaller ids.
+    /// Selects runs with smaller ids than this one.
     pub before: Option<i64>,
     /// Maximum number of runs, newest first.
     pub limit: i64,
@@ -258,13 +258,13 @@ pub struct RunHistoryFilter {
 pub struct TestResult {
     /// Whether the schedule would fire.
     pub would_fire: bool,
-    /// The reason.
+    /// The reason why it would fire or not.
     pub reason: String,
-    /// Triggered schedules: number of pending rows.
+    /// For a triggered schedule, the number of pending rows.
     pub pending_rows: Option<i64>,
-    /// Triggered schedules: age of the oldest pending row, in seconds.
+    /// For a triggered schedule, the age of the oldest pending row, in seconds.
     pub oldest_row_age_seconds: Option<f64>,
-    /// Next fire by its timing.
+    /// Next fire according to the timing.
     pub next_fire_at: Option<Timestamp>,
 }
 
@@ -277,7 +277,7 @@ from_row! {
 pub struct AnnotationError {
     /// The procedure.
     pub declared_as: String,
-    /// line:column.
+    /// Place of the error in the comment, as line:column.
     pub place: String,
     /// The problem.
     pub message: String,
@@ -287,7 +287,7 @@ pub struct AnnotationError {
 
 from_row! { AnnotationError { declared_as, place, message, hint } }
 
-/// Returns every schedule by name, or the one with this name.
+/// Returns every schedule, sorted by name, or the schedule with this name.
 pub async fn status(
     client: &impl GenericClient,
     name: Option<&str>,
@@ -300,7 +300,8 @@ pub async fn status(
     rows.iter().map(ScheduleStatus::from_row).collect()
 }
 
-/// Returns log entries, newest first; filtered by schedule and kind, with ids below the given one.
+/// Returns log entries, newest first. Selects entries of this schedule and this kind with ids below
+/// the given one.
 ///
 /// # Errors
 /// Fails if the schedule does not exist.
@@ -328,7 +329,7 @@ pub async fn log(
     rows.iter().map(LogEntry::from_row).collect::<Result<_, _>>().map(Some)
 }
 
-/// Returns runs fired by schedules, newest first.
+/// Returns runs that schedules fired, newest first.
 pub async fn history(
     client: &impl GenericClient,
     wanted: &RunHistoryFilter,
@@ -344,9 +345,9 @@ pub async fn history(
     client.query_typed(HISTORY, &params).await?.iter().map(FiredRun::from_row).collect()
 }
 
-/// Evaluates a schedule as a tick would now, with the same code; `None` if it does not exist. The
-/// trigger is evaluated with the privileges of this session, within the trigger's timeout, which
-/// remains set until the end of the caller's transaction.
+/// Evaluates a schedule as a tick would now, with the same code. Returns `None` if the schedule
+/// does not exist. A trigger is evaluated with the privileges of this session, within the trigger's
+/// timeout. This timeout remains set until the end of the caller's transaction.
 ///
 /// # Errors
 /// Fails if the probe fails.
@@ -359,7 +360,7 @@ pub async fn test(
     rows.first().map(TestResult::from_row).transpose()
 }
 
-/// Returns the errors in the comments of procedures, as of the last schedule sync.
+/// Returns the errors in the comments of procedures that the last schedule sync found.
 pub async fn annotation_errors(
     client: &impl GenericClient,
 ) -> Result<Vec<AnnotationError>, QueueError> {
@@ -372,7 +373,8 @@ pub async fn health(client: &impl GenericClient) -> Result<Health, QueueError> {
     Health::from_row(&client.query_typed(HEALTH, &[]).await?[0])
 }
 
-/// Returns the instants of the oldest enabled schedules, up to the given number.
+/// Returns the instants of enabled schedules, up to the given number, beginning with the oldest
+/// schedule.
 pub async fn instants(
     client: &impl GenericClient,
     limit: i64,

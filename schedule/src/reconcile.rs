@@ -1,8 +1,8 @@
-//! Synchronizes schedules with the comments of procedures.
+//! Makes the schedules match the comments of procedures.
 //!
-//! One statement reads the comments; the desired schedules are computed without the database; the
-//! changes are made in the caller's transaction, which the caller may roll back for a dry run. An
-//! error disables only the schedule that contains it.
+//! One statement reads the comments. The desired schedules are computed from them without the
+//! database. The changes are made in the caller's transaction, which the caller may roll back for a
+//! dry run. An error disables only the schedule that contains it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,11 +19,12 @@ use crate::declare::{self, PutResult, declared};
 use crate::enums::DeclaredIn;
 use crate::queries::AnnotationError;
 
-/// Only one reconcile runs at a time: the next one sees the result of this one.
+/// Only one reconcile runs at a time, so that each sees the result of the one before.
 const LOCK: &str = "/* schedule.sync_lock */ SELECT pg_advisory_xact_lock(7236270914)";
 
-/// Trusted owners are roles that may declare schedules by a call, and roles that an operator has
-/// listed. Other roles could otherwise have their code run under the task login.
+/// Reads the procedures with comments, and whether their owners are trusted. Trusted are roles that
+/// may declare schedules by a call, and roles that an operator has listed. If every role were
+/// trusted, any role could have its code run under the task login.
 const PROCEDURES: &str = "/* schedule.procedures */
 SELECT n.nspname || '.' || p.proname AS name, d.description AS comment,
     CASE p.prokind WHEN 'p' THEN format('CALL %I.%I()', n.nspname, p.proname)
@@ -53,15 +54,15 @@ SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) ON CONFLICT
 /// A procedure or function with annotations in its comment.
 #[derive(Clone, Debug)]
 pub struct Procedure {
-    /// Schema and name, unquoted.
+    /// Schema and name of the procedure, unquoted.
     pub name: String,
     /// The comment.
     pub comment: String,
-    /// The statement that calls it.
+    /// The statement that calls the procedure.
     pub statement: String,
-    /// Whether a statement can call it: not an aggregate or trigger function.
+    /// Whether a statement can call it, which is not so for aggregates and trigger functions.
     pub callable: bool,
-    /// Whether it has arguments without a default.
+    /// Whether it has an argument without a default.
     pub needs_arguments: bool,
     /// Whether its owner may declare schedules.
     pub trusted: bool,
@@ -71,12 +72,12 @@ pub struct Procedure {
 
 from_row! { Procedure { name, comment, statement, callable, needs_arguments, trusted, owner } }
 
-/// A schedule declared by a comment.
+/// A schedule that a comment declares.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DesiredSchedule {
-    /// The procedure.
+    /// The procedure that has the comment.
     pub declared_as: String,
-    /// In the format of [`declare::put`].
+    /// The definition, in the format of [`declare::put`].
     pub definition: Value,
 }
 
@@ -147,7 +148,7 @@ pub fn read(procedures: &[Procedure]) -> DesiredState {
     reading
 }
 
-/// Returns why a procedure cannot be scheduled, and a hint.
+/// Returns the reason why a procedure cannot be scheduled, and a hint; `None` if it can.
 fn rejection(procedure: &Procedure, of_that_name: usize) -> Option<(String, String)> {
     let owned = |message: &str, hint: &str| Some((message.to_owned(), hint.to_owned()));
     if !procedure.callable {
@@ -223,7 +224,7 @@ fn document<const N: usize>(fields: [(&str, Option<Value>); N]) -> Value {
     Value::Object(there.collect::<Map<_, _>>())
 }
 
-/// Changes schedules to match the comments, in the caller's transaction.
+/// Changes the schedules to match the comments, in the caller's transaction.
 ///
 /// # Errors
 /// A schedule that the database refuses becomes an error in the result.

@@ -1,8 +1,8 @@
-//! Ticks of due schedules, on any worker: lock their rows, compute instants, fire.
+//! Ticks of due schedules, on any worker: locks their rows, computes their instants, fires them.
 //!
-//! A pass is a single transaction: the locks on the rows, the started runs, the next instants. A
-//! worker that dies in between leaves no trace, and other workers skip locked rows. The unique
-//! index on (schedule, instant) is the second safeguard.
+//! A pass over due schedules is a single transaction, which contains the locks on the rows, the
+//! started runs and the next instants. So a worker that dies in between changes nothing. Other
+//! workers skip locked rows. The unique index on (schedule, instant) is a second safeguard.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::due::{CatchUpPolicy, DueFires, due};
 use crate::enums::FireMode;
 use crate::timing::Timing;
 
-/// Maximum number of schedules in a pass: their rows stay locked for its duration.
+/// Maximum number of schedules in a pass. Their rows stay locked until the end of the pass.
 const BATCH_SIZE: i32 = 50;
 
 const TAKE: &str = "/* schedule.lock_due */
@@ -48,11 +48,11 @@ pub struct ProbeRequest {
     pub id: ScheduleId,
     /// Name of the schedule.
     pub name: String,
-    /// Version of its definition: after a change the result is not used.
+    /// Version of the schedule's definition. If it has changed since, the result is not used.
     pub version: i32,
     /// Time at which the schedule was locked.
     pub taken_at: Timestamp,
-    /// One user-supplied statement: for a session without privileges on the queue.
+    /// The user-supplied statement. It must run in a session without privileges on the queue.
     pub query: String,
     /// Maximum duration of the statement.
     pub timeout: Duration,
@@ -61,38 +61,38 @@ pub struct ProbeRequest {
 /// Result of a pass.
 #[derive(Debug, Default)]
 pub struct TickSummary {
-    /// Number of schedules evaluated.
+    /// Number of schedules that were evaluated.
     pub taken: usize,
-    /// Number of runs started.
+    /// Number of runs that were started.
     pub fired: u64,
-    /// Number of fires skipped because a run is in progress.
+    /// Number of fires that were skipped because a run is in progress.
     pub skipped: u64,
     /// Number of missed fires.
     pub missed: u64,
     /// Number of timings that cannot be parsed.
     pub errors: u64,
-    /// Delay of each fire, from its instant to now.
+    /// Delay of each fire, from its instant until now.
     pub delays: Vec<Duration>,
-    /// Triggered schedules whose probe must run.
+    /// Triggered schedules whose probe must be run.
     pub probes: Vec<ProbeRequest>,
 }
 
 impl TickSummary {
-    /// Whether more schedules may be due.
+    /// Returns whether more schedules may be due.
     #[must_use]
     pub fn is_full(&self) -> bool {
         i32::try_from(self.taken) == Ok(BATCH_SIZE)
     }
 }
 
-/// A due schedule with its row locked.
+/// A due schedule whose row is locked.
 struct DueSchedule {
     id: i64,
     name: String,
     version: i32,
     timing: String,
     mode: FireMode,
-    /// `None`: to be computed from `planned_from`.
+    /// Next fire; `None` if it is to be computed from `planned_from`.
     next_fire_at: Option<Timestamp>,
     planned_from: Timestamp,
     now: Timestamp,
@@ -127,11 +127,12 @@ struct FirePlan {
     trigger: Option<Value>,
 }
 
-/// Evaluates due schedules and fires them, in one transaction; the caller notifies the workers.
+/// Evaluates due schedules and fires them, in one transaction. The caller has to notify the
+/// workers.
 pub async fn tick_due(client: &mut Client) -> Result<TickSummary, QueueError> {
     match try_tick(client, false).await {
-        // One of the schedules raises an error that the server's own safeguard does not catch, such
-        // as a timeout: the others must not wait for it forever.
+        // One of the schedules raises an error that the schema's functions do not catch, such as a
+        // timeout. The other schedules must not wait for it forever.
         Err(error) if !error.temporary() && error.sqlstate().is_some() => {
             try_tick(client, true).await
         }
@@ -230,8 +231,9 @@ fn plan(taken: &DueSchedule) -> FirePlan {
     }
 }
 
-/// Evaluates a triggered schedule with the probe's result: pending rows and the age of the oldest
-/// in seconds; or the probe's error. Returns whether it fired, and whether the fire was skipped.
+/// Evaluates a triggered schedule with the result of its probe: the number of pending rows and the
+/// age of the oldest row in seconds, or the error of the probe. Returns whether the schedule fired,
+/// and whether the fire was skipped.
 pub async fn tick_trigger(
     client: &impl GenericClient,
     measure: &ProbeRequest,
@@ -257,7 +259,7 @@ pub async fn tick_trigger(
     Ok((column::<i32>(&rows[0], "fired")? > 0, column::<i32>(&rows[0], "skipped")? > 0))
 }
 
-/// Returns the time until the next tick; `None` if there is none.
+/// Returns the time until the next tick; `None` if no tick is planned.
 pub async fn next_tick_in(client: &impl GenericClient) -> Result<Option<Duration>, QueueError> {
     let rows = client.query_typed(NEXT, &[]).await?;
     Ok(rows.first().map(scalar).transpose()?.map(duration))

@@ -1,4 +1,4 @@
-//! Timings: the cause of a schedule's fires.
+//! Timings. A timing says what makes a schedule fire.
 
 pub(crate) mod arguments;
 pub(crate) mod cadence;
@@ -23,14 +23,14 @@ use crate::timing::call::Call;
 use crate::timing::parse::{CADENCES, cadence};
 use crate::timing::trigger::Trigger;
 
-/// The cause of a schedule's fires.
+/// What makes a schedule fire.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Timing {
-    /// Only on demand.
+    /// Only a user, who starts a run manually.
     Manual,
     /// The clock.
     Scheduled(Cadence),
-    /// The rows of a table, or of a probe.
+    /// The rows of a table, or the result of a probe.
     Triggered(Trigger),
 }
 
@@ -38,7 +38,7 @@ impl Timing {
     /// Parses a timing, such as `daily(03:15)`.
     ///
     /// # Errors
-    /// Fails on the first part of the text that cannot be parsed or is invalid.
+    /// Fails at the first part of the text that cannot be parsed or is invalid.
     pub fn parse(text: &str) -> Result<Self, ValidationError> {
         let call = call::parse(text)?;
         Self::read(&call).unwrap_or_else(|| {
@@ -46,7 +46,7 @@ impl Timing {
         })
     }
 
-    /// Converts a call to a timing; `None` if its word is not that of a timing.
+    /// Converts a call to a timing. Returns `None` if the word of the call is not that of a timing.
     pub(crate) fn read(call: &Call) -> Option<Result<Self, ValidationError>> {
         match call.word.as_str() {
             "manual" => Some(match call.args.first() {
@@ -63,7 +63,7 @@ impl Timing {
         [CADENCES, &["trigger", "manual"]].concat()
     }
 
-    /// The cadence of a scheduled timing.
+    /// Returns the cadence of a scheduled timing.
     #[must_use]
     pub fn cadence(&self) -> Option<&Cadence> {
         match self {
@@ -72,7 +72,7 @@ impl Timing {
         }
     }
 
-    /// The trigger of a triggered timing.
+    /// Returns the trigger of a triggered timing.
     #[must_use]
     pub fn trigger(&self) -> Option<&Trigger> {
         match self {
@@ -82,7 +82,7 @@ impl Timing {
     }
 }
 
-/// The canonical text, which parses as an equal timing.
+/// Prints the canonical text, which parses as an equal timing.
 impl fmt::Display for Timing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

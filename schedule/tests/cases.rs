@@ -1,6 +1,6 @@
-//! Compares the fires of some hundred cadences with a table made by another implementation.
+//! Compares the fires of some hundred cadences with a table that another implementation computed.
 //!
-//! `cases.py` describes the table; its walk through the calendar shares no code with this crate.
+//! `cases.py` describes the table. Its walk through the calendar shares no code with this crate.
 
 use jiff::Timestamp;
 use schedule::{Cadence, Timing};
@@ -9,7 +9,7 @@ const TABLE: &str = include_str!("cases.txt");
 
 const LEAST_CASES: usize = 230;
 
-/// One line: `cadence | after | fire fire fire`, with a `-` at the end if there are no more fires.
+/// One line `cadence | after | fire fire fire`. It ends with a `-` if there are no more fires.
 struct Case {
     line: usize,
     text: &'static str,
@@ -32,7 +32,8 @@ fn case(line: usize, text: &'static str) -> Case {
     Case { line, text, after: instant(after), fires: fires.collect() }
 }
 
-/// Returns the cadence's fires after an instant, up to `count`; a `None` ends them.
+/// Returns up to `count` fires of the cadence after an instant. If there are fewer, the list ends
+/// with `None`.
 fn fires(cadence: &Cadence, after: Timestamp, count: usize) -> Vec<Option<Timestamp>> {
     let mut found = Vec::new();
     let mut last = Some(after);

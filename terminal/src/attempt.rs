@@ -1,4 +1,4 @@
-//! Formats attempts in the style of psql: errors with their position, notices, values.
+//! Formats attempts in the style of psql: errors with their position, notices and values.
 
 use std::fmt::Write as _;
 
@@ -8,14 +8,14 @@ use unicode_width::UnicodeWidthStr;
 
 use crate::text::visible;
 
-/// Characters of a line of SQL on either side of an error.
+/// Number of characters of a line of SQL that are shown on either side of an error.
 const CONTEXT_CHARS: usize = 60;
 
-/// Placeholder of a text that only operators may see.
+/// Text that is shown in place of a text that only operators may see.
 pub const HIDDEN: &str = "(hidden)";
 
-/// Formats the error of an attempt: message with SQLSTATE, position in the statement, detail, hint
-/// and context, one line each. Returns `None` if the attempt has no message.
+/// Formats the error of an attempt. The lines are: message with SQLSTATE, position in the
+/// statement, detail, hint, context. Returns `None` if the attempt has no message.
 #[must_use]
 pub fn format_error(attempt: &Attempt) -> Option<String> {
     let code =
@@ -35,8 +35,8 @@ pub fn format_error(attempt: &Attempt) -> Option<String> {
     Some(text)
 }
 
-/// Returns the line of the statement with the error, and a caret below the position. `position`
-/// counts characters from 1.
+/// Returns the line of the statement that contains the error, and a caret below the position.
+/// `position` counts characters from 1.
 #[must_use]
 pub fn caret(statement: &str, position: u32) -> Option<String> {
     let before = usize::try_from(position).ok()?.checked_sub(1)?;
@@ -110,7 +110,7 @@ mod tests {
             caret("SELECT '漢字', x", 14).as_deref(),
             Some("LINE 1: SELECT '漢字', x\n                       ^")
         );
-        // At the end of the input, and after it.
+        // The position is at the end of the input, or after it.
         assert_eq!(caret("SELECT (", 9).as_deref(), Some("LINE 1: SELECT (\n                ^"));
         assert_eq!(caret("SELECT (", 10), None);
         assert_eq!(caret("SELECT", 0), None);

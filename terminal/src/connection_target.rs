@@ -1,10 +1,11 @@
-//! Connection target of the interactive programs, and warnings about it.
+//! The connection target of the interactive programs, and warnings about it.
 
 use conninfo::{ConnectError, ConnectionSource, ConnectionTarget, Environment, Layer};
 
 use crate::print_stderr;
 
-/// Returns the target from the given source, or else from variables and files. Prints warnings.
+/// Returns the target from the given source, or else from environment variables and files. Prints
+/// warnings about the target.
 ///
 /// # Errors
 /// Returns an error for a malformed connection string, service file or variable, or if the file

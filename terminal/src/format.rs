@@ -23,7 +23,8 @@ pub fn span(seconds: f64) -> String {
     }
 }
 
-/// Formats a duration exactly: below a minute to the millisecond (`5s 20ms`), else to the second (`1m 5s`).
+/// Formats a duration exactly: to the millisecond below a minute (`5s 20ms`), else to the second
+/// (`1m 5s`).
 #[must_use]
 pub fn exact_span(seconds: f64) -> String {
     let exact = SignedDuration::try_from_secs_f64(seconds).unwrap_or_default();
@@ -32,7 +33,7 @@ pub fn exact_span(seconds: f64) -> String {
     format!("{rounded:#}")
 }
 
-/// Joins a text into one line, truncated to at most `max_chars` characters.
+/// Joins the lines of a text into one line, and truncates it to `max_chars` characters.
 #[must_use]
 pub fn one_line(text: &str, max_chars: usize) -> String {
     let joined = text.split_whitespace().collect::<Vec<_>>().join(" ");

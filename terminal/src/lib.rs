@@ -1,6 +1,6 @@
-//! Output for people, shared by the programs: text that is safe on a terminal, attempts in the style
-//! of psql, the progress of runs, query plans as a table, formats of durations and counts, validation
-//! of names, and the name of the database that a program is connected to.
+//! Output for people, shared by the programs: text that is safe on a terminal, attempts in the
+//! style of psql, the progress of runs, query plans as a table, and formats of durations and
+//! counts. Also the validation of names, and the database that a program is connected to.
 
 mod attempt;
 mod connection_target;

@@ -1,4 +1,5 @@
-//! Rules of the schema for names, so that a program refuses invalid names before it connects.
+//! The rules of the schema for names, with which a program refuses invalid names before it
+//! connects.
 
 /// Checks a queue name.
 ///
@@ -12,7 +13,7 @@ pub fn queue_name(text: &str) -> Result<String, &'static str> {
     Err("a queue name must have 1 to 128 letters, digits or any of _ . : -")
 }
 
-/// Checks any other name, or a key.
+/// Checks a name of another kind, or a key.
 ///
 /// # Errors
 /// Returns the violated rule.

@@ -1,10 +1,10 @@
-//! Plans of EXPLAIN (ANALYZE, FORMAT JSON): their nodes in tree order, totals, and changes from the
-//! previous plan.
+//! Plans of EXPLAIN (ANALYZE, FORMAT JSON): their nodes in the order of the tree, totals, and
+//! changes since the previous plan.
 
 use serde::Serialize;
 use serde_json::Value;
 
-/// An estimate that is wrong by this factor is highlighted.
+/// Factor between estimated and actual rows from which an estimate is highlighted as wrong.
 const MISESTIMATE_FACTOR: f64 = 10.0;
 
 /// A node of the tree.
@@ -12,25 +12,25 @@ const MISESTIMATE_FACTOR: f64 = 10.0;
 pub struct PlanNode {
     /// Depth in the tree; 0 is the root.
     pub depth: usize,
-    /// Operation and its object.
+    /// Operation, and the object on which it operates.
     pub operation: String,
     /// Whether the node was executed at least once.
     pub executed: bool,
-    /// Average number of rows per loop.
+    /// Average number of rows in one execution of the node.
     pub rows: f64,
-    /// Number of rows per loop estimated by the planner.
+    /// Number of rows in one execution of the node that the planner expected.
     pub expected_rows: f64,
     /// Whether `rows` and `expected_rows` differ by a factor of ten or more.
     pub misestimated: bool,
-    /// Number of executions.
+    /// Number of executions of the node.
     pub loops: f64,
-    /// Time in all loops, without child nodes.
+    /// Seconds that all executions took, without the child nodes.
     pub self_seconds: f64,
-    /// Shared buffer hits, including child nodes.
+    /// Number of shared buffer hits, including those of child nodes.
     pub blocks_hit: i64,
-    /// Blocks read, including child nodes.
+    /// Number of blocks read, including those of child nodes.
     pub blocks_read: i64,
-    /// Blocks written to temporary files, including child nodes.
+    /// Number of blocks written to temporary files, including those of child nodes.
     pub temp_blocks_written: i64,
 }
 
@@ -39,7 +39,7 @@ pub struct PlanNode {
 pub struct PlanTrigger {
     /// Name of the trigger.
     pub name: String,
-    /// Total duration of all calls.
+    /// Duration of all calls together, in seconds.
     pub seconds: f64,
     /// Number of calls.
     pub calls: i64,
@@ -48,11 +48,11 @@ pub struct PlanTrigger {
 /// Totals of a plan.
 #[derive(Clone, Debug, PartialEq, Serialize, utoipa::ToSchema)]
 pub struct PlanTotals {
-    /// Planning time.
+    /// Planning time in seconds.
     pub planning_seconds: Option<f64>,
-    /// Execution time.
+    /// Execution time in seconds.
     pub execution_seconds: Option<f64>,
-    /// WAL written.
+    /// Number of bytes of WAL written.
     pub wal_bytes: Option<i64>,
     /// Triggers that the statement fired.
     pub triggers: Vec<PlanTrigger>,
@@ -60,7 +60,7 @@ pub struct PlanTotals {
     pub truncated: bool,
 }
 
-/// Returns the nodes, each before its children.
+/// Returns the nodes of a plan. Each node precedes its children.
 #[must_use]
 pub fn plan_nodes(plan: &Value) -> Vec<PlanNode> {
     let mut nodes = Vec::new();
@@ -70,7 +70,7 @@ pub fn plan_nodes(plan: &Value) -> Vec<PlanNode> {
     nodes
 }
 
-/// Totals of a plan.
+/// Returns the totals of a plan.
 #[must_use]
 pub fn plan_totals(plan: &Value) -> PlanTotals {
     let seconds = |value: &Value| value.as_f64().map(|milliseconds| milliseconds / 1000.0);
@@ -88,7 +88,7 @@ pub fn plan_totals(plan: &Value) -> PlanTotals {
     }
 }
 
-/// Returns a hash of the plan without its numbers: 16 hexadecimal digits.
+/// Returns a hash of the plan without its numbers, as 16 hexadecimal digits.
 #[must_use]
 pub fn plan_shape(plan: &Value) -> String {
     format!("{:016x}", hash(&lines(plan)))
@@ -135,7 +135,7 @@ fn gather(node: &Value, depth: usize, nodes: &mut Vec<PlanNode>) {
     }
 }
 
-/// Describes the operation of a node and its object; the shape of a plan consists of these lines.
+/// Describes the operation of a node and its object. These lines make up the shape of a plan.
 fn describe_node(node: &Value) -> String {
     let text = |key: &str| node[key].as_str();
     let mut words = Vec::new();
@@ -153,13 +153,13 @@ fn describe_node(node: &Value) -> String {
     words.join(" ")
 }
 
-/// Formats the plan without its numbers: one line per node.
+/// Formats the plan without its numbers, with one line per node.
 fn lines(plan: &Value) -> Vec<String> {
     let line = |node: PlanNode| format!("{}{}", "  ".repeat(node.depth), node.operation);
     plan_nodes(plan).into_iter().map(line).collect()
 }
 
-/// FNV-1a hash: stable across machines and versions.
+/// Returns the FNV-1a hash, which is the same on all machines and in all versions.
 fn hash(lines: &[String]) -> u64 {
     let bytes = lines.iter().flat_map(|line| line.bytes().chain([b'\n']));
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {

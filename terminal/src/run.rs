@@ -7,7 +7,8 @@ use queue::run_queries::{Run, RunTask, TaskCounts};
 
 use crate::text::visible;
 
-/// Returns a progress bar for a run, on standard error; hidden if that is not a terminal.
+/// Returns a progress bar for a run, on standard error. It is hidden if standard error is not a
+/// terminal.
 #[must_use]
 pub fn run_bar(run: i64) -> ProgressBar {
     let style =
@@ -17,7 +18,7 @@ pub fn run_bar(run: i64) -> ProgressBar {
         .with_prefix(format!("run {run}"))
 }
 
-/// Updates the bar to the state of the run. `running`: names of some running tasks.
+/// Updates the bar to the state of the run. `running` contains the names of some running tasks.
 pub fn update_run_bar(bar: &ProgressBar, run: &Run, running: &[String]) {
     let number = |count: i64| u64::try_from(count).unwrap_or(0);
     bar.set_length(number(run.count.tasks));
@@ -34,7 +35,8 @@ pub fn update_run_bar(bar: &ProgressBar, run: &Run, running: &[String]) {
     bar.set_message(visible(&message));
 }
 
-/// Formats `5 succeeded, 1 failed, 2 upstream_failed`; optionally without succeeded tasks.
+/// Formats counts such as `5 succeeded, 1 failed, 2 upstream_failed`. With `succeeded` false,
+/// leaves out the succeeded tasks.
 fn counts(count: &TaskCounts, succeeded: bool) -> String {
     [
         (if succeeded { count.succeeded } else { 0 }, "succeeded"),
@@ -50,8 +52,8 @@ fn counts(count: &TaskCounts, succeeded: bool) -> String {
     .join(", ")
 }
 
-/// Formats `run 12 failed: 5 succeeded, 1 failed, 2 upstream_failed`, then one line for each task
-/// in `failures`.
+/// Formats a line such as `run 12 failed: 5 succeeded, 1 failed, 2 upstream_failed`, and then one
+/// line for each task in `failures`.
 #[must_use]
 pub fn run_outcome(run: &Run, failures: &[RunTask]) -> String {
     let mut text = format!("run {} {}: {}", run.id, state_word(run), counts(&run.count, true));

@@ -3,13 +3,14 @@
 use std::fmt;
 use std::io::{self, Write};
 
-/// Writes a line to standard error. Ignores errors, which could not be reported either.
+/// Writes a line to standard error. Ignores an error of the write, because it could not be reported
+/// either.
 pub fn print_stderr(line: impl fmt::Display) {
     let _ = writeln!(io::stderr().lock(), "{line}");
 }
 
-/// Writes an error to standard error in the form that all programs share: `error:`, `detail:` and
-/// `hint:`, a line each.
+/// Writes an error to standard error in the form that all programs use, with one line each for
+/// `error:`, `detail:` and `hint:`.
 pub fn report_error(message: &str, detail: Option<&str>, hint: Option<&str>) {
     print_stderr(format_args!("error: {}", visible(message)));
     for (label, text) in [("detail", detail), ("hint", hint)] {
@@ -19,8 +20,9 @@ pub fn report_error(message: &str, detail: Option<&str>, hint: Option<&str>) {
     }
 }
 
-/// Whether a character is invisible or changes the display of other characters: terminal controls,
-/// direction controls, zero-width characters. Excludes the two joiners, which words and emoji need.
+/// Returns whether a character is invisible or changes the display of other characters. Such
+/// characters are terminal controls, direction controls and zero-width characters, except for the
+/// two joiners, which words and emoji need.
 #[must_use]
 pub fn is_invisible(c: char) -> bool {
     let hidden = matches!(c,
@@ -34,7 +36,8 @@ pub fn is_invisible(c: char) -> bool {
     hidden || (c.is_control() && c != '\n' && c != '\t')
 }
 
-/// Escapes characters that are [`is_invisible`], as `\u{1b}`: text from the database is untrusted.
+/// Escapes each character that [`is_invisible`], for example as `\u{1b}`, because text from the
+/// database is untrusted.
 #[must_use]
 pub fn visible(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());

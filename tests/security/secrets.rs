@@ -97,7 +97,7 @@ async fn a_worker_at_work_shows_no_password_anywhere() {
         etl.name
     );
     database.execute(&end).await;
-    worker.until_logged("no session for tasks").await;
+    worker.until_logged("could not open a session for tasks").await;
     assert_silent("the metrics", &get(&http, "/metrics").await.unwrap().body);
     let process = format!("/proc/{}/cmdline", worker.pid());
     if Path::new(&process).exists() {

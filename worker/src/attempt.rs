@@ -1,8 +1,10 @@
-//! Attempts: runs a claimed task in a session (check, run, commit, record).
+//! Attempts: runs a claimed task in a session, from the check of its statement to the record of its
+//! result.
 //!
-//! `reader` owns a session and serves one claim after another. `check` refuses what must not be
-//! sent; `execute` runs a task alone, `shared_commit` several in one transaction, both under
-//! `supervise`; `commit` commits effects and completion; `finish` records every other result.
+//! `reader` owns a session and serves one claim after another. `check` refuses statements that must
+//! not be sent. `execute` runs one task alone; `shared_commit` runs several tasks in one
+//! transaction. `supervise` watches over the statements of both. `commit` commits the effects of a
+//! task with its completion, and `finish` records every other result.
 
 pub(crate) mod check;
 pub(crate) mod commit;

@@ -20,8 +20,8 @@ use crate::timing::{
     MIN_BACKOFF, POOL_CREATE_TIMEOUT, POOL_WAIT_TIMEOUT,
 };
 
-/// Size of the pool. Statements that end tasks are short, so a few sessions serve any number of
-/// readers.
+/// Number of sessions in the pool. The statements that end tasks are short, so a few sessions serve
+/// any number of readers.
 const SESSIONS: usize = 4;
 
 /// Access to the control sessions, shared by all services of the process.
@@ -119,8 +119,8 @@ impl Control {
         self.connect(name, self.registration.end_of_session()).await
     }
 
-    /// Opens the connection on which the worker registers. Its server determines when the other
-    /// sessions are closed.
+    /// Opens the connection on which the worker registers. If that connection leads to another
+    /// server than before, the other sessions are closed.
     ///
     /// # Errors
     /// As [`Control::get`].
@@ -155,7 +155,8 @@ impl Control {
         &self.target
     }
 
-    /// Terminates a backend, if the pid still belongs to this session.
+    /// Terminates the backend of this session. Does nothing if the pid now belongs to another
+    /// backend.
     pub(crate) async fn terminate(&self, session: SessionIdentity) {
         let terminated =
             answered(async { reclaim::end_session(&*self.get().await?, session).await });
@@ -164,8 +165,8 @@ impl Control {
         }
     }
 
-    /// Returns once a backend is gone, retrying without limit: until then, its SQL may have
-    /// effects.
+    /// Returns once a backend is gone, retrying without limit, because its SQL may have effects
+    /// until then.
     pub(crate) async fn ensure_gone(&self, session: SessionIdentity) {
         let mut backoff = Backoff::default();
         loop {
@@ -182,7 +183,7 @@ impl Control {
         answered(async { reclaim::session_gone(&*self.get().await?, session).await }).await
     }
 
-    /// Determines the state of a claim after its completion went unanswered.
+    /// Determines whether a completion was committed whose answer did not arrive.
     pub(crate) async fn resolve_commit(&self, claim: &Claim) -> resolve_commit::CommitResolution {
         self.retry("resolve_commit", claim.id(), || async {
             resolve_commit::resolve_commit(&*self.get().await?, claim).await
@@ -248,7 +249,7 @@ fn milliseconds(duration: Duration) -> String {
     format!("{}ms", duration.as_millis())
 }
 
-/// Resolves at `instant`, or never without one.
+/// Waits until `instant`; without one, waits forever.
 pub(crate) async fn until(instant: Option<Instant>) {
     match instant {
         Some(instant) => sleep_until(instant.into()).await,
@@ -256,7 +257,8 @@ pub(crate) async fn until(instant: Option<Instant>) {
     }
 }
 
-/// Exponential back-off with jitter, so that a fleet does not reconnect at once.
+/// Exponential back-off with jitter, so that the workers of a fleet do not all reconnect at the
+/// same time.
 pub(crate) struct Backoff {
     next: Duration,
     max: Duration,
@@ -279,7 +281,7 @@ impl Backoff {
         self.next >= self.max
     }
 
-    /// Returns the next wait: a random time between half and one and a half of the step.
+    /// Returns the next wait: a random time between half and one and a half times the current step.
     pub(crate) fn step(&mut self) -> Duration {
         let step = self.next.mul_f64(rand::rng().random_range(0.5..1.5));
         self.next = (self.next * 2).min(self.max);

@@ -1,5 +1,6 @@
-//! Duties: what each worker does for the whole fleet, besides running tasks. There is no leader: any
-//! number of workers do each duty concurrently, coordinated by locks in the database.
+//! Duties: background services that each worker performs for the whole fleet, besides running
+//! tasks. There is no leader: any number of workers do each duty concurrently, coordinated by locks
+//! in the database.
 
 pub(crate) mod duty;
 pub(crate) mod failure_detector;

@@ -1,9 +1,10 @@
 //! The worker process: claims tasks, runs their SQL and records each attempt.
 //!
-//! Path of a task: `claim` claims it for an idle reader, `attempt` runs it in the reader's session and
-//! records the result. `duties` are the background services; `startup` starts and stops the process;
-//! `telemetry` reports what it does. At the top level is what all of them share, in a
-//! `context`: `control`, the sessions to the queue; `registration`; `shutdown`; `wakeup`; `timing`.
+//! Path of a task: `claim` claims it for an idle reader, and `attempt` runs it in the reader's
+//! session and records the result. `duties` are the background services, `startup` starts and stops
+//! the process, and `telemetry` reports what the process does. The modules at the top level are
+//! shared by all of these. They are reached through a `context`: `control`, the sessions to the
+//! queue; `registration`; `shutdown`; `wakeup`; and `timing`.
 
 mod attempt;
 mod claim;

@@ -1,12 +1,13 @@
 //! Tracks the server at which the worker is registered, and closes sessions to a former server.
 //!
-//! A primary whose machine is frozen or cut off does not answer, and no packet reports that it
-//! never will. The heartbeat detects this: it has a deadline, and its next session connects to the
-//! new primary. The claimer, the poller and task statements have no such deadline and would wait
-//! for the old primary. Therefore, when the control session connects to another server, all earlier
-//! sessions are closed, and their users continue as after any lost connection.
+//! When the machine of a primary is frozen or cut off, the primary no longer answers, and no packet
+//! tells its clients so. Heartbeats detect this, because each heartbeat has a deadline, and after a
+//! missed deadline the heartbeat opens a session to the new primary. The claimer, the poller and
+//! task statements have no such deadline and would wait for the old primary. Therefore, when the
+//! control session connects to another server, all earlier sessions are closed, and their users
+//! continue as after any lost connection.
 //!
-//! Claims wait for the registration: the other workers would consider a worker dead that holds
+//! Claims wait for the registration, because the other workers consider a worker dead that holds
 //! claims but is not registered.
 
 use std::sync::Arc;
@@ -18,7 +19,8 @@ use tokio_util::sync::CancellationToken;
 
 const MOVED: &str = "the queue is on another server now";
 
-/// Returns the error of a user of a session to a former server.
+/// Returns the error for a user of a session that was closed because the worker moved to another
+/// server.
 pub(crate) fn moved() -> QueueError {
     QueueError::Refused { message: MOVED.to_owned(), hint: None }
 }
@@ -33,7 +35,7 @@ struct State {
     server: Option<Server>,
     /// Whether the control session of that registration is alive.
     current: bool,
-    /// Closes the sessions opened from now on.
+    /// Closes the sessions that are opened from now on.
     end: CancellationToken,
 }
 
@@ -76,7 +78,7 @@ impl Registration {
 
     /// Resolves once the worker is registered.
     pub(crate) async fn until_registered(&self) -> Server {
-        // The common case, asked before every claim: no receiver is needed.
+        // The common case before every claim, which needs no receiver.
         if let Some(server) = self.server() {
             return server;
         }

@@ -13,9 +13,9 @@ use crate::timing::CANCEL_TIMEOUT;
 /// The steps of a shutdown, as cancellation tokens.
 #[derive(Clone, Default)]
 pub(crate) struct Shutdown {
-    /// Stop claiming.
+    /// Cancelled when the worker stops claiming.
     pub(crate) drain: CancellationToken,
-    /// All readers have finished: stop heartbeat, reclaimer and metrics.
+    /// Cancelled when all readers have finished. Then heartbeat, reclaimer and metrics stop.
     pub(crate) end: CancellationToken,
 }
 

@@ -21,59 +21,61 @@
 //! ```
 //!
 //! From a frozen primary to the new one: the heartbeat gives up after [`MIN_HEARTBEAT_TIMEOUT`] and
-//! registers at the next host, which closes all other sessions. A control statement that no closed
-//! session ends is given up after [`ANSWER_TIMEOUT`]; a task's statement whose backend is gone, at
-//! the next probe, every [`PROBE_INTERVAL`].
+//! registers at the next host, which closes all other sessions. Two kinds of waits do not end with
+//! a closed session. A control statement is given up after [`ANSWER_TIMEOUT`]. A task's statement
+//! whose backend is gone is given up at the next probe; probes are [`PROBE_INTERVAL`] apart.
 
 use std::time::Duration;
 
 /// Default of `--heartbeat-interval`.
 pub(crate) const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Limit for one heartbeat; if the heartbeat interval is longer, the interval is the limit.
+/// Minimum time limit for one heartbeat. A longer heartbeat interval is the limit itself.
 pub(crate) const MIN_HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Default of `--orphan-timeout`.
 pub(crate) const ORPHAN_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Limit for opening a control session and for registering on it. Without it, an attempt would
-/// never end if a server accepts connections but does not answer.
+/// Time limit for opening a control session and for registering on it. Without a limit, an attempt
+/// would never end at a server that accepts connections but does not answer.
 pub(crate) const REGISTRATION_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Default and maximum of `--poll-interval`: with the heartbeats, 58 statements a minute. A killed
-/// worker's tasks are pending again within [`SESSION_GRACE`] plus this interval plus the time of
-/// the reclaim.
+/// Default and maximum of `--poll-interval`. With this interval, a worker sends 58 statements a
+/// minute for polls and heartbeats. The tasks of a killed worker are pending again within
+/// [`SESSION_GRACE`] plus this interval plus the time of the reclaim.
 pub(crate) const MAX_POLL_INTERVAL: Duration = Duration::from_millis(1300);
 
-/// Polls further apart than this interrupt the observation of peers.
+/// If two polls are further apart than this, the observation of peers starts over.
 pub(crate) const MAX_POLL_GAP: Duration = Duration::from_millis(5 * 1300);
 
-/// Time since the last heartbeat before a worker without control session is considered dead, in
-/// case it is reconnecting.
+/// Minimum time since the last heartbeat before a worker without a control session is considered
+/// dead. Until then, the worker may be reconnecting.
 pub(crate) const SESSION_GRACE: Duration = Duration::from_secs(3);
 
-/// Time for which the session has to be absent: a single poll may fall between two sessions of a
-/// worker, or into a shutdown of the server that ended the peer's session first.
+/// Minimum time for which polls must not see the session of a worker. A single poll may fall
+/// between two sessions of a worker, or into a shutdown of the server that ended the peer's session
+/// first.
 pub(crate) const MIN_ABSENCE: Duration = Duration::from_secs(1);
 
-/// Grace period after an outage: all workers reconnect, which takes time on a busy machine, and the
-/// first worker that is back must not reclaim the others.
+/// Grace period after an outage, in place of [`SESSION_GRACE`]. All workers reconnect, which takes
+/// time on a busy machine, and the first worker to reconnect must not reclaim the tasks of the
+/// others.
 pub(crate) const OUTAGE_GRACE: Duration = Duration::from_secs(10);
 
-/// Time between two checks of a backend being terminated.
+/// Time between two checks whether a backend that is being terminated is gone.
 pub(crate) const TERMINATE_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Time between two sweeps of the pending tasks below the watermarks.
+/// Time between two sweeps, which also read the pending tasks below the watermarks.
 pub(crate) const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Minimum time between two sweeps, also if one was requested or a claim found too few tasks.
+/// Minimum time between two sweeps, even if a sweep was requested or a claim found too few tasks.
 pub(crate) const MIN_SWEEP_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Interval of comparing the claims in the database with the claims in flight. Also compared after
-/// a claim whose answer was lost.
+/// Time between two comparisons of the claims in the database with the claims in flight. A
+/// comparison also follows a claim whose answer was lost.
 pub(crate) const RECONCILE_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Time for which the tasks of a queue commit alone after a slow shared commit.
+/// Time after a slow shared commit during which each task of the queue commits alone.
 pub(crate) const SHARED_COMMIT_COOL_DOWN: Duration = Duration::from_secs(10);
 
 /// `statement_timeout` of control sessions.
@@ -82,69 +84,72 @@ pub(crate) const CONTROL_STATEMENT_TIMEOUT: Duration = Duration::from_secs(60);
 /// `lock_timeout` of control sessions.
 pub(crate) const CONTROL_LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Limit for an operation on a pooled session, including the wait for the session. The server ends
-/// each statement after [`CONTROL_STATEMENT_TIMEOUT`]; this limit is for a server, or a machine on
-/// the way to it, that does not answer at all.
+/// Time limit for an operation on a pooled session, including the wait for the session. The server
+/// itself ends each statement after [`CONTROL_STATEMENT_TIMEOUT`]. This longer limit applies if the
+/// server, or a machine on the way to it, does not answer at all.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(75);
 
-/// A session used for this long is closed instead of reused: it may still wait for the answer to an
-/// abandoned statement.
+/// A pooled session that was used for this long is closed instead of reused, because it may still
+/// wait for the answer to an abandoned statement.
 pub(crate) const LONG_USE: Duration = Duration::from_secs(20);
 
-/// Limit for the wait for a pooled session.
+/// Time limit for the wait for a pooled session.
 pub(crate) const POOL_WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Limit for opening a pooled session.
+/// Time limit for opening a pooled session.
 pub(crate) const POOL_CREATE_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Limit for the own operations of a session for tasks, outside a task.
+/// Time limit for opening a task session, and for its operations outside of a task, such as the
+/// reset.
 pub(crate) const SESSION_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Interval of the checks whether the backend of a running statement still exists.
+/// Time between two checks whether the backend of a running statement still exists.
 pub(crate) const PROBE_INTERVAL: Duration = Duration::from_secs(15);
 
-/// Time for a cancelled statement to end before the next step of escalation.
+/// Time that a cancelled statement has to end before the next step of escalation.
 pub(crate) const ESCALATION_DELAY: Duration = Duration::from_secs(5);
 
-/// Time between two statements that publish progress, and minimum run time of a task to be
-/// published.
+/// Time between two statements that publish progress. Also the minimum run time of a task whose
+/// progress is published.
 pub(crate) const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Maximum time between two runs of the maintenance of the history.
 pub(crate) const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(60 * 60);
 
-/// Default of `--fleet-metrics-interval`, the time between two counts. A worker that is not the
-/// publisher tries to become the publisher in the same interval.
+/// Default of `--fleet-metrics-interval`: the time between two counts of the fleet metrics. At the
+/// same interval, a worker that is not the publisher tries to become it.
 pub(crate) const FLEET_METRICS_INTERVAL: Duration = Duration::from_secs(15);
 
-/// First wait after a failure; it doubles with each further failure.
+/// Wait after a first failure. The wait doubles with each further failure.
 pub(crate) const MIN_BACKOFF: Duration = Duration::from_millis(50);
 
-/// Longest wait after failures, except where another one is given.
+/// Default limit for the wait after failures.
 pub(crate) const MAX_BACKOFF: Duration = Duration::from_secs(5);
 
-/// Longest wait before the control session is opened again: the other workers soon consider a worker
-/// without this session dead.
+/// Maximum wait before the control session is opened again. It is short, because the other workers
+/// soon consider a worker without this session dead.
 pub(crate) const MAX_HEARTBEAT_BACKOFF: Duration = Duration::from_secs(1);
 
-/// Longest wait before LISTEN is tried again: polls replace it.
+/// Maximum wait before LISTEN is tried again. It may be long, because polls take the place of
+/// notifications.
 pub(crate) const MAX_LISTEN_BACKOFF: Duration = Duration::from_secs(30);
 
 /// Default of `--shutdown-timeout`.
 pub(crate) const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Time for cancelled statements to end and for their tasks to be released.
+/// Time that cancelled statements have to end, and their tasks to be released, at shutdown.
 pub(crate) const CANCEL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Limit for deregistration and the other background services at shutdown.
+/// Time limit at shutdown for the deregistration and for the end of the other background services.
 pub(crate) const DEREGISTRATION_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Limit for the check of each login for a pooler.
+/// Time limit for the check of one login for a pooler.
 pub(crate) const POOLER_CHECK_TIMEOUT: Duration = Duration::from_secs(30);
 
-// A session in use for long is closed before the limit of its operation, whose statement the server
-// has ended by then. One poll between the end of a session and the grace period sees it absent, a
-// second one confirms it.
+// A session that is in use for too long is closed before the time limit of its operation, and the
+// server ends the statement of the operation before that limit as well. Between the end of a
+// session and the grace period there are two polls: the first sees that the session is absent, the
+// second confirms it.
 const _: () = assert!(LONG_USE.as_millis() < ANSWER_TIMEOUT.as_millis());
 const _: () = assert!(CONTROL_STATEMENT_TIMEOUT.as_millis() < ANSWER_TIMEOUT.as_millis());
 const _: () = assert!(2 * MAX_POLL_INTERVAL.as_millis() < SESSION_GRACE.as_millis());

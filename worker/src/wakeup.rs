@@ -47,9 +47,10 @@ impl<T: Ord> PendingSet<T> {
 
 /// Notifications and flags of the process. A notification without a receiver is kept.
 pub(crate) struct Wakeup {
-    /// Limits of tasks that have ended in this process: other tasks may wait for their permits.
+    /// Limits of tasks that have ended in this process. Other tasks may wait for the permits of
+    /// these limits.
     pub(crate) released_limits: PendingSet<LimitId>,
-    /// Runs with a task that has ended in this process, or found by a poll.
+    /// Runs to advance: a task of the run has ended in this process, or a poll found the run.
     pub(crate) runs_to_advance: PendingSet<RunId>,
     claim_notify: Notify,
     heartbeat_notify: Notify,
@@ -89,12 +90,12 @@ impl Wakeup {
         self.permit_notify.notify_one();
     }
 
-    /// Resolves when there may be new tasks that wait for permits.
+    /// Resolves when new tasks may be waiting for permits.
     pub(crate) async fn permits_requested(&self) {
         self.permit_notify.notified().await;
     }
 
-    /// Requests a sweep: there may be tasks with ids below the watermarks.
+    /// Requests a sweep, because there may be tasks with ids below the watermarks.
     pub(crate) fn request_sweep(&self) {
         self.sweep_requested.store(true, Ordering::Relaxed);
         self.notify();
@@ -110,8 +111,8 @@ impl Wakeup {
         self.sweep_requested.swap(false, Ordering::Relaxed)
     }
 
-    /// Requests reconciliation: after a lost claim, the queue may still assign the claim to this
-    /// worker.
+    /// Requests reconciliation after the answer to a claim was lost: the database may assign tasks
+    /// to this worker of which the worker does not know.
     pub(crate) fn reconcile(&self) {
         self.reconcile.store(true, Ordering::Relaxed);
         self.notify();
@@ -137,7 +138,7 @@ impl Wakeup {
         self.tasks_found.swap(false, Ordering::Relaxed)
     }
 
-    /// Requests an immediate heartbeat, because its response has news.
+    /// Requests an immediate heartbeat, whose response has news such as a cancel request.
     pub(crate) fn request_heartbeat(&self) {
         self.heartbeat_notify.notify_one();
     }
@@ -160,7 +161,7 @@ impl Wakeup {
         self.draining.load(Ordering::Relaxed)
     }
 
-    /// Sets the number of readers, from the first on, that serve only reserved tasks.
+    /// Sets how many readers run only tasks of priority reserved; these are the first readers.
     pub(crate) fn set_reserved_readers(&self, readers: u32) {
         if self.reserved_readers.swap(readers, Ordering::Relaxed) != readers {
             tracing::info!(readers, "readers reserved for reserved tasks");
@@ -178,16 +179,17 @@ impl Wakeup {
         self.claimer_connection.send_replace(connected);
     }
 
-    /// Resolves when the claimer is connected. Readers connect after the claimer: if connections
-    /// are scarce, they would take all of them and wait for a claimer that gets none.
+    /// Resolves when the claimer is connected. Readers connect after the claimer. Otherwise, if
+    /// connections are scarce, the readers would take all of them and wait for a claimer that
+    /// cannot connect.
     pub(crate) async fn wait_for_claimer(&self) {
         // The sender is in `self`, so this cannot fail.
         let _ = self.claimer_connection.subscribe().wait_for(|connected| *connected).await;
     }
 
-    /// Records after a claim whether the process is idle: a whole sweep found nothing, or the
-    /// worker drains and would not claim, and nothing is running. Notifies the subscribers on each
-    /// call.
+    /// Records after a claim whether the process is idle. It is idle if nothing is running and
+    /// either a whole sweep found nothing, or the worker drains and would not claim. Notifies the
+    /// subscribers on each call.
     pub(crate) fn set_idle(&self, idle: bool) {
         self.idle.send_replace(idle);
     }

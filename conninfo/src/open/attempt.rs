@@ -1,4 +1,4 @@
-//! One attempt at one address: the driver's configuration, its TLS connector, its errors.
+//! One attempt at one address: the driver's configuration, the TLS connector and the errors.
 
 use crate::connection_target::ConnectionTarget;
 use crate::endpoint::Endpoint;
@@ -16,7 +16,7 @@ use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
 use tokio_postgres::{Config, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-/// An endpoint with its name resolved.
+/// An endpoint whose name has been resolved.
 pub(crate) struct Dial {
     pub(crate) endpoint: Endpoint,
     /// The server's name in messages.
@@ -30,8 +30,8 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// Returns the more informative of two errors: the first error matters more than a
-    /// `pg_hba.conf` rejection of the second attempt.
+    /// Returns the more informative of two errors. This is the first error, unless the server
+    /// refused the second attempt for another reason than `pg_hba.conf`.
     pub(crate) fn or(self, second: Self) -> Self {
         match &second.error {
             ConnectError::Refused { sqlstate, .. }
@@ -69,8 +69,8 @@ pub(crate) async fn attempt(
     opened.map_err(|error| Failure { error, tls_begun: begun.load(Ordering::Relaxed) })
 }
 
-/// Limits the whole start-up: the driver's own limit covers only the first packet, and a stopped
-/// server accepts the connection but sends nothing.
+/// Limits the time of the whole start-up. The driver's own limit covers only the first packet, but
+/// a stopped server accepts the connection and then sends nothing.
 pub(crate) async fn within<T>(
     target: &ConnectionTarget,
     server: &str,
@@ -117,7 +117,7 @@ fn set_timeouts(config: &mut Config, target: &ConnectionTarget) {
     if let Some(limit) = timeouts.connect_timeout {
         config.connect_timeout(limit);
     }
-    // Zero means the operating system's default: do not set it.
+    // Zero stands for the operating system's default, so the option is not set.
     if !timeouts.tcp_user_timeout.is_zero() {
         config.tcp_user_timeout(timeouts.tcp_user_timeout);
     }
@@ -132,8 +132,7 @@ fn set_timeouts(config: &mut Config, target: &ConnectionTarget) {
     }
 }
 
-/// Converts a driver error. The driver's error kinds are private; only their texts distinguish
-/// them.
+/// Converts a driver error. The driver's error kinds are private, so their texts are compared.
 pub(crate) fn from_driver(server: &str, error: tokio_postgres::Error) -> ConnectError {
     let server = server.to_owned();
     if let Some(db) = error.as_db_error() {

@@ -1,4 +1,4 @@
-//! The connection types of the driver with TLS.
+//! The connection types of the driver, with TLS.
 
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{Client, Socket};
@@ -8,6 +8,6 @@ pub(crate) type Stream = <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream;
 pub(crate) type Handshake = <MakeRustlsConnect as MakeTlsConnect<Socket>>::TlsConnect;
 pub(crate) type Opened = (Client, Connection);
 
-/// The undriven half of a connection: await it, or call `poll_message` for notices and
-/// notifications.
+/// The part of a connection that has to be driven: await it, or call `poll_message` to receive
+/// notices and notifications.
 pub type Connection = tokio_postgres::Connection<Socket, Stream>;

@@ -1,4 +1,4 @@
-//! A deadpool pool whose connections follow the same rules.
+//! A deadpool pool whose connections are opened by the rules of this crate.
 
 use crate::connection_target::ConnectionTarget;
 use crate::error::ConnectError;
@@ -19,25 +19,25 @@ use tokio_util::sync::CancellationToken;
 
 /// Returns the manager of a pool whose connections go to `target`.
 ///
-/// The caller builds the pool and chooses its size and its time limits (the latter need
-/// `.runtime(Runtime::Tokio1)`).
+/// The caller builds the pool, and chooses its size and its time limits. Time limits need
+/// `.runtime(Runtime::Tokio1)`.
 pub fn pool_manager(target: &ConnectionTarget, recycling_method: RecyclingMethod) -> Manager {
     pool_manager_until(target, recycling_method, CancellationToken::new)
 }
 
-/// Same as [`pool_manager`]. Calls `end` for each connection, and closes the connection, even while
-/// it is in use, when the returned token is cancelled.
+/// As [`pool_manager`], but with a way to close connections. Calls `end` for each connection. When
+/// the token that `end` returned is cancelled, the connection is closed, even while it is in use.
 pub fn pool_manager_until(
     target: &ConnectionTarget,
     recycling_method: RecyclingMethod,
     end: impl Fn() -> CancellationToken + Send + Sync + 'static,
 ) -> Manager {
     let connect = PoolConnect { target: target.clone(), end: Arc::new(end) };
-    // Deadpool requires the configuration; `PoolConnect` ignores it.
+    // Deadpool requires this configuration, but `PoolConnect` ignores it.
     Manager::from_connect(Config::new(), connect, ManagerConfig { recycling_method })
 }
 
-/// Opens a pool's connections with [`open`] and drives each in a spawned task.
+/// Opens the connections of a pool with [`open`], and drives each connection in a spawned task.
 #[derive(Clone)]
 pub struct PoolConnect {
     target: ConnectionTarget,
@@ -49,8 +49,8 @@ type Connected = Result<(Client, JoinHandle<()>), tokio_postgres::Error>;
 impl deadpool_postgres::Connect for PoolConnect {
     fn connect(&self, _: &Config) -> Pin<Box<dyn Future<Output = Connected> + Send + '_>> {
         Box::pin(async {
-            // The token is taken before the connection opens, so that a cancellation during the
-            // opening closes the connection.
+            // Takes the token before the connection opens, so that a cancellation in the meantime
+            // closes it.
             let end = (self.end)();
             match open(&self.target).await {
                 Ok((client, connection)) => Ok((client, drive(connection, end))),
@@ -83,7 +83,7 @@ async fn messages(mut connection: Connection) {
     }
 }
 
-/// The error message, instead of the driver's bare "db error".
+/// Returns the error message, in place of the driver's "db error".
 fn reason(error: &tokio_postgres::Error) -> String {
     match (error.as_db_error(), std::error::Error::source(error)) {
         (Some(db), _) => format!("{} (SQLSTATE {})", db.message(), db.code().code()),
@@ -92,7 +92,7 @@ fn reason(error: &tokio_postgres::Error) -> String {
     }
 }
 
-/// Returns the cause of a pool's error, as [`open`] returned it.
+/// Returns the error of [`open`] that a pool's error contains.
 pub fn pool_error(error: PoolError) -> ConnectError {
     let unreachable = |reason: String| ConnectError::Unreachable {
         server: "the pool's target".to_owned(),
@@ -113,8 +113,9 @@ pub fn pool_error(error: PoolError) -> ConnectError {
     }
 }
 
-/// Wraps a [`ConnectError`] in the driver's error type, which is the only type that a pool accepts
-/// and which only the driver can create: a start-up over a stream that fails with it.
+/// Wraps a [`ConnectError`] in the driver's error type, the only type that a pool accepts. Only the
+/// driver can create this type. Therefore this function starts a connection over a stream that
+/// fails with the error.
 async fn into_driver_error(error: ConnectError) -> tokio_postgres::Error {
     let stream = FailingStream { error: Some(error) };
     match Config::new().user("nobody").ssl_mode(SslMode::Disable).connect_raw(stream, NoTls).await {

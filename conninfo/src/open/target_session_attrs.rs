@@ -15,7 +15,7 @@ pub(crate) enum TargetSessionAttrs {
     ReadOnly,
     Primary,
     Standby,
-    /// A standby in the first pass over all hosts, any server in the second.
+    /// A standby in the first pass over all hosts, and any server in the second pass.
     PreferStandby,
 }
 
@@ -38,7 +38,7 @@ impl TargetSessionAttrs {
         )
     }
 
-    /// The kinds to accept, one per pass over the hosts.
+    /// Returns the kinds of servers to accept, one for each pass over the hosts.
     pub(crate) fn passes(self) -> &'static [Self] {
         match self {
             Self::Any => &[Self::Any],
@@ -50,7 +50,7 @@ impl TargetSessionAttrs {
         }
     }
 
-    /// The query, the unwanted answer (`on` or `off`), and the error text for it.
+    /// Returns the query, the answer that is not wanted (`on` or `off`), and the error text for it.
     fn check_query(self) -> Option<(&'static str, &'static str, &'static str)> {
         match self {
             Self::Any | Self::PreferStandby => None,
@@ -63,7 +63,8 @@ impl TargetSessionAttrs {
 
     /// Returns why the server does not match, or `None` if it matches.
     ///
-    /// Uses SQL instead of the reported parameter `in_hot_standby`, which poolers do not pass on.
+    /// Uses a query instead of the reported parameter `in_hot_standby`, which poolers do not pass
+    /// on.
     pub(crate) async fn mismatch(
         self,
         client: &Client,
@@ -73,7 +74,7 @@ impl TargetSessionAttrs {
         let query = pin!(client.simple_query(sql));
         let messages = match select(query, connection).await {
             Either::Left((messages, _)) => messages?,
-            // The connection ended first; the query's own error then reports it.
+            // The connection ended before the query. The error of the query then reports this.
             Either::Right((ended, query)) => {
                 ended?;
                 query.await?

@@ -1,7 +1,7 @@
-//! The TLS rules of a target, and the connector built from them.
+//! The TLS rules of a target, and the connector that is built from them.
 //!
-//! Certificate files are read again for each connection, as libpq does: a renewed certificate needs
-//! no restart.
+//! Certificate files are read again for each connection, as in libpq, so that a renewed certificate
+//! needs no restart.
 
 use crate::endpoint::Endpoint;
 use crate::error::ConnectError;
@@ -46,7 +46,7 @@ enum Roots {
     System,
     /// A file, which may be missing unless the mode verifies certificates.
     File(PathBuf),
-    /// No file given, and no home directory to search.
+    /// No file is given, and there is no home directory to search.
     None,
 }
 
@@ -56,7 +56,7 @@ pub(crate) struct TlsRules {
     pub(crate) mode: SslMode,
     pub(crate) negotiation: SslNegotiation,
     roots: Roots,
-    /// Certificate and key of the client; used if the certificate exists.
+    /// Certificate and key of the client. They are used if the certificate exists.
     certificate: Option<(PathBuf, PathBuf)>,
     versions: Vec<&'static SupportedProtocolVersion>,
     name_indication: bool,
@@ -108,7 +108,7 @@ impl TlsRules {
         })
     }
 
-    /// `verify-full` requires a host name for each host.
+    /// Checks that each host has a name, which `verify-full` requires.
     pub(crate) fn accept(&self, endpoints: &[Endpoint]) -> Result<(), ConnectError> {
         if self.mode == SslMode::VerifyFull && endpoints.iter().any(|e| e.host.is_none()) {
             return Err(ConnectError::usage_with_hint(
@@ -119,7 +119,7 @@ impl TlsRules {
         Ok(())
     }
 
-    /// The connector for attempts with TLS.
+    /// Returns the connector for attempts with TLS.
     pub(crate) fn connector(&self) -> Result<MakeRustlsConnect, ConnectError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let verifier = self.verifier(&provider)?;
@@ -139,7 +139,8 @@ impl TlsRules {
         Ok(MakeRustlsConnect::new(config))
     }
 
-    /// As in libpq, an existing root file is used in every mode; `verify-*` require one.
+    /// Returns the verifier of server certificates. As in libpq, a root file that exists is used in
+    /// every mode, and `verify-*` require one.
     fn verifier(
         &self,
         provider: &Arc<CryptoProvider>,
@@ -165,7 +166,8 @@ impl TlsRules {
     }
 }
 
-/// A connector for attempts without TLS: the driver's types require one, but nothing calls it.
+/// Returns a connector for attempts without TLS. The types of the driver require one, but nothing
+/// calls it.
 pub(crate) fn idle_connector() -> Result<MakeRustlsConnect, ConnectError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(Arc::clone(&provider))
@@ -181,7 +183,8 @@ const ROOT: &str = "root certificate file";
 const CERTIFICATE: &str = "certificate file";
 const KEY: &str = "private key file";
 
-/// Refuses to ignore the default revocation list, which libpq would check.
+/// Returns an error if the default revocation list exists, because libpq would check it and this
+/// program cannot.
 fn refuse_default_crl(env: &Environment) -> Result<(), ConnectError> {
     match env.below_home(".postgresql/root.crl").filter(|path| path.exists()) {
         Some(path) => Err(file_error(
@@ -215,7 +218,8 @@ fn own_certificate(
     Ok(certificate.zip(key).filter(|_| enabled))
 }
 
-/// TLS 1.2 is libpq's own default minimum; older versions are not supported.
+/// Returns the TLS versions to accept. TLS 1.2 is libpq's default minimum; older versions are not
+/// supported.
 fn versions(settings: &Settings) -> Result<Vec<&'static SupportedProtocolVersion>, ConnectError> {
     let with_12 = settings.choice(
         "ssl_min_protocol_version",
@@ -243,7 +247,8 @@ fn certificates(
         .map_err(|error| file_error(what, path, error.to_string()))
 }
 
-/// The key must not be readable by other users; group access is allowed only if root owns the file.
+/// Reads the private key. Other users must not be able to read the file; its group may, if root
+/// owns it.
 fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, ConnectError> {
     let metadata =
         std::fs::metadata(path).map_err(|error| file_error(KEY, path, error.to_string()))?;

@@ -1,4 +1,4 @@
-//! Verifies the server's certificate as `sslmode` requires.
+//! Verifies the server's certificate according to `sslmode`.
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{WebPkiServerVerifier, verify_server_name};
@@ -15,9 +15,10 @@ use x509_cert::Certificate;
 use x509_cert::der::{Decode, Encode};
 use x509_cert::time::Time;
 
-/// `require` without root certificates, `prefer` and `allow`: accepts any certificate.
+/// The verifier for `prefer`, for `allow`, and for `require` without root certificates. It accepts
+/// any certificate.
 ///
-/// The signature of the handshake is still checked: otherwise anyone could present the real
+/// The signature of the handshake is still checked. Otherwise anyone could present the real
 /// server's certificate, and channel binding would prove nothing.
 #[derive(Debug)]
 pub(crate) struct AnyCertificate(pub(crate) Arc<CryptoProvider>);
@@ -65,19 +66,20 @@ impl ServerCertVerifier for AnyCertificate {
     }
 }
 
-/// Returns the key of an X.509 version 1 certificate, as `openssl x509 -req` makes by default.
-/// webpki reads version 3 only; without this function, `prefer` could not use such a server's TLS.
+/// Returns the public key of an X.509 version 1 certificate, which `openssl x509 -req` makes by
+/// default. webpki reads version 3 only, so without this function `prefer` could not use TLS with
+/// such a server.
 fn public_key(certificate: &CertificateDer<'_>) -> Option<SubjectPublicKeyInfoDer<'static>> {
     let certificate = Certificate::from_der(certificate).ok()?;
     let key = certificate.tbs_certificate.subject_public_key_info.to_der().ok()?;
     Some(SubjectPublicKeyInfoDer::from(key))
 }
 
-/// `verify-ca` and `verify-full`: the certificate must chain to a trusted root and, with
-/// `check_name`, be issued for the host.
+/// The verifier for `verify-ca` and `verify-full`. The certificate must chain to a trusted root
+/// and, with `check_name`, be issued for the host.
 ///
-/// libpq (OpenSSL) is stricter than webpki about roots: a root must be its own issuer, and be valid
-/// by its own dates. Other certificates in the file only help to build a chain to a root.
+/// libpq (OpenSSL) has stricter rules for roots than webpki: a root must be its own issuer, and its
+/// own dates must be valid. Other certificates in the file only help to build a chain to a root.
 #[derive(Debug)]
 pub(crate) struct TrustedCertificate {
     provider: Arc<CryptoProvider>,
@@ -86,7 +88,7 @@ pub(crate) struct TrustedCertificate {
     check_name: bool,
 }
 
-/// A certificate that is its own issuer; times in seconds since 1970.
+/// A certificate that is its own issuer. Times are in seconds since 1970.
 #[derive(Debug)]
 struct Root {
     certificate: CertificateDer<'static>,
@@ -118,7 +120,7 @@ impl TrustedCertificate {
         Ok(Self { provider, roots, helping, check_name })
     }
 
-    /// Returns a chain builder with the roots that are valid now.
+    /// Returns a chain builder with the roots whose dates are valid now.
     fn chain(&self, now: UnixTime) -> Result<Arc<WebPkiServerVerifier>, Error> {
         let now = Duration::from_secs(now.as_secs());
         let valid = |root: &&Root| (root.from..=root.until).contains(&now);
@@ -136,10 +138,10 @@ impl TrustedCertificate {
             .map_err(|error| Error::General(error.to_string()))
     }
 
-    /// A self-signed server certificate that is itself the root file, as `openssl req -x509` makes
-    /// it and libpq accepts it. The chain builder refuses it as "CA used as end entity" after
-    /// checking the dates and before anything else: a comparison with the root file verifies the
-    /// certificate.
+    /// Returns whether the certificate is a self-signed server certificate that is itself in the
+    /// root file. `openssl req -x509` makes such certificates, and libpq accepts them. The chain
+    /// builder refuses them as "CA used as end entity". It does so right after it has checked the
+    /// dates, so it remains to compare the certificate with the root file.
     fn pinned(&self, certificate: &CertificateDer<'_>, error: &Error) -> bool {
         matches!(error, Error::InvalidCertificate(CertificateError::Other(other))
             if other.to_string() == "CaUsedAsEndEntity")

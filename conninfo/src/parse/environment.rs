@@ -1,12 +1,13 @@
-//! The process environment as a value, so that everything after it is a pure function.
+//! The process environment as a value, so that all later steps are pure functions.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
-/// The defaults for connection strings: variables, the OS user, the socket directories.
+/// The sources of defaults for connection strings: environment variables, the name of the OS user,
+/// and the socket directories.
 ///
-/// The caller builds it once; tests build their own with [`Environment::from_variables`].
+/// The caller builds it once. Tests build their own with [`Environment::from_variables`].
 #[derive(Clone, Default)]
 pub struct Environment {
     variables: BTreeMap<String, String>,
@@ -15,14 +16,14 @@ pub struct Environment {
     socket_directories: Vec<PathBuf>,
 }
 
-/// Directories where distributions and PostgreSQL's own build put the server's socket.
+/// Directories in which distributions and PostgreSQL's own build put the server's socket.
 pub(crate) const SOCKET_DIRECTORIES: [&str; 2] = ["/var/run/postgresql", "/tmp"];
 
-/// The compiled-in directory of `pg_service.conf` on Debian and Ubuntu.
+/// The directory of `pg_service.conf` that is compiled into libpq on Debian and Ubuntu.
 const SYSTEM_SERVICE_DIRECTORY: &str = "/etc/postgresql-common";
 
 impl Environment {
-    /// Reads the environment of this process. The only place in this module that does.
+    /// Reads the environment of this process. No other code of this crate does.
     pub fn from_process() -> Self {
         let mut environment = Self {
             os_user: whoami::username().ok(),
@@ -39,8 +40,8 @@ impl Environment {
         environment
     }
 
-    /// Builds an environment of exactly these variables (`PG*` and `HOME`), with `os_user` as the
-    /// user's name and no socket directories, so that the default host is `localhost`.
+    /// Builds an environment that has exactly these variables (`PG*` and `HOME`), and `os_user` as
+    /// the name of the user. It has no socket directories, so the default host is `localhost`.
     pub fn from_variables<N, V>(
         variables: impl IntoIterator<Item = (N, V)>,
         os_user: Option<&str>,
@@ -57,12 +58,13 @@ impl Environment {
         }
     }
 
-    /// The value of a variable; a variable that is set but empty is `Some("")`, as for libpq.
+    /// Returns the value of a variable. A variable that is set but empty is `Some("")`, as for
+    /// libpq.
     pub(crate) fn variable(&self, name: &str) -> Option<&str> {
         self.variables.get(name).map(String::as_str)
     }
 
-    /// Variables that were ignored because they are not valid UTF-8.
+    /// Returns the variables that were ignored because they are not valid UTF-8.
     pub(crate) fn not_utf8(&self) -> &[String] {
         &self.not_utf8
     }
@@ -71,19 +73,19 @@ impl Environment {
         self.os_user.as_deref()
     }
 
-    /// A path below the user's home directory.
+    /// Returns a path below the user's home directory.
     pub(crate) fn below_home(&self, path: &str) -> Option<PathBuf> {
         let home = self.variable("HOME").filter(|home| !home.is_empty())?;
         Some(PathBuf::from(home).join(path))
     }
 
-    /// The system-wide service file.
+    /// Returns the path of the system-wide service file.
     pub(crate) fn system_service_file(&self) -> PathBuf {
         PathBuf::from(self.variable("PGSYSCONFDIR").unwrap_or(SYSTEM_SERVICE_DIRECTORY))
             .join("pg_service.conf")
     }
 
-    /// The default host: the first socket directory that exists, else `localhost`.
+    /// Returns the default host: the first socket directory that exists, or else `localhost`.
     pub(crate) fn default_host(&self) -> String {
         self.socket_directories
             .iter()
@@ -97,7 +99,8 @@ fn wanted(name: &str) -> bool {
 }
 
 impl fmt::Debug for Environment {
-    /// Shows names only: PGPASSWORD and PGOPTIONS are among the variables.
+    /// Shows the names of the variables but not their values, because PGPASSWORD and PGOPTIONS are
+    /// among them.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Environment")
             .field("variables", &self.variables.keys().collect::<Vec<_>>())

@@ -1,8 +1,9 @@
-//! Parses connection strings of the form `key=value`, and chooses among the three forms.
+//! Parses connection strings of the form `key=value`, and determines which of the three forms a
+//! string has.
 //!
-//! The grammar is libpq's `conninfo_parse`: spaces around `=` are allowed, values with spaces are
-//! single-quoted, a backslash escapes the next character, and the last of several equal keywords
-//! wins.
+//! The grammar is that of libpq's `conninfo_parse`. Spaces around `=` are allowed, values with
+//! spaces are in single quotes, and a backslash escapes the next character. If a keyword is
+//! repeated, the last value counts.
 
 use crate::error::ConnectError;
 use crate::parse::keyword::{self, Pairs};
@@ -24,11 +25,12 @@ pub(crate) fn parse(text: &str) -> Result<Pairs, ConnectError> {
 struct Parser<'a> {
     text: &'a str,
     at: usize,
-    /// Whether the last value was an unquoted password: the text after it may be the rest of it.
+    /// Whether the last value was an unquoted password. The text after it may then be the rest of
+    /// the password.
     secret_before: bool,
 }
 
-/// Whether C's `isspace` accepts the character.
+/// Returns whether C's `isspace` accepts the character.
 fn blank(c: char) -> bool {
     matches!(c, ' ' | '\t' | '\n' | '\x0b' | '\x0c' | '\r')
 }
@@ -67,7 +69,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Parses the keyword that begins at `start`, and its `=`.
+    /// Parses the keyword that begins at `start`, and the `=` after it.
     fn keyword(&mut self, start: usize) -> Result<&'static str, ConnectError> {
         while self.peek().is_some_and(|c| c != '=' && !blank(c)) {
             self.next();

@@ -1,5 +1,5 @@
-//! The keywords of a connection string: their names, the variables that set them, and how this
-//! program treats those it does not use.
+//! The keywords of a connection string: their names, the variables that set them, and the treatment
+//! of keywords that this program does not use.
 
 use crate::error::ConnectError;
 
@@ -11,11 +11,12 @@ pub(crate) type Pairs = Vec<(&'static str, String)>;
 pub(crate) enum Treatment {
     /// Used by `resolve`.
     Used,
-    /// Accepted without effect.
+    /// Accepted, but has no effect.
     Ignored,
-    /// Accepted without effect; a warning says so, because the user may expect one.
+    /// Accepted, but has no effect. A warning says so, because the user may expect an effect.
     IgnoredWithWarning,
-    /// Refused unless empty or one of these values, because ignoring it would be unsafe.
+    /// Refused, because ignoring it would be unsafe. Accepted if the value is empty or one of
+    /// these.
     Refused { unless: &'static [&'static str], reason: &'static str },
 }
 
@@ -23,7 +24,7 @@ pub(crate) enum Treatment {
 #[derive(Debug)]
 pub(crate) struct Keyword {
     pub(crate) name: &'static str,
-    /// The environment variable that sets it, as in libpq's list.
+    /// The environment variable that sets the keyword, according to libpq's list.
     pub(crate) variable: Option<&'static str>,
     pub(crate) treatment: Treatment,
 }
@@ -55,7 +56,7 @@ const NO_SCRAM_KEY: &str = "SCRAM authentication supports passwords only";
 const FALSE: &[&str] = &["false", "off", "no", "0"];
 const UTF8: &[&str] = &["auto", "UTF8", "utf8", "UTF-8", "utf-8", "unicode", "UNICODE"];
 
-/// All keywords of libpq 18, and two that other programs put into URLs.
+/// All keywords of libpq 18, and two keywords that other programs put into URLs.
 pub(crate) const KEYWORDS: &[Keyword] = &[
     used("application_name", "PGAPPNAME"),
     used("channel_binding", "PGCHANNELBINDING"),
@@ -132,7 +133,7 @@ pub(crate) const KEYWORDS: &[Keyword] = &[
     used("user", "PGUSER"),
 ];
 
-/// Returns the keyword of that name.
+/// Returns the keyword of this name.
 pub(crate) fn find(name: &str) -> Option<&'static Keyword> {
     KEYWORDS.iter().find(|keyword| keyword.name == name)
 }
@@ -147,7 +148,7 @@ pub(crate) fn closest(name: &str) -> Option<&'static str> {
         .map(|(_, known)| known)
 }
 
-/// The Levenshtein distance, in letters.
+/// Returns the Levenshtein distance of two texts, in letters.
 fn distance(left: &str, right: &str) -> usize {
     let right: Vec<char> = right.chars().collect();
     let mut row: Vec<usize> = (0..=right.len()).collect();
@@ -163,7 +164,7 @@ fn distance(left: &str, right: &str) -> usize {
     row[right.len()]
 }
 
-/// Returns the keyword of that name, or an error that names it.
+/// Returns the keyword of this name, or an error that quotes the name.
 pub(crate) fn known(name: &str) -> Result<&'static str, ConnectError> {
     find(name).map(|keyword| keyword.name).ok_or_else(|| {
         if presentable(name) {
@@ -174,7 +175,7 @@ pub(crate) fn known(name: &str) -> Result<&'static str, ConnectError> {
     })
 }
 
-/// Whether a name may be shown: any other text may be a piece of an unquoted password.
+/// Returns whether an error may quote a name. Any other text may be a part of an unquoted password.
 fn presentable(name: &str) -> bool {
     (1..=40).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphabetic() || b == b'_')
 }

@@ -9,7 +9,7 @@ pub(crate) struct Passfile {
     text: String,
 }
 
-/// The fields to compare with each line.
+/// The values to compare with the fields of each line.
 pub(crate) struct PasswordLookup<'a> {
     /// The names under which the host may be listed.
     pub(crate) hosts: &'a [&'a str],
@@ -19,8 +19,8 @@ pub(crate) struct PasswordLookup<'a> {
 }
 
 impl Passfile {
-    /// Reads the file. Returns `None` if it does not exist, and `None` with a warning if it must
-    /// not be used: readable by other users, or not a plain file.
+    /// Reads the file. Returns `None` if the file does not exist. Returns `None` with a warning if
+    /// the file must not be used, because other users can read it or it is not a plain file.
     pub(crate) fn read(path: &Path, warnings: &mut Vec<String>) -> Option<Self> {
         let shown = path.display();
         let metadata = std::fs::metadata(path).ok()?;
@@ -59,8 +59,8 @@ impl Passfile {
     }
 }
 
-/// Returns the rest of the line after a field that is `*` or `token`; a backslash escapes the next
-/// character.
+/// Returns the rest of the line after its first field, if this field is `*` or `token`. A backslash
+/// escapes the next character.
 fn after_match<'a>(line: &'a str, token: &str) -> Option<&'a str> {
     if let Some(rest) = line.strip_prefix("*:") {
         return Some(rest);
@@ -79,7 +79,7 @@ fn after_match<'a>(line: &'a str, token: &str) -> Option<&'a str> {
     }
 }
 
-/// Returns the unescaped password field, up to the next unescaped colon.
+/// Returns the password field without its escapes. It ends at the next unescaped colon.
 fn unescape(field: &str) -> String {
     let mut password = String::new();
     let mut rest = field.chars();

@@ -5,10 +5,10 @@ use crate::parse::environment::Environment;
 use crate::parse::keyword::{Pairs, known};
 use std::path::{Path, PathBuf};
 
-/// Loads the settings of a service; the first of several equal keywords wins.
+/// Loads the settings of a service. If a keyword is repeated, the first value counts.
 ///
-/// `file` is the file named by `servicefile` or PGSERVICEFILE; it replaces `~/.pg_service.conf`.
-/// The system-wide file is read if the user's file does not define the service.
+/// `file` is the file that `servicefile` or PGSERVICEFILE names, which takes the place of
+/// `~/.pg_service.conf`. If this file does not define the service, the system-wide file is read.
 pub(crate) fn load(
     service: &str,
     file: Option<&str>,
@@ -53,7 +53,7 @@ struct ParseError {
     hint: Option<String>,
 }
 
-/// Parses the settings of one section. Values are taken verbatim: no quotes, no escapes.
+/// Parses the settings of one section. Values are taken as they are, without quotes or escapes.
 fn group(text: &str, service: &str) -> Result<Option<Pairs>, ParseError> {
     let mut found: Option<Pairs> = None;
     for (index, line) in text.lines().enumerate() {

@@ -1,5 +1,6 @@
-//! All settings of a connection, each from the first source that has it: the connection string, the
-//! service file, the `PG*` variables. libpq uses the same order (`conninfo_add_defaults`).
+//! All settings of a connection. Each setting comes from the first of these sources that has it:
+//! the connection string, the service file, the `PG*` variables. libpq uses the same order
+//! (`conninfo_add_defaults`).
 
 use crate::error::ConnectError;
 use crate::origin::Origin;
@@ -14,7 +15,8 @@ struct Setting {
     origin: Origin,
 }
 
-/// Keyword → value. A keyword that no source sets is absent; an empty value counts as set.
+/// Maps each keyword to its value. A keyword that no source sets is absent. An empty value counts
+/// as set.
 #[derive(Default)]
 pub(crate) struct Settings {
     values: BTreeMap<&'static str, Setting>,
@@ -61,7 +63,7 @@ impl Settings {
         }
     }
 
-    /// Refuses unsupported options, and warns about ignored ones.
+    /// Refuses options that are not supported, and warns about options that are ignored.
     fn validate(&mut self) -> Result<(), ConnectError> {
         for keyword in KEYWORDS {
             let Some(Setting { value, origin }) = self.values.get(keyword.name) else { continue };
@@ -84,17 +86,17 @@ impl Settings {
         Ok(())
     }
 
-    /// The value, even if empty.
+    /// Returns the value, even if it is empty.
     pub(crate) fn get(&self, keyword: &str) -> Option<&str> {
         self.values.get(keyword).map(|setting| setting.value.as_str())
     }
 
-    /// The value, unless empty.
+    /// Returns the value, unless it is empty.
     pub(crate) fn filled(&self, keyword: &str) -> Option<&str> {
         self.get(keyword).filter(|value| !value.is_empty())
     }
 
-    /// Whether the connection string itself sets this keyword.
+    /// Returns whether the connection string itself sets this keyword.
     pub(crate) fn inline(&self, keyword: &str) -> bool {
         self.values.get(keyword).is_some_and(|s| s.origin == Origin::ConnectionString)
     }
@@ -109,7 +111,8 @@ impl Settings {
         ConnectError::InvalidValue { keyword, origin, problem: problem.into() }
     }
 
-    /// Parses one of the given words; returns the first one if the keyword is not set.
+    /// Parses a value that must be one of the given words. Returns the first of them if the keyword
+    /// is not set.
     pub(crate) fn choice<T: Copy>(
         &self,
         keyword: &'static str,

@@ -1,4 +1,4 @@
-//! The place of a connection string: given directly, or in a file.
+//! Sources of a connection string, which is given directly or in a file.
 
 use std::fmt;
 use std::fs;
@@ -11,33 +11,33 @@ use crate::error::ConnectError;
 pub enum Layer {
     /// The command line.
     Arguments,
-    /// Variables.
+    /// Environment variables.
     Environment,
     /// The configuration file.
     File,
 }
 
-/// The names under which a connection string and its file are given.
+/// The names under which a connection string, or a file that contains one, is given.
 #[derive(Clone, Copy, Debug)]
 pub struct SourceNames {
-    /// Key in the configuration file; the flag is the same with hyphens. The file's key ends in
-    /// `_file`.
+    /// Key of the string in the configuration file. The key of the file ends in `_file`. The flags
+    /// are the same with hyphens.
     pub key: &'static str,
-    /// Environment variable for the string.
+    /// Environment variable that contains the string.
     pub variable: &'static str,
-    /// Environment variable for the file's path.
+    /// Environment variable that contains the path of the file.
     pub file_variable: &'static str,
 }
 
 impl SourceNames {
-    /// The queue's database.
+    /// Names for the connection string of the queue's database.
     pub const DATABASE: Self = Self {
         key: "database_url",
         variable: "DATABASE_URL",
         file_variable: "PGMILL_DATABASE_URL_FILE",
     };
 
-    /// The task login.
+    /// Names for the connection string of the task login.
     pub const TASK: Self = Self {
         key: "task_url",
         variable: "PGMILL_TASK_URL",
@@ -65,7 +65,7 @@ pub enum ConnectionSource {
     File(PathBuf),
 }
 
-/// Shows no string, because it may contain a password.
+/// Does not show the string, because it may contain a password.
 impl fmt::Debug for ConnectionSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -76,8 +76,8 @@ impl fmt::Debug for ConnectionSource {
 }
 
 impl ConnectionSource {
-    /// Returns the string or file from the source with the highest precedence; `texts` and `files`
-    /// are in order of precedence. An empty variable counts as not set.
+    /// Returns the string or file that is given in the source with the highest precedence. `texts`
+    /// and `files` are in order of precedence. An empty variable counts as not set.
     ///
     /// # Errors
     /// Fails if that source gives both a string and a file.
@@ -108,12 +108,12 @@ impl ConnectionSource {
         })
     }
 
-    /// Returns the string, without surrounding white space if read from a file.
+    /// Returns the string. If it is read from a file, removes the surrounding white space.
     ///
-    /// Does not check who else may read the file, unlike `~/.pgpass`: secrets that Kubernetes
-    /// mounts are links to files with mode 0644 in a directory that only the pod sees, and a
-    /// service manager's credentials are in a directory that only the service sees. A check would
-    /// refuse exactly these.
+    /// Does not check who else may read the file, although libpq does for `~/.pgpass`. Secrets that
+    /// Kubernetes mounts are links to files with mode 0644, in a directory that only the pod sees.
+    /// The credentials of a service manager are in a directory that only the service sees. A check
+    /// would refuse exactly these files.
     ///
     /// # Errors
     /// The file is unreadable or does not contain a connection string.
@@ -151,8 +151,8 @@ fn from_file(path: &Path) -> Result<String, ConnectError> {
     if text.is_empty() {
         return Err(wrong("empty file", WHAT));
     }
-    // A bare word would be a database name. In a file it is more likely a password, and database
-    // names are logged.
+    // A word without `=` would be the name of a database. In a file it is more likely a password,
+    // and the names of databases are logged.
     if !text.contains('=') && !text.contains("://") {
         return Err(wrong(
             "not a connection string",

@@ -1,8 +1,8 @@
 //! Parses connection strings of the form
 //! `postgresql://user:password@host:port,host:port/dbname?key=value`.
 //!
-//! The grammar is libpq's `conninfo_uri_parse`, which is laxer than RFC 3986: several hosts, empty
-//! parts, and percent-encoding decoded after the split.
+//! The grammar is that of libpq's `conninfo_uri_parse`, which is laxer than RFC 3986: there may be
+//! several hosts and empty parts, and percent-encoding is decoded after the text is split.
 
 use crate::error::ConnectError;
 use crate::parse::keyword::{Pairs, known};
@@ -38,8 +38,9 @@ pub(crate) fn parse(rest: &str) -> Result<Pairs, ConnectError> {
     Ok(pairs)
 }
 
-/// A password with an unencoded `@` or `/` would be split, and a piece of it used as a host or a
-/// database: shown in messages, and sent to the name server.
+/// Refuses an `@` in the wrong place. A password with an unencoded `@` or `/` would be split, and a
+/// part of it would be taken for a host or a database, which is shown in messages and sent to the
+/// name server.
 fn refuse_stray_at(authority: &str, path: &str, credentials: bool) -> Result<(), ConnectError> {
     if authority.contains('@') || (!credentials && path.contains('@') && authority.contains(':')) {
         return Err(ConnectError::usage_with_hint(
@@ -115,7 +116,8 @@ fn parameters(query: &str, pairs: &mut Pairs) -> Result<(), ConnectError> {
     Ok(())
 }
 
-/// An empty part counts as not given; a list of empty parts (`,`) counts as given.
+/// Adds a part of the URI. An empty part counts as not given; a list of empty parts (`,`) counts as
+/// given.
 fn push(pairs: &mut Pairs, keyword: &'static str, raw: &str) -> Result<(), ConnectError> {
     if !raw.is_empty() {
         pairs.push((keyword, decode(raw, keyword)?));
@@ -123,7 +125,7 @@ fn push(pairs: &mut Pairs, keyword: &'static str, raw: &str) -> Result<(), Conne
     Ok(())
 }
 
-/// Decodes percent-encoding. Errors name the part, never its text.
+/// Decodes percent-encoding. Errors name the part of the URI, but never quote its text.
 fn decode(raw: &str, part: &str) -> Result<String, ConnectError> {
     let invalid = |problem: &str| {
         ConnectError::usage_with_hint(

@@ -1,4 +1,5 @@
-//! A private cluster with certificates; runs connection strings through `psql` and this program.
+//! A private cluster with certificates. Runs connection strings through `psql` and through this
+//! program.
 
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
@@ -17,8 +18,8 @@ host all password all scram-sha-256
 host all any all trust
 ";
 
-/// Runs a program to completion; for root, as the user `postgres`, because a server refuses to run
-/// as root.
+/// Runs a program to completion. If the tests run as root, the program runs as the user `postgres`,
+/// because a server refuses to run as root.
 fn run(program: impl AsRef<std::ffi::OsStr>, args: &[&str]) -> String {
     let id = Command::new("id").arg("-u").output().unwrap();
     let mut command = if id.stdout == b"0\n" {
@@ -33,7 +34,8 @@ fn run(program: impl AsRef<std::ffi::OsStr>, args: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Returns the directory of the server's binaries, the newest if there are several.
+/// Returns the directory of the server's binaries. If there are several versions, returns the
+/// newest.
 fn server_binaries() -> Option<PathBuf> {
     let shell = "pg_config --bindir 2>/dev/null; dirname \"$(command -v initdb)\" 2>/dev/null; \
                  ls -d /usr/lib/postgresql/*/bin 2>/dev/null | sort -rV";
@@ -162,7 +164,8 @@ impl Cluster {
         (Outcome::of(answer.trim()), String::from_utf8_lossy(&output.stderr).into_owned())
     }
 
-    /// Runs the rows through both; returns the number of rows per outcome.
+    /// Runs the rows through `psql` and through this program. Returns the number of rows for each
+    /// outcome.
     pub(crate) fn compare(&self, server: &str, rows: &[(String, &str)]) -> [usize; 3] {
         let mut complaints = Vec::new();
         let mut counts = [0; 3];

@@ -1,4 +1,4 @@
-//! Servers with invalid certificates or old protocols, and man-in-the-middle attacks.
+//! Servers with invalid certificates or old protocols, and attackers between client and server.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
@@ -19,7 +19,7 @@ use crate::product;
 
 const ROOTS: [&str; 2] = ["", "sslrootcert={dir}/ca.crt"];
 
-/// Creates server certificates of the private CA with one fault each, and a chain.
+/// Creates server certificates of the private CA, each with one fault, and a chain of certificates.
 fn make_wrong_certificates(directory: &Path) {
     let script = "set -e; cd \"$0\"; umask 077
 printf '[ca]\\ndefault_ca=d\\n[d]\\ndatabase=index\\nnew_certs_dir=.\\ndefault_md=sha256\\npolicy=p\nserial=serial
@@ -101,7 +101,7 @@ fn an_old_protocol_is_refused() {
     assert_eq!(counts[Outcome::WithTls as usize], 0);
 }
 
-/// Documented in SECURITY.md.
+/// SECURITY.md documents these differences.
 #[test]
 fn cases_that_differ_from_psql_are_refused_here() {
     let Some(cluster) = Cluster::start("differs") else { return };
@@ -145,13 +145,14 @@ fn channel_binding_detects_a_man_in_the_middle() {
     {
         let between = Between::start(&cluster, upstream);
         let rows = with_password(&["prefer", "require"], Some(between.port));
-        // The client always uses TLS, the server sees TLS or none: each reports what the server
-        // sees.
+        // The client always uses TLS, and the server sees TLS or none. Both programs report what
+        // the server sees.
         cluster.compare(&format!("man in the middle, {upstream:?}"), &rows);
         let required = &rows[5];
         assert!(required.0.ends_with("sslmode=require channel_binding=require"));
         assert_eq!(cluster.ours(&required.0, "home").0, Outcome::Outside);
-        // With require, the certificate alone does not reveal the attacker; channel binding does.
+        // With `require`, the certificate alone does not reveal the attacker, but channel binding
+        // does.
         let (unbound, preferred) = (&rows[3], &rows[4]);
         assert_ne!(cluster.ours(&unbound.0, "home").0, Outcome::Outside);
         let inside = cluster.ours(&preferred.0, "home").0 != Outcome::Outside;
@@ -166,7 +167,7 @@ fn channel_binding_detects_a_man_in_the_middle() {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Upstream {
     Tls,
-    /// Does not reveal the client's TLS to the server, so neither side negotiates channel binding.
+    /// Connects to the server without TLS, so neither side negotiates channel binding.
     Plain,
 }
 

@@ -1,7 +1,7 @@
-//! Each `sslmode` connects, with or without TLS, exactly where `psql` does.
+//! Each `sslmode` connects to the same servers as in `psql`, and uses TLS in the same cases.
 //!
 //! Uses a private cluster with a private certificate authority. Every row goes through `psql` and
-//! through `conninfo`, and both must end the same way: in a session with TLS, in one without
+//! through `conninfo`. Both must end in the same way: in a session with TLS, in a session without
 //! TLS, or refused.
 
 #![expect(clippy::unwrap_used, reason = "the helpers of a test may fail it")]
@@ -36,7 +36,7 @@ fn product(users: &[&str], roots: &[&str]) -> Vec<(String, &'static str)> {
     rows
 }
 
-/// Cases that the product of modes, hosts, users and roots does not cover.
+/// Cases that are not in the product of modes, hosts, users and roots.
 const SINGLE_ROWS: &[(&str, &str)] = &[
     // The default mode, and roots in the default place.
     ("host=localhost user=any", "home"),
@@ -46,7 +46,7 @@ const SINGLE_ROWS: &[(&str, &str)] = &[
     ("host=localhost user=any sslmode=require", "home-with-root"),
     ("host=localhost user=any sslmode=require", "home-with-strange-root"),
     ("host=localhost user=any sslmode=verify-full", "home-with-root"),
-    // The verified name is that of the host, regardless of the dialled address.
+    // The name that is verified is the name of the host, whatever address is dialled.
     ("host=localhost hostaddr=127.0.0.1 user=any sslmode=verify-full", "home-with-root"),
     ("host=elsewhere hostaddr=127.0.0.1 user=any sslmode=verify-full", "home-with-root"),
     ("host=elsewhere hostaddr=127.0.0.1 user=any sslmode=verify-ca", "home-with-root"),
@@ -140,8 +140,8 @@ fn every_sslmode_ends_as_in_psql() {
     let pinned = "host=localhost user=any sslmode=verify-full sslrootcert={dir}/self.crt";
     assert_eq!(cluster.psql(pinned, "home").0, Outcome::WithTls);
 
-    // Older releases of openssl make version 1 here. This program can use such a certificate but
-    // not verify it.
+    // Older releases of openssl make a certificate of version 1 here. This program can use such a
+    // certificate, but cannot verify it.
     let own = cluster.path("version1");
     cluster.restart(&format!("ssl=on -c ssl_cert_file={own}.crt -c ssl_key_file={own}.key"));
     let mut rows = product(&["any"], &[""]);

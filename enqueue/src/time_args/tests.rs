@@ -73,7 +73,7 @@ fn the_past_is_refused_with_both_clocks() {
 
 #[test]
 fn a_clock_change_loses_no_task() {
-    // 02:30 does not exist on 2026-03-29 and is ambiguous on 2026-10-25.
+    // 02:30 does not exist on 2026-03-29, and occurs twice on 2026-10-25.
     assert_eq!(
         resolved("2026-03-29 02:30", "2026-03-28 10:00").as_deref(),
         Ok("2026-03-29 03:30:00+02:00")
@@ -115,7 +115,7 @@ proptest! {
         let ahead = next.duration_since(now.timestamp());
         prop_assert!(ahead.is_positive() && ahead.as_hours() <= 25, "{now}: {next}");
         let shown = next.to_zoned(zone);
-        // In the gap of a spring clock change the local time is an hour later.
+        // If the local time is in the gap of a clock change in spring, the result is an hour later.
         prop_assert!(shown.minute() == minute && (shown.hour() - hour).abs() <= 1);
     }
 }

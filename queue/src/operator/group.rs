@@ -1,5 +1,5 @@
-//! Groups: tasks that share a default priority, a concurrency limit within each run, and the time
-//! of day in which they may start.
+//! Groups: tasks that share a default priority, a concurrency limit within each run, and an active
+//! period, the time of day in which the tasks may start.
 
 use jiff::civil::Time;
 use serde::Serialize;
@@ -30,12 +30,12 @@ pub struct GroupChange {
     pub description: Option<String>,
     /// Default priority of the group's tasks.
     pub priority: Option<Priority>,
-    /// Maximum number of concurrent tasks in one run; 0 starts none.
-    /// [`crate::transition::limit::set_max_running`] removes the limit.
+    /// Maximum number of concurrent tasks in one run; 0 starts no task. To remove the limit, use
+    /// [`crate::transition::limit::set_max_running`].
     pub max_running: Option<i32>,
 }
 
-/// A time of day in which tasks may start.
+/// The time of day in which tasks may start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct ActivePeriod {
     /// Start of the period.
@@ -64,19 +64,19 @@ pub struct Group {
     pub description: Option<String>,
     /// Default priority of the group's tasks.
     pub priority: Option<Priority>,
-    /// Maximum number of concurrent tasks in one run; 0 starts none, `None` means no limit.
+    /// Maximum number of concurrent tasks in one run; 0 starts no task, `None` means no limit.
     pub max_running: Option<i32>,
     /// Period in which tasks may start; `None` means at any time.
     pub active_period: Option<ActivePeriod>,
     /// Whether the active period is open now.
     pub open: bool,
-    /// Time at which the active period next opens or closes.
+    /// Time at which the active period opens or closes next.
     pub next_change_at: Option<jiff::Timestamp>,
-    /// Tasks that wait for a reader.
+    /// Number of tasks that wait for a reader.
     pub pending: i64,
-    /// Running tasks.
+    /// Number of running tasks.
     pub running: i64,
-    /// Tasks that wait for a permit.
+    /// Number of tasks that wait for a permit.
     pub blocked: i64,
 }
 

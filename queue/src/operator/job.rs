@@ -1,4 +1,4 @@
-//! Jobs and the dependencies between tasks, as defined before any run.
+//! Definitions of jobs, and of dependencies between tasks.
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -72,7 +72,7 @@ pub struct Job {
     pub changed_by: String,
     /// Number of tasks.
     pub tasks: i64,
-    /// The newest run; `None` if the job never ran or its runs are past retention.
+    /// The newest run; `None` if the job never ran or history no longer contains its runs.
     pub last_run_id: Option<i64>,
     /// State of that run.
     pub last_state: Option<String>,
@@ -95,27 +95,26 @@ from_row! {
 pub struct Dependency {
     /// The task that waits.
     pub child: String,
-    /// The task it waits for.
+    /// The task that the child waits for.
     pub parent: String,
-    /// The expected outcome of the parent.
+    /// The outcome of the parent that the dependency requires.
     pub expected: Expected,
-    /// The only job to which the dependency applies; `None` means every job.
+    /// The job to which the dependency belongs; `None` if it holds in every run.
     pub job: Option<String>,
 }
 
 from_row! { Dependency { child, parent, expected, job } }
 
-/// Creates or changes a job according to a document in the format of [`definition`]. Returns
-/// whether anything changed.
+/// Creates or changes a job. The document has the format of [`definition`]. Returns whether
+/// anything changed.
 ///
-/// # Errors
-/// Fails if the document is invalid; the error's table field then names the job, its column field
-/// the task.
+/// Fails if the document is invalid. The table field of the error then names the job, and its
+/// column field names the task.
 pub async fn set(client: &impl GenericClient, job: &Value) -> Result<bool, QueueError> {
     scalar(&client.query_typed(SET, &[(&Json(job), Type::JSONB)]).await?[0])
 }
 
-/// Returns every job as a document, including disabled ones, without those that schedules created
+/// Returns every job as a document. Includes disabled jobs, but not the jobs that schedules created
 /// from a statement.
 pub async fn definitions(client: &impl GenericClient) -> Result<Vec<Value>, QueueError> {
     client.query_typed(DEFINITIONS, &[]).await?.iter().map(scalar).collect()
@@ -148,8 +147,8 @@ pub async fn enable(
     scalar(&client.query_typed(ENABLE, &params).await?[0])
 }
 
-/// Makes the child wait for the parent in every run that contains both. Returns whether the
-/// dependency is new.
+/// Makes the child wait for the parent in every run that contains both. Returns whether this
+/// changed anything.
 ///
 /// # Errors
 /// Fails if the tasks would wait for each other, or the role lacks the privilege.
@@ -181,7 +180,7 @@ pub async fn drop_dependency(
     scalar(&client.query_typed(DROP_DEPENDENCY, &params).await?[0])
 }
 
-/// Returns the dependencies that apply to every job.
+/// Returns the dependencies that hold in every run.
 pub async fn dependencies(client: &impl GenericClient) -> Result<Vec<Dependency>, QueueError> {
     client.query_typed(DEPENDENCIES, &[]).await?.iter().map(Dependency::from_row).collect()
 }

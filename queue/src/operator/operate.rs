@@ -1,4 +1,4 @@
-//! Operator settings of queues and workers.
+//! Settings of queues and workers that operators change.
 
 use std::time::Duration;
 
@@ -30,13 +30,13 @@ WHERE n.nspname = 'mill' AND r.rolname = current_user";
 pub struct LoginRights {
     /// Name of the login.
     pub login: String,
-    /// Superuser: may do everything.
+    /// Whether the login is a superuser, which may do everything.
     pub superuser: bool,
-    /// May change or drop the queue's own tables.
+    /// Whether the login may change or drop the queue's own tables.
     pub owner: bool,
-    /// May change tasks directly, as a worker does.
+    /// Whether the login may change tasks directly, as a worker does.
     pub worker: bool,
-    /// May see and terminate backends of other logins.
+    /// Whether the login may see and terminate backends of other logins.
     pub sees_backends: bool,
 }
 
@@ -67,8 +67,8 @@ pub async fn resume(client: &impl GenericClient, queue: &str) -> Result<(), Queu
     Ok(())
 }
 
-/// Allows readers to run short tasks of the queue in one transaction for up to `budget`; `None`
-/// means that each task commits alone.
+/// Allows readers to run short tasks of the queue in one transaction, for up to `budget`. With
+/// `None`, each task commits alone.
 ///
 /// # Errors
 /// Fails if the budget is outside 1 to 100 ms.

@@ -23,18 +23,19 @@ SELECT s.priority::text, s.weight, s.pending, s.running,
     extract(epoch FROM s.oldest_pending_age)::float8 AS oldest_pending_age
 FROM mill.priority_status s ORDER BY s.priority DESC";
 
-/// A priority: its weight and its live tasks.
+/// A priority with its weight and the numbers of its live tasks.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct PriorityStatus {
     /// The priority.
     pub priority: Priority,
-    /// Share of claims while all priorities have pending tasks, relative to the other weights.
+    /// Weight of the priority: while all priorities have pending tasks, claims are distributed in
+    /// proportion to the weights.
     pub weight: f64,
-    /// Tasks that wait for a reader.
+    /// Number of tasks that wait for a reader.
     pub pending: i64,
-    /// Running tasks.
+    /// Number of running tasks.
     pub running: i64,
-    /// Seconds since the oldest pending task was due.
+    /// Seconds since the due time of the oldest pending task.
     pub oldest_pending_age: Option<f64>,
 }
 
@@ -45,18 +46,19 @@ from_row! { PriorityStatus { priority, weight, pending, running, oldest_pending_
 pub struct Weight {
     /// The priority.
     pub priority: Priority,
-    /// Share of claims while all priorities have pending tasks, relative to the other weights.
+    /// Weight of the priority: while all priorities have pending tasks, claims are distributed in
+    /// proportion to the weights.
     pub weight: f64,
 }
 
 from_row! { Weight { priority, weight } }
 
-/// Returns the weights without counting tasks, lowest priority first.
+/// Returns the weights, lowest priority first. Does not count tasks.
 pub async fn weights(client: &impl GenericClient) -> Result<Vec<Weight>, QueueError> {
     client.query_typed(WEIGHTS, &[]).await?.iter().map(Weight::from_row).collect()
 }
 
-/// Sets the weights that are given, in the order of [`Priority::ALL`].
+/// Sets the weights that are given. They are in the order of [`Priority::ALL`].
 ///
 /// # Errors
 /// Fails if a weight is outside 0 to 1,000,000, or all of them are 0.
@@ -69,7 +71,7 @@ pub async fn set_weights(
     Ok(())
 }
 
-/// Sets the share of the fleet's readers that serves reserved tasks only.
+/// Sets the share of the fleet's readers that run only tasks of priority reserved.
 pub async fn set_reserved_capacity(
     client: &impl GenericClient,
     capacity: ReservedCapacity,
@@ -78,7 +80,7 @@ pub async fn set_reserved_capacity(
     Ok(())
 }
 
-/// Returns the share of the fleet's readers that serves reserved tasks only.
+/// Returns the share of the fleet's readers that run only tasks of priority reserved.
 pub async fn reserved_capacity(
     client: &impl GenericClient,
 ) -> Result<ReservedCapacity, QueueError> {

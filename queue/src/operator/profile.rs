@@ -1,5 +1,5 @@
 //! Profiles: logins under which tasks may run, in addition to the common task login. The connection
-//! strings are in the workers' configuration; the database records who may use a profile.
+//! strings of profiles are in the configuration of workers; the database records who may use them.
 
 use serde::Serialize;
 use tokio_postgres::GenericClient;
@@ -23,17 +23,18 @@ FROM mill.profiles p ORDER BY p.name";
 /// A profile and its use.
 #[derive(Clone, Debug, Serialize)]
 pub struct Profile {
-    /// Name of the profile, also in the configuration of workers.
+    /// Name of the profile, the same as in the configuration of workers.
     pub name: String,
     /// Roles whose members may submit tasks with this profile.
     pub allowed: Vec<String>,
     /// Free-text description.
     pub description: Option<String>,
-    /// Readers of live workers for this profile; 0 if no live worker has it.
+    /// Number of readers that live workers have for this profile; 0 if no live worker has the
+    /// profile.
     pub readers: i64,
-    /// Tasks that wait for a reader.
+    /// Number of tasks that wait for a reader.
     pub pending: i64,
-    /// Running tasks.
+    /// Number of running tasks.
     pub running: i64,
 }
 

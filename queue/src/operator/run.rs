@@ -1,9 +1,8 @@
 //! Runs: start, advance, cancel, retry and restart.
 //!
-//! The end of a task of a run appends an event in the transaction that ends the task. The process
-//! that ended it calls [`advance`]; the next poll of any worker finds events that were not
-//! processed. Advancing takes the events under a lock on the run's row, so that each is processed
-//! once.
+//! The transaction that ends a task of a run appends an event. The process that ended the task then
+//! calls [`advance`]. If it does not, the next poll of any worker finds the event. An advance takes
+//! the events under a lock on the run's row, so that each event is processed once.
 
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -36,9 +35,10 @@ pg_enum! {
     RunState {
         /// At least one task has not ended.
         Running = "running",
-        /// Every task that could run has succeeded, or its failure is ignored.
+        /// Every task has succeeded, or has failed with a failure that is ignored, or could not
+        /// run.
         Succeeded = "succeeded",
-        /// A task has failed.
+        /// A task has failed, and its failure is not ignored.
         Failed = "failed",
         /// The run or one of its tasks was cancelled.
         Cancelled = "cancelled",
@@ -50,7 +50,7 @@ pg_enum! {
     RunTaskState {
         /// Waits for its parents.
         Waiting = "waiting",
-        /// About to enter the queue.
+        /// About to enter the queue, because its parents have ended as its edges require.
         Ready = "ready",
         /// In the queue, or running.
         Released = "released",
@@ -60,13 +60,13 @@ pg_enum! {
         Failed = "failed",
         /// The task or the run was cancelled.
         Cancelled = "cancelled",
-        /// The parents did not end as expected.
+        /// The task cannot start, because its parents did not end as its edges require.
         UpstreamFailed = "upstream_failed",
     }
 }
 
 pg_enum! {
-    /// The outcome that an edge expects of the parent.
+    /// The outcome that an edge requires of the parent.
     Expected {
         /// The parent succeeds.
         Succeeded = "succeeded",
@@ -78,11 +78,11 @@ pg_enum! {
 }
 
 pg_enum! {
-    /// The number of parents for which a task waits.
+    /// Whether a task waits for all of its parents, or for one of them.
     JoinMode {
         /// All parents.
         All = "all",
-        /// The first parent.
+        /// The first parent that ends as required.
         Any = "any",
     }
 }
@@ -92,7 +92,8 @@ pg_enum! {
 pub struct Started {
     /// The run's id.
     pub run: RunId,
-    /// Edges that were dropped because they lead to tasks of other jobs: `parent > child`.
+    /// Edges that were left out because their parent is in none of the run's jobs:
+    /// `parent > child`.
     pub dropped: Vec<String>,
 }
 
@@ -115,24 +116,24 @@ from_row! {
     }
 }
 
-/// Selects the tasks of a run to run again.
+/// The tasks of a run that are to run again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RestartOptions {
-    /// Failed tasks.
+    /// Tasks that started and did not succeed.
     pub failed: bool,
-    /// Tasks that never ran.
+    /// Tasks that never started.
     pub never_run: bool,
-    /// Failed tasks and everything downstream.
+    /// Tasks that started and did not succeed, and all tasks after the selected ones.
     pub downstream: bool,
-    /// Also in a run that has not failed.
+    /// Whether to restart even a run that has not failed.
     pub force: bool,
 }
 
-/// Starts a run of these jobs, merged. The caller notifies the workers after its commit.
+/// Starts one run of these jobs together. After its commit, the caller has to notify the workers.
 ///
 /// # Errors
-/// Fails if a job is unknown or disabled, a parameter is missing or unknown, or tasks wait for each
-/// other.
+/// Fails if a job is unknown or disabled, if a parameter is missing or unknown, or if tasks wait
+/// for each other.
 pub async fn start(
     client: &impl GenericClient,
     jobs: &[String],
@@ -147,13 +148,14 @@ pub async fn start(
     Started::from_row(&client.query_typed(START, &values).await?[0])
 }
 
-/// Processes the ended tasks of this run and releases tasks that are ready, up to some thousand.
+/// Processes the ended tasks of this run and releases tasks that are ready. One call processes up
+/// to some thousand tasks.
 pub async fn advance(client: &impl GenericClient, run: RunId) -> Result<Advanced, QueueError> {
     Advanced::from_row(&client.query_typed(ADVANCE, &[(&run.0, Type::INT8)]).await?[0])
 }
 
-/// Cancels a run, with `kill` also its running tasks. Returns `cancelling`, the state of an ended
-/// run, or `not found`.
+/// Cancels a run; with `kill`, also its running tasks. Returns `cancelling`, or the state of a run
+/// that has ended, or `not found`.
 ///
 /// # Errors
 /// Fails if the role lacks the privilege.
@@ -166,8 +168,8 @@ pub async fn cancel(
     scalar(&rows[0])
 }
 
-/// Retries a failed or cancelled task of a run in progress. Returns `retried`, the task's state, or
-/// `not found`.
+/// Retries a failed or cancelled task of a run in progress. Returns `retried`, or the state of a
+/// task in another state, or `not found`.
 ///
 /// # Errors
 /// Fails if the run is not in progress or the role lacks the privilege.
@@ -180,11 +182,11 @@ pub async fn retry(
     scalar(&rows[0])
 }
 
-/// Runs tasks of an ended run again; returns their names.
+/// Runs tasks of an ended run again, and returns their names.
 ///
 /// # Errors
-/// Fails if the run does not exist, is in progress, has not failed, or does not contain such a
-/// task.
+/// Fails if the run does not exist, is in progress, has not failed, or contains no task to run
+/// again.
 pub async fn restart(
     client: &impl GenericClient,
     run: RunId,
@@ -205,7 +207,7 @@ pub async fn restart(
     rows.iter().map(scalar).collect()
 }
 
-/// Returns one sentence: why this task of a run is not running now, or how it ended.
+/// Returns one sentence that says why this task of a run is not running now, or how it ended.
 pub async fn why(
     client: &impl GenericClient,
     run: RunId,

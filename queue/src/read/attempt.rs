@@ -1,4 +1,4 @@
-//! Attempts of a task as `mill.history` shows them, and the state of a live task.
+//! Attempts of a task, as `mill.history` shows them, and the state of a live task.
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -33,8 +33,8 @@ FROM mill.history h ",
     };
 }
 
-/// `mill.retry` makes a finished task live again; the earlier final attempt then no longer counts.
-/// The subquery refers to no column of the view, so the planner evaluates it first and reads no
+/// A retry makes a finished task live again, and its final attempt then no longer counts. The
+/// subquery refers to no column of the view. Therefore the planner evaluates it first, and reads no
 /// partition while the task is live.
 const FINAL_ATTEMPT: &str = history!(
     "queue.final_attempt",
@@ -77,14 +77,15 @@ pub struct Attempt {
     pub started_at: Option<Timestamp>,
     /// End of the attempt.
     pub finished_at: Timestamp,
-    /// Seconds from the time when the task was due until its claim; until its end, if it was never
-    /// claimed.
+    /// Seconds that the task waited: from the time when it was due until its claim, or until its
+    /// end if it was never claimed.
     pub wait_seconds: f64,
-    /// Seconds from claimed to ended.
+    /// Seconds from the claim to the end of the attempt.
     pub duration_seconds: Option<f64>,
     /// Rows returned or affected, over all statements.
     pub rows: Option<i64>,
-    /// Five characters; `None` if there was no error or the error did not come from the server.
+    /// SQLSTATE of the error; `None` if there was no error or the error did not come from the
+    /// server.
     pub sqlstate: Option<String>,
     /// The error's primary message.
     pub message: Option<String>,
@@ -96,8 +97,8 @@ pub struct Attempt {
     pub context: Option<String>,
     /// Position of the error in the statement, in characters from 1.
     pub position: Option<u32>,
-    /// `[{"severity", "message", …}]`; a last element `{"dropped": n}` counts the notices that were
-    /// not kept.
+    /// Notices as `[{"severity", "message", …}]`. If notices were dropped, the last element is
+    /// `{"dropped": n}`.
     pub notices: Option<Value>,
     /// First rows returned: `{"columns", "rows", "truncated"}`.
     pub result: Option<Value>,
@@ -123,7 +124,7 @@ from_row! {
         task_id, run_id, attempt: column::<i32>(row, "attempt")?.cast_unsigned(),
         r#final: column(row, "final")?, outcome, queue, name, priority, mode, enqueued_at, due_at,
         started_at, finished_at,
-        // A task that is cancelled before it is due has not waited.
+        // A task that was cancelled before it was due has not waited.
         wait_seconds: column::<f64>(row, "wait_seconds")?.max(0.0),
         duration_seconds: column::<Option<f64>>(row, "duration_seconds")?.map(|it| it.max(0.0)),
         rows, sqlstate, message, detail, hint, context,
@@ -154,8 +155,8 @@ pub async fn attempts(client: &impl GenericClient, id: TaskId) -> Result<Vec<Att
     rows.iter().map(Attempt::from_row).collect()
 }
 
-/// Returns the state of a live task; `None` if it has ended or never existed. Reads one entry of
-/// the primary key.
+/// Returns the state of a live task; `None` if the task has ended or never existed. Reads one entry
+/// of the primary key.
 ///
 /// # Errors
 /// Fails if the role may not read the tasks.

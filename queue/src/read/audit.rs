@@ -24,15 +24,15 @@ const SET_ACTOR: &str = "/* queue.set_actor */ SELECT set_config('mill.actor', $
 /// A filter on audit entries. The default matches all of them.
 #[derive(Clone, Debug, Default)]
 pub struct AuditFilter {
-    /// The object acted on: `task 42`, `queue etl`, …
+    /// The object of the action, such as `task 42` or `queue etl`.
     pub subject: Option<String>,
-    /// The login, or the person on whose behalf the login acted.
+    /// The login that acted, or the person on whose behalf it acted.
     pub login: Option<String>,
-    /// Name of the schema function.
+    /// Name of the function of the schema.
     pub action: Option<String>,
-    /// Maximum age.
+    /// Maximum age of an entry.
     pub since: Option<Duration>,
-    /// Only entries older than the one with this id.
+    /// Selects entries that are older than the entry with this id.
     pub before: Option<i64>,
 }
 
@@ -45,15 +45,15 @@ pub struct AuditEntry {
     pub at: Timestamp,
     /// The session's login.
     pub login: String,
-    /// The role that the session had set, if any.
+    /// The role that the session had assumed with SET ROLE, if any.
     pub role: Option<String>,
     /// The person on whose behalf the program acted, as reported by the program.
     pub actor: Option<String>,
     /// The session's `application_name`.
     pub application: Option<String>,
-    /// Name of the schema function.
+    /// Name of the function of the schema.
     pub action: String,
-    /// The object acted on.
+    /// The object of the action.
     pub subject: String,
     /// Arguments or effect of the action.
     pub detail: Option<Value>,
@@ -82,8 +82,8 @@ pub async fn entries(
     client.query_typed(ENTRIES, &values).await?.iter().map(AuditEntry::from_row).collect()
 }
 
-/// Attributes all actions until the end of the transaction to this person, as reported by the
-/// caller. Outside a transaction the setting has no effect.
+/// Attributes all actions until the end of the transaction to this person, as the caller reports.
+/// Has no effect outside a transaction.
 pub async fn set_actor(client: &impl GenericClient, actor: &str) -> Result<(), QueueError> {
     client.query_typed(SET_ACTOR, &[(&actor, Type::TEXT)]).await?;
     Ok(())

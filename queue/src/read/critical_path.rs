@@ -4,12 +4,12 @@ use std::collections::HashMap;
 
 use crate::read::run_queries::{Edge, RunTask};
 
-/// Returns the chain of parents and children with the greatest sum of durations, in execution
-/// order, and that sum in seconds. Only tasks that have started count; edges to a task that did not
-/// wait for that parent (`any`) count as well.
+/// Returns the chain of parents and children whose durations have the greatest sum, in the order of
+/// execution, and that sum in seconds. Only tasks that have started count. An edge counts even if
+/// the task did not wait for that parent (join mode `any`).
 ///
-/// The edges must be acyclic. Time and space grow with their number (Kelley and Walker,
-/// Critical-path planning and scheduling, 1959).
+/// The edges must not contain a cycle. Time and space are proportional to the number of edges
+/// (Kelley and Walker, Critical-path planning and scheduling, 1959).
 #[must_use]
 pub fn critical_path<'a>(tasks: &'a [RunTask], edges: &[Edge]) -> (Vec<&'a RunTask>, f64) {
     let index: HashMap<i64, usize> =
@@ -45,7 +45,7 @@ pub fn critical_path<'a>(tasks: &'a [RunTask], edges: &[Edge]) -> (Vec<&'a RunTa
     let mut path = Vec::new();
     let mut at = Some(last);
     while let Some(n) = at {
-        // A parent that has not started took no time and is not part of the chain.
+        // A parent that has not started took no time, and is not part of the chain.
         if tasks[n].duration.is_some() {
             path.push(&tasks[n]);
         }

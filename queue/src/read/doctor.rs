@@ -1,6 +1,6 @@
-//! Facts on which the fleet's health depends outside its own tables: the server and its settings,
-//! roles, sessions, and transactions that prevent the removal of dead rows. `pgmill doctor`
-//! evaluates them.
+//! Facts on which the health of the fleet depends and that are not in its own tables: the server
+//! and its settings, roles, sessions, and transactions that prevent the removal of dead rows.
+//! `pgmill doctor` evaluates these facts.
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -21,8 +21,7 @@ SELECT s.name, s.setting AS value FROM pg_settings s WHERE s.name IN ('fsync', '
     'full_page_writes', 'autovacuum', 'track_activities', 'track_counts',
     'client_connection_check_interval')";
 
-/// A superuser is a member of every role; settings of a superuser count only if its membership is
-/// inherited.
+/// Settings of superusers are included, because a superuser counts as a member of every role.
 const OVERRIDES: &str = "/* queue.doctor_overrides */
 SELECT split_part(c.setting, '=', 1) AS name, substr(c.setting, strpos(c.setting, '=') + 1) AS value,
     CASE WHEN d.setdatabase = 0 THEN NULL ELSE current_database()::text END AS database,
@@ -46,8 +45,8 @@ SELECT wanted.role, wanted.granted, CASE WHEN to_regrole(wanted.role) IS NULL TH
 FROM (VALUES ('mill_worker', 'pg_read_all_stats'), ('mill_worker', 'pg_signal_backend'),
     ('mill_owner', 'pg_read_all_stats')) AS wanted (role, granted)";
 
-/// Finds the control session of a worker by its advisory lock, and a task session by its task. Pid
-/// and user of a session are visible to everybody.
+/// Finds the control session of a worker by its advisory lock, and a task session by its task.
+/// Every role can see the pid and the user of these sessions.
 const SESSION_ROLES: &str = "/* queue.doctor_session_roles */
 SELECT a.usename::text AS name, bool_or(s.running) AS runs_tasks, count(*) AS sessions,
     r.rolsuper AS superuser, pg_has_role(a.usesysid, to_regrole('mill_owner'), 'MEMBER') AS owner,
@@ -63,9 +62,9 @@ FROM (
 WHERE a.datname = current_database()
 GROUP BY a.usename, a.usesysid, r.rolsuper ORDER BY a.usename";
 
-/// The oldest transaction ids that are still needed. A running vacuum, or a session of another
-/// database, does not keep dead rows of this database from being removed; a standby's feedback and
-/// a prepared transaction do.
+/// The oldest transaction ids that are still needed. Dead rows of this database cannot be removed
+/// while a standby's feedback or a prepared transaction needs them. A running vacuum and sessions
+/// of other databases do not prevent the removal.
 const HORIZON: &str = "/* queue.doctor_horizon */
 SELECT * FROM (
     SELECT CASE a.backend_type WHEN 'walsender' THEN 'standby' ELSE 'session' END AS kind,
@@ -112,7 +111,7 @@ pub struct Server {
     pub in_recovery: bool,
     /// The current role.
     pub role: String,
-    /// Maximum number of connections of roles without superuser.
+    /// Maximum number of connections for roles that are not superusers.
     pub connections_allowed: i32,
     /// Current number of connections.
     pub connections: i64,
@@ -138,9 +137,9 @@ from_row! { Setting { name, value } }
 pub struct Override {
     /// The setting and its value.
     pub setting: Setting,
-    /// The only database it applies to.
+    /// The database to which the change is limited; `None` means every database.
     pub database: Option<String>,
-    /// The only role it applies to; the role is a member of `mill_worker`.
+    /// The role to which the change is limited, a member of `mill_worker`; `None` means every role.
     pub role: Option<String>,
 }
 
@@ -149,7 +148,7 @@ from_row! { row => Override { setting: Setting::from_row(row)?, database, role }
 /// A role membership that the fleet requires.
 #[derive(Clone, Debug)]
 pub struct Membership {
-    /// The member.
+    /// The role that must be a member.
     pub role: String,
     /// The role of which it must be a member.
     pub granted: String,
@@ -164,7 +163,7 @@ from_row! { Membership { role, granted, present } }
 pub struct SessionRole {
     /// Name of the role.
     pub name: String,
-    /// Whether tasks run under it, in addition to control sessions.
+    /// Whether tasks run under this role, in addition to control sessions.
     pub runs_tasks: bool,
     /// Number of sessions.
     pub sessions: i64,
@@ -178,7 +177,7 @@ pub struct SessionRole {
 
 from_row! { SessionRole { name, runs_tasks, sessions, superuser, owner, worker } }
 
-/// A holder of the xmin horizon: prevents the removal of dead rows.
+/// A holder of the xmin horizon: something that prevents the removal of dead rows.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub struct HorizonHolder {
     /// `session`, `standby`, `prepared transaction` or `replication slot`.
@@ -189,9 +188,10 @@ pub struct HorizonHolder {
     pub user: Option<String>,
     /// `application_name` of the holder; for a slot, the plugin.
     pub application: Option<String>,
-    /// Age of the held horizon, in transaction ids.
+    /// Age of the horizon that it holds, in transaction ids.
     pub age_xids: Option<i32>,
-    /// Start of the holder's transaction; `None` also if the current role may not see it.
+    /// Start of the holder's transaction; `None` if there is none or the current role may not see
+    /// it.
     pub since: Option<Timestamp>,
     /// Age of the holder's transaction, in seconds.
     pub age_seconds: Option<f64>,
@@ -208,15 +208,15 @@ from_row! {
 /// The tables of tasks and attempts.
 #[derive(Clone, Debug)]
 pub struct Tables {
-    /// Number of tasks, by the statistics.
+    /// Number of tasks, according to the statistics.
     pub live_rows: i64,
-    /// Number of dead rows, by the statistics.
+    /// Number of dead rows, according to the statistics.
     pub dead_rows: i64,
     /// Size with indexes, in bytes.
     pub bytes: i64,
     /// Time of the last vacuum.
     pub vacuumed_at: Option<Timestamp>,
-    /// The days, of today and tomorrow (UTC), for which history has no partition.
+    /// Which days, of today and tomorrow (UTC), history has no partition for.
     pub missing_days: Vec<String>,
     /// Number of partitions for future days.
     pub days_ahead: i64,

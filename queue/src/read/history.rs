@@ -1,7 +1,8 @@
 //! Lists of attempts and finished tasks.
 //!
-//! History has a partition per day and no index on time. So every list here specifies a start time
-//! and reads only the days since then, except for a list of one task, which has an index.
+//! History has one partition per day and no index on time. Therefore every list here has a start
+//! time and reads only the days since then. The exception is the list of one task, which has an
+//! index.
 
 use std::time::Duration;
 
@@ -60,8 +61,9 @@ const ATTEMPTS: &str = attempt_summaries!(
     "ORDER BY a.finished_at DESC, a.task_id DESC LIMIT $6"
 );
 
-/// `mill.retry` uses the last final attempt, so an earlier one is irrelevant. The last condition
-/// follows from the others; with it the planner prunes partitions in the subquery, too.
+/// A retry makes a finished task live again, so only the last final attempt of a task counts. The
+/// last condition follows from the others, but lets the planner prune partitions in the subquery as
+/// well.
 const FINISHED: &str = attempt_summaries!(
     "/* queue.finished_tasks */",
     "    AND a.final AND NOT EXISTS (SELECT FROM mill.tasks t WHERE t.id = a.task_id)
@@ -92,7 +94,7 @@ WHERE a.final AND a.finished_at > now() - make_interval(secs => $1)
             AND later.finished_at > now() - make_interval(secs => $1))
 GROUP BY a.outcome ORDER BY a.outcome";
 
-/// A filter on attempts. The default matches all of history, which may take long to read.
+/// A filter on attempts. The default matches all of history, which can take long to read.
 #[derive(Clone, Debug, Default)]
 pub struct HistoryFilter {
     /// Task id.
@@ -134,9 +136,9 @@ pub struct AttemptSummary {
     pub started_at: Option<Timestamp>,
     /// End of the attempt.
     pub finished_at: Timestamp,
-    /// Seconds from due to claimed.
+    /// Seconds from the due time to the claim.
     pub wait_seconds: Option<f64>,
-    /// Seconds from claimed to ended.
+    /// Seconds from the claim to the end.
     pub duration_seconds: Option<f64>,
     /// Rows returned or affected.
     pub rows: Option<i64>,
@@ -173,10 +175,10 @@ pub struct OutcomeCount {
     pub outcome: Outcome,
     /// Number of tasks.
     pub tasks: i64,
-    /// End of the last of them.
+    /// Time at which the last of these tasks ended.
     pub last_at: Timestamp,
-    /// 95th percentile of the run time of their last attempts, in seconds; `None` if none was
-    /// claimed.
+    /// 95th percentile of the run times of the tasks' last attempts, in seconds; `None` if no task
+    /// was claimed.
     pub duration_p95_seconds: Option<f64>,
 }
 
@@ -195,8 +197,8 @@ pub async fn attempts(
     rows.iter().map(AttemptSummary::from_row).collect()
 }
 
-/// Returns finished tasks by their last attempt, newest first. Excludes retried tasks until they
-/// have ended again.
+/// Returns finished tasks with their last attempts, newest first. A retried task is included again
+/// once it has ended again.
 ///
 /// # Errors
 /// Fails if the role may not read the history.
@@ -209,7 +211,7 @@ pub async fn finished_tasks(
     rows.iter().map(AttemptSummary::from_row).collect()
 }
 
-/// Returns the ids of [`finished_tasks`], in order of their end, oldest first.
+/// Returns the ids of [`finished_tasks`], in the order in which the tasks ended, oldest first.
 ///
 /// # Errors
 /// Fails if the role may not read the history.
@@ -221,7 +223,7 @@ pub async fn finished_ids(
     filtered(client, FINISHED_IDS, filter, limit).await?.iter().map(scalar).collect()
 }
 
-/// Counts by outcome the tasks that ended within this time and were not retried since.
+/// Counts, by outcome, the tasks that ended within this time and were not retried since.
 ///
 /// # Errors
 /// Fails if the role may not read the history.

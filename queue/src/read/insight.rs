@@ -1,6 +1,6 @@
-//! Queries of the console. Every statement here is bounded: the number of rows it reads does not
-//! grow with the number of live or finished tasks, or it reads a span of history that the caller
-//! chose.
+//! Queries of the console. Every statement here is bounded in one of two ways: the number of rows
+//! that it reads does not grow with the number of live or finished tasks, or it reads a span of
+//! history that the caller chose.
 //!
 //! | content | file |
 //! |---|---|

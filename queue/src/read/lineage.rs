@@ -21,22 +21,22 @@ SELECT t.name FROM (SELECT DISTINCT n.name FROM mill.lineage l
     CROSS JOIN LATERAL (VALUES (l.child::text), (l.parent::text)) AS n(name)) AS t
 WHERE t.name > $1 ORDER BY t.name LIMIT $2";
 
-/// A dependency, merged over all jobs that define it.
+/// A dependency between two tasks. If several jobs define it, they are merged.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct LineageEdge {
-    /// The task that is waited for.
+    /// The task that the child waits for.
     pub parent: String,
     /// The task that waits.
     pub child: String,
-    /// The expected outcome of the parent.
+    /// The outcome of the parent that the dependency requires.
     pub expected: Expected,
-    /// Whether the dependency applies to every run that contains both tasks.
+    /// Whether the dependency holds in every run that contains both tasks.
     pub everywhere: bool,
-    /// Additional jobs that define it.
+    /// Jobs that define the dependency.
     pub jobs: Vec<String>,
 }
 
-/// Merges equal dependencies, sorted by parent and child.
+/// Merges equal dependencies. The result is sorted by parent and child.
 #[must_use]
 pub fn merge_edges(edges: &[Dependency]) -> Vec<LineageEdge> {
     let mut found: BTreeMap<(&str, &str, Expected), (bool, Vec<String>)> = BTreeMap::new();
@@ -58,19 +58,20 @@ pub fn merge_edges(edges: &[Dependency]) -> Vec<LineageEdge> {
     found.into_iter().map(link).collect()
 }
 
-/// Returns the names of the task itself and of both ends of every link.
+/// Returns the name of the task itself and the names of both ends of every edge.
 #[must_use]
 pub fn task_names<'a>(name: &'a str, links: &'a [LineageEdge]) -> BTreeSet<&'a str> {
     let ends = links.iter().flat_map(|it| [it.parent.as_str(), it.child.as_str()]);
     ends.chain([name]).collect()
 }
 
-/// Whether a job or a dependency contains a task of this name.
+/// Returns whether a job or a dependency contains a task of this name.
 pub async fn task_exists(client: &impl GenericClient, name: &str) -> Result<bool, QueueError> {
     scalar(&client.query_typed(TASK_EXISTS, &[(&name, Type::TEXT)]).await?[0])
 }
 
-/// Returns tasks with dependencies, sorted by name, after the given name, up to the given number.
+/// Returns tasks that have dependencies, sorted by name. Begins after the given name, and returns
+/// up to the given number.
 pub async fn tasks(
     client: &impl GenericClient,
     after: &str,

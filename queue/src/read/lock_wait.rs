@@ -1,4 +1,4 @@
-//! Reports what an operator's session waits for, queried from another session.
+//! Reports what an operator's session waits for. The query runs in another session.
 
 use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
@@ -8,7 +8,7 @@ use crate::row::{column, scalar};
 
 const BACKEND_PID: &str = "/* queue.backend_pid */ SELECT pg_backend_pid()";
 
-/// Reads only the first blocking session, because the others wait for the same. Columns that
+/// Reads only the first blocking session, because all others wait for the same thing. Columns that
 /// the role may not see are null.
 const LOCK_WAIT: &str = "/* queue.lock_wait */
 SELECT a.wait_event = 'SyncRep' AS standby, b.pid, b.usename::text AS login,

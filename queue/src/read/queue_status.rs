@@ -15,7 +15,7 @@ SELECT s.queue, s.paused, s.pending, s.running, s.scheduled, s.blocked,
     s.rate_starts, extract(epoch FROM s.rate_period)::float8 AS rate_seconds
 FROM mill.queue_status s ORDER BY s.queue";
 
-/// The advisory lock of the one worker that publishes fleet-wide gauges.
+/// The advisory lock that one worker holds while it publishes the fleet-wide gauges.
 const PUBLISHER: &str = "/* queue.publisher */ SELECT pg_try_advisory_lock(7236270913)";
 
 /// A queue and its task counts.
@@ -25,19 +25,19 @@ pub struct QueueStatus {
     pub queue: String,
     /// Whether the queue is paused.
     pub paused: bool,
-    /// Tasks that may be claimed.
+    /// Number of tasks that may be claimed.
     pub pending: i64,
-    /// Running tasks.
+    /// Number of running tasks.
     pub running: i64,
-    /// Tasks that are not due.
+    /// Number of tasks that are not due.
     pub scheduled: i64,
-    /// Tasks that wait for a permit.
+    /// Number of tasks that wait for a permit.
     pub blocked: i64,
-    /// Seconds since the oldest pending task was due.
+    /// Seconds since the due time of the oldest pending task.
     pub oldest_pending_seconds: Option<f64>,
-    /// Seconds since the longest-running task was claimed.
+    /// Seconds since the claim of the longest-running task.
     pub longest_running_seconds: Option<f64>,
-    /// Budget of shared commits, in seconds; `None` means that each task commits alone.
+    /// Time budget of shared commits, in seconds; `None` means that each task commits alone.
     pub shared_commit_seconds: Option<f64>,
     /// Maximum number of concurrent tasks; `None` means unlimited.
     pub max_running: Option<i32>,
@@ -57,7 +57,7 @@ pub async fn queues(client: &impl GenericClient) -> Result<Vec<QueueStatus>, Que
     client.query_typed(QUEUES, &[]).await?.iter().map(QueueStatus::from_row).collect()
 }
 
-/// Tries to make this session the fleet's publisher, which it remains until it ends. Returns
+/// Tries to make this session the fleet's publisher, which it then remains until it ends. Returns
 /// whether it is the publisher.
 pub async fn try_become_publisher(client: &impl GenericClient) -> Result<bool, QueueError> {
     scalar(&client.query_typed(PUBLISHER, &[]).await?[0])

@@ -51,9 +51,9 @@ pub struct Run {
     pub params: Value,
     /// The schedule that fired the run; `None` if a user started it.
     pub schedule: Option<String>,
-    /// Scheduled runs: the instant of the fire.
+    /// For a run that a schedule fired, the instant of the fire.
     pub fire_at: Option<Timestamp>,
-    /// Scheduled runs: the reason of the fire.
+    /// For a run that a schedule fired, the reason of the fire.
     pub reason: Option<String>,
     /// State of the run.
     pub state: RunState,
@@ -61,9 +61,9 @@ pub struct Run {
     pub started_at: Timestamp,
     /// The role that started the run.
     pub started_by: String,
-    /// `None` while the run is in progress.
+    /// End of the run; `None` while it is in progress.
     pub finished_at: Option<Timestamp>,
-    /// Until now, or until the end of the run.
+    /// Duration from the start to the end of the run, or until now.
     #[serde(rename = "duration_seconds", serialize_with = "seconds")]
     #[schema(value_type = f64)]
     pub duration: Duration,
@@ -71,11 +71,12 @@ pub struct Run {
     pub cancelled_by: Option<String>,
     /// Number of restarts.
     pub restarts: i32,
-    /// Edges that were dropped because they lead to tasks of other jobs: `parent > child`.
+    /// Edges that were left out because their parent is in none of the run's jobs:
+    /// `parent > child`.
     pub dropped: Vec<String>,
     /// Number of tasks by state.
     pub count: TaskCounts,
-    /// Tags and metadata of its jobs, its schedule and the call that started it.
+    /// Tags and metadata of the run's jobs, of its schedule and of the call that started it.
     #[serde(flatten)]
     pub labels: Labels,
 }
@@ -89,10 +90,10 @@ from_row! {
     }
 }
 
-/// Tasks of a run by state.
+/// Numbers of tasks of a run by state.
 #[derive(Clone, Copy, Debug, Serialize, utoipa::ToSchema)]
 pub struct TaskCounts {
-    /// All tasks.
+    /// All tasks of the run.
     pub tasks: i64,
     /// Tasks that wait for parents.
     pub waiting: i64,
@@ -104,9 +105,9 @@ pub struct TaskCounts {
     pub failed: i64,
     /// Failed tasks whose failure is ignored.
     pub ignored: i64,
-    /// Tasks cancelled before or while they ran.
+    /// Tasks that were cancelled before or while they ran.
     pub cancelled: i64,
-    /// Tasks that cannot run because of the outcome of their parents.
+    /// Tasks that cannot run because of the outcomes of their parents.
     pub upstream_failed: i64,
 }
 
@@ -115,7 +116,8 @@ from_row! {
 }
 
 impl Run {
-    /// The schedule and those of its jobs that have another name; without a schedule, the jobs.
+    /// Returns the name of the schedule, and the names of those of its jobs that differ from it;
+    /// without a schedule, the names of the jobs.
     #[must_use]
     pub fn title(&self) -> String {
         let jobs = self.jobs.join(", ");
@@ -128,7 +130,7 @@ impl Run {
 }
 
 impl TaskCounts {
-    /// Number of finished tasks.
+    /// Returns the number of finished tasks.
     #[must_use]
     pub fn finished(&self) -> i64 {
         self.tasks - self.waiting - self.released
@@ -142,9 +144,9 @@ pub struct RunTask {
     pub node: i64,
     /// Name of the task.
     pub name: String,
-    /// `None` if the task was added while the run was in progress.
+    /// Job that declares the task; `None` if the task was added while the run was in progress.
     pub job: Option<String>,
-    /// The task's id, once it is in the queue.
+    /// The task's id; `None` until the task enters the queue.
     pub task_id: Option<TaskId>,
     /// `waiting`, a state of the queue, or the outcome.
     pub state: String,
@@ -152,7 +154,7 @@ pub struct RunTask {
     pub started_at: Option<Timestamp>,
     /// End of the task; set for `upstream_failed` tasks as well.
     pub finished_at: Option<Timestamp>,
-    /// Duration of the last attempt, until now or its end.
+    /// Duration of the last attempt, until its end or until now.
     #[serde(rename = "duration_seconds", serialize_with = "seconds_or_none")]
     #[schema(value_type = Option<f64>)]
     pub duration: Option<Duration>,
@@ -166,13 +168,13 @@ pub struct RunTask {
     pub priority: Priority,
     /// Group of the task.
     pub group: Option<String>,
-    /// Backend of the last attempt.
+    /// Process id of the backend of the last attempt.
     pub pid: Option<i32>,
-    /// Whether the task waits for all parents or any.
+    /// Whether the task waits for all of its parents, or for any one of them.
     pub join: JoinMode,
     /// The error message.
     pub message: Option<String>,
-    /// The first row returned.
+    /// The first row that the task returned.
     pub result: Option<Value>,
     /// Tags and metadata.
     #[serde(flatten)]
@@ -190,11 +192,11 @@ from_row! {
 /// An edge of a run, between two [`RunTask::node`]s.
 #[derive(Clone, Copy, Debug, Serialize, utoipa::ToSchema)]
 pub struct Edge {
-    /// The task that is waited for.
+    /// The task that the child waits for.
     pub parent: i64,
     /// The task that waits.
     pub child: i64,
-    /// The expected outcome of the parent.
+    /// The outcome of the parent that the edge requires.
     pub expected: Expected,
 }
 
@@ -212,8 +214,8 @@ fn seconds_or_none<S: serde::Serializer>(
     duration.map(|duration| duration.as_secs_f64()).serialize(serializer)
 }
 
-/// Returns runs, newest first, up to the given number; with `state` or `tag`, only runs in that state
-/// or with that tag.
+/// Returns runs, newest first, up to the given number. `state` and `tag` select runs in this state
+/// or with this tag.
 pub async fn runs(
     client: &impl GenericClient,
     state: Option<RunState>,
@@ -238,7 +240,7 @@ pub async fn run(client: &impl GenericClient, id: RunId) -> Result<Option<Run>, 
     rows.first().map(Run::from_row).transpose()
 }
 
-/// Returns the tasks of a run, by name.
+/// Returns the tasks of a run, sorted by name.
 pub async fn tasks(client: &impl GenericClient, run: RunId) -> Result<Vec<RunTask>, QueueError> {
     let sql = format!(
         "/* queue.run_tasks */
@@ -248,7 +250,7 @@ pub async fn tasks(client: &impl GenericClient, run: RunId) -> Result<Vec<RunTas
     rows.iter().map(RunTask::from_row).collect()
 }
 
-/// Returns these tasks of a run, by [`RunTask::node`].
+/// Returns the tasks of a run that have these [`RunTask::node`]s.
 pub async fn tasks_at(
     client: &impl GenericClient,
     run: RunId,
@@ -263,7 +265,7 @@ pub async fn tasks_at(
     client.query_typed(&sql, &params).await?.iter().map(RunTask::from_row).collect()
 }
 
-/// Returns tasks of a run that ended without success, up to the given number, failed tasks first.
+/// Returns tasks of a run that ended without success, failed tasks first, up to the given number.
 pub async fn unsuccessful_tasks(
     client: &impl GenericClient,
     run: RunId,
@@ -281,7 +283,7 @@ pub async fn unsuccessful_tasks(
     rows.iter().map(RunTask::from_row).collect()
 }
 
-/// Returns names of running tasks of a run, up to the given number, oldest first.
+/// Returns the names of running tasks of a run, oldest first, up to the given number.
 pub async fn running(
     client: &impl GenericClient,
     run: RunId,

@@ -1,4 +1,4 @@
-//! Queries on tasks: lists, one task, its backend, and why it waits.
+//! Queries on tasks: lists, one task, its backend, and why it is waiting.
 
 use std::time::Duration;
 
@@ -19,8 +19,8 @@ const WHY: &str = "/* queue.why */ SELECT mill.why($1)";
 
 const NOW: &str = "/* queue.transaction_time */ SELECT now()";
 
-/// The filter is bound, not written into the text: a null disables a condition, and the planner
-/// knows the values of an unnamed statement.
+/// The values of the filter are bound, not written into the text; a null disables its condition.
+/// This costs nothing, because the planner knows the values of an unnamed statement.
 const LIVE_TASKS: &str = "/* queue.live_tasks */
 SELECT t.id, t.queue, t.name, t.state::text, t.priority::text, t.mode::text, t.attempt,
     t.max_attempts, t.enqueued_at, t.due_at, t.claimed_at, t.claimed_by AS worker_id, s.host,
@@ -40,7 +40,7 @@ WHERE ($1 IS NULL OR t.state::text = $1) AND ($2 IS NULL OR t.queue = $2)
     AND ($6 IS NULL OR $6 = ANY (t.tags))
 ORDER BY t.id LIMIT $5";
 
-/// The live row, or else the newest one in history.
+/// Reads the row of a live task, or else the newest row of the task in history.
 const TASK: &str = "/* queue.task */
 SELECT t.id, t.state::text, NULL AS outcome, t.queue, t.name, t.key, t.priority::text, t.mode::text,
     t.attempt, t.max_attempts, t.backoff::text,
@@ -100,7 +100,7 @@ pub struct LiveTask {
     pub max_attempts: i32,
     /// Time of submission.
     pub enqueued_at: Timestamp,
-    /// Not claimed before this time.
+    /// Due time. The task is not claimed earlier.
     pub due_at: Timestamp,
     /// Start of the current attempt.
     pub claimed_at: Option<Timestamp>,
@@ -142,7 +142,8 @@ pub struct Task {
     pub key: Option<String>,
     /// The task's group.
     pub group: Option<String>,
-    /// Tasks with the same key run one at a time, or as many as its limit allows.
+    /// Tasks with the same key run one at a time, or as many at once as the limit of the key
+    /// allows.
     pub concurrency_key: Option<String>,
     /// Profile whose login the task runs as; `None` for the common task login.
     pub run_as: Option<String>,
@@ -158,7 +159,7 @@ pub struct Task {
     pub backoff: Backoff,
     /// Wait before a retry, in seconds.
     pub retry_interval_seconds: f64,
-    /// Whether to wait a random part of it.
+    /// Whether the wait before a retry is drawn at random between zero and the full wait.
     pub jitter: bool,
     /// Maximum run time of an attempt, in seconds.
     pub timeout_seconds: Option<f64>,
@@ -168,7 +169,7 @@ pub struct Task {
     pub external: bool,
     /// Time of submission.
     pub enqueued_at: Timestamp,
-    /// Not claimed before this time.
+    /// Due time. The task is not claimed earlier.
     pub due_at: Timestamp,
     /// End of the task.
     pub finished_at: Option<Timestamp>,
@@ -213,7 +214,7 @@ pub struct Running {
     pub worker_pid: Option<i32>,
     /// Process id of the backend that runs the statement.
     pub backend_pid: i32,
-    /// As in `pg_stat_activity`; `None` if the backend is gone.
+    /// State as in `pg_stat_activity`; `None` if the backend is gone.
     pub backend_state: Option<String>,
     /// As in `pg_stat_activity`.
     pub wait_event_type: Option<String>,
@@ -223,7 +224,7 @@ pub struct Running {
     pub blocked_by: Vec<i32>,
     /// Time of the cancel request.
     pub cancel_requested_at: Option<Timestamp>,
-    /// Progress, reported by the task, or by the server for its command.
+    /// Progress that the task itself reported, or that the server reports for the task's command.
     pub progress: Option<String>,
     /// Progress in percent, 0 to 100.
     pub percent: Option<f64>,
@@ -245,14 +246,14 @@ from_row! {
     }
 }
 
-/// Returns one sentence: why the task is not running now, or what it does. `None` if the task does
-/// not exist.
+/// Returns one sentence that says why the task is not running now, or what it does. Returns `None`
+/// if the task does not exist.
 pub async fn why(client: &impl GenericClient, id: TaskId) -> Result<Option<String>, QueueError> {
     scalar(&client.query_typed(WHY, &[(&id.0, Type::INT8)]).await?[0])
 }
 
-/// Returns the time of the database clock, by which ages are computed instead of the client's
-/// clock.
+/// Returns the time of the database clock. Ages are computed with this clock and not with the
+/// client's.
 pub async fn now(client: &impl GenericClient) -> Result<Timestamp, QueueError> {
     scalar(&client.query_typed(NOW, &[]).await?[0])
 }
@@ -283,8 +284,8 @@ pub async fn task(client: &impl GenericClient, id: TaskId) -> Result<Option<Task
     rows.first().map(Task::from_row).transpose()
 }
 
-/// Returns running tasks with the state of their backends, longest-running first; or only the given
-/// task.
+/// Returns running tasks with the state of their backends, longest-running first. With an id,
+/// returns that task only.
 pub async fn running(
     client: &impl GenericClient,
     only: Option<TaskId>,

@@ -1,4 +1,4 @@
-//! The workers of the fleet, live and stale.
+//! The workers of the fleet, both live and stale.
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -8,8 +8,8 @@ use crate::error::QueueError;
 use crate::id::WorkerId;
 use crate::row::{FromRow, from_row};
 
-/// Tasks are counted through the index `tasks_running`; `busy` is the value of the worker's last
-/// heartbeat, which is older.
+/// Counts running tasks through the index `tasks_running`, because `busy` is the older value of the
+/// worker's last heartbeat.
 const WORKERS: &str = "/* queue.workers */
 SELECT w.id, s.host, s.pid, s.version, s.started_at, w.heartbeat_at,
     extract(epoch FROM now() - w.heartbeat_at)::float8 AS heartbeat_age_seconds,
@@ -24,7 +24,7 @@ ORDER BY s.host, s.pid, w.id";
 /// A worker process.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub struct Worker {
-    /// Random per process start.
+    /// Random id, new at each process start.
     pub id: WorkerId,
     /// Name of its host.
     pub host: Option<String>,
@@ -32,7 +32,7 @@ pub struct Worker {
     pub pid: Option<i32>,
     /// Version of pgmill.
     pub version: Option<String>,
-    /// The schema version for which it was built.
+    /// The schema version for which the program was built.
     pub schema_version: Option<i32>,
     /// Start of the process.
     pub started_at: Option<Timestamp>,
@@ -42,19 +42,19 @@ pub struct Worker {
     pub heartbeat_age_seconds: f64,
     /// Seconds without a heartbeat after which the worker is considered dead.
     pub orphan_timeout_seconds: f64,
-    /// Whether its last heartbeat is more recent than that.
+    /// Whether the age of the last heartbeat is below the orphan timeout.
     pub alive: bool,
-    /// Whether its control session is connected.
+    /// Whether the worker's control session is connected.
     pub session_alive: bool,
-    /// Whether it has stopped claiming.
+    /// Whether the worker has stopped claiming.
     pub draining: bool,
-    /// Number of tasks it can run at once.
+    /// Number of readers: the number of tasks that the worker can run at once.
     pub readers: i32,
-    /// Number of readers that serve reserved tasks only.
+    /// Number of readers that run only tasks of priority reserved.
     pub reserved: i32,
-    /// Number of tasks it runs.
+    /// Number of tasks that the worker is running.
     pub running: i64,
-    /// Queues it serves; `None` means every queue.
+    /// Queues that the worker serves; `None` means every queue.
     pub queues: Option<Vec<String>>,
 }
 
@@ -66,21 +66,21 @@ from_row! {
 }
 
 impl Worker {
-    /// Whether it claims tasks of this queue.
+    /// Returns whether the worker claims tasks of this queue.
     #[must_use]
     pub fn serves(&self, queue: &str) -> bool {
         self.alive
             && self.queues.as_ref().is_none_or(|queues| queues.iter().any(|name| name == queue))
     }
 
-    /// `host:pid`, or the id if they are unknown.
+    /// Returns `host:pid`, or the id if host and pid are unknown.
     #[must_use]
     pub fn label(&self) -> String {
         worker_label(self.host.as_deref(), self.pid, Some(self.id)).unwrap_or_default()
     }
 }
 
-/// Returns `host:pid` of a worker, or else the first digits of its id, in the format of `mill.why`.
+/// Returns `host:pid` of a worker, or else the first digits of its id, as `mill.why` does.
 #[must_use]
 pub fn worker_label(host: Option<&str>, pid: Option<i32>, id: Option<WorkerId>) -> Option<String> {
     match (host, pid) {
@@ -89,7 +89,7 @@ pub fn worker_label(host: Option<&str>, pid: Option<i32>, id: Option<WorkerId>) 
     }
 }
 
-/// Returns every worker that has registered and has neither left nor been reclaimed.
+/// Returns every worker that has registered and has neither deregistered nor been reclaimed.
 pub async fn workers(client: &impl GenericClient) -> Result<Vec<Worker>, QueueError> {
     client.query_typed(WORKERS, &[]).await?.iter().map(Worker::from_row).collect()
 }

@@ -220,7 +220,7 @@ fn quoted() -> impl Strategy<Value = String> {
     ]
 }
 
-/// Text composed of tokens that matter to the scanner.
+/// Text composed of the tokens that matter to the scanner, in any order.
 fn soup() -> impl Strategy<Value = String> {
     let pieces = prop::sample::select(vec![
         "'",
@@ -264,8 +264,8 @@ proptest! {
             end = statement.offset() + statement.text().len();
             prop_assert_eq!(&sql[statement.offset()..end], statement.text());
             prop_assert!(!statement.text().is_empty());
-            // A statement by itself is one statement: the result does not depend on the text before
-            // it.
+            // A statement by itself is scanned as one statement, so the result does not depend on
+            // the text before it.
             prop_assert_eq!(texts(statement.text()), [statement.text()]);
         }
         if let Some(found) = forbidden(&sql) {

@@ -4,13 +4,13 @@
 //! `src/backend/parser/scan.l`):
 //!
 //! - `'…'` and `U&'…'` end at the next quote that is not doubled; in `E'…'` a backslash also
-//!   escapes the next character, and the constant continues after white space with a line break;
+//!   escapes the next character; a constant continues after white space that contains a line break;
 //! - `"…"` ends at the next double quote that is not doubled;
-//! - `$tag$…$tag$` quotes anything, but `a$b$c` is one identifier and `$1` a parameter;
-//! - `--` comments end with the line, `/* /* */ */` nests;
-//! - everything from byte 0x80 up belongs to identifiers, so no Unicode tables are needed.
+//! - `$tag$…$tag$` quotes anything, but `a$b$c` is one identifier and `$1` is a parameter;
+//! - a `--` comment ends with the line, and `/* /* */ */` nests;
+//! - every byte from 0x80 up belongs to an identifier, so no Unicode tables are needed.
 //!
-//! Anything unterminated extends to the end of the text.
+//! A token that is not terminated extends to the end of the text.
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -35,8 +35,8 @@ pub(super) struct Token {
 
 /// The tokens of a script, without white space and comments.
 ///
-/// Invariant: `at` and the bounds of a token are character boundaries. Tokens begin and end at
-/// ASCII bytes, or at the edge of a word, which includes every byte from 0x80 up.
+/// Invariant: `at` and the bounds of a token are character boundaries. A token begins and ends at
+/// an ASCII byte or at the edge of a word, and a word includes every byte from 0x80 up.
 #[derive(Clone)]
 pub(super) struct Tokens<'a> {
     pub(super) sql: &'a str,
@@ -48,8 +48,8 @@ impl<'a> Tokens<'a> {
         Self { sql, at: 0 }
     }
 
-    /// Whether the token is this keyword; keywords match in any letter case, quoted words never
-    /// match.
+    /// Returns whether the token is this keyword. Keywords match in any letter case; quoted words
+    /// never match.
     pub(super) fn word(&self, token: Token, keyword: &str) -> bool {
         token.kind == Kind::Word && self.sql[token.start..token.end].eq_ignore_ascii_case(keyword)
     }
@@ -68,7 +68,7 @@ impl<'a> Tokens<'a> {
         self.at = self.seek(self.at, |byte| !white_space(byte));
     }
 
-    /// Skips a block comment; returns false and skips nothing if the comment is unterminated.
+    /// Skips a block comment. If the comment is not terminated, returns false and skips nothing.
     fn skip_block_comment(&mut self) -> bool {
         let mut at = self.at + 2;
         let mut depth = 1_usize;
@@ -85,8 +85,8 @@ impl<'a> Tokens<'a> {
         true
     }
 
-    /// Returns the end of a constant or identifier whose opening quote is at `open`; a doubled
-    /// quote is part of it.
+    /// Returns the end of a constant or identifier whose opening quote is at `open`. A doubled
+    /// quote is part of its content.
     fn quoted_end(&self, open: usize) -> usize {
         let quote = self.sql.as_bytes()[open];
         let mut at = open + 1;
@@ -115,8 +115,8 @@ impl<'a> Tokens<'a> {
         }
     }
 
-    /// Returns the quote that continues a constant closed before `at`: only white space with a line
-    /// break, and `--` comments, may be in between.
+    /// Returns the position of the quote that continues a constant closed before `at`. Between the
+    /// two, only white space with a line break and `--` comments are allowed.
     fn continuation(&self, mut at: usize) -> Option<usize> {
         let mut line_break = false;
         loop {
@@ -139,8 +139,8 @@ impl<'a> Tokens<'a> {
         }
         let (delimiter, body) = self.sql.as_bytes()[open..].split_at(tag + 1 - open);
         let mut at = 0;
-        // Linear although it looks nested: a delimiter contains no inner dollar, so no byte is
-        // compared from two dollars.
+        // The loop is linear although it looks nested: a delimiter contains no dollar inside, so no
+        // byte is compared twice.
         while let Some(dollar) = body[at..].iter().position(|&byte| byte == b'$') {
             at += dollar;
             if body[at..].starts_with(delimiter) {

@@ -1,9 +1,10 @@
-//! Compares the schema in the database with the one this program was built with.
+//! Compares the schema in the database with the schema that this program was built with.
 //!
-//! `schema.sql` is applied a second time under another name, inside a transaction that is rolled
-//! back, and both copies are read from the catalogs. So nothing has to be parsed, and no list of
-//! expected objects can go stale. The copy takes no lock on the live schema; the transaction holds
-//! the two advisory locks of schema.sql, for which `init` and partition maintenance wait.
+//! The check applies `schema.sql` a second time under another name, in a transaction that is rolled
+//! back, and reads both copies from the catalogs. So nothing has to be parsed, and there is no list
+//! of expected objects that could become outdated. The second copy takes no lock on the live
+//! schema. The transaction holds the two advisory locks of schema.sql, and `init` and partition
+//! maintenance wait for these locks.
 
 use std::collections::BTreeMap;
 
@@ -19,11 +20,12 @@ const MAY_COPY: &str = "/* queue.may_copy_schema */
 SELECT has_database_privilege(current_database(), 'CREATE') AND to_regrole('mill_owner') IS NOT NULL
     AND pg_has_role(to_regrole('mill_owner'), 'MEMBER') AND NOT pg_is_in_recovery() AS may_copy";
 
-/// Bounds the time that other sessions wait for this check, and that this check waits for them.
+/// Opens the transaction with time limits. They bound how long other sessions wait for this check,
+/// and how long the check waits for them.
 const BEGIN: &str = "BEGIN; SET LOCAL lock_timeout = '5s'; SET LOCAL statement_timeout = '60s'";
 
-/// Everything that schema.sql defines, one row per fact. Excludes partitions of attempts, which
-/// come and go, and grants to roles other than pgmill's.
+/// Everything that schema.sql defines, one row per fact. Excludes the partitions of attempts, whose
+/// number changes every day, and grants to roles that are not pgmill's.
 const FACTS: &str = "/* queue.schema_facts */
 WITH relation AS (
     SELECT c.* FROM pg_class c WHERE c.relnamespace = to_regnamespace($1) AND NOT c.relispartition
@@ -98,7 +100,7 @@ FROM (
 ) AS g (object, grantee, privilege_type) LEFT JOIN pg_roles r ON r.oid = g.grantee
 WHERE g.grantee = 0 OR r.rolname LIKE 'mill\\_%' GROUP BY g.object, r.rolname";
 
-/// Kind and name of an object in the schema → its definition.
+/// Maps the kind and the name of an object in the schema to its definition.
 type Facts = BTreeMap<(String, String), String>;
 
 /// An object that differs from schema.sql.
@@ -116,7 +118,8 @@ pub struct Difference {
 }
 
 impl Difference {
-    /// Whether the difference may affect the fleet: everything except comments and added objects.
+    /// Returns whether the difference may affect the fleet, which is so for everything except
+    /// comments and added objects.
     #[must_use]
     pub fn is_harmful(&self) -> bool {
         let added = self.expected.is_none();
@@ -126,8 +129,8 @@ impl Difference {
 }
 
 /// Compares the schema in the database with [`SCHEMA`]. Returns `None` if the role may not create
-/// the copy, which requires CREATE on the database, membership in `mill_owner`, and a server that
-/// is not a standby.
+/// the second copy. This requires CREATE on the database, membership in `mill_owner`, and a server
+/// that is not a standby.
 ///
 /// Takes the whole client, which must not be in a transaction.
 pub async fn differences(client: &Client) -> Result<Option<Vec<Difference>>, QueueError> {
@@ -159,14 +162,15 @@ async fn facts(client: &impl GenericClient, schema: &str) -> Result<Facts, Queue
         .collect()
 }
 
-/// Returns the script for another schema: without its transaction, and with the name replaced where
-/// it is a whole word. `mill_owner` and `pgmill` are other words.
+/// Returns the script for a schema of another name. Removes the transaction of the script, and
+/// replaces the name of the schema where it is a whole word; `mill_owner` and `pgmill` are other
+/// words.
 fn with_schema_name(script: &str, schema: &str) -> String {
     replace_word(&without_transaction(script), "mill", schema)
 }
 
-/// Returns a definition as if it were in the schema `mill`, with every run of white space
-/// collapsed: the server breaks the lines of a view by the length of its names.
+/// Returns a definition as if it were in the schema `mill`. Replaces each run of white space by one
+/// space, because the server breaks the lines of a view according to the length of its names.
 fn normalized(text: &str, schema: &str) -> String {
     replace_word(text, schema, "mill").split_whitespace().collect::<Vec<_>>().join(" ")
 }

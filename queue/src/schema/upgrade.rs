@@ -1,13 +1,13 @@
 //! Upgrades the schema of a database while the fleet is running.
 //!
 //! A migration changes what `schema.sql` cannot change by being applied again: tables, types, and
-//! functions that get other arguments. An upgrade is one transaction: every missing migration, then
-//! `schema.sql`, which replaces the functions, views, comments and grants. So these are written
-//! once, and both ways lead to the same schema.
+//! functions that get other arguments. An upgrade is one transaction, which applies every missing
+//! migration and then `schema.sql`. The latter replaces the functions, views, comments and grants,
+//! which therefore are written in one place only. An upgraded schema and a new schema are the same.
 //!
-//! The transaction waits for a lock only briefly: a session that waits for an exclusive lock blocks
-//! all sessions that come later, so an upgrade that does not get its locks at once releases all of
-//! them, lets the fleet continue, and tries again.
+//! The transaction waits for a lock only briefly. A session that waits for an exclusive lock blocks
+//! all sessions that request the lock later. Therefore an upgrade that does not get its locks at
+//! once releases all of them, lets the fleet continue, and tries again.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ pub struct Migration {
     pub sql: &'static str,
 }
 
-/// Every file of `migrations/`, in order: from version 1 to [`schema::VERSION`].
+/// Every file of `migrations/`, in the order from version 1 to [`schema::VERSION`].
 pub const MIGRATIONS: &[Migration] = &[Migration {
     version: 2,
     min_compatible_version: 1,
@@ -40,32 +40,34 @@ pub const MIGRATIONS: &[Migration] = &[Migration {
     sql: include_str!("../../../migrations/002_tags.sql"),
 }];
 
-/// Maximum time that one attempt waits for a lock, and so the longest time that the attempt blocks
-/// the fleet.
+/// Maximum time that one attempt waits for a lock. This is also the longest time for which an
+/// attempt blocks the fleet.
 const LOCK_TIMEOUT: &str = "300ms";
 
-/// Maximum time that a statement of an upgrade may hold its locks, unless its file sets another one.
+/// Maximum time that a statement of an upgrade may hold its locks, unless the migration sets
+/// another limit.
 const STATEMENT_TIMEOUT: &str = "5s";
 
-/// Maximum number of attempts to get the locks of an upgrade. All of them take about two minutes,
-/// including the delays between them.
+/// Maximum number of attempts to get the locks of an upgrade. With the delays between them, all
+/// attempts take about two minutes.
 const MAX_ATTEMPTS: u32 = 100;
 
-/// Delay between two attempts; random, so that the attempts do not synchronize with the short
-/// transactions of the fleet.
+/// Minimum and maximum delay between two attempts. The delay is random, so that the attempts do not
+/// keep pace with the short transactions of the fleet.
 const RETRY_DELAY: (Duration, Duration) = (Duration::from_millis(300), Duration::from_millis(1500));
 
 /// Result of an upgrade.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Upgrade {
-    /// Names of the migrations that were applied here, in order.
+    /// Names of the migrations that this call applied, in order.
     pub applied: Vec<&'static str>,
     /// Number of attempts that could not acquire their locks.
     pub lock_retries: u32,
 }
 
-/// Returns the whole transaction of an upgrade from `version`, as [`upgrade`] runs it and psql
-/// accepts it. `schema` is `schema.sql` of the last migration; `None` if there is no migration.
+/// Returns the whole transaction of an upgrade from `version`, in the form in which [`upgrade`]
+/// runs it and psql accepts it. `schema` is the `schema.sql` of the last migration. Returns `None`
+/// if there is no migration to apply.
 #[must_use]
 pub fn script(migrations: &[Migration], schema: &str, version: i32) -> Option<String> {
     let missing: Vec<&Migration> = pending(migrations, version).collect();
@@ -104,12 +106,13 @@ pub fn pending(migrations: &[Migration], version: i32) -> impl Iterator<Item = &
     migrations.iter().filter(move |migration| migration.version > version)
 }
 
-/// Applies the missing migrations and `schema`, in one transaction. Several processes may run it at
+/// Applies the missing migrations and `schema` in one transaction. Several processes may do this at
 /// the same time.
 ///
 /// # Errors
 /// Fails if the database has no schema, a migration is missing, the role lacks the privileges, or
-/// the locks are not available within the maximum number of attempts. The schema is then unchanged.
+/// the locks are not available within the maximum number of attempts. In all of these cases the
+/// schema is unchanged.
 pub async fn upgrade(
     client: &Client,
     migrations: &[Migration],
@@ -144,7 +147,7 @@ pub async fn upgrade(
         tracing::debug!(
             version,
             retries = done.lock_retries,
-            "locks not available, retrying upgrade"
+            "the upgrade did not get its locks, trying again"
         );
         sleep(wait).await;
     }

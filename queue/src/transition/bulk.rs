@@ -1,8 +1,9 @@
-//! Cancels and retries many tasks: one transaction per chunk, with every task checked again.
+//! Cancels and retries many tasks, in chunks. Each chunk is one transaction, and checks each task
+//! again.
 //!
-//! The list of ids is a snapshot, which is out of date by the time an operator confirms it. So each
-//! statement checks again that the task still matches the filter's state or outcome, and the
-//! function it calls locks the row.
+//! The list of ids is a snapshot, which is out of date by the time an operator confirms it.
+//! Therefore each statement checks again that a task still has the state or outcome of the filter,
+//! and the function that it calls locks the row.
 
 use serde::Serialize;
 use tokio_postgres::GenericClient;
@@ -13,8 +14,8 @@ use crate::id::TaskId;
 use crate::row::{FromRow, from_row};
 use crate::task::{Outcome, State};
 
-/// Maximum number of tasks per chunk. Row locks of a chunk last until its commit, and the finish of
-/// a locked task waits for them.
+/// Maximum number of tasks per chunk. The row locks of a chunk last until its commit, and a locked
+/// task cannot finish until then.
 pub const CHUNK: usize = 500;
 
 const CANCEL_MANY: &str = "/* queue.cancel_many */
@@ -23,8 +24,8 @@ SELECT c.id, CASE WHEN $2 IS NULL
     THEN mill.cancel(c.id) ELSE 'changed' END AS result
 FROM unnest($1) AS c (id)";
 
-/// Reads the last outcomes of the chunk as one set: a subquery per task takes ten times as long,
-/// because each one searches every day of history.
+/// Reads the last outcomes of all tasks of the chunk in one query. A subquery per task takes ten
+/// times as long, because each subquery searches every day of history.
 macro_rules! last_outcomes {
     ($head:literal) => {
         concat!(
@@ -50,7 +51,7 @@ SELECT c.id, t.state::text, ended.outcome::text
 FROM unnest($1) AS c (id) LEFT JOIN mill.tasks t ON t.id = c.id"
 );
 
-/// State of a task, for a dry run.
+/// State of a task, as a dry run shows it.
 #[derive(Clone, Copy, Debug)]
 pub struct CurrentState {
     /// The task.
@@ -68,9 +69,9 @@ from_row! { CurrentState { id, state, outcome } }
 pub struct BulkResult {
     /// The task.
     pub id: TaskId,
-    /// The result of [`cancel`](crate::transition::cancel::cancel) or [`retry`](crate::transition::cancel::retry);
-    /// `changed`: the task no longer matches the filter and was left alone; `refused`: see
-    /// `message`.
+    /// The result of [`cancel`](crate::transition::cancel::cancel) or
+    /// [`retry`](crate::transition::cancel::retry). Two more results are possible. `changed`: the
+    /// task no longer matches the filter and was left alone. `refused`: see `message`.
     pub result: String,
     /// Reason for the refusal.
     pub message: Option<String>,
@@ -88,7 +89,8 @@ pub async fn current_states(
     rows.iter().map(CurrentState::from_row).collect()
 }
 
-/// Cancels these tasks in one transaction. With a state, cancels only tasks that are still in it.
+/// Cancels these tasks in one transaction. With a state, leaves tasks alone that are no longer in
+/// it.
 ///
 /// # Errors
 /// If the statement fails, none of the tasks is cancelled.
@@ -100,12 +102,13 @@ pub async fn cancel_chunk(
     run_chunk(client, CANCEL_MANY, ids, state.map(State::as_str)).await
 }
 
-/// Retries these tasks in one transaction. With an outcome, retries only tasks that are still
-/// finished with it. If one task is refused because another live task has its key, the tasks are
+/// Retries these tasks in one transaction. With an outcome, leaves tasks alone that no longer are
+/// finished with it. If a task is refused because another live task has its key, the tasks are
 /// retried one by one.
 ///
 /// # Errors
-/// If a statement fails, either none of the tasks is retried, or only the first of them.
+/// If a statement fails, none of the tasks is retried. After a refusal, when tasks are retried one
+/// by one, the tasks before the failure are retried.
 pub async fn retry_chunk(
     client: &impl GenericClient,
     ids: &[TaskId],
@@ -126,7 +129,8 @@ pub async fn retry_chunk(
     Ok(answers)
 }
 
-/// Retries all of these tasks or none, for a caller whose open transaction a refusal aborts.
+/// Retries all of these tasks or none. For a caller that has an open transaction, which a refusal
+/// would abort.
 ///
 /// # Errors
 /// Fails if a task is refused because another live task has its key.

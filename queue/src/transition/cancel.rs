@@ -1,4 +1,5 @@
-//! scheduled | blocked | pending → finished; for a running task, a request to its worker.
+//! scheduled | blocked | pending → finished. A running task is cancelled by a request to its
+//! worker.
 
 use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
@@ -15,8 +16,8 @@ pub async fn cancel(client: &impl GenericClient, id: TaskId) -> Result<String, Q
     scalar(&client.query_typed(CANCEL, &[(&id.0, Type::INT8)]).await?[0])
 }
 
-/// Runs a task again: a finished task under its old id (`retried`), a scheduled task now (`brought
-/// forward`). Otherwise returns the live state, or `not found`.
+/// Runs a task again: a finished task under the same id (`retried`), a scheduled task now
+/// (`brought forward`). For another task, returns the state of the live task, or `not found`.
 ///
 /// # Errors
 /// Fails if another live task has the same deduplication key.

@@ -1,9 +1,9 @@
 //! pending → running, when a reader claims a task.
 //!
-//! Relies on the index `tasks_pending (queue, priority, run_as, id) WHERE state = 'pending'`: each
-//! lane is one range of it, read from the watermark upwards. Invariants: a task is claimed by one
-//! reader at a time; a claim takes at most as many tasks as it names readers; each claim has its
-//! own token.
+//! Relies on the index `tasks_pending (queue, priority, run_as, id) WHERE state = 'pending'`. Each
+//! lane is one range of this index, and is read from the watermark upwards. Invariants: only one
+//! reader at a time has a claim on a task; a claim takes at most as many tasks as it names readers;
+//! each claim has its own token.
 
 use std::time::Duration;
 
@@ -16,19 +16,21 @@ use crate::id::{TaskId, WorkerId};
 use crate::row::{FromRow, Position, column, duration, from_row, positions};
 use crate::task::{Claim, Priority, RetryPolicy};
 
-/// Everything in the index predicate is a literal: a generic plan cannot prove that a parameter
-/// matches a partial index, and falls back to a sequential scan. The common table expression
-/// enforces LIMIT: as a subquery in FROM or IN, a nested loop would run it once per outer row and
-/// skip the rows it took before. The statement uses `now()` because no index condition can use
-/// the volatile clock; `claimed_at` is taken when the claim has locked the row, so that in history
-/// the claim comes after everything it waited for. The order of RETURNING is not guaranteed, so the
-/// row's number is returned as well: it identifies the reader session that the claim assigned to
-/// the task.
+/// The claim statement. Public for EXPLAIN. Its form has these reasons:
 ///
-/// Row comparisons and an array instead of a join: where statistics count no rows (a drained table
-/// after its vacuum), the primary key looks as cheap as the pending index for `id > after`, and a
-/// full scan of it as cheap as a lookup, and the plan stays cached after the table grows. Only the
-/// pending index can serve these conditions. Public for EXPLAIN.
+/// - The condition of the partial index contains only literals. A generic plan cannot prove that a
+///   parameter matches a partial index, and would use a sequential scan.
+/// - The common table expression enforces LIMIT. If it were a subquery in FROM or IN, a nested loop
+///   would run it once per outer row, and each time skip the rows that it took before.
+/// - Conditions use `now()`, because no index condition can use the volatile clock. `claimed_at` is
+///   taken after the claim has locked the row, so that in history the claim comes after everything
+///   that it waited for.
+/// - The order of RETURNING is not guaranteed, so each row also returns its number, which
+///   identifies the session that the claim assigned to the task.
+/// - Row comparisons and an array take the place of a join. For a table without rows in the
+///   statistics, such as a drained table after its vacuum, a join on `id > after` could use the
+///   primary key: a full scan of it seems as cheap as a lookup, and the plan stays cached after the
+///   table grows. Only the pending index can serve the conditions used here.
 pub const CLAIM: &str = "/* queue.claim */
 WITH picked AS MATERIALIZED (
     SELECT head.id
@@ -83,16 +85,16 @@ positions! {
     }
 }
 
-/// Settings of the claiming session. A plan made while the table is small or empty reads and sorts
-/// the whole table, and stays cached while the table grows; with these settings only index scans
-/// remain, and one plan serves all parameters. Public for EXPLAIN.
+/// Settings of the session that claims. Public for EXPLAIN. A plan that is made while the table is
+/// small or empty reads and sorts the whole table, and stays cached while the table grows. These
+/// settings leave only index scans, and one plan for all parameters.
 pub const SESSION_SETTINGS: &str = "SET synchronous_commit = off; SET lock_timeout = '500ms';
 SET default_transaction_isolation = 'read committed'; SET plan_cache_mode = force_generic_plan;
 SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off;
 SET enable_hashjoin = off; SET enable_mergejoin = off";
 
-/// A loose index scan over the distinct (queue, priority, run_as) of the pending index, one probe
-/// each.
+/// Finds the distinct (queue, priority, run_as) of the pending index with a loose index scan, one
+/// probe per lane.
 const LANES: &str = "/* queue.lanes */
 WITH RECURSIVE lane AS (
     (SELECT t.queue, t.priority, t.run_as FROM mill.tasks t WHERE t.state = 'pending'
@@ -110,7 +112,7 @@ SELECT lane.queue, lane.priority::text, lane.run_as,
 FROM lane LEFT JOIN mill.queues q ON q.name = lane.queue
 WHERE lane.run_as = ANY ($1)";
 
-/// The lanes of the given queues that have a pending task, one probe each.
+/// Finds the lanes of the given queues that have a pending task, one probe per lane.
 const LANES_OF: &str = "/* queue.lanes_of */
 SELECT served.queue, p.priority::text, login.run_as,
     extract(epoch FROM q.shared_commit)::float8 AS shared_commit
@@ -121,7 +123,8 @@ LEFT JOIN mill.queues q ON q.name = served.queue
 WHERE EXISTS (SELECT FROM mill.tasks t WHERE t.state = 'pending'
     AND (t.queue, t.priority, t.run_as) = (served.queue, p.priority, login.run_as))";
 
-/// A commit that waits for the disk also makes every earlier commit durable.
+/// The commit of this statement waits for the disk, which makes every earlier commit durable as
+/// well.
 const FLUSH: &str = "/* queue.flush */
 SELECT set_config('synchronous_commit', 'on', true), pg_logical_emit_message(true, 'mill', '')";
 
@@ -130,7 +133,7 @@ SELECT set_config('synchronous_commit', 'on', true), pg_logical_emit_message(tru
 pub struct Lane {
     /// Name of the queue.
     pub queue: String,
-    /// Priority within the queue.
+    /// Priority of the tasks.
     pub priority: Priority,
     /// Profile whose login the tasks run as; empty for tasks without a profile.
     pub run_as: String,
@@ -138,26 +141,26 @@ pub struct Lane {
 
 from_row! { Lane { queue, priority, run_as } }
 
-/// The part of a lane from which to claim.
+/// The part of a lane from which a claim takes tasks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LaneRange {
     /// The lane.
     pub lane: Lane,
-    /// Claims only tasks with higher ids.
+    /// Tasks are claimed only if their id is higher than this.
     pub after: TaskId,
-    /// Maximum number of tasks.
+    /// Maximum number of tasks to claim.
     pub limit: usize,
 }
 
 impl LaneRange {
-    /// The whole lane, without a watermark or limit.
+    /// Returns the range of the whole lane, without a watermark or limit.
     #[must_use]
     pub fn whole(lane: Lane) -> Self {
         Self { lane, after: TaskId(0), limit: usize::MAX }
     }
 }
 
-/// The session of an idle reader, by which the reclaimer can end the backend.
+/// The session of an idle reader. The reclaimer uses it to terminate the backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SessionIdentity {
     /// Backend pid.
@@ -166,7 +169,7 @@ pub struct SessionIdentity {
     pub started_at: Timestamp,
 }
 
-/// A claim, the session it is for, and the lane it came from.
+/// A claim, the session that it is for, and the lane that it came from.
 #[derive(Debug)]
 #[must_use = "a claim that is dropped leaves its task running until the worker is declared dead"]
 pub struct Claimed {
@@ -188,8 +191,9 @@ pub struct ClaimSession {
 }
 
 impl ClaimSession {
-    /// Prepares the claim on a connection of its own, whose commits do not wait for the disk: WAL
-    /// is one ordered stream, so the claim of every effect that survives a crash survives too.
+    /// Prepares the claim on a connection of its own, whose commits do not wait for the disk. This
+    /// is safe because WAL is written in order: if an effect of a task survives a crash, its claim
+    /// does too.
     pub async fn new(client: Client, worker: WorkerId) -> Result<Self, QueueError> {
         client.batch_execute(SESSION_SETTINGS).await?;
         let types = [
@@ -214,11 +218,11 @@ impl ClaimSession {
         self.client.is_closed()
     }
 
-    /// Claims up to one task for each entry of `sessions` (a session may be listed several times),
-    /// from the lanes in the given order, and from each lane the oldest tasks first.
+    /// Claims up to one task for each entry of `sessions`; a session may be listed several times.
+    /// Takes tasks from the lanes in the given order, and the oldest tasks of each lane first.
     ///
     /// # Errors
-    /// After an error the claim may have happened nevertheless; see
+    /// After an error, the claim may have taken effect nevertheless. See
     /// [`crate::transition::release::release_unknown_claims`].
     pub async fn claim(
         &self,
@@ -259,8 +263,9 @@ impl ClaimSession {
         Ok(claimed)
     }
 
-    /// Returns every lane of these profiles that has a pending task, of the given queues or of all,
-    /// each with the shared-commit budget of its queue, if it has one.
+    /// Returns every lane with a pending task that belongs to these profiles and to the given
+    /// queues, or to any queue. Each lane comes with the time budget of the shared commits of its
+    /// queue, if the queue has one.
     pub async fn lanes(
         &self,
         queues: Option<&[String]>,

@@ -1,8 +1,8 @@
 //! running → finished, when the task has succeeded.
 //!
-//! Sent on the task's own session, in the task's own transaction: effects and completion commit
-//! together or not at all. Never prepared by name, because the reset between tasks drops prepared
-//! statements.
+//! The completion is sent on the task's own session, in the task's own transaction, so that effects
+//! and completion commit together or not at all. It is never prepared under a name, because the
+//! reset between tasks drops prepared statements.
 
 use std::time::Duration;
 
@@ -16,9 +16,9 @@ use crate::transition::fail::Report;
 const COMPLETE: &str =
     "/* queue.complete */ SELECT mill.complete($1, $2, $3::text::xid8, $4, $5, $6)";
 
-/// SQLSTATE: another worker has claimed the task, or the task is finished.
+/// SQLSTATE for a lost claim: another worker has claimed the task, or the task is finished.
 pub const LOST: &str = "MT001";
-/// SQLSTATE: the statement ended the transaction that was begun for it.
+/// SQLSTATE for a statement that ended the transaction that was begun for it.
 pub const TRANSACTION_ENDED: &str = "MT002";
 
 /// A task whose statement succeeded.
@@ -26,15 +26,15 @@ pub const TRANSACTION_ENDED: &str = "MT002";
 pub struct Success<'a> {
     /// The task's claim.
     pub claim: &'a Claim,
-    /// From the start of the transaction to the end of the task's statement; `None` if it ended
-    /// just now.
+    /// Time from the start of the transaction to the end of the task's statement; `None` if the
+    /// statement ended just now.
     pub ran_until: Option<Duration>,
-    /// Report to record in history; its error is ignored.
+    /// Report to record in history. An error in it is ignored.
     pub report: &'a Report,
 }
 
 impl<'a> Success<'a> {
-    /// A task that ended just now.
+    /// Returns a task whose statement ended just now.
     pub fn now(claim: &'a Claim, report: &'a Report) -> Self {
         Self { claim, ran_until: None, report }
     }
@@ -80,7 +80,7 @@ fn rows(report: &Report) -> Option<i64> {
     report.rows.map(|rows| i64::try_from(rows).unwrap_or(i64::MAX))
 }
 
-/// Notices, first rows and plan; most tasks have none of them.
+/// Returns notices, first rows and plan; `None` for most tasks, which have none of these.
 fn report_json(report: &Report) -> Option<Value> {
     let mut object = Map::new();
     let parts = [("notices", &report.notices), ("result", &report.result), ("plan", &report.plan)];

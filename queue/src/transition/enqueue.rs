@@ -1,8 +1,8 @@
 //! → scheduled | blocked | pending, when a task is enqueued.
 //!
 //! Calls `mill.submit` and `mill.enqueue_many`, so that a producer needs no privilege on any table.
-//! The caller provides the transaction, and calls [`notify`] after its commit: a NOTIFY inside a
-//! writing transaction holds a cluster-wide lock until its WAL is on disk.
+//! The caller provides the transaction, and calls [`notify`] after its commit. A NOTIFY inside a
+//! transaction that writes would hold a cluster-wide lock until its WAL is on disk.
 
 use std::time::Duration;
 
@@ -22,8 +22,8 @@ const SUBMIT: &str = "/* queue.submit */ SELECT s.id, s.created FROM mill.submit
 
 const ENQUEUE_MANY: &str = "/* queue.enqueue_many */ SELECT s FROM mill.enqueue_many";
 
-/// The server merges notifications that are pending at the same time; a lost one costs one poll
-/// interval.
+/// The server merges notifications that are pending at the same time. If one is lost, the tasks
+/// start up to one poll interval later.
 const NOTIFY: &str = "/* queue.notify */ SELECT pg_notify('mill', 'work')";
 
 const LIMIT: &str =
@@ -43,8 +43,8 @@ pub enum Due {
     In(Duration),
 }
 
-/// Options of a task. For `None`, the schema applies its default, which [`crate::task_defaults`]
-/// repeats.
+/// Options of a task. For an option that is `None`, the schema applies its default, which
+/// [`crate::task_defaults`] repeats.
 #[derive(Clone, Debug, Default)]
 pub struct TaskOptions {
     /// Queue name.
@@ -53,31 +53,32 @@ pub struct TaskOptions {
     pub priority: Option<Priority>,
     /// Due time.
     pub due: Due,
-    /// Maximum number of failed attempts in total.
+    /// Maximum number of failed attempts; the first attempt counts too.
     pub max_attempts: Option<i32>,
     /// Wait before a retry.
     pub retry_interval: Option<Duration>,
-    /// Growth of the wait.
+    /// Growth of the wait before a retry.
     pub backoff: Option<Backoff>,
-    /// Whether a random part of the interval is waited.
+    /// Whether the wait before a retry is drawn at random between zero and the full wait.
     pub jitter: Option<bool>,
     /// Maximum run time of an attempt; unlimited by default.
     pub timeout: Option<Duration>,
-    /// Mode.
+    /// Execution mode.
     pub mode: Option<Mode>,
-    /// Never starts the statement twice; autocommit only.
+    /// Whether the statement is never started twice. Requires autocommit mode.
     pub at_most_once: bool,
-    /// The statement has effects outside the cluster.
+    /// Whether the statement has effects outside the cluster.
     pub external: bool,
     /// The task's group.
     pub group: Option<String>,
     /// Tasks with the same key run one at a time, or up to `concurrency` at a time.
     pub concurrency_key: Option<String>,
-    /// Maximum number of concurrent tasks with that key, if the key has no limit yet.
+    /// Maximum number of concurrent tasks with this key. Applies if the key has no limit yet.
     pub concurrency: Option<i32>,
     /// Profile whose login the task runs as; defaults to the common task login.
     pub run_as: Option<String>,
-    /// Runs the statement under EXPLAIN (ANALYZE), and keeps the plan instead of the rows.
+    /// Whether to run the statement under EXPLAIN (ANALYZE) and to keep the plan instead of the
+    /// rows.
     pub explain: bool,
     /// Tags and metadata.
     pub labels: Labels,
@@ -99,7 +100,8 @@ pub struct NewTask {
 pub struct Enqueued {
     /// The task.
     pub id: TaskId,
-    /// `false` if a live task with this key existed already; `id` is then the id of that task.
+    /// Whether the task is new. If a live task with this key exists already, this is `false`, and
+    /// `id` is the id of that task.
     pub created: bool,
 }
 
@@ -125,10 +127,10 @@ pub async fn enqueue(
     Enqueued::from_row(&call.query(client, SUBMIT).await?[0])
 }
 
-/// Submits many tasks in one statement; returns their ids in order.
+/// Submits many tasks in one statement, and returns their ids in order.
 ///
 /// # Errors
-/// Same as [`enqueue`]; none of the tasks is then submitted.
+/// As [`enqueue`]. After an error, none of the tasks is submitted.
 pub async fn enqueue_many(
     client: &impl GenericClient,
     tasks: &[NewTask],
@@ -152,7 +154,8 @@ pub async fn enqueue_many(
     call.query(client, ENQUEUE_MANY).await?.iter().map(scalar).collect()
 }
 
-/// The schema checks the first keyword only.
+/// Checks that EXPLAIN supports the whole statement, because the schema checks only its first
+/// keyword.
 fn check_explain(task: &NewTask, options: &TaskOptions) -> Result<(), QueueError> {
     if !options.explain || scan::explainable(&task.statement) {
         return Ok(());
@@ -186,8 +189,9 @@ pub async fn database_now(client: &impl GenericClient) -> Result<Timestamp, Queu
     scalar(&client.query_typed(NOW, &[]).await?[0])
 }
 
-/// A function call that passes only the arguments that are given: the function's defaults apply to
-/// the rest, and the server spends a fifth less than with every argument.
+/// A function call that passes only the arguments that are given. The defaults of the function
+/// apply to the others. The server spends a fifth less on such a call than on a call with every
+/// argument.
 #[derive(Default)]
 struct FunctionCall<'a> {
     arguments: Vec<String>,
@@ -195,7 +199,7 @@ struct FunctionCall<'a> {
 }
 
 impl<'a> FunctionCall<'a> {
-    /// Adds an argument; `expression` contains `$` in place of the value.
+    /// Adds an argument. `expression` contains `$` in place of the value.
     fn arg(
         &mut self,
         name: &'static str,

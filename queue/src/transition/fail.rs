@@ -1,6 +1,6 @@
 //! running → scheduled | blocked | pending | finished, after an attempt that did not succeed.
 //!
-//! Runs on a control session after the task's transaction is over. Relies on the primary key only.
+//! Runs on a control session after the task's transaction has ended. Uses only the primary key.
 
 use std::time::Duration;
 
@@ -19,13 +19,13 @@ SELECT mill.fail($1, $2, $3::text::mill.outcome, $4, make_interval(secs => $5), 
 /// Data that an attempt records in history in addition to its outcome. The caller keeps it small.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
-    /// Rows returned or affected, over all statements.
+    /// Number of rows returned or affected, added up over all statements.
     pub rows: Option<u64>,
-    /// `[{"severity", "message", …}]`.
+    /// Notices: `[{"severity", "message", …}]`.
     pub notices: Option<Value>,
-    /// `{"columns", "rows", "truncated"}`.
+    /// First rows: `{"columns", "rows", "truncated"}`.
     pub result: Option<Value>,
-    /// In the format of EXPLAIN (FORMAT JSON).
+    /// Plan, in the format of EXPLAIN (FORMAT JSON).
     pub plan: Option<Value>,
     /// The error, if there was one.
     pub error: Option<DatabaseError>,
@@ -34,7 +34,7 @@ pub struct Report {
 /// An error reported by PostgreSQL or by the worker.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DatabaseError {
-    /// Five characters; none if the error did not come from the server.
+    /// SQLSTATE; `None` if the error did not come from the server.
     pub sqlstate: Option<String>,
     /// The primary message.
     pub message: String,
@@ -76,8 +76,8 @@ impl Report {
 /// Maximum size of an error field in history, in bytes.
 const FIELD_LIMIT: usize = 16 * 1024;
 
-/// Truncates the text and replaces NUL: JSON in PostgreSQL cannot contain NUL, and an error may
-/// quote megabytes of data.
+/// Truncates the text, because an error may quote megabytes of data. Replaces NUL, which JSON in
+/// PostgreSQL cannot contain.
 fn storable(text: &str) -> Value {
     let mut end = text.len().min(FIELD_LIMIT);
     while !text.is_char_boundary(end) {
@@ -91,7 +91,7 @@ fn storable(text: &str) -> Value {
 }
 
 /// Ends the attempt and the claim according to the decision. A task with a cancel request ends as
-/// cancelled regardless of outcome and decision.
+/// cancelled, whatever the outcome and the decision.
 ///
 /// # Errors
 /// The attempt may have been recorded in spite of an error. Another call then returns

@@ -1,10 +1,10 @@
 //! blocked → pending, when a permit is granted, and back, when it is revoked.
 //!
 //! A task that a limit applies to is blocked until it holds a permit of each of its limits. Permits
-//! are handed out under a lock on the limit's row, so that there are never too many; a permit ends
-//! when the task leaves pending or running, in the same transaction. The process that ended a
-//! permit calls [`grant`] to pass it on; the next poll of any worker finds permits that were not
-//! passed on.
+//! are granted under a lock on the limit's row, so that there are never too many. A permit ends in
+//! the transaction in which the task leaves pending or running. The process that ended a permit
+//! calls [`grant`] to pass it on. If it does not, the next poll of any worker finds the free
+//! permit.
 
 use std::time::Duration;
 
@@ -37,12 +37,12 @@ SELECT l.kind::text, l.name, l.run_id, l.max_running, l.paused, l.rate_starts,
     extract(epoch FROM l.rate_period)::float8 AS rate_seconds, l.running, l.waiting
 FROM mill.limit_status l ORDER BY l.kind, l.name, l.run_id";
 
-/// Result of handing out permits.
+/// Result of a grant of permits.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Granted {
     /// Number of tasks that became pending.
     pub tasks: u64,
-    /// Time until the clock alone frees more permits: a rate, an active period.
+    /// Time until a rate or an active period frees further permits.
     pub next_in: Option<Duration>,
 }
 
@@ -53,25 +53,25 @@ from_row! {
     }
 }
 
-/// Hands out the free permits of these limits.
+/// Grants the free permits of these limits.
 pub async fn grant(client: &impl GenericClient, limits: &[LimitId]) -> Result<Granted, QueueError> {
     Granted::from_row(&client.query_typed(GRANT, &[(&limits, Type::INT8_ARRAY)]).await?[0])
 }
 
-/// Hands out the free permits of every limit that a task waits for.
+/// Grants the free permits of every limit that a task waits for.
 pub async fn grant_waiting_permits(client: &impl GenericClient) -> Result<Granted, QueueError> {
     Granted::from_row(&client.query_typed(GRANT_WAITING, &[]).await?[0])
 }
 
-/// Reconciles tasks with limits in the cases that the end of a task does not cover: tasks that were
-/// enqueued while a limit was set, and active periods that have closed. Returns `false` if another
-/// worker did so a moment ago.
+/// Applies limits to tasks that the grant of permits does not reach: tasks that were enqueued while
+/// a limit was being set, and tasks whose active period has closed. Returns `false` if another
+/// worker did this a moment ago.
 pub async fn reconcile_limits(client: &impl GenericClient) -> Result<bool, QueueError> {
     scalar(&client.query_typed(RECONCILE_LIMITS, &[]).await?[0])
 }
 
 /// Sets the maximum number of concurrent tasks of a queue, of a concurrency key or of each run of a
-/// group; 0 starts none, `None` means no limit. Running tasks finish.
+/// group. 0 starts no task, `None` means no limit. Running tasks finish.
 ///
 /// # Errors
 /// Fails if the number is below 0 or the group does not exist.
@@ -91,12 +91,12 @@ pub async fn set_max_running(
     Ok(())
 }
 
-/// Limit on how many tasks of a queue or a concurrency key may start in any period.
+/// Maximum rate at which tasks of a queue or a concurrency key may start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct Rate {
     /// Maximum number of starts.
     pub starts: i32,
-    /// Length of the period; serialized as seconds, like every duration.
+    /// Length of the period. It is serialized as seconds, like every duration.
     #[serde(rename = "period_seconds", serialize_with = "in_seconds")]
     #[schema(value_type = f64)]
     pub period: Duration,
@@ -153,9 +153,9 @@ pub struct Limit {
     pub paused: bool,
     /// Maximum rate of starts.
     pub rate: Option<Rate>,
-    /// Permits in use: tasks that run or are about to.
+    /// Number of permits in use, by tasks that run or are about to.
     pub running: i64,
-    /// Tasks that wait for a permit.
+    /// Number of tasks that wait for a permit.
     pub waiting: i64,
 }
 

@@ -1,4 +1,4 @@
-//! scheduled → pending, when due; → blocked, if some limit applies.
+//! scheduled → pending | blocked, when the task is due: blocked if a limit applies, else pending.
 //!
 //! Relies on the index `tasks_scheduled (due_at, id) WHERE state = 'scheduled'`. Because of SKIP
 //! LOCKED, any number of workers promote concurrently without waiting.
@@ -27,9 +27,9 @@ SELECT (SELECT count(*) FROM promoted) AS tasks,
 /// Result of a pass.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Promoted {
-    /// Number of promoted tasks; 1000 means there may be more.
+    /// Number of promoted tasks. If it is 1000, there may be more due tasks.
     pub tasks: u64,
-    /// Time until the next task is due, if there is one.
+    /// Time until the next task is due; `None` if no task is scheduled.
     pub next_due_in: Option<Duration>,
 }
 

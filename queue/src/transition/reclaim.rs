@@ -1,7 +1,8 @@
 //! running → pending | blocked | finished, when the worker died.
 //!
-//! Any worker does this, after terminating the backends that may still run the dead worker's SQL.
-//! Takes row locks with SKIP LOCKED only, so it never waits for a finish that is about to commit.
+//! Any worker can reclaim the tasks of a dead worker, after it has terminated the backends that may
+//! still run the dead worker's SQL. Takes row locks with SKIP LOCKED only, so it never waits for a
+//! finish that is about to commit.
 
 use std::time::{Duration, SystemTime};
 
@@ -13,15 +14,15 @@ use crate::id::{TaskId, WorkerId};
 use crate::row::{column, scalar};
 use crate::transition::claim::SessionIdentity;
 
-/// Whether $1 has sent no heartbeat since the one at $2 (null if it was not registered): a worker
-/// that returns while it is being reclaimed keeps its claims.
+/// SQL condition: worker $1 has sent no heartbeat since the one at $2 (null if it was not
+/// registered). So a worker that returns while it is being reclaimed keeps its claims.
 macro_rules! still_dead {
     () => {
         "(SELECT w.heartbeat_at FROM mill.workers w WHERE w.id = $1) IS NOT DISTINCT FROM $2"
     };
 }
 
-/// The pid alone is not sufficient: it may belong to another backend by now.
+/// Compares the start time as well, because the pid may belong to another backend by now.
 const END_BACKENDS: &str = concat!(
     "/* queue.end_backends */
 SELECT count(*) FILTER (WHERE pg_terminate_backend(a.pid))
@@ -35,7 +36,7 @@ const END_SESSION: &str = "/* queue.end_session */
 SELECT pg_terminate_backend(a.pid) FROM pg_stat_activity a
 WHERE a.pid = $1 AND a.backend_start = $2";
 
-/// A backend whose start time is hidden from this login is assumed to be the same backend.
+/// If the start time of a backend is hidden from this login, it is assumed to be the same backend.
 const SESSION_GONE: &str = "/* queue.session_gone */
 SELECT NOT EXISTS (SELECT FROM pg_stat_activity a
     WHERE a.pid = $1 AND coalesce(a.backend_start = $2, true)) AS gone";
@@ -56,7 +57,7 @@ WHERE ",
     still_dead!()
 );
 
-/// Only if the worker holds no claim any more.
+/// Deletes the worker unless it still holds a claim.
 const DELETE_WORKER: &str = "/* queue.delete_worker */
 DELETE FROM mill.workers w WHERE w.id = $1 AND w.heartbeat_at = $2
     AND NOT EXISTS (SELECT FROM mill.tasks t WHERE t.state = 'running' AND t.claimed_by = $1)";
@@ -76,12 +77,12 @@ pub struct Peer {
     pub last_heartbeat: Option<SystemTime>,
 }
 
-/// A worker considered dead after its last heartbeat.
+/// A worker that is considered dead, and the time of its last heartbeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeadWorker {
     /// The worker's id.
     pub worker: WorkerId,
-    /// By the database clock; `None` if the worker was not registered.
+    /// Time of the last heartbeat, by the database clock; `None` if the worker was not registered.
     pub last_heartbeat: Option<SystemTime>,
 }
 
@@ -98,8 +99,8 @@ pub struct Reclaimed {
     pub released: Vec<TaskId>,
     /// Tasks that ended as lost, unknown or cancelled.
     pub ended: Vec<TaskId>,
-    /// Claims that remain, because their backend still exists or their completion is about to
-    /// commit. 0 for a worker that sends heartbeats again, because it keeps its claims.
+    /// Number of claims that remain, because their backend still exists or their completion is
+    /// about to commit. 0 for a worker that sends heartbeats again, which keeps its claims.
     pub remaining: u64,
 }
 
@@ -132,7 +133,7 @@ pub async fn end_session(
     Ok(())
 }
 
-/// Whether a backend has ended.
+/// Returns whether a backend has ended.
 pub async fn session_gone(
     client: &impl GenericClient,
     session: SessionIdentity,
@@ -144,8 +145,8 @@ pub async fn session_gone(
     scalar(&client.query_typed(SESSION_GONE, &params).await?[0])
 }
 
-/// Releases the dead worker's claims whose backends are gone, and deletes the worker once it holds
-/// none. Does nothing if the worker has returned.
+/// Releases the claims of a dead worker whose backends are gone, and deletes the worker once it
+/// holds no claim. Does nothing if the worker has returned.
 pub async fn reclaim(
     client: &impl GenericClient,
     dead: DeadWorker,

@@ -1,7 +1,7 @@
 //! running → scheduled | blocked | pending, when an attempt is interrupted and does not count.
 //!
-//! For claims that were never started, that a graceful stop interrupted, or whose task snoozed. A
-//! task with a cancel request ends as cancelled instead.
+//! Applies to claims that were never started, claims that a graceful stop interrupted, and claims
+//! whose task snoozed. A task with a cancel request ends as cancelled instead.
 
 use std::time::Duration;
 
@@ -19,8 +19,8 @@ SELECT mill.release_claim($1, $2, make_interval(secs => $3))";
 const CLAIMS_OF: &str = "/* queue.claims_of */
 SELECT t.id, t.token FROM mill.tasks t WHERE t.state = 'running' AND t.claimed_by = $1";
 
-/// Releases a task, to run again after `wait`. Returns [`Disposition::Released`], also for a task
-/// that ended as cancelled, or [`Disposition::Lost`].
+/// Releases a task, so that it runs again after `wait`. Returns [`Disposition::Released`], even if
+/// the task ended as cancelled, or [`Disposition::Lost`].
 ///
 /// # Errors
 /// The task may have been released in spite of an error. Another call then returns
@@ -34,8 +34,8 @@ pub async fn release(
     Ok(if released { Disposition::Released } else { Disposition::Lost })
 }
 
-/// Releases claims that are in the database but unknown to the worker, because the response to a
-/// claim statement was lost. Returns their number.
+/// Releases claims that are in the database but that the worker does not know, because the response
+/// to a claim statement was lost. Returns the number of these claims.
 pub async fn release_unknown_claims(
     client: &impl GenericClient,
     worker: WorkerId,

@@ -1,6 +1,7 @@
-//! Resolves an in-doubt commit: a COMMIT whose response was lost.
+//! Resolves an in-doubt commit, which is a COMMIT whose response was lost.
 //!
-//! Locks the task's row, which waits for the old transaction; the row's content then decides.
+//! Locks the task's row. The lock waits for the old transaction to end, and the content of the row
+//! then shows whether that transaction was committed.
 
 use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
@@ -9,8 +10,8 @@ use crate::error::QueueError;
 use crate::row::scalar;
 use crate::task::Claim;
 
-/// The old backend may stay in the open transaction for as long as the network failure hides the
-/// disconnect.
+/// Terminates the old backend, which otherwise keeps its transaction open for as long as the
+/// network failure hides the disconnect.
 const END_SESSION: &str = "/* queue.end_claimed_session */
 SELECT pg_terminate_backend(a.pid) FROM mill.tasks t JOIN pg_stat_activity a
     ON a.pid = t.session_pid AND a.backend_start = t.session_started_at
@@ -33,8 +34,8 @@ pub enum CommitResolution {
     Lost,
 }
 
-/// Determines, on a control session, the outcome of the claim. Waits for the old transaction to
-/// end.
+/// Determines on a control session whether the completion of the claim was committed. Waits for the
+/// old transaction to end.
 ///
 /// # Errors
 /// Also fails if the old transaction does not end within the session's `lock_timeout`.
@@ -46,7 +47,7 @@ pub async fn resolve_commit(
         (&claim.id.0 as &(dyn tokio_postgres::types::ToSql + Sync), Type::INT8),
         (&claim.token.0, Type::UUID),
     ];
-    // Without the privilege to terminate it, the lock below waits for it.
+    // Without the privilege to terminate the old backend, the lock below waits until it ends.
     if let Err(error) = client.query_typed(END_SESSION, &claim_params).await
         && error.code() != Some(&tokio_postgres::error::SqlState::INSUFFICIENT_PRIVILEGE)
     {

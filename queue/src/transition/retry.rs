@@ -7,40 +7,43 @@ use rand::{Rng, RngExt};
 
 use crate::task::{Backoff, Claim, Mode, RetryPolicy};
 
-/// SQLSTATE by which a task reports a permanent failure: no retry.
+/// SQLSTATE with which a task reports a permanent failure. The task is not retried.
 pub const FATAL: &str = "MT900";
-/// SQLSTATE by which a task snoozes: runs again after the retry interval, and uses up no attempt.
+/// SQLSTATE with which a task snoozes. It runs again after the retry interval, and the attempt is
+/// not used up.
 pub const SNOOZE: &str = "MT901";
 
-/// Number of consecutive transient failures after which the next one counts as a failure.
+/// Number of transient failures of a task that are not counted as failures; any further one is.
 pub const MAX_TRANSIENT_FAILURES: u32 = 5;
 
-/// Maximum wait of exponential backoff, unless the interval itself is longer.
+/// Maximum wait of exponential backoff, unless the retry interval itself is longer.
 pub const MAX_BACKOFF: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Prefixes of SQLSTATEs that another attempt would produce again: 0A feature not supported, 25001
-/// and 2D000 a statement that refuses a transaction, 26 and 34 unknown statement and cursor names,
-/// 28 authorization, 3D, 3F and 42 names that do not exist, syntax and privileges, 54 limits.
+/// Prefixes of SQLSTATEs that another attempt would produce again: 0A feature not supported; 25001
+/// and 2D000 statement that refuses a transaction; 26 and 34 unknown names of statements and
+/// cursors; 28 authorization; 3D, 3F and 42 names that do not exist, syntax and privileges; 54
+/// limits.
 pub const FATAL_CLASSES: &[&str] =
     &["0A", "25001", "2D000", "26", "28", "34", "3D", "3F", "42", "54"];
 
-/// SQLSTATE prefixes that do not depend on the task: 40001 serialization failure, 40P01 deadlock,
-/// 53300 too many connections, 57P01 to 57P03 server shutdown. Excludes 08: `connection_lost`
-/// reports a lost connection, and on a live session the statement itself raised the code, about a
-/// connection of its own (dblink, a foreign server, a subscription).
+/// Prefixes of SQLSTATEs that do not depend on the task: 40001 serialization failure, 40P01
+/// deadlock, 53300 too many connections, 57P01 to 57P03 server shutdown. Class 08 (connection) is
+/// not included. If the connection of the session is lost, `connection_lost` reports it. On a live
+/// session, the statement itself raised the code, about a connection of its own (dblink, a foreign
+/// server, a subscription).
 const TRANSIENT_CLASSES: &[&str] = &["40001", "40P01", "53300", "57P01", "57P02", "57P03"];
 
 /// Decision after an attempt that did not succeed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RetryDecision {
-    /// Counts as a failure; runs again after this wait.
+    /// Counts as a failure. The task runs again after this wait.
     Failure {
-        /// Zero: at once.
+        /// Wait before the next attempt; zero means at once.
         retry_in: Duration,
     },
-    /// Uses up no attempt; runs again after this wait.
+    /// Does not use up an attempt. The task runs again after this wait.
     Transient {
-        /// Zero: at once.
+        /// Wait before the next attempt; zero means at once.
         retry_in: Duration,
     },
     /// The task ends.
@@ -52,9 +55,9 @@ pub enum RetryDecision {
 pub struct RetryState<'a> {
     /// The task's retry policy.
     pub retry: &'a RetryPolicy,
-    /// Attempts that failed before this one.
+    /// Number of attempts before this one that failed.
     pub failures: u32,
-    /// Attempts before this one that failed transiently.
+    /// Number of attempts before this one that failed transiently.
     pub transient_failures: u32,
     /// Whether the statement must not be started twice.
     pub at_most_once: bool,
@@ -73,8 +76,9 @@ impl<'a> RetryState<'a> {
     }
 }
 
-/// Decides after an attempt that ended with this SQLSTATE; `None` is an error that did not come
-/// from the server, and `connection_lost` means that the response never arrived.
+/// Decides whether to run the task again after an attempt that ended with this SQLSTATE. `None`
+/// means that the error did not come from the server. `connection_lost` means that the response
+/// never arrived.
 #[must_use]
 pub fn decide(
     state: &RetryState<'_>,
@@ -98,9 +102,10 @@ pub fn decide(
     }
 }
 
-/// Returns the wait before the next attempt after `failures` failed attempts. Exponential: interval
-/// × 2^(failures − 1). Jitter is full jitter, a uniform draw from zero to the wait, which spreads
-/// tasks that failed together furthest (AWS Architecture Blog, "Exponential Backoff And Jitter").
+/// Returns the wait before the next attempt after `failures` failed attempts. With exponential
+/// backoff, it is the interval × 2^(failures − 1). With jitter, it is drawn uniformly between zero
+/// and that wait. This full jitter spreads tasks that failed at the same time most widely (AWS
+/// Architecture Blog, "Exponential Backoff And Jitter").
 #[must_use]
 pub fn retry_delay(policy: &RetryPolicy, failures: u32, random: &mut impl Rng) -> Duration {
     let whole = match policy.backoff {
@@ -114,7 +119,8 @@ pub fn retry_delay(policy: &RetryPolicy, failures: u32, random: &mut impl Rng) -
     if policy.jitter { whole.mul_f64(random.random::<f64>()) } else { whole }
 }
 
-/// 100 ms, 200 ms, … with full jitter: transient errors disappear quickly or not at all.
+/// Returns 100 ms, 200 ms, … with full jitter. The waits are short, because transient errors
+/// disappear quickly or not at all.
 fn transient_delay(transient_failures: u32, random: &mut impl Rng) -> Duration {
     let policy = RetryPolicy {
         max_attempts: MAX_TRANSIENT_FAILURES,

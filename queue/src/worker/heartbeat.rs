@@ -1,7 +1,7 @@
-//! Worker heartbeats, and the requests that the fleet returns in response.
+//! Heartbeats of workers, and the requests that the response to a heartbeat contains.
 //!
-//! A heartbeat writes one row of an unlogged table. It never touches a task: a write to a running
-//! task's row would fail the finish of a REPEATABLE READ task.
+//! A heartbeat writes one row of an unlogged table. It never writes a task: a write to a running
+//! task's row would make the finish of a REPEATABLE READ task fail.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,8 +13,8 @@ use crate::error::QueueError;
 use crate::id::{TaskId, Token, WorkerId};
 use crate::row::{FromRow, column, from_row};
 
-/// The lock is shared, so that a worker whose control session broke can take it again while the
-/// server still keeps the old session.
+/// Takes a shared lock, so that a worker whose control session was lost can take the lock again
+/// while the server still has the old session.
 const REGISTER: &str = "/* queue.register */
 WITH started AS (
     INSERT INTO mill.worker_starts (id, pid, host, version, schema_version) VALUES ($1, $2, $3, $4, $11)
@@ -42,17 +42,17 @@ const DEREGISTER: &str = "/* queue.deregister */ DELETE FROM mill.workers w WHER
 pub struct WorkerRegistration {
     /// The worker's id.
     pub worker: WorkerId,
-    /// Process id on its host.
+    /// Process id of the worker on its host.
     pub pid: u32,
-    /// Name of its host.
+    /// Name of the worker's host.
     pub host: String,
     /// Version of pgmill.
     pub version: &'static str,
-    /// Number of tasks it runs at once.
+    /// Number of readers: the number of tasks that the worker runs at once.
     pub readers: u32,
-    /// Number of readers per profile; the empty name stands for tasks without a profile.
+    /// Number of readers per profile. The empty name stands for tasks without a profile.
     pub profiles: BTreeMap<String, u32>,
-    /// The queues it serves; `None` means every queue.
+    /// Queues that the worker serves; `None` means every queue.
     pub queues: Option<Vec<String>>,
     /// Time between heartbeats.
     pub heartbeat_interval: Duration,
@@ -65,13 +65,13 @@ pub struct WorkerRegistration {
 pub struct HeartbeatResponse {
     /// Whether the worker must stop claiming.
     pub draining: bool,
-    /// In-flight tasks with a cancel request.
+    /// Tasks that the worker is running and that have a cancel request.
     pub cancel: Vec<TaskId>,
-    /// Claims that are no longer valid: reclaimed, or finished a moment ago. Tokens instead of task
-    /// ids, because the same task may be claimed again under a new token before the worker reads
-    /// the response.
+    /// Tokens of claims that are no longer valid, because they were reclaimed or finished a moment
+    /// ago. These are tokens and not task ids, because the same task may have been claimed again
+    /// under a new token before the worker reads the response.
     pub lost: Vec<Token>,
-    /// Number of readers that serve reserved tasks only.
+    /// Number of readers that run only tasks of priority reserved.
     pub reserved: u32,
 }
 
@@ -81,8 +81,8 @@ from_row! {
     }
 }
 
-/// Registers the worker, and takes the advisory lock that marks its control session as alive. The
-/// session of `client` becomes that control session.
+/// Registers the worker, and takes the advisory lock that shows that its control session is alive.
+/// The session of `client` becomes that control session.
 pub async fn register(
     client: &impl GenericClient,
     registration: &WorkerRegistration,
@@ -115,7 +115,7 @@ pub async fn register(
 }
 
 /// Sends a heartbeat with the number of busy readers. Returns `None` if the worker is not
-/// registered (any more) and must register again.
+/// registered or no longer registered, and must register again.
 pub async fn heartbeat(
     client: &impl GenericClient,
     worker: WorkerId,

@@ -1,5 +1,5 @@
-//! Polls for an idle worker in one statement: whether there is work, when the next task or schedule
-//! is due, which runs have pending events, and the state of the other workers.
+//! The poll of an idle worker. One statement returns whether there is work, when the next task or
+//! schedule is due, which runs have pending events, and the state of the other workers.
 
 use std::time::{Duration, SystemTime};
 
@@ -12,8 +12,9 @@ use crate::id::WorkerId;
 use crate::row::{column, duration};
 use crate::transition::reclaim::Peer;
 
-/// Peers are registered workers, and workers that hold claims without being registered (a loose
-/// index scan over `tasks_running`): after a crash of the server no worker is registered.
+/// Peers are registered workers, and workers that hold claims but are not registered. The latter
+/// exist after a crash of the server, when no worker is registered, and are found with a loose
+/// index scan over `tasks_running`.
 const POLL: &str = "/* queue.poll */
 WITH RECURSIVE holder (id) AS (
     (SELECT t.claimed_by FROM mill.tasks t WHERE t.state = 'running' AND $5
@@ -57,11 +58,11 @@ FROM (SELECT coalesce(array_agg(id), '{}') AS ids, coalesce(array_agg(heartbeat)
 /// Result of a poll.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PollResult {
-    /// Whether a task is pending in the requested queues, possibly only in a paused one.
+    /// Whether a task is pending in the requested queues. The queue of the task may be paused.
     pub pending: bool,
-    /// Time until the next scheduled task is due, if there is one; zero if it is due.
+    /// Time until the next scheduled task is due, if there is one; zero if it is due already.
     pub next_due_in: Option<Duration>,
-    /// Time until the next tick of a schedule, if there is one; zero if it is due.
+    /// Time until the next tick of a schedule is due, if there is one; zero if it is due already.
     pub next_tick_in: Option<Duration>,
     /// Whether a task waits for a permit.
     pub blocked: bool,
@@ -71,25 +72,27 @@ pub struct PollResult {
     pub weights: Vec<f64>,
     /// Runs with pending events, up to 100.
     pub runs: Vec<RunId>,
-    /// Every other worker that is registered or, if requested, holds claims; `None` if not
-    /// requested.
+    /// Every other worker that is registered and, if requested, every other worker that holds
+    /// claims; `None` if the poll did not read the other workers.
     pub peers: Option<Vec<Peer>>,
 }
 
-/// The optional parts of a poll, which cost extra.
+/// The parts of a poll that cost extra and are optional.
 #[derive(Clone, Copy, Debug)]
 pub struct PollOptions {
-    /// Reads the other workers; the cost is proportional to their number.
+    /// Whether to read the other workers. The cost is proportional to their number.
     pub peers: bool,
-    /// Also reads workers that hold claims without being registered; the cost is proportional to
-    /// the number of workers that hold claims, and three times as high. Only with `peers`.
+    /// Whether to also read workers that hold claims but are not registered. The cost is
+    /// proportional to the number of workers that hold claims, and three times as high per worker.
+    /// Requires `peers`.
     pub unregistered: bool,
-    /// Checks whether a task is pending; with an old snapshot, the cost is proportional to the
-    /// number of index entries that became dead since. Without the check, `pending` is true.
+    /// Whether to check if a task is pending. While an old snapshot is open, the cost is
+    /// proportional to the number of index entries that became dead since. Without the check,
+    /// `pending` is true.
     pub pending: bool,
 }
 
-/// Polls on behalf of a worker that serves these queues; `None` means all.
+/// Polls for a worker that serves these queues; `None` means all queues.
 pub async fn poll(
     client: &impl GenericClient,
     me: WorkerId,

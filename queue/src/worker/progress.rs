@@ -1,8 +1,8 @@
 //! Progress reports of running tasks.
 //!
-//! Reports are rows of their own in an unlogged table, so that only claim, finish and reclaim write a
-//! running task's row. A report that is left behind by a finished attempt is never shown, so nothing
-//! depends on its removal.
+//! Reports are rows of an unlogged table of their own, so that only claim, finish and reclaim write
+//! the row of a running task. A report that a finished attempt left behind is never shown, so
+//! nothing depends on its removal.
 
 use serde_json::Value;
 use tokio_postgres::GenericClient;
@@ -11,8 +11,8 @@ use tokio_postgres::types::Type;
 use crate::error::QueueError;
 use crate::id::{TaskId, Token, WorkerId};
 
-/// One statement for all tasks of a worker. Writes nothing if no task has the token: the claim is
-/// then no longer this worker's.
+/// One statement for all tasks of a worker. Writes nothing for a task that does not have the token,
+/// because the claim then no longer belongs to this worker.
 const RECORD_PROGRESS: &str = "/* queue.record_progress */
 WITH gone AS (
     DELETE FROM mill.progress p WHERE p.task_id = ANY ($6) AND p.worker_id = $7
@@ -34,11 +34,11 @@ pub struct ProgressReport {
     pub id: TaskId,
     /// Token of the task's claim.
     pub token: Token,
-    /// Reported progress, 0 to 100.
+    /// Progress in percent that the task reported, 0 to 100.
     pub percent: Option<f64>,
-    /// Reported message.
+    /// Message that the task reported.
     pub message: Option<String>,
-    /// Last notices of the task that report no progress, newest last.
+    /// The task's last notices that do not report progress, newest last.
     pub notices: Option<Value>,
 }
 

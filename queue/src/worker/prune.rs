@@ -1,5 +1,5 @@
-//! Maintains the partitions of history: creates those of the days ahead and drops those past
-//! retention.
+//! Maintains the partitions of history: creates the partitions of the days ahead, and drops those
+//! whose retention has passed.
 
 use tokio_postgres::GenericClient;
 
@@ -11,20 +11,21 @@ const PRUNE: &str = "/* queue.prune */ SELECT mill.prune()";
 
 const PRUNE_LOG: &str = "/* queue.prune_schedule_log */ SELECT mill.prune_schedule_log()";
 
-/// Creates the partitions of today and the next seven days that are missing. Returns their number.
+/// Creates the missing partitions of today and the next seven days. Returns the number created.
 pub async fn prepare_history(client: &impl GenericClient) -> Result<i32, QueueError> {
     scalar(&client.query_typed(PREPARE, &[]).await?[0])
 }
 
-/// Drops the days of history that are past `mill.settings.history_retention`. Returns their number.
+/// Drops the days of history that are older than `mill.settings.history_retention`. Returns their
+/// number.
 ///
 /// # Errors
-/// Also fails if a reader of history holds its lock for more than two seconds.
+/// Also fails if a session that reads history holds its lock for more than two seconds.
 pub async fn prune(client: &impl GenericClient) -> Result<i32, QueueError> {
     scalar(&client.query_typed(PRUNE, &[]).await?[0])
 }
 
-/// Deletes up to 10,000 rows of the schedule log that are past
+/// Deletes up to 10,000 rows of the schedule log that are older than
 /// `mill.settings.schedule_log_retention`. Returns their number.
 pub async fn prune_schedule_log(client: &impl GenericClient) -> Result<i32, QueueError> {
     scalar(&client.query_typed(PRUNE_LOG, &[]).await?[0])

@@ -14,17 +14,18 @@ FROM pg_database d WHERE d.datname = current_database()";
 /// A database on a running server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Server {
-    /// Identifier of the cluster; a physical standby has that of its primary.
+    /// Identifier of the cluster. A physical standby has the identifier of its primary.
     system_identifier: i64,
     database: u32,
-    /// Distinguishes a server from its standbys, and from itself before a restart.
+    /// Start time of the server. It distinguishes a server from its standbys, and from itself
+    /// before a restart.
     started_at: Timestamp,
 }
 
 from_row! { Server { system_identifier, database, started_at } }
 
 impl Server {
-    /// Whether both sessions see the same tables, possibly before and after a failover.
+    /// Returns whether both sessions see the same tables, even if one is from before a failover.
     #[must_use]
     pub fn same_database(&self, other: &Self) -> bool {
         (self.system_identifier, self.database) == (other.system_identifier, other.database)

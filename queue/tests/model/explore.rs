@@ -12,23 +12,24 @@ pub(crate) trait System {
 
     fn initial(&self) -> Self::State;
 
-    /// Every step from this state; `Err` is a step that itself violates a rule.
+    /// Returns every step from this state. `Err` is a step that itself violates a rule.
     fn steps(&self, state: &Self::State) -> Vec<Step<Self>>;
 
-    /// The representative of all states that differ in names only.
+    /// Returns the representative of all states that differ only in the names of workers and
+    /// tokens.
     fn canonical(&self, state: Self::State) -> Self::State;
 
-    /// Checks the rules; `Err` names the violated rule.
+    /// Checks the rules. `Err` names the violated rule.
     fn broken(&self, state: &Self::State) -> Result<(), String>;
 
-    /// Whether the state is an end; every state must be able to reach one.
+    /// Returns whether the state is an end. From every state, an end must be reachable.
     fn ended(&self, state: &Self::State) -> bool;
 }
 
-/// A step, and the state it leads to.
+/// A step, and the state that it leads to.
 pub(crate) type Step<S> = (<S as System>::Action, Result<<S as System>::State, String>);
 
-/// All states were visited and none violates a rule.
+/// Result of an exploration that visited all states and found no violation.
 #[derive(Debug)]
 pub(crate) struct Explored {
     pub(crate) states: usize,
@@ -54,7 +55,7 @@ impl Display for Violation {
 
 /// Visits all states; stops at the first violation.
 pub(crate) fn explore<S: System>(system: &S) -> Result<Explored, Violation> {
-    // By number: the state, and the state from which it was first reached.
+    // Each state has a number. `from` contains the state from which it was first reached.
     let mut states = vec![system.canonical(system.initial())];
     let mut from = vec![0];
     let mut numbers = HashMap::from([(states[0].clone(), 0)]);
@@ -88,7 +89,7 @@ pub(crate) fn explore<S: System>(system: &S) -> Result<Explored, Violation> {
     Ok(Explored { states: states.len(), steps: edges.len() })
 }
 
-/// Returns the states from the first to this one.
+/// Returns the states on the path from the first state to this one.
 fn way<'a, State>(states: &'a [State], from: &[usize], mut at: usize) -> Vec<&'a State> {
     let mut way = vec![&states[at]];
     while at > 0 {
@@ -119,8 +120,8 @@ fn violation<S: System>(system: &S, rule: String, way: &[&S::State], states: usi
     Violation { rule, trace, states }
 }
 
-/// Returns the first state from which no path leads to an end. Walks backwards; an edge is (target,
-/// source).
+/// Returns the first state from which no path leads to an end. Walks backwards. An edge is the pair
+/// (target, source).
 fn cut_off(states: usize, edges: &mut [(usize, usize)], mut ends: Vec<usize>) -> Option<usize> {
     edges.sort_unstable();
     let mut live = vec![false; states];

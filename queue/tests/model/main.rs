@@ -1,9 +1,10 @@
 //! Model check: every order in which a small fleet can run, fail, lose and reclaim its tasks.
 //!
-//! Needs no database: the model abbreviates `schema.sql` and the worker, and uses the pure parts of
-//! the product: the states with their transitions, the outcomes, the decision after an error.
-//! Workers die, stop and return, are cut off and cancelled, and the server crashes and loses
-//! claims, any number of times, at any moment. Planted bugs show that the rules detect them.
+//! Needs no database. The model simplifies `schema.sql` and the worker, and uses the pure parts of
+//! the product: the states with their transitions, the outcomes, and the decision after an error.
+//! Workers die, stop and return, are cut off, and receive cancels; the server crashes and loses
+//! claims. All of this may happen any number of times and at any moment. Planted bugs show that the
+//! rules detect them.
 //!
 //! `cargo test -p queue --test model -- --nocapture` prints states and traces.
 
@@ -24,7 +25,7 @@ use explore::{Violation, explore};
 use model::{Bug, Model, Size};
 use world::Fault;
 
-/// Two tasks, two workers, crashes of all kinds.
+/// Two tasks and two workers, with crashes of all kinds.
 const SMALL: Size = Size {
     workers: 2,
     tasks: 2,
@@ -130,7 +131,7 @@ fn fencing_by_task_id_alone_is_detected() {
 
 #[test]
 fn fencing_by_attempt_number_is_detected_when_a_crash_reissues_the_number() {
-    // The claim was not on disk, so its number is issued again.
+    // The claim was not on disk, so its attempt number is assigned again.
     let violation = found(Bug::FenceByAttempt, ONE);
     assert_eq!(violation.rule, "a stale claim changed the task");
     assert!(violation.trace.contains(&"ServerCrashes".to_owned()), "{violation}");

@@ -9,12 +9,12 @@ use queue::{Mode, Outcome, State};
 use crate::explore::{Step, System};
 use crate::world::{Backend, BackendActivity, DEPARTED, Fault, Row, Worker, World};
 
-/// A planted bug, which some rule must detect.
+/// A planted bug, which a rule must detect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bug {
-    /// Finish, fail and release fence by task id only.
+    /// Finish, fail and release check only the task id.
     FinishById,
-    /// They fence by attempt number instead of the token.
+    /// Finish, fail and release check the attempt number instead of the token.
     FenceByAttempt,
     /// The reclaimer does not wait for the end of the backend.
     ReclaimWithoutEnding,
@@ -28,7 +28,8 @@ pub(crate) enum Bug {
     AsynchronousCompletion,
 }
 
-/// Sizes and kinds; every step except running a task again may happen any number of times.
+/// Size of a fleet, and the faults that occur in it. Every step may happen any number of times,
+/// except that a user runs a finished task again at most `again` times.
 #[derive(Clone, Copy)]
 pub(crate) struct Size {
     pub(crate) workers: u8,
@@ -38,9 +39,10 @@ pub(crate) struct Size {
     pub(crate) max_attempts: u32,
     /// `mill.settings.max_crashes`.
     pub(crate) max_crashes: u8,
-    /// Transient failures that each task starts with, because five in a row produce many states.
+    /// Number of transient failures that each task starts with. Five in a row would produce many
+    /// states.
     pub(crate) transient_failures: u8,
-    /// Faults that may occur during an attempt; workers and the server always may crash.
+    /// Faults that may occur during an attempt. Workers and the server may crash in any case.
     pub(crate) faults: &'static [Fault],
     /// Whether workers may stop for a time.
     pub(crate) stops: bool,
@@ -52,7 +54,7 @@ pub(crate) struct Size {
 /// A fleet of a given size.
 pub(crate) struct Model {
     pub(crate) size: Size,
-    /// Transitions that were used.
+    /// Transitions that the exploration used.
     pub(crate) used: RefCell<BTreeSet<(State, Option<State>)>>,
 }
 
@@ -79,7 +81,7 @@ pub(crate) enum Action {
     Start {
         worker: u8,
     },
-    /// Stops gracefully, before or after the start of the statement.
+    /// Stops gracefully, before or after the statement has started.
     Interrupt {
         worker: u8,
     },
@@ -92,33 +94,33 @@ pub(crate) enum Action {
     Deadline {
         worker: u8,
     },
-    /// The network cuts the session; the backend stays.
+    /// The network cuts the session, but the backend stays.
     Cut {
         worker: u8,
     },
     EndOwnBackend {
         worker: u8,
     },
-    /// Notices that its backend is gone.
+    /// The worker notices that its backend is gone.
     DetectDisconnect {
         worker: u8,
     },
-    /// Receives the backend's response, and sends the next command.
+    /// The worker receives the backend's response, and sends the next command.
     ReceiveAnswer {
         worker: u8,
     },
     ResolveCommit {
         worker: u8,
     },
-    /// On a control session, in autocommit mode.
+    /// Completes on a control session, in autocommit mode.
     CompleteApart {
         worker: u8,
     },
-    /// Fail or release.
+    /// Records a failure or a release.
     Record {
         worker: u8,
     },
-    /// Only with the planted bug.
+    /// A heartbeat. It is a step only with the planted bug.
     Heartbeat {
         worker: u8,
     },
@@ -142,7 +144,7 @@ pub(crate) enum Action {
     Reclaim {
         task: u8,
     },
-    /// kill -9; a new process starts.
+    /// The worker process dies (kill -9), and a new process starts.
     WorkerDies {
         worker: u8,
     },
@@ -152,7 +154,7 @@ pub(crate) enum Action {
     WorkerWakes {
         worker: u8,
     },
-    /// Loses everything that no commit has flushed.
+    /// The server crashes, and loses everything that no commit has flushed.
     ServerCrashes,
     /// The server flushes its WAL on its own.
     Flush,
@@ -165,7 +167,8 @@ pub(crate) enum Action {
 }
 
 impl Model {
-    /// Maximum number of ended attempts: failures, transient failures, crashes, and the last one.
+    /// Returns the maximum number of ended attempts: failures, transient failures, crashes, and the
+    /// last one.
     pub(crate) fn max_attempts(&self) -> u8 {
         let failures = u8::try_from(self.size.max_attempts).expect("a small model") - 1;
         let transient_failures = u8::try_from(MAX_TRANSIENT_FAILURES).expect("a small number")
@@ -173,7 +176,7 @@ impl Model {
         failures + transient_failures + self.size.max_crashes
     }
 
-    /// Whether a backend is working on the task.
+    /// Returns whether a backend is working on the task.
     fn at_work(&self, backend: &Backend) -> bool {
         match backend.doing {
             BackendActivity::Statement | BackendActivity::Completing | BackendActivity::HalfWay => {
@@ -280,7 +283,7 @@ fn nothing_ended_changed(before: &World, after: &World, action: Action) -> Resul
     Ok(())
 }
 
-/// Whether the other workers consider its worker dead.
+/// Returns whether the other workers consider the worker of this task dead.
 pub(crate) fn claimed_by_dead(world: &World, row: &Row) -> bool {
     match row.claimed_by {
         Some(DEPARTED) => true,

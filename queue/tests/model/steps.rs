@@ -66,7 +66,7 @@ impl Model {
             (WorkerView::Claimed, Some(BackendActivity::Nothing)) => {
                 actions.push(Action::Start { worker });
             }
-            // Its session ended before the statement began: the task is released.
+            // The session ended before the statement began, so the task is released.
             (WorkerView::Claimed, None) if !self.meets(Fault::Interrupted) => {
                 actions.push(Action::Interrupt { worker });
             }
@@ -200,7 +200,7 @@ impl Model {
         }
     }
 
-    /// The commit does not wait for the disk.
+    /// Claims a task. The commit does not wait for the disk.
     fn claim(&self, world: &mut World, worker: u8, task: u8) -> Result<Claim, RuleViolation> {
         let token = world.fresh_token();
         let row = &mut world.rows[usize::from(task)];
@@ -236,7 +236,8 @@ impl Model {
                 }
             }
             Action::BackendCommits { .. } => {
-                // In one transaction: both, or neither.
+                // Effects and completion are in one transaction, so either both are committed or
+                // neither is.
                 let task = usize::from(claim.task);
                 let before = world.rows[task].effects;
                 world.rows[task].effects = (before + 1).min(2);
@@ -274,7 +275,7 @@ impl Model {
             Action::Interrupt { .. } | Action::HandleCancel { .. } | Action::Deadline { .. } => {
                 world.end_backend(claim);
                 Some(WorkerView::Failed(match action {
-                    // The progress of a statement that had begun is unknown.
+                    // The statement had begun, so it is unknown how far it got.
                     Action::Interrupt { .. }
                         if self.size.at_most_once && knows == WorkerView::Started =>
                     {
@@ -353,7 +354,7 @@ impl Model {
         }
     }
 
-    /// The planted heartbeat: restores every claim that this worker believes it holds.
+    /// The heartbeat with the planted bug: restores every claim that this worker believes it holds.
     fn revive(&self, world: &mut World, worker: u8, claim: Claim) -> Result<(), RuleViolation> {
         let row = &mut world.rows[usize::from(claim.task)];
         if row.state == Some(State::Pending) {
@@ -372,7 +373,7 @@ fn effect(world: &mut World, claim: Claim) {
     world.durable.clone_from(&world.rows);
 }
 
-/// The process is gone; its replacement has another id.
+/// The process is gone. Its replacement has another id.
 fn depart(world: &mut World, worker: u8) {
     for row in world.rows.iter_mut().chain(&mut world.durable) {
         if row.claimed_by == Some(worker) {

@@ -1,5 +1,5 @@
-//! Effects of `schema.sql` on a task's row: the functions of the same names, without limits and
-//! runs.
+//! Effects of `schema.sql` on a task's row. The functions have the names of those in the schema,
+//! but know no limits and no runs.
 
 use queue::retry::{self, RetryDecision, RetryState};
 use queue::{Backoff, Outcome, RetryPolicy, State};
@@ -28,7 +28,7 @@ impl Model {
         Ok(())
     }
 
-    /// `WHERE id = … AND token = …`, and a check that only the live claim passes.
+    /// The condition `WHERE id = … AND token = …`. Also checks that only the live claim meets it.
     pub(crate) fn fence(&self, row: &Row, claim: Claim) -> Result<bool, RuleViolation> {
         let passes = match self.size.planted {
             Some(Bug::FinishById) => row.state.is_some(),
@@ -156,7 +156,7 @@ impl Model {
         Ok(())
     }
 
-    /// `mill.release_claim`; `next` is scheduled after a wait.
+    /// `mill.release_claim`. `next` is scheduled if the task waits.
     pub(crate) fn release(
         &self,
         world: &mut World,
@@ -181,7 +181,7 @@ impl Model {
         Ok(())
     }
 
-    /// One row of `mill.reclaim`.
+    /// `mill.reclaim`, for one row.
     pub(crate) fn reclaim(&self, world: &mut World, task: u8) -> Result<(), RuleViolation> {
         let crashes = world.rows[usize::from(task)].crashes;
         let outcome = if self.size.at_most_once { Outcome::Unknown } else { Outcome::Lost };

@@ -2,14 +2,14 @@
 
 use queue::{Outcome, State};
 
-/// Random in the product. Here the smallest number that is not in use: equally fresh, and the
-/// number of states stays finite.
+/// Fencing token. It is random in the product. Here it is the smallest number that is not in use,
+/// which is just as new, and keeps the number of states finite.
 pub(crate) type Token = u8;
 
-/// A worker whose process is gone; its replacement has another id.
+/// Number of a worker whose process is gone. Its replacement has another number.
 pub(crate) const DEPARTED: u8 = u8::MAX;
 
-/// A task: its row of `mill.tasks` or, once `state` is none, its entry in history.
+/// A task: its row of `mill.tasks` or, once `state` is `None`, its entry in history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Row {
     pub(crate) state: Option<State>,
@@ -21,20 +21,20 @@ pub(crate) struct Row {
     pub(crate) transient_failures: u8,
     pub(crate) crashes: u8,
     pub(crate) cancel_requested: bool,
-    /// Number of times that a user ran it again after its end.
+    /// Number of times that a user ran the task again after its end.
     pub(crate) again: u8,
-    /// Committed runs of its statement since then; two stands for more.
+    /// Number of committed runs of the statement since then; two stands for more.
     pub(crate) effects: u8,
-    /// Attempts since then that history records as lost.
+    /// Number of attempts since then that history records as lost.
     pub(crate) lost: u8,
-    /// All attempts since then that history records.
+    /// Number of all attempts since then that history records.
     pub(crate) ended: u8,
 }
 
-/// Cause of the end of an attempt, as far as the rules depend on it.
+/// Cause of the end of an attempt. Only the differences on which a rule depends are modelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Fault {
-    /// Division by zero.
+    /// The statement raises an error, such as a division by zero.
     Error,
     /// A serialization failure.
     Serialization,
@@ -63,7 +63,7 @@ pub(crate) enum BackendActivity {
     Refused(Fault),
     /// Completion and COMMIT have arrived.
     Completing,
-    /// Only with the planted second transaction: the effects are committed, the completion is not.
+    /// With the planted bug of two transactions: the effects are committed, the completion is not.
     HalfWay,
     /// The response reports that everything is committed, or that the claim is lost and everything
     /// is rolled back.
@@ -91,40 +91,40 @@ pub(crate) struct Backend {
 pub(crate) enum WorkerView {
     Claimed,
     Started,
-    /// In autocommit mode: the statement is complete, the task is not.
+    /// In autocommit mode: the statement has completed, but the task is not completed yet.
     StatementDone,
     /// Completion and COMMIT are sent.
     Committing,
-    /// The session broke; its backend may live.
+    /// The session was lost; its backend may still live.
     Cut,
-    /// The same after COMMIT was sent.
+    /// The session was lost after COMMIT was sent.
     InDoubt,
-    /// Known, but not recorded yet.
+    /// The worker knows the error, but has not recorded it yet.
     Failed(Fault),
 }
 
 /// A worker process with one reader.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Worker {
-    /// Whether it has stopped or is cut off; the other workers consider it dead.
+    /// Whether the worker has stopped or is cut off. The other workers consider it dead.
     pub(crate) stopped: bool,
     pub(crate) holds: Option<(Claim, WorkerView)>,
 }
 
-/// The complete state.
+/// The state of the whole model.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct World {
-    /// As visible to every session.
+    /// The rows that every session sees.
     pub(crate) rows: Vec<Row>,
-    /// As recovered after a crash of the server.
+    /// The rows that a crash of the server leaves.
     pub(crate) durable: Vec<Row>,
     pub(crate) workers: Vec<Worker>,
-    /// In the order of their tokens.
+    /// The backends, in the order of their tokens.
     pub(crate) backends: Vec<Backend>,
 }
 
 impl Row {
-    /// A newly enqueued task with a number of transient failures.
+    /// Returns a newly enqueued task that has this number of transient failures.
     pub(crate) fn new(state: State, transient_failures: u8) -> Self {
         Self {
             state: Some(state),
@@ -178,7 +178,7 @@ impl World {
         (0..).find(|token| !held.contains(token)).expect("fewer claims than numbers")
     }
 
-    /// Clears attempt numbers, on which nothing depends.
+    /// Clears the attempt numbers, because nothing depends on them.
     pub(crate) fn forget_attempts(&mut self) {
         self.rows.iter_mut().chain(&mut self.durable).for_each(|row| row.attempt = 0);
         let claims =
@@ -187,8 +187,8 @@ impl World {
         claims.for_each(|claim| claim.attempt = 0);
     }
 
-    /// Returns an equal state with workers ordered by their activity, and tokens by their
-    /// appearance.
+    /// Returns an equal state, with the workers ordered by their activity, and the tokens by their
+    /// first appearance.
     pub(crate) fn in_order(mut self) -> Self {
         let shape = |n: u8| {
             let Worker { stopped, holds } = self.workers[usize::from(n)];

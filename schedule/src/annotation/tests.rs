@@ -146,8 +146,8 @@ fn an_error_in_a_shared_annotation_is_flagged() {
     }
 }
 
-/// Each unclosed call may extend to the end of the comment: a comment of a megabyte of such calls
-/// blocked a worker for seconds.
+/// An unclosed call may extend to the end of the comment. A comment that contained a megabyte of
+/// such calls blocked a worker for seconds.
 #[test]
 fn a_comment_with_too_many_errors_is_not_parsed_to_its_end() {
     let found =

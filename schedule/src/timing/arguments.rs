@@ -1,4 +1,4 @@
-//! Parses named arguments of a call by the type of their value.
+//! Parses the named arguments of a call, according to the types of their values.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -7,11 +7,11 @@ use crate::error::{ValidationError, truncated};
 use crate::timing::call::Call;
 use crate::timing::duration;
 
-/// Seconds of a day.
+/// Number of seconds of a day.
 pub(crate) const DAY_SECS: u64 = 86_400;
 
 impl Call {
-    /// A duration within a range.
+    /// Returns a duration that must be within a range.
     pub fn length(
         &self,
         name: &str,
@@ -30,7 +30,7 @@ impl Call {
         Err(ValidationError::new(arg.at, format!("{name} is out of range")).hint(range))
     }
 
-    /// An integer within a range.
+    /// Returns an integer that must be within a range.
     pub fn number(
         &self,
         name: &str,
@@ -49,13 +49,13 @@ impl Call {
         })
     }
 
-    /// `true` or `false`.
+    /// Returns a value that must be `true` or `false`.
     pub fn boolean(&self, name: &str) -> Result<Option<bool>, ValidationError> {
         let truth = self.one_of(name, &["true", "false"])?;
         Ok(truth.map(|word| word == "true"))
     }
 
-    /// One of the given words, in lower case.
+    /// Returns a value that must be one of the given words, in lower case.
     pub fn one_of(&self, name: &str, words: &[&str]) -> Result<Option<String>, ValidationError> {
         let Some(arg) = self.named(name) else { return Ok(None) };
         let word = arg.value.to_ascii_lowercase();
@@ -66,7 +66,7 @@ impl Call {
         }
     }
 
-    /// Any text of 1 to 512 bytes.
+    /// Returns a text, which must have 1 to 512 bytes.
     pub fn label(&self, name: &str) -> Result<Option<String>, ValidationError> {
         let Some(arg) = self.named(name) else { return Ok(None) };
         match arg.value.len() {
@@ -89,7 +89,7 @@ pub(crate) const MAX_KEY_BYTES: usize = 100;
 /// Parses `key: …`.
 ///
 /// # Errors
-/// Fails on characters other than `[a-z0-9_]`, or more than 100 of them.
+/// Fails on characters other than `[a-z0-9_]`, or on more than 100 characters.
 pub(crate) fn key(call: &Call) -> Result<Option<String>, ValidationError> {
     let Some(arg) = call.named("key") else { return Ok(None) };
     let key = arg.value.to_ascii_lowercase();

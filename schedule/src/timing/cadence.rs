@@ -1,9 +1,10 @@
 //! Cadences: schedules that fire by the clock.
 //!
-//! A cadence is a set of dates (its rule, restricted by an interval and filters) and a set of times
-//! of day (its clock, within a window), on the wall clock of one time zone. `zone.rs` contains the
-//! rules for clock changes: `every(…)`, and cron with a `*` first in its second, minute or hour
-//! field, follow the wall clock; all others fire once.
+//! A cadence combines a set of dates (its rule, restricted by an interval and by filters) with a
+//! set of times of day (its clock, within a window), both on the wall clock of one time zone.
+//! `zone.rs` contains the two rules for clock changes. `every(…)` follows the wall clock, and so
+//! does a cron expression whose second, minute or hour field begins with `*`. In all other cadences
+//! each time fires once.
 
 use std::fmt;
 
@@ -21,9 +22,10 @@ use crate::timing::zone::{Times, first_once, first_shown};
 /// A schedule that fires by the clock.
 ///
 /// A local time that does not exist, because the clock is put forward, fires at the first instant
-/// after the gap; a local time that exists twice fires once, the first time. `every(…)` and cron
-/// with a `*` first in its second, minute or hour field follow the wall clock: a time that does not
-/// exist is skipped, a time that exists twice fires twice. All fires are at whole seconds.
+/// after the gap. A local time that exists twice fires once, the first time. `every(…)` differs,
+/// and so does a cron expression whose second, minute or hour field begins with `*`. These follow
+/// the wall clock: a time that does not exist is skipped, and a time that exists twice fires twice.
+/// All fires are at whole seconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cadence {
     pub(crate) rule: Rule,
@@ -34,12 +36,12 @@ pub struct Cadence {
     pub(crate) key: Option<String>,
 }
 
-/// The number of years after which the calendar repeats, including weekdays.
+/// Number of years after which the calendar repeats itself, including weekdays.
 const SEARCHED_YEARS: i64 = 400;
 
 impl Cadence {
-    /// Returns the first fire after an instant, a whole second; `None` if there is none within 400
-    /// years or before the calendar ends with the year 9999.
+    /// Returns the first fire after an instant, at a whole second. Returns `None` if there is no
+    /// fire within 400 years, or before the calendar ends with the year 9999.
     #[must_use]
     pub fn next_fire(&self, after: Timestamp) -> Option<Timestamp> {
         let far = SignedDuration::from_hours(SEARCHED_YEARS * 366 * 24);
@@ -50,7 +52,7 @@ impl Cadence {
         self.next_fire_until(after, limit)
     }
 
-    /// Returns the first fire after `after` and not after `limit`.
+    /// Returns the first fire after `after` that is not after `limit`.
     pub(crate) fn next_fire_until(&self, after: Timestamp, limit: Timestamp) -> Option<Timestamp> {
         if self.follows_wall_clock() {
             first_shown(self, &self.zone, after, limit)
@@ -64,13 +66,13 @@ impl Cadence {
         std::iter::successors(self.next_fire(after), |at| self.next_fire(*at))
     }
 
-    /// Name of the cadence's time zone.
+    /// Returns the name of the cadence's time zone.
     #[must_use]
     pub fn zone_name(&self) -> &str {
         self.zone.iana_name().unwrap_or("UTC")
     }
 
-    /// Time zone of the cadence, as compiled in.
+    /// Returns the time zone of the cadence, from the zones that are compiled in.
     #[must_use]
     pub fn zone(&self) -> &TimeZone {
         &self.zone
@@ -90,7 +92,7 @@ impl Cadence {
             && self.interval.is_none_or(|interval| interval.holds(&self.rule, date))
     }
 
-    /// Returns the first time of day at or after a second of the day.
+    /// Returns the first time of day at or after this second of the day.
     fn first_time(&self, from: u32) -> Option<u32> {
         let Some(window) = self.filter.between else { return self.clock.first(from) };
         let mut from = from;
@@ -103,7 +105,7 @@ impl Cadence {
         }
     }
 
-    /// The positional arguments, sorted.
+    /// Returns the positional arguments, sorted.
     fn positional(&self) -> Vec<String> {
         let mut words = match &self.rule {
             Rule::Daily | Rule::Every => Vec::new(),
@@ -122,7 +124,7 @@ impl Cadence {
         words
     }
 
-    /// The times of day as text; empty for cron.
+    /// Returns the times of day as text; empty for cron.
     pub(crate) fn times(&self) -> Vec<String> {
         match &self.clock {
             Clock::At(times) => times.iter().map(ToString::to_string).collect(),
@@ -149,7 +151,7 @@ impl Cadence {
         all.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
     }
 
-    /// The word of such a cadence.
+    /// Returns the word with which the text of the cadence begins.
     pub(crate) fn word(&self) -> &'static str {
         match self.rule {
             Rule::Daily => "daily",
@@ -199,7 +201,7 @@ fn time_at(second: u32) -> Option<Time> {
     Time::new(part(second / 3600)?, part(second / 60 % 60)?, part(second % 60)?, 0).ok()
 }
 
-/// The canonical text, which parses as an equal cadence.
+/// Prints the canonical text, which parses as an equal cadence.
 impl fmt::Display for Cadence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let named = self.named().into_iter().map(|(name, value)| (name, quoted(&value)));

@@ -1,4 +1,5 @@
-//! The grammar of schedules and annotations: `word(arg, arg, name: value)`, or a bare `word`.
+//! The grammar of timings and annotations: `word(arg, arg, name: value)`, or a `word` without
+//! parentheses.
 //!
 //! A value is bare text up to the next `,` or `)` outside parentheses, or a text in double quotes,
 //! in which `""` stands for one quote. This module does not interpret arguments.
@@ -11,7 +12,7 @@ const MAX_BYTES: usize = 4_000;
 /// A word with its arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Call {
-    /// In lower case.
+    /// The word, in lower case.
     pub word: String,
     /// Position of the word, in characters.
     pub at: usize,
@@ -21,31 +22,34 @@ pub(crate) struct Call {
 /// An argument.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Arg {
-    /// In lower case; `None` for a positional argument.
+    /// Name of the argument, in lower case; `None` for a positional argument.
     pub name: Option<String>,
-    /// In bare text each run of white space is collapsed; quoted text is verbatim.
+    /// Value of the argument. In bare text, each run of white space is replaced by one space;
+    /// quoted text is unchanged.
     pub value: String,
     /// Position of the value, in characters.
     pub at: usize,
 }
 
 impl Call {
-    /// The positional arguments, in order.
+    /// Returns the positional arguments, in order.
     pub fn positional(&self) -> impl Iterator<Item = &Arg> {
         self.args.iter().filter(|arg| arg.name.is_none())
     }
 
-    /// The argument of that name.
+    /// Returns the argument of this name.
     pub fn named(&self, name: &str) -> Option<&Arg> {
         self.args.iter().find(|arg| arg.name.as_deref() == Some(name))
     }
 
-    /// Returns an error for a name that is not in `known` or is given twice.
+    /// Returns an error if an argument has a name that is not in `known`, or if a name is given
+    /// twice.
     pub fn only(&self, known: &[&str]) -> Result<(), ValidationError> {
         self.only_with_aliases(known, &[])
     }
 
-    /// As [`Call::only`], but accepts the aliases too. The error for an unknown name does not suggest them.
+    /// As [`Call::only`], but also accepts the aliases. The error for an unknown name does not
+    /// suggest aliases.
     pub fn only_with_aliases(
         &self,
         known: &[&str],
@@ -90,9 +94,10 @@ pub(crate) fn parse(text: &str) -> Result<Call, ValidationError> {
     }
 }
 
-/// Parses the call that begins at `at`, including its parentheses; also returns its end.
+/// Parses the call that begins at `at`, including its parentheses. Returns the call and the
+/// position after it.
 pub(crate) fn read_at(chars: &[char], at: usize) -> Result<(Call, usize), ValidationError> {
-    // A comment may be far longer than a call in it.
+    // The text may be far longer than the call, for example a comment.
     let end = chars.len().min(at + MAX_BYTES);
     let mut reader = Reader { chars: &chars[..end], at };
     let mut call = reader.word()?;
@@ -100,7 +105,7 @@ pub(crate) fn read_at(chars: &[char], at: usize) -> Result<(Call, usize), Valida
     Ok((call, reader.at))
 }
 
-/// Returns the value as it may be written in a call: quoted only if necessary.
+/// Returns the value as it may be written in a call. Quotes it only if this is necessary.
 pub(crate) fn quoted(value: &str) -> String {
     let bare = !value.is_empty()
         && !value.contains([',', '(', ')', '"'])
@@ -109,7 +114,7 @@ pub(crate) fn quoted(value: &str) -> String {
     if bare { value.to_owned() } else { format!("\"{}\"", value.replace('"', "\"\"")) }
 }
 
-/// Returns the length of a name before a `:`, if one begins here.
+/// Returns the length of the name before a `:`, if such a name begins here.
 fn name_length(chars: &[char]) -> Option<usize> {
     let length = chars.iter().take_while(|c| c.is_ascii_alphabetic() || **c == '_').count();
     let begins = chars.first().is_some_and(char::is_ascii_alphabetic);
@@ -146,7 +151,7 @@ impl Reader<'_> {
         Ok(Call { word, at, args: Vec::new() })
     }
 
-    /// Parses from the opening parenthesis to after the closing one.
+    /// Parses the arguments, from the opening to the closing parenthesis.
     fn args(&mut self) -> Result<Vec<Arg>, ValidationError> {
         let opened_at = self.at;
         self.at += 1;

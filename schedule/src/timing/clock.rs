@@ -12,12 +12,12 @@ pub(crate) enum Clock {
     At(Vec<TimeOfDay>),
     /// Midnight and each step after it.
     Every(Step),
-    /// All combinations.
+    /// All combinations of these values.
     Fields { hours: Vec<u16>, minutes: Vec<u16>, seconds: Vec<u16> },
 }
 
 impl Clock {
-    /// Returns the first time at or after a second of the day.
+    /// Returns the first time at or after this second of the day.
     pub fn first(&self, from: u32) -> Option<u32> {
         match self {
             Self::At(times) => {
@@ -60,7 +60,7 @@ fn first_of(values: &[u16], from: u32) -> Option<u32> {
     values.iter().map(|value| u32::from(*value)).find(|value| *value >= from)
 }
 
-/// The step of `every(…)` as written.
+/// The step of `every(…)`, as written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Step {
     count: u32,
@@ -84,7 +84,7 @@ impl Step {
     /// Parses `5 minutes`.
     ///
     /// # Errors
-    /// Fails if the text is not a number and a unit, or exceeds 24 hours.
+    /// Fails if the text is not a number with a unit, or exceeds 24 hours.
     pub fn read(text: &str, at: usize) -> Result<Self, ValidationError> {
         let hint = "write a number and a unit, from 1 second to 24 hours, such as 5 minutes";
         let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());

@@ -1,8 +1,8 @@
 //! Cron expressions: their dates and times of day.
 //!
-//! croner parses the fields and matches the dates; the walk through the calendar and the clock
-//! changes are this crate's own, as for every other cadence, so croner's rules for them do not
-//! apply.
+//! croner parses the fields and matches the dates. The walk through the calendar and the treatment
+//! of clock changes are those of this crate, as for every other cadence. The rules of croner for
+//! them do not apply.
 
 use croner::Cron as Fields;
 use croner::errors::CronError;
@@ -63,7 +63,7 @@ impl Cron {
         &self.text
     }
 
-    /// Whether the second, minute or hour field begins with `*`.
+    /// Returns whether the second, minute or hour field begins with `*`.
     pub fn follows_wall_clock(&self) -> bool {
         self.follows_wall_clock
     }

@@ -20,7 +20,7 @@ impl Timing {
     }
 }
 
-/// Returns the description of a timing; returns the text itself if it cannot be parsed.
+/// Returns the description of a timing, or the text itself if it cannot be parsed.
 #[must_use]
 pub fn describe_timing(timing: &str) -> String {
     Timing::parse(timing).map_or_else(|_| timing.to_owned(), |timing| timing.describe())
@@ -29,7 +29,7 @@ pub fn describe_timing(timing: &str) -> String {
 fn describe_cadence(cadence: &Cadence) -> String {
     let filter = &cadence.filter;
     let count = cadence.interval.map(|interval| interval.count).filter(|count| *count > 1);
-    // A daily cadence restricted to some weekdays is described by these weekdays.
+    // If a daily cadence is restricted to some weekdays, the description names these weekdays.
     let by_weekday = matches!(cadence.rule, Rule::Daily) && count.is_none();
     let mut text = days(cadence, count, filter.days.filter(|_| by_weekday));
     match (&cadence.rule, &cadence.clock) {
@@ -59,7 +59,7 @@ fn describe_cadence(cadence: &Cadence) -> String {
     text
 }
 
-/// Returns the dates in words, up to the times of day.
+/// Returns the description of the dates, without the times of day.
 fn days(cadence: &Cadence, count: Option<u16>, only: Option<WordSet>) -> String {
     let each = |what: &str| count.map_or(String::new(), |count| format!("every {count} {what} "));
     match &cadence.rule {
@@ -86,7 +86,7 @@ fn days(cadence: &Cadence, count: Option<u16>, only: Option<WordSet>) -> String 
     }
 }
 
-/// Returns the words after "every".
+/// Returns the words that follow "every".
 fn weekdays(days: WordSet) -> String {
     match days {
         MONDAY_TO_FRIDAY => "weekday".to_owned(),

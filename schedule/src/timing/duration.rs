@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::error::{ValidationError, truncated};
 
-/// Names of a unit, and its milliseconds.
+/// Each unit with its names and its length in milliseconds.
 const UNITS: &[(&[&str], u128)] = &[
     (&["ms", "millisecond", "milliseconds"], 1),
     (&["s", "sec", "secs", "second", "seconds"], 1_000),
@@ -13,10 +13,10 @@ const UNITS: &[(&[&str], u128)] = &[
     (&["d", "day", "days"], 86_400_000),
 ];
 
-/// Maximum duration in a schedule, about 27 years.
+/// Maximum duration in a schedule in milliseconds, about 27 years.
 const MAX_MS: u128 = 10_000 * 86_400_000;
 
-/// Parses numbers with units, exact to the millisecond.
+/// Parses numbers with units. The result is exact to the millisecond.
 ///
 /// # Errors
 /// Fails on a number without unit, an unknown unit, or more than 10,000 days.
@@ -52,7 +52,7 @@ fn unit_ms(word: &str) -> Option<u128> {
     UNITS.iter().find(|(words, _)| words.contains(&word.as_str())).map(|(_, ms)| *ms)
 }
 
-/// Returns `number` of `unit`, if that is an integral number of milliseconds.
+/// Returns the milliseconds of `number` times `unit`; `None` if this is not a whole number.
 fn milliseconds(number: &str, unit: u128) -> Option<u128> {
     let (whole, part) = number.split_once('.').unwrap_or((number, "0"));
     if whole.is_empty() || whole.len() > 15 || part.is_empty() || part.len() > 9 {
@@ -64,8 +64,9 @@ fn milliseconds(number: &str, unit: u128) -> Option<u128> {
     parts.is_multiple_of(scale).then_some(whole + parts / scale)
 }
 
-/// Formats the duration in one unit: the largest of which there are at least two, so that short
-/// durations keep the unit in which they are usually given: `60 s`, `10 min`, `24 h`.
+/// Formats the duration in one unit. This is the largest unit of which the duration has at least
+/// two, so that short durations keep the unit in which people usually give them: `60 s`, `10 min`,
+/// `24 h`.
 pub(crate) fn format(span: Duration) -> String {
     let ms = span.as_millis();
     let fits =

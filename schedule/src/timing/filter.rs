@@ -1,5 +1,5 @@
-//! Filters on a cadence. All of them must match the date and time of the wall clock as written,
-//! before a clock change moves it.
+//! Filters on a cadence. All filters of a cadence must match the date and time of the wall clock as
+//! written, before a clock change moves that time.
 
 use std::fmt;
 
@@ -8,12 +8,13 @@ use jiff::civil::Date;
 use crate::error::ValidationError;
 use crate::timing::vocabulary::{LAST, TimeOfDay, WordSet};
 
-/// The conditions of a filter; `None` always matches.
+/// The conditions of a filter. A condition that is `None` always matches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Filter {
     pub days: Option<WordSet>,
     pub months: Option<WordSet>,
-    /// Days 1–7, 8–14, … of the month; last: its last 7 days.
+    /// Weeks of the month: the first is days 1–7, the second days 8–14, and so on; the last is the
+    /// last 7 days.
     pub weeks: Option<WordSet>,
     pub between: Option<Window>,
 }
@@ -26,19 +27,21 @@ impl Filter {
     }
 }
 
-/// Monday is 0.
+/// Returns the number of the weekday; Monday is 0.
 pub(crate) fn weekday(date: Date) -> u8 {
     date.weekday().to_monday_zero_offset().unsigned_abs()
 }
 
-/// Whether the date is in one of these weeks of its month, counted in sevens from its start or end.
-/// For a weekday this is the same as "the nth one of the month".
+/// Returns whether the date is in one of these weeks of its month. Weeks are counted in steps of
+/// seven days from the start or the end of the month. For a weekday this is the same as "the nth of
+/// the month".
 pub(crate) fn holds_week(weeks: WordSet, date: Date) -> bool {
     let day = date.day().unsigned_abs();
     weeks.holds((day - 1) / 7) || weeks.holds(LAST) && day + 7 > date.days_in_month().unsigned_abs()
 }
 
-/// From the first time inclusive to the second exclusive; spans midnight if the second is earlier.
+/// The time of day from the first time inclusive to the second exclusive. The window spans midnight
+/// if the second time is earlier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Window {
     pub from: TimeOfDay,

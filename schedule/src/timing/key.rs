@@ -1,8 +1,7 @@
 //! The key under which the settings of a schedule are stored.
 //!
-//! The key consists of the natural name of the schedule: its word and its positional arguments,
-//! sorted. Filters, zone and intervals are not part of the key, so that a change of one of them
-//! keeps the settings.
+//! The key is made of the word of the timing and its positional arguments, sorted. Filters, zone
+//! and intervals are not part of the key, so that a change of one of them keeps the settings.
 
 use crate::timing::Timing;
 use crate::timing::arguments::MAX_KEY_BYTES;
@@ -12,7 +11,8 @@ use crate::timing::trigger::{Source, Trigger};
 use crate::timing::vocabulary::{ORDINAL, WEEKDAY};
 
 impl Timing {
-    /// Returns the key: `[a-z0-9_]`, at most 100 bytes, the same for the same content.
+    /// Returns the key, which consists of `[a-z0-9_]` and has at most 100 bytes. Timings with the
+    /// same content have the same key.
     #[must_use]
     pub fn key(&self) -> String {
         match self {
@@ -30,7 +30,7 @@ impl Timing {
 fn of_cadence(cadence: &Cadence) -> String {
     let named = match &cadence.rule {
         Rule::Daily | Rule::Every => Vec::new(),
-        // Each day separately: mon-fri differs from mon, fri.
+        // Each day is listed separately, so that mon-fri differs from mon, fri.
         Rule::Weekly(days) => WEEKDAY.short(*days),
         Rule::Nth { ordinals, weekdays } => {
             [ORDINAL.short(*ordinals), WEEKDAY.short(*weekdays)].concat()
@@ -53,8 +53,8 @@ fn of_trigger(trigger: &Trigger) -> String {
     }
 }
 
-/// Replaces each run of other characters by one `_`; a text that is too long is cut, and a hash
-/// keeps it unique.
+/// Replaces each run of other characters by one `_`. A text that is too long is cut, and gets a
+/// hash that keeps it unique.
 fn plain(text: &str) -> String {
     let text = text.to_lowercase();
     let words = text.split(|c: char| !(c.is_ascii_lowercase() || c.is_ascii_digit()));

@@ -15,7 +15,7 @@ use crate::timing::rule::{Interval, MonthDays, Rule};
 use crate::timing::vocabulary::{MONTH, ORDINAL, TimeOfDay, WEEKDAY, WordSet};
 use crate::timing::zone;
 
-/// The words of cadences.
+/// The words with which cadences begin.
 pub(crate) const CADENCES: &[&str] =
     &["daily", "every", "weekly", "monthly", "nth", "once", "cron"];
 
@@ -60,7 +60,8 @@ pub(crate) fn cadence(call: &Call) -> Result<Cadence, ValidationError> {
     }
 }
 
-/// Whether there is a fire between 2000 and 2100; for a single date, whether there is one at all.
+/// Returns whether the cadence fires between 2000 and 2100; for a single date, whether it fires at
+/// all.
 fn fires(cadence: &Cadence) -> bool {
     let start = |year| Offset::UTC.to_timestamp(date(year, 1, 1).at(0, 0, 0, 0));
     let (after, limit) = match (&cadence.rule, start(2000), start(2100)) {
@@ -128,7 +129,7 @@ fn every(call: &Call) -> Result<Clock, ValidationError> {
     Step::read(&arg.value, arg.at).map(Clock::Every)
 }
 
-/// Splits the positional arguments into words and times of day.
+/// Separates the positional arguments into words and times of day.
 fn split(call: &Call) -> (Vec<&Arg>, Vec<&Arg>) {
     let (times, words) = call.positional().partition(|arg| TimeOfDay::begins(&arg.value));
     (words, times)

@@ -6,11 +6,11 @@ use crate::timing::cron::Cron;
 use crate::timing::filter::{holds_week, weekday};
 use crate::timing::vocabulary::WordSet;
 
-/// The dates of a cadence, before its filters.
+/// The dates of a cadence, before its filters apply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Rule {
     Daily,
-    /// Every day, like `Daily`; the times of day follow from the step.
+    /// Every day, as `Daily`. The times of day follow from the step.
     Every,
     Weekly(WordSet),
     Monthly(MonthDays),
@@ -37,8 +37,8 @@ impl Rule {
         }
     }
 
-    /// Returns the number of days, weeks or months, depending on the rule, from the one that
-    /// contains `from` to the one that contains `date`.
+    /// Returns the number of days, weeks or months, depending on the rule, between the period that
+    /// contains `from` and the period that contains `date`.
     fn periods(&self, from: Date, date: Date) -> i64 {
         let days = |from: Date, date: Date| date.duration_since(from).as_hours() / 24;
         match self {
@@ -58,12 +58,12 @@ fn months(date: Date) -> i64 {
     i64::from(date.year()) * 12 + i64::from(date.month())
 }
 
-/// Every nth day, week or month of a rule.
+/// Restricts a rule to every nth day, week or month.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Interval {
-    /// The n, from 1.
+    /// The number n, from 1.
     pub count: u16,
-    /// A date in the period that counts as 0.
+    /// A date in the period that has the number 0.
     pub from: Option<Date>,
 }
 
@@ -74,15 +74,16 @@ impl Interval {
     }
 }
 
-/// Days of a month by number, and its last day.
+/// Days of a month by their number, and the last day of the month.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MonthDays {
-    /// Bit n is day n, bit 0 is the last day.
+    /// Bit n stands for day n, bit 0 for the last day.
     bits: u32,
 }
 
 impl MonthDays {
-    /// Adds `1` … `31` or `last`; `None` if the word is neither.
+    /// Adds the day `1` … `31` or `last`. Returns `None` if the word is neither a number nor
+    /// `last`.
     pub fn with(self, word: &str) -> Option<Self> {
         let day = match word.parse::<u32>() {
             Ok(day) if !word.starts_with('+') && (1..=31).contains(&day) => day,
@@ -101,7 +102,7 @@ impl MonthDays {
         last || self.bits & 1 << date.day() != 0
     }
 
-    /// The numbers in ascending order, then `last`.
+    /// Returns the numbers in ascending order, and then `last`.
     pub fn words(self) -> Vec<String> {
         let numbers = (1..=31).filter(|day| self.bits & 1 << day != 0);
         let last = (self.bits & 1 != 0).then(|| "last".to_owned());

@@ -64,7 +64,7 @@ fn errors_have_a_message_and_a_position() {
         ("once(2026-06-01 09:00, days: tue)", 0, "this timing never fires"),
         ("cron(\"0 0 30 2 *\")", 0, "this timing never fires"),
         ("cron(\"0 0 * * L\")", 0, "this timing never fires"),
-        // Each year the clock skips this hour of this day.
+        // On this day of each year, the clock skips this hour.
         (
             "every(30 min, between: 02:00-03:00, days: sun, weeks: last, months: mar, \
              zone: Europe/Paris)",
@@ -77,7 +77,7 @@ fn errors_have_a_message_and_a_position() {
     assert!(Timing::parse("once(1999-06-01 09:00)").is_ok());
 }
 
-/// Texts similar to timings.
+/// Texts that are similar to timings.
 fn nearly() -> impl Strategy<Value = String> {
     let words = vec![
         "daily",

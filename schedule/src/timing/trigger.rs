@@ -1,5 +1,6 @@
-//! Triggers: schedules that fire on the number of rows, the age of the oldest row, or new rows,
-//! either of a table or as returned by a probe, a query supplied with the schedule.
+//! Triggers: schedules that fire because of rows. They fire on the number of rows, on the age of
+//! the oldest row, or on new rows. The rows are those of a table, or the result of a probe, which
+//! is a query that the schedule contains.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -33,7 +34,8 @@ pub struct Trigger {
     pub(crate) source: Source,
     pub(crate) rows: Option<u64>,
     pub(crate) idle: Option<Duration>,
-    /// Minimum time between two fires on new rows, if it fires on them.
+    /// Minimum time between two fires on new rows; `None` if the schedule does not fire on new
+    /// rows.
     pub(crate) new_rows: Option<Duration>,
     every: Duration,
     timeout: Duration,
@@ -43,7 +45,8 @@ pub struct Trigger {
 /// Source of the rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
-    /// The name in one or two parts; a condition; the column with a row's time of arrival.
+    /// A table: its name in one or two parts, a condition, and the column that has the arrival time
+    /// of a row.
     Table {
         name: Vec<String>,
         filter: Option<String>,
@@ -53,13 +56,13 @@ pub(crate) enum Source {
 }
 
 impl Trigger {
-    /// Interval between two checks.
+    /// Returns the interval between two checks.
     #[must_use]
     pub fn every(&self) -> Duration {
         self.every
     }
 
-    /// Timeout of a check.
+    /// Returns the timeout of a check.
     #[must_use]
     pub fn timeout(&self) -> Duration {
         self.timeout
@@ -96,9 +99,9 @@ impl Trigger {
         })
     }
 
-    /// Returns the trigger for the database's probes: `table` (parts of the name), `filter`, `age`
-    /// or `probe`; `rows`, `idle_secs`, `new_rows`, `debounce_secs`, each if set; `every_secs`,
-    /// `timeout_secs`.
+    /// Returns the trigger in the format of the schema. Its keys are either `table` (parts of the
+    /// name), `filter` and `age`, or `probe`; then `rows`, `idle_secs`, `new_rows` and
+    /// `debounce_secs`, each if it is set; and `every_secs` and `timeout_secs`.
     #[must_use]
     pub fn to_json(&self) -> Value {
         let mut json = Map::new();
@@ -161,8 +164,8 @@ fn source(call: &Call) -> Result<Source, ValidationError> {
     }
 }
 
-/// Splits a dotted name into its parts; a part in double quotes may contain any character, with
-/// `""` for one quote. `None` if the text is not a name.
+/// Splits a dotted name into its parts. A part in double quotes may contain any character, with
+/// `""` for one quote. Returns `None` if the text is not a name.
 fn name_parts(text: &str) -> Option<Vec<String>> {
     let mut parts = Vec::new();
     let mut left = text.trim();
@@ -186,7 +189,7 @@ fn name_parts(text: &str) -> Option<Vec<String>> {
     }
 }
 
-/// Returns the part up to its closing quote, and the rest.
+/// Returns the part up to its closing quote, and the rest of the text.
 fn quoted_part(text: &str) -> Option<(String, &str)> {
     let mut part = String::new();
     let mut left = text;
@@ -213,7 +216,7 @@ fn name_text(parts: &[String]) -> String {
     parts.iter().map(part).collect::<Vec<_>>().join(".")
 }
 
-/// The canonical text, which parses as an equal trigger.
+/// Prints the canonical text, which parses as an equal trigger.
 impl fmt::Display for Trigger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut args = Vec::new();

@@ -1,4 +1,4 @@
-//! Closed word lists of schedules: days of the week, months, first to last; and times of day.
+//! Fixed word lists of schedules (days of the week, months, ordinals), and times of day.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ pub(crate) struct Vocabulary {
     what: &'static str,
     short: &'static [&'static str],
     full: &'static [&'static str],
-    /// Words that stand for several others.
+    /// Words that stand for several other words.
     groups: &'static [(&'static str, WordSet)],
     ranges: bool,
 }
@@ -21,7 +21,7 @@ pub(crate) struct WordSet(u16);
 pub(crate) const MONDAY_TO_FRIDAY: WordSet = WordSet(0b001_1111);
 pub(crate) const WEEKEND: WordSet = WordSet(0b110_0000);
 
-/// Monday is 0.
+/// Days of the week; Monday has the number 0.
 pub(crate) const WEEKDAY: Vocabulary = Vocabulary {
     what: "day of the week",
     short: &["mon", "tue", "wed", "thu", "fri", "sat", "sun"],
@@ -30,7 +30,7 @@ pub(crate) const WEEKDAY: Vocabulary = Vocabulary {
     ranges: true,
 };
 
-/// January is 0.
+/// Months; January has the number 0.
 pub(crate) const MONTH: Vocabulary = Vocabulary {
     what: "month",
     short: &["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"],
@@ -52,7 +52,7 @@ pub(crate) const MONTH: Vocabulary = Vocabulary {
     ranges: true,
 };
 
-/// First is 0, fifth is 4, last is [`LAST`].
+/// Ordinals; first has the number 0, fifth has 4, and last has [`LAST`].
 pub(crate) const ORDINAL: Vocabulary = Vocabulary {
     what: "ordinal",
     short: &["first", "second", "third", "fourth", "fifth", "last"],
@@ -61,7 +61,7 @@ pub(crate) const ORDINAL: Vocabulary = Vocabulary {
     ranges: false,
 };
 
-/// Index of `last` among the ordinals.
+/// Number of `last` among the ordinals.
 pub(crate) const LAST: u8 = 5;
 
 impl WordSet {
@@ -76,7 +76,7 @@ impl WordSet {
 }
 
 impl Vocabulary {
-    /// Parses one word or range; `None` if it is neither.
+    /// Parses one word or one range; `None` if the text is neither.
     pub fn read(&self, text: &str) -> Option<WordSet> {
         let text = text.to_lowercase();
         if let Some((_, set)) = self.groups.iter().find(|(group, _)| *group == text) {
@@ -119,22 +119,23 @@ impl Vocabulary {
         (0..self.short.len()).filter(|place| set.0 & (1 << place) != 0).collect()
     }
 
-    /// The short form of each word, in order.
+    /// Returns the short form of each word, in order.
     pub fn short(&self, set: WordSet) -> Vec<&'static str> {
         self.places(set).into_iter().map(|place| self.short[place]).collect()
     }
 
-    /// The full form of each word, in order.
+    /// Returns the full form of each word, in order.
     pub fn full(&self, set: WordSet) -> Vec<&'static str> {
         self.places(set).into_iter().map(|place| self.full[place]).collect()
     }
 
-    /// The words in the syntax of a schedule: three or more in a row as a range.
+    /// Returns the words in the syntax of a schedule. Three or more consecutive words become a
+    /// range.
     pub fn listed(&self, set: WordSet) -> Vec<String> {
         self.in_rows(set, self.short, "-")
     }
 
-    /// The words in English: "Monday to Friday and Sunday".
+    /// Returns the words in English: "Monday to Friday and Sunday".
     pub fn described(&self, set: WordSet) -> String {
         and(&self.in_rows(set, self.full, " to "))
     }
@@ -156,7 +157,7 @@ impl Vocabulary {
     }
 }
 
-/// "a", "a and b", "a, b and c".
+/// Joins the words: "a", "a and b", "a, b and c".
 pub(crate) fn and(words: &[impl AsRef<str>]) -> String {
     let words: Vec<&str> = words.iter().map(AsRef::as_ref).collect();
     match words.split_last() {
@@ -170,11 +171,11 @@ pub(crate) fn and(words: &[impl AsRef<str>]) -> String {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct TimeOfDay(pub u32);
 
-/// Seconds of a day on the wall clock.
+/// Number of seconds of a day on the wall clock.
 pub(crate) const DAY: u32 = 86_400;
 
 impl TimeOfDay {
-    /// Parses `HH:MM` or `HH:MM:SS`; `at` is the position for errors.
+    /// Parses `HH:MM` or `HH:MM:SS`. `at` is the position that errors name.
     pub fn read(text: &str, at: usize) -> Result<Self, ValidationError> {
         let parts: Vec<&str> = text.split(':').collect();
         let number = |part: &&str| {
@@ -201,7 +202,7 @@ impl TimeOfDay {
         Ok(time)
     }
 
-    /// Whether the text looks like a time of day.
+    /// Returns whether the text looks like a time of day.
     pub fn begins(text: &str) -> bool {
         text.starts_with(|c: char| c.is_ascii_digit()) && text.contains(':')
     }

@@ -1,16 +1,18 @@
-//! Maps the wall clock of a zone to instants: the two rules for clock changes.
+//! Maps the wall clock of a zone to instants, by one of two rules for clock changes.
 //!
 //! A cadence is a set of dates and times on a wall clock. When the clock is put forward, some of
-//! them do not exist; when it is put back, some exist twice.
+//! these times do not exist; when it is put back, some exist twice.
 //!
-//! - **Once** ([`first_once`]): a time that does not exist fires at the first instant after the
-//!   gap; a time that exists twice fires the first time. For cadences at given times of day: a
-//!   nightly task must run each night, and once.
-//! - **As the clock shows** ([`first_shown`]): a time that does not exist is skipped, a time that
-//!   exists twice fires twice. For cadences that count steps, which must keep their interval.
+//! - **Once** ([`first_once`]) is the rule for cadences at given times of day. A time that does not
+//!   exist fires at the first instant after the gap, and a time that exists twice fires the first
+//!   time. A nightly task must run each night, and only once.
+//! - **As the clock shows** ([`first_shown`]) is the rule for cadences that count steps, which must
+//!   keep their interval. A time that does not exist is skipped, and a time that exists twice fires
+//!   twice.
 //!
-//! Both produce a strictly increasing sequence of instants. The zones are compiled in, so that all
-//! processes of one build agree on every fire, regardless of the zones installed on their hosts.
+//! Both rules produce a strictly increasing sequence of instants. The zones are compiled in, so
+//! that all processes of one build agree on every fire, whatever zones are installed on their
+//! hosts.
 
 use jiff::civil::DateTime;
 use jiff::tz::{AmbiguousOffset, Offset, TimeZone, TimeZoneDatabase};
@@ -18,7 +20,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::error::ValidationError;
 
-/// Returns a zone of the IANA database by name.
+/// Returns the zone of this name in the IANA database.
 pub(crate) fn read(name: &str, at: usize) -> Result<TimeZone, ValidationError> {
     let unknown = || {
         let message = format!("unknown time zone \"{}\"", crate::error::truncated(name));
@@ -35,7 +37,7 @@ pub(crate) trait Times {
     fn first(&self, from: DateTime, until: DateTime) -> Option<DateTime>;
 }
 
-/// Returns the first instant after `after`, not later than `limit`, by the rule "once".
+/// Returns the first instant after `after` and not later than `limit`, by the rule "once".
 pub(crate) fn first_once(
     times: &impl Times,
     zone: &TimeZone,
@@ -43,14 +45,15 @@ pub(crate) fn first_once(
     limit: Timestamp,
 ) -> Option<Timestamp> {
     let second = SignedDuration::from_secs(1);
-    // Times before the one that the clock shows map to instants at or before it, because the map
-    // from times to instants never decreases.
+    // Times before the time that the clock shows map to instants at or before the present one,
+    // because a later time never maps to an earlier instant.
     let mut from = zone.to_datetime(whole_second(after)?).checked_add(second).ok()?;
     let until = zone.to_datetime(limit).checked_add(second).ok()?;
     loop {
         let time = times.first(from, until)?;
         let instant = instant(time, zone)?;
-        // In the second pass through a repeated range its times are in the past.
+        // When the clock shows a repeated range for the second time, the times of that range are in
+        // the past.
         if instant > after {
             return (instant <= limit).then_some(instant);
         }
@@ -58,21 +61,21 @@ pub(crate) fn first_once(
     }
 }
 
-/// Returns the instant of a time: the first of two, or the end of the gap if the time is in one.
-/// `None` at the end of the calendar.
+/// Returns the instant of a time. This is the first of two instants, or the end of the gap if the
+/// time is in a gap. Returns `None` at the end of the calendar.
 fn instant(time: DateTime, zone: &TimeZone) -> Option<Timestamp> {
     match zone.to_ambiguous_timestamp(time).offset() {
         AmbiguousOffset::Unambiguous { offset } => offset.to_timestamp(time).ok(),
         AmbiguousOffset::Fold { before, .. } => before.to_timestamp(time).ok(),
         AmbiguousOffset::Gap { after, .. } => {
-            // By the offset after the gap, a time in the gap is before it.
+            // Computed with the offset after the gap, a time in the gap is before the gap.
             let mut changes = zone.following(after.to_timestamp(time).ok()?);
             changes.find(|change| change.offset() == after).map(|change| change.timestamp())
         }
     }
 }
 
-/// Returns the first instant after `after`, not later than `limit`, by the rule "as the clock
+/// Returns the first instant after `after` and not later than `limit`, by the rule "as the clock
 /// shows".
 pub(crate) fn first_shown(
     times: &impl Times,
@@ -82,7 +85,7 @@ pub(crate) fn first_shown(
 ) -> Option<Timestamp> {
     let second = SignedDuration::from_secs(1);
     let mut from = whole_second(after)?.checked_add(second).ok()?;
-    // Between two changes the clock shows every time once.
+    // Between two clock changes, the clock shows every time once.
     while from <= limit {
         let offset: Offset = zone.to_offset(from);
         let change = next_change(zone, from).filter(|change| *change <= limit);

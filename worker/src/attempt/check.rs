@@ -3,11 +3,11 @@
 use queue::fail::DatabaseError;
 use queue::{Claim, scan};
 
-/// feature_not_supported
+/// SQLSTATE feature_not_supported.
 const REFUSED: &str = "0A000";
 
-/// Refuses statements that would break out of the task's transaction or session, and statements
-/// that cannot be explained if their plan is wanted.
+/// Refuses statements that would break out of the task's transaction or session. If the plan of the
+/// statement is wanted, also refuses statements that cannot be explained.
 ///
 /// # Errors
 /// The error to record for the attempt.

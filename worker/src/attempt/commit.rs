@@ -11,10 +11,10 @@ use crate::attempt::session::Session;
 use crate::attempt::supervise::{StopReason, Supervised, Supervisor};
 use crate::control::{Backoff, Control, answered};
 
-/// read_only_sql_transaction
+/// SQLSTATE read_only_sql_transaction.
 const READ_ONLY: &str = "25006";
 
-/// Result of the completions of one transaction.
+/// Result of a transaction that contains the completions of one or more tasks.
 pub(crate) enum Completion {
     /// Effects and completions are committed.
     Committed,
@@ -22,7 +22,8 @@ pub(crate) enum Completion {
     Lost,
     /// Nothing is committed, because of this error.
     Refused(ExecutionError),
-    /// The answer to COMMIT is missing; the rows of the tasks show whether it committed.
+    /// The answer to COMMIT did not arrive; the rows of the tasks show whether the transaction was
+    /// committed.
     InDoubt(Option<ExecutionError>),
 }
 
@@ -52,8 +53,8 @@ impl From<Result<(), Error>> for Completion {
 }
 
 /// Sends completions and COMMIT in the open transaction `xact`. COMMIT runs deferred triggers and
-/// held cursors for an unlimited time, so deadline and stop signals apply here too. Afterwards the
-/// session is clean or retired.
+/// materializes held cursors, which takes unlimited time, so deadline and stop signals apply here
+/// too. Afterwards the session is clean or retired.
 pub(crate) async fn commit(
     session: &mut Session,
     supervisor: Supervisor<'_>,

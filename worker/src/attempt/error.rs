@@ -50,7 +50,7 @@ impl ExecutionError {
         matches!(self, Self::ConnectionLost(_))
     }
 
-    /// Moves the error position `characters` towards the end of the text.
+    /// Moves the error position towards the end of the text by this number of characters.
     pub(crate) fn shift_position(mut self, characters: usize) -> Self {
         let (Self::Database(database_error)
         | Self::ConnectionLost(database_error)
@@ -63,7 +63,7 @@ impl ExecutionError {
 }
 
 impl ExecutionError {
-    /// Moves the error position `characters` towards the start of the text.
+    /// Moves the error position towards the start of the text by this number of characters.
     pub(crate) fn shift_position_back(mut self, characters: usize) -> Self {
         let (Self::Database(database_error)
         | Self::ConnectionLost(database_error)

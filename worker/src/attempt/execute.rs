@@ -59,7 +59,7 @@ impl Executor {
         session: &mut Session,
         task: &mut ClaimedTask,
     ) -> AttemptResult {
-        // Stopped while it waited for the other tasks of its batch: do not start it.
+        // The task was stopped while it waited for the other tasks of its batch. Does not start it.
         let signal = *task.stop.borrow();
         if let Some(reason) = signal {
             let stopped = Interruption::Stopped(StopReason::Signal(reason), None);
@@ -85,8 +85,8 @@ impl Executor {
             .await
         {
             Supervised::Done(ran) => ran.map_err(Interruption::Failed),
-            // A statement that finished before the stop counts as stopped, too: its effects are not
-            // committed.
+            // A statement that finished just before the stop counts as stopped too, and its effects
+            // are not committed.
             Supervised::Stopped(reason, last) => {
                 Err(Interruption::Stopped(reason, last.and_then(Result::err)))
             }
@@ -102,7 +102,7 @@ impl Executor {
         match &interruption {
             Interruption::Failed(error) => {
                 if error.connection_lost() {
-                    // The transaction cannot commit any more, but may hold locks for a long time.
+                    // The transaction can no longer commit, but may hold locks for a long time.
                     self.control.terminate(session.identity()).await;
                 }
                 session.reset().await;
@@ -146,8 +146,8 @@ impl Executor {
         }
     }
 
-    /// Runs the task at least once: first the statements, then the completion on a control session,
-    /// which never runs task SQL.
+    /// Runs the task at least once: runs its statements, then records the completion on a control
+    /// session, which never runs task SQL.
     async fn autocommit(&self, session: &mut Session, task: &mut ClaimedTask) -> AttemptResult {
         let claim = &task.claim;
         let mut rows = Rows::default();
@@ -177,7 +177,7 @@ impl Executor {
             Interruption::Stopped(_, error) => (true, error.as_ref()),
         };
         if error.is_none_or(ExecutionError::connection_lost) {
-            // Without an answer, the statement may still run and have effects.
+            // Because no answer arrived, the statement may still run and have effects.
             self.control.ensure_gone(session.identity()).await;
         } else if !stopped {
             session.reset().await;

@@ -1,5 +1,5 @@
-//! Runs a statement as EXPLAIN (ANALYZE): once, with its effects, and with its plan instead of its
-//! rows as the result.
+//! Runs a statement under EXPLAIN (ANALYZE). The statement runs once and has its effects; the
+//! result is its plan instead of its rows.
 
 use std::pin::pin;
 
@@ -16,10 +16,11 @@ use crate::attempt::session::Session;
 /// Prefix of the statement, which is sent in the extended protocol, as a single statement.
 const EXPLAIN: &str = "EXPLAIN (ANALYZE, BUFFERS, WAL, FORMAT JSON) ";
 
-/// Maximum size of a plan in the history, in bytes; of a larger plan, only the top node is kept.
+/// Maximum size in bytes of a plan in the history. Of a larger plan, only the top node is kept.
 const MAX_BYTES: usize = 256 * 1024;
 
-/// Runs the task's statement, already checked to be a single one, in the open transaction.
+/// Runs the task's statement in the open transaction. `check` has ensured that it is a single
+/// statement.
 ///
 /// # Errors
 /// Returns the error of the statement or the connection; the transaction is still open.
@@ -59,8 +60,8 @@ async fn run_explain(
     Ok(plan)
 }
 
-/// Returns the number of rows returned or affected. A ModifyTable node reports no rows itself: they
-/// are the rows of the node below, or the counts of inserted, updated and deleted tuples.
+/// Returns the number of rows returned or affected. A ModifyTable node itself reports no rows: the
+/// number is the rows of the node below it, or the sum of its inserted, updated and deleted tuples.
 fn row_count(node: &Value) -> u64 {
     let number = |value: &Value| value.as_f64().unwrap_or_default();
     let rows_of = |node: &Value| number(&node["Actual Rows"]) * number(&node["Actual Loops"]);

@@ -11,8 +11,9 @@ use crate::claim::in_flight::ClaimedTask;
 use crate::control::Control;
 use crate::wakeup::Wakeup;
 
-/// Records the result in the queue. Retries until the database accepts it: if that takes longer
-/// than the orphan timeout, the fleet has reclaimed the task and the result is `Lost`.
+/// Records the result in the queue. Retries until the database accepts the result. If that takes
+/// longer than the orphan timeout, the fleet has reclaimed the task by then, and the record is
+/// `Lost`.
 pub(crate) async fn finish(control: &Control, claim: Claim, result: AttemptResult) -> Disposition {
     match result {
         AttemptResult::Succeeded => Disposition::Finished(Outcome::Succeeded),
@@ -35,7 +36,7 @@ pub(crate) async fn release_unstarted(control: &Control, wakeup: &Wakeup, task: 
     wakeup.request_sweep();
 }
 
-/// Releases a claim, to run again after `wait`.
+/// Releases a claim, so that the task runs again after `wait`.
 async fn release_claim(control: &Control, claim: &Claim, wait: Duration) -> Disposition {
     control
         .retry("release", claim.id(), || async {

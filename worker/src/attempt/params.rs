@@ -7,11 +7,11 @@ use bytes::BytesMut;
 use serde_json::value::RawValue;
 use tokio_postgres::types::{Format, IsNull, Kind, ToSql, Type, to_sql_checked};
 
-/// PostgreSQL's MAXDIM.
+/// Maximum number of dimensions of an array: PostgreSQL's MAXDIM.
 const MAX_DIMENSIONS: usize = 6;
 
-/// One value of `params`, kept as JSON text: a number would lose digits, and a tree would need
-/// recursion.
+/// One value of `params`, kept as JSON text. As a parsed number it would lose digits, and a parsed
+/// tree would need recursion.
 #[derive(Debug)]
 pub struct Param<'a>(pub &'a RawValue);
 
@@ -41,8 +41,8 @@ impl ToSql for Param<'_> {
     to_sql_checked!();
 }
 
-/// Returns a value in the text format of its type: JSON for JSON types, an array literal for other
-/// arrays, the bare text for all other types; `None` for null.
+/// Returns a value in the text format of its type; `None` for null. This is JSON for JSON types, an
+/// array literal for other array types, and the bare text for all other types.
 fn text(value: &RawValue, ty: &Type) -> serde_json::Result<Option<String>> {
     let json = value.get();
     if [Type::JSON, Type::JSONB].contains(ty) {
@@ -56,8 +56,8 @@ fn text(value: &RawValue, ty: &Type) -> serde_json::Result<Option<String>> {
     })
 }
 
-/// Returns `{…}` with each element quoted (PostgreSQL documentation, "Array Input and Output
-/// Syntax").
+/// Returns the array literal `{…}`, with each element quoted (PostgreSQL documentation, "Array
+/// Input and Output Syntax").
 fn array_literal(json: &str, item_type: &Type, dimension: usize) -> serde_json::Result<String> {
     let items: Vec<&RawValue> = serde_json::from_str(json)?;
     let nests = dimension < MAX_DIMENSIONS && ![Type::JSON, Type::JSONB].contains(item_type);

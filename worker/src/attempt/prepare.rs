@@ -1,14 +1,14 @@
-//! Prepares a statement with parameters. Its parameter types come from the server.
+//! Prepares a statement with parameters. The server determines the types of the parameters.
 
 use tokio_postgres::{Column, Statement};
 
 use crate::attempt::error::ExecutionError;
 use crate::attempt::session::Session;
 
-/// First object id of types that are not built in.
+/// The object ids of types that are not built in start at this number.
 const FIRST_CUSTOM_OID: u32 = 16384;
 
-/// Prepares one statement, for `given` parameter values.
+/// Prepares one statement for this number of parameter values.
 ///
 /// # Errors
 /// Returns the error of the server or the connection, or an error if the statement has another
@@ -27,8 +27,8 @@ pub(crate) async fn prepare(
             "Pass one --param for each of $1, $2, …",
         ));
     }
-    // For unknown types, the client keeps prepared statements, which the reset of the session
-    // drops.
+    // To look up an unknown type, the client prepares statements and keeps them for reuse, but the
+    // reset of the session drops them.
     let types = statement.params().iter().chain(statement.columns().iter().map(Column::type_));
     if types.into_iter().any(|ty| ty.oid() >= FIRST_CUSTOM_OID) {
         session.retire();

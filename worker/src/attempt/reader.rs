@@ -1,5 +1,5 @@
-//! A reader: owns a session and runs one task at a time, or several short tasks of a queue in a
-//! shared commit if the queue is configured for it.
+//! A reader: owns a session and runs one task at a time. For a queue with shared commits, it runs
+//! several short tasks in one transaction.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,8 +30,8 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    /// Runs until the worker drains. Opens a session before asking for a task, so that no task is
-    /// claimed that cannot start.
+    /// Runs until the worker drains. Opens a session before it asks for a task, so that a claimed
+    /// task can always start.
     pub(crate) async fn run(self) {
         let mut kept: Option<Session> = None;
         loop {
@@ -48,13 +48,13 @@ impl Reader {
         }
     }
 
-    /// Runs the tasks of one claim: the short tasks of a queue with shared commits together,
-    /// another task alone. Returns the session if it is clean.
+    /// Runs the tasks of one claim. Short tasks of a queue with shared commits run together, any
+    /// other task runs alone. Returns the session if it is clean.
     async fn serve(&self, session: Session, batch: Vec<ClaimedTask>) -> Option<Session> {
         let share = batch.len() > 1 && session.may_share();
         let (sharing, mut alone): (Vec<ClaimedTask>, Vec<ClaimedTask>) =
             batch.into_iter().partition(|task| share && shared_commit::may_share(task));
-        // Of the tasks that must not share a transaction, only one can run now.
+        // Among the tasks that must not share a transaction, the reader can run only one now.
         let mut waiting = alone.split_off(alone.len().min(1));
         let mut kept = match sharing.first().and_then(|task| task.shared_commit_budget) {
             Some(budget) => {
@@ -72,8 +72,8 @@ impl Reader {
         for task in alone {
             match kept.take() {
                 Some(session) => kept = self.attempt(session, task).await,
-                // The claim names the closed session: the reclaimer would terminate that backend,
-                // not the one that runs the task.
+                // The claim names the session that is closed. The reclaimer would terminate that
+                // backend and not the backend that runs the task.
                 None => self.release_claim(task).await,
             }
         }
@@ -81,7 +81,7 @@ impl Reader {
     }
 
     /// Runs a shared commit. Returns the session if it is clean, the tasks that have to run alone,
-    /// and the tasks not started.
+    /// and the tasks that were not started.
     async fn run_shared_commit(
         &self,
         mut session: Session,
@@ -103,7 +103,8 @@ impl Reader {
         } else {
             self.batch_sizes.record(&queue, tasks, timer.elapsed(), budget);
         }
-        // A task that is run again, alone or by another worker, is counted as started at that time.
+        // A task that has to run again, alone or by another worker, is counted when it starts
+        // again.
         for (task, ran) in result.succeeded {
             let span = span(&task);
             self.context.metrics.task_started(&queue, task.claim.waited());
@@ -154,7 +155,9 @@ impl Reader {
                 Ok(session) => return Some(session),
                 Err(error) => {
                     self.context.metrics.reconnects.inc();
-                    tracing::warn!(reader = self.number, %error, "no session for tasks");
+                    tracing::warn!(
+                        reader = self.number, %error, "could not open a session for tasks"
+                    );
                 }
             }
             tokio::select! {
@@ -164,8 +167,8 @@ impl Reader {
         }
     }
 
-    /// Waits for tasks. Returns `Some(None)` if the session closes, and `None` if the worker
-    /// drains.
+    /// Waits for tasks. Returns `Some(None)` if the session is closed meanwhile, and `None` if the
+    /// worker drains.
     async fn wait_for_tasks(&self, session: &Session) -> Option<Option<Vec<ClaimedTask>>> {
         let (reply, mut answer) = oneshot::channel();
         let idle_reader = IdleReader {
@@ -228,8 +231,9 @@ fn span(task: &ClaimedTask) -> tracing::Span {
     )
 }
 
-/// Returns the tasks that the claimer assigned while the reader stopped waiting. The tasks are
-/// claimed, so the reader has to run them, or their first statement has to fail.
+/// Returns the tasks that the claimer assigned while the reader stopped waiting. They are claimed
+/// already, so the reader has to run them, even if their first statement then fails on a closed
+/// session.
 fn take_late_batch(mut answer: oneshot::Receiver<Vec<ClaimedTask>>) -> Option<Vec<ClaimedTask>> {
     answer.close();
     answer.try_recv().ok()

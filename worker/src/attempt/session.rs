@@ -37,14 +37,14 @@ FROM pg_stat_get_activity(pg_backend_pid()) AS a";
 
 /// Discards all state that a task leaves in its session: cursors, role, settings, prepared
 /// statements, LISTEN, temporary tables, sequence values, locks. DISCARD ALL would also drop cached
-/// plans, which contain nothing of the task: replanning the completion each time took ten times as
-/// long (0.49 ms) as executing it.
+/// plans, which contain nothing of the task. Planning the completion again for each task took ten
+/// times as long (0.49 ms) as executing it.
 const RESET_SESSION: &str = "CLOSE ALL; SET SESSION AUTHORIZATION DEFAULT; RESET ALL; DEALLOCATE ALL; \
     UNLISTEN *; DISCARD TEMP; DISCARD SEQUENCES";
 const UNLOCK: &str = "pg_catalog.pg_advisory_unlock_all()";
 
-/// First column of the result set that marks the boundary between two tasks: all results before it
-/// belong to the first task.
+/// First column of the result set that marks the boundary between two tasks. All results before
+/// this result set belong to the first task.
 pub(crate) const TASK_BOUNDARY: &str = "mill_task_boundary";
 
 /// Savepoint at the start of each task of a shared commit.
@@ -65,23 +65,24 @@ pub(crate) struct Session {
     /// The session's application_name.
     name: String,
     standard_strings: bool,
-    /// Schema of the dblink extension, if installed: its connections survive every reset.
+    /// Schema of the dblink extension, if it is installed. Connections of dblink survive every
+    /// reset.
     dblink: Option<String>,
     target: ConnectionTarget,
     notices: Notices,
     server: Server,
     closed: CancellationToken,
-    /// The next task gets a new session: this one may have state that a reset does not discard.
+    /// Whether the next task needs a new session, because this session may have state that a reset
+    /// does not discard.
     retired: bool,
 }
 
 impl Session {
-    /// Connects. A task of `tracker` drives the connection and collects the notices, until the
-    /// worker is registered at another server.
+    /// Connects. A Tokio task of `tracker` drives the connection and collects the notices, until
+    /// the worker is registered at another server.
     ///
-    /// # Errors
-    /// The server is unreachable or refuses the connection; the database is not the queue's; the
-    /// login is a superuser and this is not allowed.
+    /// The server is unreachable or refuses the connection. The database is not the queue's. The
+    /// login is a superuser, and superusers are not allowed.
     pub(crate) async fn open(
         login: &Login,
         registration: &Registration,
@@ -167,8 +168,8 @@ impl Session {
     }
 
     /// Opens the task's transaction and sets the task's settings, in one pipeline with the next
-    /// message. Returns the transaction id. The transaction is READ WRITE, because the completion
-    /// writes in it, regardless of the database's default.
+    /// message. Returns the transaction id. The transaction is READ WRITE, whatever the database's
+    /// default, because the completion writes in it.
     pub(crate) async fn begin(&self, claim: &Claim) -> Result<String, Error> {
         let begin = format!("{BEGIN}; SELECT {}, {XACT}", task_settings(claim, true));
         let answers = self.client.simple_query_raw(&begin).await?;
@@ -181,11 +182,11 @@ impl Session {
         self.client.simple_query_raw(&begin).await
     }
 
-    /// Sends a statement of a shared commit and, in the same message, the boundary to the next
-    /// task, if there is one. No state crosses the boundary except the transaction itself.
+    /// Sends a statement of a shared commit. If there is another task, the same message contains
+    /// the boundary between the tasks. No state crosses the boundary except the transaction itself.
     ///
-    /// If the statement fails, the boundary is not executed, and its savepoint remains the last
-    /// one.
+    /// If the statement fails, the server does not execute the boundary, so the last savepoint is
+    /// still that of the failed task.
     pub(crate) async fn send_shared(
         &self,
         statement: &str,
@@ -200,8 +201,8 @@ impl Session {
         self.client.simple_query_raw(&statement).await
     }
 
-    /// Rolls back only the last task of a shared commit, and discards session state that a
-    /// savepoint does not restore.
+    /// Rolls back the last task of a shared commit and no other task. Also discards session state
+    /// that a rollback to a savepoint does not restore.
     pub(crate) async fn roll_back_last(&self) -> Result<(), Error> {
         let rollback = format!(
             "/* worker.rollback_task */ ROLLBACK TO {SAVEPOINT}; {RESET_SESSION}; SELECT {UNLOCK}"
@@ -220,15 +221,17 @@ impl Session {
         format!("{}, {named}", task_settings(claim, true))
     }
 
-    /// Returns the session's application_name while it runs the task in a shared commit. The server
-    /// reports each change to the client, between the notices of one task and those of the next.
+    /// Returns the application_name of the session while it runs this task in a shared commit. The
+    /// server reports each change of application_name to the client, after the notices of one task
+    /// and before those of the next.
     pub(crate) fn owner(&self, claim: &Claim) -> String {
         format!("{} task {}", self.name, claim.id())
     }
 
-    /// Returns whether tasks may share a transaction in this session. The session must parse string
-    /// literals as the scanner does, so that no task hides a COMMIT from it; and all state that a
-    /// task leaves must be discardable inside a transaction, which excludes dblink connections.
+    /// Returns whether tasks may share a transaction in this session. Two conditions apply. The
+    /// session must parse string literals as the scanner does, so that no task hides a COMMIT from
+    /// the scanner. All state that a task leaves must be discardable inside a transaction, which is
+    /// not possible for connections of dblink.
     pub(crate) fn may_share(&self) -> bool {
         self.standard_strings && self.dblink.is_none()
     }
@@ -251,8 +254,8 @@ impl Session {
         self.retired |= done.is_err() || done.is_ok_and(|(ended, rest)| ended.and(rest).is_err());
     }
 
-    /// Sends the completions, COMMIT and the reset in one pipeline. A completion that fails aborts
-    /// the transaction, and COMMIT rolls back an aborted transaction.
+    /// Sends the completions, COMMIT and the reset in one pipeline. If a completion fails, it
+    /// aborts the transaction, and COMMIT then rolls back.
     pub(crate) async fn complete_and_commit(
         &self,
         successes: &[Success<'_>],
@@ -308,15 +311,15 @@ impl Session {
     }
 }
 
-/// Settings that describe the task, with the most common values: the session starts with these
-/// values and is reset to them, so that they need not be sent.
+/// Settings that describe the task, with their most common values. The session starts with these
+/// values and is reset to them, so that they need not be sent for each task.
 const DEFAULT_TASK_SETTINGS: [(&str, &str); 3] =
     [("mill.attempt", "1"), ("mill.queue", "default"), ("mill.name", "")];
 
-/// Returns SELECT expressions that set the task's settings, readable by its SQL as
-/// `current_setting('mill.task_id')`. `local` settings last until the end of the transaction,
-/// others until the reset after the task. SET would be some microseconds faster, but
-/// pg_stat_statements would keep an entry for each different value.
+/// Returns SELECT expressions that set the task's settings. The SQL of the task can read them, for
+/// example with `current_setting('mill.task_id')`. `local` settings last until the end of the
+/// transaction, other settings until the reset after the task. SET would be some microseconds
+/// faster, but pg_stat_statements would keep an entry for each different value.
 fn task_settings(claim: &Claim, local: bool) -> String {
     let mut settings = set("mill.task_id", &claim.id().to_string(), local);
     let attempt = claim.attempt().to_string();
@@ -349,8 +352,8 @@ pub(crate) async fn last_value(answers: SimpleQueryStream) -> Result<Option<Stri
     Ok(value)
 }
 
-/// Returns SQL that closes the connections of dblink, the unnamed one last: it may not exist
-/// (08003).
+/// Returns SQL that closes the connections of dblink. The unnamed connection comes last, because it
+/// may not exist, which is an error (08003).
 fn disconnect(schema: &str) -> String {
     format!(
         "/* worker.disconnect_dblink */ DO $mill$
@@ -375,8 +378,8 @@ pub(crate) struct Canceller {
 }
 
 impl Canceller {
-    /// Asks the server to cancel the session's statement. A late request would hit the session's
-    /// next statement, so a cancelled session is never used again.
+    /// Asks the server to cancel the session's statement. A request that arrives late would cancel
+    /// the next statement of the session, so a cancelled session is never used again.
     pub(crate) async fn cancel(&self, patience: Duration) {
         let sent = timeout(patience, conninfo::cancel(&self.token, &self.target));
         match sent.await {
@@ -399,7 +402,7 @@ pub(crate) enum SessionError {
 }
 
 impl SessionError {
-    /// Returns whether the error persists until the configuration changes.
+    /// Returns whether the error remains until the configuration changes.
     pub(crate) fn lasting(&self) -> bool {
         matches!(self, Self::Superuser(_) | Self::OtherDatabase(_))
     }

@@ -2,10 +2,11 @@
 //!
 //! Each task has its own savepoint and its own fenced completion, and the session is reset between
 //! two tasks as between two transactions. A task of a shared commit either succeeds, or is rolled
-//! back and run again alone: an error caused by the shared commit is never recorded for a task.
+//! back and run again alone. Therefore an error that the shared commit causes is never recorded for
+//! a task.
 //!
-//! All statements are sent in one pipeline; the completions of the executed tasks and COMMIT follow
-//! in a second one.
+//! All statements are sent in one pipeline. A second pipeline contains the completions of the
+//! executed tasks and COMMIT.
 
 use std::time::{Duration, Instant};
 
@@ -25,22 +26,22 @@ use crate::attempt::statement::read_results;
 use crate::attempt::supervise::{Supervised, Supervisor};
 use crate::claim::in_flight::{ClaimedTask, StopSignal};
 
-/// A shared commit is stopped after this many budgets: its tasks are longer than assumed, or wait
-/// for each other.
+/// A shared commit is stopped after this multiple of its time budget. Its tasks then take longer
+/// than assumed, or wait for each other.
 const MAX_BUDGETS: u32 = 10;
 
 /// The tasks of a shared commit, by result.
 #[derive(Default)]
 pub(crate) struct SharedCommit {
-    /// Committed.
+    /// Tasks that are committed, with their run times.
     pub(crate) succeeded: Vec<(ClaimedTask, Duration)>,
-    /// Rolled back; each has to be run alone.
+    /// Tasks that were rolled back and have to be run alone.
     pub(crate) rolled_back: Vec<ClaimedTask>,
-    /// Not started because an earlier task took too long.
+    /// Tasks that were not started, because an earlier task took too long.
     pub(crate) not_started: Vec<ClaimedTask>,
-    /// The claim was lost.
+    /// Tasks whose claim was lost.
     pub(crate) lost: Vec<ClaimedTask>,
-    /// The tasks of this queue should run alone for a while.
+    /// Whether the tasks of this queue should run alone for a while.
     pub(crate) slow: bool,
 }
 
@@ -60,9 +61,9 @@ enum TaskState {
     RolledBack,
 }
 
-/// Returns whether the task may share a transaction. Excluded are effects that a savepoint does not
-/// undo, constraint modes, which outlast a savepoint, timeouts below the time limit of the shared
-/// commit, and parameters, which need their own round trip.
+/// Returns whether the task may share a transaction. It may not if it has effects that a savepoint
+/// does not undo; if it sets constraint modes, which outlast a savepoint; if its timeout is below
+/// the time limit of the shared commit; or if it has parameters, which need their own round trip.
 pub(crate) fn may_share(task: &ClaimedTask) -> bool {
     let claim = &task.claim;
     let Some(budget) = task.shared_commit_budget else { return false };
@@ -114,7 +115,8 @@ impl Executor {
                 session.reset().await;
                 roll_back_all(runs)
             }
-            // The transaction cannot commit, but may hold locks that would block the tasks.
+            // The transaction can no longer commit, but may hold locks that would block the tasks
+            // when they run again.
             Some(Err(ExecutionError::ConnectionLost(_) | ExecutionError::Protocol(_))) | None => {
                 session.retire();
                 self.control.ensure_gone(session.identity()).await;
@@ -164,7 +166,7 @@ impl Executor {
         for ExecutedTask { task, ran, .. } in executed {
             let resolved = match completion {
                 Completion::Committed => CommitResolution::Committed,
-                // The claim that was lost is not known: each task finds out alone.
+                // It is not known which claim was lost. Each task finds out when it runs alone.
                 Completion::Lost | Completion::Refused(_) => CommitResolution::RolledBack,
                 Completion::InDoubt(_) => self.control.resolve_commit(&task.claim).await,
             };
@@ -176,8 +178,8 @@ impl Executor {
         }
     }
 
-    /// Returns a supervisor for the shared commit. Stop signals for single tasks wait until the
-    /// shared commit ends, at most a second.
+    /// Returns a supervisor for the shared commit. Stop signals for a single task take effect when
+    /// the shared commit ends, after at most a second.
     fn shared_commit_supervisor<'a>(
         &'a self,
         session: &Session,
@@ -195,7 +197,7 @@ impl Executor {
     }
 }
 
-/// A task whose statement is executed but not committed.
+/// A task whose statement was executed, but whose transaction is not committed yet.
 struct ExecutedTask {
     task: ClaimedTask,
     until: Duration,
@@ -218,8 +220,8 @@ async fn run_all(
     Ok(xact.unwrap_or_default())
 }
 
-/// Sends the tasks in one pipeline. Rolls back the first task that fails; the tasks after it wait
-/// for the next pipeline. Returns the number of tasks run.
+/// Sends the tasks in one pipeline. If a task fails, it is rolled back, and the tasks after it wait
+/// for the next pipeline. Returns the number of tasks that were run.
 async fn run_pipeline(
     session: &mut Session,
     runs: &mut [PipelinedTask],
@@ -243,7 +245,7 @@ async fn run_pipeline(
         match read_results(statement, &mut rows).await {
             Ok(()) => run.state = TaskState::Executed { rows, until: begun.elapsed() },
             Err(ExecutionError::Database(_)) => {
-                // The server refuses the rest of the pipeline until the rollback to the savepoint.
+                // Until the rollback to the savepoint, the server refuses the rest of the pipeline.
                 session.roll_back_last().await?;
                 run.state = TaskState::RolledBack;
                 return Ok(n + 1);
@@ -254,7 +256,7 @@ async fn run_pipeline(
     Ok(runs.len())
 }
 
-/// Separates the executed tasks, with their reports for the history, from the other tasks.
+/// Separates the executed tasks from the other tasks, and attaches their reports for the history.
 fn partition(session: &Session, runs: Vec<PipelinedTask>) -> (Vec<ExecutedTask>, SharedCommit) {
     let Some(mut notices) = session.notices().take_owned() else {
         return (Vec::new(), roll_back_all(runs));
@@ -286,7 +288,7 @@ fn partition(session: &Session, runs: Vec<PipelinedTask>) -> (Vec<ExecutedTask>,
         }
     }
     if !notices.is_empty() {
-        // Raised by an unknown task, one that changed application_name.
+        // Some notices belong to no task, because a task changed application_name.
         result.slow = true;
         result.rolled_back.extend(executed.drain(..).map(|executed| executed.task));
     }

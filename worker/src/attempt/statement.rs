@@ -33,7 +33,7 @@ pub(crate) async fn in_transaction(
         with_params(session, claim.statement(), claim, rows).await?;
         return Ok(xact);
     }
-    // One pipeline: BEGIN, the task's settings, the statement.
+    // One pipeline sends BEGIN, the task's settings and the statement.
     let statement = session.client().simple_query_raw(claim.statement());
     let (xact, stream) = future::join(session.begin(claim), statement).await;
     let xact = xact?;
@@ -93,8 +93,8 @@ pub(crate) async fn read_results(
     Ok(())
 }
 
-/// Runs one statement with parameters, in the extended protocol: its parameter types come from the
-/// server.
+/// Runs one statement with parameters, in the extended protocol. The server determines the types of
+/// the parameters.
 async fn with_params(
     session: &mut Session,
     sql: &str,

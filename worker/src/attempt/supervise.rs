@@ -1,7 +1,7 @@
 //! Supervises a statement: enforces its deadline and the stop signals of its task.
 //!
-//! Dropping a future does not stop a statement; the server has to be asked. The steps are: cancel,
-//! wait, cancel again, terminate the backend, give up the connection.
+//! Dropping a future does not stop a statement: the worker has to ask the server. It cancels the
+//! statement, waits, cancels again, terminates the backend, and at last gives up the connection.
 
 use std::future::Future;
 use std::pin::pin;
@@ -31,7 +31,7 @@ pub(crate) enum StopReason {
 pub(crate) enum Supervised<T> {
     /// Finished by itself.
     Done(T),
-    /// Stopped; `Some` contains the statement's own result, if it returned one.
+    /// Stopped, with the statement's own result if it returned one.
     Stopped(StopReason, Option<T>),
 }
 
@@ -42,9 +42,9 @@ pub(crate) struct Supervisor<'a> {
     pub(crate) control: &'a Control,
     pub(crate) deadline: Option<Duration>,
     pub(crate) stop: &'a mut watch::Receiver<Option<StopSignal>>,
-    /// Whether the statement includes a completion. Then the signal for a lost claim is ignored:
-    /// the completion detects a lost claim itself, and after its commit, a heartbeat may find the
-    /// claim gone before the reader receives the answer.
+    /// Whether the statement includes a completion. If so, the signal for a lost claim is ignored.
+    /// The completion itself detects a lost claim; and once the completion has committed, a
+    /// heartbeat may report the claim as lost before the reader receives the answer.
     pub(crate) includes_completion: bool,
 }
 
@@ -62,7 +62,8 @@ impl Supervisor<'_> {
             }
         };
         for step in [Escalation::Cancel, Escalation::Cancel, Escalation::Terminate] {
-            // Keep reading the result: a server blocked on sending does not process a cancel.
+            // Keeps reading the result, because a server that is blocked on sending does not
+            // process a cancel.
             let taken = async {
                 match step {
                     Escalation::Cancel => self.canceller.cancel(ESCALATION_DELAY).await,
@@ -96,13 +97,13 @@ async fn stop_signal(
     let reason = stop.wait_for(counts).await.map(|reason| *reason);
     match reason {
         Ok(reason) => StopReason::Signal(reason.unwrap_or(StopSignal::Lost)),
-        // The sender is gone: no signal can arrive any more.
+        // The sender is gone, so no signal can arrive any more.
         Err(_) => std::future::pending().await,
     }
 }
 
-/// Resolves once the statement's backend is gone, checked regularly on another session: a cut
-/// connection between two machines may never be reported to the side that only waits.
+/// Resolves once the statement's backend is gone. Checks this regularly on another session, because
+/// the side that only waits may never learn that the connection between two machines was cut.
 async fn backend_gone(control: &Control, backend: SessionIdentity) {
     loop {
         sleep(PROBE_INTERVAL).await;

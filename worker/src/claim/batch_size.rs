@@ -1,5 +1,6 @@
 //! Adaptive batch size: the number of tasks of a queue that a reader takes into one shared commit.
-//! Learned from run times, per queue, and shared by all readers of the process.
+//! The worker learns it from run times, separately for each queue. All readers of the process share
+//! it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -37,7 +38,7 @@ impl BatchSizes {
     }
 
     /// Records that `tasks` tasks of the queue ran one after another in `duration`. Doubles the
-    /// batch size if they took at most half of the budget, and halves it if they exceeded the
+    /// batch size if the tasks took at most half of the budget, and halves it if they exceeded the
     /// budget.
     pub(crate) fn record(&self, queue: &str, tasks: usize, duration: Duration, budget: Duration) {
         let mut queues = self.queues.lock();

@@ -1,6 +1,7 @@
-//! The claimer of the process. Claims as many tasks as there are idle readers at that moment, never
-//! more, except for queues with shared commits, of which a reader takes several tasks at a time.
-//! Under load, batches form by themselves; there is no timer and no prefetch.
+//! The claimer of the process. It claims as many tasks as there are idle readers at that moment,
+//! and never more. The exception are queues with shared commits, of which a reader takes several
+//! tasks at a time. Under load several readers become idle at once, so batches form without a
+//! timer, and there is no prefetch.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,7 +23,7 @@ use crate::control::{Backoff, answered};
 use crate::registration::moved;
 use crate::timing::RECONCILE_INTERVAL;
 
-/// Registers an idle reader at the claimer. Withdrawn by dropping the receiving end.
+/// Registers an idle reader with the claimer. The reader withdraws by dropping the receiving end.
 pub(crate) struct IdleReader {
     /// Number of the reader, from 1.
     pub(crate) reader: u32,
@@ -53,8 +54,8 @@ struct Connected {
 struct State {
     idle: Vec<IdleReader>,
     lanes: Lanes,
-    /// The last claim found nothing and was not a sweep, so it is unknown whether any task is
-    /// runnable.
+    /// Whether it is unknown that no task is runnable, because the last claim found nothing but was
+    /// not a sweep.
     idle_unconfirmed: bool,
     reconcile_at: Instant,
 }
@@ -76,7 +77,7 @@ impl Claimer {
                 Err(error) => {
                     self.context.metrics.claim_failed();
                     tracing::warn!(%error, "claiming failed, trying again");
-                    // The claim may have been executed despite the error.
+                    // The claim may have been executed in spite of the error.
                     state.reconcile_at = Instant::now();
                     // A session that did not answer may never answer.
                     let silent = matches!(error, QueueError::NoAnswer { .. });
@@ -126,15 +127,14 @@ impl Claimer {
                     continue;
                 }
             }
-            // A notification since the last claim is kept, so none is missed.
+            // A notification that arrived since the last claim is kept, so none is missed.
             tokio::select! {
                 () = self.context.shutdown.drain.cancelled() => return Ok(()),
                 idle_reader = idle_readers.recv() => match idle_reader {
                     Some(idle_reader) => state.idle.push(idle_reader),
                     None => return Ok(()),
                 },
-                // The announced tasks may be in a lane that the last sweep found empty a moment
-                // earlier.
+                // The new tasks may be in a lane that the last sweep found empty just before.
                 () = self.context.wakeup.notified() => {
                     state.lanes.mark_all_nonempty();
                     if !self.context.wakeup.sweep_requested() {
@@ -142,8 +142,8 @@ impl Claimer {
                     }
                 }
                 () = sleep_until(state.reconcile_at) => {}
-                // Poll soon after the last task, until a sweep has found nothing; from then on the
-                // poller notifies.
+                // After the last task, polls often until a sweep has found nothing. From then on,
+                // the poller sends a notification.
                 () = sleep(poll.step()),
                     if !state.idle.is_empty() && (state.idle_unconfirmed || !poll.at_max()) => {}
             }
@@ -178,9 +178,9 @@ impl Claimer {
         !connected.claims.is_closed() && registered.is_none_or(|server| server == connected.server)
     }
 
-    /// Claims for the idle readers; returns `true` if a task was found. Tasks below the watermarks
-    /// are read once a second, and when other tasks do not suffice. Only a sweep can prove that
-    /// nothing is runnable.
+    /// Claims tasks for the idle readers, and returns `true` if it found a task. Tasks below the
+    /// watermarks are read by sweeps: about once a second, and when there are too few other tasks.
+    /// Only a sweep can show that nothing is runnable.
     async fn claim_for_idle_readers(
         &self,
         claims: &ClaimSession,
@@ -201,8 +201,8 @@ impl Claimer {
         Ok(found)
     }
 
-    /// Claims the tasks of each profile for its readers. Readers reserved for reserved tasks get no
-    /// other tasks, even if they stay idle.
+    /// Claims the tasks of each profile for the readers of that profile. Reserved readers get tasks
+    /// of priority reserved and no other tasks, even if they stay idle.
     async fn claim_pass(
         &self,
         claims: &ClaimSession,
@@ -313,7 +313,7 @@ impl Claimer {
             if batch.is_empty() {
                 state.idle.push(idle_reader);
             } else if let Err(batch) = idle_reader.reply.send(batch) {
-                // The reader's session closed during the claim.
+                // The session of the reader was closed during the claim.
                 for task in batch {
                     release_unstarted(&self.context.control, &self.context.wakeup, task).await;
                 }
@@ -321,13 +321,14 @@ impl Claimer {
         }
     }
 
-    /// Releases claims that the database assigns to this worker but the worker does not know:
-    /// claims whose answer was lost. Runs between two claims, so that no claim is in transit.
+    /// Releases claims that the database assigns to this worker but that the worker does not know,
+    /// because the answer to the claim was lost. Runs between two claims, so that no claim is on
+    /// its way.
     async fn reconcile(&self, state: &mut State) -> Result<(), QueueError> {
         if !self.context.wakeup.take_reconcile() && state.reconcile_at > Instant::now() {
             return Ok(());
         }
-        // Kept until there is an answer, so that an error does not lose the request.
+        // The request is kept until there is an answer, so that an error does not lose it.
         state.reconcile_at = Instant::now();
         let released = answered(async {
             let client = self.context.control.get().await?;

@@ -26,7 +26,7 @@ pub(crate) enum StopSignal {
 
 struct InFlightTask {
     token: Token,
-    /// Session of the reader that has the task; with shared commits, several tasks have the same
+    /// Session of the reader that has the task. With shared commits, several tasks have the same
     /// session.
     session: SessionIdentity,
     stop: watch::Sender<Option<StopSignal>>,
@@ -61,7 +61,7 @@ pub(crate) struct ClaimedTask {
     pub(crate) in_flight_guard: InFlightGuard,
 }
 
-/// Removes the task from the registry when dropped, releases its permits to other tasks and
+/// When dropped, removes the task from the registry, passes its permits on to other tasks, and
 /// requests an advance of its run.
 pub(crate) struct InFlightGuard {
     in_flight: InFlight,
@@ -77,7 +77,8 @@ impl InFlight {
         Self { tasks: Arc::default(), wakeup }
     }
 
-    /// Registers a claim for the reader with this session, before stop signals for it can arrive.
+    /// Registers a claim for the reader with this session. This precedes any stop signal for the
+    /// claim.
     pub(crate) fn register(
         &self,
         claim: Claim,
@@ -107,8 +108,8 @@ impl InFlight {
         self.tasks.lock().values().map(|task| task.session).collect::<HashSet<_>>().len()
     }
 
-    /// Stops the task because of a cancel request. Ignores the token, because a request names only
-    /// the task.
+    /// Stops the task because of a cancel request. Does not compare tokens, because a request names
+    /// the task but not the claim.
     pub(crate) fn cancel(&self, id: TaskId) {
         if let Some(task) = self.tasks.lock().get(&id) {
             task.send_stop(StopSignal::Cancelled);
@@ -133,7 +134,7 @@ impl InFlight {
 impl Drop for InFlightGuard {
     fn drop(&mut self) {
         let mut tasks = self.in_flight.tasks.lock();
-        // The same task may already be in flight again under a new token.
+        // The same task may already be in flight again, with a new token.
         if tasks.get(&self.id).is_some_and(|task| task.token == self.token) {
             tasks.remove(&self.id);
         }

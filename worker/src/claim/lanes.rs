@@ -1,7 +1,8 @@
-//! State of the lanes as known to the claimer: which lanes have work, up to which id each has been
-//! read, and which claims one round makes. Pure.
+//! State of the lanes as the claimer knows it: which lanes have work, up to which id each lane has
+//! been read, and which claims the next round makes. Pure.
 //!
-//! The watermarks are hints: safety never depends on them, and liveness depends only on the sweep.
+//! The watermarks are hints. A wrong watermark never makes a claim unsafe, and a sweep finds the
+//! tasks that it leaves out.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
@@ -13,18 +14,18 @@ use rand::Rng;
 use crate::claim::weights::{Weights, draw, permute};
 use crate::timing::{MIN_SWEEP_INTERVAL, SWEEP_INTERVAL};
 
-/// An old snapshot keeps many dead index entries, which make a sweep slow. Sweeps then become less
-/// frequent, so that they take at most 1/`SWEEP_TIME_DIVISOR` of the time.
+/// Sweeps take at most this fraction of the time, one part in 20. An old snapshot keeps many dead
+/// index entries, which make a sweep slow; sweeps then become less frequent.
 const SWEEP_TIME_DIVISOR: u32 = 20;
 /// Time after which a lane without work is removed.
 const LANE_TTL: Duration = Duration::from_secs(60);
-/// Maximum rows of one claim, so that the first reader does not wait long for the last reader's
-/// tasks.
+/// Maximum number of rows of one claim. With more rows, the first reader would wait too long until
+/// the tasks for the last reader are claimed.
 const MAX_CLAIM_ROWS: usize = 200;
-/// Maximum number of lanes, in addition to the drawn lanes, that a claim may fall back to.
+/// Maximum number of lanes that a claim may fall back to if the drawn lanes have too few tasks.
 const MAX_FALLBACK_LANES: usize = 50;
 
-/// Lanes known to one claimer.
+/// The lanes that one claimer knows.
 #[derive(Default)]
 pub(crate) struct Lanes {
     seen: HashMap<Lane, LaneState>,
@@ -34,7 +35,7 @@ pub(crate) struct Lanes {
 
 struct LaneState {
     watermark: TaskId,
-    /// Budget of the queue's shared commits.
+    /// Time budget of the shared commits of the lane's queue.
     shared_commit_budget: Option<Duration>,
     /// Whether the lane had a pending task at the last check.
     has_work: bool,
@@ -47,7 +48,7 @@ pub(crate) struct ClaimRequest {
     pub(crate) readers: usize,
     pub(crate) tasks: usize,
     pub(crate) ranges: Vec<LaneRange>,
-    /// Read each lane from the beginning.
+    /// Whether to read each lane from the beginning.
     pub(crate) sweep: bool,
 }
 
@@ -57,9 +58,9 @@ pub(crate) struct ClaimRound<'a> {
     pub(crate) readers: usize,
     /// Profile of these readers.
     pub(crate) run_as: &'a str,
-    /// Claim only this priority.
+    /// If set, claims tasks of this priority only.
     pub(crate) only: Option<Priority>,
-    /// Read each lane from the beginning.
+    /// Whether to read each lane from the beginning.
     pub(crate) sweep: bool,
     pub(crate) weights: &'a Weights,
 }
@@ -85,7 +86,7 @@ impl Lanes {
         self.sweep_duration = self.swept_at.map(|at| at.elapsed()).unwrap_or_default();
     }
 
-    /// Marks all lanes as possibly non-empty, after a notification.
+    /// Marks all lanes as possibly having tasks, after a notification.
     pub(crate) fn mark_all_nonempty(&mut self) {
         for seen in self.seen.values_mut() {
             seen.has_work = true;
@@ -97,7 +98,7 @@ impl Lanes {
         self.swept_at = Some(Instant::now());
     }
 
-    /// Sets the lanes that have work now. Removes lanes not seen for [`LANE_TTL`].
+    /// Sets the lanes that have work now. Removes lanes that had no work for [`LANE_TTL`].
     pub(crate) fn set_nonempty(&mut self, lanes: Vec<(Lane, Option<Duration>)>) {
         let at = Instant::now();
         for seen in self.seen.values_mut() {
@@ -125,10 +126,10 @@ impl Lanes {
         seen.at = at;
     }
 
-    /// Lowers the watermark to the start of the lane, after a sweep found as many tasks as
-    /// requested: there may be more tasks near those found, and the next claims continue from
-    /// there. If the watermark only rose, these tasks would wait for the next sweeps, which are too
-    /// rare for all tasks of a transaction that commits late.
+    /// Lowers the watermark to the start of the lane. Called after a sweep found as many tasks as
+    /// requested, because there may be more tasks near them; the next claims then continue from
+    /// these tasks. If the watermark only rose, the remaining tasks would wait for the next sweeps,
+    /// and sweeps are too rare for all tasks of a transaction that commits late.
     pub(crate) fn reset_watermark(&mut self, lane: &Lane) {
         if let Some(seen) = self.seen.get_mut(lane) {
             seen.watermark = TaskId(0);
@@ -144,8 +145,8 @@ impl Lanes {
         }
     }
 
-    /// Returns the claims of one round. A weighted draw per reader selects the lane. Readers that
-    /// draw a queue with shared commits take `size_of` tasks, in a separate claim.
+    /// Returns the claims of one round. A weighted draw selects the lane of each reader. Readers
+    /// that draw a queue with shared commits take `size_of` tasks each, in a separate claim.
     pub(crate) fn requests(
         &self,
         round: &ClaimRound<'_>,
@@ -197,7 +198,8 @@ impl Lanes {
         requests
     }
 
-    /// Returns ranges of lanes that were not drawn, used if the drawn lanes have too few tasks.
+    /// Returns ranges of lanes that were not drawn. The claim uses them if the drawn lanes have too
+    /// few tasks.
     fn fallback_ranges(
         &self,
         mut lanes: Vec<Lane>,
@@ -219,7 +221,8 @@ impl Lanes {
         LaneRange { lane: lane.clone(), after, limit }
     }
 
-    /// Returns the budget of shared commits of the lane's queue; `None` if each task commits alone.
+    /// Returns the time budget of the shared commits of the lane's queue; `None` if each task
+    /// commits alone.
     pub(crate) fn shared_commit_budget(&self, lane: &Lane) -> Option<Duration> {
         self.seen.get(lane).and_then(|seen| seen.shared_commit_budget)
     }

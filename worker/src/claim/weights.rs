@@ -5,7 +5,7 @@ use queue::claim::Lane;
 use rand::seq::SliceRandom;
 use rand::{Rng, RngExt};
 
-/// Weights of the priorities: a probability, not a rank, so that no priority starves.
+/// Weights of the priorities. A weight is a probability, not a rank, so that no priority starves.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Weights(Vec<f64>);
 
@@ -17,7 +17,7 @@ impl Default for Weights {
 }
 
 impl Weights {
-    /// Weights in order of priority, lowest first.
+    /// Creates weights, given in the order of the priorities, lowest first.
     pub(crate) fn new(weights: Vec<f64>) -> Self {
         Self(weights)
     }
@@ -28,8 +28,9 @@ impl Weights {
     }
 }
 
-/// Draws a lane for each of `tasks` tasks: first a priority by weight, among the priorities of the
-/// lanes, then one of its lanes uniformly. Returns the number of tasks per lane.
+/// Draws a lane for each of `tasks` tasks: first a priority among those of the lanes, by weight,
+/// then one of the lanes of this priority, with equal probability. Returns the number of tasks of
+/// each lane.
 pub(crate) fn draw(
     lanes: &[Lane],
     weights: &Weights,
@@ -48,7 +49,7 @@ pub(crate) fn draw(
     let total: f64 = classes.iter().map(|(weight, _)| weight).sum();
     for _ in 0..tasks {
         let mut point = random.random::<f64>() * total;
-        // If all weights are zero, or after rounding errors, take the last class.
+        // Takes the last class if all weights are zero, or after rounding errors.
         let chosen = classes.iter().position(|(weight, _)| {
             point -= weight;
             point < 0.0
@@ -59,9 +60,9 @@ pub(crate) fn draw(
     drawn
 }
 
-/// Permutes the lanes at random by weight: each priority draws the key −ln(u)/w, and the smallest
-/// key comes first (Efraimidis and Spirakis, "Weighted random sampling with a reservoir", 2006).
-/// Lanes of one priority are in random order.
+/// Permutes the lanes at random, weighted by priority. Each priority draws the key −ln(u)/w, and
+/// the smallest key comes first (Efraimidis and Spirakis, "Weighted random sampling with a
+/// reservoir", 2006). Lanes of the same priority are in random order.
 pub(crate) fn permute(lanes: &mut [Lane], weights: &Weights, random: &mut impl Rng) {
     let keys: Vec<f64> = Priority::ALL
         .iter()

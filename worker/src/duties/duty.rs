@@ -1,4 +1,5 @@
-//! Skeleton of a duty: when it runs, what one run does, and the loop around both.
+//! The interface of a duty, which defines when the duty runs and what one run does, and the loop
+//! that runs it.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -15,11 +16,12 @@ use crate::timing::MAX_BACKOFF;
 pub(crate) trait Duty: Send + 'static {
     /// Name in log and metrics.
     const NAME: &'static str;
-    /// The step of a shutdown that stops the duty.
+    /// The step of a shutdown at which the duty stops.
     const STOPS: StopAt = StopAt::End;
-    /// Maximum wait after failed runs. The first wait is 50 ms, and doubles with each failure.
+    /// Maximum wait after a failed run. The first wait is 50 ms, and doubles with each further
+    /// failure.
     const MAX_BACKOFF: Duration = MAX_BACKOFF;
-    /// Reason or subject of one run.
+    /// Why one run takes place, or which items it processes.
     type Cause: Copy + Debug + Send;
 
     /// Waits for the next run. Returns `None` if there will be none.
@@ -35,13 +37,13 @@ pub(crate) trait Duty: Send + 'static {
         cause: Self::Cause,
     ) -> impl Future<Output = Result<u64, QueueError>> + Send;
 
-    /// Finishes when the duty is stopped.
+    /// Does the last work of the duty, after the duty was stopped.
     fn stop(&mut self) -> impl Future<Output = ()> + Send {
         async {}
     }
 }
 
-/// The step of a shutdown that stops a duty.
+/// The step of a shutdown at which a duty stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StopAt {
     /// The worker stops claiming.

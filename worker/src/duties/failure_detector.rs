@@ -1,8 +1,9 @@
 //! Failure detector: decides from observations which workers are dead. Pure.
 //!
-//! Clocks of other machines are not compared: a peer is judged by the observations of this worker
-//! during uninterrupted polling. After an outage in which no worker could send heartbeats,
-//! observation starts over, so that no storm of reclaims follows.
+//! It does not compare clocks of different machines. A worker judges a peer by what the worker
+//! itself observed while it polled without interruption. After an outage in which no worker could
+//! send heartbeats, observation starts over. Otherwise each worker would find all others dead and
+//! reclaim their tasks.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -19,13 +20,13 @@ pub(crate) struct PeerSnapshot {
     pub(crate) continuity: PollContinuity,
 }
 
-/// Continuity of the polls, on which the reliability of observations depends.
+/// How long polls have succeeded without a gap. The reliability of observations depends on this.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PollContinuity {
     /// Time since which every poll has had an answer.
     pub(crate) unbroken_since: Instant,
-    /// Whether an earlier poll had no answer; otherwise `unbroken_since` is the start of the
-    /// worker.
+    /// Whether there was a poll without an answer before. If not, `unbroken_since` is the start of
+    /// the worker.
     pub(crate) after_outage: bool,
 }
 
@@ -42,7 +43,7 @@ pub(crate) struct FailureDetector {
     orphan_timeout: Duration,
     longest_gap: Duration,
     last_poll: Option<Instant>,
-    /// Start of observation after the last gap; `None` if there was none.
+    /// Time since which this worker observes, after its last gap; `None` if there was no gap.
     observing_since: Option<Instant>,
     suspicions: HashMap<WorkerId, Suspicion>,
 }
@@ -51,12 +52,13 @@ struct Suspicion {
     heartbeat: Option<i64>,
     /// Time of the first poll that showed the current heartbeat.
     still_since: Instant,
-    /// Time of the first poll that showed no session; `None` while there is one.
+    /// Time of the first poll that showed no session; `None` while there is a session.
     absent_since: Option<Instant>,
 }
 
 impl FailureDetector {
-    /// Creates a detector. Polls further apart than `longest_gap` count as an interruption.
+    /// Creates a detector. If two polls are further apart than `longest_gap`, observation starts
+    /// over.
     pub(crate) fn new(orphan_timeout: Duration, longest_gap: Duration) -> Self {
         Self {
             orphan_timeout,
@@ -71,7 +73,7 @@ impl FailureDetector {
     pub(crate) fn observe(&mut self, snapshot: &PeerSnapshot, now: Instant) -> Vec<DeadWorker> {
         let stopped = self.last_poll.is_some_and(|last| now - last > self.longest_gap);
         if stopped {
-            // This process was stopped; events in the meantime are unknown.
+            // This process was stopped, so it does not know what happened in the meantime.
             self.observing_since = Some(now);
         }
         let PollContinuity { unbroken_since, after_outage } = snapshot.continuity;
@@ -104,17 +106,18 @@ impl FailureDetector {
         }
         suspicion.absent_since =
             if peer.session_alive { None } else { suspicion.absent_since.or(Some(now)) };
-        // A worker that registered again restarts its heartbeat counter, which may have reached the
-        // same number; the age shows the difference.
+        // When a worker registers again, its heartbeat counter starts over and may reach the same
+        // number. The age then shows that there was a new heartbeat.
         let silent = now.duration_since(suspicion.still_since) >= self.orphan_timeout
             && peer.heartbeat_age.is_none_or(|age| age >= self.orphan_timeout);
         let gone = match (suspicion.absent_since, peer.heartbeat_age) {
-            // The age of the last heartbeat, by the server's clock, bounds the time of absence.
+            // The session cannot have been absent for longer than the age of the last heartbeat, by
+            // the server's clock.
             (Some(since), Some(age)) => {
                 age >= SESSION_GRACE && now.duration_since(since) >= MIN_ABSENCE && connected
             }
-            // The server crashed or failed over, and the worker has not registered since: it may
-            // still be about to.
+            // The server crashed or failed over. The worker has not registered since, but may still
+            // do so.
             (Some(since), None) => now.duration_since(since) >= OUTAGE_GRACE,
             (None, _) => false,
         };

@@ -1,5 +1,5 @@
-//! Registers the worker and sends heartbeats on the control session, whose lock shows that the
-//! worker is alive.
+//! Registers the worker and sends heartbeats, both on the control session. The control session
+//! holds a lock that shows that the worker is alive.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,13 +21,14 @@ pub(crate) struct Heartbeat {
     context: Arc<Context>,
     registration: WorkerRegistration,
     sd_notify: SdNotify,
-    /// The control session, on which the worker is registered; `None` after a connection loss.
+    /// The control session, on which the worker is registered; `None` after the connection was
+    /// lost.
     session: Option<DedicatedSession>,
     next_at: Instant,
 }
 
 impl Heartbeat {
-    /// Registers the worker. Without heartbeats, the registration expires.
+    /// Registers the worker. The registration expires if heartbeats stop.
     ///
     /// # Errors
     /// The database is unreachable or refuses the registration.
@@ -43,8 +44,8 @@ impl Heartbeat {
         Ok(it)
     }
 
-    /// Opens a control session and registers the worker on it. Creates history partitions first, so
-    /// that every task claimed afterwards can be recorded.
+    /// Opens a control session and registers the worker on it. First creates the history
+    /// partitions, so that every task that is claimed afterwards can be recorded.
     async fn register(&self) -> Result<DedicatedSession, QueueError> {
         let session = self.context.control.control_session().await?;
         prune::prepare_history(&session.client).await?;
@@ -53,7 +54,8 @@ impl Heartbeat {
         Ok(session)
     }
 
-    /// Sends a heartbeat, on a new session if there is none. Keeps the session if it succeeds.
+    /// Sends a heartbeat, on a new session if there is none. Keeps the session if the heartbeat
+    /// succeeds.
     async fn send_on_session(&mut self) -> Result<(), QueueError> {
         let session = match self.session.take() {
             Some(session) => session,
@@ -70,12 +72,13 @@ impl Heartbeat {
         Ok(())
     }
 
-    /// Limit for one heartbeat.
+    /// Returns the time limit for one heartbeat.
     fn heartbeat_timeout(&self) -> Duration {
         self.registration.heartbeat_interval.max(MIN_HEARTBEAT_TIMEOUT)
     }
 
-    /// Longest time between the ends of two attempts, successful or not.
+    /// Returns the longest time between the ends of two attempts to send a heartbeat, successful or
+    /// not.
     fn max_heartbeat_gap(&self) -> Duration {
         self.registration.heartbeat_interval + REGISTRATION_TIMEOUT + 2 * self.heartbeat_timeout()
     }
@@ -90,8 +93,9 @@ impl Heartbeat {
                 self.apply(&orders);
             }
             None => {
-                // The worker was considered dead while it was stopped or cut off, or the server
-                // crashed. The next heartbeat reports reclaimed tasks as lost.
+                // The queue does not know this worker. Other workers considered it dead while it
+                // was stopped or cut off, or the server crashed. The next heartbeat reports its
+                // reclaimed tasks as lost.
                 self.context.metrics.heartbeat("unknown");
                 tracing::warn!("the fleet considered this worker dead; registering again");
                 with_timeout(REGISTRATION_TIMEOUT, register(client, &self.registration)).await?;
@@ -127,7 +131,8 @@ impl Duty for Heartbeat {
         if let Some(session) = &self.session {
             tokio::select! {
                 () = self.context.wakeup.heartbeat_requested() => {}
-                // Reconnect at once: without this session the other workers consider it dead.
+                // Reconnects at once, because without this session the other workers consider the
+                // worker dead.
                 () = session.ended.cancelled() => {}
                 () = sleep_until(self.next_at) => {}
             }

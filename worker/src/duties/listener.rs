@@ -1,5 +1,5 @@
-//! Receives notifications, with one LISTEN per process. Polling is authoritative; a lost
-//! notification costs one poll interval.
+//! Receives notifications, with one LISTEN per process. Nothing depends on notifications: polls
+//! find the same work, so a lost notification costs one poll interval.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use crate::wakeup::Wakeup;
 
 const LISTEN: &str = "/* worker.listen */ LISTEN mill";
 
-/// Listens until the worker ends; reconnects after a connection loss. Where LISTEN is not available
-/// (a pooler in transaction mode), polling takes over.
+/// Listens until the worker ends, and reconnects when the connection is lost. If LISTEN is not
+/// available, as behind a pooler in transaction mode, polls take the place of notifications.
 pub(crate) async fn run(context: Arc<Context>) {
     let Context { control, wakeup, shutdown, .. } = &*context;
     let mut backoff = Backoff::up_to(MAX_LISTEN_BACKOFF);
@@ -45,12 +45,13 @@ async fn listen(control: &Control, wakeup: &Wakeup) -> Result<(), String> {
     let mut listening = Some(listening);
     loop {
         let message = match listening.take() {
-            // The answer to LISTEN arrives only while the connection is driven.
+            // The connection must be driven for the answer to LISTEN to arrive.
             Some(statement) => {
                 match select(statement, Box::pin(poll_fn(|cx| connection.poll_message(cx)))).await {
                     Either::Left((answer, _)) => {
                         answer.map_err(|error| queue::database_message(&error))?;
-                        // One poll finds tasks enqueued before LISTEN took effect.
+                        // Tasks may have been enqueued before LISTEN took effect. One poll finds
+                        // them.
                         wakeup.notify();
                         continue;
                     }

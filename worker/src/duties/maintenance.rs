@@ -11,7 +11,7 @@ use crate::control::answered;
 use crate::duties::duty::{Duty, StopAt};
 use crate::timing::MAINTENANCE_INTERVAL;
 
-/// Maintains the history. The interval is jittered, so that workers start at different times.
+/// Maintains the history. The interval has jitter, so that workers start at different times.
 pub(crate) struct Maintenance {
     context: Arc<Context>,
 }
@@ -33,7 +33,7 @@ impl Duty for Maintenance {
         Some(())
     }
 
-    /// Counts partitions created, partitions dropped and log rows deleted.
+    /// Returns the number of partitions created, partitions dropped and log rows deleted, added up.
     async fn run_once(&mut self, (): ()) -> Result<u64, QueueError> {
         let control = &self.context.control;
         let created =

@@ -1,28 +1,29 @@
-//! Peer sampling: decides which polls of the queue also read the heartbeats of the other workers. In
-//! a large fleet most polls do not: each heartbeat is read a few times a second, whatever the number
-//! of workers, and a dead worker is still found within the promised time. Pure.
+//! Peer sampling: decides which polls of the queue also read the heartbeats of the other workers.
+//! In a large fleet most polls do not. Thus the fleet reads each heartbeat a few times a second,
+//! whatever the number of workers, and still finds a dead worker within the promised time. Pure.
 
 use queue::reclaim::Peer;
 
-/// A poll that shows a peer without its session has to be confirmed by a second poll. Average
-/// number of workers that poll again at once; the others wait for their next regular poll.
+/// Average number of workers that poll again at once after a poll shows a peer without its session.
+/// The second poll confirms that the session is absent. All other workers wait for their next
+/// regular poll.
 const CONFIRMING_WORKERS: f64 = 32.0;
 
-/// Average number of workers that also scan for claims of unregistered workers, of all workers that
-/// poll their peers. There are such claims only after a crash of the server, and the scan over all
-/// workers with claims costs three times as much as the list of registered workers.
+/// Average number of workers whose polls of their peers also look for claims of unregistered
+/// workers. Such claims exist only after a crash of the server. To find them, a poll scans all
+/// workers with claims, which costs three times as much as reading the list of registered workers.
 const UNREGISTERED_SCANNERS: f64 = 16.0;
 
 /// Decides when one worker polls its peers, and whether it includes unregistered ones.
 #[derive(Debug, Default)]
 pub(crate) struct PeerSampling {
-    /// Number of peers, from the most recent poll that read the peers.
+    /// Number of peers in the last poll that read the peers.
     peer_count: usize,
-    /// Number of next polls without peers.
+    /// Number of polls to come that do not read the peers.
     polls_to_skip: usize,
-    /// The last result has to be confirmed soon.
+    /// Whether the last result has to be confirmed soon.
     confirming: bool,
-    /// The last result included an unregistered worker.
+    /// Whether the last result included an unregistered worker.
     unregistered_found: bool,
 }
 
@@ -44,8 +45,8 @@ impl PeerSampling {
         self.unregistered_found = peers.iter().any(|peer| peer.heartbeat.is_none());
         let gone = peers.iter().any(|peer| !peer.session_alive);
         // One observation is not enough to consider a worker dead, and the next regular poll would
-        // come too late, so some workers poll again at once. If all workers did so, the load would
-        // again grow with the square of the size of the fleet.
+        // come too late. So some workers poll again at once. If all workers did, the load would
+        // again grow with the square of the number of workers.
         self.confirming = gone
             && (self.confirming
                 || self.unregistered_found

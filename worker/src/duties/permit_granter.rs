@@ -1,6 +1,6 @@
-//! Grants permits to waiting tasks. A permit that is released in this process is granted again at
+//! Grants permits to waiting tasks. A permit that a task of this process releases is passed on at
 //! once. The granter also runs on a notification, when a rate or an active period allows the next
-//! task, and when a poll finds limits whose settings have changed or that tasks wait for.
+//! task, and when a poll finds limits whose settings have changed or limits that tasks wait for.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,23 +14,23 @@ use crate::context::Context;
 use crate::control::{answered, until};
 use crate::duties::duty::Duty;
 
-/// Grants permits to waiting tasks. Any number of workers grant concurrently: each limit's row is
-/// locked meanwhile.
+/// Grants permits to waiting tasks. Any number of workers grant concurrently, because each grant
+/// locks the row of its limit.
 pub(crate) struct PermitGranter {
     context: Arc<Context>,
-    /// From the poller: whether limits need work.
+    /// Set by the poller: whether limits need work.
     limits_pending: watch::Receiver<bool>,
-    /// When a limit changes by time.
+    /// Time at which a rate or an active period frees further permits.
     due_at: Option<Instant>,
-    /// Pause before the next run: if tasks wait for many limits, a run takes long, and half of the
-    /// time is left to other work.
+    /// Pause before the next run, as long as the last run took. If tasks wait for many limits, a
+    /// run takes long, and the pause leaves half of the time to other work.
     pause: Duration,
 }
 
 /// The limits to process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
-    /// Limits of tasks that have ended in this process.
+    /// Limits of tasks that have ended in this process. Their permits are free.
     Released,
     /// Limits that tasks wait for.
     Waiting,
@@ -55,7 +55,7 @@ impl PermitGranter {
 
 impl Duty for PermitGranter {
     const NAME: &'static str = "grant_permits";
-    /// The next poll is the wait after a failure; released permits are granted meanwhile.
+    /// Zero, because the next poll repeats a failed run, and permits are released meanwhile.
     const MAX_BACKOFF: Duration = Duration::ZERO;
     type Cause = Scope;
 
@@ -81,7 +81,7 @@ impl Duty for PermitGranter {
 
     async fn run_once(&mut self, scope: Scope) -> Result<u64, QueueError> {
         let begun = Instant::now();
-        // After an error, the next poll finds the limits.
+        // If this run fails, the next poll finds the limits again.
         let due_at = self.due_at.take();
         let granted = answered(self.grant(scope)).await?;
         if granted.tasks > 0 {

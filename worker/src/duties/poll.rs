@@ -33,15 +33,15 @@ pub(crate) struct Poller {
 /// Channels from the poller to other parts of the process.
 #[derive(Clone)]
 pub(crate) struct PollChannels {
-    /// For the promoter: when the next scheduled task is due.
+    /// When the next scheduled task is due, for the promoter.
     pub(crate) next_due: watch::Sender<Option<Instant>>,
-    /// For the scheduler: when the next schedule is due.
+    /// When the next schedule is due, for the scheduler.
     pub(crate) next_tick: watch::Sender<Option<Instant>>,
-    /// For the permit granter: whether limits need work.
+    /// Whether limits need work, for the permit granter.
     pub(crate) limits_pending: watch::Sender<bool>,
-    /// For the claimer.
+    /// Weights of the priorities, for the claimer.
     pub(crate) weights: watch::Sender<Weights>,
-    /// For the reclaimer: the other workers.
+    /// The other workers, for the reclaimer.
     pub(crate) peer_snapshots: watch::Sender<PeerSnapshot>,
 }
 
@@ -73,7 +73,7 @@ impl Poller {
         let (context, channels) = (&self.context, &self.channels);
         let client = context.control.get().await?;
         let polled_at = Instant::now();
-        // A claimer that finds tasks needs no notification of pending tasks.
+        // A claimer that finds tasks need not be notified of pending tasks.
         let busy = context.wakeup.take_tasks_found() && !context.wakeup.is_idle();
         let (peers, unregistered) = self.peer_sampling.include_peers(rand::rng().random());
         let wanted = PollOptions { peers, unregistered, pending: !busy };
@@ -85,7 +85,7 @@ impl Poller {
         channels.limits_pending.send_replace(polled.limits && (polled.pending || polled.blocked));
         channels.weights.send_replace(Weights::new(polled.weights));
         self.peer_sampling.record(polled.peers.as_deref(), rand::rng().random());
-        // A slow answer is outdated: the server had stalled.
+        // An answer that took long is outdated, because the server had stalled.
         if polled_at.elapsed() <= MAX_POLL_INTERVAL * 2 {
             channels.next_due.send_replace(polled.next_due_in.map(|wait| polled_at + wait));
             channels.next_tick.send_replace(polled.next_tick_in.map(|wait| polled_at + wait));
@@ -101,7 +101,7 @@ impl Poller {
 
 impl Duty for Poller {
     const NAME: &'static str = "poll";
-    /// The poll interval is the wait after a failure.
+    /// Zero, because the poll interval is already the wait after a failure.
     const MAX_BACKOFF: Duration = Duration::ZERO;
     type Cause = ();
 

@@ -1,4 +1,4 @@
-//! Promotes scheduled tasks to pending, at the instant the next task is due.
+//! Promotes scheduled tasks to pending as soon as they are due.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,7 +14,7 @@ use crate::duties::duty::{Duty, StopAt};
 /// Promotes due tasks. Any number of workers promote concurrently.
 pub(crate) struct Promoter {
     context: Arc<Context>,
-    /// From the poller: when the next task is due.
+    /// Set by the poller: when the next task is due.
     next_due: watch::Receiver<Option<Instant>>,
     due_at: Option<Instant>,
 }

@@ -16,11 +16,11 @@ use crate::duties::duty::Duty;
 use crate::duties::failure_detector::{FailureDetector, PeerSnapshot};
 use crate::timing::TERMINATE_POLL_INTERVAL;
 
-/// Number of times to check that the terminated backends are gone, before the next poll of the
+/// Number of checks whether the terminated backends are gone. If they are not, the next poll of the
 /// peers tries again.
 const TERMINATE_POLLS: u32 = 20;
-/// The same for later attempts: a backend that does not end at once may never end, and every worker
-/// checks.
+/// Number of these checks in later attempts. It is low, because a backend that does not end at once
+/// may never end, and every worker checks it.
 const TERMINATE_POLLS_REPEATED: u32 = 1;
 
 /// Reclaims the tasks of dead workers. There is no leader: row locks with SKIP LOCKED let any
@@ -28,11 +28,11 @@ const TERMINATE_POLLS_REPEATED: u32 = 1;
 pub(crate) struct Reclaimer {
     context: Arc<Context>,
     detector: FailureDetector,
-    /// From the poller.
+    /// Set by the poller: the other workers.
     peer_snapshots: watch::Receiver<PeerSnapshot>,
-    /// Workers that the last snapshot showed to be dead, still to be processed.
+    /// Workers that are dead according to the last snapshot and are still to be processed.
     dead: IntoIter<DeadWorker>,
-    /// Dead workers with backends that did not end at once.
+    /// Dead workers whose backends did not all end at once.
     still_running: HashSet<WorkerId>,
 }
 
@@ -46,9 +46,9 @@ impl Reclaimer {
         Self { context, detector, peer_snapshots, dead, still_running: HashSet::new() }
     }
 
-    /// Terminates backends before reclaiming, because the dead worker's SQL may otherwise run to
-    /// its end. Returns the number of tasks reclaimed, and `false` if some of the SQL still runs;
-    /// its tasks stay claimed.
+    /// Terminates the backends of a dead worker, then reclaims its tasks. In the other order, SQL
+    /// of the dead worker could run on. Returns the number of tasks reclaimed, and `false` if some
+    /// of the SQL still runs; the tasks of that SQL stay claimed.
     async fn reclaim_worker(
         &self,
         dead: DeadWorker,
@@ -90,7 +90,8 @@ impl Reclaimer {
 
 impl Duty for Reclaimer {
     const NAME: &'static str = "reclaim";
-    /// A failure must not delay the other dead workers; the next snapshot repeats the attempt.
+    /// Zero, because a failure must not delay other dead workers. The next snapshot repeats the
+    /// attempt.
     const MAX_BACKOFF: Duration = Duration::ZERO;
     type Cause = DeadWorker;
 

@@ -1,5 +1,5 @@
-//! Advances runs: at once after a task of the run ends in this process, and otherwise when a poll
-//! finds pending events of a run.
+//! Advances runs: at once when a task of the run ends in this process, and otherwise when a poll
+//! finds events of the run.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,8 +14,8 @@ use crate::context::Context;
 use crate::control::answered;
 use crate::duties::duty::Duty;
 
-/// Advances runs. Any number of workers advance runs concurrently: each run's row is locked
-/// meanwhile. After an error the events of the run remain pending, and the next poll finds them.
+/// Advances runs. Any number of workers advance runs concurrently, because an advance locks the row
+/// of the run. After an error the events of the run remain, and the next poll finds them.
 pub(crate) struct RunAdvancer {
     context: Arc<Context>,
     runs: IntoIter<RunId>,
@@ -29,7 +29,7 @@ impl RunAdvancer {
 
 impl Duty for RunAdvancer {
     const NAME: &'static str = "advance_runs";
-    /// The next poll is the wait after a failure; other runs are advanced meanwhile.
+    /// Zero, because the next poll repeats a failed run. Other runs are advanced meanwhile.
     const MAX_BACKOFF: Duration = Duration::ZERO;
     type Cause = RunId;
 
@@ -52,7 +52,8 @@ impl Duty for RunAdvancer {
                 tasks += advanced.released;
                 metrics.run_tasks_enqueued(advanced.released);
                 wakeup.notify();
-                // This process takes a single task itself if it has an idle reader.
+                // If one task was released and this process has an idle reader, it takes the task
+                // itself.
                 if advanced.released > 1 || !wakeup.is_idle() {
                     answered(async { notify(&*control.get().await?).await }).await?;
                 }

@@ -1,4 +1,4 @@
-//! Synchronizes schedules with their declarations in comments of procedures, at startup.
+//! At startup, makes the schedules match their declarations in the comments of procedures.
 
 use std::sync::Arc;
 
@@ -10,11 +10,11 @@ use crate::context::Context;
 use crate::control::{Backoff, answered};
 use crate::duties::duty::{Duty, StopAt};
 
-/// Synchronizes the schedules once; repeats temporary errors.
+/// Synchronizes the schedules once. Repeats after temporary errors.
 pub(crate) struct ScheduleSync {
     context: Arc<Context>,
     done: bool,
-    /// Wait while another worker synchronizes.
+    /// Wait while another worker synchronizes the schedules.
     wait: Option<Backoff>,
 }
 
@@ -45,7 +45,7 @@ impl Duty for ScheduleSync {
         (!self.done).then_some(())
     }
 
-    /// Counts new, changed and removed schedules.
+    /// Returns the number of new, changed and removed schedules, added up.
     async fn run_once(&mut self, (): ()) -> Result<u64, QueueError> {
         match answered(self.sync()).await {
             Ok(done) => {

@@ -1,4 +1,4 @@
-//! Fires schedules at the instant they are due.
+//! Fires schedules as soon as they are due.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ use crate::duties::trigger_evaluator::TriggerEvaluator;
 pub(crate) struct Scheduler {
     context: Arc<Context>,
     triggers: TriggerEvaluator,
-    /// From the poller: when the next schedule is due.
+    /// Set by the poller: when the next schedule is due.
     next_tick: watch::Receiver<Option<Instant>>,
     tick_at: Option<Instant>,
 }
@@ -76,7 +76,7 @@ impl Duty for Scheduler {
         }
     }
 
-    /// Ticks all due schedules; counts the fires.
+    /// Ticks all due schedules and returns the number of fires.
     async fn run_once(&mut self, (): ()) -> Result<u64, QueueError> {
         let mut fired = 0;
         loop {
@@ -92,7 +92,7 @@ impl Duty for Scheduler {
             }
         }
         self.context.metrics.schedules.nothing_due();
-        // A schedule locked by another worker remains due until that worker commits.
+        // A schedule that another worker has locked remains due until that worker commits.
         let min_wait = Duration::from_millis(rand::rng().random_range(20..60));
         let control = &self.context.control;
         let next = answered(async { next_tick_in(&*control.get().await?).await }).await?;

@@ -16,21 +16,22 @@ use crate::context::Context;
 use crate::control::answered;
 use crate::startup::login::Login;
 
-/// Maximum number of concurrent probes of one worker: a hanging probe delays others only if this
-/// many hang.
+/// Maximum number of probes that one worker runs at the same time. A hanging probe delays others
+/// only if this many probes hang.
 const MAX_PROBES: usize = 8;
 
 /// Number of pending rows, and the age of the oldest one in seconds; or the error of the probe.
 type Measurement = Result<(i64, Option<f64>), String>;
 
-/// Evaluates triggers; clones share the slots.
+/// Evaluates triggers. Clones share the limit on concurrent probes.
 #[derive(Clone)]
 pub(crate) struct TriggerEvaluator {
     context: Arc<Context>,
     /// Login of probes, which are user SQL like tasks.
     login: Login,
     slots: Arc<Semaphore>,
-    /// Schedules with a probe running or waiting for a slot: hanging probes do not accumulate.
+    /// Schedules whose probe is running or waits for a slot. They are not probed again meanwhile,
+    /// so that hanging probes do not pile up.
     in_progress: Arc<Mutex<HashSet<ScheduleId>>>,
 }
 
@@ -41,8 +42,8 @@ impl TriggerEvaluator {
         Self { context, login, slots, in_progress: Arc::default() }
     }
 
-    /// Starts the evaluation of a schedule. Does nothing while the previous evaluation is in progress:
-    /// the next tick requests it again.
+    /// Starts the evaluation of a schedule. Does nothing while the previous evaluation is in
+    /// progress; the next tick requests the evaluation again.
     pub(crate) fn spawn_evaluation(&self, request: ProbeRequest) {
         let id = request.id;
         if !self.in_progress().insert(id) {
@@ -88,7 +89,7 @@ impl TriggerEvaluator {
         probe::run(session.client(), &request.query, request.timeout).await
     }
 
-    /// Decides with this measurement; returns whether a run was fired, and whether one was skipped.
+    /// Applies the measurement. Returns whether a run was fired, and whether a fire was skipped.
     async fn record(
         &self,
         request: &ProbeRequest,

@@ -1,5 +1,5 @@
-//! The settings of this process: each from flag, environment, file or default, in this order of
-//! precedence.
+//! The settings of this process. The value of each setting comes from its flag, environment
+//! variable or key in the configuration file, in this order of precedence, or else is its default.
 
 mod file;
 
@@ -22,9 +22,9 @@ use crate::startup::settings::{Settings, settings};
 #[derive(Debug)]
 pub(crate) struct Config {
     pub(crate) settings: Settings,
-    /// The queue's database; `None` for the `PG*` variables.
+    /// The queue's database; `None` if the `PG*` variables apply.
     pub(crate) database: Option<ConnectionSource>,
-    /// The login of tasks without a profile; `None` for the login of `database`.
+    /// The login of tasks without a profile; `None` if it is the login of `database`.
     pub(crate) task: Option<ConnectionSource>,
     /// Profiles by name.
     pub(crate) run_as: BTreeMap<String, Profile>,
@@ -37,9 +37,9 @@ pub(crate) struct Config {
 #[derive(Debug)]
 struct Origin {
     name: String,
-    /// Empty if not set; "(set)" in place of a secret.
+    /// The value; empty if not set, and "(set)" in place of a secret.
     value: String,
-    /// `None` for the default.
+    /// Where the value comes from; `None` for the default.
     layer: Option<Layer>,
 }
 
@@ -49,7 +49,7 @@ impl Config {
     ///
     /// # Errors
     /// The command line is invalid or asks for help: [`clap::Error`]. The configuration file cannot
-    /// be read, has an unknown key or an invalid value; settings contradict each other.
+    /// be read, has an unknown key or has an invalid value. Settings contradict each other.
     pub(crate) fn resolve(
         args: impl IntoIterator<Item = impl Into<OsString>>,
     ) -> anyhow::Result<Self> {
@@ -109,12 +109,13 @@ impl Config {
     }
 }
 
-/// Replaces the default of a setting by its value in the file, unless flag or environment set it.
+/// Makes the value in the file the default of a setting, unless the flag or the environment sets
+/// it.
 fn with_default_of_file(arg: Arg, given: &ArgMatches, file: &ConfigFile) -> Arg {
     let key = arg.get_id().as_str();
     match file.values.get(key) {
         Some(values) if layer(key, given, file) == Some(Layer::File) => {
-            // A value of the file's array may contain the delimiter of the flag's list.
+            // The delimiter is unset, because a value in the file's array may contain it.
             let arg = arg.env(Resettable::Reset).value_delimiter(Resettable::Reset);
             arg.default_values(values)
         }
@@ -122,7 +123,8 @@ fn with_default_of_file(arg: Arg, given: &ArgMatches, file: &ConfigFile) -> Arg 
     }
 }
 
-/// Returns the source of a setting, `None` for its default. An empty variable counts as not set.
+/// Returns the source of a setting, or `None` for the default. An empty environment variable counts
+/// as not set.
 fn layer(key: &str, matches: &ArgMatches, file: &ConfigFile) -> Option<Layer> {
     let empty = || matches.get_raw(key).is_none_or(|mut values| values.all(OsStr::is_empty));
     match matches.value_source(key) {
@@ -150,7 +152,8 @@ fn origins(command: &Command, matches: &ArgMatches, file: &ConfigFile) -> Vec<Or
     settings(command).map(of).chain(file.run_as.iter().map(profile)).collect()
 }
 
-/// Chooses a connection string or a file with one, and removes the other from `origins`.
+/// Returns the connection string, or the file that contains one, whichever is given. Removes the
+/// other one from `origins`.
 fn connection(
     names: SourceNames,
     url: Option<String>,

@@ -1,7 +1,7 @@
 //! The web console inside a worker.
 //!
-//! The console has its own thread, runtime and sessions: its requests take no time from the claim
-//! loop, and its failure does not affect the worker. It is served until the worker ends.
+//! The console has its own thread, runtime and sessions. So its requests take no time from the
+//! claim loop, and its failure does not affect the worker. It is served until the worker ends.
 
 pub(crate) use ::console::BoundConsole;
 use ::console::StartError;
@@ -41,7 +41,7 @@ pub(crate) async fn open(
     let (opened_sender, opened) = oneshot::channel();
     let (ended_sender, ended) = oneshot::channel();
     let serve = move || {
-        // Dropped when the thread ends, also after a panic.
+        // The sender is dropped when the thread ends, even after a panic.
         let _ended: oneshot::Sender<()> = ended_sender;
         let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime,

@@ -1,7 +1,7 @@
 //! Logins that task SQL runs as: the default login, and one login per profile.
 //!
-//! Each login has its own readers, and a reader's session never changes its login. A task that
-//! changes its role starts from that login, and the session returns to it afterwards.
+//! Each login has its own readers, and the session of a reader keeps its login. If a task changes
+//! its role, it starts from that login, and the reset after the task returns to it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::startup::config::Config;
 /// A login and its number of readers.
 #[derive(Clone)]
 pub(crate) struct Login {
-    /// Empty for tasks without a profile.
+    /// Name of the profile; empty for the login of tasks without a profile.
     pub(crate) profile: Arc<str>,
     pub(crate) target: ConnectionTarget,
     pub(crate) readers: u32,
@@ -58,8 +58,8 @@ pub(crate) fn readers_by_profile(logins: &[Login]) -> BTreeMap<String, u32> {
     logins.iter().map(|login| (login.profile.to_string(), login.readers)).collect()
 }
 
-/// Returns the login of each reader. The profiles alternate, because the first readers are reserved
-/// for reserved tasks, which may name any profile.
+/// Returns the login of each reader. The profiles alternate, because the first readers are the ones
+/// that are reserved for reserved tasks, and reserved tasks may name any profile.
 pub(crate) fn interleave(logins: &[Login]) -> Vec<&Login> {
     let max_readers = logins.iter().map(|login| login.readers).max().unwrap_or(0);
     (0..max_readers).flat_map(|n| logins.iter().filter(move |login| n < login.readers)).collect()

@@ -1,4 +1,4 @@
-//! The place of the web console in a worker that is built without it: `--console` is refused.
+//! Stands in for the web console in a worker that is built without it, and refuses `--console`.
 
 use cli::Failure;
 use conninfo::ConnectionTarget;
@@ -6,10 +6,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::startup::settings::Settings;
 
-/// A console, of which this build has none.
+/// A console before it is opened. This build has none, so no value of this type exists.
 pub(crate) enum BoundConsole {}
 
-/// An open console, of which this build has none.
+/// An open console. This build has none, so no value of this type exists.
 pub(crate) enum Console {}
 
 /// # Errors

@@ -1,10 +1,11 @@
 //! Refuses to start behind a connection pooler.
 //!
-//! A claim names a backend, so that the fleet can end the statements of a dead worker, and a lock
-//! of the control session shows that the worker is alive. Behind a pooler in transaction mode, each
-//! transaction may run on another backend: claim and lock would refer to a backend of another
-//! client. Behind a pooler that drops the `options` of the startup packet, tasks and queue
-//! statements would run without their settings.
+//! Two promises need direct connections. A claim names a backend, so that the fleet can end the
+//! statements of a dead worker. A lock of the control session shows that the worker is alive.
+//! Behind a pooler in transaction mode, each transaction may run on another backend, so claim and
+//! lock would refer to the backend of another client. Some poolers also drop the `options` of the
+//! startup packet. Behind such a pooler, tasks and queue statements would run without their
+//! settings.
 
 use conninfo::{ConnectError, ConnectionTarget, open};
 use queue::QueueError;
@@ -21,13 +22,15 @@ const MARKER: (&str, &str) = ("mill.pooler_check", "yes");
 const BACKEND: &str = "/* worker.backend */
 SELECT pg_backend_pid(), current_setting('mill.pooler_check', true) IS NOT DISTINCT FROM 'yes'";
 
-/// Number of interleaved transactions of a second session.
+/// Number of rounds. In each round, a second session has a transaction open while the first runs a
+/// statement.
 const ROUNDS: usize = 3;
 
 const HINT: &str = "Connect the worker to PostgreSQL directly. enqueue, pgmill and applications \
                     may use a pooler; see docs/worker.md.";
 
-/// Checks that `target` is not a pooler; `what` is the setting that `target` comes from.
+/// Checks that `target` is not a pooler. `what` is the name of the setting that `target` comes
+/// from.
 ///
 /// # Errors
 /// `target` is a pooler, or the server is unreachable.
@@ -80,8 +83,8 @@ enum Routing {
     SharedBackend,
 }
 
-/// Detects a shared backend. While `other` has a transaction open, a pooler has either given the
-/// backend of `client` to `other`, or gives `client` a different one.
+/// Detects a shared backend. While `other` has a transaction open, a pooler has either given it the
+/// backend of `client`, or has to give `client` another backend.
 async fn detect_routing(client: &Client, other: &Client) -> Result<Routing, tokio_postgres::Error> {
     let (first, marked) = backend(client).await?;
     if !marked {

@@ -11,10 +11,11 @@ use crate::registration::Registration;
 use crate::startup::login::Login;
 
 /// Warns about missing and excessive privileges. Opens one session per task login to read its
-/// privileges. If the login of a profile cannot connect, its readers keep trying.
+/// privileges. If the login of a profile cannot connect, this is not an error: its readers keep
+/// trying.
 ///
 /// # Errors
-/// The control login lacks the privileges of a worker; the default task login cannot connect; a
+/// The control login lacks the privileges of a worker. The default task login cannot connect. A
 /// task login is a superuser or connects to another database.
 pub(crate) async fn check(
     control: &Client,
@@ -49,14 +50,15 @@ pub(crate) async fn check(
             Ok(session) => session,
             Err(error) if login.profile.is_empty() || error.lasting() => {
                 let what = match &*login.profile {
-                    "" => "no session for tasks".to_owned(),
-                    profile => format!("no session for tasks of run_as.{profile}"),
+                    "" => "could not open a session for tasks".to_owned(),
+                    profile => format!("could not open a session for tasks of run_as.{profile}"),
                 };
                 return Err(anyhow::Error::from(QueueError::from(error)).context(what));
             }
             Err(error) => {
                 tracing::warn!(
-                    profile = &*login.profile, %error, "no session for tasks yet, trying again"
+                    profile = &*login.profile, %error,
+                    "could not open a session for tasks yet, trying again"
                 );
                 continue;
             }

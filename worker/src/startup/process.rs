@@ -64,7 +64,7 @@ struct Process {
 ///
 /// # Errors
 /// At startup: the database is unreachable or refuses this worker, or the HTTP address is in use.
-/// The worker waits out later database errors.
+/// After startup, database errors do not end the worker, which waits until they are over.
 pub(crate) async fn run(config: Config, environment: &Environment) -> anyhow::Result<()> {
     let mut signals = Signals::new().context("could not install the signal handlers")?;
     let url = config.database.clone().map(ConnectionSource::read).transpose()?;
@@ -150,7 +150,8 @@ impl Process {
         .await;
         self.context.shutdown.end.cancel();
         background.close();
-        // Deregisters the worker; an unreachable database must not block the shutdown.
+        // Deregisters the worker. The time limit keeps an unreachable database from blocking the
+        // shutdown.
         let _ = tokio::time::timeout(DEREGISTRATION_TIMEOUT, background.wait()).await;
         tracing::info!("shut down");
         Ok(())
@@ -168,7 +169,8 @@ impl Process {
             let registration = self.context.control.registration();
             let client = self.context.control.control_session().await?.client;
             let version = schema::check_version(&client).await;
-            // A login without privileges cannot even read the version. Report the missing GRANT.
+            // A login without privileges cannot even read the version. In that case the missing
+            // GRANT is the error to report.
             let denied = version
                 .as_ref()
                 .is_err_and(|error| error.sqlstate() == Some(&SqlState::INSUFFICIENT_PRIVILEGE));
@@ -200,8 +202,8 @@ impl Process {
         }
     }
 
-    /// Checks every login for a pooler. An unreachable server of a profile is not an error: its
-    /// readers wait for it.
+    /// Checks every login for a pooler. It is not an error if the server of a profile is
+    /// unreachable: the readers of the profile wait for it.
     async fn check_poolers(&self) -> anyhow::Result<()> {
         let tracker = &self.context.metrics.tracker;
         pooler_check::check(self.context.control.target(), "--database-url", tracker).await?;
@@ -213,7 +215,9 @@ impl Process {
             };
             match pooler_check::check(&login.target, &what, tracker).await {
                 Err(error) if login.profile.is_empty() || error.refused() => {
-                    return Err(anyhow::Error::from(error).context("no session for tasks"));
+                    return Err(
+                        anyhow::Error::from(error).context("could not open a session for tasks")
+                    );
                 }
                 Ok(()) | Err(_) => {}
             }
@@ -278,7 +282,8 @@ impl Process {
         tasks
     }
 
-    /// Synchronizes the schedules declared in comments of procedures, then ticks unless disabled.
+    /// Synchronizes the schedules that are declared in comments of procedures. Then ticks
+    /// schedules, unless `--no-scheduler` is set.
     fn schedules(
         &self,
         next_tick: watch::Receiver<Option<Instant>>,
@@ -330,8 +335,8 @@ impl Process {
         tasks
     }
 
-    /// Resolves once no task has been runnable or running for `exit_when_idle`. A sweep at the end
-    /// of that time confirms that nothing is runnable.
+    /// Resolves once no task has been runnable or running for `exit_when_idle`. At the end of that
+    /// time, a sweep confirms that nothing is runnable.
     async fn idle_timeout(&self) {
         let Some(HumanDuration(limit)) = self.settings.exit_when_idle else {
             return std::future::pending().await;

@@ -25,7 +25,7 @@ fn default_readers() -> u32 {
 }
 
 impl Profile {
-    /// Validates the profile without connecting.
+    /// Validates the profile without a connection.
     ///
     /// # Errors
     /// The name is invalid; not exactly one connection string is given; the number of readers is

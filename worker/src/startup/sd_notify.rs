@@ -2,11 +2,12 @@
 //! `NOTIFY_SOCKET`. Without that variable, nothing is sent.
 //!
 //! Invariant: the watchdog must not kill a worker because the database does not answer. Every
-//! heartbeat attempt, successful or not, ends with a watchdog message, and its duration is bounded.
+//! attempt to send a heartbeat, successful or not, takes a bounded time and ends with a watchdog
+//! message.
 //!
-//! The socket is this file's own: the crate sd-notify 0.5 blocks without limit in the twelfth message
-//! that a hung manager does not read, takes abstract addresses (`@…`) for paths, and cannot announce
-//! a shutdown of more than 71 minutes.
+//! This file has its own code for the socket, because the crate sd-notify 0.5 has three faults. If
+//! a hung manager does not read, it blocks without limit in the twelfth message. It takes abstract
+//! addresses (`@…`) for paths. It cannot announce a shutdown of more than 71 minutes.
 
 use std::ffi::OsString;
 use std::io;
@@ -14,17 +15,17 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Limit for a send while the manager's queue is full: the worker must not wait for long.
+/// Time limit for a send while the manager's queue is full. The worker must not wait longer.
 const SEND_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// Added to the announced duration of the shutdown.
+/// Time that is added to the announced duration of the shutdown.
 const STOP_MARGIN: Duration = Duration::from_secs(15);
 
 /// Connection to the service manager, if there is one.
 #[derive(Clone, Default)]
 pub(crate) struct SdNotify {
     socket: Option<Arc<(UnixDatagram, SocketAddr)>>,
-    /// The manager kills the process if no watchdog message arrives within this time.
+    /// If no watchdog message arrives within this time, the manager kills the process.
     watchdog: Option<Duration>,
 }
 
@@ -54,7 +55,7 @@ impl SdNotify {
             tracing::warn!(
                 ?watchdog,
                 ?longest,
-                "watchdog timeout is too short: a healthy worker may send nothing for longer"
+                "watchdog timeout is too short: a healthy worker may send no message for longer"
             );
         }
     }
@@ -69,7 +70,7 @@ impl SdNotify {
         self.send(&format!("WATCHDOG=1\nSTATUS={status}"));
     }
 
-    /// Reports that the worker drains and ends within `patience`.
+    /// Reports that the worker drains and will end within `patience`.
     pub(crate) fn stopping(&self, running: usize, patience: Duration) {
         let micros = (patience + STOP_MARGIN).as_micros();
         let tasks = if running == 1 { "task" } else { "tasks" };

@@ -1,10 +1,10 @@
-//! The table of the worker's settings: each stands here once, and nowhere else except for its use.
+//! The table of the worker's settings. It is the only place that declares them.
 //!
-//! A field is a setting. Its flag is its name with hyphens, its key in the configuration file is its
-//! name, its variable is `env`; type, default, help and heading stand with it. Everything else is
-//! derived by walking the [`clap::Command`] of this table: the keys of the file and their types
-//! (`config/file.rs`), `--print-config` (`config.rs`), and the table of docs/worker.md
-//! (`make settings`).
+//! Each field is a setting. Its flag is the field's name with hyphens, its key in the configuration
+//! file is the field's name, and its environment variable is `env`. Type, default, help and heading
+//! are declared with the field. Everything else is derived from the [`clap::Command`] of this
+//! table: the keys of the file and their types (`config/file.rs`), `--print-config` (`config.rs`),
+//! and the table of docs/worker.md (`make settings`).
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -22,14 +22,15 @@ const DEFAULT_HEARTBEAT_INTERVAL: HumanDuration = HumanDuration(timing::HEARTBEA
 const DEFAULT_ORPHAN_TIMEOUT: HumanDuration = HumanDuration(timing::ORPHAN_TIMEOUT);
 const DEFAULT_POLL_INTERVAL: HumanDuration = HumanDuration(timing::MAX_POLL_INTERVAL);
 const DEFAULT_SHUTDOWN_TIMEOUT: HumanDuration = HumanDuration(timing::SHUTDOWN_TIMEOUT);
-/// Value of `--exit-when-idle` without a value.
+/// Value of `--exit-when-idle` if the flag is given without a value.
 const DEFAULT_IDLE_TIME: &str = "1s";
 const DEFAULT_FLEET_METRICS_INTERVAL: HumanDuration = HumanDuration(timing::FLEET_METRICS_INTERVAL);
 const DEFAULT_LOG: &str = "info";
 static DEFAULT_FATAL_SQLSTATES: LazyLock<String> = LazyLock::new(|| FATAL_CLASSES.join(","));
 
-/// Minimum of the heartbeat interval, which is a write, and of the fleet metrics interval: each count
-/// reads the whole live table.
+/// Minimum of the heartbeat interval and of the fleet metrics interval. Shorter intervals would
+/// load the database: a heartbeat is a write, and each count of the fleet metrics reads the whole
+/// live table.
 const MIN_INTERVAL: Duration = Duration::from_millis(100);
 const MIN_POLL_INTERVAL: Duration = Duration::from_millis(10);
 

@@ -1,4 +1,4 @@
-//! Metrics of the duties, by name of the duty.
+//! Metrics of the duties, labelled with the name of the duty.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ impl DutyMetrics {
     /// Registers the metrics.
     ///
     /// # Errors
-    /// Never in practice: the names are constants.
+    /// Does not occur: the names are constants.
     pub(crate) fn new(new: &Registrar<'_>) -> prometheus::Result<Self> {
         let label = &["duty"];
         Ok(Self {
@@ -54,7 +54,7 @@ impl DutyMetrics {
         })
     }
 
-    /// Returns the metrics of one duty, at zero.
+    /// Returns the metrics of one duty, which start at zero.
     pub(crate) fn of(&self, duty: &str) -> RunMetrics {
         RunMetrics {
             runs: self.runs.with_label_values(&[duty]),
@@ -66,7 +66,7 @@ impl DutyMetrics {
 }
 
 impl RunMetrics {
-    /// Records a run of the duty, with the number of items that it processed; `None` if the run
+    /// Records a run of the duty. `items` is the number of items that it processed; `None` if it
     /// failed.
     pub(crate) fn record(&self, duration: Duration, items: Option<u64>) {
         self.runs.inc();

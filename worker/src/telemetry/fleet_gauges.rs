@@ -17,16 +17,16 @@ pub(crate) struct FleetCounts {
     pub(crate) fleet: Fleet,
     pub(crate) schedules: Health,
     pub(crate) instants: Vec<Instants>,
-    /// Duration of the count.
+    /// Time that the count took.
     pub(crate) duration: Duration,
 }
 
 impl FleetCounts {
-    /// Returns a new registry with these counts. It is new each time, so that the series of a
-    /// removed queue disappear.
+    /// Returns a new registry with these counts. Each call creates a registry, so that the series
+    /// of a removed queue disappear.
     ///
     /// # Errors
-    /// Never in practice: the names are constants.
+    /// Does not occur: the names are constants.
     pub(crate) fn registry(&self) -> Result<Registry> {
         let registry = Registry::new();
         let new = Registrar(&registry);
@@ -169,7 +169,7 @@ fn fill_fleet(new: &Registrar<'_>, fleet: &Fleet) -> Result<()> {
     )?;
     for pinned in &fleet.horizon {
         transactions.with_label_values(&[&pinned.kind]).set(pinned.transactions as f64);
-        // A standby and a slot report no time.
+        // For a standby and for a replication slot, the server reports no time.
         if ["session", "prepared"].contains(&pinned.kind.as_str()) {
             seconds.with_label_values(&[&pinned.kind]).set(pinned.seconds);
         }

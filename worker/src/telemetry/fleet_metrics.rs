@@ -21,7 +21,7 @@ use crate::control::answered;
 use crate::duties::duty::Duty;
 use crate::telemetry::fleet_gauges::FleetCounts;
 
-/// Number of schedules with their own series, to bound the load on Prometheus.
+/// Maximum number of schedules that have series of their own, which bounds the load on Prometheus.
 const NAMED_SCHEDULES: i64 = 1000;
 
 /// Fleet-wide gauges, present only while this worker is the publisher; clones share them.
@@ -39,7 +39,8 @@ impl FleetMetrics {
     }
 }
 
-/// Counts and publishes while this worker holds the publisher lock, a lock of its session.
+/// Counts and publishes while this worker holds the publisher lock, an advisory lock of its
+/// session.
 pub(crate) struct FleetPublisher {
     context: Arc<Context>,
     metrics: FleetMetrics,
@@ -69,7 +70,7 @@ impl FleetPublisher {
 
 impl Duty for FleetPublisher {
     const NAME: &'static str = "publish_fleet_metrics";
-    /// The interval is the wait after a failure.
+    /// Zero, because the interval between counts is already the wait after a failure.
     const MAX_BACKOFF: Duration = Duration::ZERO;
     type Cause = ();
 

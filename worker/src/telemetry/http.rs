@@ -1,6 +1,7 @@
 //! HTTP server for `/metrics`, `/livez` and `/readyz`.
 //!
-//! `/livez` never accesses the database: a database outage must not restart the fleet.
+//! `/livez` never accesses the database, so that an outage of the database does not restart the
+//! fleet.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Log on stderr. Contains task ids, names and codes, never statements or parameters.
+//! Log on stderr. It contains task ids, names and codes, but never statements or parameters.
 
 use std::io::{IsTerminal, stderr};
 

@@ -1,8 +1,8 @@
 //! Prometheus metrics of this process. docs/metrics.md lists every name.
 //!
-//! Two registries: one with the metrics of the worker itself, and one with fleet-wide metrics that
-//! a single worker publishes (`fleet_metrics.rs`). Labels are bounded: queues, outcomes, SQLSTATE
-//! classes.
+//! There are two registries: one with the metrics of the worker itself, and one with the fleet-wide
+//! metrics that a single worker publishes (`fleet_metrics.rs`). The number of series is bounded,
+//! because labels have few values, such as queues, outcomes and SQLSTATE classes.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,16 +22,16 @@ use crate::telemetry::duty_metrics::DutyMetrics;
 use crate::telemetry::registrar::Registrar;
 use crate::telemetry::schedule_metrics::ScheduleMetrics;
 
-/// Buckets for wait and run times of tasks, 1 ms to 2 h.
+/// Upper bounds of the buckets for wait and run times of tasks, in seconds: 1 ms to 2 h.
 const TASK_SECONDS: &[f64] = &[
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 300.0,
     1800.0, 7200.0,
 ];
-/// Buckets for the worker's own statements, 0.1 ms to 5 s.
+/// Upper bounds of the buckets for the worker's own statements, in seconds: 0.1 ms to 5 s.
 const STATEMENT_SECONDS: &[f64] =
     &[0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 5.0];
 
-/// Metrics of one worker; clones share the values. Also carries the tracker of background tasks,
+/// Metrics of one worker. Clones share the values. Also contains the tracker of background tasks,
 /// which has the same lifetime and the same users.
 #[derive(Clone)]
 pub(crate) struct Metrics {
@@ -66,7 +66,7 @@ impl Metrics {
     /// Registers the metrics, all at zero.
     ///
     /// # Errors
-    /// Never in practice: the names are constants, and a test registers all of them.
+    /// Does not occur: the names are constants, and a test registers all of them.
     #[expect(clippy::too_many_lines, reason = "a list, one entry per metric")]
     pub(crate) fn new(readers: u32) -> prometheus::Result<Self> {
         let registry = Registry::new();
@@ -226,7 +226,8 @@ impl Metrics {
         }
     }
 
-    /// Records the end of a transaction with several tasks; tasks rolled back run again alone.
+    /// Records the end of a transaction with several tasks. The tasks that were rolled back run
+    /// again alone.
     pub(crate) fn shared_commit_finished(&self, committed: usize, rolled_back: usize) {
         self.shared_commits.inc_by(u64::from(committed > 0));
         for (result, tasks) in [("committed", committed), ("rolled_back", rolled_back)] {

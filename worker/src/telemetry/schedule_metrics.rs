@@ -9,14 +9,14 @@ use schedule::tick::TickSummary;
 
 use crate::telemetry::registrar::Registrar;
 
-/// Buckets for delays, 5 ms to 1 h.
+/// Upper bounds of the buckets for delays, in seconds: 5 ms to 1 h.
 const DELAY_SECONDS: &[f64] =
     &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0, 600.0, 3600.0];
 
 /// Reasons for skipping a fire.
 const REASONS: [&str; 3] = ["overlap", "missed", "error"];
 
-/// Metrics of the scheduler; clones share the values.
+/// Metrics of the scheduler. Clones share the values.
 #[derive(Clone)]
 pub(crate) struct ScheduleMetrics {
     fired: IntCounter,
@@ -31,7 +31,7 @@ impl ScheduleMetrics {
     /// Registers the metrics, all at zero.
     ///
     /// # Errors
-    /// Never in practice: the names are constants.
+    /// Does not occur: the names are constants.
     pub(crate) fn new(new: &Registrar<'_>) -> prometheus::Result<Self> {
         let metrics = Self {
             fired: new.counter("pgmill_schedule_fires_total", "Runs that this worker fired")?,
@@ -63,7 +63,7 @@ impl ScheduleMetrics {
         Ok(metrics)
     }
 
-    /// Records that no schedule is left to tick.
+    /// Records the time at which no schedule was left to tick.
     pub(crate) fn nothing_due(&self) {
         *self.last.lock() = Some(Instant::now());
     }
@@ -90,7 +90,7 @@ impl ScheduleMetrics {
         self.skipped.with_label_values(&["overlap"]).inc_by(skipped.into());
     }
 
-    /// Updates the age before a scrape.
+    /// Updates the time since then, before a scrape.
     pub(crate) fn refresh(&self) {
         if let Some(at) = *self.last.lock() {
             self.age.set(at.elapsed().as_secs_f64());

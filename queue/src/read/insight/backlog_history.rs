@@ -1,19 +1,20 @@
 //! Number of waiting tasks per minute, as changes that add up.
 //!
-//! A task waits from the time its attempt became due until the attempt is claimed, or until the
-//! task is cancelled if it never was. The state in between (pending, blocked, or scheduled and
-//! overdue) makes no difference. Each wait is +1 in the minute in which it began and −1 in the
-//! minute in which it ended; the sum of all changes up to and including a minute is the number of
-//! tasks that waited at the end of that minute. A wait that begins and ends in one minute leaves no
-//! change. The changes of attempts that ended in some minutes are added to those of other minutes;
-//! a wait lies entirely before the attempt's end, so attempts that ended before a minute do not
-//! affect it.
+//! A task waits from the time its attempt became due until the attempt is claimed. If the task is
+//! cancelled before a claim, it waits until then. It makes no difference whether the task is
+//! pending, blocked, or scheduled and overdue meanwhile.
 //!
-//! Limits. A released attempt leaves no row: its task seems to have waited during that attempt,
-//! too, unless the task returned to the queue with a later due time. Of the tasks that wait now,
-//! each lane is read up to the number of tasks that [`lanes`](super::lanes) counts, those claimed
-//! next first, and of scheduled and blocked tasks 10,000: if there are more tasks, which mostly
-//! became due later, `cut` reports this.
+//! Each wait is +1 in the minute in which it began and −1 in the minute in which it ended. The sum
+//! of all changes up to and including a minute is the number of tasks that waited at the end of
+//! that minute. A wait that begins and ends in the same minute leaves no change. A wait lies
+//! entirely before the end of its attempt. So the changes of all attempts that ended in a span can
+//! be added to those of other spans, and attempts that ended before a minute do not affect it.
+//!
+//! There are two limits. A released attempt is not recorded in history, so its task seems to have
+//! waited during that attempt as well, unless the task returned to the queue with a later due time.
+//! Of the tasks that wait now, only a part is read: in each lane as many as [`lanes`](super::lanes)
+//! counts, those that are claimed next first, and 10,000 scheduled and 10,000 blocked tasks. If
+//! there are more tasks, which mostly became due later, `cut` reports this.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +27,7 @@ use crate::error::QueueError;
 use crate::row::{FromRow, column, from_row};
 
 /// As in `throughput`, the cost is proportional to the number of attempts in the span. Most waits
-/// are shorter than a minute and are dropped before the aggregation.
+/// are shorter than a minute, and the statement drops them before the aggregation.
 const ENDED_CHANGES: &str = "/* queue.insight_backlog_changes */
 SELECT e.queue, m.at, sum(m.change)::int8 AS change
 FROM (SELECT a.queue, date_trunc('minute', greatest(a.due_at, $3)) AS due,
@@ -36,8 +37,8 @@ CROSS JOIN LATERAL (VALUES (e.due, 1), (e.begun, -1)) AS m (at, change)
 WHERE e.due < e.begun
 GROUP BY e.queue, m.at HAVING sum(m.change) <> 0";
 
-/// `cut` and `cut_everywhere` report that reading stopped at a limit: for a lane (its queue), or
-/// for all queues.
+/// `cut` reports that reading stopped at the limit of a lane of this queue, and `cut_everywhere`
+/// that it stopped at a limit for all queues.
 const LIVE_CHANGES: &str = concat!(
     "/* queue.insight_live_changes */",
     lane_scan!(),
@@ -67,8 +68,8 @@ WHERE m.at IS NOT NULL AND (w.begun IS NULL OR w.begun >= $1)
 GROUP BY w.queue, m.at"
 );
 
-/// A queue, a minute, and the difference between the tasks waiting at its end and at the end of the
-/// previous minute.
+/// For a queue and a minute: the difference between the number of tasks that waited at the end of
+/// the minute and at the end of the previous minute.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BacklogChange {
     /// The queue.
@@ -86,15 +87,15 @@ from_row! { BacklogChange { queue, at, change } }
 pub struct LiveChanges {
     /// All changes that were read.
     pub changes: Vec<BacklogChange>,
-    /// Queues of which only a part was read, with the minute in which the last task read became
-    /// due.
+    /// Queues of which only a part was read. The value is the minute in which the last task that
+    /// was read became due.
     pub cut: BTreeMap<String, Timestamp>,
     /// Whether any queue may have more tasks than were read.
     pub cut_everywhere: bool,
 }
 
-/// Returns the changes by attempts that ended in a span. A wait that began before `oldest`, which
-/// must be the start of a minute, counts as if it had begun then.
+/// Returns the changes caused by attempts that ended in a span. A wait that began before `oldest`
+/// counts as if it had begun then; `oldest` must be the start of a minute.
 pub async fn ended_changes(
     client: &impl GenericClient,
     (from, to): (Timestamp, Timestamp),
@@ -108,7 +109,7 @@ pub async fn ended_changes(
     client.query_typed(ENDED_CHANGES, &values).await?.iter().map(BacklogChange::from_row).collect()
 }
 
-/// Returns the changes by tasks that wait or run; `oldest` as in [`ended_changes`].
+/// Returns the changes caused by tasks that wait or run now. `oldest` is as in [`ended_changes`].
 pub async fn live_changes(
     client: &impl GenericClient,
     oldest: Timestamp,

@@ -1,7 +1,7 @@
-//! Builds a WHERE clause from the requested conditions, and the values they bind.
+//! Builds a WHERE clause from the requested conditions, and the values that they bind.
 //!
-//! A condition that is not requested is not in the text, so that the planner can use a partial
-//! index; values never become text.
+//! The text contains only the conditions that are requested, so that the planner can use a partial
+//! index. Values are always bound and never become part of the text.
 
 use std::fmt::Write;
 
@@ -23,12 +23,12 @@ impl Conditions {
         Self { text: "true".to_owned(), values: Vec::new() }
     }
 
-    /// Adds a condition from the program text.
+    /// Adds a condition whose text is a constant of the program or built from one.
     pub(super) fn literal(&mut self, condition: &str) {
         let _ = write!(self.text, "\n    AND {condition}");
     }
 
-    /// Adds a condition with the value in place of `?`; does nothing for `None`.
+    /// Adds a condition in which `?` stands for the value. Does nothing if the value is `None`.
     pub(super) fn bind<T: ToSql + Sync + Send + 'static>(
         &mut self,
         condition: &str,

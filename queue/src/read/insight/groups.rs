@@ -6,8 +6,9 @@ use crate::error::QueueError;
 use crate::operator::group::Group;
 use crate::row::FromRow;
 
-/// Counts pending tasks through the index `tasks_group`, and blocked tasks through `tasks_blocked`,
-/// by the limit they wait for. `mill.group_status` reads every live task.
+/// Counts pending tasks through the index `tasks_group`. Counts blocked tasks through
+/// `tasks_blocked`, by the limit that they wait for. The view `mill.group_status` is not used,
+/// because it reads every live task.
 const GROUPS: &str = "/* queue.insight_groups */
 SELECT g.name, g.description, g.priority::text, g.max_running, g.opens, g.closes, g.zone, a.open,
     a.until AS next_change_at,
@@ -20,7 +21,7 @@ FROM (SELECT * FROM mill.groups ORDER BY name LIMIT 500) g
     CROSS JOIN LATERAL mill.active_period(g.opens, g.closes, g.zone, now()) AS a
 ORDER BY g.name";
 
-/// Returns the first 500 groups by name; counts of waiting tasks stop at
+/// Returns the first 500 groups by name. Counts of waiting tasks stop at
 /// [`COUNT_LIMIT`](super::lanes::COUNT_LIMIT).
 pub async fn groups(client: &impl GenericClient) -> Result<Vec<Group>, QueueError> {
     client.query_typed(GROUPS, &[]).await?.iter().map(Group::from_row).collect()

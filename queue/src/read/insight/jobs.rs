@@ -9,10 +9,10 @@ use crate::labels::Labels;
 use crate::operator::job::{Dependency, Job};
 use crate::row::{FromRow, from_row, scalar};
 
-/// The newest run of a job is searched among this number of newest runs.
+/// Number of newest runs among which the newest run of a job is searched.
 pub const RUNS_SCANNED: i64 = 5000;
 
-/// Runs are read once for the whole page, because no index covers their jobs.
+/// Reads the runs once for the whole page, because no index covers the jobs of runs.
 const JOBS: &str = "/* queue.insight_jobs */
 WITH page AS MATERIALIZED (
     SELECT j.name, j.description, j.frequency, j.disabled_at IS NULL AS enabled, j.version, j.changed_at, j.changed_by,
@@ -81,7 +81,7 @@ SELECT l.child, l.parent, l.expected::text, l.job FROM (
     UNION ALL SELECT d.child, d.parent, d.expected, NULL FROM mill.dependencies d WHERE d.disabled_at IS NULL) AS l
 WHERE l.child = ANY ($2) AND l.parent = ANY ($2) ORDER BY l.parent, l.child LIMIT $3";
 
-/// A job, as far as a page shows it.
+/// A job with the details that its page shows.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub struct JobDetail {
     /// Name of the job.
@@ -121,18 +121,18 @@ pub struct JobTask {
     pub name: String,
     /// Free-text description.
     pub description: Option<String>,
-    /// `None` if the role may not see statements.
+    /// SQL of the task; `None` if the role may not see statements.
     pub statement: Option<String>,
     /// The task's queue.
     pub queue: String,
-    /// `None` means the job's priority.
+    /// Priority of the task; `None` means the job's priority.
     pub priority: Option<String>,
 }
 
 from_row! { JobTask { name, description, statement, queue, priority } }
 
-/// Returns a job, with its name in any letter case, and up to the given number of tasks; `None` if
-/// it does not exist.
+/// Returns a job with up to the given number of its tasks; `None` if it does not exist. The name
+/// matches in any letter case.
 pub async fn job_detail(
     client: &impl GenericClient,
     name: &str,
@@ -148,7 +148,7 @@ pub async fn job_detail(
     Ok(Some(job))
 }
 
-/// Returns dependencies among these tasks in runs of this job, up to the given number.
+/// Returns the dependencies between these tasks in runs of this job, up to the given number.
 pub async fn edges(
     client: &impl GenericClient,
     job: &str,

@@ -1,8 +1,8 @@
 //! Waiting and running tasks by queue and priority, with bounded counting.
 //!
-//! A lane is a queue, a priority and a profile: one range of the index `tasks_pending`. Lanes are
-//! found by a loose index scan. `mill.queue_status` reads every live task, which takes a second
-//! with a million tasks; this statement reads a few index pages per lane.
+//! A lane is a queue, a priority and a profile, which form one range of the index `tasks_pending`.
+//! A loose index scan finds the lanes. The view `mill.queue_status` reads every live task, which
+//! takes a second with a million tasks. The statements here read a few index pages per lane.
 
 use serde::Serialize;
 use tokio_postgres::{GenericClient, Row};
@@ -12,11 +12,12 @@ use crate::row::{FromRow, column, from_row};
 use crate::task::Priority;
 use crate::transition::limit::Rate;
 
-/// Maximum of a count; beyond it a count only reports that there are more. With many lanes the
-/// maximum is lower, so that the total cost stays the same.
+/// Maximum of a count. A count that reaches it only says that there are at least as many. With many
+/// lanes the maximum is lower, so that the total cost stays the same.
 pub const COUNT_LIMIT: i64 = 10_000;
 
-/// Lanes of pending tasks, up to 1,000 (`known`), and the number of tasks counted in each (`ends`).
+/// SQL that finds the lanes of pending tasks, up to 1,000 (`known`), and the maximum number of
+/// tasks to count in each (`ends`).
 macro_rules! lane_scan {
     () => {
         "
@@ -35,9 +36,9 @@ WITH RECURSIVE lane (queue, priority, run_as) AS (
 }
 pub(super) use lane_scan;
 
-/// ORDER BY makes the planner walk the index; otherwise it fetches a whole lane before counting.
-/// The head of a lane is the task that is claimed next; its age is that of the oldest task, except
-/// for tasks that were enqueued with an earlier due time or returned to the queue.
+/// ORDER BY makes the planner walk the index; without it, the planner fetches a whole lane before
+/// it counts. The head of a lane is the task that is claimed next. Its age is the age of the oldest
+/// task of the lane, unless a task was enqueued with an earlier due time or returned to the queue.
 const LANES: &str = concat!(
     "/* queue.insight_lanes */",
     lane_scan!(),
@@ -52,8 +53,8 @@ SELECT l.queue, l.priority::text,
 FROM known l"
 );
 
-/// Running tasks are bounded by the number of readers; of the others, reads the next 10,000 due and
-/// any 10,000 that wait for a permit.
+/// There are at most as many running tasks as readers. Of the tasks in other states, reads the
+/// 10,000 that are due next, and any 10,000 that wait for a permit.
 const OTHERS: &str = "/* queue.insight_other_states */
 SELECT t.queue, t.priority::text, 'running' AS state, count(*) AS count,
     extract(epoch FROM now() - min(t.claimed_at))::float8 AS age_seconds
@@ -87,8 +88,8 @@ pub enum LaneState {
     Blocked,
 }
 
-/// Tasks of one queue, priority and state; with profiles, a queue and priority have several
-/// entries.
+/// The tasks of one queue, priority and state. If several profiles are in use, a queue and priority
+/// can have several entries.
 #[derive(Clone, Debug)]
 pub struct LaneCount {
     /// The queue.
@@ -99,10 +100,10 @@ pub struct LaneCount {
     pub state: LaneState,
     /// Number of tasks.
     pub count: i64,
-    /// Whether counting stopped at the limit, so that there may be more.
+    /// Whether counting stopped at the maximum, so that there may be more tasks.
     pub more: bool,
-    /// Pending: seconds since the task that is claimed next was due. Running: seconds since the
-    /// oldest claim.
+    /// For pending tasks: seconds since the due time of the task that is claimed next. For running
+    /// tasks: seconds since the oldest claim.
     pub age_seconds: Option<f64>,
 }
 
@@ -113,7 +114,7 @@ pub struct QueueSetting {
     pub queue: String,
     /// Whether the queue is paused.
     pub paused: bool,
-    /// Budget of shared commits, in seconds; `None` means that each task commits alone.
+    /// Time budget of shared commits, in seconds; `None` means that each task commits alone.
     pub shared_commit_seconds: Option<f64>,
     /// Maximum number of concurrent tasks; `None` means unlimited.
     pub max_running: Option<i32>,
@@ -127,9 +128,10 @@ from_row! {
     }
 }
 
-/// Returns every lane of pending tasks, up to 1,000, and the tasks of the other states. Counts stop
-/// at [`COUNT_LIMIT`] for a lane, or at 20,000 for all lanes in equal parts; and at [`COUNT_LIMIT`]
-/// for all scheduled and all blocked tasks together.
+/// Returns every lane of pending tasks, up to 1,000, and the numbers of tasks in the other states.
+/// The count of a lane stops at [`COUNT_LIMIT`]; with many lanes it stops earlier, at an equal
+/// share of 20,000. The counts of all scheduled tasks together, and of all blocked tasks together,
+/// stop at [`COUNT_LIMIT`].
 pub async fn lanes(client: &impl GenericClient) -> Result<Vec<LaneCount>, QueueError> {
     let mut lanes = Vec::new();
     for row in client.query_typed(LANES, &[]).await? {

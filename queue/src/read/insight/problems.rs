@@ -1,5 +1,5 @@
-//! Problems to show an operator first, in addition to those of queues and workers: backends that
-//! block a task, schedules with missed fires, and failed runs.
+//! Problems that the console shows an operator first, in addition to those of queues and workers:
+//! backends that block a task, schedules with missed fires, and failed runs.
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -12,7 +12,7 @@ use crate::id::RunId;
 use crate::id::TaskId;
 use crate::row::{FromRow, from_row};
 
-/// Activity of other logins' sessions is visible only with the privilege to see it.
+/// A role without the privilege does not see the activity of other logins' sessions.
 const BACKENDS: &str = "/* queue.insight_blockers */
 SELECT a.pid, a.usename::text AS user, a.application_name AS application, a.state,
     extract(epoch FROM now() - a.xact_start)::float8 AS transaction_seconds, t.id AS task,
@@ -21,7 +21,7 @@ FROM pg_stat_activity a LEFT JOIN mill.tasks t ON t.state = 'running' AND t.sess
     AND t.session_started_at = a.backend_start
 WHERE a.pid = ANY ($1) ORDER BY a.pid";
 
-/// The log has no index on time; its last rows are the newest.
+/// The log has no index on time, so the statement reads its last rows, which are the newest.
 const MISSED: &str = "/* queue.insight_missed_fires */
 SELECT s.name AS schedule, count(*) AS times, max(l.logged_at) AS last_at
 FROM (SELECT * FROM mill.visible_schedule_log ORDER BY id DESC LIMIT 2000) AS l
@@ -32,10 +32,10 @@ GROUP BY s.name ORDER BY max(l.logged_at) DESC LIMIT 20";
 /// Number of newest runs to search.
 const RUNS_SCANNED: i64 = 1000;
 
-/// No index covers the state of ended runs: the newest ones are read by primary key. A failed run
-/// that was followed by a successful run of the same jobs with the same parameters is not a problem
-/// any more; a role that may not see parameters sees all of them as equal. The view counts only the
-/// tasks of runs in progress.
+/// No index covers the state of ended runs, so the newest runs are read by primary key. A failed
+/// run is no longer a problem if a later run of the same jobs with the same parameters succeeded.
+/// For a role that may not see parameters, all parameters are equal. The view counts tasks for runs
+/// in progress only, and these are excluded.
 const FAILED_RUNS: &str = "/* queue.insight_failed_runs */
 WITH newest AS MATERIALIZED (
     SELECT r.id, r.jobs, r.params, r.state, r.failed, r.tasks, r.finished_at
@@ -70,9 +70,9 @@ pub struct Blocker {
     pub user: Option<String>,
     /// The session's `application_name`.
     pub application: Option<String>,
-    /// As in `pg_stat_activity`.
+    /// State of the session, as in `pg_stat_activity`.
     pub state: Option<String>,
-    /// Age of its transaction, in seconds.
+    /// Age of the backend's transaction, in seconds.
     pub transaction_seconds: Option<f64>,
     /// The task that the backend runs, if any.
     pub task: Option<TaskId>,
@@ -106,11 +106,11 @@ pub struct FailedRuns {
     pub run: RunId,
     /// Whether the run is in progress.
     pub in_progress: bool,
-    /// Number of failed tasks of the newest run, without ignored failures.
+    /// Number of failed tasks of the newest run, except those whose failure is ignored.
     pub failed: i64,
     /// Number of tasks of the newest run.
     pub tasks: i64,
-    /// End of the last run; for a run in progress: time of the first failure.
+    /// End of the last run. For a run in progress, the time of its first failure.
     pub at: Timestamp,
 }
 
@@ -130,8 +130,9 @@ pub async fn missed_fires(client: &impl GenericClient) -> Result<Vec<MissedFires
     client.query_typed(MISSED, &[]).await?.iter().map(MissedFires::from_row).collect()
 }
 
-/// Returns runs that failed within a day, among the newest 1,000, without those that a later run
-/// made up for; and, of 500 runs in progress, those with failed tasks. At most 20 of each.
+/// Returns up to 20 runs that failed within a day, searched among the newest 1,000, except those
+/// that a later run made up for. Also returns up to 20 runs in progress that have failed tasks,
+/// searched among 500.
 pub async fn failed_runs(client: &impl GenericClient) -> Result<Vec<FailedRuns>, QueueError> {
     let oldest_scanned = newest(client).await?.saturating_sub(RUNS_SCANNED);
     let finished = client.query_typed(FAILED_RUNS, &[(&oldest_scanned, Type::INT8)]).await?;

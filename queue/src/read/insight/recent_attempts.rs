@@ -1,4 +1,4 @@
-//! The last attempts of one task name: the usual duration of a task.
+//! The last attempts of the tasks with one name, which show the usual duration.
 
 use jiff::Timestamp;
 use serde::Serialize;

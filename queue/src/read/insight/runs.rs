@@ -1,7 +1,8 @@
 //! Runs, page by page, and bounded queries on one run.
 //!
-//! No index covers jobs or state of finished runs: a page reads a fixed number of runs and reports
-//! where it stopped. Runs in progress have an index of their own, regardless of their age.
+//! No index covers the jobs or the state of finished runs. Therefore a page reads a fixed number of
+//! runs and reports where it stopped. For runs in progress there is an index, regardless of their
+//! age.
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -14,7 +15,7 @@ use crate::id::TaskId;
 use crate::operator::run::RunState;
 use crate::row::{FromRow, column, from_row, scalar};
 
-/// Number of runs that one page reads.
+/// Maximum number of runs that one page reads.
 const RUNS_SCANNED: i64 = 10_000;
 
 /// Maximum of counts on a run in progress.
@@ -54,11 +55,11 @@ FROM mill.run_tasks t WHERE t.name = ANY ($2) AND t.run_id = ANY ($1)";
 pub struct RunQuery {
     /// The state.
     pub state: Option<RunState>,
-    /// A job of the run, possibly one of several.
+    /// A job of the run, which may have others.
     pub job: Option<String>,
     /// The schedule that fired the run.
     pub schedule: Option<String>,
-    /// Only runs with smaller ids.
+    /// Selects runs with smaller ids than this one.
     pub after: Option<i64>,
 }
 
@@ -79,9 +80,9 @@ pub struct RunSummary {
     pub started_at: Timestamp,
     /// The role that started the run.
     pub started_by: String,
-    /// `None` while the run is in progress.
+    /// End of the run; `None` while it is in progress.
     pub finished_at: Option<Timestamp>,
-    /// Until now, or until the end of the run.
+    /// Seconds from the start to the end of the run, or until now.
     pub duration_seconds: f64,
     /// Number of restarts.
     pub restarts: i32,
@@ -89,8 +90,8 @@ pub struct RunSummary {
     pub tasks: i64,
     /// Number of finished tasks, as of the last advance of the run.
     pub finished: i64,
-    /// Number of failed tasks; for a run in progress up to [`COUNT_LIMIT`], including ignored
-    /// failures.
+    /// Number of failed tasks. For a run in progress, counted up to [`COUNT_LIMIT`] and including
+    /// failures that are ignored.
     pub failed: i64,
 }
 
@@ -132,9 +133,9 @@ pub struct GridCell {
     pub run: RunId,
     /// The task's name.
     pub name: String,
-    /// As in `mill.run_tasks`; `ignored` for a failed task whose failure is ignored.
+    /// State as in `mill.run_tasks`; `ignored` for a failed task whose failure is ignored.
     pub state: String,
-    /// The task's id, once it is in the queue.
+    /// The task's id; `None` until the task enters the queue.
     pub task_id: Option<TaskId>,
     /// Duration of the last attempt, in seconds.
     pub duration_seconds: Option<f64>,
@@ -149,7 +150,7 @@ pub async fn page(
     limit: i64,
 ) -> Result<RunPage, QueueError> {
     let newest = newest(client).await?;
-    // Ids begin at 1: either this is the last page, or `lowest` leaves another.
+    // Ids begin at 1, so either this is the last page, or `lowest` leaves another page.
     let after = query.after.unwrap_or(i64::MAX).min(newest.saturating_add(1));
     let back = if query.state == Some(RunState::Running) { after } else { RUNS_SCANNED };
     let lowest = after.saturating_sub(back).max(0);
@@ -188,7 +189,7 @@ pub(super) async fn newest(client: &impl GenericClient) -> Result<i64, QueueErro
     scalar(&client.query_typed(NEWEST, &[]).await?[0])
 }
 
-/// Returns nodes of a run, up to the given number: released and failed nodes first.
+/// Returns up to this number of nodes of a run, with released and failed nodes first.
 pub async fn nodes(
     client: &impl GenericClient,
     run: RunId,

@@ -15,7 +15,7 @@ SELECT a.task_id, a.attempt, a.finished_at, a.queue, a.name, a.plan
 FROM mill.visible_attempts a WHERE a.task_id = $1 AND a.plan IS NOT NULL
 ORDER BY a.finished_at DESC LIMIT 1";
 
-/// Searches the 10,000 attempts before this one, within seven days before it.
+/// Searches the 10,000 attempts before this attempt, as far as they are at most seven days older.
 const PREVIOUS_PLAN: &str = "/* queue.previous_plan */
 SELECT b.task_id, b.attempt, b.finished_at, b.queue, b.name, b.plan
 FROM (SELECT a.task_id, a.attempt, a.finished_at, a.queue, a.name, a.plan
@@ -38,14 +38,14 @@ pub struct SavedPlan {
     pub queue: String,
     /// The task's name.
     pub name: Option<String>,
-    /// In the format of EXPLAIN (FORMAT JSON).
+    /// The plan, in the format of EXPLAIN (FORMAT JSON).
     pub plan: Value,
 }
 
 from_row! { SavedPlan { task_id, attempt, finished_at, queue, name, plan } }
 
-/// Returns the plan of the task's last attempt that has one; `None` if no attempt has one or the
-/// role may not see it.
+/// Returns the plan of the task's last attempt that has a plan; `None` if no attempt has a plan or
+/// the role may not see it.
 ///
 /// # Errors
 /// Fails if the role may not read the history.
@@ -57,7 +57,7 @@ pub async fn saved_plan(
     rows.first().map(SavedPlan::from_row).transpose()
 }
 
-/// Returns the last plan before this one of a task with the same queue and name.
+/// Returns the last plan before this one that belongs to a task with the same queue and name.
 ///
 /// # Errors
 /// Same as [`saved_plan`].

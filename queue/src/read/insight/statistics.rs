@@ -24,7 +24,7 @@ SELECT $1 AS queue, $2 AS name, d.attempts, d.failures, extract(epoch FROM d.p50
     extract(epoch FROM d.last)::float8 AS last_seconds, d.last_at, d.trend
 FROM mill.durations_of($1, $2) d WHERE d.attempts > 0";
 
-/// A hash that identifies a cause, short enough for a URL.
+/// SQL for a hash that identifies a cause and is short enough for a URL.
 macro_rules! cause {
     ($sqlstate:literal, $pattern:literal) => {
         concat!(
@@ -37,7 +37,7 @@ macro_rules! cause {
     };
 }
 
-/// The cause of an attempt `a`, as [`FailureGroup::cause`].
+/// SQL for the cause of an attempt `a`, see [`FailureGroup::cause`].
 pub(super) const CAUSE: &str = cause!("a.sqlstate", "mill.message_pattern(a.message)");
 
 const FAILURES: &str = concat!(
@@ -49,28 +49,29 @@ SELECT f.outcome::text, f.sqlstate, f.message, f.attempts, f.tasks, f.first_at, 
 FROM mill.failure_groups(make_interval(secs => $1)) f"
 );
 
-/// Durations of tasks of one name, over at most the last 500 attempts within seven days.
+/// Durations of the tasks with one name, over at most the last 500 attempts within seven days.
 #[derive(Clone, Debug, PartialEq, Serialize, utoipa::ToSchema)]
 pub struct Durations {
     /// The queue.
     pub queue: String,
     /// The task name.
     pub name: String,
-    /// Number of attempts evaluated.
+    /// Number of attempts that were evaluated.
     pub attempts: i64,
-    /// Number of those that neither succeeded nor were cancelled.
+    /// Number of these attempts that neither succeeded nor were cancelled.
     pub failures: i64,
-    /// Median of the successful attempts, as all values below; `None` if none succeeded.
+    /// Median of the durations of successful attempts, in seconds; `None` if no attempt succeeded.
     pub p50_seconds: Option<f64>,
-    /// 95th percentile.
+    /// 95th percentile of the same durations.
     pub p95_seconds: Option<f64>,
-    /// Mean.
+    /// Mean of the same durations.
     pub mean_seconds: Option<f64>,
-    /// The last one.
+    /// Duration of the last successful attempt, in seconds.
     pub last_seconds: Option<f64>,
     /// End of the last attempt, regardless of its outcome.
     pub last_at: Timestamp,
-    /// Median of the last 20 divided by the median of the 200 before; `None` if there are too few.
+    /// Median of the last 20 successful attempts divided by the median of the 200 before them;
+    /// `None` if there are too few.
     pub trend: Option<f64>,
 }
 
@@ -88,8 +89,8 @@ pub struct FailureGroup {
     pub outcome: Outcome,
     /// The SQLSTATE, if the error came from the server.
     pub sqlstate: Option<String>,
-    /// The message without names, values and numbers; `None` if there was none or the role may not
-    /// see it.
+    /// The message with names, values and numbers removed; `None` if there was none or the role may
+    /// not see it.
     pub message: Option<String>,
     /// Number of attempts.
     pub attempts: i64,
@@ -99,13 +100,13 @@ pub struct FailureGroup {
     pub first_at: Timestamp,
     /// End of the last attempt.
     pub last_at: Timestamp,
-    /// The queues concerned.
+    /// The queues of these attempts.
     pub queues: Vec<String>,
-    /// The task names concerned, up to ten.
+    /// The task names of these attempts, up to ten.
     pub names: Vec<String>,
-    /// The last five tasks.
+    /// Ids of the last five tasks.
     pub examples: Vec<TaskId>,
-    /// Identifies the code and message; a filter on lists of tasks.
+    /// Identifies the SQLSTATE and the message, as a filter for lists of tasks.
     pub cause: String,
 }
 
@@ -128,7 +129,7 @@ pub async fn durations(
     rows.iter().map(Durations::from_row).collect()
 }
 
-/// Returns durations of tasks of this name; `None` if none ran.
+/// Returns the durations of tasks with this name; `None` if none has run.
 ///
 /// # Errors
 /// Same as [`durations`].
@@ -143,7 +144,7 @@ pub async fn durations_of(
     rows.first().map(Durations::from_row).transpose()
 }
 
-/// Returns failures within this time by cause, most frequent first.
+/// Returns the failures within this time, grouped by cause, most frequent first.
 ///
 /// # Errors
 /// Same as [`durations`].

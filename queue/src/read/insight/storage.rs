@@ -1,7 +1,7 @@
 //! Table sizes, lock waits, and connections.
 //!
-//! Lock waits and connections read no table of the schema, so that they answer while a session has
-//! locked one.
+//! The queries on lock waits and connections read no table of the schema, so that they answer even
+//! while a session has locked such a table.
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -10,8 +10,8 @@ use tokio_postgres::GenericClient;
 use crate::error::QueueError;
 use crate::row::{FromRow, from_row};
 
-/// Shows the state of a session and the relation it waits for, not its statement, which may be
-/// hidden.
+/// Shows the state of a session and the relation that it waits for. Does not show its statement,
+/// because statements may be hidden from the role.
 const WAITS: &str = "/* queue.insight_lock_waits */
 SELECT l.pid, a.usename::text AS user, a.application_name AS application, l.locktype AS kind, l.mode,
     CASE WHEN l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
@@ -28,7 +28,8 @@ FROM pg_stat_activity a
 WHERE a.datname = current_database() AND a.backend_type = 'client backend'
 GROUP BY 1, 2, 3 ORDER BY count(*) DESC, 1, 2, 3 LIMIT 50";
 
-/// Partitions count towards their table. Reading the size of a locked table waits for the lock.
+/// Adds the sizes of partitions to their table. If a table is locked, reading its size waits for
+/// the lock.
 const TABLES: &str = "/* queue.insight_tables */
 SELECT coalesce(p.relname, s.relname)::text AS name, count(p.oid) AS partitions,
     sum(s.n_live_tup)::int8 AS live_rows, sum(s.n_dead_tup)::int8 AS dead_rows,
@@ -78,7 +79,7 @@ pub struct Connections {
     pub application: Option<String>,
     /// Login of the sessions.
     pub user: Option<String>,
-    /// As in `pg_stat_activity`; `None` if the role may not see it.
+    /// State as in `pg_stat_activity`; `None` if the role may not see it.
     pub state: Option<String>,
     /// Number of sessions.
     pub count: i64,

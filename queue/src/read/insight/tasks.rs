@@ -1,9 +1,9 @@
 //! Lists of tasks by a filter, newest first, page by page.
 //!
-//! Live tasks are paged by id. Finished tasks are paged by the time they finished: history has no
-//! index on time, only a summary per block range, so a page searches a span of time, then longer
-//! spans, until the page is full, has reached the start of history, or has used up its time; it
-//! reports how far back it searched.
+//! Live tasks are paged by id, finished tasks by the time at which they finished. History has no
+//! index on time, only a summary per block range. So a page of finished tasks searches a span of
+//! time, then longer spans, until it is full, has reached the start of history, or has used up its
+//! time. The page reports how far back it searched.
 
 use std::time::{Duration, Instant};
 
@@ -23,16 +23,17 @@ use crate::read::workers::worker_label;
 use crate::row::{FromRow, column, from_row, scalar};
 use crate::task::{Outcome, Priority, State};
 
-/// Spans that a page searches, in order; the last one covers all that history can hold.
+/// Lengths in minutes of the spans that a page searches, in order. The last one covers all that
+/// history can hold.
 const SPANS_MINUTES: [i64; 6] = [2, 15, 120, 1440, 10_080, 576_000];
 
-/// Time after which a page stops searching and shows what it has.
+/// Time after which a page stops searching and shows the tasks that it has found.
 const SEARCH_BUDGET: Duration = Duration::from_millis(700);
 
 /// A filter on tasks. The default matches all live tasks.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TaskQuery {
-    /// Finished tasks instead of live ones.
+    /// Whether to list finished tasks instead of live ones.
     pub finished: bool,
     /// State of a live task.
     pub state: Option<State>,
@@ -54,7 +55,7 @@ pub struct TaskQuery {
     pub sqlstate: Option<String>,
     /// Cause of the error of a finished task, as in [`crate::read::insight::FailureGroup`].
     pub cause: Option<String>,
-    /// Maximum time since the task was enqueued, or finished.
+    /// Maximum time since a live task was enqueued, or since a finished task finished.
     pub since: Option<Duration>,
     /// Task ids.
     pub ids: Option<Vec<i64>>,
@@ -62,7 +63,8 @@ pub struct TaskQuery {
     pub tag: Option<String>,
 }
 
-/// Position where a page of finished tasks continues: after the task that finished then.
+/// Position at which the next page of finished tasks begins: after this task, which finished at
+/// this time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageCursor {
     /// End of the task.
@@ -90,22 +92,23 @@ pub struct TaskSummary {
     pub attempt: i32,
     /// Maximum number of failed attempts.
     pub max_attempts: i32,
-    /// Live: when the task was submitted. Finished: when it finished.
+    /// For a live task, the time when it was submitted. For a finished task, the time when it
+    /// finished.
     pub at: Timestamp,
-    /// Not claimed before this time.
+    /// Due time. The task is not claimed earlier.
     pub due_at: Timestamp,
     /// Duration of the current or last attempt, in seconds.
     pub duration_seconds: Option<f64>,
     /// SQLSTATE of the task's error.
     pub sqlstate: Option<String>,
-    /// The first 200 characters of that error's message.
+    /// The first 200 characters of the error's message.
     pub message: Option<String>,
     /// `host:pid` of the worker of the current or last attempt.
     pub worker: Option<String>,
     /// The first 200 characters of the SQL; `None` if the role may view tasks but not their
     /// statements.
     pub statement_head: Option<String>,
-    /// Finished tasks: whether the task was retried since, and is live or has finished again.
+    /// For a finished task, whether it was retried since, so that it is live or has finished again.
     pub retried: bool,
     /// Tags and metadata.
     #[serde(flatten)]
@@ -126,10 +129,10 @@ from_row! {
 pub struct TaskPage {
     /// The tasks.
     pub tasks: Vec<TaskSummary>,
-    /// Whether there are more.
+    /// Whether there are more tasks.
     pub more: bool,
-    /// Finished tasks: time back to which the page searched; there may be older tasks. `None` if the
-    /// search was complete.
+    /// For finished tasks, the time back to which the page searched; there may be older tasks.
+    /// `None` if the search was complete.
     pub searched_back_to: Option<Timestamp>,
 }
 
@@ -162,7 +165,7 @@ ORDER BY t.id DESC",
     page(&rows, limit, None)
 }
 
-/// Returns the ids of up to `limit` live tasks, oldest first, among those with ids up to `newest`.
+/// Returns the ids of up to `limit` live tasks, oldest first. Leaves out ids above `newest`.
 ///
 /// # Errors
 /// Same as [`live`].
@@ -208,11 +211,11 @@ pub async fn finished(
     while to > horizon && rows.len() <= limit && begun.elapsed() < SEARCH_BUDGET {
         span = spans.next().copied().unwrap_or(span);
         let from = (to - SignedDuration::from_mins(span)).max(horizon);
-        // Rows of one instant belong to one span: the first span includes its end.
+        // All rows of one instant belong to one span, because the first span includes its end.
         let wanted = limit + 1 - rows.len();
         match finished_rows(client, query, (Some(from), to, after), wanted).await {
             Ok(found) => rows.extend(found),
-            // Rows found before are more useful than an error, although the transaction is aborted.
+            // The transaction is aborted, but the rows found before are more useful than an error.
             Err(error) if error.sqlstate() == Some(&SqlState::QUERY_CANCELED) && to < now => break,
             Err(error) => return Err(error),
         }
@@ -222,8 +225,8 @@ pub async fn finished(
     page(&rows, limit, stopped.then_some(to))
 }
 
-/// Start of history: older days have no partition, even with a much longer retention than the
-/// default.
+/// Returns the start of history. Earlier days have no partition, even with a retention that is much
+/// longer than the default.
 fn first_day(now: Timestamp) -> Timestamp {
     now - SignedDuration::from_hours(24 * 400)
 }
@@ -243,7 +246,8 @@ async fn finished_rows(
     conditions.bind("a.task_id = ANY (?)", query.ids.clone(), Type::INT8_ARRAY);
     conditions.bind("a.sqlstate LIKE ?", query.sqlstate.as_deref().map(like_pattern), Type::TEXT);
     conditions.bind(&format!("{CAUSE} = ?"), query.cause.clone(), Type::TEXT);
-    // The last instant belongs to the previous page, except for tasks after that page's last task.
+    // Tasks that finished at the last instant of the previous page were on that page, except for
+    // those that follow its last task.
     conditions.bind("a.finished_at > ?", from, Type::TIMESTAMPTZ);
     conditions.bind("a.finished_at <= ?", Some(to), Type::TIMESTAMPTZ);
     if let Some(after) = after {
@@ -272,7 +276,7 @@ ORDER BY a.finished_at DESC, a.task_id DESC",
 fn live_conditions(query: &TaskQuery) -> Conditions {
     let mut conditions = Conditions::new();
     if let Some(state) = query.state {
-        // A literal, so that the planner can use the partial index of that state.
+        // The state is a literal, so that the planner can use the partial index of that state.
         conditions.literal(&format!("t.state = '{state}'"));
     }
     common(&mut conditions, query, "t");
@@ -282,7 +286,7 @@ fn live_conditions(query: &TaskQuery) -> Conditions {
     conditions
 }
 
-/// Adds conditions on columns that live and finished tasks share.
+/// Adds conditions on columns that both live and finished tasks have.
 fn common(conditions: &mut Conditions, query: &TaskQuery, table: &str) {
     if let Some(priority) = query.priority {
         conditions.literal(&format!("{table}.priority = '{priority}'"));

@@ -1,8 +1,8 @@
 //! Ended attempts per minute.
 //!
-//! History has no index on time except a summary per block range, so the cost is proportional to
-//! the number of attempts in the span: 50 ms for a minute at 1,000 per second. The caller reads
-//! each minute once and caches it.
+//! History has no index on time except a summary per block range. So the cost is proportional to
+//! the number of attempts in the span: a minute with 1,000 attempts per second takes 50 ms. The
+//! caller reads each minute once and caches it.
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -38,9 +38,10 @@ pub struct MinuteStats {
     pub failed: i64,
     /// Number of cancelled attempts.
     pub cancelled: i64,
-    /// Seconds from due to claimed: median and 95th percentile; `None` if none was claimed.
+    /// Seconds from the due time to the claim, as median and 95th percentile; `None` if no attempt
+    /// was claimed.
     pub wait_seconds: Option<[f64; 2]>,
-    /// Seconds from claimed to ended: median and 95th percentile.
+    /// Seconds from the claim to the end, as median and 95th percentile.
     pub duration_seconds: Option<[f64; 2]>,
 }
 

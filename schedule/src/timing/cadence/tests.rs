@@ -103,7 +103,7 @@ fn a_limit_is_inclusive() {
     }
 }
 
-/// Whether a cadence fires at an instant, computed from the instant alone.
+/// Returns whether a cadence fires at an instant, computed from this instant alone.
 fn fires_at(cadence: &Cadence, instant: Timestamp) -> bool {
     let zone = &cadence.zone;
     let meant = |time: DateTime| {
@@ -199,7 +199,7 @@ proptest! {
             found.push(fire);
             last = fire;
         }
-        // Every minute of a wall clock and every clock change is at a half minute.
+        // Every minute of a wall clock and every clock change is at a whole or a half minute.
         let mut expected = Vec::new();
         let mut instant = Timestamp::from_second(after.as_second().div_euclid(30) * 30).unwrap();
         while instant <= end {

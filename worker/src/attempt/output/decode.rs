@@ -7,15 +7,16 @@ use jiff::civil::{Date, DateTime, Time};
 use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, Kind, Type};
 
-/// PostgreSQL's MAXDIM.
+/// Maximum number of dimensions of an array: PostgreSQL's MAXDIM.
 const MAX_DIMENSIONS: usize = 6;
 
-/// Text length after which the remaining elements of an array are omitted, in bytes; no caller
-/// keeps more of a value. `1e131071` takes 14 bytes on the wire and 128 kB as text, and an array
-/// may contain many such numbers.
+/// Size of an array as text, in bytes, above which its remaining elements are omitted. No caller
+/// keeps more of a value. Without this limit a small value could become a large text: `1e131071`
+/// takes 14 bytes on the wire and 128 kB as text, and an array may contain many such numbers.
 const MAX_ARRAY_BYTES: usize = 4 * 1024;
 
-/// Returns a value as text, `None` for null, and the name of the type for an unsupported type.
+/// Returns a value as text. Returns `None` for null, and the name of the type if the type is
+/// unsupported.
 pub(crate) fn decode(row: &Row, index: usize) -> Option<String> {
     let ty = row.columns()[index].type_();
     let Raw(raw) = row.try_get::<_, Option<Raw<'_>>>(index).ok().flatten()?;
@@ -49,7 +50,7 @@ pub fn value(ty: &Type, raw: &[u8]) -> Option<String> {
         Type::TEXT | Type::VARCHAR | Type::BPCHAR | Type::NAME | Type::UNKNOWN | Type::JSON => {
             String::from_utf8_lossy(raw).into_owned()
         }
-        // A version byte, then the server's own text.
+        // The wire format is a version byte, followed by the text that the server prints.
         Type::JSONB => String::from_utf8_lossy(raw.get(1..)?).into_owned(),
         Type::UUID => text::<uuid::Uuid>(ty, raw)?,
         Type::DATE => text::<Date>(ty, raw)?,
@@ -71,9 +72,10 @@ fn text<'a, T: FromSql<'a> + ToString>(ty: &Type, raw: &'a [u8]) -> Option<Strin
     T::from_sql(ty, raw).ok().map(|value| value.to_string())
 }
 
-/// Decodes an array. Wire format: the number of dimensions, a flag for nulls, the element type; for
-/// each dimension its length and lower bound; then the elements, each preceded by its length, or −1
-/// for null (`array_send` in the server's arrayfuncs.c). A lower bound other than 1 is not shown.
+/// Decodes an array. The wire format begins with the number of dimensions, a flag for nulls and the
+/// element type. The length and the lower bound of each dimension follow, then the elements, each
+/// preceded by its length, or −1 for null (`array_send` in the server's arrayfuncs.c). A lower
+/// bound other than 1 is not shown.
 fn array(item: &Type, raw: &[u8]) -> Option<String> {
     let mut rest = raw;
     let dimensions = usize::try_from(read_i32(&mut rest)?).ok()?;
@@ -134,8 +136,8 @@ fn read_i32(rest: &mut &[u8]) -> Option<i32> {
     Some(i32::from_be_bytes(*word))
 }
 
-/// Decodes a numeric. Wire format: four 16-bit words (digit count, weight of the first digit, sign,
-/// scale), then digits to the base 10,000 (`numeric_send` in the server's numeric.c).
+/// Decodes a numeric. The wire format is four 16-bit words (digit count, weight of the first digit,
+/// sign, scale), followed by digits to the base 10,000 (`numeric_send` in the server's numeric.c).
 fn numeric(raw: &[u8]) -> Option<String> {
     let words: Vec<i16> =
         raw.chunks_exact(2).map(|pair| i16::from_be_bytes([pair[0], pair[1]])).collect();

@@ -10,17 +10,17 @@ use tokio_postgres::error::DbError;
 
 /// Maximum number of notices in the history of an attempt.
 const MAX_NOTICES: usize = 100;
-/// Total size of their text, in bytes.
+/// Maximum size in bytes of the texts of these notices together.
 const MAX_BYTES: usize = 32 * 1024;
-/// Size of a single text, in bytes.
+/// Maximum size in bytes of a single text.
 const MAX_BYTES_EACH: usize = 2 * 1024;
 
-/// Number of latest notices shown while a task runs.
+/// Number of notices that are shown while a task runs, the latest ones.
 const MAX_LIVE_NOTICES: usize = 10;
-/// Size of the text of one of these notices, in bytes.
+/// Maximum size in bytes of the text of a notice that is shown while a task runs.
 const MAX_BYTES_LIVE: usize = 512;
 
-/// Notices raised in a session; shared with the task that drives the connection.
+/// Notices raised in a session, shared with the Tokio task that drives the connection.
 #[derive(Clone, Default)]
 pub(crate) struct Notices {
     log: Arc<Mutex<NoticeLog>>,
@@ -31,8 +31,8 @@ struct NoticeLog {
     kept: Vec<(String, Value)>,
     bytes: usize,
     dropped: u64,
-    /// The latest progress notice of each owner. Earlier ones are dropped: they would leave no room
-    /// for other notices.
+    /// The latest progress notice of each owner. Earlier progress notices are dropped, because they
+    /// would leave no room for other notices.
     progress: Vec<(String, Value)>,
     live: Option<LiveNotices>,
 }
@@ -55,8 +55,8 @@ pub(crate) struct LiveUpdate {
 }
 
 impl Notices {
-    /// Keeps a notice, or counts it as dropped. `owner`: the session's application_name when the
-    /// notice was raised.
+    /// Keeps a notice, or counts it as dropped. `owner` is the application_name of the session when
+    /// the notice was raised.
     pub(crate) fn push(&self, owner: &str, notice: &DbError) {
         let mut log = self.log.lock();
         let progress = parse_progress(notice.message());
@@ -88,7 +88,8 @@ impl Notices {
         log.kept.push((owner.to_owned(), kept));
     }
 
-    /// Returns the notices since the last call as a JSON array; `None` if there are none.
+    /// Returns the notices that arrived since the last call, as a JSON array; `None` if there are
+    /// none.
     pub(crate) fn take(&self) -> Option<Value> {
         let log = self.take_log();
         let mut kept: Vec<Value> =
@@ -99,8 +100,8 @@ impl Notices {
         (!kept.is_empty()).then_some(Value::Array(kept))
     }
 
-    /// Returns the notices since the last call, each with its owner; `None` if notices were
-    /// dropped.
+    /// Returns the notices that arrived since the last call, each with its owner; `None` if notices
+    /// were dropped.
     pub(crate) fn take_owned(&self) -> Option<Vec<(String, Value)>> {
         let mut log = self.take_log();
         log.kept.append(&mut log.progress);
@@ -136,7 +137,7 @@ impl Notices {
         })
     }
 
-    /// Marks the last changes as not yet delivered.
+    /// Makes the next call of [`Notices::take_changes`] return the last changes again.
     pub(crate) fn mark_changed(&self) {
         if let Some(live) = &mut self.log.lock().live {
             live.changed = true;
@@ -164,15 +165,15 @@ impl LiveNotices {
                 }));
             }
         }
-        // One notification is enough until the changes are taken.
+        // Until the changes are taken, one notification is enough.
         if !std::mem::replace(&mut self.changed, true) {
             self.notify.notify_one();
         }
     }
 }
 
-/// Returns at most `max_bytes` bytes of the text, with NUL replaced, which JSON in PostgreSQL cannot
-/// hold.
+/// Returns at most `max_bytes` bytes of the text. Replaces NUL, which JSON in PostgreSQL cannot
+/// contain.
 pub(crate) fn truncate(text: &str, max_bytes: usize) -> String {
     let mut end = text.len().min(max_bytes);
     while !text.is_char_boundary(end) {

@@ -1,5 +1,6 @@
-//! Publishes the progress and notices of running tasks, about once a second, for all tasks of the
-//! process in one statement. Tasks that report nothing or finish within a second cause no write.
+//! Publishes the progress and the notices of running tasks, about once a second, with one statement
+//! for all tasks of the process. A task that reports nothing, or that finishes within a second,
+//! causes no write.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use crate::control::answered;
 use crate::duties::duty::Duty;
 use crate::timing::PROGRESS_INTERVAL;
 
-/// Reports the progress of the tasks of this process, except those in shared commits, which are
+/// Reports the progress of the tasks of this process. Leaves out tasks in shared commits, which are
 /// short.
 #[derive(Clone, Default)]
 pub(crate) struct ProgressReporter {
@@ -27,7 +28,8 @@ pub(crate) struct ProgressReporter {
 #[derive(Default)]
 struct Shared {
     tasks: Mutex<Tasks>,
-    /// A task has reported something, or a task with a published report has ended.
+    /// Notified when a task has reported something, or when a task with a published report has
+    /// ended.
     changed: Arc<Notify>,
 }
 
@@ -107,14 +109,14 @@ impl Duty for ProgressWriter {
     }
 
     async fn stop(&mut self) {
-        // Rows of ended tasks remain otherwise, until another worker removes them.
+        // Removes the reports of ended tasks. If this fails, another worker removes them later.
         let _ = self.run_once(()).await;
     }
 }
 
 impl Shared {
     /// Returns the changes of tasks that have run long enough. Schedules another collection for
-    /// younger tasks.
+    /// tasks that have not run long enough yet.
     fn collect_changes(&self) -> (Vec<ProgressReport>, Vec<TaskId>) {
         let mut tasks = self.tasks.lock();
         let mut reports = Vec::new();

@@ -8,15 +8,16 @@ use crate::attempt::output::notices::truncate;
 
 /// Maximum number of rows in the history of an attempt.
 const MAX_ROWS: usize = 100;
-/// Total size of their values, in bytes.
+/// Maximum size in bytes of the values of these rows together.
 const MAX_BYTES: usize = 32 * 1024;
-/// Size of a single value, in bytes.
+/// Maximum size in bytes of a single value.
 const MAX_BYTES_EACH: usize = 4 * 1024;
 
-/// Overhead of a value in addition to its text, in bytes: quotes and a comma, or null and a comma.
+/// Size in bytes that each value takes in addition to its text: quotes and a comma, or null and a
+/// comma.
 const VALUE_BYTES: usize = 5;
 
-/// The first rows of the last result set, and the row count over all statements.
+/// The first rows of the last result set, and the total row count of all statements.
 #[derive(Default)]
 pub(crate) struct Rows {
     count: u64,
@@ -69,7 +70,7 @@ impl Rows {
         }
         let mut kept = Vec::new();
         for value in values {
-            // A row may have 1,664 columns, so the limit applies value by value.
+            // A row may have 1,664 columns, so the limit applies to each value instead of each row.
             let room = MAX_BYTES_EACH.min(MAX_BYTES.saturating_sub(self.bytes));
             let value = value.map(|text| {
                 self.truncated |= text.len() > room && room < MAX_BYTES_EACH;

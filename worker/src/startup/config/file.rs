@@ -1,4 +1,4 @@
-//! The configuration file: its keys and their types are those of the table of settings.
+//! The configuration file. Its keys and their types are derived from the table of settings.
 
 use std::any::TypeId;
 use std::collections::BTreeMap;
@@ -16,14 +16,14 @@ use toml::de::{DeTable, DeValue};
 use crate::startup::profile::Profile;
 use crate::startup::settings::settings;
 
-/// The one key that is not a setting.
+/// The only key that is not a setting.
 const RUN_AS: &str = "run_as";
 
 /// The values in a configuration file, each valid for its setting.
 #[derive(Debug, Default)]
 pub(super) struct ConfigFile {
     pub(super) path: PathBuf,
-    /// The values of each key, as on the command line.
+    /// The values of each key, written as on the command line.
     pub(super) values: BTreeMap<String, Vec<String>>,
     pub(super) run_as: BTreeMap<String, Profile>,
 }
@@ -76,7 +76,7 @@ fn similar_key(command: &Command, key: &str) -> String {
     }
 }
 
-/// Returns the value as on the command line, each element of an array by itself.
+/// Returns the value as on the command line. Each element of an array is a string of its own.
 ///
 /// # Errors
 /// Returns the rest of a sentence about the key if the value has the wrong type or is invalid.
@@ -100,8 +100,8 @@ fn texts(setting: &Arg, value: &DeValue<'_>) -> Result<Vec<String>, String> {
     Ok(texts)
 }
 
-/// Parses the value, even if a flag overrides it: without the setting's variable, delimiter and
-/// relations to other flags.
+/// Checks the value with the parser of its flag, even if a flag overrides it. Ignores the setting's
+/// environment variable, its delimiter and its relations to other flags.
 fn check(setting: &Arg, text: &str) -> Result<(), String> {
     let alone = Arg::new("value").long("value").allow_hyphen_values(true);
     let alone = alone.value_parser(setting.get_value_parser().clone());

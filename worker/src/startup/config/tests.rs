@@ -60,7 +60,7 @@ fn a_flag_wins_over_the_file_and_the_file_over_the_default() {
     });
 }
 
-/// Every setting can be set in the file: the value is the default, or one of the right type.
+/// Every setting can be set in the file, to its default or to a value of the right type.
 #[test]
 fn every_setting_has_a_key_in_the_file() {
     let values = |setting: &Arg| match setting.get_value_names().map(|names| names[0].as_str()) {
