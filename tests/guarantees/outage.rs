@@ -258,6 +258,39 @@ async fn the_statement_of_a_cut_session_has_ended_before_its_task_runs_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_completion_of_an_autocommit_task_is_tried_again_and_its_statement_is_not() {
+    for refused in [true, false] {
+        let database = Database::new().await;
+        database
+            .execute(
+                "CREATE TABLE effect (task bigint NOT NULL);
+                 CREATE SEQUENCE tries; GRANT USAGE ON SEQUENCE tries TO PUBLIC;
+                 CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+                     IF nextval('public.tries') < 3 THEN RAISE EXCEPTION 'disk full'; END IF;
+                     RETURN NEW;
+                 END $$",
+            )
+            .await;
+        let proxy = Proxy::start(&database.url()).await.unwrap();
+        let (url, through) = (database.url(), proxy.url(&database.url()));
+        let flags = ["--readers", "1", "--poll-interval", "20ms", "--task-url", &url];
+        let _worker = Worker::start_at(&through, &flags);
+        if refused {
+            let trigger = "CREATE TRIGGER refuse BEFORE INSERT ON mill.attempts
+                FOR EACH ROW EXECUTE FUNCTION refuse()";
+            database.execute(trigger).await;
+        } else {
+            let completion = MessageMatch::Text("queue.complete".to_owned());
+            proxy.arm(completion, FaultAction::Cut(Cut::Before));
+        }
+        let id = database.enqueue(LEAVES_A_MARK, ", mode => 'autocommit'").await;
+        assert_eq!(database.outcome(id).await, "succeeded");
+        assert_eq!(database.attempts(id).await, "succeeded");
+        assert_eq!(effects(&database, id).await, 1, "refused: {refused}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_worker_whose_connection_is_cut_while_it_starts_reports_an_unreachable_database() {
     let database = Database::new().await;
     let proxy = Proxy::start(&database.url()).await.unwrap();
