@@ -342,7 +342,7 @@ async fn a_drained_worker_that_ends_when_idle_ends_after_its_last_task() {
     database.until_waiting_for_lock(held).await;
     database.execute("SELECT mill.drain(id) FROM mill.workers").await;
     let left = database.enqueue("SELECT 1", "").await;
-    worker.until_logged("drain state set by an operator").await;
+    worker.until_logged("an operator has started the drain").await;
     database.execute("SELECT pg_advisory_unlock(1)").await;
     assert!(worker.ended().await.success());
     assert_eq!(database.attempts(held).await, "succeeded");

@@ -243,8 +243,8 @@ async fn a_schedule_that_takes_too_long_to_start_blocks_no_other() {
                  - interval '1 s' * (name = 'slow')::int",
         )
         .await;
-    // The cancel has the effect of a statement timeout, which no exception handler in the server
-    // catches.
+    // The cancel raises the same error as a statement timeout (57014), which EXCEPTION WHEN OTHERS
+    // does not catch.
     let cancel = "SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity
         WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%schedule.tick %'";
     eventually("the slow schedule is abandoned", async || {

@@ -1,4 +1,5 @@
-//! Runs, jobs and lineage in the web console: displayed with any names, bounded, and controlled.
+//! The console's pages of runs, jobs and lineage: they escape every name, limit how much they show, and
+//! offer the actions on runs.
 
 use serde_json::{Value, json};
 

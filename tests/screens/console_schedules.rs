@@ -1,4 +1,5 @@
-//! Schedules in the web console: displayed with any names, explained, run, enabled and disabled.
+//! The console's pages of schedules: they escape every name, explain whether a schedule would fire, and
+//! offer the actions on schedules.
 
 use serde_json::{Value, json};
 

@@ -151,7 +151,10 @@ impl Wakeup {
     /// Sets whether an operator has drained this worker.
     pub(crate) fn set_draining(&self, draining: bool) {
         if self.draining.swap(draining, Ordering::Relaxed) != draining {
-            tracing::info!(draining, "drain state set by an operator");
+            match draining {
+                true => tracing::info!("an operator has started the drain of this worker"),
+                false => tracing::info!("an operator has ended the drain of this worker"),
+            }
             self.notify();
         }
     }

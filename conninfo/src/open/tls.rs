@@ -190,7 +190,7 @@ fn refuse_default_crl(env: &Environment) -> Result<(), ConnectError> {
         Some(path) => Err(file_error(
             "certificate revocation list",
             &path,
-            "revocation lists are not supported; libpq would have used this one".to_owned(),
+            "libpq would check certificates against this list, which is not supported here; remove the list to connect".to_owned(),
         )),
         None => Ok(()),
     }

@@ -14,8 +14,8 @@ pub(crate) struct Run {
     /// Scenarios to measure; `all` selects everything that `loadtest list` prints
     #[arg(value_name = "SCENARIO", required = true, value_parser = scenario)]
     pub(crate) scenarios: Vec<ScenarioArg>,
-    /// Maximum number of tasks that each worker runs at once [default: 16; `idle`, `schedules`: 8;
-    /// `fleet`: 64 over all workers]
+    /// Maximum number of tasks that each worker runs at once; in `fleet`, all workers together
+    /// [default: 16; `idle`, `schedules`: 8; `fleet`: 64]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=500))]
     pub(crate) readers: Option<u32>,
     /// Number of worker processes [default: 1; `schedules`: 2; `chaos`: 4; `idle`: 50]

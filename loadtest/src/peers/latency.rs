@@ -1,5 +1,6 @@
-//! Measures the latency of one task at a time on an idle worker: the time from the server's reply
-//! to the COMMIT of the enqueue until the task's statement starts in the server.
+//! Measures the latency of one task at a time on an idle worker. The measurement begins when the
+//! client that enqueues has the server's reply to its COMMIT, and ends when the task's statement
+//! starts in the server.
 //!
 //! A separate process enqueues, and takes the time of the reply from its wall clock. The time of
 //! the start comes from the server's clock. Both are the same clock, because both run on this

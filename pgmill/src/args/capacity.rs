@@ -119,7 +119,7 @@ pub(crate) struct WeightArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ReserveArgs {
-    /// Share of the readers to reserve
+    /// Share of the readers to reserve: none, or 10, 15 or 25 percent
     #[arg(value_parser = enum_value::<ReservedCapacity>(ReservedCapacity::ALL.iter().map(|it| it.as_str())))]
     pub(crate) capacity: ReservedCapacity,
     /// Show what would change, without changing it

@@ -71,7 +71,7 @@ pub(crate) struct TaskList {
     #[arg(long, value_name = "TAG", help_heading = FILTERS)]
     pub(crate) tag: Option<String>,
     #[arg(long, value_name = "DURATION", value_parser = duration, help_heading = FILTERS)]
-    #[arg(help = since_help("Show only tasks enqueued, or finished, within this duration",
+    #[arg(help = since_help("Show only tasks that were enqueued, or have finished, in the last <DURATION>",
         " for finished tasks"))]
     pub(crate) since: Option<Duration>,
     /// Maximum number of rows
@@ -147,7 +147,7 @@ pub(crate) struct RetryArgs {
     #[arg(long, value_name = "TAG", conflicts_with = "ids", help_heading = FILTERS)]
     pub(crate) tag: Option<String>,
     #[arg(long, value_name = "DURATION", value_parser = duration, conflicts_with = "ids")]
-    #[arg(help = since_help("Retry only tasks that ended within this duration", ""))]
+    #[arg(help = since_help("Retry only tasks that ended in the last <DURATION>", ""))]
     #[arg(help_heading = FILTERS)]
     pub(crate) since: Option<Duration>,
     #[command(flatten)]

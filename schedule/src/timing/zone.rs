@@ -33,7 +33,7 @@ pub(crate) fn read(name: &str, at: usize) -> Result<TimeZone, ValidationError> {
 
 /// Times of a wall clock, in ascending order.
 pub(crate) trait Times {
-    /// Returns the first time from `from` inclusive to `until` exclusive.
+    /// Returns the first of these times that is not before `from`, and before `until`.
     fn first(&self, from: DateTime, until: DateTime) -> Option<DateTime>;
 }
 

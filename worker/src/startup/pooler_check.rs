@@ -64,7 +64,7 @@ pub(crate) async fn check(
             Err(refused("the session changes its backend between transactions"))
         }
         Ok(Err(error)) => Err(error.into()),
-        Err(_) => Err(refused("the pooler has no backend for a second session")),
+        Err(_) => Err(refused("the pooler gave the second of two sessions no server connection")),
     }
 }
 

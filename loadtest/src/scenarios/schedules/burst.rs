@@ -62,7 +62,7 @@ const STALL_TIMEOUT: Duration = Duration::from_secs(60);
 pub(super) struct Burst {
     /// Seconds from the instant to the end of the last run.
     pub(super) seconds: f64,
-    /// Fires per second, from the instant to the last fire.
+    /// Number of fires per second, from the instant at which all schedules are due to the last fire.
     pub(super) fires: f64,
     pub(super) series: Vec<Series>,
     pub(super) checks: Vec<Check>,
