@@ -259,8 +259,8 @@ fn no_environment() -> Environment {
     Environment::from_variables::<&str, &str>([], None)
 }
 
-/// Returns the connection string with another database, which is appended: the last of two values
-/// takes effect.
+/// Returns the connection string for another database: appends a `dbname`, which overrides one that
+/// the string already has.
 fn in_database(url: &str, database: &str) -> String {
     let uri = url.starts_with("postgres://") || url.starts_with("postgresql://");
     match (uri, url.contains('?')) {

@@ -118,7 +118,8 @@ async fn the_reserved_readers_are_a_share_of_all_spread_by_rank() {
     assert_eq!(database.value::<String>(split).await, "0 24 1 0 0 0 0 0 0");
 }
 
-/// A worker learns its share of the reserved readers from the reply to a heartbeat.
+/// Waits until every worker knows its share of the reserved readers. A worker learns it from the reply
+/// to a heartbeat, and only its second heartbeat shows that it has received the reply to the first.
 async fn every_worker_has_sent_two_heartbeats(database: &Database) {
     database
         .execute("CREATE TABLE heartbeats_before AS SELECT id, heartbeat FROM mill.workers")

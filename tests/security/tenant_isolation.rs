@@ -198,7 +198,8 @@ async fn a_task_ends_nobody_elses_session_and_forges_no_completion() {
         "SELECT mill.complete(ARRAY[{victim}]::bigint[], ARRAY[gen_random_uuid()], pg_current_xact_id(), NULL, NULL, NULL)"
     );
     tenants.run(&forged).await.assert_failed("MT001", "");
-    // A task cannot get its own token either from its session or from the server's views.
+    // A task finds the token of another tenant's task neither in its session nor in the server's
+    // views.
     let token: String =
         database.value(&format!("SELECT token::text FROM mill.tasks WHERE id = {victim}")).await;
     let search = format!(

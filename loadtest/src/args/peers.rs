@@ -30,7 +30,8 @@ pub(crate) struct Peers {
     #[arg(long, visible_alias = "jobs", value_name = "N", default_value_t = 30_000,
         value_parser = clap::value_parser!(u32).range(100..))]
     tasks: u32,
-    /// Number of rounds of each case; the cases take turns [default: 3; with --quick: 1]
+    /// Number of rounds; in a round, every queue is measured once in each of its configurations
+    /// [default: 3; with --quick: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=100))]
     rounds: Option<u16>,
     /// Maximum number of tasks that pgmill's worker runs at once [default: 16]

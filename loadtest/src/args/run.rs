@@ -28,7 +28,8 @@ pub(crate) struct Run {
     /// 30s; `soak`: 10m]
     #[arg(long, value_name = "DURATION", value_parser = span)]
     pub(crate) duration: Option<Duration>,
-    /// Number of rounds of each case; the cases take turns [default: 3; with --quick: 1]
+    /// Number of rounds; in a round, every case of the scenario is measured once [default: 3; with
+    /// --quick: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=100))]
     pub(crate) rounds: Option<u16>,
     /// Time budget within which short tasks share a commit, in all scenarios except those that

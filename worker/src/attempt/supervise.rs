@@ -42,9 +42,10 @@ pub(crate) struct Supervisor<'a> {
     pub(crate) control: &'a Control,
     pub(crate) deadline: Option<Duration>,
     pub(crate) stop: &'a mut watch::Receiver<Option<StopSignal>>,
-    /// Whether the statement includes a completion. If so, the signal for a lost claim is ignored.
-    /// The completion itself detects a lost claim; and once the completion has committed, a
-    /// heartbeat may report the claim as lost before the reader receives the answer.
+    /// Whether the statement also completes the task. If so, the signal for a lost claim is ignored,
+    /// for two reasons. The completion fails by itself if the claim is lost. And when it has
+    /// committed, the claim no longer exists: a heartbeat may report it as lost, although the task
+    /// has succeeded, before the reader receives the server's answer.
     pub(crate) includes_completion: bool,
 }
 

@@ -1,6 +1,6 @@
-//! Checks the content of the image without a container engine. The programs run as the container's
-//! account, with the folder that deploy/container/rootfs creates as their root directory, against a
-//! private server.
+//! Checks the content of the image without a container engine. The script deploy/container/rootfs
+//! writes the image's files to a folder. The programs of the image then run in a chroot of this
+//! folder, under the container's account, against a private server.
 
 use std::path::Path;
 use std::process::Command;

@@ -155,8 +155,8 @@ pub(crate) fn sum(shown: &[CellResult]) -> String {
     let promised_once = |shown: &&&CellResult| !shown.cell.may_duplicate();
     let duplicates: u32 = tried.iter().filter(promised_once).map(|shown| shown.duplicates).sum();
     format!(
-        "{} cells, {} trials: {} lost, {duplicates} duplicates despite an exactly-once promise, \
-         {} stuck; {broken} cells broken, {} skipped",
+        "{} rows, {} trials: {} lost, {duplicates} duplicates despite an exactly-once promise, {} \
+         stuck. Rows whose promise was broken: {broken}; rows skipped: {}",
         tried.len(),
         total(|shown| shown.tries),
         total(|shown| shown.lost),
