@@ -140,8 +140,8 @@ fn every_sslmode_ends_as_in_psql() {
     let pinned = "host=localhost user=any sslmode=verify-full sslrootcert={dir}/self.crt";
     assert_eq!(cluster.psql(pinned, "home").0, Outcome::WithTls);
 
-    // Older releases of openssl make a certificate of version 1 here. This program can use such a
-    // certificate, but cannot verify it.
+    // Older releases of openssl make a certificate of version 1 here. A server can use it, and pgmill
+    // accepts it if it does not have to verify it.
     let own = cluster.path("version1");
     cluster.restart(&format!("ssl=on -c ssl_cert_file={own}.crt -c ssl_key_file={own}.key"));
     let mut rows = product(&["any"], &[""]);

@@ -97,7 +97,7 @@ fn heading(it: &ScheduleStatus) -> String {
         ("next fire", it.next_fire_at),
         ("last fire", it.last_fire_at),
         ("last success", it.last_success_at),
-        ("queued until the run finishes: fire of", it.queued_fire_at),
+        ("fire that waits for the run in progress", it.queued_fire_at),
         ("removed", it.removed_at),
     ] {
         if let Some(at) = at {

@@ -186,7 +186,7 @@ pub struct HorizonHolder {
     pub name: String,
     /// Login of the holder, if it has one.
     pub user: Option<String>,
-    /// `application_name` of the holder; for a slot, the plugin.
+    /// `application_name` of the session; for a replication slot, its output plugin.
     pub application: Option<String>,
     /// Age of the horizon that it holds, in transaction ids.
     pub age_xids: Option<i32>,

@@ -17,7 +17,8 @@ pub async fn cancel(client: &impl GenericClient, id: TaskId) -> Result<String, Q
 }
 
 /// Runs a task again: a finished task under the same id (`retried`), a scheduled task now
-/// (`brought forward`). For another task, returns the state of the live task, or `not found`.
+/// (`brought forward`). If the task is in another state, changes nothing and returns that state; if
+/// there is no such task, returns `not found`.
 ///
 /// # Errors
 /// Fails if another live task has the same deduplication key.
