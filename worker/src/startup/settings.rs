@@ -189,7 +189,9 @@ fn queue_name(text: &str) -> Result<String, &'static str> {
 fn sqlstate(text: &str) -> Result<String, &'static str> {
     let fits = |c: char| c.is_ascii_digit() || c.is_ascii_uppercase();
     if text.is_empty() || text.len() > 5 || !text.chars().all(fits) {
-        return Err("write a SQLSTATE, or the characters that it begins with: up to 5 digits and capital letters, such as 42P01 or 42");
+        return Err(
+            "write a SQLSTATE, or the characters that it begins with: up to 5 digits and capital letters, such as 42P01 or 42",
+        );
     }
     Ok(text.to_owned())
 }
