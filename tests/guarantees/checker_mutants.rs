@@ -1,6 +1,8 @@
 //! Mutants of the product: the checker must find a fault that is planted in one of the product's
 //! functions. The unchanged product must pass the same scenario.
 
+use std::time::Duration;
+
 use checker::{Answer, Expect, Op, OpKind, record};
 use jiff::Timestamp;
 use queue::claim::{ClaimSession, Lane, LaneRange, SessionIdentity};
@@ -20,6 +22,8 @@ use crate::runs::run::{end, job, start};
 enum Scenario {
     /// The task's worker is considered dead and its backend is not listed, but both are alive.
     ReclaimedWhileAlive,
+    /// The same in a shared commit, which completes its tasks by another function.
+    ReclaimedInSharedCommit,
     /// The same, but in autocommit mode, and the backend is listed.
     ReclaimedTooEarly,
     /// The worker of the task dies, nine times in a row.
@@ -48,17 +52,31 @@ struct Mutant {
 
 const MUTANTS: &[Mutant] = &[
     Mutant {
+        function: "complete_task",
+        from: "AND t.token = claim_token",
+        to: "",
+        scenario: Scenario::ReclaimedWhileAlive,
+        finds: &["effect_iff_succeeded"],
+    },
+    Mutant {
+        function: "complete_task",
+        from: "IF NOT FOUND THEN",
+        to: "IF NOT FOUND THEN RETURN; END IF; IF false THEN",
+        scenario: Scenario::ReclaimedWhileAlive,
+        finds: &["no_effect_twice", "effect_iff_succeeded"],
+    },
+    Mutant {
         function: "complete",
         from: "AND t.token = claim_tokens[array_position(task_ids, t.id)]",
         to: "",
-        scenario: Scenario::ReclaimedWhileAlive,
+        scenario: Scenario::ReclaimedInSharedCommit,
         finds: &["effect_iff_succeeded"],
     },
     Mutant {
         function: "complete",
         from: "IF cardinality(done) IS DISTINCT FROM cardinality(task_ids) THEN",
         to: "IF false THEN",
-        scenario: Scenario::ReclaimedWhileAlive,
+        scenario: Scenario::ReclaimedInSharedCommit,
         finds: &["no_effect_twice", "effect_iff_succeeded"],
     },
     Mutant {
@@ -164,9 +182,12 @@ async fn plant(database: &Database, function: &str, (from, to): (&str, &str)) {
 async fn play(database: &Database, scenario: Scenario) {
     let ops = &mut Vec::new();
     match scenario {
-        Scenario::ReclaimedWhileAlive => reclaimed_while_alive(database, ops, "").await,
+        Scenario::ReclaimedWhileAlive => reclaimed_while_alive(database, ops, "", None).await,
+        Scenario::ReclaimedInSharedCommit => {
+            reclaimed_while_alive(database, ops, "", Some(Duration::ZERO)).await;
+        }
         Scenario::ReclaimedTooEarly => {
-            reclaimed_while_alive(database, ops, ", mode => 'autocommit'").await;
+            reclaimed_while_alive(database, ops, ", mode => 'autocommit'", None).await;
         }
         Scenario::CrashLoop => crash_loop(database, ops).await,
         Scenario::KilledMidTask => killed_mid_task(database, ops).await,
@@ -255,7 +276,7 @@ impl Player {
     }
 
     /// Performs the end of the worker's part: the end of the statement, and the completion.
-    async fn finish(&self, in_transaction: bool) {
+    async fn finish(&self, in_transaction: bool, ran_until: Option<Duration>) {
         let Some(claim) = &self.claim else { return };
         let xact = if in_transaction {
             self.session.batch_execute("BEGIN").await.unwrap();
@@ -268,7 +289,7 @@ impl Player {
             String::new()
         };
         let report = Report::default();
-        let success = [Success::now(claim, &report)];
+        let success = [Success { claim, ran_until, report: &report }];
         let xact = in_transaction.then_some(xact.as_str());
         let completed = complete(&self.session, &success, xact).await.is_ok();
         let end = if completed { "COMMIT" } else { "ROLLBACK" };
@@ -284,8 +305,14 @@ async fn reclaim_worker(database: &Database, player: &Player) {
     reclaim(database.client(), dead).await.unwrap();
 }
 
-/// A live worker is considered dead, another worker gets its task, and both continue.
-async fn reclaimed_while_alive(database: &Database, ops: &mut Vec<Op>, mode: &str) {
+/// A live worker is considered dead, another worker gets its task, and both continue. `ran_until`:
+/// as in [`Success`].
+async fn reclaimed_while_alive(
+    database: &Database,
+    ops: &mut Vec<Op>,
+    mode: &str,
+    ran_until: Option<Duration>,
+) {
     requested(database, ops, "reclaimed", ("SELECT chaos.work()", mode)).await;
     let in_transaction = mode.is_empty();
     let mut first = Player::new(database).await;
@@ -298,8 +325,8 @@ async fn reclaimed_while_alive(database: &Database, ops: &mut Vec<Op>, mode: &st
     if second.claim(database, false).await && !in_transaction {
         second.session.batch_execute("SELECT chaos.begin_work()").await.unwrap();
     }
-    first.finish(in_transaction).await;
-    second.finish(in_transaction).await;
+    first.finish(in_transaction, ran_until).await;
+    second.finish(in_transaction, ran_until).await;
 }
 
 async fn crash_loop(database: &Database, ops: &mut Vec<Op>) {

@@ -83,7 +83,7 @@ pub(crate) struct JobName {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum DependencyVerb {
-    /// List dependencies that apply to every job
+    /// List the dependencies that apply in every run, whatever its jobs
     #[command(after_help = "Examples:\n  pgmill dependency list")]
     List,
     /// Add a dependency: in every run that has both tasks, CHILD waits for PARENT

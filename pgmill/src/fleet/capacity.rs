@@ -104,7 +104,7 @@ async fn set_weights(client: &Client, out: &Output, args: &WeightArgs) -> Result
     Ok(exit::OK)
 }
 
-/// Sets the share of readers that is reserved for tasks of priority reserved.
+/// Sets the share of the readers that run only tasks of the priority `reserved`.
 async fn set_reserved_capacity(
     client: &Client,
     out: &Output,

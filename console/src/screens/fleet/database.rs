@@ -38,7 +38,7 @@ pub(crate) struct DatabaseDetail {
     pub(crate) connections: Vec<Connections>,
     pub(crate) lock_waits: Vec<Wait>,
     pub(crate) horizon: Vec<HorizonHolder>,
-    /// `None` if a table is locked, so that its size cannot be read.
+    /// Sizes of the tables; `None` if one of the tables is locked, so that its size cannot be read.
     pub(crate) schema: Option<Schema>,
 }
 

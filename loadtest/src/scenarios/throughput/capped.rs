@@ -21,7 +21,7 @@ pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
     let control_case = ControlCase {
         scenario: "capped",
         without: "no run at its limit".to_owned(),
-        with: format!("{} tasks of a run at its limit of 10", short_count(size)),
+        with: format!("a run with {} tasks, of which 10 may run at once", short_count(size)),
         tasks: context.tasks(100_000, 20_000),
     };
     compare(context, &control_case, async |database| cap(database, size).await).await

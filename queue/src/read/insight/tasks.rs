@@ -108,7 +108,7 @@ pub struct TaskSummary {
     /// The first 200 characters of the SQL; `None` if the role may view tasks but not their
     /// statements.
     pub statement_head: Option<String>,
-    /// For a finished task, whether it was retried since, so that it is live or has finished again.
+    /// Whether the task has been retried since it finished. It is then live, or has finished again.
     pub retried: bool,
     /// Tags and metadata.
     #[serde(flatten)]
