@@ -106,8 +106,8 @@ pub(crate) async fn drain(
     round: usize,
 ) -> Result<Drained> {
     let mut fleet = Fleet::start(context, database, fleet_spec).await?;
-    let sampler = Sampler::start(context, database, fleet.pids()).await?;
     let pids = fleet.pids();
+    let sampler = Sampler::start(context, database, pids.clone()).await?;
     let time = async || match context.postmaster() {
         Some(_) => FleetTime::read(&database.session, &pids).await.map(Some),
         None => Ok(None),
