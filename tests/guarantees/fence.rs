@@ -93,6 +93,24 @@ async fn a_worker_that_comes_back_while_it_is_being_reclaimed_keeps_its_claims()
 }
 
 #[tokio::test]
+async fn all_claims_of_a_dead_worker_are_reclaimed_in_transactions_of_limited_size() {
+    let database = Database::new().await;
+    let worker = WorkerId(database.value("SELECT gen_random_uuid()").await);
+    database
+        .execute(&format!(
+            "SELECT mill.enqueue_many(array_fill('SELECT 1'::text, ARRAY[150]));
+             UPDATE mill.tasks SET state = 'running', attempt = 1, token = gen_random_uuid(),
+                 claimed_at = now(), claimed_by = '{worker}', session_pid = 0, session_started_at = now()"
+        ))
+        .await;
+    let reclaimed = reclaim(database.client(), unregistered(worker)).await.unwrap();
+    assert_eq!((reclaimed.released.len(), reclaimed.remaining), (150, 0));
+    let transactions = "SELECT string_agg(tasks::text, ' ' ORDER BY tasks DESC)
+        FROM (SELECT count(*) AS tasks FROM mill.attempts GROUP BY xmin) AS t";
+    assert_eq!(database.value::<String>(transactions).await, "60 60 30");
+}
+
+#[tokio::test]
 async fn a_claim_that_was_reclaimed_changes_nothing() {
     for way in ["complete", "fail", "release"] {
         let (database, id, worker, stale) = claimed().await;

@@ -41,12 +41,17 @@ const SESSION_GONE: &str = "/* queue.session_gone */
 SELECT NOT EXISTS (SELECT FROM pg_stat_activity a
     WHERE a.pid = $1 AND coalesce(a.backend_start = $2, true)) AS gone";
 
+/// Maximum number of tasks in a transaction. Each task of a run that a schedule fired takes a
+/// subtransaction (`mill.log_schedule_event`), and a backend caches 64: above that, every snapshot
+/// on the server becomes more expensive.
+const BATCH_SIZE: i32 = 60;
+
 const RECLAIM: &str = concat!(
     "/* queue.reclaim */
 SELECT r.task_id, r.released
 FROM (SELECT WHERE ",
     still_dead!(),
-    ") AS dead CROSS JOIN LATERAL mill.reclaim($1) AS r"
+    ") AS dead CROSS JOIN LATERAL mill.reclaim($1, $3) AS r"
 );
 
 /// Returns no row if the worker is alive.
@@ -152,10 +157,18 @@ pub async fn reclaim(
     dead: DeadWorker,
 ) -> Result<Reclaimed, QueueError> {
     let mut reclaimed = Reclaimed::default();
-    for row in client.query_typed(RECLAIM, &dead.params()).await? {
-        let id = column(&row, "task_id")?;
-        if column(&row, "released")? { &mut reclaimed.released } else { &mut reclaimed.ended }
-            .push(id);
+    let [worker, last_heartbeat] = dead.params();
+    loop {
+        let params = [worker.clone(), last_heartbeat.clone(), (&BATCH_SIZE, Type::INT4)];
+        let rows = client.query_typed(RECLAIM, &params).await?;
+        for row in &rows {
+            let id = column(row, "task_id")?;
+            if column(row, "released")? { &mut reclaimed.released } else { &mut reclaimed.ended }
+                .push(id);
+        }
+        if i32::try_from(rows.len()) != Ok(BATCH_SIZE) {
+            break;
+        }
     }
     if let Some(row) = client.query_typed(REMAINING, &dead.params()).await?.first() {
         reclaimed.remaining = scalar(row).map(i64::cast_unsigned)?;
