@@ -827,6 +827,115 @@ GRANT EXECUTE ON FUNCTION mill.drop_group TO mill_operator;
 -- A running task has a token, a worker and a session; tasks in other states have none of them. Every change
 -- of a running task names its token. A task is blocked exactly while it waits for a permit.
 
+-- Options -----------------------------------------------------------------------------------------
+
+-- Options of a task that no condition of the queue depends on. Every table and function that has or copies
+-- options of tasks does so as a whole, so that a new option needs changes only here: an attribute of the type, and
+-- its check in mill.read_options if it needs one.
+DO $$
+BEGIN
+    IF to_regtype('mill.task_options') IS NULL THEN
+        CREATE TYPE mill.task_options AS (
+            tags text[],
+            metadata jsonb
+        );
+    END IF;
+END
+$$;
+COMMENT ON TYPE mill.task_options IS 'Options of a task, from the argument options of mill.enqueue';
+COMMENT ON COLUMN mill.task_options.tags IS 'Labels to search by, sorted; null: none';
+COMMENT ON COLUMN mill.task_options.metadata IS 'JSON object of the caller, which pgmill stores and shows; null: none';
+
+CREATE OR REPLACE FUNCTION mill.read_labels(document jsonb, OUT tags text[], OUT metadata jsonb)
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    wrong jsonb;
+BEGIN
+    IF jsonb_typeof(document->'tags') NOT IN ('array', 'null') THEN
+        RAISE EXCEPTION 'tags is a JSON %, not an array of strings', jsonb_typeof(document->'tags')
+            USING ERRCODE = '22023';
+    ELSIF jsonb_typeof(document->'metadata') NOT IN ('object', 'null') THEN
+        RAISE EXCEPTION 'metadata is a JSON %, not an object', jsonb_typeof(document->'metadata')
+            USING ERRCODE = '22023';
+    ELSIF octet_length((document->'metadata')::text) > 16384 THEN
+        RAISE EXCEPTION 'metadata is % bytes long; the maximum is 16384 bytes',
+            octet_length((document->'metadata')::text) USING ERRCODE = '54000';
+    END IF;
+    metadata := nullif(nullif(document->'metadata', 'null'), '{}');
+    IF jsonb_typeof(document->'tags') = 'array' THEN
+        IF jsonb_array_length(document->'tags') > 32 THEN
+            RAISE EXCEPTION 'more than 32 tags' USING ERRCODE = '54000';
+        END IF;
+        SELECT t INTO wrong FROM jsonb_array_elements(document->'tags') AS t WHERE jsonb_typeof(t) <> 'string'
+            OR (t #>> '{}') !~ '^[^[:cntrl:]]{1,64}$' OR btrim(t #>> '{}') <> t #>> '{}' LIMIT 1;
+        IF FOUND THEN
+            RAISE EXCEPTION 'invalid tag %', wrong USING ERRCODE = '22023', HINT = 'A tag is a string of 1 to 64 '
+                'characters without control characters and without spaces at its ends.';
+        END IF;
+        tags := (SELECT array_agg(DISTINCT t COLLATE "C" ORDER BY t COLLATE "C")
+            FROM jsonb_array_elements_text(document->'tags') AS t);
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION mill.read_labels IS
+    'Returns the tags (sorted, without duplicates) and the metadata of a document {"tags": ["etl", …], "metadata": '
+    '{…}, …}; null for what the document does not have. Raises an error if a value is invalid';
+
+CREATE OR REPLACE FUNCTION mill.read_options(document jsonb) RETURNS mill.task_options
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    options mill.task_options := jsonb_populate_record(NULL::mill.task_options, document - '{tags,metadata}'::text[]);
+BEGIN
+    SELECT l.tags, l.metadata INTO options.tags, options.metadata FROM mill.read_labels(document) AS l;
+    RETURN CASE WHEN NOT options IS NULL THEN options END;
+END
+$$;
+COMMENT ON FUNCTION mill.read_options IS
+    'Returns the options of a task that the document has; null if it has none. Ignores other keys. Raises an error if '
+    'a value is invalid';
+
+CREATE OR REPLACE FUNCTION mill.check_keys(options jsonb, allowed text[]) RETURNS void
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    unknown text;
+BEGIN
+    IF jsonb_typeof(options) <> 'object' THEN
+        RAISE EXCEPTION 'options is a JSON %, not an object', jsonb_typeof(options) USING ERRCODE = '22023';
+    END IF;
+    SELECT k INTO unknown FROM jsonb_object_keys(options) AS k WHERE k <> ALL (allowed) LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'unknown option "%"', unknown USING ERRCODE = '22023',
+            HINT = format('The options are %s.', array_to_string(allowed, ', '));
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION mill.check_keys IS
+    'Raises an error if options is not a JSON object or has a key that is not allowed';
+
+CREATE OR REPLACE FUNCTION mill.task_option_names() RETURNS text[]
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT array_agg(k ORDER BY k)
+        FROM jsonb_object_keys(to_jsonb(jsonb_populate_record(NULL::mill.task_options, '{}'))) AS k
+$$;
+COMMENT ON FUNCTION mill.task_option_names IS 'Returns the names of the attributes of mill.task_options';
+
+CREATE OR REPLACE FUNCTION mill.check_options(options jsonb) RETURNS void
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT mill.check_keys(options, mill.task_option_names())
+$$;
+COMMENT ON FUNCTION mill.check_options IS
+    'Raises an error if the argument options of a task has an unknown key. A migration adds an option of tasks as a '
+    'new key of options, because it cannot add an argument while programs call the function';
+
+CREATE OR REPLACE FUNCTION mill.check_labels(options jsonb) RETURNS void
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT mill.check_keys(options, '{metadata,tags}')
+$$;
+COMMENT ON FUNCTION mill.check_labels IS
+    'Raises an error if the argument options of a job, a run or a schedule has an unknown key';
+
+-- Tables ------------------------------------------------------------------------------------------
+
 CREATE TABLE IF NOT EXISTS mill.tasks (
     id bigint GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY,
     -- The time of the call. The transaction may have begun long before.
@@ -865,8 +974,7 @@ CREATE TABLE IF NOT EXISTS mill.tasks (
     run_as mill.profile_name NOT NULL DEFAULT '',
     params jsonb,
     statement mill.statement NOT NULL,
-    tags text[],
-    metadata jsonb,
+    options mill.task_options,
     CONSTRAINT node_of_a_run CHECK (node IS NULL OR run_id IS NOT NULL),
     CONSTRAINT blocked_has_limit CHECK ((state = 'blocked') = (blocking_limit_id IS NOT NULL)),
     CONSTRAINT at_most_once_runs_once
@@ -932,8 +1040,6 @@ COMMENT ON COLUMN mill.tasks.run_as IS 'Profile whose login runs the task; empty
 COMMENT ON COLUMN mill.tasks.start_by IS
     'Pending tasks: time at which the active period of the group closes. Claims then skip the task';
 COMMENT ON COLUMN mill.tasks.params IS 'JSON array of values, bound as $1, $2, …';
-COMMENT ON COLUMN mill.tasks.tags IS 'Labels to search by, sorted; null: none';
-COMMENT ON COLUMN mill.tasks.metadata IS 'JSON object of the caller, which pgmill stores and shows; null: none';
 
 -- Used by the claim (queue/src/transition/claim.rs): each queue, priority and profile is one index
 -- range.
@@ -964,7 +1070,7 @@ CREATE OR REPLACE VIEW mill.visible_tasks AS
         x.run_as,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.params END AS params,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.statement END AS statement,
-        x.tags, x.metadata
+        (x.options).tags, (x.options).metadata, x.options
     FROM mill.tasks x;
 COMMENT ON VIEW mill.visible_tasks IS
     'mill.tasks without tokens, for mill_viewer. Hides statements and params if settings.hide_statements is set';
@@ -1036,8 +1142,7 @@ CREATE TABLE IF NOT EXISTS mill.attempts (
     run_as text NOT NULL DEFAULT '',
     params jsonb,
     statement text NOT NULL,
-    tags text[],
-    metadata jsonb
+    options mill.task_options
 ) PARTITION BY RANGE (finished_at);
 COMMENT ON TABLE mill.attempts IS
     'One row per finished attempt. Rows are never updated. Daily partitions (UTC) are created in advance, and '
@@ -1081,7 +1186,7 @@ CREATE OR REPLACE VIEW mill.visible_attempts AS
         CASE WHEN (SELECT mill.sees_statements()) THEN x.plan END AS plan,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.params END AS params,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.statement END AS statement,
-        x.tags, x.metadata
+        (x.options).tags, (x.options).metadata, x.options
     FROM mill.attempts x;
 COMMENT ON VIEW mill.visible_attempts IS
     'mill.attempts without tokens, for mill_viewer. Hides statements and their output if settings.hide_statements is '
@@ -1657,60 +1762,6 @@ COMMENT ON FUNCTION mill.check_explain IS
     'Raises an error if EXPLAIN does not support the statement, or if the mode is not transaction. Checks only the '
     'first keyword of the statement. Whether there is only one statement is checked when the task runs';
 
-CREATE OR REPLACE FUNCTION mill.check_options(options jsonb) RETURNS void
-LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    unknown text;
-BEGIN
-    IF jsonb_typeof(options) <> 'object' THEN
-        RAISE EXCEPTION 'options is a JSON %, not an object', jsonb_typeof(options) USING ERRCODE = '22023';
-    END IF;
-    SELECT k INTO unknown FROM jsonb_object_keys(options) AS k WHERE k NOT IN ('tags', 'metadata') LIMIT 1;
-    IF FOUND THEN
-        RAISE EXCEPTION 'unknown option "%"', unknown USING ERRCODE = '22023',
-            HINT = 'The options are tags and metadata.';
-    END IF;
-END
-$$;
-COMMENT ON FUNCTION mill.check_options IS
-    'Raises an error if options is not a JSON object or has a key other than tags and metadata. A migration adds an '
-    'option as a new key of options, because it cannot add an argument while programs call the function';
-
-CREATE OR REPLACE FUNCTION mill.read_labels(document jsonb, OUT tags text[], OUT metadata jsonb)
-LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    wrong jsonb;
-BEGIN
-    IF jsonb_typeof(document->'tags') NOT IN ('array', 'null') THEN
-        RAISE EXCEPTION 'tags is a JSON %, not an array of strings', jsonb_typeof(document->'tags')
-            USING ERRCODE = '22023';
-    ELSIF jsonb_typeof(document->'metadata') NOT IN ('object', 'null') THEN
-        RAISE EXCEPTION 'metadata is a JSON %, not an object', jsonb_typeof(document->'metadata')
-            USING ERRCODE = '22023';
-    ELSIF octet_length((document->'metadata')::text) > 16384 THEN
-        RAISE EXCEPTION 'metadata is % bytes long; the maximum is 16384 bytes',
-            octet_length((document->'metadata')::text) USING ERRCODE = '54000';
-    END IF;
-    metadata := nullif(nullif(document->'metadata', 'null'), '{}');
-    IF jsonb_typeof(document->'tags') = 'array' THEN
-        IF jsonb_array_length(document->'tags') > 32 THEN
-            RAISE EXCEPTION 'more than 32 tags' USING ERRCODE = '54000';
-        END IF;
-        SELECT t INTO wrong FROM jsonb_array_elements(document->'tags') AS t WHERE jsonb_typeof(t) <> 'string'
-            OR (t #>> '{}') !~ '^[^[:cntrl:]]{1,64}$' OR btrim(t #>> '{}') <> t #>> '{}' LIMIT 1;
-        IF FOUND THEN
-            RAISE EXCEPTION 'invalid tag %', wrong USING ERRCODE = '22023', HINT = 'A tag is a string of 1 to 64 '
-                'characters without control characters and without spaces at its ends.';
-        END IF;
-        tags := (SELECT array_agg(DISTINCT t COLLATE "C" ORDER BY t COLLATE "C")
-            FROM jsonb_array_elements_text(document->'tags') AS t);
-    END IF;
-END
-$$;
-COMMENT ON FUNCTION mill.read_labels IS
-    'Returns the tags (sorted, without duplicates) and the metadata of a document {"tags": ["etl", …], "metadata": '
-    '{…}, …}; null for what the document does not have. Raises an error if a value is invalid';
-
 CREATE OR REPLACE FUNCTION mill.enqueue_many(
     statements text[],
     params jsonb[] DEFAULT NULL,
@@ -1742,8 +1793,7 @@ DECLARE
     group_priority mill.priority;
     initial_state mill.state;
     profile_name text := CASE WHEN profile IS NULL THEN '' ELSE mill.name_of_profile(profile) END;
-    tags text[];
-    metadata jsonb;
+    stored mill.task_options;
 BEGIN
     IF cardinality(enqueue_many.params) <> cardinality(statements)
         OR cardinality(enqueue_many.names) <> cardinality(statements)
@@ -1763,7 +1813,7 @@ BEGIN
     END IF;
     IF options IS NOT NULL THEN
         PERFORM mill.check_options(options);
-        SELECT l.tags, l.metadata INTO tags, metadata FROM mill.read_labels(options) AS l;
+        stored := mill.read_options(options);
     END IF;
     IF num_nonnulls(enqueue_many.group_name, enqueue_many.concurrency_key, enqueue_many.concurrency) > 0
         OR EXISTS (SELECT FROM mill.limits l WHERE l.kind = 'queue' AND l.name = queue_name)
@@ -1776,7 +1826,7 @@ BEGIN
     RETURN QUERY
         INSERT INTO mill.tasks (statement, params, name, queue, priority, due_at, state,
             blocking_limit_id, max_attempts, retry_interval, backoff, jitter, timeout, mode, at_most_once,
-            external, explain, concurrency_key, group_name, run_id, limits, run_as, tags, metadata)
+            external, explain, concurrency_key, group_name, run_id, limits, run_as, options)
         SELECT s.statement, s.params, s.name, queue_name,
             coalesce(enqueue_many.priority, group_priority, 'normal'),
             coalesce(enqueue_many.due_at, clock_timestamp()), initial_state,
@@ -1786,7 +1836,7 @@ BEGIN
             coalesce(enqueue_many.jitter, true), enqueue_many.timeout,
             coalesce(enqueue_many.mode, 'transaction'), coalesce(enqueue_many.at_most_once, false),
             coalesce(enqueue_many.external, false), coalesce(enqueue_many.explain, false), enqueue_many.concurrency_key,
-            enqueue_many.group_name, enqueue_many.run_id, chain, profile_name, tags, metadata
+            enqueue_many.group_name, enqueue_many.run_id, chain, profile_name, stored
         FROM unnest(statements, enqueue_many.params, enqueue_many.names)
             WITH ORDINALITY AS s(statement, params, name, n)
         ORDER BY s.n
@@ -1830,8 +1880,7 @@ DECLARE
     chain bigint[];
     group_priority mill.priority;
     initial_state mill.state;
-    tags text[];
-    metadata jsonb;
+    stored mill.task_options;
 BEGIN
     queue := coalesce(queue, 'default');
     -- Most tasks need none of these three calls, so a single condition decides whether to make them.
@@ -1849,7 +1898,7 @@ BEGIN
     END IF;
     IF options IS NOT NULL THEN
         PERFORM mill.check_options(options);
-        SELECT l.tags, l.metadata INTO tags, metadata FROM mill.read_labels(options) AS l;
+        stored := mill.read_options(options);
     END IF;
     initial_state := mill.initial_state(due_at, chain);
     id := nextval('mill.tasks_id_seq');
@@ -1870,7 +1919,7 @@ BEGIN
     END IF;
     INSERT INTO mill.tasks (id, statement, params, name, queue, priority, due_at, state, blocking_limit_id,
         max_attempts, retry_interval, backoff, jitter, timeout, mode, at_most_once, external, explain, key,
-        concurrency_key, group_name, run_id, limits, run_as, tags, metadata)
+        concurrency_key, group_name, run_id, limits, run_as, options)
     VALUES (id, statement, params, name, queue, coalesce(priority, group_priority, 'normal'),
         coalesce(due_at, clock_timestamp()), initial_state,
         CASE WHEN initial_state = 'blocked' THEN chain[1] END,
@@ -1879,7 +1928,7 @@ BEGIN
         coalesce(jitter, true), timeout, coalesce(mode, 'transaction'),
         coalesce(at_most_once, false), coalesce(external, false), coalesce(explain, false),
         key, concurrency_key, group_name,
-        run_id, chain, CASE WHEN profile IS NULL THEN '' ELSE mill.name_of_profile(profile) END, tags, metadata);
+        run_id, chain, CASE WHEN profile IS NULL THEN '' ELSE mill.name_of_profile(profile) END, stored);
 END
 $$;
 COMMENT ON FUNCTION mill.submit IS
@@ -1980,7 +2029,7 @@ LANGUAGE sql STABLE AS $$
         task.at_most_once, task.external, task.explain, task.queue, task.name, task.key, task.concurrency_key,
         task.group_name, task.run_id, task.node, report->>'sqlstate', report->>'message', report->>'detail',
         report->>'hint', report->>'context', report->'notices', report->'result', report->'plan', task.run_as,
-        task.params, task.statement, task.tags, task.metadata
+        task.params, task.statement, task.options
 $$;
 COMMENT ON FUNCTION mill.attempt_row IS
     'Returns the history row of an attempt of the task. report: {"sqlstate", "message", "detail", "hint", "context", '
@@ -2525,8 +2574,7 @@ CREATE TABLE IF NOT EXISTS mill.job_tasks (
     join_mode mill.join_mode NOT NULL DEFAULT 'all',
     run_as mill.profile_name NOT NULL DEFAULT '',
     disabled_at timestamptz,
-    tags text[],
-    metadata jsonb,
+    options mill.task_options,
     PRIMARY KEY (job, name),
     CONSTRAINT at_most_once_runs_once
         CHECK (NOT at_most_once OR (mode = 'autocommit' AND max_attempts = 1))
@@ -2546,7 +2594,7 @@ CREATE OR REPLACE VIEW mill.visible_job_tasks AS
         x.external, x.ignore_failure, x.join_mode, x.run_as, x.disabled_at,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.statement END AS statement,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.params END AS params,
-        x.tags, x.metadata
+        (x.options).tags, (x.options).metadata, x.options
     FROM mill.job_tasks x;
 COMMENT ON VIEW mill.visible_job_tasks IS
     'mill.job_tasks for mill_viewer. Hides statements and params if settings.hide_statements is set';
@@ -2579,7 +2627,8 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         'category', j.category, 'frequency', j.frequency, 'priority', j.priority, 'enabled', j.disabled_at IS NULL,
         'tags', j.tags, 'metadata', j.metadata,
         'tasks', (SELECT coalesce(jsonb_agg(mill.without_nulls(
-                to_jsonb(t) - ARRAY['job', 'disabled_at', 'group_name', 'join_mode'] || jsonb_build_object(
+                to_jsonb(t) - ARRAY['job', 'disabled_at', 'group_name', 'join_mode', 'options']
+                || coalesce(to_jsonb(t.options), '{}') || jsonb_build_object(
                     'group', t.group_name, 'join', t.join_mode, 'run_as', nullif(t.run_as, ''),
                     'after', (SELECT jsonb_agg(jsonb_build_object('task', e.parent, 'expected', e.expected)
                             ORDER BY e.parent)
@@ -2647,7 +2696,6 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     unknown text;
     parent jsonb;
-    labels record;
     put mill.job_tasks := jsonb_populate_record(NULL::mill.job_tasks, '{"queue": "default", "max_attempts": 3,
         "retry_interval": "10 seconds", "backoff": "exponential", "jitter": true, "mode": "transaction",
         "at_most_once": false, "external": false, "ignore_failure": false, "join_mode": "all", "run_as": ""}'
@@ -2656,7 +2704,8 @@ BEGIN
     task := mill.with_max_attempts(task);
     -- The key of every other setting is the name of its column.
     SELECT k INTO unknown FROM jsonb_object_keys(task) AS k WHERE k NOT IN ('group', 'join', 'after')
-        AND (k IN ('job', 'disabled_at', 'group_name', 'join_mode') OR NOT EXISTS (SELECT FROM pg_attribute a
+        AND k <> ALL (mill.task_option_names())
+        AND (k IN ('job', 'disabled_at', 'group_name', 'join_mode', 'options') OR NOT EXISTS (SELECT FROM pg_attribute a
             WHERE a.attrelid = 'mill.job_tasks'::regclass AND a.attname = k AND a.attnum > 0 AND NOT a.attisdropped));
     IF FOUND THEN
         RAISE EXCEPTION 'unknown key "%"', unknown USING ERRCODE = '22023';
@@ -2668,14 +2717,12 @@ BEGIN
             HINT = 'Create it with pgmill group set, or SELECT mill.set_group(…).';
     END IF;
     PERFORM mill.check_profile(task->>'run_as') WHERE task ? 'run_as';
-    SELECT l.tags, l.metadata INTO labels FROM mill.read_labels(task) AS l;
     IF (task->>'at_most_once')::boolean THEN
         put.max_attempts := 1;
     END IF;
     put := jsonb_populate_record(put, mill.without_nulls(task - ARRAY['group', 'join', 'after']
         || jsonb_build_object('group_name', task->'group', 'join_mode', task->'join')));
-    put.tags := labels.tags;
-    put.metadata := labels.metadata;
+    put.options := mill.read_options(task);
     DELETE FROM mill.job_tasks t WHERE t.job = set_job_task.job AND t.name = put.name;
     INSERT INTO mill.job_tasks SELECT put.*;
     FOR parent IN SELECT p.value FROM jsonb_array_elements(coalesce(task->'after', '[]')) AS p LOOP
@@ -2818,7 +2865,7 @@ BEGIN
     IF jsonb_typeof(tasks) IS DISTINCT FROM 'array' THEN
         RAISE EXCEPTION 'tasks must be a JSON array' USING ERRCODE = '22023';
     END IF;
-    PERFORM mill.check_options(options);
+    PERFORM mill.check_labels(options);
     SELECT l.tags, l.metadata INTO labels FROM mill.read_labels(options) AS l;
     SELECT j.name INTO kept FROM mill.jobs j WHERE lower(j.name) = lower(put_job.name) FOR UPDATE;
     IF FOUND THEN
@@ -3363,7 +3410,7 @@ CREATE OR REPLACE FUNCTION mill.set_schedule(name text, timing text, statement t
     description text DEFAULT NULL, category text DEFAULT NULL, enabled boolean DEFAULT NULL,
     options jsonb DEFAULT NULL) RETURNS text
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT mill.check_options(options);
+    SELECT mill.check_labels(options);
     SELECT mill.put_schedule(mill.without_nulls(jsonb_build_object('name', name, 'timing', timing,
         'statement', statement, 'jobs', to_jsonb(jobs), 'params', params, 'task', task,
         'overlap', overlap, 'catch_up', catch_up,
@@ -3564,8 +3611,7 @@ CREATE TABLE IF NOT EXISTS mill.run_tasks (
     run_as mill.profile_name NOT NULL DEFAULT '',
     params jsonb,
     statement mill.statement NOT NULL,
-    tags text[],
-    metadata jsonb,
+    options mill.task_options,
     PRIMARY KEY (run_id, node),
     CONSTRAINT run_tasks_name UNIQUE (name, run_id),
     CONSTRAINT run_at_most_once_runs_once
@@ -3653,7 +3699,7 @@ BEGIN
     IF jsonb_typeof(params) IS DISTINCT FROM 'object' THEN
         RAISE EXCEPTION 'params must be a JSON object' USING ERRCODE = '22023';
     END IF;
-    PERFORM mill.check_options(options);
+    PERFORM mill.check_labels(options);
     wanted := mill.runnable_jobs(jobs);
     IF schedule.id IS NOT NULL THEN
         offered := jsonb_build_object('schedule', schedule.name, 'reason', reason,
@@ -3697,14 +3743,14 @@ BEGIN
     ), put AS (
         INSERT INTO mill.run_tasks (run_id, node, name, job, statement, params, takes_results, queue, priority,
             group_name, concurrency_key, max_attempts, retry_interval, backoff, jitter, timeout, mode,
-            at_most_once, external, ignore_failure, join_mode, run_as, parents, state, tags, metadata)
+            at_most_once, external, ignore_failure, join_mode, run_as, parents, state, options)
         SELECT run_id, n.node, n.name, n.job, n.statement, mill.substitute_params(n.params, offered || params),
             coalesce(n.params @? '$[*]."$result"', false), n.queue, n.chosen_priority, n.group_name,
             n.concurrency_key,
             CASE WHEN n.at_most_once THEN 1 ELSE coalesce(schedule.max_attempts, n.max_attempts) END,
             coalesce(schedule.retry_interval, n.retry_interval), n.backoff, n.jitter, n.timeout, n.mode,
             n.at_most_once, n.external, n.ignore_failure, n.join_mode, n.run_as, coalesce(p.parents, 0),
-            CASE WHEN p.parents > 0 THEN 'waiting' ELSE 'ready' END::mill.run_task_state, n.tags, n.metadata
+            CASE WHEN p.parents > 0 THEN 'waiting' ELSE 'ready' END::mill.run_task_state, n.options
         FROM numbered n LEFT JOIN (SELECT e.child, count(e.parent)::integer AS parents FROM edge e
             GROUP BY e.child) AS p ON p.child = n.node
         ORDER BY n.node RETURNING 1
@@ -3845,7 +3891,6 @@ DECLARE
     new_node bigint := nextval('mill.added_nodes');
     other mill.run_tasks;
     named text;
-    labels record;
 BEGIN
     SELECT t.* INTO self FROM mill.tasks t
         WHERE t.id = nullif(current_setting('mill.task_id', true), '')::bigint AND t.node IS NOT NULL;
@@ -3865,17 +3910,16 @@ BEGIN
     END IF;
     PERFORM mill.check_statement(statement, params);
     PERFORM mill.check_options(options);
-    SELECT l.tags, l.metadata INTO labels FROM mill.read_labels(options) AS l;
     IF group_name IS NOT NULL AND NOT EXISTS (SELECT FROM mill.groups g WHERE g.name = group_name) THEN
         RAISE EXCEPTION 'there is no group "%"', group_name USING ERRCODE = '22023';
     END IF;
     INSERT INTO mill.run_tasks (run_id, node, name, statement, params, queue, priority, group_name,
         concurrency_key, max_attempts, retry_interval, backoff, jitter, timeout, mode, at_most_once, external,
-        ignore_failure, parents, tags, metadata)
+        ignore_failure, parents, options)
     VALUES (run_id, new_node, name, statement, params, queue,
         coalesce(priority, (SELECT g.priority FROM mill.groups g WHERE g.name = group_name)), group_name,
         concurrency_key, max_attempts, retry_interval, backoff, jitter, timeout, mode, false, false,
-        ignore_failure, cardinality(after), labels.tags, labels.metadata)
+        ignore_failure, cardinality(after), mill.read_options(options))
     ON CONFLICT ON CONSTRAINT run_tasks_name DO NOTHING;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'run % already has a task "%"', run_id, name USING ERRCODE = '23505';
@@ -3951,7 +3995,7 @@ CREATE OR REPLACE VIEW mill.run_task_status AS
         CASE WHEN (SELECT mill.sees_statements()) THEN r.result END AS result,
         CASE WHEN (SELECT mill.sees_statements()) THEN r.params END AS params,
         CASE WHEN (SELECT mill.sees_statements()) THEN r.statement END AS statement,
-        r.tags, r.metadata
+        (r.options).tags, (r.options).metadata, r.options
     FROM mill.run_tasks r LEFT JOIN mill.tasks t ON r.state = 'released' AND t.id = r.task_id;
 COMMENT ON VIEW mill.run_task_status IS
     'Tasks of runs. For a released task, state is the state of the live task in the queue';
@@ -4128,13 +4172,12 @@ BEGIN
     ), put AS (
         INSERT INTO mill.tasks (id, name, run_id, node, statement, params, queue, priority, group_name,
             concurrency_key, limits, state, blocking_limit_id, attempt, max_attempts, retry_interval, backoff, jitter,
-            timeout, mode, at_most_once, external, run_as, tags, metadata)
+            timeout, mode, at_most_once, external, run_as, options)
         SELECT t.id, t.name, t.run_id, t.node, t.statement,
             CASE WHEN t.takes_results THEN mill.substitute_results(t.run_id, t.params) ELSE t.params END, t.queue,
             coalesce(t.priority, 'normal'), t.group_name, t.concurrency_key, t.limits,
             mill.initial_state(NULL, t.limits), t.limits[1], t.attempts, t.max_attempts, t.retry_interval,
-            t.backoff, t.jitter, t.timeout, t.mode, t.at_most_once, t.external, t.run_as, t.tags,
-            t.metadata
+            t.backoff, t.jitter, t.timeout, t.mode, t.at_most_once, t.external, t.run_as, t.options
         FROM task t
     ), moved AS (
         UPDATE mill.run_tasks r SET state = 'released', task_id = t.id
@@ -5026,7 +5069,7 @@ CREATE OR REPLACE VIEW mill.running AS
         CASE WHEN p.percent IS NOT NULL AND (SELECT mill.sees_statements()) THEN p.percent
             ELSE b.percent END AS percent,
         p.reported_at AS reported_at, CASE WHEN (SELECT mill.sees_statements()) THEN p.notices END AS notices,
-        b.blockers, t.tags, t.metadata
+        b.blockers, t.tags, t.metadata, t.options
     FROM mill.visible_tasks t
         LEFT JOIN mill.backends() b ON b.pid = t.session_pid AND b.backend_start = t.session_started_at
         LEFT JOIN mill.worker_starts s ON s.id = t.claimed_by
@@ -5156,7 +5199,7 @@ CREATE OR REPLACE VIEW mill.history AS
         (a.plan->'Plan'->>'Shared Hit Blocks')::bigint AS blocks_hit,
         (a.plan->'Plan'->>'Shared Read Blocks')::bigint AS blocks_read,
         (a.plan->'Plan'->>'Temp Written Blocks')::bigint AS temp_blocks_written,
-        a.tags, a.metadata
+        a.tags, a.metadata, a.options
     FROM mill.visible_attempts a LEFT JOIN mill.worker_starts s ON s.id = a.worker_id;
 COMMENT ON VIEW mill.history IS
     'Finished attempts with outcome, wait and run time, error, notices and first rows. For tasks with explain also '

@@ -4,6 +4,115 @@
 -- A running task has a token, a worker and a session; tasks in other states have none of them. Every change
 -- of a running task names its token. A task is blocked exactly while it waits for a permit.
 
+-- Options -----------------------------------------------------------------------------------------
+
+-- Options of a task that no condition of the queue depends on. Every table and function that has or copies
+-- options of tasks does so as a whole, so that a new option needs changes only here: an attribute of the type, and
+-- its check in mill.read_options if it needs one.
+DO $$
+BEGIN
+    IF to_regtype('mill.task_options') IS NULL THEN
+        CREATE TYPE mill.task_options AS (
+            tags text[],
+            metadata jsonb
+        );
+    END IF;
+END
+$$;
+COMMENT ON TYPE mill.task_options IS 'Options of a task, from the argument options of mill.enqueue';
+COMMENT ON COLUMN mill.task_options.tags IS 'Labels to search by, sorted; null: none';
+COMMENT ON COLUMN mill.task_options.metadata IS 'JSON object of the caller, which pgmill stores and shows; null: none';
+
+CREATE OR REPLACE FUNCTION mill.read_labels(document jsonb, OUT tags text[], OUT metadata jsonb)
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    wrong jsonb;
+BEGIN
+    IF jsonb_typeof(document->'tags') NOT IN ('array', 'null') THEN
+        RAISE EXCEPTION 'tags is a JSON %, not an array of strings', jsonb_typeof(document->'tags')
+            USING ERRCODE = '22023';
+    ELSIF jsonb_typeof(document->'metadata') NOT IN ('object', 'null') THEN
+        RAISE EXCEPTION 'metadata is a JSON %, not an object', jsonb_typeof(document->'metadata')
+            USING ERRCODE = '22023';
+    ELSIF octet_length((document->'metadata')::text) > 16384 THEN
+        RAISE EXCEPTION 'metadata is % bytes long; the maximum is 16384 bytes',
+            octet_length((document->'metadata')::text) USING ERRCODE = '54000';
+    END IF;
+    metadata := nullif(nullif(document->'metadata', 'null'), '{}');
+    IF jsonb_typeof(document->'tags') = 'array' THEN
+        IF jsonb_array_length(document->'tags') > 32 THEN
+            RAISE EXCEPTION 'more than 32 tags' USING ERRCODE = '54000';
+        END IF;
+        SELECT t INTO wrong FROM jsonb_array_elements(document->'tags') AS t WHERE jsonb_typeof(t) <> 'string'
+            OR (t #>> '{}') !~ '^[^[:cntrl:]]{1,64}$' OR btrim(t #>> '{}') <> t #>> '{}' LIMIT 1;
+        IF FOUND THEN
+            RAISE EXCEPTION 'invalid tag %', wrong USING ERRCODE = '22023', HINT = 'A tag is a string of 1 to 64 '
+                'characters without control characters and without spaces at its ends.';
+        END IF;
+        tags := (SELECT array_agg(DISTINCT t COLLATE "C" ORDER BY t COLLATE "C")
+            FROM jsonb_array_elements_text(document->'tags') AS t);
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION mill.read_labels IS
+    'Returns the tags (sorted, without duplicates) and the metadata of a document {"tags": ["etl", …], "metadata": '
+    '{…}, …}; null for what the document does not have. Raises an error if a value is invalid';
+
+CREATE OR REPLACE FUNCTION mill.read_options(document jsonb) RETURNS mill.task_options
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    options mill.task_options := jsonb_populate_record(NULL::mill.task_options, document - '{tags,metadata}'::text[]);
+BEGIN
+    SELECT l.tags, l.metadata INTO options.tags, options.metadata FROM mill.read_labels(document) AS l;
+    RETURN CASE WHEN NOT options IS NULL THEN options END;
+END
+$$;
+COMMENT ON FUNCTION mill.read_options IS
+    'Returns the options of a task that the document has; null if it has none. Ignores other keys. Raises an error if '
+    'a value is invalid';
+
+CREATE OR REPLACE FUNCTION mill.check_keys(options jsonb, allowed text[]) RETURNS void
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    unknown text;
+BEGIN
+    IF jsonb_typeof(options) <> 'object' THEN
+        RAISE EXCEPTION 'options is a JSON %, not an object', jsonb_typeof(options) USING ERRCODE = '22023';
+    END IF;
+    SELECT k INTO unknown FROM jsonb_object_keys(options) AS k WHERE k <> ALL (allowed) LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'unknown option "%"', unknown USING ERRCODE = '22023',
+            HINT = format('The options are %s.', array_to_string(allowed, ', '));
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION mill.check_keys IS
+    'Raises an error if options is not a JSON object or has a key that is not allowed';
+
+CREATE OR REPLACE FUNCTION mill.task_option_names() RETURNS text[]
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT array_agg(k ORDER BY k)
+        FROM jsonb_object_keys(to_jsonb(jsonb_populate_record(NULL::mill.task_options, '{}'))) AS k
+$$;
+COMMENT ON FUNCTION mill.task_option_names IS 'Returns the names of the attributes of mill.task_options';
+
+CREATE OR REPLACE FUNCTION mill.check_options(options jsonb) RETURNS void
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT mill.check_keys(options, mill.task_option_names())
+$$;
+COMMENT ON FUNCTION mill.check_options IS
+    'Raises an error if the argument options of a task has an unknown key. A migration adds an option of tasks as a '
+    'new key of options, because it cannot add an argument while programs call the function';
+
+CREATE OR REPLACE FUNCTION mill.check_labels(options jsonb) RETURNS void
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT mill.check_keys(options, '{metadata,tags}')
+$$;
+COMMENT ON FUNCTION mill.check_labels IS
+    'Raises an error if the argument options of a job, a run or a schedule has an unknown key';
+
+-- Tables ------------------------------------------------------------------------------------------
+
 CREATE TABLE IF NOT EXISTS mill.tasks (
     id bigint GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY,
     -- The time of the call. The transaction may have begun long before.
@@ -42,8 +151,7 @@ CREATE TABLE IF NOT EXISTS mill.tasks (
     run_as mill.profile_name NOT NULL DEFAULT '',
     params jsonb,
     statement mill.statement NOT NULL,
-    tags text[],
-    metadata jsonb,
+    options mill.task_options,
     CONSTRAINT node_of_a_run CHECK (node IS NULL OR run_id IS NOT NULL),
     CONSTRAINT blocked_has_limit CHECK ((state = 'blocked') = (blocking_limit_id IS NOT NULL)),
     CONSTRAINT at_most_once_runs_once
@@ -109,8 +217,6 @@ COMMENT ON COLUMN mill.tasks.run_as IS 'Profile whose login runs the task; empty
 COMMENT ON COLUMN mill.tasks.start_by IS
     'Pending tasks: time at which the active period of the group closes. Claims then skip the task';
 COMMENT ON COLUMN mill.tasks.params IS 'JSON array of values, bound as $1, $2, …';
-COMMENT ON COLUMN mill.tasks.tags IS 'Labels to search by, sorted; null: none';
-COMMENT ON COLUMN mill.tasks.metadata IS 'JSON object of the caller, which pgmill stores and shows; null: none';
 
 -- Used by the claim (queue/src/transition/claim.rs): each queue, priority and profile is one index
 -- range.
@@ -141,7 +247,7 @@ CREATE OR REPLACE VIEW mill.visible_tasks AS
         x.run_as,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.params END AS params,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.statement END AS statement,
-        x.tags, x.metadata
+        (x.options).tags, (x.options).metadata, x.options
     FROM mill.tasks x;
 COMMENT ON VIEW mill.visible_tasks IS
     'mill.tasks without tokens, for mill_viewer. Hides statements and params if settings.hide_statements is set';

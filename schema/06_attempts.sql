@@ -45,8 +45,7 @@ CREATE TABLE IF NOT EXISTS mill.attempts (
     run_as text NOT NULL DEFAULT '',
     params jsonb,
     statement text NOT NULL,
-    tags text[],
-    metadata jsonb
+    options mill.task_options
 ) PARTITION BY RANGE (finished_at);
 COMMENT ON TABLE mill.attempts IS
     'One row per finished attempt. Rows are never updated. Daily partitions (UTC) are created in advance, and '
@@ -90,7 +89,7 @@ CREATE OR REPLACE VIEW mill.visible_attempts AS
         CASE WHEN (SELECT mill.sees_statements()) THEN x.plan END AS plan,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.params END AS params,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.statement END AS statement,
-        x.tags, x.metadata
+        (x.options).tags, (x.options).metadata, x.options
     FROM mill.attempts x;
 COMMENT ON VIEW mill.visible_attempts IS
     'mill.attempts without tokens, for mill_viewer. Hides statements and their output if settings.hide_statements is '

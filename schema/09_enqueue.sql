@@ -49,60 +49,6 @@ COMMENT ON FUNCTION mill.check_explain IS
     'Raises an error if EXPLAIN does not support the statement, or if the mode is not transaction. Checks only the '
     'first keyword of the statement. Whether there is only one statement is checked when the task runs';
 
-CREATE OR REPLACE FUNCTION mill.check_options(options jsonb) RETURNS void
-LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    unknown text;
-BEGIN
-    IF jsonb_typeof(options) <> 'object' THEN
-        RAISE EXCEPTION 'options is a JSON %, not an object', jsonb_typeof(options) USING ERRCODE = '22023';
-    END IF;
-    SELECT k INTO unknown FROM jsonb_object_keys(options) AS k WHERE k NOT IN ('tags', 'metadata') LIMIT 1;
-    IF FOUND THEN
-        RAISE EXCEPTION 'unknown option "%"', unknown USING ERRCODE = '22023',
-            HINT = 'The options are tags and metadata.';
-    END IF;
-END
-$$;
-COMMENT ON FUNCTION mill.check_options IS
-    'Raises an error if options is not a JSON object or has a key other than tags and metadata. A migration adds an '
-    'option as a new key of options, because it cannot add an argument while programs call the function';
-
-CREATE OR REPLACE FUNCTION mill.read_labels(document jsonb, OUT tags text[], OUT metadata jsonb)
-LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    wrong jsonb;
-BEGIN
-    IF jsonb_typeof(document->'tags') NOT IN ('array', 'null') THEN
-        RAISE EXCEPTION 'tags is a JSON %, not an array of strings', jsonb_typeof(document->'tags')
-            USING ERRCODE = '22023';
-    ELSIF jsonb_typeof(document->'metadata') NOT IN ('object', 'null') THEN
-        RAISE EXCEPTION 'metadata is a JSON %, not an object', jsonb_typeof(document->'metadata')
-            USING ERRCODE = '22023';
-    ELSIF octet_length((document->'metadata')::text) > 16384 THEN
-        RAISE EXCEPTION 'metadata is % bytes long; the maximum is 16384 bytes',
-            octet_length((document->'metadata')::text) USING ERRCODE = '54000';
-    END IF;
-    metadata := nullif(nullif(document->'metadata', 'null'), '{}');
-    IF jsonb_typeof(document->'tags') = 'array' THEN
-        IF jsonb_array_length(document->'tags') > 32 THEN
-            RAISE EXCEPTION 'more than 32 tags' USING ERRCODE = '54000';
-        END IF;
-        SELECT t INTO wrong FROM jsonb_array_elements(document->'tags') AS t WHERE jsonb_typeof(t) <> 'string'
-            OR (t #>> '{}') !~ '^[^[:cntrl:]]{1,64}$' OR btrim(t #>> '{}') <> t #>> '{}' LIMIT 1;
-        IF FOUND THEN
-            RAISE EXCEPTION 'invalid tag %', wrong USING ERRCODE = '22023', HINT = 'A tag is a string of 1 to 64 '
-                'characters without control characters and without spaces at its ends.';
-        END IF;
-        tags := (SELECT array_agg(DISTINCT t COLLATE "C" ORDER BY t COLLATE "C")
-            FROM jsonb_array_elements_text(document->'tags') AS t);
-    END IF;
-END
-$$;
-COMMENT ON FUNCTION mill.read_labels IS
-    'Returns the tags (sorted, without duplicates) and the metadata of a document {"tags": ["etl", …], "metadata": '
-    '{…}, …}; null for what the document does not have. Raises an error if a value is invalid';
-
 CREATE OR REPLACE FUNCTION mill.enqueue_many(
     statements text[],
     params jsonb[] DEFAULT NULL,
@@ -134,8 +80,7 @@ DECLARE
     group_priority mill.priority;
     initial_state mill.state;
     profile_name text := CASE WHEN profile IS NULL THEN '' ELSE mill.name_of_profile(profile) END;
-    tags text[];
-    metadata jsonb;
+    stored mill.task_options;
 BEGIN
     IF cardinality(enqueue_many.params) <> cardinality(statements)
         OR cardinality(enqueue_many.names) <> cardinality(statements)
@@ -155,7 +100,7 @@ BEGIN
     END IF;
     IF options IS NOT NULL THEN
         PERFORM mill.check_options(options);
-        SELECT l.tags, l.metadata INTO tags, metadata FROM mill.read_labels(options) AS l;
+        stored := mill.read_options(options);
     END IF;
     IF num_nonnulls(enqueue_many.group_name, enqueue_many.concurrency_key, enqueue_many.concurrency) > 0
         OR EXISTS (SELECT FROM mill.limits l WHERE l.kind = 'queue' AND l.name = queue_name)
@@ -168,7 +113,7 @@ BEGIN
     RETURN QUERY
         INSERT INTO mill.tasks (statement, params, name, queue, priority, due_at, state,
             blocking_limit_id, max_attempts, retry_interval, backoff, jitter, timeout, mode, at_most_once,
-            external, explain, concurrency_key, group_name, run_id, limits, run_as, tags, metadata)
+            external, explain, concurrency_key, group_name, run_id, limits, run_as, options)
         SELECT s.statement, s.params, s.name, queue_name,
             coalesce(enqueue_many.priority, group_priority, 'normal'),
             coalesce(enqueue_many.due_at, clock_timestamp()), initial_state,
@@ -178,7 +123,7 @@ BEGIN
             coalesce(enqueue_many.jitter, true), enqueue_many.timeout,
             coalesce(enqueue_many.mode, 'transaction'), coalesce(enqueue_many.at_most_once, false),
             coalesce(enqueue_many.external, false), coalesce(enqueue_many.explain, false), enqueue_many.concurrency_key,
-            enqueue_many.group_name, enqueue_many.run_id, chain, profile_name, tags, metadata
+            enqueue_many.group_name, enqueue_many.run_id, chain, profile_name, stored
         FROM unnest(statements, enqueue_many.params, enqueue_many.names)
             WITH ORDINALITY AS s(statement, params, name, n)
         ORDER BY s.n
@@ -222,8 +167,7 @@ DECLARE
     chain bigint[];
     group_priority mill.priority;
     initial_state mill.state;
-    tags text[];
-    metadata jsonb;
+    stored mill.task_options;
 BEGIN
     queue := coalesce(queue, 'default');
     -- Most tasks need none of these three calls, so a single condition decides whether to make them.
@@ -241,7 +185,7 @@ BEGIN
     END IF;
     IF options IS NOT NULL THEN
         PERFORM mill.check_options(options);
-        SELECT l.tags, l.metadata INTO tags, metadata FROM mill.read_labels(options) AS l;
+        stored := mill.read_options(options);
     END IF;
     initial_state := mill.initial_state(due_at, chain);
     id := nextval('mill.tasks_id_seq');
@@ -262,7 +206,7 @@ BEGIN
     END IF;
     INSERT INTO mill.tasks (id, statement, params, name, queue, priority, due_at, state, blocking_limit_id,
         max_attempts, retry_interval, backoff, jitter, timeout, mode, at_most_once, external, explain, key,
-        concurrency_key, group_name, run_id, limits, run_as, tags, metadata)
+        concurrency_key, group_name, run_id, limits, run_as, options)
     VALUES (id, statement, params, name, queue, coalesce(priority, group_priority, 'normal'),
         coalesce(due_at, clock_timestamp()), initial_state,
         CASE WHEN initial_state = 'blocked' THEN chain[1] END,
@@ -271,7 +215,7 @@ BEGIN
         coalesce(jitter, true), timeout, coalesce(mode, 'transaction'),
         coalesce(at_most_once, false), coalesce(external, false), coalesce(explain, false),
         key, concurrency_key, group_name,
-        run_id, chain, CASE WHEN profile IS NULL THEN '' ELSE mill.name_of_profile(profile) END, tags, metadata);
+        run_id, chain, CASE WHEN profile IS NULL THEN '' ELSE mill.name_of_profile(profile) END, stored);
 END
 $$;
 COMMENT ON FUNCTION mill.submit IS

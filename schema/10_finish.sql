@@ -46,7 +46,7 @@ LANGUAGE sql STABLE AS $$
         task.at_most_once, task.external, task.explain, task.queue, task.name, task.key, task.concurrency_key,
         task.group_name, task.run_id, task.node, report->>'sqlstate', report->>'message', report->>'detail',
         report->>'hint', report->>'context', report->'notices', report->'result', report->'plan', task.run_as,
-        task.params, task.statement, task.tags, task.metadata
+        task.params, task.statement, task.options
 $$;
 COMMENT ON FUNCTION mill.attempt_row IS
     'Returns the history row of an attempt of the task. report: {"sqlstate", "message", "detail", "hint", "context", '

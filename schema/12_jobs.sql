@@ -57,8 +57,7 @@ CREATE TABLE IF NOT EXISTS mill.job_tasks (
     join_mode mill.join_mode NOT NULL DEFAULT 'all',
     run_as mill.profile_name NOT NULL DEFAULT '',
     disabled_at timestamptz,
-    tags text[],
-    metadata jsonb,
+    options mill.task_options,
     PRIMARY KEY (job, name),
     CONSTRAINT at_most_once_runs_once
         CHECK (NOT at_most_once OR (mode = 'autocommit' AND max_attempts = 1))
@@ -78,7 +77,7 @@ CREATE OR REPLACE VIEW mill.visible_job_tasks AS
         x.external, x.ignore_failure, x.join_mode, x.run_as, x.disabled_at,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.statement END AS statement,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.params END AS params,
-        x.tags, x.metadata
+        (x.options).tags, (x.options).metadata, x.options
     FROM mill.job_tasks x;
 COMMENT ON VIEW mill.visible_job_tasks IS
     'mill.job_tasks for mill_viewer. Hides statements and params if settings.hide_statements is set';
@@ -111,7 +110,8 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         'category', j.category, 'frequency', j.frequency, 'priority', j.priority, 'enabled', j.disabled_at IS NULL,
         'tags', j.tags, 'metadata', j.metadata,
         'tasks', (SELECT coalesce(jsonb_agg(mill.without_nulls(
-                to_jsonb(t) - ARRAY['job', 'disabled_at', 'group_name', 'join_mode'] || jsonb_build_object(
+                to_jsonb(t) - ARRAY['job', 'disabled_at', 'group_name', 'join_mode', 'options']
+                || coalesce(to_jsonb(t.options), '{}') || jsonb_build_object(
                     'group', t.group_name, 'join', t.join_mode, 'run_as', nullif(t.run_as, ''),
                     'after', (SELECT jsonb_agg(jsonb_build_object('task', e.parent, 'expected', e.expected)
                             ORDER BY e.parent)
@@ -179,7 +179,6 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     unknown text;
     parent jsonb;
-    labels record;
     put mill.job_tasks := jsonb_populate_record(NULL::mill.job_tasks, '{"queue": "default", "max_attempts": 3,
         "retry_interval": "10 seconds", "backoff": "exponential", "jitter": true, "mode": "transaction",
         "at_most_once": false, "external": false, "ignore_failure": false, "join_mode": "all", "run_as": ""}'
@@ -188,7 +187,8 @@ BEGIN
     task := mill.with_max_attempts(task);
     -- The key of every other setting is the name of its column.
     SELECT k INTO unknown FROM jsonb_object_keys(task) AS k WHERE k NOT IN ('group', 'join', 'after')
-        AND (k IN ('job', 'disabled_at', 'group_name', 'join_mode') OR NOT EXISTS (SELECT FROM pg_attribute a
+        AND k <> ALL (mill.task_option_names())
+        AND (k IN ('job', 'disabled_at', 'group_name', 'join_mode', 'options') OR NOT EXISTS (SELECT FROM pg_attribute a
             WHERE a.attrelid = 'mill.job_tasks'::regclass AND a.attname = k AND a.attnum > 0 AND NOT a.attisdropped));
     IF FOUND THEN
         RAISE EXCEPTION 'unknown key "%"', unknown USING ERRCODE = '22023';
@@ -200,14 +200,12 @@ BEGIN
             HINT = 'Create it with pgmill group set, or SELECT mill.set_group(…).';
     END IF;
     PERFORM mill.check_profile(task->>'run_as') WHERE task ? 'run_as';
-    SELECT l.tags, l.metadata INTO labels FROM mill.read_labels(task) AS l;
     IF (task->>'at_most_once')::boolean THEN
         put.max_attempts := 1;
     END IF;
     put := jsonb_populate_record(put, mill.without_nulls(task - ARRAY['group', 'join', 'after']
         || jsonb_build_object('group_name', task->'group', 'join_mode', task->'join')));
-    put.tags := labels.tags;
-    put.metadata := labels.metadata;
+    put.options := mill.read_options(task);
     DELETE FROM mill.job_tasks t WHERE t.job = set_job_task.job AND t.name = put.name;
     INSERT INTO mill.job_tasks SELECT put.*;
     FOR parent IN SELECT p.value FROM jsonb_array_elements(coalesce(task->'after', '[]')) AS p LOOP
@@ -350,7 +348,7 @@ BEGIN
     IF jsonb_typeof(tasks) IS DISTINCT FROM 'array' THEN
         RAISE EXCEPTION 'tasks must be a JSON array' USING ERRCODE = '22023';
     END IF;
-    PERFORM mill.check_options(options);
+    PERFORM mill.check_labels(options);
     SELECT l.tags, l.metadata INTO labels FROM mill.read_labels(options) AS l;
     SELECT j.name INTO kept FROM mill.jobs j WHERE lower(j.name) = lower(put_job.name) FOR UPDATE;
     IF FOUND THEN

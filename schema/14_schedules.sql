@@ -288,7 +288,7 @@ CREATE OR REPLACE FUNCTION mill.set_schedule(name text, timing text, statement t
     description text DEFAULT NULL, category text DEFAULT NULL, enabled boolean DEFAULT NULL,
     options jsonb DEFAULT NULL) RETURNS text
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT mill.check_options(options);
+    SELECT mill.check_labels(options);
     SELECT mill.put_schedule(mill.without_nulls(jsonb_build_object('name', name, 'timing', timing,
         'statement', statement, 'jobs', to_jsonb(jobs), 'params', params, 'task', task,
         'overlap', overlap, 'catch_up', catch_up,

@@ -107,8 +107,7 @@ CREATE TABLE IF NOT EXISTS mill.run_tasks (
     run_as mill.profile_name NOT NULL DEFAULT '',
     params jsonb,
     statement mill.statement NOT NULL,
-    tags text[],
-    metadata jsonb,
+    options mill.task_options,
     PRIMARY KEY (run_id, node),
     CONSTRAINT run_tasks_name UNIQUE (name, run_id),
     CONSTRAINT run_at_most_once_runs_once
@@ -196,7 +195,7 @@ BEGIN
     IF jsonb_typeof(params) IS DISTINCT FROM 'object' THEN
         RAISE EXCEPTION 'params must be a JSON object' USING ERRCODE = '22023';
     END IF;
-    PERFORM mill.check_options(options);
+    PERFORM mill.check_labels(options);
     wanted := mill.runnable_jobs(jobs);
     IF schedule.id IS NOT NULL THEN
         offered := jsonb_build_object('schedule', schedule.name, 'reason', reason,
@@ -240,14 +239,14 @@ BEGIN
     ), put AS (
         INSERT INTO mill.run_tasks (run_id, node, name, job, statement, params, takes_results, queue, priority,
             group_name, concurrency_key, max_attempts, retry_interval, backoff, jitter, timeout, mode,
-            at_most_once, external, ignore_failure, join_mode, run_as, parents, state, tags, metadata)
+            at_most_once, external, ignore_failure, join_mode, run_as, parents, state, options)
         SELECT run_id, n.node, n.name, n.job, n.statement, mill.substitute_params(n.params, offered || params),
             coalesce(n.params @? '$[*]."$result"', false), n.queue, n.chosen_priority, n.group_name,
             n.concurrency_key,
             CASE WHEN n.at_most_once THEN 1 ELSE coalesce(schedule.max_attempts, n.max_attempts) END,
             coalesce(schedule.retry_interval, n.retry_interval), n.backoff, n.jitter, n.timeout, n.mode,
             n.at_most_once, n.external, n.ignore_failure, n.join_mode, n.run_as, coalesce(p.parents, 0),
-            CASE WHEN p.parents > 0 THEN 'waiting' ELSE 'ready' END::mill.run_task_state, n.tags, n.metadata
+            CASE WHEN p.parents > 0 THEN 'waiting' ELSE 'ready' END::mill.run_task_state, n.options
         FROM numbered n LEFT JOIN (SELECT e.child, count(e.parent)::integer AS parents FROM edge e
             GROUP BY e.child) AS p ON p.child = n.node
         ORDER BY n.node RETURNING 1
@@ -388,7 +387,6 @@ DECLARE
     new_node bigint := nextval('mill.added_nodes');
     other mill.run_tasks;
     named text;
-    labels record;
 BEGIN
     SELECT t.* INTO self FROM mill.tasks t
         WHERE t.id = nullif(current_setting('mill.task_id', true), '')::bigint AND t.node IS NOT NULL;
@@ -408,17 +406,16 @@ BEGIN
     END IF;
     PERFORM mill.check_statement(statement, params);
     PERFORM mill.check_options(options);
-    SELECT l.tags, l.metadata INTO labels FROM mill.read_labels(options) AS l;
     IF group_name IS NOT NULL AND NOT EXISTS (SELECT FROM mill.groups g WHERE g.name = group_name) THEN
         RAISE EXCEPTION 'there is no group "%"', group_name USING ERRCODE = '22023';
     END IF;
     INSERT INTO mill.run_tasks (run_id, node, name, statement, params, queue, priority, group_name,
         concurrency_key, max_attempts, retry_interval, backoff, jitter, timeout, mode, at_most_once, external,
-        ignore_failure, parents, tags, metadata)
+        ignore_failure, parents, options)
     VALUES (run_id, new_node, name, statement, params, queue,
         coalesce(priority, (SELECT g.priority FROM mill.groups g WHERE g.name = group_name)), group_name,
         concurrency_key, max_attempts, retry_interval, backoff, jitter, timeout, mode, false, false,
-        ignore_failure, cardinality(after), labels.tags, labels.metadata)
+        ignore_failure, cardinality(after), mill.read_options(options))
     ON CONFLICT ON CONSTRAINT run_tasks_name DO NOTHING;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'run % already has a task "%"', run_id, name USING ERRCODE = '23505';
@@ -494,7 +491,7 @@ CREATE OR REPLACE VIEW mill.run_task_status AS
         CASE WHEN (SELECT mill.sees_statements()) THEN r.result END AS result,
         CASE WHEN (SELECT mill.sees_statements()) THEN r.params END AS params,
         CASE WHEN (SELECT mill.sees_statements()) THEN r.statement END AS statement,
-        r.tags, r.metadata
+        (r.options).tags, (r.options).metadata, r.options
     FROM mill.run_tasks r LEFT JOIN mill.tasks t ON r.state = 'released' AND t.id = r.task_id;
 COMMENT ON VIEW mill.run_task_status IS
     'Tasks of runs. For a released task, state is the state of the live task in the queue';

@@ -168,13 +168,12 @@ BEGIN
     ), put AS (
         INSERT INTO mill.tasks (id, name, run_id, node, statement, params, queue, priority, group_name,
             concurrency_key, limits, state, blocking_limit_id, attempt, max_attempts, retry_interval, backoff, jitter,
-            timeout, mode, at_most_once, external, run_as, tags, metadata)
+            timeout, mode, at_most_once, external, run_as, options)
         SELECT t.id, t.name, t.run_id, t.node, t.statement,
             CASE WHEN t.takes_results THEN mill.substitute_results(t.run_id, t.params) ELSE t.params END, t.queue,
             coalesce(t.priority, 'normal'), t.group_name, t.concurrency_key, t.limits,
             mill.initial_state(NULL, t.limits), t.limits[1], t.attempts, t.max_attempts, t.retry_interval,
-            t.backoff, t.jitter, t.timeout, t.mode, t.at_most_once, t.external, t.run_as, t.tags,
-            t.metadata
+            t.backoff, t.jitter, t.timeout, t.mode, t.at_most_once, t.external, t.run_as, t.options
         FROM task t
     ), moved AS (
         UPDATE mill.run_tasks r SET state = 'released', task_id = t.id

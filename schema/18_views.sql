@@ -84,7 +84,7 @@ CREATE OR REPLACE VIEW mill.running AS
         CASE WHEN p.percent IS NOT NULL AND (SELECT mill.sees_statements()) THEN p.percent
             ELSE b.percent END AS percent,
         p.reported_at AS reported_at, CASE WHEN (SELECT mill.sees_statements()) THEN p.notices END AS notices,
-        b.blockers, t.tags, t.metadata
+        b.blockers, t.tags, t.metadata, t.options
     FROM mill.visible_tasks t
         LEFT JOIN mill.backends() b ON b.pid = t.session_pid AND b.backend_start = t.session_started_at
         LEFT JOIN mill.worker_starts s ON s.id = t.claimed_by
@@ -214,7 +214,7 @@ CREATE OR REPLACE VIEW mill.history AS
         (a.plan->'Plan'->>'Shared Hit Blocks')::bigint AS blocks_hit,
         (a.plan->'Plan'->>'Shared Read Blocks')::bigint AS blocks_read,
         (a.plan->'Plan'->>'Temp Written Blocks')::bigint AS temp_blocks_written,
-        a.tags, a.metadata
+        a.tags, a.metadata, a.options
     FROM mill.visible_attempts a LEFT JOIN mill.worker_starts s ON s.id = a.worker_id;
 COMMENT ON VIEW mill.history IS
     'Finished attempts with outcome, wait and run time, error, notices and first rows. For tasks with explain also '

@@ -32,7 +32,7 @@ use cli::exit;
 use jiff::tz::TimeZone;
 use queue::attempt::Attempt;
 use queue::enqueue::{self, Due, Enqueued, NewTask, TaskOptions};
-use queue::{Outcome, TaskId};
+use queue::{Outcome, StoredOptions, TaskId};
 use serde::Serialize;
 use terminal::print_stderr;
 
@@ -131,7 +131,7 @@ async fn options(args: &Args, session: &Session) -> Result<TaskOptions, Failure>
         concurrency_key: flags.concurrency_key.clone(),
         concurrency: flags.concurrency,
         run_as: flags.run_as.clone(),
-        labels: args.labels(),
+        stored: StoredOptions { labels: args.labels() },
     })
 }
 

@@ -1,19 +1,23 @@
-//! Tags and metadata, the labels of tasks, jobs, runs and schedules. They can be searched and
-//! shown, but nothing in the queue depends on them.
+//! Tags and metadata, the labels of tasks, jobs, runs and schedules, and the options that a task
+//! has besides its columns. They can be searched and shown, but no condition of the queue depends
+//! on them.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value, json};
+use tokio_postgres::Row;
+use tokio_postgres::types::Json;
 
-use crate::row::{column, from_row};
+use crate::error::QueueError;
+use crate::row::{FromRow, column, from_row};
 
 /// Tags and metadata of a task, a job, a run or a schedule.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, utoipa::ToSchema)]
 pub struct Labels {
     /// Tags, sorted.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     pub tags: Vec<String>,
     /// Metadata: values that the caller provides, by key.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     #[schema(value_type = Object)]
     pub metadata: Map<String, Value>,
 }
@@ -47,4 +51,35 @@ impl Labels {
     pub fn tags_text(&self) -> Option<String> {
         (!self.tags.is_empty()).then(|| self.tags.join(", "))
     }
+}
+
+/// Options of a task that the schema stores as a whole, in the type `mill.task_options`. A field
+/// has the name of its attribute.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, utoipa::ToSchema)]
+pub struct StoredOptions {
+    /// Tags and metadata.
+    #[serde(flatten)]
+    pub labels: Labels,
+}
+
+impl StoredOptions {
+    /// Returns the argument `options` of `mill.submit`; `None` if every option has its default.
+    #[must_use]
+    pub fn document(&self) -> Option<Value> {
+        (*self != Self::default()).then(|| json!(self))
+    }
+}
+
+/// Reads the column `options`, a JSON object.
+impl FromRow for StoredOptions {
+    fn from_row(row: &Row) -> Result<Self, QueueError> {
+        Ok(column::<Option<Json<Self>>>(row, "options")?.map(|it| it.0).unwrap_or_default())
+    }
+}
+
+/// Reads JSON null as the default.
+fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
+    source: D,
+) -> Result<T, D::Error> {
+    Ok(Option::deserialize(source)?.unwrap_or_default())
 }

@@ -35,7 +35,7 @@ pub use worker::{heartbeat, poll, progress, prune, server};
 
 pub use error::{QueueError, chain, database_message};
 pub use id::{LimitId, RunId, TaskId, Token, WorkerId};
-pub use labels::Labels;
+pub use labels::{Labels, StoredOptions};
 pub use task::{
     Backoff, Claim, Disposition, LimitKind, Mode, Outcome, Priority, ReservedCapacity, RetryPolicy,
     State,

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::harness::console::Console;
-use crate::harness::{Database, Program, Worker};
+use crate::harness::{Database, Program, Worker, eventually};
 use crate::runs::apply::Folder;
 
 async fn json_of(database: &Database, arguments: &[&str]) -> Value {
@@ -120,7 +120,7 @@ async fn invalid_labels_are_refused_with_a_reason() {
     database
         .execute(r#"SELECT mill.enqueue('SELECT 1', options => '{"tags": null, "metadata": {}}')"#)
         .await;
-    let none = "SELECT count(*) FROM mill.tasks WHERE tags IS NULL AND metadata IS NULL";
+    let none = "SELECT count(*) FROM mill.tasks WHERE options IS NULL";
     assert_eq!(database.value::<i64>(none).await, 1);
     let (code, _, stderr) =
         Program::enqueue(&database, &["--metadata", "x", "SELECT 1"]).run().await;
@@ -155,7 +155,7 @@ tags = ["schedule"]
     assert_eq!(task["metadata"], json!({ "since": "2026-11-23" }));
     folder.write("j.toml", &text.replace("tags = [\"x\"]\n", ""));
     Program::pgmill(&database, &["apply", folder.path()]).succeeds().await;
-    let tagged = "SELECT count(*) FROM mill.job_tasks WHERE tags IS NOT NULL";
+    let tagged = "SELECT count(*) FROM mill.visible_job_tasks WHERE tags IS NOT NULL";
     assert_eq!(database.value::<i64>(tagged).await, 0);
 }
 
@@ -215,6 +215,47 @@ async fn a_task_added_to_a_run_and_tasks_in_bulk_take_options() {
                SELECT mill.enqueue_many('{SELECT 1,SELECT 2}', options => '{"tags": ["bulk"]}')"#,
         )
         .await;
-    let tags = "SELECT array_agg(t ORDER BY t) FROM mill.tasks, unnest(tags) AS t";
+    let tags = "SELECT array_agg(t ORDER BY t) FROM mill.visible_tasks, unnest(tags) AS t";
     assert_eq!(database.value::<Vec<String>>(tags).await, ["added", "bulk", "bulk"]);
+}
+
+/// An option that a migration adds to the type needs no change of a table, a function or a view.
+#[tokio::test]
+async fn a_new_attribute_of_the_options_is_kept_from_the_enqueue_to_the_history_and_a_retry() {
+    let database = Database::new().await;
+    let note = |text: &str| format!(r#"options => '{{"note": "{text}"}}'"#);
+    let later = r#", due_at => now() + '1 hour', options => '{"tags": ["old"]}'"#;
+    let old = database.enqueue("SELECT 1", later).await;
+    let unknown = format!("SELECT mill.enqueue('SELECT 1', {})", note("early"));
+    let refused = database.client().query(&unknown, &[]).await.unwrap_err();
+    assert!(refused.as_db_error().unwrap().message().contains("unknown option \"note\""));
+    database
+        .execute(&format!(
+            r#"ALTER TYPE mill.task_options ADD ATTRIBUTE note text;
+               SELECT mill.enqueue('SELECT 1/0', max_attempts => 1, {});
+               SELECT mill.enqueue_many('{{SELECT 1}}', {});
+               SELECT mill.set_job('j', '[{{"name": "t", "statement": "SELECT 1", "note": "job"}}]');
+               SELECT mill.start_run('{{j}}');
+               SELECT mill.add_run_task('added', 'SELECT 1', run_id => 1, {})"#,
+            note("one"),
+            note("many"),
+            note("added"),
+        ))
+        .await;
+    let _worker = Worker::start(&database, &["--poll-interval", "50ms"]);
+    let notes = "SELECT string_agg((h.options).note, ' ' ORDER BY (h.options).note)
+        FROM mill.history h WHERE h.final";
+    eventually("every note is in the history", async || {
+        database.value::<Option<String>>(notes).await.as_deref() == Some("added job many one")
+    })
+    .await;
+    let retried = "SELECT mill.retry(task_id) FROM mill.history WHERE (options).note = 'one'";
+    assert_eq!(database.value::<String>(retried).await, "retried");
+    let again = "SELECT count(*) FROM mill.history WHERE (options).note = 'one'";
+    eventually("the retried task keeps its note", async || database.value::<i64>(again).await == 2)
+        .await;
+    let job = "SELECT mill.job_definition('j')->'tasks'->0->>'note'";
+    assert_eq!(database.value::<String>(job).await, "job");
+    let tags = format!("SELECT (options).tags FROM mill.visible_tasks WHERE id = {old}");
+    assert_eq!(database.value::<Vec<String>>(&tags).await, ["old"]);
 }

@@ -60,7 +60,7 @@ pub(crate) async fn run(client: &Client, out: &Output, args: &HistoryArgs) -> Re
 /// last field.
 pub(crate) fn attempt_row(attempt: &AttemptSummary, now: Timestamp) -> Vec<Field> {
     let (name, statement) = (attempt.name.as_deref(), attempt.statement_head.as_deref());
-    let mut what = task_label(name, statement, &attempt.labels);
+    let mut what = task_label(name, statement, &attempt.options.labels);
     if let Some(message) = &attempt.message {
         let code = attempt.sqlstate.as_ref().map(|code| format!(" ({code})")).unwrap_or_default();
         what.push_str(&format!("\n{}{code}", one_line(message, MESSAGE_CHARS)));

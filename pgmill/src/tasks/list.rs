@@ -104,6 +104,10 @@ fn live_row(task: &LiveTask, now: Timestamp) -> Vec<Field> {
         Field::new(format!("{}/{}", task.attempt, task.max_attempts)),
         Field::new(when),
         Field::or_blank(worker),
-        Field::new(task_label(task.name.as_deref(), task.statement_head.as_deref(), &task.labels)),
+        Field::new(task_label(
+            task.name.as_deref(),
+            task.statement_head.as_deref(),
+            &task.options.labels,
+        )),
     ]
 }

@@ -128,7 +128,7 @@ fn head(out: &Output, task: &Task, why: Option<&str>, now: Timestamp) -> String 
     let limited = |key: &String| ("limited", format!("by key {}", visible(key)));
     lines.extend(task.concurrency_key.as_ref().map(limited));
     lines.extend(task.run_as.as_ref().map(|profile| ("run as", visible(profile))));
-    lines.extend(label_lines(&task.labels));
+    lines.extend(label_lines(&task.options.labels));
     lines.push(("enqueued", at(task.enqueued_at)));
     lines.push(("due", at(task.due_at)));
     lines.extend(task.finished_at.map(|time| ("finished", at(time))));

@@ -9,7 +9,7 @@ use tokio_postgres::types::Type;
 use crate::error::QueueError;
 use crate::id::RunId;
 use crate::id::{TaskId, WorkerId};
-use crate::labels::Labels;
+use crate::labels::StoredOptions;
 use crate::row::{FromRow, column, from_row, scalar};
 use crate::task::{Mode, Outcome, Priority, State};
 
@@ -26,7 +26,7 @@ SELECT h.task_id, h.attempt, h.final, h.outcome::text, h.queue, h.name, h.priori
     extract(epoch FROM h.duration)::float8 AS duration_seconds,
     h.rows, h.sqlstate, h.message, h.detail, h.hint, h.context, h.position, h.notices, h.result,
     h.worker_id, h.host AS worker_host, h.worker_pid, h.session_pid, h.statement, h.params, h.run_id,
-    h.tags, h.metadata
+    to_jsonb(h.options) AS options
 FROM mill.history h ",
             $rest
         )
@@ -114,9 +114,9 @@ pub struct Attempt {
     pub statement: Option<String>,
     /// Values of $1, $2, …
     pub params: Option<Value>,
-    /// Tags and metadata.
+    /// Tags, metadata and other options.
     #[serde(flatten)]
-    pub labels: Labels,
+    pub options: StoredOptions,
 }
 
 from_row! {
@@ -130,7 +130,7 @@ from_row! {
         rows, sqlstate, message, detail, hint, context,
         position: column::<Option<i32>>(row, "position")?.and_then(|it| u32::try_from(it).ok()),
         notices, result, worker_id, worker_host, worker_pid, session_pid, statement, params,
-        labels: Labels::from_row(row)?,
+        options: StoredOptions::from_row(row)?,
     }
 }
 

@@ -60,7 +60,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::labels::Labels;
+    use crate::labels::StoredOptions;
     use crate::operator::run::{Expected, JoinMode};
     use crate::task::Priority;
 
@@ -83,7 +83,7 @@ mod tests {
             join: JoinMode::All,
             message: None,
             result: None,
-            labels: Labels::default(),
+            options: StoredOptions::default(),
         }
     }
 

@@ -14,7 +14,7 @@ use tokio_postgres::{GenericClient, Row};
 use crate::error::QueueError;
 use crate::id::RunId;
 use crate::id::{TaskId, WorkerId};
-use crate::labels::Labels;
+use crate::labels::StoredOptions;
 use crate::read::task_queries::like_pattern;
 use crate::row::{FromRow, column, from_row, scalar};
 use crate::task::Outcome;
@@ -49,7 +49,7 @@ SELECT a.task_id, a.attempt, a.final, a.outcome::text, a.queue, a.name, a.starte
     a.finished_at, extract(epoch FROM greatest('0', a.started_at - a.due_at))::float8 AS wait_seconds,
     extract(epoch FROM a.finished_at - a.started_at)::float8 AS duration_seconds, a.rows, a.sqlstate,
     a.message, a.worker_id, s.host, s.pid AS worker_pid, left(a.statement, 200) AS statement_head,
-    a.run_id, a.tags, a.metadata"
+    a.run_id, to_jsonb(a.options) AS options"
             ),
             $rest
         )
@@ -155,16 +155,16 @@ pub struct AttemptSummary {
     /// The first 200 characters of the SQL; `None` if the role may view tasks but not their
     /// statements.
     pub statement_head: Option<String>,
-    /// Tags and metadata.
+    /// Tags, metadata and other options.
     #[serde(flatten)]
-    pub labels: Labels,
+    pub options: StoredOptions,
 }
 
 from_row! {
     row => AttemptSummary {
         task_id, run_id, attempt, r#final: column(row, "final")?, outcome, queue, name, started_at,
         finished_at, wait_seconds, duration_seconds, rows, sqlstate, message, worker_id, host,
-        worker_pid, statement_head, labels: Labels::from_row(row)?,
+        worker_pid, statement_head, options: StoredOptions::from_row(row)?,
     }
 }
 

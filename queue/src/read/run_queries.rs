@@ -11,7 +11,7 @@ use tokio_postgres::types::{ToSql, Type};
 use crate::error::QueueError;
 use crate::id::RunId;
 use crate::id::TaskId;
-use crate::labels::Labels;
+use crate::labels::{Labels, StoredOptions};
 use crate::operator::run::{Expected, JoinMode, RunState};
 use crate::row::{FromRow, column, duration, from_row, scalar};
 use crate::task::Priority;
@@ -25,8 +25,8 @@ const RUN: &str =
 
 const TASK: &str = "t.node, t.name, t.job, t.task_id, t.state, t.started_at, t.finished_at,
     extract(epoch FROM t.duration)::float8 AS duration, t.attempts, t.rows, t.queue, t.priority::text,
-    t.group_name AS group, t.pid, t.join_mode::text AS join, t.message, t.result, t.tags,
-    t.metadata";
+    t.group_name AS group, t.pid, t.join_mode::text AS join, t.message, t.result,
+    to_jsonb(t.options) AS options";
 
 const RUNNING: &str = "/* queue.run_tasks_running */
 SELECT t.name FROM mill.run_task_status t WHERE t.run_id = $1 AND t.state = 'running'
@@ -176,16 +176,16 @@ pub struct RunTask {
     pub message: Option<String>,
     /// The first row that the task returned.
     pub result: Option<Value>,
-    /// Tags and metadata.
+    /// Tags, metadata and other options.
     #[serde(flatten)]
-    pub labels: Labels,
+    pub options: StoredOptions,
 }
 
 from_row! {
     row => RunTask {
         node, name, job, task_id, state, started_at, finished_at,
         duration: column::<Option<_>>(row, "duration")?.map(duration), attempts, rows, queue,
-        priority, group, pid, join, message, result, labels: Labels::from_row(row)?,
+        priority, group, pid, join, message, result, options: StoredOptions::from_row(row)?,
     }
 }
 

@@ -11,7 +11,7 @@ use tokio_postgres::{GenericClient, Row};
 use crate::error::QueueError;
 use crate::id::RunId;
 use crate::id::{TaskId, WorkerId};
-use crate::labels::Labels;
+use crate::labels::StoredOptions;
 use crate::row::{FromRow, column, from_row, scalar};
 use crate::task::{Backoff, Mode, Outcome, Priority, State};
 
@@ -24,7 +24,7 @@ const NOW: &str = "/* queue.transaction_time */ SELECT now()";
 const LIVE_TASKS: &str = "/* queue.live_tasks */
 SELECT t.id, t.queue, t.name, t.state::text, t.priority::text, t.mode::text, t.attempt,
     t.max_attempts, t.enqueued_at, t.due_at, t.claimed_at, t.claimed_by AS worker_id, s.host,
-    s.pid AS worker_pid, left(t.statement, 200) AS statement_head, t.tags, t.metadata
+    s.pid AS worker_pid, left(t.statement, 200) AS statement_head, to_jsonb(t.options) AS options
 FROM mill.visible_tasks t LEFT JOIN mill.worker_starts s ON s.id = t.claimed_by
 WHERE ($1 IS NULL OR t.state::text = $1) AND ($2 IS NULL OR t.queue = $2)
     AND ($3 IS NULL OR t.name LIKE $3)
@@ -37,7 +37,7 @@ SELECT t.id FROM mill.tasks t
 WHERE ($1 IS NULL OR t.state::text = $1) AND ($2 IS NULL OR t.queue = $2)
     AND ($3 IS NULL OR t.name LIKE $3)
     AND ($4 IS NULL OR t.enqueued_at > now() - make_interval(secs => $4))
-    AND ($6 IS NULL OR $6 = ANY (t.tags))
+    AND ($6 IS NULL OR $6 = ANY ((t.options).tags))
 ORDER BY t.id LIMIT $5";
 
 /// Reads the row of a live task, or else the newest row of the task in history.
@@ -47,14 +47,14 @@ SELECT t.id, t.state::text, NULL AS outcome, t.queue, t.name, t.key, t.priority:
     extract(epoch FROM t.retry_interval)::float8 AS retry_interval_seconds, t.jitter,
     extract(epoch FROM t.timeout)::float8 AS timeout_seconds, t.at_most_once, t.external, t.enqueued_at,
     t.due_at, t.params, t.statement, NULL::timestamptz AS finished_at, t.group_name AS group,
-    t.concurrency_key, t.run_id, nullif(t.run_as, '') AS run_as, t.tags, t.metadata
+    t.concurrency_key, t.run_id, nullif(t.run_as, '') AS run_as, to_jsonb(t.options) AS options
 FROM mill.visible_tasks t WHERE t.id = $1
 UNION ALL
 SELECT a.task_id, NULL, a.outcome::text, a.queue, a.name, a.key, a.priority::text, a.mode::text, a.attempt,
     a.max_attempts, a.backoff::text, extract(epoch FROM a.retry_interval)::float8, a.jitter,
     extract(epoch FROM a.timeout)::float8, a.at_most_once, a.external, a.enqueued_at, a.due_at,
     a.params, a.statement, a.finished_at, a.group_name, a.concurrency_key, a.run_id,
-    nullif(a.run_as, ''), a.tags, a.metadata
+    nullif(a.run_as, ''), to_jsonb(a.options) AS options
 FROM mill.visible_attempts a WHERE a.task_id = $1 AND a.final
 ORDER BY finished_at DESC NULLS FIRST LIMIT 1";
 
@@ -113,15 +113,15 @@ pub struct LiveTask {
     /// The first 200 characters of the SQL; `None` if the role may view tasks but not their
     /// statements.
     pub statement_head: Option<String>,
-    /// Tags and metadata.
+    /// Tags, metadata and other options.
     #[serde(flatten)]
-    pub labels: Labels,
+    pub options: StoredOptions,
 }
 
 from_row! {
     row => LiveTask {
         id, queue, name, state, priority, mode, attempt, max_attempts, enqueued_at, due_at,
-        claimed_at, worker_id, host, worker_pid, statement_head, labels: Labels::from_row(row)?,
+        claimed_at, worker_id, host, worker_pid, statement_head, options: StoredOptions::from_row(row)?,
     }
 }
 
@@ -179,9 +179,9 @@ pub struct Task {
     pub params: Option<Value>,
     /// The SQL; `None` if the role may view tasks but not their statements.
     pub statement: Option<String>,
-    /// Tags and metadata.
+    /// Tags, metadata and other options.
     #[serde(flatten)]
-    pub labels: Labels,
+    pub options: StoredOptions,
 }
 
 from_row! {
@@ -189,7 +189,7 @@ from_row! {
         id, state, outcome, queue, name, key, group, concurrency_key, run_as, priority, mode,
         attempt, max_attempts, backoff, retry_interval_seconds, jitter, timeout_seconds,
         at_most_once, external, enqueued_at, due_at, finished_at, run_id, params, statement,
-        labels: Labels::from_row(row)?,
+        options: StoredOptions::from_row(row)?,
     }
 }
 

@@ -13,7 +13,7 @@ use tokio_postgres::{GenericClient, Row};
 
 use crate::error::QueueError;
 use crate::id::TaskId;
-use crate::labels::Labels;
+use crate::labels::StoredOptions;
 use crate::row::{FromRow, from_row, scalar};
 use crate::scan;
 use crate::task::{Backoff, Mode, Priority};
@@ -80,8 +80,8 @@ pub struct TaskOptions {
     /// Whether to run the statement under EXPLAIN (ANALYZE) and to keep the plan instead of the
     /// rows.
     pub explain: bool,
-    /// Tags and metadata.
-    pub labels: Labels,
+    /// Tags, metadata and other options that the schema stores as a whole.
+    pub stored: StoredOptions,
 }
 
 /// One statement to run.
@@ -253,7 +253,7 @@ impl<'a> FunctionCall<'a> {
         self.optional_arg("concurrency_key", "$", options.concurrency_key.as_deref(), Type::TEXT);
         self.optional_arg("concurrency", "$", options.concurrency, Type::INT4);
         self.optional_arg("profile", "mill.profile($)", options.run_as.as_deref(), Type::TEXT);
-        self.optional_arg("options", "$", options.labels.options(), Type::JSONB);
+        self.optional_arg("options", "$", options.stored.document(), Type::JSONB);
     }
 
     /// Runs `select`, which must end with the function's name.

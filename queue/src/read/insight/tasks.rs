@@ -15,7 +15,7 @@ use tokio_postgres::{GenericClient, Row};
 
 use crate::error::QueueError;
 use crate::id::TaskId;
-use crate::labels::Labels;
+use crate::labels::StoredOptions;
 use crate::read::insight::condition::Conditions;
 use crate::read::insight::statistics::CAUSE;
 use crate::read::task_queries::like_pattern;
@@ -110,9 +110,9 @@ pub struct TaskSummary {
     pub statement_head: Option<String>,
     /// Whether the task has been retried since it finished. It is then live, or has finished again.
     pub retried: bool,
-    /// Tags and metadata.
+    /// Tags, metadata and other options.
     #[serde(flatten)]
-    pub labels: Labels,
+    pub options: StoredOptions,
 }
 
 from_row! {
@@ -120,7 +120,7 @@ from_row! {
         id, queue, name, state, outcome, priority, attempt, max_attempts, at, due_at,
         duration_seconds, sqlstate, message,
         worker: worker_label(column(row, "host")?, column(row, "pid")?, column(row, "worker_id")?),
-        statement_head, retried, labels: Labels::from_row(row)?,
+        statement_head, retried, options: StoredOptions::from_row(row)?,
     }
 }
 
@@ -154,7 +154,7 @@ SELECT t.id, t.queue, t.name, t.state::text, NULL AS outcome, t.priority::text, 
     t.max_attempts, t.enqueued_at AS at, t.due_at,
     extract(epoch FROM now() - t.claimed_at)::float8 AS duration_seconds, t.claimed_by AS worker_id,
     s.host, s.pid, left(t.statement, 200) AS statement_head, NULL AS sqlstate, NULL AS message,
-    false AS retried, t.tags, t.metadata
+    false AS retried, to_jsonb(t.options) AS options
 FROM (SELECT * FROM mill.visible_tasks t WHERE {} ORDER BY t.id DESC LIMIT {}) AS t
     LEFT JOIN mill.worker_starts s ON s.id = t.claimed_by
 ORDER BY t.id DESC",
@@ -263,7 +263,7 @@ SELECT a.task_id AS id, a.queue, a.name, NULL AS state, a.outcome::text, a.prior
     s.host, s.pid, left(a.statement, 200) AS statement_head, a.sqlstate, left(a.message, 200) AS message,
     EXISTS (SELECT FROM mill.tasks t WHERE t.id = a.task_id)
         OR EXISTS (SELECT FROM mill.attempts l WHERE l.task_id = a.task_id AND l.final
-            AND l.finished_at > a.finished_at) AS retried, a.tags, a.metadata
+            AND l.finished_at > a.finished_at) AS retried, to_jsonb(a.options) AS options
 FROM (SELECT * FROM mill.visible_attempts a WHERE {}
         ORDER BY a.finished_at DESC, a.task_id DESC LIMIT {limit}) AS a
     LEFT JOIN mill.worker_starts s ON s.id = a.worker_id
