@@ -1,6 +1,7 @@
 //! One attempt: its session, its input and what it reports.
 
 pub(crate) mod bad_input;
+pub(crate) mod chain;
 pub(crate) mod clean_session;
 pub(crate) mod explain;
 pub(crate) mod parameters;

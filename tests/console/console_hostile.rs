@@ -150,9 +150,13 @@ pub(crate) async fn seed(database: &Database) -> (i64, i64) {
     // Use a run that does not exist, because events of existing runs may be processed meanwhile.
     let event = r#"INSERT INTO mill.run_events (run_id, message, result) VALUES (0, 'm', '["r"]')"#;
     database.execute(event).await;
-    for table in ["tasks", "attempts", "jobs", "job_tasks", "runs", "run_tasks", "schedules"] {
+    for table in ["jobs", "runs", "schedules"] {
         let labels = r#"tags = '{t}', metadata = '{"k": "v"}'"#;
         database.execute(&format!("UPDATE mill.{table} SET {labels}")).await;
+    }
+    for table in ["tasks", "attempts", "job_tasks", "run_tasks"] {
+        let options = r#"options = ROW('{t}', '{"k": "v"}')"#;
+        database.execute(&format!("UPDATE mill.{table} SET {options}")).await;
     }
     (running, failed)
 }

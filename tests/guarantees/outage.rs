@@ -204,7 +204,8 @@ async fn sweep(mode: &str, cut: Cut) -> Vec<(i64, i64)> {
         }
     }
     println!("{mode}, {cut:?}: attempts and effects {counts:?}");
-    assert!(counts.len() >= 5, "few messages were cut: too few for a meaningful test");
+    // In transaction mode, a task sends three messages.
+    assert!(counts.len() >= 4, "few messages were cut: too few for a meaningful test");
     counts
 }
 

@@ -191,6 +191,11 @@ impl Control {
         .await
     }
 
+    /// Returns whether the success of the claim is in the history.
+    pub(crate) async fn committed(&self, claim: &Claim) -> Result<bool, QueueError> {
+        answered(async { resolve_commit::committed(&*self.get().await?, claim).await }).await
+    }
+
     /// Repeats an operation on a claim, without limit, until the queue answers.
     pub(crate) async fn retry<T, F>(&self, what: &str, task: TaskId, operation: impl Fn() -> F) -> T
     where

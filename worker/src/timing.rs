@@ -75,8 +75,9 @@ pub(crate) const MIN_SWEEP_INTERVAL: Duration = Duration::from_millis(100);
 /// comparison also follows a claim whose answer was lost.
 pub(crate) const RECONCILE_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Time after a slow shared commit during which each task of the queue commits alone.
-pub(crate) const SHARED_COMMIT_COOL_DOWN: Duration = Duration::from_secs(10);
+/// Time after a slow or refused shared commit or chain during which readers take only one task of
+/// the queue at a time.
+pub(crate) const BATCH_COOL_DOWN: Duration = Duration::from_secs(10);
 
 /// `statement_timeout` of control sessions.
 pub(crate) const CONTROL_STATEMENT_TIMEOUT: Duration = Duration::from_secs(60);

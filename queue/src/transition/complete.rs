@@ -89,6 +89,23 @@ pub async fn complete(
         .map(drop)
 }
 
+/// Returns a statement that completes the task as [`complete`] does, for a message with several
+/// statements. `None` if the statement would contain anything but numbers: the report of a task has
+/// to be bound.
+#[must_use]
+pub fn completion_statement(success: &Success<'_>, xact: &str) -> Option<String> {
+    let Success { claim, ran_until: None, report } = success else { return None };
+    if report_json(report).is_some() {
+        return None;
+    }
+    let xact: u64 = xact.parse().ok()?;
+    let rows = rows(report).map_or("NULL".to_owned(), |rows| rows.to_string());
+    let (id, token) = (claim.id, claim.token.0);
+    Some(format!(
+        "/* queue.complete_unreported */ SELECT mill.complete_task({id}, '{token}', '{xact}', {rows}, NULL)"
+    ))
+}
+
 fn rows(report: &Report) -> Option<i64> {
     report.rows.map(|rows| i64::try_from(rows).unwrap_or(i64::MAX))
 }

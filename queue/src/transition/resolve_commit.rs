@@ -4,7 +4,7 @@
 //! then shows whether that transaction was committed.
 
 use tokio_postgres::GenericClient;
-use tokio_postgres::types::Type;
+use tokio_postgres::types::{ToSql, Type};
 
 use crate::error::QueueError;
 use crate::row::scalar;
@@ -43,10 +43,7 @@ pub async fn resolve_commit(
     client: &impl GenericClient,
     claim: &Claim,
 ) -> Result<CommitResolution, QueueError> {
-    let claim_params = [
-        (&claim.id.0 as &(dyn tokio_postgres::types::ToSql + Sync), Type::INT8),
-        (&claim.token.0, Type::UUID),
-    ];
+    let claim_params = params(claim);
     // Without the privilege to terminate the old backend, the lock below waits until it ends.
     if let Err(error) = client.query_typed(END_SESSION, &claim_params).await
         && error.code() != Some(&tokio_postgres::error::SqlState::INSUFFICIENT_PRIVILEGE)
@@ -57,9 +54,21 @@ pub async fn resolve_commit(
     if rows.first().map(scalar).transpose()? == Some(true) {
         return Ok(CommitResolution::RolledBack);
     }
-    let rows = client.query_typed(RECORDED, &claim_params).await?;
-    Ok(match rows.first() {
-        Some(_) => CommitResolution::Committed,
-        None => CommitResolution::Lost,
+    Ok(match committed(client, claim).await? {
+        true => CommitResolution::Committed,
+        false => CommitResolution::Lost,
     })
+}
+
+/// Returns whether the success of the claim is in the history. Waits for nothing: `false` also
+/// means that the transaction may still commit.
+///
+/// # Errors
+/// As every statement on a control session.
+pub async fn committed(client: &impl GenericClient, claim: &Claim) -> Result<bool, QueueError> {
+    Ok(!client.query_typed(RECORDED, &params(claim)).await?.is_empty())
+}
+
+fn params(claim: &Claim) -> [(&(dyn ToSql + Sync), Type); 2] {
+    [(&claim.id.0, Type::INT8), (&claim.token.0, Type::UUID)]
 }

@@ -1,13 +1,18 @@
 //! Commits the effects of an attempt with its completion.
 
-use queue::QueueError;
-use queue::complete::{LOST, Success, TRANSACTION_ENDED, complete};
+use futures_util::{TryStreamExt, future};
+use queue::complete::{LOST, Success, TRANSACTION_ENDED, complete, completion_statement};
 use queue::resolve_commit::CommitResolution;
 use queue::retry;
+use queue::{Claim, QueueError};
+use tokio::time::sleep;
 use tokio_postgres::Error;
 
+use crate::attempt::chain::CHAIN_BUDGET;
 use crate::attempt::error::ExecutionError;
-use crate::attempt::session::Session;
+use crate::attempt::session::{
+    BEGIN, OpenedTransaction, RESET_SESSION, Session, UNLOCK, XACT, task_settings,
+};
 use crate::attempt::supervise::{StopReason, Supervised, Supervisor};
 use crate::control::{Backoff, Control, answered};
 
@@ -52,31 +57,147 @@ impl From<Result<(), Error>> for Completion {
     }
 }
 
-/// Sends completions and COMMIT in the open transaction `xact`. COMMIT runs deferred triggers and
-/// materializes held cursors, which takes unlimited time, so deadline and stop signals apply here
-/// too. Afterwards the session is clean or retired.
+/// Result of a COMMIT.
+struct CommitResult {
+    /// Whether the effects of the tasks are committed.
+    committed: Result<(), Error>,
+    /// Whether the session has been reset, or is reset before the statement of the next task.
+    clean: bool,
+    /// The transaction of the next task, if the message also contained it and the transaction
+    /// before it has ended.
+    next: Option<OpenedTransaction>,
+}
+
+/// Result of [`commit`].
+pub(crate) struct Ended {
+    pub(crate) completion: Completion,
+    pub(crate) stopped: Option<StopReason>,
+    /// The transaction of the next task, which runs already.
+    pub(crate) next: Option<OpenedTransaction>,
+}
+
+/// Sends completions and COMMIT in the open transaction `xact`, and begins `next` with the same
+/// message. COMMIT runs deferred triggers and materializes held cursors, which takes unlimited
+/// time, so deadline and stop signals apply here too. Afterwards the session runs the next task, or
+/// is clean or retired.
 pub(crate) async fn commit(
     session: &mut Session,
     supervisor: Supervisor<'_>,
     successes: &[Success<'_>],
     xact: &str,
-) -> (Completion, Option<StopReason>) {
-    let (commit_result, stopped) =
-        match supervisor.run(session.complete_and_commit(successes, xact)).await {
-            Supervised::Done(commit_result) => (Some(commit_result), None),
-            Supervised::Stopped(reason, commit_result) => (commit_result, Some(reason)),
-        };
+    next: Option<&Claim>,
+) -> Ended {
+    let control = supervisor.control;
+    let sent = session.complete_and_commit(control, successes, xact, next);
+    let (commit_result, stopped) = match supervisor.run(sent).await {
+        Supervised::Done(commit_result) => (Some(commit_result), None),
+        Supervised::Stopped(reason, commit_result) => (commit_result, Some(reason)),
+    };
     let clean = commit_result.as_ref().is_some_and(|commit_result| commit_result.clean);
-    let completion = match commit_result {
-        Some(commit_result) => commit_result.committed.into(),
-        None => Completion::InDoubt(None),
+    let (completion, mut next) = match commit_result {
+        Some(commit_result) => (commit_result.committed.into(), commit_result.next),
+        None => (Completion::InDoubt(None), None),
     };
     if stopped.is_some() || matches!(completion, Completion::InDoubt(_)) {
         session.retire();
+        // A cancel may hit the statement of the next task.
+        next = None;
     } else if !clean {
         session.reset().await;
     }
-    (completion, stopped)
+    Ended { completion, stopped, next }
+}
+
+impl Session {
+    /// Sends the completions, COMMIT and the reset, in one message if possible and otherwise in one
+    /// pipeline. If a completion fails, it aborts the transaction, and nothing is committed.
+    ///
+    /// With `next`, the message continues with BEGIN and the statement of that task, and the call
+    /// returns when the transaction has ended. If COMMIT fails, the server skips the rest of the
+    /// message. So the statement never runs outside of its transaction. The reset then has a
+    /// transaction of its own: otherwise the next task would begin with the isolation level that the
+    /// task before set as the default.
+    async fn complete_and_commit(
+        &self,
+        control: &Control,
+        successes: &[Success<'_>],
+        xact: &str,
+        next: Option<&Claim>,
+    ) -> CommitResult {
+        let inlined = match successes {
+            [success] => completion_statement(success, xact),
+            _ => None,
+        };
+        let before = inlined.as_ref().map(|inlined| format!("{inlined}; ")).unwrap_or_default();
+        let mut message = format!("{before}/* worker.commit */ COMMIT; ");
+        let mut offset = 0;
+        match next {
+            None => message.push_str(&format!("{RESET_SESSION}; SELECT {UNLOCK}")),
+            Some(next) => {
+                message.push_str(&format!(
+                    "BEGIN; {RESET_SESSION}; COMMIT; {BEGIN}; SELECT {UNLOCK}, {}, {XACT};\n",
+                    task_settings(next, true)
+                ));
+                offset = message.chars().count();
+                message.push_str(next.statement());
+            }
+        }
+        let completed = async {
+            match inlined {
+                Some(_) => Ok(()),
+                None => complete(self.client(), successes, Some(xact)).await,
+            }
+        };
+        let (completed, answers) =
+            future::join(completed, self.client().simple_query_raw(&message)).await;
+        let mut opened = match answers {
+            Ok(answers) => OpenedTransaction {
+                answers: Box::pin(answers),
+                until_commit: 1 + usize::from(inlined.is_some()),
+                offset,
+            },
+            Err(error) => {
+                return CommitResult {
+                    committed: completed.and(Err(error)),
+                    clean: false,
+                    next: None,
+                };
+            }
+        };
+        let ended = match (next, &completed) {
+            // COMMIT rolls back, and the next task begins.
+            (Some(_), Err(_)) => Ok(()),
+            (Some(_), Ok(())) => tokio::select! {
+                biased;
+                ended = opened.read_commit() => ended,
+                () = committed(control, successes) => Ok(()),
+            },
+            (None, _) => opened.read_commit().await,
+        };
+        if ended.is_err() || next.is_some() {
+            let next = next.filter(|_| ended.is_ok()).map(|_| opened);
+            return CommitResult { clean: ended.is_ok(), committed: completed.and(ended), next };
+        }
+        let mut rest = opened.answers;
+        let clean = loop {
+            match rest.try_next().await {
+                Ok(Some(_)) => {}
+                Ok(None) => break true,
+                Err(_) => break false,
+            }
+        };
+        CommitResult { committed: completed, clean, next: None }
+    }
+}
+
+/// Resolves when the completion is visible to other sessions. Asks only if the answer takes longer
+/// than tasks of a chain do, because the server does not send it before the next task's answer.
+async fn committed(control: &Control, successes: &[Success<'_>]) {
+    let mut backoff = Backoff::default();
+    sleep(CHAIN_BUDGET).await;
+    while !control.committed(successes[0].claim).await.unwrap_or(false) {
+        backoff.wait().await;
+    }
 }
 
 /// Completes a task whose effects are already committed, on a control session. Retries without

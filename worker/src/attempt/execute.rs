@@ -1,4 +1,4 @@
-//! Executes one attempt of a task that runs alone: check, run, commit.
+//! Executes one attempt of a task in its own transaction: check, run, commit.
 
 use std::time::{Duration, Instant};
 
@@ -9,13 +9,14 @@ use queue::retry::{self, RetryDecision, RetryState};
 use queue::{Claim, Mode, Outcome};
 
 use crate::attempt::check::check;
-use crate::attempt::commit::{Completion, commit, complete_committed};
+use crate::attempt::commit::{Completion, Ended, commit, complete_committed};
 use crate::attempt::error::ExecutionError;
-use crate::attempt::output::progress::ProgressReporter;
+use crate::attempt::output::progress::{ProgressReporter, TrackingGuard};
 use crate::attempt::output::rows::Rows;
-use crate::attempt::session::Session;
+use crate::attempt::session::{OpenedTransaction, Session};
 use crate::attempt::statement;
 use crate::attempt::supervise::{StopReason, Supervised, Supervisor};
+use crate::claim::batch_size::BatchSizes;
 use crate::claim::in_flight::{ClaimedTask, StopSignal};
 use crate::control::Control;
 
@@ -32,11 +33,24 @@ pub(crate) enum AttemptResult {
 }
 
 /// A transaction whose statement has succeeded, before its completion.
-struct Executed {
+pub(crate) struct Executed {
     xact: String,
     begun: Instant,
     report: Report,
+    _tracking: TrackingGuard,
 }
+
+/// Result of [`Executor::commit`].
+pub(crate) enum Committed {
+    /// The attempt has ended. The transaction of the next task is open, if there is one.
+    Ended(AttemptResult, Option<OpenedTransaction>),
+    /// The server refused the message that contained COMMIT and the next task, maybe because of the
+    /// next task. Nothing is committed; the task has to be run alone.
+    RunAlone,
+}
+
+/// Result of a statement: an open transaction, or the result of the attempt.
+pub(crate) type Ran = Result<Executed, AttemptResult>;
 
 /// Reason why a statement did not succeed.
 enum Interruption {
@@ -50,40 +64,79 @@ pub(crate) struct Executor {
     pub(crate) control: Control,
     pub(crate) fatal_sqlstates: Vec<String>,
     pub(crate) progress: ProgressReporter,
+    pub(crate) batch_sizes: BatchSizes,
 }
 
 impl Executor {
-    /// Runs the attempt. Afterwards the session is clean or retired.
+    /// Runs the attempt alone. Afterwards the session is clean or retired.
     pub(crate) async fn execute(
         &self,
         session: &mut Session,
         task: &mut ClaimedTask,
     ) -> AttemptResult {
-        // The task was stopped while it waited for the other tasks of its batch. Does not start it.
-        let signal = *task.stop.borrow();
-        if let Some(reason) = signal {
-            let stopped = Interruption::Stopped(StopReason::Signal(reason), None);
-            return self.classify(&task.claim, stopped, Report::default());
-        }
-        if let Err(error) = check(&task.claim) {
-            return failed(Outcome::Failed, RetryDecision::Final, *error, Report::default());
-        }
-        let _tracking = self.progress.track(&task.claim, session.notices());
-        match task.claim.mode() {
-            Mode::Transaction => self.in_transaction(session, task).await,
-            Mode::Autocommit => self.autocommit(session, task).await,
+        match self.run(session, task, None).await {
+            Ok(executed) => match self.commit(session, task, executed, None).await {
+                Committed::Ended(result, _) => result,
+                // Only the message of a chain can be refused as a whole.
+                Committed::RunAlone => AttemptResult::Release { wait: Duration::ZERO },
+            },
+            Err(result) => result,
         }
     }
 
-    /// Runs the task exactly once: effects and completion commit together.
-    async fn in_transaction(&self, session: &mut Session, task: &mut ClaimedTask) -> AttemptResult {
-        let begun = Instant::now();
+    /// Runs the statement of the task. `opened`: its transaction, if the COMMIT of the task before
+    /// has begun it. Afterwards the transaction is open, or the session is clean or retired.
+    pub(crate) async fn run(
+        &self,
+        session: &mut Session,
+        task: &mut ClaimedTask,
+        opened: Option<OpenedTransaction>,
+    ) -> Ran {
+        // The task was stopped while it waited for the other tasks of its batch. Does not start it.
+        let signal = *task.stop.borrow();
+        if opened.is_none()
+            && let Some(reason) = signal
+        {
+            let stopped = Interruption::Stopped(StopReason::Signal(reason), None);
+            return Err(self.classify(&task.claim, stopped, Report::default()));
+        }
+        if let Err(error) = check(&task.claim) {
+            return Err(failed(Outcome::Failed, RetryDecision::Final, *error, Report::default()));
+        }
+        let tracking = self.progress.track(&task.claim, session.notices());
+        if task.claim.mode() == Mode::Autocommit {
+            return Err(self.autocommit(session, task).await);
+        }
+        let (mut begun, chained) = (Instant::now(), opened.is_some());
+        let mut statement = self.in_transaction(session, task, begun, opened).await?;
+        if chained && statement.1.notices.is_some() {
+            // The COMMIT of the task before may have raised these notices.
+            self.batch_sizes.cool_down(task.claim.queue());
+            session.reset().await;
+            begun = Instant::now();
+            statement = self.in_transaction(session, task, begun, None).await?;
+        }
+        let (xact, report) = statement;
+        Ok(Executed { xact, begun, report, _tracking: tracking })
+    }
+
+    /// Runs the statement in the task's own transaction. Returns the transaction id and the report.
+    async fn in_transaction(
+        &self,
+        session: &mut Session,
+        task: &mut ClaimedTask,
+        begun: Instant,
+        opened: Option<OpenedTransaction>,
+    ) -> Result<(String, Report), AttemptResult> {
         let mut rows = Rows::default();
         let supervisor = self.supervisor(session, &task.claim, &mut task.stop, begun);
-        let ran = match supervisor
-            .run(statement::in_transaction(session, &task.claim, &mut rows))
-            .await
-        {
+        let statement = async {
+            match opened {
+                Some(opened) => statement::in_opened_transaction(opened, &mut rows).await,
+                None => statement::in_transaction(session, &task.claim, &mut rows).await,
+            }
+        };
+        let ran = match supervisor.run(statement).await {
             Supervised::Done(ran) => ran.map_err(Interruption::Failed),
             // A statement that finished just before the stop counts as stopped too, and its effects
             // are not committed.
@@ -93,10 +146,7 @@ impl Executor {
         };
         let report = report(session, rows);
         let interruption = match ran {
-            Ok(xact) => {
-                let executed = Executed { xact, begun, report };
-                return self.commit(session, task, executed).await;
-            }
+            Ok(xact) => return Ok((xact, report)),
             Err(interruption) => interruption,
         };
         match &interruption {
@@ -110,40 +160,56 @@ impl Executor {
             // A cancel request may still be on its way to this session.
             Interruption::Stopped(..) => session.retire(),
         }
-        self.classify(&task.claim, interruption, report)
+        Err(self.classify(&task.claim, interruption, report))
     }
 
-    /// Commits effects and completion.
-    async fn commit(
+    /// Commits effects and completion, and begins the transaction of `next`.
+    pub(crate) async fn commit(
         &self,
         session: &mut Session,
         task: &mut ClaimedTask,
-        Executed { xact, begun, report }: Executed,
-    ) -> AttemptResult {
+        Executed { xact, begun, report, _tracking }: Executed,
+        next: Option<&Claim>,
+    ) -> Committed {
         let claim = &task.claim;
         let supervisor = Supervisor {
             includes_completion: true,
             ..self.supervisor(session, claim, &mut task.stop, begun)
         };
         let success = [Success::now(claim, &report)];
-        let (completion, stopped) = commit(session, supervisor, &success, &xact).await;
+        let Ended { completion, stopped, next: opened } =
+            commit(session, supervisor, &success, &xact, next).await;
+        if next.is_some() && opened.is_none() {
+            let in_doubt = matches!(completion, Completion::InDoubt(_));
+            if stopped.is_some() || in_doubt {
+                // The next statement may run already. Its transaction can no longer commit, but may
+                // hold locks for a long time.
+                self.control.terminate(session.identity()).await;
+            } else if matches!(completion, Completion::Refused(_)) {
+                self.batch_sizes.cool_down(claim.queue());
+                return Committed::RunAlone;
+            }
+        }
         let error = match completion {
-            Completion::Committed => return AttemptResult::Succeeded,
-            Completion::Lost => return AttemptResult::Lost,
+            Completion::Committed => return Committed::Ended(AttemptResult::Succeeded, opened),
+            Completion::Lost => return Committed::Ended(AttemptResult::Lost, opened),
             Completion::Refused(error) => Some(error),
             Completion::InDoubt(error) => match self.control.resolve_commit(claim).await {
-                CommitResolution::Committed => return AttemptResult::Succeeded,
-                CommitResolution::Lost => return AttemptResult::Lost,
+                CommitResolution::Committed => {
+                    return Committed::Ended(AttemptResult::Succeeded, None);
+                }
+                CommitResolution::Lost => return Committed::Ended(AttemptResult::Lost, None),
                 CommitResolution::RolledBack => error,
             },
         };
-        match (stopped, error) {
+        let result = match (stopped, error) {
             (Some(reason), error) => {
                 self.classify(claim, Interruption::Stopped(reason, error), report)
             }
             (None, Some(error)) => self.classify(claim, Interruption::Failed(error), report),
             (None, None) => AttemptResult::Lost,
-        }
+        };
+        Committed::Ended(result, opened)
     }
 
     /// Runs the task at least once: runs its statements, then records the completion on a control

@@ -1,15 +1,20 @@
 //! A reader: owns a session and runs one task at a time. For a queue with shared commits, it runs
 //! several short tasks in one transaction.
 
+use std::collections::VecDeque;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future;
 use queue::{Disposition, Outcome};
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
 
-use crate::attempt::execute::Executor;
+use crate::attempt::chain::{CHAIN_BUDGET, may_chain};
+use crate::attempt::execute::{Committed, Executor, Ran};
 use crate::attempt::finish::{finish, release_unstarted};
-use crate::attempt::session::{Session, SessionError};
+use crate::attempt::session::{OpenedTransaction, Session, SessionError};
 use crate::attempt::shared_commit;
 use crate::claim::batch_size::BatchSizes;
 use crate::claim::claimer::IdleReader;
@@ -48,15 +53,15 @@ impl Reader {
         }
     }
 
-    /// Runs the tasks of one claim. Short tasks of a queue with shared commits run together, any
-    /// other task runs alone. Returns the session if it is clean.
+    /// Runs the tasks of one claim. Short tasks of a queue with shared commits share a transaction,
+    /// other short tasks form a chain. Returns the session if it is clean.
     async fn serve(&self, session: Session, batch: Vec<ClaimedTask>) -> Option<Session> {
         let share = batch.len() > 1 && session.may_share();
         let (sharing, mut alone): (Vec<ClaimedTask>, Vec<ClaimedTask>) =
             batch.into_iter().partition(|task| share && shared_commit::may_share(task));
-        // Among the tasks that must not share a transaction, the reader can run only one now.
-        let mut waiting = alone.split_off(alone.len().min(1));
-        let mut kept = match sharing.first().and_then(|task| task.shared_commit_budget) {
+        // Among the tasks that must not wait for each other, the reader can run only one now.
+        let mut waiting = self.cannot_wait(&mut alone, session.may_share());
+        let kept = match sharing.first().and_then(|task| task.shared_commit_budget) {
             Some(budget) => {
                 let (kept, rolled_back, left) =
                     self.run_shared_commit(session, sharing, budget).await;
@@ -69,13 +74,50 @@ impl Reader {
         for task in waiting {
             self.release_claim(task).await;
         }
-        for task in alone {
+        self.run_in_order(kept, alone.into()).await
+    }
+
+    /// Removes the tasks that cannot wait in a chain, except one if there is no other task.
+    fn cannot_wait(&self, tasks: &mut Vec<ClaimedTask>, may_chain_here: bool) -> Vec<ClaimedTask> {
+        if tasks.len() < 2 {
+            return Vec::new();
+        }
+        let (mut chain, mut rest): (Vec<ClaimedTask>, Vec<ClaimedTask>) =
+            tasks.drain(..).partition(|task| may_chain_here && may_chain(task));
+        if chain.is_empty() {
+            chain.push(rest.remove(0));
+        }
+        for task in rest.iter().filter(|task| task.shared_commit_budget.is_none()) {
+            self.batch_sizes.cool_down(task.claim.queue());
+        }
+        tasks.append(&mut chain);
+        rest
+    }
+
+    /// Runs the tasks one after another, each in its own transaction. Returns the session if it is
+    /// clean.
+    async fn run_in_order(
+        &self,
+        mut kept: Option<Session>,
+        mut tasks: VecDeque<ClaimedTask>,
+    ) -> Option<Session> {
+        let plain = tasks.front().filter(|task| task.shared_commit_budget.is_none());
+        let queue = plain.map(|task| task.claim.queue().to_owned());
+        let timer = std::time::Instant::now();
+        let (mut opened, mut ran) = (None, 0);
+        while let Some(task) = tasks.pop_front() {
             match kept.take() {
-                Some(session) => kept = self.attempt(session, task).await,
+                Some(session) => {
+                    ran += 1;
+                    (kept, opened) = self.attempt(session, task, opened.take(), &mut tasks).await;
+                }
                 // The claim names the session that is closed. The reclaimer would terminate that
                 // backend and not the backend that runs the task.
                 None => self.release_claim(task).await,
             }
+        }
+        if let Some(queue) = queue {
+            self.batch_sizes.record(&queue, ran, timer.elapsed(), CHAIN_BUDGET);
         }
         kept
     }
@@ -188,14 +230,37 @@ impl Reader {
         }
     }
 
-    /// Runs one attempt and records its result in the queue. Returns the session if it is clean.
-    async fn attempt(&self, mut session: Session, mut task: ClaimedTask) -> Option<Session> {
+    /// Runs one attempt and records its result in the queue. Returns the session if it is clean, or
+    /// if it runs the transaction of the first task of `waiting`, which is returned as well.
+    async fn attempt(
+        &self,
+        mut session: Session,
+        mut task: ClaimedTask,
+        opened: Option<OpenedTransaction>,
+        waiting: &mut VecDeque<ClaimedTask>,
+    ) -> (Option<Session>, Option<OpenedTransaction>) {
         let (queue, shared) = (task.claim.queue().to_owned(), task.shared_commit_budget);
         let span = span(&task);
         self.context.metrics.task_started(&queue, task.claim.waited());
         tracing::debug!(parent: &span, "started");
         let timer = std::time::Instant::now();
-        let result = self.executor.execute(&mut session, &mut task).await;
+        if opened.is_some() {
+            self.context.metrics.task_chained();
+        }
+        let ran = self.run_statement(&mut session, &mut task, opened, waiting).await;
+        let (result, opened) = match ran {
+            Ok(executed) => {
+                let next = waiting.front().filter(|next| may_chain(next)).map(|next| &next.claim);
+                let next = next.filter(|_| session.may_share());
+                match self.executor.commit(&mut session, &mut task, executed, next).await {
+                    Committed::Ended(result, opened) => (result, opened),
+                    Committed::RunAlone => {
+                        (self.executor.execute(&mut session, &mut task).await, None)
+                    }
+                }
+            }
+            Err(result) => (result, None),
+        };
         let sqlstate = result.sqlstate().map(str::to_owned);
         let ran = timer.elapsed();
         let disposition = finish(&self.context.control, task.claim, result).await;
@@ -219,7 +284,36 @@ impl Reader {
                 self.context.wakeup.reconcile();
             }
         }
-        session.reusable().await
+        match opened {
+            Some(opened) => (Some(session), Some(opened)),
+            None => (session.reusable().await, None),
+        }
+    }
+
+    /// Runs the statement of the task. If it takes longer than [`CHAIN_BUDGET`], releases the
+    /// waiting tasks.
+    async fn run_statement(
+        &self,
+        session: &mut Session,
+        task: &mut ClaimedTask,
+        opened: Option<OpenedTransaction>,
+        waiting: &mut VecDeque<ClaimedTask>,
+    ) -> Ran {
+        let queue = task.claim.queue().to_owned();
+        let mut run = pin!(self.executor.run(session, task, opened));
+        if waiting.is_empty() {
+            return run.await;
+        }
+        if let Ok(ran) = timeout(CHAIN_BUDGET, &mut run).await {
+            return ran;
+        }
+        self.batch_sizes.cool_down(&queue);
+        let release = async {
+            for task in waiting.drain(..) {
+                self.release_claim(task).await;
+            }
+        };
+        future::join(run, release).await.0
     }
 }
 

@@ -2,14 +2,13 @@
 //! reset between tasks.
 
 use std::future::poll_fn;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::time::Duration;
 
 use conninfo::{ConnectError, Connection, ConnectionTarget};
 use futures_util::{TryStreamExt, future};
 use postgres_protocol::escape::escape_literal;
 use queue::claim::SessionIdentity;
-use queue::complete::{Success, complete};
 use queue::server::{Server, server};
 use queue::{Claim, QueueError};
 use tokio::time::timeout;
@@ -24,8 +23,8 @@ use crate::registration::Registration;
 use crate::startup::login::Login;
 use crate::timing::SESSION_TIMEOUT;
 
-const BEGIN: &str = "/* worker.begin */ BEGIN READ WRITE";
-const XACT: &str = "pg_catalog.pg_current_xact_id()";
+pub(crate) const BEGIN: &str = "/* worker.begin */ BEGIN READ WRITE";
+pub(crate) const XACT: &str = "pg_catalog.pg_current_xact_id()";
 
 const IDENTITY: &str = "/* worker.identity */
 SELECT a.pid, a.backend_start, current_setting('application_name'),
@@ -39,9 +38,9 @@ FROM pg_stat_get_activity(pg_backend_pid()) AS a";
 /// statements, LISTEN, temporary tables, sequence values, locks. DISCARD ALL would also drop cached
 /// plans, which contain nothing of the task. Planning the completion again for each task took ten
 /// times as long (0.49 ms) as executing it.
-const RESET_SESSION: &str = "CLOSE ALL; SET SESSION AUTHORIZATION DEFAULT; RESET ALL; DEALLOCATE ALL; \
+pub(crate) const RESET_SESSION: &str = "CLOSE ALL; SET SESSION AUTHORIZATION DEFAULT; RESET ALL; DEALLOCATE ALL; \
     UNLISTEN *; DISCARD TEMP; DISCARD SEQUENCES";
-const UNLOCK: &str = "pg_catalog.pg_advisory_unlock_all()";
+pub(crate) const UNLOCK: &str = "pg_catalog.pg_advisory_unlock_all()";
 
 /// First column of the result set that marks the boundary between two tasks. All results before
 /// this result set belong to the first task.
@@ -50,12 +49,34 @@ pub(crate) const TASK_BOUNDARY: &str = "mill_task_boundary";
 /// Savepoint at the start of each task of a shared commit.
 const SAVEPOINT: &str = "SAVEPOINT mill_task";
 
-/// Result of a COMMIT.
-pub(crate) struct CommitResult {
-    /// Whether the effects of the tasks are committed.
-    pub(crate) committed: Result<(), Error>,
-    /// Whether the session has been reset.
-    pub(crate) clean: bool,
+/// A transaction that was opened by the message that commits the task before: reset, BEGIN, the
+/// task's settings and its statement.
+pub(crate) struct OpenedTransaction {
+    /// Answers to the message.
+    pub(crate) answers: Pin<Box<SimpleQueryStream>>,
+    /// Number of commands up to COMMIT that the answers still contain.
+    pub(crate) until_commit: usize,
+    /// Number of characters of the message before the statement.
+    pub(crate) offset: usize,
+}
+
+impl OpenedTransaction {
+    /// Reads the answers up to that of COMMIT. The server may send it only together with the answer
+    /// to the statement, because it sends answers when the whole message is executed. May be called
+    /// again after it was dropped.
+    ///
+    /// # Errors
+    /// Returns the error of the completion, of COMMIT or of the connection.
+    pub(crate) async fn read_commit(&mut self) -> Result<(), Error> {
+        while self.until_commit > 0 {
+            match self.answers.try_next().await? {
+                Some(SimpleQueryMessage::CommandComplete(_)) => self.until_commit -= 1,
+                Some(_) => {}
+                None => break,
+            }
+        }
+        Ok(())
+    }
 }
 
 /// An open session under a task login.
@@ -254,40 +275,10 @@ impl Session {
         self.retired |= done.is_err() || done.is_ok_and(|(ended, rest)| ended.and(rest).is_err());
     }
 
-    /// Sends the completions, COMMIT and the reset in one pipeline. If a completion fails, it
-    /// aborts the transaction, and COMMIT then rolls back.
-    pub(crate) async fn complete_and_commit(
-        &self,
-        successes: &[Success<'_>],
-        xact: &str,
-    ) -> CommitResult {
-        let (completed, (ended, all)) =
-            future::join(complete(&self.client, successes, Some(xact)), self.commit()).await;
-        let clean = all.is_ok();
-        let committed = completed.and(if ended { Ok(()) } else { all });
-        CommitResult { committed, clean }
-    }
-
     async fn discard_state(&self) -> Result<(), Error> {
         self.client
             .batch_execute(&format!("/* worker.reset_session */ {RESET_SESSION}; SELECT {UNLOCK}"))
             .await
-    }
-
-    /// Sends COMMIT and the reset in one message. Returns `true` if COMMIT was executed, regardless
-    /// of the reset.
-    async fn commit(&self) -> (bool, Result<(), Error>) {
-        let mut ended = false;
-        let all = async {
-            let commit = format!("/* worker.commit */ COMMIT; {RESET_SESSION}; SELECT {UNLOCK}");
-            let mut answers = pin!(self.client.simple_query_raw(&commit).await?);
-            while answers.try_next().await?.is_some() {
-                ended = true;
-            }
-            Ok(())
-        };
-        let all = all.await;
-        (ended, all)
     }
 
     /// Returns the session if another task may use it.
@@ -320,7 +311,7 @@ const DEFAULT_TASK_SETTINGS: [(&str, &str); 3] =
 /// example with `current_setting('mill.task_id')`. `local` settings last until the end of the
 /// transaction, other settings until the reset after the task. SET would be some microseconds
 /// faster, but pg_stat_statements would keep an entry for each different value.
-fn task_settings(claim: &Claim, local: bool) -> String {
+pub(crate) fn task_settings(claim: &Claim, local: bool) -> String {
     let mut settings = set("mill.task_id", &claim.id().to_string(), local);
     let attempt = claim.attempt().to_string();
     let values = [attempt.as_str(), claim.queue(), claim.name().unwrap_or_default()];

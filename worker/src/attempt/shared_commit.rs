@@ -150,8 +150,8 @@ impl Executor {
             .collect();
         let (_sender, mut signal) = watch::channel(None);
         let supervisor = self.shared_commit_supervisor(session, time_limit, &mut signal);
-        let (completion, _) = commit(session, supervisor, &successes, xact).await;
-        self.apply(executed, completion, &mut result).await;
+        let ended = commit(session, supervisor, &successes, xact, None).await;
+        self.apply(executed, ended.completion, &mut result).await;
         result
     }
 

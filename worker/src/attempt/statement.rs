@@ -3,16 +3,16 @@
 
 use std::pin::pin;
 
-use futures_util::{TryStreamExt, future};
+use futures_util::{Stream, TryStreamExt, future};
 use queue::{Claim, scan};
-use tokio_postgres::{Column, SimpleColumn, SimpleQueryMessage, SimpleQueryStream};
+use tokio_postgres::{Column, Error, SimpleColumn, SimpleQueryMessage};
 
 use crate::attempt::error::ExecutionError;
 use crate::attempt::explain;
 use crate::attempt::output::rows::Rows;
 use crate::attempt::params::Param;
 use crate::attempt::prepare::prepare;
-use crate::attempt::session::{Session, TASK_BOUNDARY};
+use crate::attempt::session::{OpenedTransaction, Session, TASK_BOUNDARY};
 
 /// Runs the task's whole statement inside its own transaction. Returns the transaction id.
 ///
@@ -39,6 +39,34 @@ pub(crate) async fn in_transaction(
     let xact = xact?;
     read_results(stream?, rows).await?;
     Ok(xact)
+}
+
+/// Reads the answers of a transaction that was opened together with the COMMIT of the task before.
+/// Returns the transaction id.
+///
+/// # Errors
+/// Returns the error of the statement or the connection; the transaction is still open.
+pub(crate) async fn in_opened_transaction(
+    mut opened: OpenedTransaction,
+    rows: &mut Rows,
+) -> Result<String, ExecutionError> {
+    opened.read_commit().await?;
+    let mut xact = None;
+    while xact.is_none() {
+        match opened.answers.try_next().await? {
+            Some(SimpleQueryMessage::Row(row)) => {
+                xact = row.get(row.len() - 1).map(str::to_owned);
+            }
+            Some(_) => {}
+            None => break,
+        }
+    }
+    // The end of the SELECT that returned the id.
+    opened.answers.try_next().await?;
+    read_results(opened.answers, rows)
+        .await
+        .map_err(|error| error.shift_position_back(opened.offset))?;
+    Ok(xact.unwrap_or_default())
 }
 
 /// Runs the task's statements one by one, each in its own transaction.
@@ -71,7 +99,7 @@ pub(crate) async fn one_by_one(
 /// # Errors
 /// Returns the error of the statement or the connection.
 pub(crate) async fn read_results(
-    stream: SimpleQueryStream,
+    stream: impl Stream<Item = Result<SimpleQueryMessage, Error>>,
     rows: &mut Rows,
 ) -> Result<(), ExecutionError> {
     let mut stream = pin!(stream);

@@ -1,4 +1,5 @@
-//! Adaptive batch size: the number of tasks of a queue that a reader takes into one shared commit.
+//! Adaptive batch size: the number of tasks of a queue that a reader takes at once, into a shared
+//! commit or a chain.
 //! The worker learns it from run times, separately for each queue. All readers of the process share
 //! it.
 
@@ -8,11 +9,12 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::timing::SHARED_COMMIT_COOL_DOWN;
+use crate::timing::BATCH_COOL_DOWN;
 
 /// Maximum batch size. Each savepoint with writes is a subtransaction, and a backend with more than
 /// 64 open subtransactions slows down every snapshot in the cluster (PGPROC_MAX_CACHED_SUBXIDS).
 const MAX_TASKS: usize = 50;
+
 /// Batch sizes by queue, shared by claimer and readers.
 #[derive(Clone, Default)]
 pub(crate) struct BatchSizes {
@@ -54,9 +56,9 @@ impl BatchSizes {
         }
     }
 
-    /// Sets the batch size to 1 for [`SHARED_COMMIT_COOL_DOWN`].
+    /// Sets the batch size to 1 for [`BATCH_COOL_DOWN`].
     pub(crate) fn cool_down(&self, queue: &str) {
-        let cool_down_until = Some(Instant::now() + SHARED_COMMIT_COOL_DOWN);
+        let cool_down_until = Some(Instant::now() + BATCH_COOL_DOWN);
         self.queues.lock().insert(queue.to_owned(), BatchSize { size: 1, cool_down_until });
     }
 }

@@ -1,7 +1,6 @@
-//! The claimer of the process. It claims as many tasks as there are idle readers at that moment,
-//! and never more. The exception are queues with shared commits, of which a reader takes several
-//! tasks at a time. Under load several readers become idle at once, so batches form without a
-//! timer, and there is no prefetch.
+//! The claimer of the process. It claims as many tasks as there are idle readers at that moment.
+//! The exception are queues of short tasks, of which a reader takes several at a time. Under load
+//! several readers become idle at once, so batches form without a timer.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -11,6 +11,7 @@ use queue::claim::{Lane, LaneRange};
 use queue::{Priority, TaskId};
 use rand::Rng;
 
+use crate::attempt::chain::MAX_CHAIN;
 use crate::claim::weights::{Weights, draw, permute};
 use crate::timing::{MIN_SWEEP_INTERVAL, SWEEP_INTERVAL};
 
@@ -146,7 +147,7 @@ impl Lanes {
     }
 
     /// Returns the claims of one round. A weighted draw selects the lane of each reader. Readers
-    /// that draw a queue with shared commits take `size_of` tasks each, in a separate claim.
+    /// that draw a queue of short tasks take `size_of` tasks each, in a separate claim.
     pub(crate) fn requests(
         &self,
         round: &ClaimRound<'_>,
@@ -159,20 +160,26 @@ impl Lanes {
         let with_work = self.seen.iter().filter(|(_, seen)| seen.has_work).map(|(lane, _)| lane);
         let lanes: Vec<Lane> = with_work.filter(wanted).cloned().collect();
         let drawn = draw(&lanes, round.weights, round.readers, random);
+        let size_of = |lane: &Lane| {
+            let shared = self.shared_commit_budget(lane).is_some();
+            size_of(&lane.queue).min(if shared { MAX_CLAIM_ROWS } else { MAX_CHAIN })
+        };
         let mut alone = 0;
         let mut ranges = Vec::new();
-        let mut sharing: BTreeMap<&str, usize> = BTreeMap::new();
+        let mut sharing: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
         for (lane, readers) in lanes.iter().zip(&drawn).filter(|(_, readers)| **readers > 0) {
-            if self.shared_commit_budget(lane).is_some() && size_of(&lane.queue) > 1 {
-                *sharing.entry(&lane.queue).or_default() += readers;
+            let size = size_of(lane);
+            if size > 1 {
+                let (of_queue, each) = sharing.entry(&lane.queue).or_default();
+                (*of_queue, *each) = (*of_queue + readers, size);
             } else {
                 alone += readers;
                 ranges.push(self.range(lane, *readers, round.sweep));
             }
         }
         let mut requests = Vec::new();
-        for (queue, readers) in sharing {
-            let tasks = (readers * size_of(queue)).min(MAX_CLAIM_ROWS.max(readers));
+        for (queue, (readers, size)) in sharing {
+            let tasks = (readers * size).min(MAX_CLAIM_ROWS.max(readers));
             let own: Vec<Lane> = lanes.iter().filter(|lane| lane.queue == queue).cloned().collect();
             let drawn = draw(&own, round.weights, tasks, random);
             let mut ranges: Vec<LaneRange> = own
@@ -300,11 +307,15 @@ mod tests {
     }
 
     #[test]
-    fn every_reader_gets_one_claim_and_shared_commits_are_claimed_separately() {
+    fn every_reader_gets_one_claim_and_queues_of_short_tasks_are_claimed_separately() {
         let mut lanes = Lanes::default();
         lanes.set_nonempty(vec![(lane("a"), Some(Duration::from_millis(10))), (lane("b"), None)]);
         for _ in 0..20 {
-            let round = requests(&lanes, 8, false, 5);
+            let weights = Weights::default();
+            let round =
+                ClaimRound { readers: 8, run_as: "", only: None, sweep: false, weights: &weights };
+            let size = |queue: &str| if queue == "a" { 5 } else { 1 };
+            let round = lanes.requests(&round, size, &mut rand::rng());
             assert_eq!(round.iter().map(|request| request.readers).sum::<usize>(), 8);
             for request in round {
                 let shares = request.ranges.iter().all(|range| range.lane.queue == "a");
@@ -312,6 +323,15 @@ mod tests {
                 assert!(request.tasks == request.readers * size || request.ranges.len() == 2);
             }
         }
+    }
+
+    #[test]
+    fn a_reader_takes_a_limited_number_of_tasks_of_a_queue_without_shared_commits() {
+        let mut lanes = Lanes::default();
+        lanes.set_nonempty(vec![(lane("a"), Some(Duration::from_millis(10)))]);
+        assert_eq!(requests(&lanes, 2, false, 50)[0].tasks, 100);
+        lanes.set_nonempty(vec![(lane("a"), None)]);
+        assert_eq!(requests(&lanes, 2, false, 50)[0].tasks, 2 * MAX_CHAIN);
     }
 
     #[test]

@@ -320,6 +320,7 @@ impl Process {
             control: self.context.control.clone(),
             fatal_sqlstates: self.settings.fatal_sqlstates.clone(),
             progress: self.progress.clone(),
+            batch_sizes: batch_sizes.clone(),
         });
         for (number, login) in (1..).zip(interleave(&self.logins)) {
             let reader = Reader {

@@ -44,6 +44,7 @@ pub(crate) struct Metrics {
     run_seconds: HistogramVec,
     finished: IntCounterVec,
     errors: IntCounterVec,
+    chained_tasks: IntCounter,
     shared_commits: IntCounter,
     shared_tasks: IntCounterVec,
     heartbeats: IntCounterVec,
@@ -120,6 +121,10 @@ impl Metrics {
                 "pgmill_task_errors_total",
                 "Errors of tasks, including errors after which the task is retried, by SQLSTATE class",
                 &["sqlstate_class"],
+            )?,
+            chained_tasks: new.counter(
+                "pgmill_chained_tasks_total",
+                "Tasks that began in the message with the COMMIT of the task before them",
             )?,
             shared_commits: new.counter(
                 "pgmill_shared_commits_total",
@@ -224,6 +229,11 @@ impl Metrics {
         if let Some(class) = sqlstate.and_then(|code| code.get(..2)) {
             self.errors.with_label_values(&[class]).inc();
         }
+    }
+
+    /// Records that a task began together with the COMMIT of the task before it.
+    pub(crate) fn task_chained(&self) {
+        self.chained_tasks.inc();
     }
 
     /// Records the end of a transaction with several tasks. The tasks that were rolled back run
