@@ -29,6 +29,9 @@ async fn count_round_trips(url: &str) -> (String, Arc<AtomicU32>) {
             let (upstream, counted) = (upstream.clone(), Arc::clone(&counted));
             tokio::spawn(async move {
                 let Ok(server) = TcpStream::connect(upstream).await else { return };
+                // Otherwise the proxy adds 40 ms to some round trips, and the tasks are not short.
+                client.set_nodelay(true).unwrap();
+                server.set_nodelay(true).unwrap();
                 let (mut from_client, mut to_client) = client.into_split();
                 let (mut from_server, mut to_server) = server.into_split();
                 let forth = async {
@@ -52,7 +55,7 @@ async fn short_tasks_take_less_than_two_round_trips_each_and_in_shared_commits_a
     database.execute("CREATE TABLE effect (task bigint NOT NULL)").await;
     let (through, trips) = count_round_trips(&database.url()).await;
     let _worker = Worker::start(&database, &["--readers", "1", "--task-url", &through]);
-    for (setting, max_trips) in [("NULL", 2 * TASKS - TASKS / 20), ("'100ms'", TASKS / 4)] {
+    for (setting, max_trips) in [("NULL", TASKS * 3 / 2), ("'100ms'", TASKS / 4)] {
         database.execute(&format!("SELECT mill.set_shared_commit('default', {setting})")).await;
         // Now the session is open, and the workers have read the setting.
         database.enqueue_many(400, INSERT).await;
