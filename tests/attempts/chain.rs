@@ -218,6 +218,32 @@ async fn a_task_that_became_slow_holds_up_no_task_of_its_chain() {
 }
 
 #[tokio::test]
+async fn a_slow_commit_holds_up_at_most_the_task_in_its_message() {
+    let database = database().await;
+    database
+        .execute(
+            "SELECT pg_advisory_lock(7);
+             CREATE TABLE slow (id integer);
+             CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS
+                 'BEGIN PERFORM pg_advisory_xact_lock(7); RETURN NULL; END';
+             CREATE CONSTRAINT TRIGGER wait AFTER INSERT ON slow DEFERRABLE INITIALLY DEFERRED
+                 FOR EACH ROW EXECUTE FUNCTION wait()",
+        )
+        .await;
+    let _worker = Worker::start(&database, &["--readers", "2", "--poll-interval", "20ms"]);
+    until_chained(&database).await;
+    let slow = format!("{MARK}; INSERT INTO slow VALUES (1)");
+    let ids = enqueue(&database, &[&[slow.as_str()][..], &[MARK; 12]].concat()).await;
+    database.until_waiting_for_lock(ids[0]).await;
+    let left = "SELECT count(*) FROM mill.tasks";
+    eventually("all but two tasks have ended", async || database.value::<i64>(left).await <= 2)
+        .await;
+    database.execute("SELECT pg_advisory_unlock(7)").await;
+    database.until_empty().await;
+    exactly_once(&database, &ids, "all tasks").await;
+}
+
+#[tokio::test]
 async fn a_cancel_ends_the_running_task_of_a_chain_and_no_other() {
     let database = database().await;
     database.execute("SELECT pg_advisory_lock(7)").await;

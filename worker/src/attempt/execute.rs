@@ -68,22 +68,6 @@ pub(crate) struct Executor {
 }
 
 impl Executor {
-    /// Runs the attempt alone. Afterwards the session is clean or retired.
-    pub(crate) async fn execute(
-        &self,
-        session: &mut Session,
-        task: &mut ClaimedTask,
-    ) -> AttemptResult {
-        match self.run(session, task, None).await {
-            Ok(executed) => match self.commit(session, task, executed, None).await {
-                Committed::Ended(result, _) => result,
-                // Only the message of a chain can be refused as a whole.
-                Committed::RunAlone => AttemptResult::Release { wait: Duration::ZERO },
-            },
-            Err(result) => result,
-        }
-    }
-
     /// Runs the statement of the task. `opened`: its transaction, if the COMMIT of the task before
     /// has begun it. Afterwards the transaction is open, or the session is clean or retired.
     pub(crate) async fn run(

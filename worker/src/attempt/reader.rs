@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
 use crate::attempt::chain::{CHAIN_BUDGET, may_chain};
-use crate::attempt::execute::{Committed, Executor, Ran};
+use crate::attempt::execute::{AttemptResult, Committed, Executor};
 use crate::attempt::finish::{finish, release_unstarted};
 use crate::attempt::session::{OpenedTransaction, Session, SessionError};
 use crate::attempt::shared_commit;
@@ -247,20 +247,7 @@ impl Reader {
         if opened.is_some() {
             self.context.metrics.task_chained();
         }
-        let ran = self.run_statement(&mut session, &mut task, opened, waiting).await;
-        let (result, opened) = match ran {
-            Ok(executed) => {
-                let next = waiting.front().filter(|next| may_chain(next)).map(|next| &next.claim);
-                let next = next.filter(|_| session.may_share());
-                match self.executor.commit(&mut session, &mut task, executed, next).await {
-                    Committed::Ended(result, opened) => (result, opened),
-                    Committed::RunAlone => {
-                        (self.executor.execute(&mut session, &mut task).await, None)
-                    }
-                }
-            }
-            Err(result) => (result, None),
-        };
+        let (result, opened) = self.run_and_commit(&mut session, &mut task, opened, waiting).await;
         let sqlstate = result.sqlstate().map(str::to_owned);
         let ran = timer.elapsed();
         let disposition = finish(&self.context.control, task.claim, result).await;
@@ -290,30 +277,65 @@ impl Reader {
         }
     }
 
-    /// Runs the statement of the task. If it takes longer than [`CHAIN_BUDGET`], releases the
-    /// waiting tasks.
-    async fn run_statement(
+    /// Runs the task, and begins the transaction of the first task of `waiting` with its COMMIT.
+    /// Returns the result of the task, and the transaction of the next one.
+    async fn run_and_commit(
         &self,
         session: &mut Session,
         task: &mut ClaimedTask,
         opened: Option<OpenedTransaction>,
         waiting: &mut VecDeque<ClaimedTask>,
-    ) -> Ran {
+    ) -> (AttemptResult, Option<OpenedTransaction>) {
         let queue = task.claim.queue().to_owned();
-        let mut run = pin!(self.executor.run(session, task, opened));
+        let run = self.executor.run(session, task, opened);
+        let mut ran = self.release_if_slow(&queue, waiting, run).await;
+        let mut chain = session.may_share();
+        loop {
+            let executed = match ran {
+                Ok(executed) => executed,
+                Err(result) => break (result, None),
+            };
+            chain &= waiting.front().is_some_and(may_chain);
+            let next = if chain { waiting.pop_front() } else { None };
+            let claim = next.as_ref().map(|next| &next.claim);
+            let commit = self.executor.commit(session, task, executed, claim);
+            let committed = self.release_if_slow(&queue, waiting, commit).await;
+            if let Some(next) = next {
+                waiting.push_front(next);
+            }
+            match committed {
+                Committed::Ended(result, opened) => break (result, opened),
+                Committed::RunAlone => {
+                    chain = false;
+                    let run = self.executor.run(session, task, None);
+                    ran = self.release_if_slow(&queue, waiting, run).await;
+                }
+            }
+        }
+    }
+
+    /// Resolves `step` of the running task. If it takes longer than [`CHAIN_BUDGET`], releases the
+    /// waiting tasks.
+    async fn release_if_slow<T>(
+        &self,
+        queue: &str,
+        waiting: &mut VecDeque<ClaimedTask>,
+        step: impl Future<Output = T>,
+    ) -> T {
+        let mut step = pin!(step);
         if waiting.is_empty() {
-            return run.await;
+            return step.await;
         }
-        if let Ok(ran) = timeout(CHAIN_BUDGET, &mut run).await {
-            return ran;
+        if let Ok(done) = timeout(CHAIN_BUDGET, &mut step).await {
+            return done;
         }
-        self.batch_sizes.cool_down(&queue);
+        self.batch_sizes.cool_down(queue);
         let release = async {
             for task in waiting.drain(..) {
                 self.release_claim(task).await;
             }
         };
-        future::join(run, release).await.0
+        future::join(step, release).await.0
     }
 }
 
