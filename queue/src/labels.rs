@@ -43,7 +43,7 @@ impl Labels {
     /// `None` if there are no labels.
     #[must_use]
     pub fn options(&self) -> Option<Value> {
-        (!self.is_empty()).then(|| json!({ "tags": self.tags, "metadata": self.metadata }))
+        (!self.is_empty()).then(|| json!(self))
     }
 
     /// Returns the tags as text; `None` if there are none.

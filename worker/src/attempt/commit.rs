@@ -112,11 +112,8 @@ impl Session {
     /// Sends the completions, COMMIT and the reset, in one message if possible and otherwise in one
     /// pipeline. If a completion fails, it aborts the transaction, and nothing is committed.
     ///
-    /// With `next`, the message continues with BEGIN and the statement of that task, and the call
-    /// returns when the transaction has ended. If COMMIT fails, the server skips the rest of the
-    /// message. So the statement never runs outside of its transaction. The reset then has a
-    /// transaction of its own: otherwise the next task would begin with the isolation level that the
-    /// task before set as the default.
+    /// With `next`, the message also begins that task, and the call returns when the transaction has
+    /// ended.
     async fn complete_and_commit(
         &self,
         control: &Control,
@@ -128,20 +125,7 @@ impl Session {
             [success] => completion_statement(success, xact),
             _ => None,
         };
-        let before = inlined.as_ref().map(|inlined| format!("{inlined}; ")).unwrap_or_default();
-        let mut message = format!("{before}/* worker.commit */ COMMIT; ");
-        let mut offset = 0;
-        match next {
-            None => message.push_str(&format!("{RESET_SESSION}; SELECT {UNLOCK}")),
-            Some(next) => {
-                message.push_str(&format!(
-                    "BEGIN; {RESET_SESSION}; COMMIT; {BEGIN}; SELECT {UNLOCK}, {}, {XACT};\n",
-                    task_settings(next, true)
-                ));
-                offset = message.chars().count();
-                message.push_str(next.statement());
-            }
-        }
+        let (message, offset) = commit_message(inlined.as_deref(), next);
         let completed = async {
             match inlined {
                 Some(_) => Ok(()),
@@ -188,6 +172,25 @@ impl Session {
         };
         CommitResult { committed: completed, clean, next: None }
     }
+}
+
+/// Returns the message with the completion, COMMIT and the reset, and the number of its characters
+/// before the statement of `next`.
+///
+/// If COMMIT fails, the server skips the rest of the message. So the statement of `next` never runs
+/// outside of its transaction. Before it, the reset has a transaction of its own: otherwise the next
+/// task would begin with the isolation level that the task before set as the default.
+fn commit_message(completion: Option<&str>, next: Option<&Claim>) -> (String, usize) {
+    let before = completion.map(|completion| format!("{completion}; ")).unwrap_or_default();
+    let commit = format!("{before}/* worker.commit */ COMMIT; ");
+    let Some(next) = next else {
+        return (format!("{commit}{RESET_SESSION}; SELECT {UNLOCK}"), 0);
+    };
+    let opening = format!(
+        "{commit}BEGIN; {RESET_SESSION}; COMMIT; {BEGIN}; SELECT {UNLOCK}, {}, {XACT};\n",
+        task_settings(next, true)
+    );
+    (format!("{opening}{}", next.statement()), opening.chars().count())
 }
 
 /// Resolves when the completion is visible to other sessions. Asks only if the answer takes longer

@@ -49,9 +49,6 @@ pub(crate) enum Committed {
     RunAlone,
 }
 
-/// Result of a statement: an open transaction, or the result of the attempt.
-pub(crate) type Ran = Result<Executed, AttemptResult>;
-
 /// Reason why a statement did not succeed.
 enum Interruption {
     Failed(ExecutionError),
@@ -75,33 +72,38 @@ impl Executor {
         session: &mut Session,
         task: &mut ClaimedTask,
         opened: Option<OpenedTransaction>,
-    ) -> Ran {
-        // The task was stopped while it waited for the other tasks of its batch. Does not start it.
-        let signal = *task.stop.borrow();
-        if opened.is_none()
-            && let Some(reason) = signal
-        {
-            let stopped = Interruption::Stopped(StopReason::Signal(reason), None);
-            return Err(self.classify(&task.claim, stopped, Report::default()));
-        }
-        if let Err(error) = check(&task.claim) {
-            return Err(failed(Outcome::Failed, RetryDecision::Final, *error, Report::default()));
+    ) -> Result<Executed, AttemptResult> {
+        let chained = opened.is_some();
+        if !chained {
+            self.may_start(task)?;
         }
         let tracking = self.progress.track(&task.claim, session.notices());
         if task.claim.mode() == Mode::Autocommit {
             return Err(self.autocommit(session, task).await);
         }
-        let (mut begun, chained) = (Instant::now(), opened.is_some());
-        let mut statement = self.in_transaction(session, task, begun, opened).await?;
-        if chained && statement.1.notices.is_some() {
+        let mut begun = Instant::now();
+        let (mut xact, mut report) = self.in_transaction(session, task, begun, opened).await?;
+        if chained && report.notices.is_some() {
             // The COMMIT of the task before may have raised these notices.
             self.batch_sizes.cool_down(task.claim.queue());
             session.reset().await;
             begun = Instant::now();
-            statement = self.in_transaction(session, task, begun, None).await?;
+            (xact, report) = self.in_transaction(session, task, begun, None).await?;
         }
-        let (xact, report) = statement;
         Ok(Executed { xact, begun, report, _tracking: tracking })
+    }
+
+    /// Returns an error if the task was stopped while it waited for the other tasks of its batch, or
+    /// if its statement must not be sent.
+    fn may_start(&self, task: &ClaimedTask) -> Result<(), AttemptResult> {
+        let signal = *task.stop.borrow();
+        if let Some(reason) = signal {
+            let stopped = Interruption::Stopped(StopReason::Signal(reason), None);
+            return Err(self.classify(&task.claim, stopped, Report::default()));
+        }
+        check(&task.claim).map_err(|error| {
+            failed(Outcome::Failed, RetryDecision::Final, *error, Report::default())
+        })
     }
 
     /// Runs the statement in the task's own transaction. Returns the transaction id and the report.

@@ -62,8 +62,8 @@ pub(crate) struct OpenedTransaction {
 
 impl OpenedTransaction {
     /// Reads the answers up to that of COMMIT. The server may send it only together with the answer
-    /// to the statement, because it sends answers when the whole message is executed. May be called
-    /// again after it was dropped.
+    /// to the statement, because it sends answers when the whole message is executed. Dropping
+    /// the future loses no answer.
     ///
     /// # Errors
     /// Returns the error of the completion, of COMMIT or of the connection.
