@@ -165,6 +165,26 @@ async fn a_notice_of_a_commit_is_not_attributed_to_the_next_task() {
 }
 
 #[tokio::test]
+async fn tasks_with_parameters_limits_or_effects_outside_the_cluster_run_in_no_chain() {
+    let options = [
+        "params => '[]'",
+        "concurrency_key => 'k', concurrency => 8",
+        "external => true",
+        "explain => true",
+    ];
+    for option in options {
+        let database = database().await;
+        let _worker = Worker::start(&database, &ONE_READER);
+        until_chained(&database).await;
+        let sql = format!("SELECT mill.enqueue($1, {option}) FROM generate_series(1, 40)");
+        database.rows(&sql, &[&MARK]).await;
+        database.until_empty().await;
+        let chained = "SELECT count(*) FILTER (WHERE chained) || ' of ' || count(*) FROM effect";
+        assert_eq!(database.value::<String>(chained).await, "0 of 40", "{option}");
+    }
+}
+
+#[tokio::test]
 async fn tasks_do_not_wait_behind_a_slow_task_of_their_chain() {
     let database = database().await;
     database.execute("SELECT pg_advisory_lock(7)").await;
