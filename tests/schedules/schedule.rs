@@ -404,7 +404,7 @@ async fn a_worker_configured_not_to_tick_leaves_it_to_others() {
 #[tokio::test]
 async fn the_cost_of_a_tick_depends_on_due_schedules_only() {
     let database = Database::new().await;
-    let tick = "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT * FROM mill.lock_due_schedules(50)";
+    let tick = "SELECT * FROM mill.lock_due_schedules(50)";
     let mut found = Vec::new();
     for count in [100, 10_000] {
         database
@@ -414,11 +414,11 @@ async fn the_cost_of_a_tick_depends_on_due_schedules_only() {
                          now() + n * interval '1 hour' FROM generate_series(1, {count}) AS n"
             ))
             .await;
-        // The first call in a session plans the function's statements.
-        database.rows(tick, &[]).await;
-        let plan: serde_json::Value = database.value(tick).await;
-        let of = |what: &str| plan[0]["Plan"][what].as_i64().unwrap();
-        found.push(of("Shared Hit Blocks") + of("Shared Read Blocks"));
+        let mut blocks = i64::MAX;
+        for _ in 0..10 {
+            blocks = blocks.min(database.blocks_of(tick).await);
+        }
+        found.push(blocks);
     }
     println!("buffers of a tick with nothing due: {found:?} of 100 and 10,100 schedules");
     assert!(found[1] <= found[0] + 10, "{found:?}");
