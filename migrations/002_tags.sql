@@ -1,7 +1,8 @@
--- Options of tasks, tags and metadata of jobs, runs and schedules. Without defaults and constraints, so that no table is
--- rewritten or scanned: the functions that write these columns check them.
+-- Options of tasks (tags, metadata, isolation level), tags and metadata of jobs, runs and schedules. Without defaults and
+-- constraints, so that no table is rewritten or scanned: the functions that write these columns check them.
 
-CREATE TYPE mill.task_options AS (tags text[], metadata jsonb);
+CREATE TYPE mill.isolation AS ENUM ('read_committed', 'repeatable_read', 'serializable');
+CREATE TYPE mill.task_options AS (tags text[], metadata jsonb, isolation mill.isolation);
 ALTER TABLE mill.tasks ADD COLUMN options mill.task_options;
 ALTER TABLE mill.attempts ADD COLUMN options mill.task_options;
 ALTER TABLE mill.job_tasks ADD COLUMN options mill.task_options;

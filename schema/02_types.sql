@@ -8,6 +8,7 @@ BEGIN
             ('succeeded', 'failed', 'cancelled', 'timed_out', 'lost', 'unknown');
         CREATE TYPE mill.priority AS ENUM ('low', 'normal', 'high', 'critical', 'reserved');
         CREATE TYPE mill.mode AS ENUM ('transaction', 'autocommit');
+        CREATE TYPE mill.isolation AS ENUM ('read_committed', 'repeatable_read', 'serializable');
         CREATE TYPE mill.backoff AS ENUM ('fixed', 'exponential');
         CREATE TYPE mill.limit_kind AS ENUM ('key', 'group', 'queue');
         CREATE TYPE mill.reserved_capacity AS ENUM ('none', 'low', 'medium', 'high');

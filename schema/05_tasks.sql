@@ -14,7 +14,8 @@ BEGIN
     IF to_regtype('mill.task_options') IS NULL THEN
         CREATE TYPE mill.task_options AS (
             tags text[],
-            metadata jsonb
+            metadata jsonb,
+            isolation mill.isolation
         );
     END IF;
 END
@@ -22,6 +23,9 @@ $$;
 COMMENT ON TYPE mill.task_options IS 'Options of a task, from the argument options of mill.enqueue';
 COMMENT ON COLUMN mill.task_options.tags IS 'Labels to search by, sorted; null: none';
 COMMENT ON COLUMN mill.task_options.metadata IS 'JSON object of the caller, which pgmill stores and shows; null: none';
+COMMENT ON COLUMN mill.task_options.isolation IS
+    'Isolation level of the transaction of the task, and of the transactions that a task in autocommit mode opens; '
+    'null: the default of the login and the database';
 
 CREATE OR REPLACE FUNCTION mill.read_labels(document jsonb, OUT tags text[], OUT metadata jsonb)
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -61,8 +65,16 @@ COMMENT ON FUNCTION mill.read_labels IS
 CREATE OR REPLACE FUNCTION mill.read_options(document jsonb) RETURNS mill.task_options
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    options mill.task_options := jsonb_populate_record(NULL::mill.task_options, document - '{tags,metadata}'::text[]);
+    options mill.task_options;
+    -- Accepts the spelling of PostgreSQL, too: repeatable read.
+    isolation text := replace(lower(document->>'isolation'), ' ', '_');
 BEGIN
+    IF isolation <> ALL (enum_range(NULL::mill.isolation)::text[]) THEN
+        RAISE EXCEPTION 'isolation is "%"', document->>'isolation' USING ERRCODE = '22023',
+            HINT = format('Use one of %s.', array_to_string(enum_range(NULL::mill.isolation), ', '));
+    END IF;
+    options := jsonb_populate_record(NULL::mill.task_options,
+        document - '{tags,metadata}'::text[] || jsonb_build_object('isolation', isolation));
     SELECT l.tags, l.metadata INTO options.tags, options.metadata FROM mill.read_labels(document) AS l;
     RETURN CASE WHEN NOT options IS NULL THEN options END;
 END

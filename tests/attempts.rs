@@ -4,6 +4,7 @@ pub(crate) mod bad_input;
 pub(crate) mod chain;
 pub(crate) mod clean_session;
 pub(crate) mod explain;
+pub(crate) mod isolation;
 pub(crate) mod parameters;
 pub(crate) mod pooler;
 pub(crate) mod progress;

@@ -1,6 +1,6 @@
 //! Tags and metadata, the labels of tasks, jobs, runs and schedules, and the options that a task
-//! has besides its columns. They can be searched and shown, but no condition of the queue depends
-//! on them.
+//! has besides its columns. They can be searched and shown, and the worker follows them, but no
+//! condition of the queue depends on them.
 
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value, json};
@@ -9,6 +9,7 @@ use tokio_postgres::types::Json;
 
 use crate::error::QueueError;
 use crate::row::{FromRow, column, from_row};
+use crate::task::Isolation;
 
 /// Tags and metadata of a task, a job, a run or a schedule.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, utoipa::ToSchema)]
@@ -60,6 +61,10 @@ pub struct StoredOptions {
     /// Tags and metadata.
     #[serde(flatten)]
     pub labels: Labels,
+    /// Isolation level of the task's transaction; `None` for the default of the login and the
+    /// database.
+    #[serde(default)]
+    pub isolation: Option<Isolation>,
 }
 
 impl StoredOptions {

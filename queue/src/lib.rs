@@ -37,6 +37,6 @@ pub use error::{QueueError, chain, database_message};
 pub use id::{LimitId, RunId, TaskId, Token, WorkerId};
 pub use labels::{Labels, StoredOptions};
 pub use task::{
-    Backoff, Claim, Disposition, LimitKind, Mode, Outcome, Priority, ReservedCapacity, RetryPolicy,
-    State,
+    Backoff, Claim, Disposition, Isolation, LimitKind, Mode, Outcome, Priority, ReservedCapacity,
+    RetryPolicy, State,
 };

@@ -129,6 +129,18 @@ pg_enum! {
 }
 
 pg_enum! {
+    /// Isolation level of a task's transaction.
+    Isolation {
+        /// Each statement sees what was committed when it started.
+        ReadCommitted = "read_committed",
+        /// All statements see what was committed when the first one started.
+        RepeatableRead = "repeatable_read",
+        /// The effects are those of some serial order of the transactions.
+        Serializable = "serializable",
+    }
+}
+
+pg_enum! {
     /// Growth of the wait before a retry.
     Backoff {
         /// Always the retry interval.
@@ -168,6 +180,7 @@ pub struct Claim {
     pub(crate) at_most_once: bool,
     pub(crate) external: bool,
     pub(crate) explain: bool,
+    pub(crate) isolation: Option<Isolation>,
     pub(crate) queue: String,
     pub(crate) name: Option<String>,
     pub(crate) statement: String,
@@ -231,6 +244,12 @@ impl Claim {
     #[must_use]
     pub fn explain(&self) -> bool {
         self.explain
+    }
+
+    /// Isolation level of the transaction; `None` for the default of the session.
+    #[must_use]
+    pub fn isolation(&self) -> Option<Isolation> {
+        self.isolation
     }
 
     /// The queue of the task.

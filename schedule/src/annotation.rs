@@ -57,7 +57,7 @@ pub struct JobAnnotation {
 }
 
 /// `@task(queue: …, priority: …, group: …, concurrency_key: …, timeout: …, mode: …,
-/// at_most_once: …, external: …)`.
+/// isolation: …, at_most_once: …, external: …)`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TaskAnnotation {
     /// Queue: 1 to 128 letters, digits and `_.:-`.
@@ -72,6 +72,8 @@ pub struct TaskAnnotation {
     pub timeout: Option<Duration>,
     /// Mode: `transaction` or `autocommit`.
     pub mode: Option<String>,
+    /// Isolation level: `read_committed`, `repeatable_read` or `serializable`.
+    pub isolation: Option<String>,
     /// Whether the statement is never started twice. Requires mode `autocommit`.
     pub at_most_once: Option<bool>,
     /// Whether the task has effects outside the database.
@@ -293,7 +295,9 @@ impl JobAnnotation {
 impl TaskAnnotation {
     fn read(call: &Call) -> Result<Self, ValidationError> {
         let names = ["queue", "priority", "group", "concurrency_key"];
-        call.only(&[&names[..], &["timeout", "mode", "at_most_once", "external"]].concat())?;
+        call.only(
+            &[&names[..], &["timeout", "mode", "isolation", "at_most_once", "external"]].concat(),
+        )?;
         call.no_positional()?;
         let priorities = ["low", "normal", "high", "critical", "reserved"];
         let task = Self {
@@ -303,6 +307,8 @@ impl TaskAnnotation {
             concurrency_key: call.label("concurrency_key")?,
             timeout: call.length("timeout", Duration::from_millis(1)..=days(365))?,
             mode: call.one_of("mode", &["transaction", "autocommit"])?,
+            isolation: call
+                .one_of("isolation", &["read_committed", "repeatable_read", "serializable"])?,
             at_most_once: call.boolean("at_most_once")?,
             external: call.boolean("external")?,
         };

@@ -192,6 +192,7 @@ fn desired(procedure: &Procedure, annotated: &Annotations) -> Vec<DesiredSchedul
         ("concurrency_key", task.concurrency_key.clone().map(Value::from)),
         ("timeout", task.timeout.map(seconds)),
         ("mode", task.mode.clone().map(Value::from)),
+        ("isolation", task.isolation.clone().map(Value::from)),
         ("at_most_once", task.at_most_once.map(Value::from)),
         ("external", task.external.map(Value::from)),
     ]);

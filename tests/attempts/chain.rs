@@ -171,6 +171,7 @@ async fn tasks_with_parameters_limits_or_effects_outside_the_cluster_run_in_no_c
         "concurrency_key => 'k', concurrency => 8",
         "external => true",
         "explain => true",
+        "options => '{\"isolation\": \"read_committed\"}'",
     ];
     for option in options {
         let database = database().await;

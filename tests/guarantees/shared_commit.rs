@@ -150,7 +150,8 @@ async fn a_long_task_in_a_shared_transaction_is_run_again_alone_and_can_be_cance
 async fn tasks_that_must_not_share_a_transaction_run_alone() {
     let database = database("20ms").await;
     // The timeout is shorter than the time limit of a shared commit, which is ten time budgets.
-    let options = [", timeout => '200ms'", ", external => true", ", params => '[]'"];
+    let serializable = r#", options => '{"isolation": "serializable"}'"#;
+    let options = [", timeout => '200ms'", ", external => true", ", params => '[]'", serializable];
     let mut alone = Vec::new();
     for options in options {
         alone.extend(enqueue(&database, &vec![MARK.to_owned(); 20], options).await);
@@ -162,7 +163,7 @@ async fn tasks_that_must_not_share_a_transaction_run_alone() {
     database.until_empty().await;
     let sql = "SELECT count(*), count(DISTINCT xact) FROM effect WHERE task = ANY ($1)";
     let row = &database.rows(sql, &[&alone]).await[0];
-    assert_eq!((row.get::<_, i64>(0), row.get::<_, i64>(1)), (80, 80));
+    assert_eq!((row.get::<_, i64>(0), row.get::<_, i64>(1)), (100, 100));
     let row = &database.rows(sql, &[&many]).await[0];
     assert_eq!(row.get::<_, i64>(0), 200);
     let transactions: i64 = row.get(1);

@@ -15,8 +15,8 @@ use queue::release::release;
 use queue::retry::RetryDecision;
 use queue::run::{Expected, JoinMode, RunState, RunTaskState};
 use queue::{
-    Backoff, Claim, LimitKind, Mode, Outcome, Priority, ReservedCapacity, State, TaskId, WorkerId,
-    cancel, drift, limit, promote, prune, reclaim, schema,
+    Backoff, Claim, Isolation, LimitKind, Mode, Outcome, Priority, ReservedCapacity, State, TaskId,
+    WorkerId, cancel, drift, limit, promote, prune, reclaim, schema,
 };
 use schedule::enums::{DeclaredIn, Event, FireMode, Overlap};
 
@@ -138,6 +138,7 @@ async fn the_enums_of_the_schema_equal_the_enums_of_the_programs() {
         ("outcome", Outcome::ALL.iter().map(|word| word.as_str()).collect()),
         ("priority", Priority::ALL.iter().map(|word| word.as_str()).collect()),
         ("mode", Mode::ALL.iter().map(|word| word.as_str()).collect()),
+        ("isolation", Isolation::ALL.iter().map(|word| word.as_str()).collect()),
         ("backoff", Backoff::ALL.iter().map(|word| word.as_str()).collect()),
         ("limit_kind", LimitKind::ALL.iter().map(|word| word.as_str()).collect()),
         ("expected", Expected::ALL.iter().map(|word| word.as_str()).collect()),
@@ -158,7 +159,7 @@ async fn the_enums_of_the_schema_equal_the_enums_of_the_programs() {
         WHERE typnamespace = 'mill'::regnamespace AND typtype = 'e'";
     assert_eq!(
         database.value::<i64>(types).await,
-        15,
+        16,
         "the schema has an enum unknown to the programs"
     );
 }

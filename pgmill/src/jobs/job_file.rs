@@ -10,7 +10,7 @@ mod section;
 use std::path::{Path, PathBuf};
 
 use queue::run::{Expected, JoinMode};
-use queue::{Backoff, Mode, Priority, scan};
+use queue::{Backoff, Isolation, Mode, Priority, scan};
 use serde_json::{Map, Value, json};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -218,7 +218,7 @@ struct ReadTask {
 }
 
 /// Keys with the options of a statement, in a job or in a schedule.
-const TASK_OPTION_KEYS: [&str; 12] = [
+const TASK_OPTION_KEYS: [&str; 13] = [
     "queue",
     "priority",
     "group",
@@ -228,6 +228,7 @@ const TASK_OPTION_KEYS: [&str; 12] = [
     "backoff",
     "timeout",
     "mode",
+    "isolation",
     "at_most_once",
     "external",
     "run_as",
@@ -270,6 +271,7 @@ fn options(section: &Section<'_>) -> Result<Map<String, Value>, ValidationError>
     section.put(&mut document, "backoff", section.enum_value::<Backoff>("backoff")?);
     section.put(&mut document, "timeout", section.span("timeout", false)?);
     section.put(&mut document, "mode", section.enum_value::<Mode>("mode")?);
+    section.put(&mut document, "isolation", section.enum_value::<Isolation>("isolation")?);
     section.put(&mut document, "at_most_once", section.boolean("at_most_once")?);
     section.put(&mut document, "external", section.boolean("external")?);
     section.put(&mut document, "run_as", section.label("run_as")?);

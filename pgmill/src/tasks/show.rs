@@ -150,6 +150,9 @@ fn run_line(run: &Run) -> String {
 
 fn mode(task: &Task) -> String {
     let mut text = task.mode.to_string();
+    if let Some(level) = task.options.isolation {
+        text.push_str(&format!(", isolation {level}"));
+    }
     if task.at_most_once {
         text.push_str(", at most once");
     }

@@ -74,14 +74,15 @@ RETURNING array_position((SELECT batch.ids FROM batch), t.id)::bigint AS n, t.id
     extract(epoch FROM t.retry_interval)::float8 AS retry_interval, t.backoff::text, t.jitter,
     extract(epoch FROM t.timeout)::float8 AS timeout, t.mode::text, t.at_most_once, t.external, t.queue,
     t.priority::text, t.name, t.statement, t.params, t.due_at, t.claimed_at, t.limits,
-    CASE WHEN t.node IS NOT NULL THEN t.run_id END AS run_id, t.run_as, t.explain";
+    CASE WHEN t.node IS NOT NULL THEN t.run_id END AS run_id, t.run_as, t.explain,
+    (t.options).isolation::text AS isolation";
 
 positions! {
     /// Columns of [`CLAIM`].
     ClaimColumns {
         n, id, token, attempt, failures, transient_failures, max_attempts, retry_interval, backoff,
         jitter, timeout, mode, at_most_once, external, queue, priority, name, statement, params,
-        due_at, claimed_at, limits, run_id, run_as, explain,
+        due_at, claimed_at, limits, run_id, run_as, explain, isolation,
     }
 }
 
@@ -307,6 +308,7 @@ fn claimed_from_row(row: &Row, at: &ClaimColumns) -> Result<Claimed, QueueError>
         at_most_once: at.at_most_once.get(row)?,
         external: at.external.get(row)?,
         explain: at.explain.get(row)?,
+        isolation: at.isolation.get(row)?,
         queue: queue.clone(),
         name: at.name.get(row)?,
         statement: at.statement.get(row)?,

@@ -131,16 +131,28 @@ fn transient_delay(transient_failures: u32, random: &mut impl Rng) -> Duration {
     retry_delay(&policy, transient_failures + 1, random)
 }
 
-/// Returns a hint for a statement that cannot run inside a transaction.
+/// Returns a hint for a statement that cannot run inside a transaction, or that comes too late in
+/// it, such as SET TRANSACTION ISOLATION LEVEL.
 #[must_use]
-pub fn mode_hint(mode: Mode, sqlstate: Option<&str>) -> Option<&'static str> {
-    match (mode, sqlstate) {
+pub fn mode_hint(claim: &Claim, sqlstate: Option<&str>) -> Option<&'static str> {
+    match (claim.mode(), sqlstate) {
+        (Mode::Transaction, Some("25001")) if sets_isolation(claim.statement()) => Some(
+            "The worker has already begun the transaction of the task. Enqueue the task with \
+             --isolation serializable or repeatable_read (options => '{\"isolation\": \
+             \"serializable\"}').",
+        ),
         (Mode::Transaction, Some("25001" | "2D000")) => Some(
             "This statement cannot run inside a transaction. Enqueue it with --mode autocommit \
              (mode => 'autocommit'); it then runs at least once, not exactly once.",
         ),
         _ => None,
     }
+}
+
+/// Returns whether the statement contains ISOLATION LEVEL in any case, also in the body of DO.
+fn sets_isolation(statement: &str) -> bool {
+    let words = statement.split_ascii_whitespace().map(str::to_ascii_lowercase);
+    words.clone().zip(words.skip(1)).any(|pair| pair == ("isolation".into(), "level".into()))
 }
 
 #[cfg(test)]

@@ -30,7 +30,7 @@ fn annotations_are_found_in_prose() {
          @retry(max_attempts: 3, interval: 60s, backoff: Fixed)\n\
          @job(\"Nightly cleanup (all)\", category: Ops)\n\
          @task(queue: ops, priority: high, group: g, concurrency_key: \"a, b\", timeout: 5 min,\n\
-         mode: autocommit, external: true) @fire(overlap: skip, catch_up: 2, max_lateness: 1h, jitter: 30s)\n\
+         mode: autocommit, isolation: serializable, external: true) @fire(overlap: skip, catch_up: 2, max_lateness: 1h, jitter: 30s)\n\
          @manual() @trigger(table: staging.orders, new_rows: true)",
     );
     assert_eq!(messages(&found), []);
@@ -57,6 +57,7 @@ fn annotations_are_found_in_prose() {
             concurrency_key: text("a, b"),
             timeout: seconds(300),
             mode: text("autocommit"),
+            isolation: text("serializable"),
             at_most_once: None,
             external: Some(true),
         }

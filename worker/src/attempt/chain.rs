@@ -31,6 +31,7 @@ pub(crate) fn may_chain(task: &ClaimedTask) -> bool {
     claim.mode() == Mode::Transaction
         && !claim.external()
         && !claim.explain()
+        && claim.isolation().is_none()
         && claim.params().is_none()
         && claim.limits().is_empty()
         && task.stop.borrow().is_none()

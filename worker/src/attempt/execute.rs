@@ -275,7 +275,7 @@ impl Executor {
         if sqlstate == Some(retry::SNOOZE) {
             return AttemptResult::Release { wait: claim.retry().interval };
         }
-        if let Some(hint) = retry::mode_hint(claim.mode(), sqlstate) {
+        if let Some(hint) = retry::mode_hint(claim, sqlstate) {
             database_error.hint = Some(hint.to_owned());
         }
         let lost = error.connection_lost();

@@ -10,7 +10,7 @@ use futures_util::{TryStreamExt, future};
 use postgres_protocol::escape::escape_literal;
 use queue::claim::SessionIdentity;
 use queue::server::{Server, server};
-use queue::{Claim, QueueError};
+use queue::{Claim, Isolation, QueueError};
 use tokio::time::timeout;
 use tokio_postgres::{
     AsyncMessage, CancelToken, Client, Error, SimpleQueryMessage, SimpleQueryStream,
@@ -192,7 +192,8 @@ impl Session {
     /// message. Returns the transaction id. The transaction is READ WRITE, whatever the database's
     /// default, because the completion writes in it.
     pub(crate) async fn begin(&self, claim: &Claim) -> Result<String, Error> {
-        let begin = format!("{BEGIN}; SELECT {}, {XACT}", task_settings(claim, true));
+        let level = claim.isolation().map(isolation_level).unwrap_or_default();
+        let begin = format!("{BEGIN}{level}; SELECT {}, {XACT}", task_settings(claim, true));
         let answers = self.client.simple_query_raw(&begin).await?;
         Ok(last_value(answers).await?.unwrap_or_default())
     }
@@ -257,12 +258,17 @@ impl Session {
         self.standard_strings && self.dblink.is_none()
     }
 
-    /// Sets the settings of a task that has no transaction of its own.
+    /// Sets the settings of a task that has no transaction of its own. Its isolation level is the
+    /// default of the transactions that the statement opens.
     pub(crate) async fn set_task_settings(&self, claim: &Claim) -> Result<(), Error> {
+        let level = claim.isolation().map(|level| {
+            format!("; SET SESSION CHARACTERISTICS AS TRANSACTION{}", isolation_level(level))
+        });
         self.client
             .batch_execute(&format!(
-                "/* worker.set_task_settings */ SELECT {}",
-                task_settings(claim, false)
+                "/* worker.set_task_settings */ SELECT {}{}",
+                task_settings(claim, false),
+                level.unwrap_or_default()
             ))
             .await
     }
@@ -322,6 +328,14 @@ pub(crate) fn task_settings(claim: &Claim, local: bool) -> String {
         }
     }
     settings
+}
+
+fn isolation_level(level: Isolation) -> &'static str {
+    match level {
+        Isolation::ReadCommitted => " ISOLATION LEVEL READ COMMITTED",
+        Isolation::RepeatableRead => " ISOLATION LEVEL REPEATABLE READ",
+        Isolation::Serializable => " ISOLATION LEVEL SERIALIZABLE",
+    }
 }
 
 fn set(setting: &str, value: &str, local: bool) -> String {

@@ -71,6 +71,7 @@ pub(crate) fn may_share(task: &ClaimedTask) -> bool {
         && !claim.external()
         && claim.params().is_none()
         && !claim.explain()
+        && claim.isolation().is_none()
         && claim.timeout().is_none_or(|timeout| timeout > budget * MAX_BUDGETS)
         && scan::forbidden(claim.statement()).is_none()
         && scan::can_be_followed(claim.statement())
