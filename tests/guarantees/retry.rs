@@ -53,17 +53,22 @@ async fn attempts_are_total_runs_and_the_last_one_is_final() {
     assert_eq!(database.attempts(second).await, "failed succeeded");
 }
 
-/// A statement raises the error of a connection that it has opened itself. The session of the
-/// worker survives, and the effects before the error are kept.
+/// The errors are those of a connection that the statement has opened itself, and of a conflict
+/// with another transaction. The session of the worker survives, and the effects of the statements
+/// before the error are kept.
 #[tokio::test]
-async fn a_connection_error_that_a_statement_raises_counts_as_its_failure() {
+async fn an_error_that_an_autocommit_statement_raises_counts_as_its_failure() {
     let (database, _worker) = start(&[]).await;
     database.execute("CREATE TABLE hit (n integer)").await;
-    let statement = "INSERT INTO hit VALUES (1);
-        DO $$BEGIN RAISE 'the other server is away' USING ERRCODE = '08006'; END$$";
-    let id = database.enqueue(statement, ", mode => 'autocommit', max_attempts => 1").await;
-    assert_eq!(database.outcome(id).await, "failed");
-    assert_eq!(database.value::<i64>("SELECT count(*) FROM hit").await, 1);
+    for sqlstate in ["08006", "40001", "40P01", "53300", "57P01"] {
+        let statement = format!(
+            "INSERT INTO hit VALUES (1);
+             DO $$BEGIN RAISE 'not now' USING ERRCODE = '{sqlstate}'; END$$"
+        );
+        let id = database.enqueue(&statement, ", mode => 'autocommit', max_attempts => 1").await;
+        assert_eq!(database.outcome(id).await, "failed", "{sqlstate}");
+    }
+    assert_eq!(database.value::<i64>("SELECT count(*) FROM hit").await, 5);
 }
 
 #[tokio::test]

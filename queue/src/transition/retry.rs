@@ -27,8 +27,9 @@ pub const FATAL_CLASSES: &[&str] =
     &["0A", "25001", "2D000", "26", "28", "34", "3D", "3F", "42", "54"];
 
 /// Prefixes of SQLSTATEs that do not depend on the task: 40001 serialization failure, 40P01
-/// deadlock, 53300 too many connections, 57P01 to 57P03 server shutdown. Class 08 (connection) is
-/// not included. If the connection of the session is lost, `connection_lost` reports it. On a live
+/// deadlock, 53300 too many connections, 57P01 to 57P03 server shutdown. They count only in
+/// transaction mode, where the attempt has been rolled back: statements in autocommit mode may have
+/// committed before the error. Class 08 (connection) is not included. If the connection of the session is lost, `connection_lost` reports it. On a live
 /// session, the statement itself raised the code, about a connection of its own (dblink, a foreign
 /// server, a subscription).
 const TRANSIENT_CLASSES: &[&str] = &["40001", "40P01", "53300", "57P01", "57P02", "57P03"];
@@ -59,6 +60,8 @@ pub struct RetryState<'a> {
     pub failures: u32,
     /// Number of attempts before this one that failed transiently.
     pub transient_failures: u32,
+    /// Execution mode.
+    pub mode: Mode,
     /// Whether the statement must not be started twice.
     pub at_most_once: bool,
 }
@@ -71,6 +74,7 @@ impl<'a> RetryState<'a> {
             retry: &claim.retry,
             failures: claim.failures,
             transient_failures: claim.transient_failures,
+            mode: claim.mode,
             at_most_once: claim.at_most_once,
         }
     }
@@ -88,7 +92,8 @@ pub fn decide(
     random: &mut impl Rng,
 ) -> RetryDecision {
     let in_class = |class: &str| sqlstate.is_some_and(|code| code.starts_with(class));
-    let transient = connection_lost || TRANSIENT_CLASSES.iter().any(|class| in_class(class));
+    let transient = connection_lost
+        || state.mode == Mode::Transaction && TRANSIENT_CLASSES.iter().any(|class| in_class(class));
     if state.at_most_once || sqlstate == Some(FATAL) {
         RetryDecision::Final
     } else if transient && state.transient_failures < MAX_TRANSIENT_FAILURES {

@@ -110,6 +110,7 @@ impl Model {
             retry: &policy,
             failures: row.failures.into(),
             transient_failures: row.transient_failures.into(),
+            mode: self.size.mode,
             at_most_once: self.size.at_most_once,
         };
         let fatal: Vec<String> = retry::FATAL_CLASSES.iter().map(ToString::to_string).collect();
