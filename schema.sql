@@ -2232,13 +2232,15 @@ BEGIN
     IF NOT FOUND THEN
         RETURN 'lost';
     END IF;
-    -- A cancelled task is not attempted again.
+    -- A cancelled task is not attempted again. A failure of its own remains its outcome.
     IF EXISTS (SELECT FROM mill.cancel_requests r WHERE r.task_id = task.id)
         OR verdict <> 'final' AND mill.run_is_cancelled(task)
     THEN
-        outcome := 'cancelled';
+        IF outcome NOT IN ('failed', 'timed_out', 'unknown') OR verdict NOT IN ('failure', 'final') THEN
+            outcome := 'cancelled';
+            result := 'cancelled';
+        END IF;
         verdict := 'final';
-        result := 'cancelled';
     END IF;
     PERFORM mill.record_attempt(task, outcome, verdict = 'final', report);
     IF task.limits IS NOT NULL THEN
@@ -2270,8 +2272,8 @@ $$;
 COMMENT ON FUNCTION mill.fail IS
     'Ends an attempt that did not succeed. verdict failure, transient or crash: the task is attempted again (running '
     '-> scheduled | blocked | pending), and the counter of that name is incremented. verdict final: the task is '
-    'finished. Returns lost, retried or finished; returns cancelled if the task finished because the task or its run '
-    'was cancelled';
+    'finished. If the task or its run was cancelled, the task is finished as well, with the outcome cancelled unless '
+    'it failed by itself. Returns lost, retried, finished or cancelled';
 GRANT EXECUTE ON FUNCTION mill.fail TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.release_claim(task_id bigint, claim_token uuid, delay interval)
@@ -2417,6 +2419,7 @@ DECLARE
     last_attempt mill.attempts;
     task mill.tasks;
     statement text;
+    answer text;
     chain bigint[];
 BEGIN
     SELECT t.state, t.limits INTO live, chain FROM mill.tasks t WHERE t.id = retry.id FOR NO KEY UPDATE;
@@ -2433,8 +2436,13 @@ BEGIN
     IF NOT FOUND THEN
         RETURN 'not found';
     ELSIF last_attempt.node IS NOT NULL THEN
-        RAISE EXCEPTION 'task % belongs to run %', id, last_attempt.run_id USING ERRCODE = '55000',
-            HINT = format('pgmill run retry %s %s', last_attempt.run_id, last_attempt.name);
+        answer := mill.retry_run_task(last_attempt.run_id, last_attempt.name);
+        IF answer = 'succeeded' THEN
+            RAISE EXCEPTION 'task % has succeeded in run %', id, last_attempt.run_id USING ERRCODE = '55000',
+                HINT = format('pgmill run rerun %s %L runs it and all tasks after it again.', last_attempt.run_id,
+                    last_attempt.name);
+        END IF;
+        RETURN answer;
     END IF;
     IF last_attempt.key IS NOT NULL THEN
         INSERT INTO mill.dedup_keys (key, task_id) VALUES (last_attempt.key, retry.id)
@@ -2468,7 +2476,8 @@ EXCEPTION WHEN unique_violation THEN
 END
 $$;
 COMMENT ON FUNCTION mill.retry IS
-    'For a finished task: runs it again under the same id, keeps the history of its attempts, and returns retried. '
+    'For a finished task: runs it again under the same id, keeps the history of its attempts, and returns retried. If '
+    'it belongs to a run, this is mill.retry_run_task; it then must not have succeeded. '
     'For a scheduled task: makes it due now and returns brought forward. For another live task: returns its state. '
     'Otherwise returns not found';
 GRANT EXECUTE ON FUNCTION mill.retry TO mill_operator;
@@ -3549,6 +3558,7 @@ CREATE TABLE IF NOT EXISTS mill.runs (
     reason text,
     tags text[],
     metadata jsonb,
+    restarted_at timestamptz,
     CONSTRAINT fired_by_a_schedule CHECK (num_nonnulls(schedule_id, fire_at, reason) IN (0, 3)),
     CONSTRAINT finished_has_time CHECK ((state = 'running') = (finished_at IS NULL)),
     CONSTRAINT every_task_counts CHECK (state = 'running'
@@ -3574,6 +3584,8 @@ COMMENT ON COLUMN mill.runs.tags IS
     'Tags of the jobs, of the schedule and of the call that started the run, sorted; null: none';
 COMMENT ON COLUMN mill.runs.metadata IS
     'Metadata of the jobs, of the schedule and of the call that started the run, in ascending precedence; null: none';
+COMMENT ON COLUMN mill.runs.restarted_at IS
+    'Time at which the run, having ended, was restarted last; null: never. Its duration counts from then';
 COMMENT ON COLUMN mill.runs.reason IS 'Reason of the fire: schedule, manual, or the trigger condition that was met';
 COMMENT ON COLUMN mill.runs.dropped IS
     'Edges that the run leaves out because none of its jobs contains their parent: parent > child';
@@ -3975,14 +3987,14 @@ GRANT EXECUTE ON FUNCTION mill.add_run_task TO mill_producer;
 CREATE OR REPLACE VIEW mill.run_status AS
     SELECT r.id, r.jobs, CASE WHEN (SELECT mill.sees_statements()) THEN r.params END AS params, r.state,
         r.started_at, r.started_by, r.finished_at,
-        coalesce(r.finished_at, now()) - r.started_at AS duration, r.cancelled_at, r.cancelled_by,
-        r.restarts, r.dropped,
+        coalesce(r.finished_at, now()) - coalesce(r.restarted_at, r.started_at) AS duration,
+        r.cancelled_at, r.cancelled_by, r.restarts, r.dropped,
         (SELECT s.name FROM mill.schedules s WHERE s.id = r.schedule_id) AS schedule, r.fire_at, r.reason,
         coalesce(n.tasks, r.tasks) AS tasks, coalesce(n.waiting, 0) AS waiting, coalesce(n.released, 0) AS released,
         coalesce(n.succeeded, r.succeeded) AS succeeded, coalesce(n.failed, r.failed) AS failed,
         coalesce(n.ignored, r.ignored) AS ignored, coalesce(n.cancelled, r.cancelled) AS cancelled,
         coalesce(n.upstream_failed, r.upstream_failed) AS upstream_failed,
-        r.tags, r.metadata
+        r.tags, r.metadata, r.restarted_at
     FROM mill.runs r LEFT JOIN LATERAL (
         SELECT count(*) AS tasks, count(*) FILTER (WHERE t.state IN ('waiting', 'ready')) AS waiting,
             count(*) FILTER (WHERE t.state = 'released') AS released,
@@ -4015,7 +4027,7 @@ COMMENT ON VIEW mill.run_task_status IS
 
 -- schema/16_run_advance.sql -----------------------------------------------------------------------
 
--- Advance of runs: a task goes waiting -> ready -> released -> finished. Cancel, restart, retry by operators.
+-- Advance of runs: a task goes waiting -> ready -> released -> finished. Cancel, retry, rerun by operators.
 --
 -- mill.advance_run locks the row of the run, removes the events of finished tasks from mill.run_events,
 -- updates the counters of each child, and releases the tasks that are ready. All of this happens in one
@@ -4361,12 +4373,14 @@ COMMENT ON FUNCTION mill.advance_run IS
     'ended: final state, if this call finished the run';
 GRANT EXECUTE ON FUNCTION mill.advance_run TO mill_worker;
 
--- Cancel, restart, retry --------------------------------------------------------------------------
+-- Cancel, retry, rerun ----------------------------------------------------------------------------
 
 CREATE OR REPLACE FUNCTION mill.cancel_run(run_id bigint, kill boolean DEFAULT false) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     found_state mill.run_state;
+    unfinished boolean;
+    durability text := current_setting('synchronous_commit');
 BEGIN
     SELECT r.state INTO found_state FROM mill.runs r WHERE r.id = cancel_run.run_id FOR NO KEY UPDATE;
     IF found_state IS DISTINCT FROM 'running' THEN
@@ -4374,9 +4388,15 @@ BEGIN
     END IF;
     UPDATE mill.runs r SET cancelled_at = coalesce(r.cancelled_at, now()), kill = r.kill OR cancel_run.kill,
         cancelled_by = coalesce(r.cancelled_by, session_user) WHERE r.id = cancel_run.run_id;
-    UPDATE mill.runs r SET open = r.open - c.waited
-        FROM mill.cancel_open_tasks(cancel_run.run_id, cancel_run.kill, 2000) AS c WHERE r.id = cancel_run.run_id;
+    -- Cancels the tasks that are not running. If there are no others, the run ends here, also without a
+    -- worker. The number of passes is limited; workers do the rest.
     INSERT INTO mill.run_events (run_id) VALUES (cancel_run.run_id);
+    FOR pass IN 1..10 LOOP
+        SELECT a.more INTO unfinished FROM mill.advance_run(cancel_run.run_id) AS a;
+        EXIT WHEN NOT unfinished;
+    END LOOP;
+    -- An operator's action is durable, unlike an advance of a run.
+    PERFORM set_config('synchronous_commit', durability, true);
     PERFORM mill.record_audit('cancel_run', 'run ' || run_id, jsonb_build_object('kill', kill));
     RETURN 'cancelling';
 END
@@ -4386,24 +4406,59 @@ COMMENT ON FUNCTION mill.cancel_run IS
     'cancelling, or the state of a run that has finished, or not found';
 GRANT EXECUTE ON FUNCTION mill.cancel_run TO mill_operator;
 
-CREATE OR REPLACE FUNCTION mill.reset_run_tasks(run_id bigint, nodes bigint[]) RETURNS void
+CREATE OR REPLACE FUNCTION mill.run_again(run mill.runs, nodes bigint[], action text, details jsonb) RETURNS SETOF text
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    busy text;
+    names text[];
+    step record;
 BEGIN
+    IF run.state = 'running' AND run.cancelled_at IS NOT NULL THEN
+        RAISE EXCEPTION 'run % is being cancelled', run.id USING ERRCODE = '55000',
+            HINT = 'Wait until its running tasks have ended, or cancel them with pgmill run cancel --kill.';
+    END IF;
+    SELECT t.name INTO busy FROM mill.run_tasks t WHERE t.run_id = run.id AND t.node = ANY (nodes)
+        AND t.state IN ('ready', 'released') ORDER BY t.node LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'task "%" of run % has not ended', busy, run.id USING ERRCODE = '55000',
+            HINT = 'Wait until it has ended, or cancel it.';
+    END IF;
+    UPDATE mill.runs r SET state = 'running', finished_at = NULL, cancelled_at = NULL, cancelled_by = NULL,
+            kill = false, restarts = r.restarts + 1, restarted_at = clock_timestamp()
+        WHERE r.id = run.id AND r.state <> 'running';
     DELETE FROM mill.cancel_requests c USING mill.run_tasks t
-        WHERE t.run_id = reset_run_tasks.run_id AND t.node = ANY (nodes) AND c.task_id = t.task_id;
+        WHERE t.run_id = run.id AND t.node = ANY (nodes) AND c.task_id = t.task_id;
     UPDATE mill.run_tasks t SET state = 'waiting', outcome = NULL, pending_propagation = false, propagated_to = 0,
             started_at = NULL, finished_at = NULL, rows = NULL, session_pid = NULL, message = NULL, result = NULL
-        WHERE t.run_id = reset_run_tasks.run_id AND t.node = ANY (nodes);
-    PERFORM mill.recount_dependencies(run_id, NULL);
-    PERFORM mill.release_ready(run_id, NULL, true, 2000);
+        WHERE t.run_id = run.id AND t.node = ANY (nodes);
+    PERFORM mill.recount_dependencies(run.id, NULL);
+    -- Also tells the tasks that can never run because of their parents, so that the answer leaves them
+    -- out.
+    LOOP
+        SELECT p.* INTO step FROM mill.propagate_completion(run.id, NULL, true, 2000) AS p;
+        EXIT WHEN step.edges_propagated < 2000 AND step.upstream_failed IS NULL;
+    END LOOP;
+    SELECT array_agg(t.name::text ORDER BY t.node) INTO names FROM mill.run_tasks t
+        WHERE t.run_id = run.id AND t.node = ANY (nodes) AND t.state <> 'upstream_failed';
+    IF names IS NULL THEN
+        RAISE EXCEPTION 'none of these tasks of run % can run: tasks before them have failed', run.id
+            USING ERRCODE = '55000', HINT = format('pgmill run restart %s runs the failed tasks as well.', run.id);
+    END IF;
+    PERFORM mill.release_ready(run.id, NULL, true, 2000);
     UPDATE mill.runs r SET needs_rescan = true, open = (SELECT count(*) FROM mill.run_tasks t
             WHERE t.run_id = r.id AND t.state IN ('waiting', 'ready', 'released'))
-        WHERE r.id = reset_run_tasks.run_id;
-    INSERT INTO mill.run_events (run_id) VALUES (reset_run_tasks.run_id);
+        WHERE r.id = run.id;
+    INSERT INTO mill.run_events (run_id) VALUES (run.id);
+    PERFORM mill.record_audit(action, 'run ' || run.id, details || jsonb_build_object('tasks', cardinality(names))
+        || CASE WHEN run.state = 'running' THEN '{}' ELSE jsonb_build_object('state', run.state,
+            'started_at', run.started_at, 'finished_at', run.finished_at) END);
+    RETURN QUERY SELECT unnest(names);
 END
 $$;
-COMMENT ON FUNCTION mill.reset_run_tasks IS
-    'Resets these tasks of a run to waiting, for mill.restart_run and mill.retry_run_task';
+COMMENT ON FUNCTION mill.run_again IS
+    'Runs these tasks of a locked run again, for mill.restart_run, mill.rerun_run and mill.retry_run_task. A run that '
+    'has ended is in progress again. Returns the names of the tasks, except those that cannot run because of tasks '
+    'before them. Raises an error if that leaves none, or if a task has not ended';
 
 CREATE OR REPLACE FUNCTION mill.restart_run(run_id bigint, failed boolean DEFAULT true,
     never_run boolean DEFAULT true, downstream boolean DEFAULT false, force boolean DEFAULT false)
@@ -4419,10 +4474,9 @@ BEGIN
     ELSIF run.state = 'running' THEN
         RAISE EXCEPTION 'run % is still running', run_id USING ERRCODE = '55000',
             HINT = 'To retry one of its tasks, use pgmill run retry; to stop the run, use pgmill run cancel.';
-    ELSIF run.state <> 'failed' AND NOT force THEN
-        RAISE EXCEPTION 'run % %, not failed', run_id,
-            CASE run.state WHEN 'cancelled' THEN 'is cancelled' ELSE 'has succeeded' END USING ERRCODE = '55000',
-            HINT = 'pgmill run restart --force restarts it anyway.';
+    ELSIF run.state = 'cancelled' AND NOT force THEN
+        RAISE EXCEPTION 'run % is cancelled, not failed', run_id USING ERRCODE = '55000',
+            HINT = 'pgmill run restart --force runs the tasks that did not succeed.';
     END IF;
     WITH RECURSIVE chosen (node) AS (
         -- Tasks that started and did not succeed, and tasks that never started.
@@ -4430,29 +4484,60 @@ BEGIN
             AND ((failed OR downstream) AND t.state IN ('failed', 'cancelled') AND t.started_at IS NOT NULL
                 OR never_run AND t.state IN ('cancelled', 'upstream_failed') AND t.started_at IS NULL)
         UNION
-        SELECT e.child FROM chosen c JOIN mill.run_edges e ON e.run_id = run.id AND e.parent = c.node
-            JOIN mill.run_tasks p ON p.run_id = run.id AND p.node = c.node
-        WHERE downstream
+        -- A task that could not run because of a task before it waits for that task again.
+        SELECT c.node FROM chosen p JOIN mill.run_edges e ON e.run_id = run.id AND e.parent = p.node
+            JOIN mill.run_tasks c ON c.run_id = run.id AND c.node = e.child
+        WHERE downstream OR c.state = 'upstream_failed'
     )
     SELECT array_agg(c.node) INTO nodes FROM chosen c;
     IF nodes IS NULL THEN
-        RAISE EXCEPTION 'run % has no task to restart', run_id USING ERRCODE = '55000',
-            HINT = 'pgmill run show lists the state of each task.';
+        RAISE EXCEPTION 'run % has no such task: % of % tasks succeeded', run_id, run.succeeded, run.tasks
+            USING ERRCODE = '55000', HINT = format('pgmill run rerun %s runs all its tasks again.', run_id);
     END IF;
-    UPDATE mill.runs r SET state = 'running', finished_at = NULL, cancelled_at = NULL, cancelled_by = NULL,
-        kill = false, restarts = r.restarts + 1 WHERE r.id = run.id;
-    PERFORM mill.reset_run_tasks(run.id, nodes);
-    PERFORM mill.record_audit('restart_run', 'run ' || run.id, jsonb_build_object('failed', failed,
-        'never_run', never_run, 'downstream', downstream, 'force', force, 'tasks', cardinality(nodes)));
-    RETURN QUERY SELECT t.name::text FROM mill.run_tasks t
-        WHERE t.run_id = run.id AND t.node = ANY (nodes) AND t.state <> 'upstream_failed' ORDER BY t.node;
+    RETURN QUERY SELECT mill.run_again(run, nodes, 'restart_run', jsonb_build_object('failed', failed,
+        'never_run', never_run, 'downstream', downstream, 'force', force));
 END
 $$;
 COMMENT ON FUNCTION mill.restart_run IS
-    'Runs tasks of a failed run (force: of any finished run) again. failed: tasks that started and did not succeed. '
-    'never_run: tasks that never started. downstream: the tasks of failed, and all tasks after the selected ones. '
-    'Returns the names of the tasks';
+    'Runs those tasks of a run that did not succeed again. The run has failed (force: or was cancelled). failed: tasks '
+    'that started and did not succeed, and the tasks that became upstream_failed because of them. never_run: tasks '
+    'that never started. downstream: the tasks of failed, and all tasks after the selected ones. Returns the names of '
+    'the tasks';
 GRANT EXECUTE ON FUNCTION mill.restart_run TO mill_operator;
+
+CREATE OR REPLACE FUNCTION mill.rerun_run(run_id bigint, tasks text[] DEFAULT NULL, downstream boolean DEFAULT true)
+RETURNS SETOF text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    run mill.runs;
+    unknown text;
+    nodes bigint[];
+BEGIN
+    SELECT r.* INTO run FROM mill.runs r WHERE r.id = rerun_run.run_id FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'there is no run %', run_id USING ERRCODE = '22023';
+    END IF;
+    SELECT n INTO unknown FROM unnest(rerun_run.tasks) AS n
+        WHERE NOT EXISTS (SELECT FROM mill.run_tasks t WHERE t.run_id = run.id AND t.name = n) LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'run % has no task "%"', run_id, unknown USING ERRCODE = '22023',
+            HINT = format('pgmill run show %s --all lists its tasks.', run_id);
+    END IF;
+    WITH RECURSIVE chosen (node) AS (
+        SELECT t.node FROM mill.run_tasks t WHERE t.run_id = run.id
+            AND (rerun_run.tasks IS NULL OR t.name = ANY (rerun_run.tasks))
+        UNION
+        SELECT e.child FROM chosen p JOIN mill.run_edges e ON e.run_id = run.id AND e.parent = p.node WHERE downstream
+    )
+    SELECT array_agg(c.node) INTO nodes FROM chosen c;
+    RETURN QUERY SELECT mill.run_again(run, nodes, 'rerun_run',
+        jsonb_build_object('names', to_jsonb(rerun_run.tasks), 'downstream', downstream));
+END
+$$;
+COMMENT ON FUNCTION mill.rerun_run IS
+    'Runs tasks of a run again, whatever their outcome was: all tasks, or the given ones and (downstream) all tasks '
+    'after them. Returns their names. Raises an error if one of them has not ended';
+GRANT EXECUTE ON FUNCTION mill.rerun_run TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.retry_run_task(run_id bigint, task text) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -4465,8 +4550,6 @@ BEGIN
     SELECT t.* INTO found_task FROM mill.run_tasks t WHERE t.run_id = run.id AND t.name = task;
     IF NOT FOUND THEN
         RETURN 'not found';
-    ELSIF run.state <> 'running' OR run.cancelled_at IS NOT NULL THEN
-        RAISE EXCEPTION 'run % is not in progress', run_id USING ERRCODE = '55000', HINT = 'Use pgmill run restart.';
     ELSIF found_task.state NOT IN ('failed', 'cancelled') THEN
         RETURN found_task.state::text;
     END IF;
@@ -4479,14 +4562,14 @@ BEGIN
             JOIN mill.run_tasks c ON c.run_id = run.id AND c.node = e.child AND c.state = 'upstream_failed'
     )
     SELECT array_agg(a.node) INTO nodes FROM after a;
-    PERFORM mill.reset_run_tasks(run.id, nodes);
-    PERFORM mill.record_audit('retry_run_task', 'run ' || run.id, jsonb_build_object('task', task));
+    PERFORM mill.run_again(run, nodes, 'retry_run_task', jsonb_build_object('task', task));
     RETURN 'retried';
 END
 $$;
 COMMENT ON FUNCTION mill.retry_run_task IS
-    'Runs a failed or cancelled task of a run in progress again. The tasks that became upstream_failed because of it '
-    'wait for it again. Returns retried, or the state of a task that is in another state, or not found';
+    'Runs a failed or cancelled task of a run again, and the tasks that became upstream_failed because of it. If the '
+    'run has ended, it is in progress again. Returns retried, or the state of a task that is in another state, or not '
+    'found';
 GRANT EXECUTE ON FUNCTION mill.retry_run_task TO mill_operator;
 
 -- schema/17_schedule_ticks.sql --------------------------------------------------------------------
@@ -4882,7 +4965,7 @@ BEGIN
         CASE WHEN ended.failed > 0 THEN (SELECT t.name || ': ' || t.message FROM mill.run_tasks t
             WHERE t.run_id = ended.id AND t.state = 'failed' AND NOT t.ignore_failure ORDER BY t.node LIMIT 1) END,
         ended.fire_at, ended.reason, run_id => ended.id, outcome => ended.state,
-        duration => ended.finished_at - ended.started_at);
+        duration => ended.finished_at - coalesce(ended.restarted_at, ended.started_at));
     UPDATE mill.schedules s SET last_finished_at = ended.finished_at, last_state = ended.state,
             last_success_at = CASE WHEN ended.state = 'succeeded' THEN ended.finished_at ELSE s.last_success_at END,
             next_tick_at = CASE WHEN s.queued_fire_at IS NOT NULL THEN now() ELSE s.next_tick_at END
@@ -4938,7 +5021,7 @@ GRANT SELECT ON mill.schedule_status TO mill_worker;
 
 CREATE OR REPLACE VIEW mill.schedule_history AS
     SELECT r.id AS run_id, r.schedule_id, s.name AS schedule, r.fire_at, r.reason, r.state, r.started_at, r.finished_at,
-        coalesce(r.finished_at, now()) - r.started_at AS duration, r.tasks, r.started_by,
+        coalesce(r.finished_at, now()) - coalesce(r.restarted_at, r.started_at) AS duration, r.tasks, r.started_by,
         one.attempts, one.task_id,
         CASE WHEN (SELECT mill.sees_statements()) THEN coalesce(failed.message, one.message) END AS message,
         place.worker, r.jobs

@@ -236,13 +236,15 @@ BEGIN
     IF NOT FOUND THEN
         RETURN 'lost';
     END IF;
-    -- A cancelled task is not attempted again.
+    -- A cancelled task is not attempted again. A failure of its own remains its outcome.
     IF EXISTS (SELECT FROM mill.cancel_requests r WHERE r.task_id = task.id)
         OR verdict <> 'final' AND mill.run_is_cancelled(task)
     THEN
-        outcome := 'cancelled';
+        IF outcome NOT IN ('failed', 'timed_out', 'unknown') OR verdict NOT IN ('failure', 'final') THEN
+            outcome := 'cancelled';
+            result := 'cancelled';
+        END IF;
         verdict := 'final';
-        result := 'cancelled';
     END IF;
     PERFORM mill.record_attempt(task, outcome, verdict = 'final', report);
     IF task.limits IS NOT NULL THEN
@@ -274,8 +276,8 @@ $$;
 COMMENT ON FUNCTION mill.fail IS
     'Ends an attempt that did not succeed. verdict failure, transient or crash: the task is attempted again (running '
     '-> scheduled | blocked | pending), and the counter of that name is incremented. verdict final: the task is '
-    'finished. Returns lost, retried or finished; returns cancelled if the task finished because the task or its run '
-    'was cancelled';
+    'finished. If the task or its run was cancelled, the task is finished as well, with the outcome cancelled unless '
+    'it failed by itself. Returns lost, retried, finished or cancelled';
 GRANT EXECUTE ON FUNCTION mill.fail TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.release_claim(task_id bigint, claim_token uuid, delay interval)

@@ -60,6 +60,7 @@ DECLARE
     last_attempt mill.attempts;
     task mill.tasks;
     statement text;
+    answer text;
     chain bigint[];
 BEGIN
     SELECT t.state, t.limits INTO live, chain FROM mill.tasks t WHERE t.id = retry.id FOR NO KEY UPDATE;
@@ -76,8 +77,13 @@ BEGIN
     IF NOT FOUND THEN
         RETURN 'not found';
     ELSIF last_attempt.node IS NOT NULL THEN
-        RAISE EXCEPTION 'task % belongs to run %', id, last_attempt.run_id USING ERRCODE = '55000',
-            HINT = format('pgmill run retry %s %s', last_attempt.run_id, last_attempt.name);
+        answer := mill.retry_run_task(last_attempt.run_id, last_attempt.name);
+        IF answer = 'succeeded' THEN
+            RAISE EXCEPTION 'task % has succeeded in run %', id, last_attempt.run_id USING ERRCODE = '55000',
+                HINT = format('pgmill run rerun %s %L runs it and all tasks after it again.', last_attempt.run_id,
+                    last_attempt.name);
+        END IF;
+        RETURN answer;
     END IF;
     IF last_attempt.key IS NOT NULL THEN
         INSERT INTO mill.dedup_keys (key, task_id) VALUES (last_attempt.key, retry.id)
@@ -111,7 +117,8 @@ EXCEPTION WHEN unique_violation THEN
 END
 $$;
 COMMENT ON FUNCTION mill.retry IS
-    'For a finished task: runs it again under the same id, keeps the history of its attempts, and returns retried. '
+    'For a finished task: runs it again under the same id, keeps the history of its attempts, and returns retried. If '
+    'it belongs to a run, this is mill.retry_run_task; it then must not have succeeded. '
     'For a scheduled task: makes it due now and returns brought forward. For another live task: returns its state. '
     'Otherwise returns not found';
 GRANT EXECUTE ON FUNCTION mill.retry TO mill_operator;

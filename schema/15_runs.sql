@@ -32,6 +32,7 @@ CREATE TABLE IF NOT EXISTS mill.runs (
     reason text,
     tags text[],
     metadata jsonb,
+    restarted_at timestamptz,
     CONSTRAINT fired_by_a_schedule CHECK (num_nonnulls(schedule_id, fire_at, reason) IN (0, 3)),
     CONSTRAINT finished_has_time CHECK ((state = 'running') = (finished_at IS NULL)),
     CONSTRAINT every_task_counts CHECK (state = 'running'
@@ -57,6 +58,8 @@ COMMENT ON COLUMN mill.runs.tags IS
     'Tags of the jobs, of the schedule and of the call that started the run, sorted; null: none';
 COMMENT ON COLUMN mill.runs.metadata IS
     'Metadata of the jobs, of the schedule and of the call that started the run, in ascending precedence; null: none';
+COMMENT ON COLUMN mill.runs.restarted_at IS
+    'Time at which the run, having ended, was restarted last; null: never. Its duration counts from then';
 COMMENT ON COLUMN mill.runs.reason IS 'Reason of the fire: schedule, manual, or the trigger condition that was met';
 COMMENT ON COLUMN mill.runs.dropped IS
     'Edges that the run leaves out because none of its jobs contains their parent: parent > child';
@@ -458,14 +461,14 @@ GRANT EXECUTE ON FUNCTION mill.add_run_task TO mill_producer;
 CREATE OR REPLACE VIEW mill.run_status AS
     SELECT r.id, r.jobs, CASE WHEN (SELECT mill.sees_statements()) THEN r.params END AS params, r.state,
         r.started_at, r.started_by, r.finished_at,
-        coalesce(r.finished_at, now()) - r.started_at AS duration, r.cancelled_at, r.cancelled_by,
-        r.restarts, r.dropped,
+        coalesce(r.finished_at, now()) - coalesce(r.restarted_at, r.started_at) AS duration,
+        r.cancelled_at, r.cancelled_by, r.restarts, r.dropped,
         (SELECT s.name FROM mill.schedules s WHERE s.id = r.schedule_id) AS schedule, r.fire_at, r.reason,
         coalesce(n.tasks, r.tasks) AS tasks, coalesce(n.waiting, 0) AS waiting, coalesce(n.released, 0) AS released,
         coalesce(n.succeeded, r.succeeded) AS succeeded, coalesce(n.failed, r.failed) AS failed,
         coalesce(n.ignored, r.ignored) AS ignored, coalesce(n.cancelled, r.cancelled) AS cancelled,
         coalesce(n.upstream_failed, r.upstream_failed) AS upstream_failed,
-        r.tags, r.metadata
+        r.tags, r.metadata, r.restarted_at
     FROM mill.runs r LEFT JOIN LATERAL (
         SELECT count(*) AS tasks, count(*) FILTER (WHERE t.state IN ('waiting', 'ready')) AS waiting,
             count(*) FILTER (WHERE t.state = 'released') AS released,

@@ -389,7 +389,7 @@ BEGIN
         CASE WHEN ended.failed > 0 THEN (SELECT t.name || ': ' || t.message FROM mill.run_tasks t
             WHERE t.run_id = ended.id AND t.state = 'failed' AND NOT t.ignore_failure ORDER BY t.node LIMIT 1) END,
         ended.fire_at, ended.reason, run_id => ended.id, outcome => ended.state,
-        duration => ended.finished_at - ended.started_at);
+        duration => ended.finished_at - coalesce(ended.restarted_at, ended.started_at));
     UPDATE mill.schedules s SET last_finished_at = ended.finished_at, last_state = ended.state,
             last_success_at = CASE WHEN ended.state = 'succeeded' THEN ended.finished_at ELSE s.last_success_at END,
             next_tick_at = CASE WHEN s.queued_fire_at IS NOT NULL THEN now() ELSE s.next_tick_at END
@@ -445,7 +445,7 @@ GRANT SELECT ON mill.schedule_status TO mill_worker;
 
 CREATE OR REPLACE VIEW mill.schedule_history AS
     SELECT r.id AS run_id, r.schedule_id, s.name AS schedule, r.fire_at, r.reason, r.state, r.started_at, r.finished_at,
-        coalesce(r.finished_at, now()) - r.started_at AS duration, r.tasks, r.started_by,
+        coalesce(r.finished_at, now()) - coalesce(r.restarted_at, r.started_at) AS duration, r.tasks, r.started_by,
         one.attempts, one.task_id,
         CASE WHEN (SELECT mill.sees_statements()) THEN coalesce(failed.message, one.message) END AS message,
         place.worker, r.jobs

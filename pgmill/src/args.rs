@@ -36,7 +36,9 @@ pub(crate) use job::{
     LineageArgs,
 };
 pub(crate) use profile::{ProfileArgs, ProfileName, ProfileVerb};
-pub(crate) use run::{RunCancel, RunGraph, RunList, RunRestart, RunRetry, RunShow, RunVerb};
+pub(crate) use run::{
+    RunCancel, RunGraph, RunList, RunRerun, RunRestart, RunRetry, RunShow, RunVerb,
+};
 pub(crate) use schedule::{
     ScheduleHistory, ScheduleLog, ScheduleName, ScheduleNext, ScheduleRunNow, ScheduleSet,
     ScheduleVerb, jitter,
@@ -181,7 +183,7 @@ mill_operator. While the connection is lost, top shows the last data and reconne
     #[command(after_help = "Examples:\n  pgmill limit list\n  \
                             pgmill limit set customer-17 --max-running 4")]
     Limit(LimitVerb),
-    /// List, show, cancel, retry and restart runs
+    /// List, show, cancel, retry, restart and rerun runs
     #[command(subcommand)]
     #[command(after_help = "Examples:\n  pgmill run list\n  pgmill run show 12 --watch")]
     Run(RunVerb),
@@ -306,7 +308,9 @@ impl Command {
             | Self::Priority(PriorityVerb::Set(_) | PriorityVerb::Reserve(_))
             | Self::Group(GroupVerb::Set(_) | GroupVerb::Remove(_))
             | Self::Limit(LimitVerb::Set(_))
-            | Self::Run(RunVerb::Cancel(_) | RunVerb::Retry(_) | RunVerb::Restart(_))
+            | Self::Run(
+                RunVerb::Cancel(_) | RunVerb::Retry(_) | RunVerb::Restart(_) | RunVerb::Rerun(_),
+            )
             | Self::Apply(_)
             | Self::Schedule(
                 ScheduleVerb::Enable(_)

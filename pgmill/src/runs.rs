@@ -20,5 +20,6 @@ pub(crate) async fn run(client: &mut Client, out: &Output, verb: &RunVerb) -> Re
         RunVerb::Cancel(args) => actions::cancel(client, out, args).await,
         RunVerb::Retry(args) => actions::retry(client, out, args).await,
         RunVerb::Restart(args) => actions::restart(client, out, args).await,
+        RunVerb::Rerun(args) => actions::rerun(client, out, args).await,
     }
 }

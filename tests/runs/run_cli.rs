@@ -81,15 +81,26 @@ async fn a_run_is_read_drawn_and_steered() {
     assert_eq!(would, "would restart 2 tasks of run 1: b, c|<d>\n");
     assert_eq!(database.value::<i32>("SELECT restarts FROM mill.runs").await, 0);
     let (_, again, _) = run(&["restart", "1", "--failed"]).await;
-    assert_eq!(again, "restarted 1 task of run 1: b\n");
+    assert_eq!(again, "restarted 2 tasks of run 1: b, c|<d>\n");
     let (code, _, reported) = run(&["show", "1", "--watch"]).await;
-    assert!(
-        code == 0 && reported.contains("run 1 succeeded: 2 succeeded, 1 upstream_failed"),
-        "{code} {reported}"
-    );
+    assert!(code == 0 && reported.contains("run 1 succeeded: 3 succeeded"), "{code} {reported}");
+    let (_, nothing, _) = run(&["retry", "1", "a"]).await;
+    assert_eq!(nothing, "task a is succeeded: nothing to retry\n");
+    for (tasks, expected) in
+        [(&["b"][..], "2 tasks"), (&["b", "--only"], "1 task"), (&[], "3 tasks")]
+    {
+        let (_, would, _) = run(&[&["rerun", "1", "--dry-run"], tasks].concat()).await;
+        assert!(would.starts_with(&format!("would rerun {expected} of run 1: ")), "{would}");
+    }
+    let (_, reran, _) = run(&["rerun", "1", "b"]).await;
+    assert_eq!(reran, "reran 2 tasks of run 1: b, c|<d>\n");
+    assert_eq!(end(&database, 1).await, "succeeded");
+    let attempts =
+        "SELECT string_agg(name || ' ' || attempts, ', ' ORDER BY name) FROM mill.run_tasks";
+    assert_eq!(database.value::<String>(attempts).await, "a 1, b 3, c|<d> 2");
     for (wrong, code, fragment) in [
-        (&["restart", "1"][..], 5, "run 1 has succeeded, not failed"),
-        (&["retry", "1", "a"], 5, "run 1 is not in progress"),
+        (&["restart", "1"][..], 5, "run 1 has no such task: 3 of 3 tasks succeeded"),
+        (&["rerun", "1", "z"], 5, "run 1 has no task \"z\""),
         (&["show", "9"], 4, "there is no run 9"),
         (&["cancel", "9"], 4, ""),
     ] {

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::harness::{Database, Fleet, Worker, eventually};
+use crate::harness::{Database, Fleet, Program, Worker, eventually};
 use crate::runs::run::{FLAGS, assert_in_order, end, job, start, states, why};
 
 /// Declares a job: `a` fails, `b` depends on `a`, and `c` on `b`. `d` succeeds, and `e` depends on
@@ -42,9 +42,9 @@ async fn a_restart_runs_exactly_the_reported_tasks() {
         ),
         (
             "never_run => false",
-            "a",
-            "a",
-            "a succeeded, b upstream_failed, c upstream_failed, d succeeded, e succeeded, f succeeded",
+            "a b c",
+            "a b c",
+            "a succeeded, b succeeded, c succeeded, d succeeded, e succeeded, f succeeded",
             "succeeded",
         ),
         (
@@ -93,16 +93,102 @@ async fn an_invalid_restart_is_refused() {
     refused(&format!("SELECT mill.restart_run({run})"), "is still running").await;
     let worker = Worker::start(&database, &FLAGS);
     assert_eq!(end(&database, run).await, "failed");
-    refused(&format!("SELECT mill.retry_run_task({run}, 'a')"), "is not in progress").await;
-    let id: i64 = database.value("SELECT task_id FROM mill.attempts WHERE name = 'a'").await;
-    refused(&format!("SELECT mill.retry({id})"), "belongs to run").await;
+    let before: String = database.value("SELECT r::text FROM mill.runs r").await;
+    refused(
+        &format!("SELECT mill.restart_run({run}, failed => false)"),
+        "tasks before them have failed",
+    )
+    .await;
+    assert_eq!(database.value::<String>("SELECT r::text FROM mill.runs r").await, before);
     database.execute(MEND).await;
     database.execute(&format!("SELECT mill.restart_run({run})")).await;
     assert_eq!(end(&database, run).await, "succeeded");
-    refused(&format!("SELECT mill.restart_run({run})"), "has succeeded, not failed").await;
-    refused(&format!("SELECT mill.restart_run({run}, force => true)"), "has no task to restart")
-        .await;
+    let id: i64 = database.value("SELECT max(task_id) FROM mill.attempts WHERE name = 'a'").await;
+    refused(&format!("SELECT mill.retry({id})"), "has succeeded in run").await;
+    for force in ["", ", force => true"] {
+        refused(&format!("SELECT mill.restart_run({run}{force})"), "has no such task").await;
+    }
+    refused(&format!("SELECT mill.rerun_run({run}, '{{a,z}}')"), "has no task \"z\"").await;
+    database.execute("SELECT mill.pause('default')").await;
+    database.execute(&format!("SELECT mill.rerun_run({run}, '{{d}}')")).await;
+    refused(&format!("SELECT mill.rerun_run({run}, '{{d}}')"), "has not ended").await;
     drop(worker);
+}
+
+/// From the page of a task, an operator knows only its id.
+#[tokio::test]
+async fn a_failed_task_of_an_ended_run_is_retried_by_its_id_and_the_run_goes_on() {
+    let database = Database::new().await;
+    broken(&database).await;
+    let _worker = Worker::start(&database, &FLAGS);
+    let run = start(&database, "broken").await;
+    assert_eq!(end(&database, run).await, "failed");
+    let first = "SELECT started_at::text || finished_at FROM mill.runs";
+    let times: String = database.value(first).await;
+    database.execute(MEND).await;
+    let id: i64 = database.value("SELECT task_id FROM mill.attempts WHERE name = 'a'").await;
+    assert_eq!(database.value::<String>(&format!("SELECT mill.retry({id})")).await, "retried");
+    assert_eq!(end(&database, run).await, "succeeded");
+    assert_eq!(database.value::<String>(RAN).await, "a b c");
+    let kept =
+        "SELECT (detail->>'started_at')::timestamptz::text || (detail->>'finished_at')::timestamptz
+        FROM mill.audit WHERE action = 'retry_run_task' AND detail->>'state' = 'failed'";
+    assert_eq!(database.value::<String>(kept).await, times, "the audit keeps the first times");
+    let duration = "SELECT duration = finished_at - restarted_at AND restarted_at > started_at
+        FROM mill.run_status";
+    assert!(database.value::<bool>(duration).await, "the duration counts from the restart");
+}
+
+#[tokio::test]
+async fn all_tasks_or_one_task_and_those_after_it_run_again_whatever_their_outcome() {
+    let database = Database::new().await;
+    broken(&database).await;
+    database.execute(MEND).await;
+    let _worker = Worker::start(&database, &FLAGS);
+    let run = start(&database, "broken").await;
+    assert_eq!(end(&database, run).await, "succeeded");
+    for (arguments, expected) in [("", "a b c d e f"), (", '{d}'", "d e"), (", '{a}', false", "a")]
+    {
+        database.execute("TRUNCATE ran").await;
+        let sql = format!(
+            "SELECT string_agg(r, ' ' ORDER BY r) FROM mill.rerun_run({run}{arguments}) AS r"
+        );
+        assert_eq!(database.value::<String>(&sql).await, expected);
+        assert_eq!(end(&database, run).await, "succeeded");
+        let ran = expected.replace(" f", "");
+        assert_eq!(database.value::<String>(RAN).await, ran, "f runs only if a fails");
+    }
+    let recorded = "SELECT string_agg(detail->>'names', ' ' ORDER BY id) FROM mill.audit
+        WHERE action = 'rerun_run' AND (detail->>'tasks')::integer > 0";
+    assert_eq!(database.value::<String>(recorded).await, "[\"d\"] [\"a\"]");
+}
+
+#[tokio::test]
+async fn a_cancel_ends_a_run_without_a_worker_and_keeps_the_failure_of_a_running_task() {
+    let database = Database::new().await;
+    broken(&database).await;
+    let run = start(&database, "broken").await;
+    database.execute(&format!("SELECT mill.cancel_run({run})")).await;
+    assert_eq!(end(&database, run).await, "cancelled");
+    let fails = json!([{"name": "fails", "max_attempts": 5,
+        "statement": "SELECT pg_advisory_xact_lock_shared(5); SELECT 1/0"}]);
+    job(&database, "fails", fails).await;
+    database.execute("SELECT pg_advisory_lock(5)").await;
+    let _worker = Worker::start(&database, &FLAGS);
+    let run = start(&database, "fails").await;
+    let id: i64 =
+        database.value(&format!("SELECT task_id FROM mill.run_tasks WHERE run_id = {run}")).await;
+    database.until_waiting_for_lock(id).await;
+    database.execute(&format!("SELECT mill.cancel_run({run})")).await;
+    let listed = Program::pgmill(&database, &["run", "list"]).succeeds().await;
+    assert!(listed.contains("cancelling"), "{listed}");
+    let again = Program::pgmill(&database, &["run", "cancel", "--all"]).succeeds().await;
+    assert_eq!(again, "no run is in progress\n");
+    database.execute("SELECT pg_advisory_unlock(5)").await;
+    assert_eq!(end(&database, run).await, "cancelled");
+    assert_eq!(database.outcome(id).await, "failed");
+    let failures = Program::pgmill(&database, &["failures"]).succeeds().await;
+    assert!(failures.contains("division by zero"), "{failures}");
 }
 
 #[tokio::test]
@@ -179,12 +265,13 @@ async fn a_cancelled_run_leaves_nothing_pending_and_running_tasks_finish_or_are_
             database.execute("SELECT pg_advisory_unlock(1)").await;
         }
         assert_eq!(end(&database, run).await, "cancelled", "kill: {kill}");
-        // A task that fails while its run is cancelled is not retried.
-        let expected = if kill { "cancelled" } else { "succeeded" };
+        // A task that fails while its run is cancelled is not retried, and its failure is kept.
+        let [expected, failed] =
+            if kill { ["cancelled", "cancelled"] } else { ["succeeded", "failed"] };
         assert_eq!(
             states(&database, run).await,
             format!(
-                "fails cancelled, holds {expected}, pends cancelled, waits cancelled, waits_more cancelled"
+                "fails {failed}, holds {expected}, pends cancelled, waits cancelled, waits_more cancelled"
             )
         );
         assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.tasks").await, 0);
@@ -194,7 +281,7 @@ async fn a_cancelled_run_leaves_nothing_pending_and_running_tasks_finish_or_are_
             database.execute("SELECT pg_advisory_unlock(1)").await;
         }
         database.execute(&format!("SELECT mill.restart_run({run}, force => true, failed => false); SELECT mill.resume('paused')")).await;
-        assert_eq!(end(&database, run).await, "cancelled", "the cancelled tasks stay cancelled");
+        assert_eq!(end(&database, run).await, failed, "a task that ran is not run again");
         let never_ran =
             "SELECT string_agg(name || ' ' || state, ', ' ORDER BY name) FROM mill.run_task_status
                          WHERE name IN ('pends', 'waits')";

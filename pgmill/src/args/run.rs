@@ -35,22 +35,32 @@ Examples:
   pgmill run cancel 12 --kill
   pgmill run cancel --all --dry-run")]
     Cancel(RunCancel),
-    /// Retry a failed or cancelled task of a run in progress; the tasks that became upstream_failed
-    /// because of it wait again
+    /// Retry a failed or cancelled task of a run, and the tasks that became upstream_failed because
+    /// of it; a run that has ended is then in progress again
     #[command(after_help = "Examples:\n  pgmill run retry 12 raw_orders")]
     Retry(RunRetry),
-    /// Run the failed tasks of a failed run again, and run the tasks that never ran
+    /// Run those tasks of an ended run that did not succeed again
     #[command(after_help = "\
 Examples:
   pgmill run restart 12                  failed tasks, and tasks that never ran
-  pgmill run restart 12 --failed         only failed tasks
+  pgmill run restart 12 --failed         failed tasks, and tasks that could not run because of them
   pgmill run restart 12 --never-run      only tasks that never ran
   pgmill run restart 12 --downstream     failed tasks, and all tasks downstream of them
-  pgmill run restart 12 --force          even if the run has not failed
+  pgmill run restart 12 --force          even if the run was cancelled
 
 The run keeps its id; each task keeps its id and its attempts. Tasks that were cancelled while they
 were running count as failed.")]
     Restart(RunRestart),
+    /// Run tasks of a run again, whatever their outcome was: all, or some and the tasks after them
+    #[command(after_help = "\
+Examples:
+  pgmill run rerun 12                        all tasks
+  pgmill run rerun 12 raw_orders             this task, and all tasks after it
+  pgmill run rerun 12 raw_orders --only      only this task
+  pgmill run rerun 12 raw_orders --dry-run
+
+The run keeps its id, and each task keeps its id and its attempts.")]
+    Rerun(RunRerun),
     /// Show the graph of a run with the state of each task
     #[command(after_help = "\
 Examples:
@@ -122,7 +132,7 @@ pub(crate) struct RunRestart {
     /// Run id
     #[arg(value_parser = run_id)]
     pub(crate) run: RunId,
-    /// Run only the failed tasks
+    /// Run only the failed tasks, and the tasks that could not run because of them
     #[arg(long, help_heading = "Selection")]
     pub(crate) failed: bool,
     /// Run only the tasks that never ran
@@ -131,9 +141,25 @@ pub(crate) struct RunRestart {
     /// Run the failed tasks, and all tasks downstream of them
     #[arg(long, help_heading = "Selection")]
     pub(crate) downstream: bool,
-    /// Restart even if the run has not failed
+    /// Restart even if the run was cancelled
     #[arg(long)]
     pub(crate) force: bool,
+    /// Show what would change, without changing it
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct RunRerun {
+    /// Run id
+    #[arg(value_parser = run_id)]
+    pub(crate) run: RunId,
+    /// Task names [default: all tasks]
+    #[arg(value_name = "TASK", value_parser = label)]
+    pub(crate) tasks: Vec<String>,
+    /// Leave out the tasks after the given ones
+    #[arg(long, requires = "tasks")]
+    pub(crate) only: bool,
     /// Show what would change, without changing it
     #[arg(long)]
     pub(crate) dry_run: bool,

@@ -1,4 +1,4 @@
-//! `pgmill run cancel|retry|restart`.
+//! `pgmill run cancel|retry|restart|rerun`.
 
 use cli::{Failure, exit};
 use queue::RunId;
@@ -9,7 +9,7 @@ use serde_json::json;
 use terminal::visible;
 use tokio_postgres::Client;
 
-use crate::args::{RunCancel, RunRestart, RunRetry};
+use crate::args::{RunCancel, RunRerun, RunRestart, RunRetry};
 use crate::output::Output;
 use crate::output::format::counted;
 use crate::runs::list::find;
@@ -28,7 +28,8 @@ pub(crate) async fn cancel(
 ) -> Result<u8, Failure> {
     let runs: Vec<RunId> = if args.all {
         let running = run_queries::runs(client, Some(RunState::Running), None, MAX_RUNS).await?;
-        running.iter().map(|run| run.id).collect()
+        let open = running.iter().filter(|run| args.kill || run.cancelled_by.is_none());
+        open.map(|run| run.id).collect()
     } else {
         args.runs.clone()
     };
@@ -64,10 +65,10 @@ pub(crate) async fn cancel(
     Ok(if missing { exit::NOT_FOUND } else { exit::OK })
 }
 
-/// Retries a task of a run in progress.
+/// Retries a task of a run.
 ///
 /// # Errors
-/// Fails if there is no such run or task, or if the run has ended.
+/// Fails if there is no such run or task, or if the run is being cancelled.
 pub(crate) async fn retry(
     client: &mut Client,
     out: &Output,
@@ -100,10 +101,26 @@ pub(crate) async fn retry(
     Ok(exit::OK)
 }
 
-/// Runs tasks of an ended run again.
+/// Runs tasks of a run again, whatever their outcome was.
 ///
 /// # Errors
-/// Fails if there is no such run, if it is in progress or has not failed, or if no task matches.
+/// Fails if there is no such run or task, or if one of the tasks has not ended.
+pub(crate) async fn rerun(
+    client: &mut Client,
+    out: &Output,
+    args: &RunRerun,
+) -> Result<u8, Failure> {
+    find(client, args.run).await?;
+    let transaction = client.transaction().await.map_err(QueueError::from)?;
+    let names = run::rerun(&transaction, args.run, &args.tasks, !args.only).await?;
+    commit_unless_dry_run(transaction, args.dry_run).await?;
+    report(client, out, args.run, args.dry_run, ["would rerun", "reran"], &names).await
+}
+
+/// Runs those tasks of an ended run that did not succeed again.
+///
+/// # Errors
+/// Fails if there is no such run, if it is in progress or was cancelled, or if no task matches.
 pub(crate) async fn restart(
     client: &mut Client,
     out: &Output,
@@ -120,19 +137,31 @@ pub(crate) async fn restart(
     let transaction = client.transaction().await.map_err(QueueError::from)?;
     let names = run::restart(&transaction, args.run, again).await?;
     commit_unless_dry_run(transaction, args.dry_run).await?;
-    if !args.dry_run {
+    report(client, out, args.run, args.dry_run, ["would restart", "restarted"], &names).await
+}
+
+/// Notifies the workers, unless it was a dry run, and prints which tasks run again.
+async fn report(
+    client: &Client,
+    out: &Output,
+    run: RunId,
+    dry_run: bool,
+    [would, did]: [&str; 2],
+    names: &[String],
+) -> Result<u8, Failure> {
+    if !dry_run {
         enqueue::notify(client).await?;
     }
     if out.json {
-        out.document(&json!({ "dry_run": args.dry_run, "run_id": args.run, "tasks": names }))?;
+        out.document(&json!({ "dry_run": dry_run, "run_id": run, "tasks": names }))?;
     } else {
-        let verb = if args.dry_run { "would restart" } else { "restarted" };
+        let verb = if dry_run { would } else { did };
         let shown: Vec<String> = names.iter().take(50).map(|name| visible(name)).collect();
         let more = names.len().saturating_sub(shown.len());
         let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
         let shown = shown.join(", ");
         let tasks = counted(names.len() as u64, "task");
-        out.text(&format!("{verb} {tasks} of run {}: {shown}{rest}", args.run))?;
+        out.text(&format!("{verb} {tasks} of run {run}: {shown}{rest}"))?;
     }
     Ok(exit::OK)
 }

@@ -36,7 +36,7 @@ pub(super) async fn list(client: &Client, out: &Output, args: &RunList) -> Resul
             vec![
                 Field::new(run.id),
                 Field::new(with_tags(run.title(), &run.labels)),
-                Field::new(run.state).tone(run_tone(run.state)),
+                Field::new(run.state_text()).tone(run_tone(run.state)),
                 Field::new(run.count.tasks),
                 Field::count(run.count.finished()),
                 Field::count(run.count.failed).tone(Tone::Error),

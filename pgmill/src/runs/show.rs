@@ -106,7 +106,7 @@ pub(crate) fn fire(run: &Run) -> Option<String> {
 
 fn heading(out: &Output, run: &Run) -> String {
     let mut text = format!("run {} of {}: ", run.id, visible(&run.title()));
-    text.push_str(&out.paint(run.state.as_str(), run_tone(run.state)));
+    text.push_str(&out.paint(run.state_text(), run_tone(run.state)));
     let _ = write!(
         text,
         ", started {} by {}, {}",

@@ -25,6 +25,8 @@ const CANCEL: &str = "/* queue.cancel_run */ SELECT mill.cancel_run($1, $2)";
 
 const RETRY: &str = "/* queue.retry_run_task */ SELECT mill.retry_run_task($1, $2)";
 
+const RERUN: &str = "/* queue.rerun_run */ SELECT r FROM mill.rerun_run($1, $2, $3) AS r";
+
 const RESTART: &str = "/* queue.restart_run */
 SELECT r FROM mill.restart_run($1, $2, $3, $4, $5) AS r";
 
@@ -119,13 +121,13 @@ from_row! {
 /// The tasks of a run that are to run again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RestartOptions {
-    /// Tasks that started and did not succeed.
+    /// Tasks that started and did not succeed, and tasks that could not run because of them.
     pub failed: bool,
     /// Tasks that never started.
     pub never_run: bool,
     /// Tasks that started and did not succeed, and all tasks after the selected ones.
     pub downstream: bool,
-    /// Whether to restart even a run that has not failed.
+    /// Whether to restart even a run that was cancelled.
     pub force: bool,
 }
 
@@ -168,11 +170,12 @@ pub async fn cancel(
     scalar(&rows[0])
 }
 
-/// Retries a failed or cancelled task of a run in progress. Returns `retried`, or the state of a
-/// task in another state, or `not found`.
+/// Retries a failed or cancelled task of a run, and the tasks that could not run because of it. A
+/// run that has ended is then in progress again. Returns `retried`, or the state of a task in
+/// another state, or `not found`.
 ///
 /// # Errors
-/// Fails if the run is not in progress or the role lacks the privilege.
+/// Fails if the run is being cancelled or the role lacks the privilege.
 pub async fn retry(
     client: &impl GenericClient,
     run: RunId,
@@ -182,11 +185,31 @@ pub async fn retry(
     scalar(&rows[0])
 }
 
-/// Runs tasks of an ended run again, and returns their names.
+/// Runs tasks of a run again, whatever their outcome was: all tasks if `tasks` is empty, or else
+/// these and, with `downstream`, all tasks after them. Returns their names.
 ///
 /// # Errors
-/// Fails if the run does not exist, is in progress, has not failed, or contains no task to run
-/// again.
+/// Fails if there is no such run or task, or if one of the tasks has not ended.
+pub async fn rerun(
+    client: &impl GenericClient,
+    run: RunId,
+    tasks: &[String],
+    downstream: bool,
+) -> Result<Vec<String>, QueueError> {
+    let tasks = (!tasks.is_empty()).then_some(tasks);
+    let values: [(&(dyn ToSql + Sync), Type); 3] = [
+        (/* run_id */ &run.0, Type::INT8),
+        (/* tasks */ &tasks, Type::TEXT_ARRAY),
+        (/* downstream */ &downstream, Type::BOOL),
+    ];
+    client.query_typed(RERUN, &values).await?.iter().map(scalar).collect()
+}
+
+/// Runs those tasks of an ended run that did not succeed again, and returns their names.
+///
+/// # Errors
+/// Fails if the run does not exist, is in progress, was cancelled (unless forced), or contains no
+/// task that can run again.
 pub async fn restart(
     client: &impl GenericClient,
     run: RunId,

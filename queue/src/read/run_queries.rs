@@ -90,6 +90,17 @@ from_row! {
     }
 }
 
+impl Run {
+    /// Returns the state for display: `cancelling` for a cancelled run that has not ended.
+    #[must_use]
+    pub fn state_text(&self) -> &'static str {
+        match self.state {
+            RunState::Running if self.cancelled_by.is_some() => "cancelling",
+            state => state.as_str(),
+        }
+    }
+}
+
 /// Numbers of tasks of a run by state.
 #[derive(Clone, Copy, Debug, Serialize, utoipa::ToSchema)]
 pub struct TaskCounts {

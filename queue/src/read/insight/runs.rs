@@ -22,7 +22,8 @@ const RUNS_SCANNED: i64 = 10_000;
 pub const COUNT_LIMIT: i64 = 1000;
 
 const COLUMNS: &str = "r.id, r.jobs, s.name AS schedule, r.state::text, r.started_at, r.started_by,
-    r.finished_at, extract(epoch FROM coalesce(r.finished_at, now()) - r.started_at)::float8 AS duration_seconds,
+    r.finished_at, extract(epoch FROM coalesce(r.finished_at, now()) - coalesce(r.restarted_at, r.started_at))::float8
+        AS duration_seconds,
     r.restarts, r.tasks::bigint, (r.tasks - r.open)::bigint AS finished,
     CASE WHEN r.state <> 'running' THEN r.failed ELSE (SELECT count(*) FROM (SELECT FROM mill.run_tasks t
         WHERE t.state = 'failed' AND t.run_id = r.id LIMIT $2) AS f) END::bigint AS failed,
