@@ -26,15 +26,16 @@
 --   15_runs            a run is a frozen copy of jobs
 --   16_run_advance     ready tasks are inserted into mill.tasks; cancel and restart of runs
 --   17_schedule_ticks  a fire is a run with a schedule and a fire time; each happens once
---   18_views           monitoring: running tasks, status, history, failures, input for autoscalers
---   19_why             why a task is not running
---   20_grants          privileges that are not granted beside their object
+--   18_schedule_views  status of schedules, the runs that they fired, dry run
+--   19_views           monitoring: running tasks, status, history, failures, input for autoscalers
+--   20_why             why a task is not running
+--   21_grants          privileges that are not granted beside their object
 --
 -- All names are schema-qualified and search_path is pg_catalog throughout, so that objects in a caller's
 -- schema cannot shadow them. PostgreSQL checks SQL functions, views and the types of variables when it
 -- creates them, so the files create each object before the objects that use it.
 --
--- The transaction begins here and ends in 20_grants.sql.
+-- The transaction begins here and ends in 21_grants.sql.
 
 BEGIN;
 
@@ -208,6 +209,7 @@ COMMENT ON TYPE mill.priority IS 'Priority of a task, lowest first';
 COMMENT ON TYPE mill.mode IS
     'transaction: the statement and its completion commit together (exactly once). autocommit: for VACUUM, CREATE '
     'INDEX CONCURRENTLY and CALL with COMMIT (at least once)';
+COMMENT ON TYPE mill.isolation IS 'Isolation level of the transaction of a task';
 COMMENT ON TYPE mill.limit_kind IS
     'Kinds of objects that limits apply to. A task acquires its permits in this order, the most specific kind first. '
     'So a task that waits for the permit of its key holds no permit of its group or queue that another task could use';
@@ -1785,7 +1787,7 @@ CREATE OR REPLACE FUNCTION mill.enqueue_many(
     max_attempts integer DEFAULT NULL,
     retry_interval interval DEFAULT '10 seconds',
     backoff mill.backoff DEFAULT 'exponential',
-    jitter boolean DEFAULT true,
+    jitter boolean DEFAULT NULL,
     timeout interval DEFAULT NULL,
     mode mill.mode DEFAULT 'transaction',
     at_most_once boolean DEFAULT false,
@@ -1846,7 +1848,7 @@ BEGIN
             CASE WHEN initial_state = 'blocked' THEN chain[1] END,
             coalesce(enqueue_many.max_attempts, CASE WHEN enqueue_many.at_most_once THEN 1 ELSE 3 END),
             coalesce(enqueue_many.retry_interval, '10 seconds'), coalesce(enqueue_many.backoff, 'exponential'),
-            coalesce(enqueue_many.jitter, true), enqueue_many.timeout,
+            coalesce(enqueue_many.jitter, enqueue_many.backoff <> 'fixed', true), enqueue_many.timeout,
             coalesce(enqueue_many.mode, 'transaction'), coalesce(enqueue_many.at_most_once, false),
             coalesce(enqueue_many.external, false), coalesce(enqueue_many.explain, false), enqueue_many.concurrency_key,
             enqueue_many.group_name, enqueue_many.run_id, chain, profile_name, stored
@@ -1938,7 +1940,7 @@ BEGIN
         CASE WHEN initial_state = 'blocked' THEN chain[1] END,
         coalesce(max_attempts, CASE WHEN at_most_once THEN 1 ELSE 3 END),
         coalesce(retry_interval, '10 seconds'), coalesce(backoff, 'exponential'),
-        coalesce(jitter, true), timeout, coalesce(mode, 'transaction'),
+        coalesce(jitter, backoff <> 'fixed', true), timeout, coalesce(mode, 'transaction'),
         coalesce(at_most_once, false), coalesce(external, false), coalesce(explain, false),
         key, concurrency_key, group_name,
         run_id, chain, CASE WHEN profile IS NULL THEN '' ELSE mill.name_of_profile(profile) END, stored);
@@ -1959,7 +1961,7 @@ CREATE OR REPLACE FUNCTION mill.enqueue(
     max_attempts integer DEFAULT NULL,
     retry_interval interval DEFAULT '10 seconds',
     backoff mill.backoff DEFAULT 'exponential',
-    jitter boolean DEFAULT true,
+    jitter boolean DEFAULT NULL,
     timeout interval DEFAULT NULL,
     mode mill.mode DEFAULT 'transaction',
     at_most_once boolean DEFAULT false,
@@ -2156,7 +2158,7 @@ COMMENT ON FUNCTION mill.complete IS
     'the start of the transaction to the end of each task, null: now. reports: notices, result and plan of each task. '
     'Everybody may execute it, because it requires the tokens of the claims. Error MT001: a claim is lost. Error '
     'MT002: the current transaction is not the one that was begun for the tasks';
--- PUBLIC gets the EXECUTE privilege in 20_grants.sql, after the REVOKE on all routines.
+-- PUBLIC gets the EXECUTE privilege in 21_grants.sql, after the REVOKE on all routines.
 
 -- As mill.complete, but for one task that ended just now. Without arrays, and with fewer settings, the
 -- call is cheaper. It does not call mill.record_attempt, which cannot pass on the result of the task.
@@ -2719,11 +2721,12 @@ DECLARE
     unknown text;
     parent jsonb;
     put mill.job_tasks := jsonb_populate_record(NULL::mill.job_tasks, '{"queue": "default", "max_attempts": 3,
-        "retry_interval": "10 seconds", "backoff": "exponential", "jitter": true, "mode": "transaction",
+        "retry_interval": "10 seconds", "backoff": "exponential", "mode": "transaction",
         "at_most_once": false, "external": false, "ignore_failure": false, "join_mode": "all", "run_as": ""}'
         || jsonb_build_object('job', job));
 BEGIN
     task := mill.with_max_attempts(task);
+    put.jitter := task->>'backoff' IS DISTINCT FROM 'fixed';
     -- The key of every other setting is the name of its column.
     SELECT k INTO unknown FROM jsonb_object_keys(task) AS k WHERE k NOT IN ('group', 'join', 'after')
         AND k <> ALL (mill.task_option_names())
@@ -3190,7 +3193,8 @@ CREATE TABLE IF NOT EXISTS mill.schedules (
     last_state mill.run_state,
     last_success_at timestamptz,
     tags text[],
-    metadata jsonb
+    metadata jsonb,
+    queued_later timestamptz[]
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
     autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
 COMMENT ON TABLE mill.schedules IS 'Schedules: when to start runs of jobs automatically';
@@ -3226,9 +3230,11 @@ COMMENT ON COLUMN mill.schedules.next_tick_at IS 'Time at which a tick must proc
 COMMENT ON COLUMN mill.schedules.next_fire_at IS
     'Next fire according to the timing; null: not computed yet, or there is no further fire';
 COMMENT ON COLUMN mill.schedules.queued_fire_at IS
-    'Fire that waits for a run of the schedule to finish (overlap queue)';
+    'Fire that waits for a run of the schedule to finish (overlap queue, or one of several fires caught up)';
+COMMENT ON COLUMN mill.schedules.queued_later IS 'Fires that wait behind queued_fire_at, in order; null: none';
 COMMENT ON COLUMN mill.schedules.trigger IS 'Trigger part of timing, as parsed by a worker';
-COMMENT ON COLUMN mill.schedules.error IS 'Error in the timing, or error of the last evaluation of the trigger';
+COMMENT ON COLUMN mill.schedules.error IS
+    'Error in the timing, error of the last evaluation of the trigger, or why the last fire started no run';
 -- Used by mill.lock_due_schedules. The cost of a tick depends on the due schedules, not on all
 -- schedules.
 CREATE INDEX IF NOT EXISTS schedules_tick ON mill.schedules (next_tick_at) WHERE next_tick_at IS NOT NULL;
@@ -3419,8 +3425,8 @@ GRANT EXECUTE ON FUNCTION mill.put_schedule TO mill_worker, mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.replan_schedule(schedule_id bigint) RETURNS void
 LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
-    UPDATE mill.schedules s SET planned_from = now(), next_fire_at = NULL, queued_fire_at = NULL, trigger = NULL,
-            error = NULL, next_tick_at = CASE WHEN mill.is_active(s) THEN now() END
+    UPDATE mill.schedules s SET planned_from = now(), next_fire_at = NULL, queued_fire_at = NULL,
+            queued_later = NULL, trigger = NULL, error = NULL, next_tick_at = CASE WHEN mill.is_active(s) THEN now() END
         WHERE s.id = replan_schedule.schedule_id
 $$;
 COMMENT ON FUNCTION mill.replan_schedule IS
@@ -3453,7 +3459,7 @@ DECLARE
 BEGIN
     FOR gone IN
         UPDATE mill.schedules s SET removed_at = now(), next_tick_at = NULL, next_fire_at = NULL, queued_fire_at = NULL,
-                changed_at = now(), changed_by = session_user, version = s.version + 1
+                queued_later = NULL, changed_at = now(), changed_by = session_user, version = s.version + 1
             WHERE s.name = ANY (names) AND s.removed_at IS NULL RETURNING s.*
     LOOP
         PERFORM mill.retire_schedule_job(gone.jobs) WHERE gone.own_job;
@@ -3681,6 +3687,7 @@ CREATE OR REPLACE FUNCTION mill.runnable_jobs(jobs text[]) RETURNS text[]
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_nestloop = on AS $$
 DECLARE
     wanted text[];
+    disabled text[];
     wrong text;
 BEGIN
     SELECT array_agg(w.name ORDER BY w.place) INTO wanted FROM (
@@ -3689,24 +3696,29 @@ BEGIN
     IF wanted IS NULL THEN
         RAISE EXCEPTION 'no job given' USING ERRCODE = '22023';
     END IF;
-    SELECT w INTO wrong FROM unnest(wanted) AS w WHERE NOT EXISTS (SELECT FROM mill.jobs j
-        WHERE lower(j.name) = w AND j.disabled_at IS NULL) LIMIT 1;
+    SELECT w INTO wrong FROM unnest(wanted) AS w WHERE NOT EXISTS (SELECT FROM mill.jobs j WHERE lower(j.name) = w)
+        LIMIT 1;
     IF FOUND THEN
-        IF EXISTS (SELECT FROM mill.jobs j WHERE lower(j.name) = wrong) THEN
-            RAISE EXCEPTION 'job "%" is disabled', wrong USING ERRCODE = '22023',
-                HINT = 'Enable it with pgmill job enable.';
-        END IF;
         RAISE EXCEPTION 'there is no job "%"', wrong USING ERRCODE = '22023',
             HINT = 'pgmill job list shows all jobs.';
     END IF;
+    SELECT array_agg(j.name::text ORDER BY array_position(wanted, lower(j.name))) INTO disabled
+        FROM mill.jobs j WHERE lower(j.name) = ANY (wanted) AND j.disabled_at IS NOT NULL;
+    IF cardinality(disabled) = cardinality(wanted) THEN
+        RAISE EXCEPTION 'job "%" is disabled', array_to_string(disabled, '", "') USING ERRCODE = '22023',
+            HINT = 'Enable it with pgmill job enable.';
+    ELSIF disabled IS NOT NULL THEN
+        RAISE NOTICE 'the run leaves out disabled jobs: %', array_to_string(disabled, ', ');
+    END IF;
     -- The names are returned in the spelling of their declaration.
     RETURN (SELECT array_agg(j.name::text ORDER BY array_position(wanted, lower(j.name)))
-        FROM mill.jobs j WHERE lower(j.name) = ANY (wanted));
+        FROM mill.jobs j WHERE lower(j.name) = ANY (wanted) AND j.disabled_at IS NULL);
 END
 $$;
 COMMENT ON FUNCTION mill.runnable_jobs IS
-    'Returns the declared spelling of these job names, matched without regard to case, for mill.create_run. Raises an '
-    'error if a job does not exist or is disabled. A separate function, because its query needs the nested loops that '
+    'Returns the declared spelling of these job names, matched without regard to case and without disabled jobs, for '
+    'mill.create_run. Raises an error if a job does not exist or all are disabled. A separate function, because its '
+    'query needs the nested loops that '
     'mill.create_run disables';
 
 CREATE OR REPLACE FUNCTION mill.create_run(jobs text[], params jsonb, schedule mill.schedules,
@@ -3905,7 +3917,7 @@ CREATE OR REPLACE FUNCTION mill.add_run_task(name text, statement text, params j
     after text[] DEFAULT '{}', before text[] DEFAULT '{}', queue text DEFAULT 'default',
     priority mill.priority DEFAULT NULL, group_name text DEFAULT NULL, concurrency_key text DEFAULT NULL,
     max_attempts integer DEFAULT 3, retry_interval interval DEFAULT '10 seconds',
-    backoff mill.backoff DEFAULT 'exponential', jitter boolean DEFAULT true, timeout interval DEFAULT NULL,
+    backoff mill.backoff DEFAULT 'exponential', jitter boolean DEFAULT NULL, timeout interval DEFAULT NULL,
     mode mill.mode DEFAULT 'transaction', ignore_failure boolean DEFAULT false,
     run_id bigint DEFAULT NULL, options jsonb DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -3943,8 +3955,8 @@ BEGIN
         ignore_failure, parents, options)
     VALUES (run_id, new_node, name, statement, params, queue,
         coalesce(priority, (SELECT g.priority FROM mill.groups g WHERE g.name = group_name)), group_name,
-        concurrency_key, max_attempts, retry_interval, backoff, jitter, timeout, mode, false, false,
-        ignore_failure, cardinality(after), mill.read_options(options))
+        concurrency_key, max_attempts, retry_interval, backoff, coalesce(jitter, backoff <> 'fixed'), timeout, mode,
+        false, false, ignore_failure, cardinality(after), mill.read_options(options))
     ON CONFLICT ON CONSTRAINT run_tasks_name DO NOTHING;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'run % already has a task "%"', run_id, name USING ERRCODE = '23505';
@@ -4574,7 +4586,7 @@ GRANT EXECUTE ON FUNCTION mill.retry_run_task TO mill_operator;
 
 -- schema/17_schedule_ticks.sql --------------------------------------------------------------------
 
--- Ticks of schedules: whether a due schedule fires, its runs, its log, and its status.
+-- Ticks of schedules: whether a due schedule fires, its runs and its log. Status: 18_schedule_views.sql.
 --
 -- Workers parse timings, compute fire times and measure triggers. The functions of this file decide
 -- whether to fire, under the lock of the schedule's row. The unique index runs_fire ensures that a
@@ -4626,9 +4638,21 @@ COMMENT ON FUNCTION mill.evaluate_trigger IS
     'the first condition that is met, or why none is met';
 GRANT EXECUTE ON FUNCTION mill.evaluate_trigger TO mill_viewer;
 
+CREATE OR REPLACE FUNCTION mill.failed_runs(schedule mill.schedules) RETURNS integer
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT coalesce(min(r.n) FILTER (WHERE r.state <> 'failed') - 1, count(*))::integer
+    FROM (SELECT x.state, row_number() OVER (ORDER BY x.id DESC) AS n FROM mill.runs x
+        WHERE x.schedule_id = schedule.id ORDER BY x.id DESC LIMIT 12) AS r
+$$;
+COMMENT ON FUNCTION mill.failed_runs IS 'Returns the number of runs of the schedule that failed in a row, at most 12';
+GRANT EXECUTE ON FUNCTION mill.failed_runs TO mill_viewer;
+
 CREATE OR REPLACE FUNCTION mill.should_fire(schedule mill.schedules, pending bigint, oldest_age interval,
     OUT fire boolean, OUT reason text, OUT blocked_by bigint)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    failed integer;
+    paused_until timestamptz;
 BEGIN
     fire := false;
     reason := CASE WHEN schedule.removed_at IS NOT NULL
@@ -4657,6 +4681,17 @@ BEGIN
     IF fire THEN
         blocked_by := mill.blocking_run(schedule);
         fire := blocked_by IS NULL;
+    END IF;
+    -- The rows that met the condition are still there after a run that failed. Without a growing pause,
+    -- each look would start the next run.
+    IF fire AND schedule.mode = 'triggered' AND schedule.last_state = 'failed' THEN
+        failed := mill.failed_runs(schedule);
+        paused_until := schedule.last_finished_at + least(interval '1 hour', interval '10 s' * 2 ^ (failed - 1));
+        IF failed > 0 AND paused_until > now() THEN
+            fire := false;
+            reason := format('%s; its last %s failed, so it waits until %s', reason,
+                CASE failed WHEN 1 THEN 'run' ELSE failed || ' runs' END, date_trunc('second', paused_until));
+        END IF;
     END IF;
     IF blocked_by IS NOT NULL THEN
         reason := format('%s; run %s has been running since %s', reason, blocked_by,
@@ -4715,22 +4750,25 @@ BEGIN
         -- The error must not abort the tick, which processes other schedules as well. This schedule
         -- continues with its next fire.
         GET STACKED DIAGNOSTICS problem = MESSAGE_TEXT, broken = CONSTRAINT_NAME;
-        IF broken <> 'runs_fire' THEN
+        -- While the condition of a trigger stays met, the same error is logged once.
+        IF broken <> 'runs_fire' AND (schedule.mode <> 'triggered' OR problem IS DISTINCT FROM schedule.error) THEN
             PERFORM mill.log_schedule_event(schedule.id, 'error', problem, fire_at, reason, pending);
         END IF;
+        UPDATE mill.schedules s SET error = problem WHERE s.id = schedule.id AND broken <> 'runs_fire';
         RETURN NULL;
     END;
     PERFORM mill.log_schedule_event(schedule.id, 'fired', NULL, fire_at, reason, pending, run_id => fired);
-    UPDATE mill.schedules s SET last_fire_at = greatest(s.last_fire_at, fire_at) WHERE s.id = schedule.id;
+    UPDATE mill.schedules s SET last_fire_at = greatest(s.last_fire_at, fire_at), error = NULL
+        WHERE s.id = schedule.id;
     RETURN fired;
 END
 $$;
 COMMENT ON FUNCTION mill.fire IS
     'Starts a run of a schedule whose row is locked. Returns null if a run for this fire time exists or the run could '
-    'not be started; why it could not be started is logged in mill.schedule_log';
+    'not be started. Why it could not be started is in schedules.error and in mill.schedule_log';
 
 CREATE OR REPLACE FUNCTION mill.fire_or_skip(schedule mill.schedules, fire_at timestamptz, pending bigint,
-    oldest_age interval, OUT fired integer, OUT skipped integer)
+    oldest_age interval, later boolean, OUT fired integer, OUT skipped integer)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 DECLARE
@@ -4743,8 +4781,13 @@ BEGIN
         fired := (mill.fire(schedule, fire_at, decision.reason, pending) IS NOT NULL)::integer;
     ELSIF decision.blocked_by IS NULL THEN
         RETURN;
-    ELSIF schedule.mode = 'scheduled' AND schedule.overlap = 'queue' AND schedule.queued_fire_at IS NULL THEN
-        UPDATE mill.schedules s SET queued_fire_at = fire_at WHERE s.id = schedule.id;
+    ELSIF schedule.mode = 'scheduled'
+        AND (later OR schedule.overlap = 'queue' AND schedule.queued_fire_at IS NULL)
+    THEN
+        UPDATE mill.schedules s SET queued_fire_at = coalesce(s.queued_fire_at, fire_at),
+                queued_later = CASE WHEN s.queued_fire_at IS NULL THEN s.queued_later
+                    ELSE s.queued_later || fire_at END
+            WHERE s.id = schedule.id;
     -- While the condition of a trigger stays met and a run is in progress, only the first skip is
     -- logged.
     ELSIF schedule.mode = 'scheduled' OR NOT EXISTS (SELECT FROM mill.schedule_log l
@@ -4759,7 +4802,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.fire_or_skip IS
-    'Fires or skips as mill.should_fire decides, and logs the decision, as part of a tick';
+    'Fires or skips as mill.should_fire decides, and logs the decision, as part of a tick. later: the fire waits for '
+    'the run that prevents it, whatever the overlap policy is';
 
 -- Ticks -------------------------------------------------------------------------------------------
 
@@ -4836,19 +4880,30 @@ BEGIN
         FOREACH one_fire_at IN ARRAY coalesce(plan.fires, '{}') LOOP
             SELECT x.* INTO s FROM mill.schedules x WHERE x.id = plan.id;
             s.next_fire_at := one_fire_at;
-            SELECT f.* INTO step FROM mill.fire_or_skip(s, one_fire_at, NULL, NULL) AS f;
+            -- The second of several fires that are caught up waits for the run of the first.
+            SELECT f.* INTO step FROM mill.fire_or_skip(s, one_fire_at, NULL, NULL, fired > 0) AS f;
             fired := fired + step.fired;
             skipped := skipped + step.skipped;
         END LOOP;
-        SELECT x.* INTO s FROM mill.schedules x WHERE x.id = plan.id;
-        IF s.queued_fire_at IS NOT NULL AND (plan.failure IS NOT NULL OR mill.blocking_run(s) IS NULL) THEN
+        LOOP
+            SELECT x.* INTO s FROM mill.schedules x WHERE x.id = plan.id;
+            EXIT WHEN s.queued_fire_at IS NULL OR plan.failure IS NULL AND mill.blocking_run(s) IS NOT NULL;
             IF plan.failure IS NULL THEN
                 fired := fired + (mill.fire(s, s.queued_fire_at, 'schedule, queued') IS NOT NULL)::integer;
             END IF;
-            UPDATE mill.schedules x SET queued_fire_at = NULL WHERE x.id = plan.id;
+            UPDATE mill.schedules x SET queued_fire_at = x.queued_later[1],
+                queued_later = nullif(x.queued_later[2:], '{}') WHERE x.id = plan.id;
+        END LOOP;
+        IF s.mode = 'scheduled' AND num_nonnulls(plan.error, plan.next_fire_at, s.last_fire_at) = 0
+            AND coalesce(cardinality(plan.fires), 0) = 0
+        THEN
+            plan.error := 'its timing has no time in the future';
+            PERFORM mill.log_schedule_event(plan.id, 'error', plan.error);
+            UPDATE mill.schedules x SET enabled = false WHERE x.id = plan.id;
         END IF;
         -- Disables a schedule that has no further fire, such as once(…).
-        UPDATE mill.schedules x SET next_fire_at = plan.next_fire_at, trigger = plan.trigger, error = plan.error,
+        UPDATE mill.schedules x SET next_fire_at = plan.next_fire_at, trigger = plan.trigger,
+                error = coalesce(plan.error, x.error),
                 enabled = x.enabled AND (x.mode <> 'scheduled' OR plan.error IS NOT NULL
                     OR plan.next_fire_at IS NOT NULL),
                 next_tick_at = CASE WHEN plan.trigger IS NOT NULL THEN now()
@@ -4903,6 +4958,7 @@ BEGIN
         RETURN QUERY SELECT 0, 0;
         RETURN;
     END IF;
+    -- If the fire fails, mill.fire sets the error again.
     IF tick_trigger.error IS DISTINCT FROM s.error THEN
         UPDATE mill.schedules x SET error = tick_trigger.error WHERE x.id = s.id;
         -- A repeated error is not logged again.
@@ -4915,7 +4971,7 @@ BEGIN
         RETURN;
     END IF;
     RETURN QUERY SELECT f.fired, f.skipped
-        FROM mill.fire_or_skip(s, now(), pending, make_interval(secs => oldest_seconds)) AS f;
+        FROM mill.fire_or_skip(s, now(), pending, make_interval(secs => oldest_seconds), false) AS f;
 END
 $$;
 COMMENT ON FUNCTION mill.tick_trigger IS
@@ -5001,7 +5057,9 @@ COMMENT ON FUNCTION mill.prune_schedule_log IS
     'Deletes rows older than settings.schedule_log_retention, up to 10000. Returns the number of rows';
 GRANT EXECUTE ON FUNCTION mill.prune_schedule_log TO mill_worker;
 
--- Status ------------------------------------------------------------------------------------------
+-- schema/18_schedule_views.sql --------------------------------------------------------------------
+
+-- Status of schedules: the state of each one, the runs that it has fired, and a dry run of its next tick.
 
 CREATE OR REPLACE VIEW mill.schedule_status AS
     SELECT s.id, s.name, s.mode, s.timing, s.jobs, s.declared_in, s.declared_as, s.enabled, s.removed_at,
@@ -5036,6 +5094,21 @@ COMMENT ON VIEW mill.schedule_history IS
     'Runs that schedules fired. For runs of one task: attempts, task_id, message and the worker of the last attempt. '
     'For other runs: message of the first failed task';
 
+CREATE OR REPLACE FUNCTION mill.schedule_to_test(name text) RETURNS mill.schedules
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    s mill.schedules;
+BEGIN
+    SELECT x.* INTO s FROM mill.schedules x WHERE x.name = schedule_to_test.name;
+    s.definition := NULL;
+    s.params := NULL;
+    RETURN s;
+END
+$$;
+COMMENT ON FUNCTION mill.schedule_to_test IS
+    'Returns a schedule without the columns that viewers may not read, for mill.schedule_test';
+GRANT EXECUTE ON FUNCTION mill.schedule_to_test TO mill_viewer;
+
 CREATE OR REPLACE FUNCTION mill.schedule_test(name text) RETURNS TABLE (would_fire boolean, reason text,
     pending_rows bigint, oldest_row_age interval, next_fire_at timestamptz)
 -- The function is read-only and has the rights and the search_path of the caller, because a probe is
@@ -5048,8 +5121,8 @@ DECLARE
     answers integer := 0;
     decision record;
 BEGIN
-    SELECT x.* INTO s FROM mill.schedules x WHERE x.name = schedule_test.name;
-    IF NOT FOUND THEN
+    s := mill.schedule_to_test(schedule_test.name);
+    IF s.id IS NULL THEN
         RETURN;
     END IF;
     IF s.trigger IS NOT NULL AND mill.is_active(s) THEN
@@ -5068,6 +5141,13 @@ BEGIN
     SELECT d.* INTO decision FROM mill.should_fire(s, pending_rows, oldest_row_age) AS d;
     would_fire := decision.fire;
     reason := decision.reason;
+    IF s.next_tick_at < now() - interval '1 minute' THEN
+        would_fire := false;
+        reason := format('it has been due since %s, but no worker has processed it',
+            date_trunc('second', s.next_tick_at));
+    ELSIF s.error IS NOT NULL AND mill.is_active(s) AND reason <> s.error THEN
+        reason := format('%s; error of the last fire: %s', reason, s.error);
+    END IF;
     next_fire_at := s.next_fire_at;
     RETURN NEXT;
 END
@@ -5077,7 +5157,7 @@ COMMENT ON FUNCTION mill.schedule_test IS
     'with the rights of the caller. Returns no row if the schedule does not exist';
 GRANT EXECUTE ON FUNCTION mill.schedule_test TO mill_viewer;
 
--- schema/18_views.sql -----------------------------------------------------------------------------
+-- schema/19_views.sql -----------------------------------------------------------------------------
 
 -- Monitoring: running tasks, status of queues, priorities, limits and groups, history, run times,
 -- failures, and the number of readers that could be busy. The views of runs and of schedules are in
@@ -5386,7 +5466,7 @@ CREATE OR REPLACE VIEW mill.failures AS
     SELECT g.* FROM mill.failure_groups() AS g;
 COMMENT ON VIEW mill.failures IS 'Failed attempts of the last day, grouped as by mill.failure_groups';
 
--- schema/19_why.sql -------------------------------------------------------------------------------
+-- schema/20_why.sql -------------------------------------------------------------------------------
 
 -- Why: one sentence about a task, or about a task of a run: why it is not running, or what it is doing.
 --
@@ -5589,7 +5669,7 @@ COMMENT ON FUNCTION mill.why(bigint, text) IS
     'Returns one sentence: why this task of a run is not running, or how it ended; null if the task does not exist';
 GRANT EXECUTE ON FUNCTION mill.why(bigint, text) TO mill_viewer;
 
--- schema/20_grants.sql ----------------------------------------------------------------------------
+-- schema/21_grants.sql ----------------------------------------------------------------------------
 
 -- Privileges on all objects; privileges on a single object are granted where the object is created. The
 -- transaction ends here.

@@ -10,4 +10,5 @@ ALTER TABLE mill.run_tasks ADD COLUMN options mill.task_options;
 ALTER TABLE mill.jobs ADD COLUMN tags text[], ADD COLUMN metadata jsonb;
 ALTER TABLE mill.runs ADD COLUMN tags text[], ADD COLUMN metadata jsonb, ADD COLUMN restarted_at timestamptz;
 DROP FUNCTION mill.reset_run_tasks(bigint, bigint[]);
-ALTER TABLE mill.schedules ADD COLUMN tags text[], ADD COLUMN metadata jsonb;
+DROP FUNCTION mill.fire_or_skip(mill.schedules, timestamptz, bigint, interval);
+ALTER TABLE mill.schedules ADD COLUMN tags text[], ADD COLUMN metadata jsonb, ADD COLUMN queued_later timestamptz[];

@@ -22,15 +22,16 @@
 --   15_runs            a run is a frozen copy of jobs
 --   16_run_advance     ready tasks are inserted into mill.tasks; cancel and restart of runs
 --   17_schedule_ticks  a fire is a run with a schedule and a fire time; each happens once
---   18_views           monitoring: running tasks, status, history, failures, input for autoscalers
---   19_why             why a task is not running
---   20_grants          privileges that are not granted beside their object
+--   18_schedule_views  status of schedules, the runs that they fired, dry run
+--   19_views           monitoring: running tasks, status, history, failures, input for autoscalers
+--   20_why             why a task is not running
+--   21_grants          privileges that are not granted beside their object
 --
 -- All names are schema-qualified and search_path is pg_catalog throughout, so that objects in a caller's
 -- schema cannot shadow them. PostgreSQL checks SQL functions, views and the types of variables when it
 -- creates them, so the files create each object before the objects that use it.
 --
--- The transaction begins here and ends in 20_grants.sql.
+-- The transaction begins here and ends in 21_grants.sql.
 
 BEGIN;
 

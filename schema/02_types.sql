@@ -68,6 +68,7 @@ COMMENT ON TYPE mill.priority IS 'Priority of a task, lowest first';
 COMMENT ON TYPE mill.mode IS
     'transaction: the statement and its completion commit together (exactly once). autocommit: for VACUUM, CREATE '
     'INDEX CONCURRENTLY and CALL with COMMIT (at least once)';
+COMMENT ON TYPE mill.isolation IS 'Isolation level of the transaction of a task';
 COMMENT ON TYPE mill.limit_kind IS
     'Kinds of objects that limits apply to. A task acquires its permits in this order, the most specific kind first. '
     'So a task that waits for the permit of its key holds no permit of its group or queue that another task could use';

@@ -160,7 +160,7 @@ COMMENT ON FUNCTION mill.complete IS
     'the start of the transaction to the end of each task, null: now. reports: notices, result and plan of each task. '
     'Everybody may execute it, because it requires the tokens of the claims. Error MT001: a claim is lost. Error '
     'MT002: the current transaction is not the one that was begun for the tasks';
--- PUBLIC gets the EXECUTE privilege in 20_grants.sql, after the REVOKE on all routines.
+-- PUBLIC gets the EXECUTE privilege in 21_grants.sql, after the REVOKE on all routines.
 
 -- As mill.complete, but for one task that ended just now. Without arrays, and with fewer settings, the
 -- call is cheaper. It does not call mill.record_attempt, which cannot pass on the result of the task.

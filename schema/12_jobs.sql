@@ -180,11 +180,12 @@ DECLARE
     unknown text;
     parent jsonb;
     put mill.job_tasks := jsonb_populate_record(NULL::mill.job_tasks, '{"queue": "default", "max_attempts": 3,
-        "retry_interval": "10 seconds", "backoff": "exponential", "jitter": true, "mode": "transaction",
+        "retry_interval": "10 seconds", "backoff": "exponential", "mode": "transaction",
         "at_most_once": false, "external": false, "ignore_failure": false, "join_mode": "all", "run_as": ""}'
         || jsonb_build_object('job', job));
 BEGIN
     task := mill.with_max_attempts(task);
+    put.jitter := task->>'backoff' IS DISTINCT FROM 'fixed';
     -- The key of every other setting is the name of its column.
     SELECT k INTO unknown FROM jsonb_object_keys(task) AS k WHERE k NOT IN ('group', 'join', 'after')
         AND k <> ALL (mill.task_option_names())

@@ -46,7 +46,8 @@ CREATE TABLE IF NOT EXISTS mill.schedules (
     last_state mill.run_state,
     last_success_at timestamptz,
     tags text[],
-    metadata jsonb
+    metadata jsonb,
+    queued_later timestamptz[]
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
     autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
 COMMENT ON TABLE mill.schedules IS 'Schedules: when to start runs of jobs automatically';
@@ -82,9 +83,11 @@ COMMENT ON COLUMN mill.schedules.next_tick_at IS 'Time at which a tick must proc
 COMMENT ON COLUMN mill.schedules.next_fire_at IS
     'Next fire according to the timing; null: not computed yet, or there is no further fire';
 COMMENT ON COLUMN mill.schedules.queued_fire_at IS
-    'Fire that waits for a run of the schedule to finish (overlap queue)';
+    'Fire that waits for a run of the schedule to finish (overlap queue, or one of several fires caught up)';
+COMMENT ON COLUMN mill.schedules.queued_later IS 'Fires that wait behind queued_fire_at, in order; null: none';
 COMMENT ON COLUMN mill.schedules.trigger IS 'Trigger part of timing, as parsed by a worker';
-COMMENT ON COLUMN mill.schedules.error IS 'Error in the timing, or error of the last evaluation of the trigger';
+COMMENT ON COLUMN mill.schedules.error IS
+    'Error in the timing, error of the last evaluation of the trigger, or why the last fire started no run';
 -- Used by mill.lock_due_schedules. The cost of a tick depends on the due schedules, not on all
 -- schedules.
 CREATE INDEX IF NOT EXISTS schedules_tick ON mill.schedules (next_tick_at) WHERE next_tick_at IS NOT NULL;
@@ -275,8 +278,8 @@ GRANT EXECUTE ON FUNCTION mill.put_schedule TO mill_worker, mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.replan_schedule(schedule_id bigint) RETURNS void
 LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
-    UPDATE mill.schedules s SET planned_from = now(), next_fire_at = NULL, queued_fire_at = NULL, trigger = NULL,
-            error = NULL, next_tick_at = CASE WHEN mill.is_active(s) THEN now() END
+    UPDATE mill.schedules s SET planned_from = now(), next_fire_at = NULL, queued_fire_at = NULL,
+            queued_later = NULL, trigger = NULL, error = NULL, next_tick_at = CASE WHEN mill.is_active(s) THEN now() END
         WHERE s.id = replan_schedule.schedule_id
 $$;
 COMMENT ON FUNCTION mill.replan_schedule IS
@@ -309,7 +312,7 @@ DECLARE
 BEGIN
     FOR gone IN
         UPDATE mill.schedules s SET removed_at = now(), next_tick_at = NULL, next_fire_at = NULL, queued_fire_at = NULL,
-                changed_at = now(), changed_by = session_user, version = s.version + 1
+                queued_later = NULL, changed_at = now(), changed_by = session_user, version = s.version + 1
             WHERE s.name = ANY (names) AND s.removed_at IS NULL RETURNING s.*
     LOOP
         PERFORM mill.retire_schedule_job(gone.jobs) WHERE gone.own_job;

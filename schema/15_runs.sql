@@ -155,6 +155,7 @@ CREATE OR REPLACE FUNCTION mill.runnable_jobs(jobs text[]) RETURNS text[]
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_nestloop = on AS $$
 DECLARE
     wanted text[];
+    disabled text[];
     wrong text;
 BEGIN
     SELECT array_agg(w.name ORDER BY w.place) INTO wanted FROM (
@@ -163,24 +164,29 @@ BEGIN
     IF wanted IS NULL THEN
         RAISE EXCEPTION 'no job given' USING ERRCODE = '22023';
     END IF;
-    SELECT w INTO wrong FROM unnest(wanted) AS w WHERE NOT EXISTS (SELECT FROM mill.jobs j
-        WHERE lower(j.name) = w AND j.disabled_at IS NULL) LIMIT 1;
+    SELECT w INTO wrong FROM unnest(wanted) AS w WHERE NOT EXISTS (SELECT FROM mill.jobs j WHERE lower(j.name) = w)
+        LIMIT 1;
     IF FOUND THEN
-        IF EXISTS (SELECT FROM mill.jobs j WHERE lower(j.name) = wrong) THEN
-            RAISE EXCEPTION 'job "%" is disabled', wrong USING ERRCODE = '22023',
-                HINT = 'Enable it with pgmill job enable.';
-        END IF;
         RAISE EXCEPTION 'there is no job "%"', wrong USING ERRCODE = '22023',
             HINT = 'pgmill job list shows all jobs.';
     END IF;
+    SELECT array_agg(j.name::text ORDER BY array_position(wanted, lower(j.name))) INTO disabled
+        FROM mill.jobs j WHERE lower(j.name) = ANY (wanted) AND j.disabled_at IS NOT NULL;
+    IF cardinality(disabled) = cardinality(wanted) THEN
+        RAISE EXCEPTION 'job "%" is disabled', array_to_string(disabled, '", "') USING ERRCODE = '22023',
+            HINT = 'Enable it with pgmill job enable.';
+    ELSIF disabled IS NOT NULL THEN
+        RAISE NOTICE 'the run leaves out disabled jobs: %', array_to_string(disabled, ', ');
+    END IF;
     -- The names are returned in the spelling of their declaration.
     RETURN (SELECT array_agg(j.name::text ORDER BY array_position(wanted, lower(j.name)))
-        FROM mill.jobs j WHERE lower(j.name) = ANY (wanted));
+        FROM mill.jobs j WHERE lower(j.name) = ANY (wanted) AND j.disabled_at IS NULL);
 END
 $$;
 COMMENT ON FUNCTION mill.runnable_jobs IS
-    'Returns the declared spelling of these job names, matched without regard to case, for mill.create_run. Raises an '
-    'error if a job does not exist or is disabled. A separate function, because its query needs the nested loops that '
+    'Returns the declared spelling of these job names, matched without regard to case and without disabled jobs, for '
+    'mill.create_run. Raises an error if a job does not exist or all are disabled. A separate function, because its '
+    'query needs the nested loops that '
     'mill.create_run disables';
 
 CREATE OR REPLACE FUNCTION mill.create_run(jobs text[], params jsonb, schedule mill.schedules,
@@ -379,7 +385,7 @@ CREATE OR REPLACE FUNCTION mill.add_run_task(name text, statement text, params j
     after text[] DEFAULT '{}', before text[] DEFAULT '{}', queue text DEFAULT 'default',
     priority mill.priority DEFAULT NULL, group_name text DEFAULT NULL, concurrency_key text DEFAULT NULL,
     max_attempts integer DEFAULT 3, retry_interval interval DEFAULT '10 seconds',
-    backoff mill.backoff DEFAULT 'exponential', jitter boolean DEFAULT true, timeout interval DEFAULT NULL,
+    backoff mill.backoff DEFAULT 'exponential', jitter boolean DEFAULT NULL, timeout interval DEFAULT NULL,
     mode mill.mode DEFAULT 'transaction', ignore_failure boolean DEFAULT false,
     run_id bigint DEFAULT NULL, options jsonb DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -417,8 +423,8 @@ BEGIN
         ignore_failure, parents, options)
     VALUES (run_id, new_node, name, statement, params, queue,
         coalesce(priority, (SELECT g.priority FROM mill.groups g WHERE g.name = group_name)), group_name,
-        concurrency_key, max_attempts, retry_interval, backoff, jitter, timeout, mode, false, false,
-        ignore_failure, cardinality(after), mill.read_options(options))
+        concurrency_key, max_attempts, retry_interval, backoff, coalesce(jitter, backoff <> 'fixed'), timeout, mode,
+        false, false, ignore_failure, cardinality(after), mill.read_options(options))
     ON CONFLICT ON CONSTRAINT run_tasks_name DO NOTHING;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'run % already has a task "%"', run_id, name USING ERRCODE = '23505';

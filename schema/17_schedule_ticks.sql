@@ -1,4 +1,4 @@
--- Ticks of schedules: whether a due schedule fires, its runs, its log, and its status.
+-- Ticks of schedules: whether a due schedule fires, its runs and its log. Status: 18_schedule_views.sql.
 --
 -- Workers parse timings, compute fire times and measure triggers. The functions of this file decide
 -- whether to fire, under the lock of the schedule's row. The unique index runs_fire ensures that a
@@ -50,9 +50,21 @@ COMMENT ON FUNCTION mill.evaluate_trigger IS
     'the first condition that is met, or why none is met';
 GRANT EXECUTE ON FUNCTION mill.evaluate_trigger TO mill_viewer;
 
+CREATE OR REPLACE FUNCTION mill.failed_runs(schedule mill.schedules) RETURNS integer
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT coalesce(min(r.n) FILTER (WHERE r.state <> 'failed') - 1, count(*))::integer
+    FROM (SELECT x.state, row_number() OVER (ORDER BY x.id DESC) AS n FROM mill.runs x
+        WHERE x.schedule_id = schedule.id ORDER BY x.id DESC LIMIT 12) AS r
+$$;
+COMMENT ON FUNCTION mill.failed_runs IS 'Returns the number of runs of the schedule that failed in a row, at most 12';
+GRANT EXECUTE ON FUNCTION mill.failed_runs TO mill_viewer;
+
 CREATE OR REPLACE FUNCTION mill.should_fire(schedule mill.schedules, pending bigint, oldest_age interval,
     OUT fire boolean, OUT reason text, OUT blocked_by bigint)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    failed integer;
+    paused_until timestamptz;
 BEGIN
     fire := false;
     reason := CASE WHEN schedule.removed_at IS NOT NULL
@@ -81,6 +93,17 @@ BEGIN
     IF fire THEN
         blocked_by := mill.blocking_run(schedule);
         fire := blocked_by IS NULL;
+    END IF;
+    -- The rows that met the condition are still there after a run that failed. Without a growing pause,
+    -- each look would start the next run.
+    IF fire AND schedule.mode = 'triggered' AND schedule.last_state = 'failed' THEN
+        failed := mill.failed_runs(schedule);
+        paused_until := schedule.last_finished_at + least(interval '1 hour', interval '10 s' * 2 ^ (failed - 1));
+        IF failed > 0 AND paused_until > now() THEN
+            fire := false;
+            reason := format('%s; its last %s failed, so it waits until %s', reason,
+                CASE failed WHEN 1 THEN 'run' ELSE failed || ' runs' END, date_trunc('second', paused_until));
+        END IF;
     END IF;
     IF blocked_by IS NOT NULL THEN
         reason := format('%s; run %s has been running since %s', reason, blocked_by,
@@ -139,22 +162,25 @@ BEGIN
         -- The error must not abort the tick, which processes other schedules as well. This schedule
         -- continues with its next fire.
         GET STACKED DIAGNOSTICS problem = MESSAGE_TEXT, broken = CONSTRAINT_NAME;
-        IF broken <> 'runs_fire' THEN
+        -- While the condition of a trigger stays met, the same error is logged once.
+        IF broken <> 'runs_fire' AND (schedule.mode <> 'triggered' OR problem IS DISTINCT FROM schedule.error) THEN
             PERFORM mill.log_schedule_event(schedule.id, 'error', problem, fire_at, reason, pending);
         END IF;
+        UPDATE mill.schedules s SET error = problem WHERE s.id = schedule.id AND broken <> 'runs_fire';
         RETURN NULL;
     END;
     PERFORM mill.log_schedule_event(schedule.id, 'fired', NULL, fire_at, reason, pending, run_id => fired);
-    UPDATE mill.schedules s SET last_fire_at = greatest(s.last_fire_at, fire_at) WHERE s.id = schedule.id;
+    UPDATE mill.schedules s SET last_fire_at = greatest(s.last_fire_at, fire_at), error = NULL
+        WHERE s.id = schedule.id;
     RETURN fired;
 END
 $$;
 COMMENT ON FUNCTION mill.fire IS
     'Starts a run of a schedule whose row is locked. Returns null if a run for this fire time exists or the run could '
-    'not be started; why it could not be started is logged in mill.schedule_log';
+    'not be started. Why it could not be started is in schedules.error and in mill.schedule_log';
 
 CREATE OR REPLACE FUNCTION mill.fire_or_skip(schedule mill.schedules, fire_at timestamptz, pending bigint,
-    oldest_age interval, OUT fired integer, OUT skipped integer)
+    oldest_age interval, later boolean, OUT fired integer, OUT skipped integer)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 DECLARE
@@ -167,8 +193,13 @@ BEGIN
         fired := (mill.fire(schedule, fire_at, decision.reason, pending) IS NOT NULL)::integer;
     ELSIF decision.blocked_by IS NULL THEN
         RETURN;
-    ELSIF schedule.mode = 'scheduled' AND schedule.overlap = 'queue' AND schedule.queued_fire_at IS NULL THEN
-        UPDATE mill.schedules s SET queued_fire_at = fire_at WHERE s.id = schedule.id;
+    ELSIF schedule.mode = 'scheduled'
+        AND (later OR schedule.overlap = 'queue' AND schedule.queued_fire_at IS NULL)
+    THEN
+        UPDATE mill.schedules s SET queued_fire_at = coalesce(s.queued_fire_at, fire_at),
+                queued_later = CASE WHEN s.queued_fire_at IS NULL THEN s.queued_later
+                    ELSE s.queued_later || fire_at END
+            WHERE s.id = schedule.id;
     -- While the condition of a trigger stays met and a run is in progress, only the first skip is
     -- logged.
     ELSIF schedule.mode = 'scheduled' OR NOT EXISTS (SELECT FROM mill.schedule_log l
@@ -183,7 +214,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.fire_or_skip IS
-    'Fires or skips as mill.should_fire decides, and logs the decision, as part of a tick';
+    'Fires or skips as mill.should_fire decides, and logs the decision, as part of a tick. later: the fire waits for '
+    'the run that prevents it, whatever the overlap policy is';
 
 -- Ticks -------------------------------------------------------------------------------------------
 
@@ -260,19 +292,30 @@ BEGIN
         FOREACH one_fire_at IN ARRAY coalesce(plan.fires, '{}') LOOP
             SELECT x.* INTO s FROM mill.schedules x WHERE x.id = plan.id;
             s.next_fire_at := one_fire_at;
-            SELECT f.* INTO step FROM mill.fire_or_skip(s, one_fire_at, NULL, NULL) AS f;
+            -- The second of several fires that are caught up waits for the run of the first.
+            SELECT f.* INTO step FROM mill.fire_or_skip(s, one_fire_at, NULL, NULL, fired > 0) AS f;
             fired := fired + step.fired;
             skipped := skipped + step.skipped;
         END LOOP;
-        SELECT x.* INTO s FROM mill.schedules x WHERE x.id = plan.id;
-        IF s.queued_fire_at IS NOT NULL AND (plan.failure IS NOT NULL OR mill.blocking_run(s) IS NULL) THEN
+        LOOP
+            SELECT x.* INTO s FROM mill.schedules x WHERE x.id = plan.id;
+            EXIT WHEN s.queued_fire_at IS NULL OR plan.failure IS NULL AND mill.blocking_run(s) IS NOT NULL;
             IF plan.failure IS NULL THEN
                 fired := fired + (mill.fire(s, s.queued_fire_at, 'schedule, queued') IS NOT NULL)::integer;
             END IF;
-            UPDATE mill.schedules x SET queued_fire_at = NULL WHERE x.id = plan.id;
+            UPDATE mill.schedules x SET queued_fire_at = x.queued_later[1],
+                queued_later = nullif(x.queued_later[2:], '{}') WHERE x.id = plan.id;
+        END LOOP;
+        IF s.mode = 'scheduled' AND num_nonnulls(plan.error, plan.next_fire_at, s.last_fire_at) = 0
+            AND coalesce(cardinality(plan.fires), 0) = 0
+        THEN
+            plan.error := 'its timing has no time in the future';
+            PERFORM mill.log_schedule_event(plan.id, 'error', plan.error);
+            UPDATE mill.schedules x SET enabled = false WHERE x.id = plan.id;
         END IF;
         -- Disables a schedule that has no further fire, such as once(…).
-        UPDATE mill.schedules x SET next_fire_at = plan.next_fire_at, trigger = plan.trigger, error = plan.error,
+        UPDATE mill.schedules x SET next_fire_at = plan.next_fire_at, trigger = plan.trigger,
+                error = coalesce(plan.error, x.error),
                 enabled = x.enabled AND (x.mode <> 'scheduled' OR plan.error IS NOT NULL
                     OR plan.next_fire_at IS NOT NULL),
                 next_tick_at = CASE WHEN plan.trigger IS NOT NULL THEN now()
@@ -327,6 +370,7 @@ BEGIN
         RETURN QUERY SELECT 0, 0;
         RETURN;
     END IF;
+    -- If the fire fails, mill.fire sets the error again.
     IF tick_trigger.error IS DISTINCT FROM s.error THEN
         UPDATE mill.schedules x SET error = tick_trigger.error WHERE x.id = s.id;
         -- A repeated error is not logged again.
@@ -339,7 +383,7 @@ BEGIN
         RETURN;
     END IF;
     RETURN QUERY SELECT f.fired, f.skipped
-        FROM mill.fire_or_skip(s, now(), pending, make_interval(secs => oldest_seconds)) AS f;
+        FROM mill.fire_or_skip(s, now(), pending, make_interval(secs => oldest_seconds), false) AS f;
 END
 $$;
 COMMENT ON FUNCTION mill.tick_trigger IS
@@ -424,79 +468,3 @@ $$;
 COMMENT ON FUNCTION mill.prune_schedule_log IS
     'Deletes rows older than settings.schedule_log_retention, up to 10000. Returns the number of rows';
 GRANT EXECUTE ON FUNCTION mill.prune_schedule_log TO mill_worker;
-
--- Status ------------------------------------------------------------------------------------------
-
-CREATE OR REPLACE VIEW mill.schedule_status AS
-    SELECT s.id, s.name, s.mode, s.timing, s.jobs, s.declared_in, s.declared_as, s.enabled, s.removed_at,
-        CASE WHEN s.removed_at IS NOT NULL THEN 'removed' WHEN NOT s.enabled THEN 'disabled'
-            WHEN s.error IS NOT NULL THEN 'error' WHEN going.id IS NOT NULL THEN 'running' ELSE 'waiting' END AS status,
-        s.next_fire_at, s.last_fire_at, s.last_finished_at, s.last_state, s.last_success_at, s.queued_fire_at, s.error,
-        going.id AS running_run_id, s.overlap, s.catch_up, s.max_lateness,
-        coalesce(s.jitter, s.declared_jitter) AS jitter,
-        s.max_attempts, s.retry_interval, CASE WHEN (SELECT mill.sees_statements()) THEN s.params END AS params,
-        s.version, s.changed_at, s.changed_by,
-        CASE WHEN s.next_tick_at < now() THEN now() - s.next_tick_at END AS overdue, s.tags, s.metadata
-    FROM mill.schedules s LEFT JOIN LATERAL (SELECT r.id FROM mill.runs r
-        WHERE r.schedule_id = s.id AND r.state = 'running' ORDER BY r.id LIMIT 1) AS going ON true;
-COMMENT ON VIEW mill.schedule_status IS
-    'Schedules with their declaration, the settings of operators, the next fire, and the state of the last run';
-GRANT SELECT ON mill.schedule_status TO mill_worker;
-
-CREATE OR REPLACE VIEW mill.schedule_history AS
-    SELECT r.id AS run_id, r.schedule_id, s.name AS schedule, r.fire_at, r.reason, r.state, r.started_at, r.finished_at,
-        coalesce(r.finished_at, now()) - coalesce(r.restarted_at, r.started_at) AS duration, r.tasks, r.started_by,
-        one.attempts, one.task_id,
-        CASE WHEN (SELECT mill.sees_statements()) THEN coalesce(failed.message, one.message) END AS message,
-        place.worker, r.jobs
-    FROM mill.runs r JOIN mill.schedules s ON s.id = r.schedule_id
-        LEFT JOIN mill.run_tasks one ON r.tasks = 1 AND one.run_id = r.id AND one.node = 1
-        LEFT JOIN LATERAL (SELECT w.host || ':' || w.pid AS worker FROM mill.attempts a
-            JOIN mill.worker_starts w ON w.id = a.worker_id WHERE a.task_id = one.task_id
-            ORDER BY a.finished_at DESC LIMIT 1) AS place ON true
-        LEFT JOIN LATERAL (SELECT t.name || ': ' || t.message AS message FROM mill.run_tasks t
-            WHERE r.tasks > 1 AND t.run_id = r.id AND t.state = 'failed' ORDER BY t.node LIMIT 1) AS failed ON true;
-COMMENT ON VIEW mill.schedule_history IS
-    'Runs that schedules fired. For runs of one task: attempts, task_id, message and the worker of the last attempt. '
-    'For other runs: message of the first failed task';
-
-CREATE OR REPLACE FUNCTION mill.schedule_test(name text) RETURNS TABLE (would_fire boolean, reason text,
-    pending_rows bigint, oldest_row_age interval, next_fire_at timestamptz)
--- The function is read-only and has the rights and the search_path of the caller, because a probe is
--- arbitrary SQL. STABLE alone would not prevent a probe from calling functions that write.
-LANGUAGE plpgsql STABLE SET transaction_read_only = on AS $$
-#variable_conflict use_column
-DECLARE
-    s mill.schedules;
-    age double precision;
-    answers integer := 0;
-    decision record;
-BEGIN
-    SELECT x.* INTO s FROM mill.schedules x WHERE x.name = schedule_test.name;
-    IF NOT FOUND THEN
-        RETURN;
-    END IF;
-    IF s.trigger IS NOT NULL AND mill.is_active(s) THEN
-        FOR pending_rows, age IN EXECUTE mill.probe_query(s.trigger) LOOP
-            answers := answers + 1;
-        END LOOP;
-        oldest_row_age := make_interval(secs => age);
-    END IF;
-    IF s.trigger IS NOT NULL AND mill.is_active(s) AND (answers <> 1 OR pending_rows IS NULL) THEN
-        RETURN QUERY SELECT false, format('the probe returned %s; expected one row with a number and a timestamp',
-            CASE answers WHEN 0 THEN 'no row' WHEN 1 THEN 'no number' ELSE 'several rows' END),
-            NULL::bigint, NULL::interval,
-            NULL::timestamptz;
-        RETURN;
-    END IF;
-    SELECT d.* INTO decision FROM mill.should_fire(s, pending_rows, oldest_row_age) AS d;
-    would_fire := decision.fire;
-    reason := decision.reason;
-    next_fire_at := s.next_fire_at;
-    RETURN NEXT;
-END
-$$;
-COMMENT ON FUNCTION mill.schedule_test IS
-    'Returns whether a tick would fire the schedule now, and why or why not, without firing it. Evaluates triggers '
-    'with the rights of the caller. Returns no row if the schedule does not exist';
-GRANT EXECUTE ON FUNCTION mill.schedule_test TO mill_viewer;

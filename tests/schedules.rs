@@ -1,6 +1,7 @@
 //! Schedules, from declaration to fire.
 
 pub(crate) mod annotation;
+pub(crate) mod problems;
 pub(crate) mod schedule;
 pub(crate) mod schedule_cli;
 pub(crate) mod schedule_files;

@@ -192,7 +192,7 @@ pub(crate) struct TaskFlags {
     #[arg(help = with_default(
         "Wait a random part of the interval, so that tasks that failed together are not retried \
          together",
-        task_defaults::JITTER
+        format_args!("false with fixed backoff, else {}", task_defaults::JITTER)
     ))]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "true", help_heading = RETRIES)]

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use queue::RunId;
 use queue::doctor::HorizonHolder;
 use queue::history::OutcomeCount;
-use queue::insight::problems::{FailedRuns, MissedFires};
+use queue::insight::problems::{FailedRuns, ScheduleProblem, ScheduleProblemKind};
 use queue::task_queries::Running;
 use queue::workers::Worker;
 use queue::{Outcome, TaskId};
@@ -52,6 +52,8 @@ pub enum ProblemSubject {
     Runs(String),
     /// A schedule.
     Schedule(String),
+    /// Comments that declare schedules.
+    Declarations,
     /// An old snapshot.
     Snapshot,
 }
@@ -97,8 +99,8 @@ pub struct FleetFacts<'a> {
     pub finished: &'a [OutcomeCount],
     /// Runs that failed.
     pub runs: &'a [FailedRuns],
-    /// Schedules with missed fires.
-    pub missed: &'a [MissedFires],
+    /// Problems of schedules.
+    pub schedules: &'a [ScheduleProblem],
     /// Holders of the oldest snapshots.
     pub horizon: &'a [HorizonHolder],
 }
@@ -116,7 +118,7 @@ pub fn find_problems(facts: &FleetFacts<'_>) -> Vec<Problem> {
         .chain(facts.running.iter().filter_map(|task| stuck_task(task, now)))
         .chain(facts.finished.iter().filter_map(|finished| failed_outcomes(finished, now)))
         .chain(facts.runs.iter().map(|failed| failed_runs(failed, now)))
-        .chain(facts.missed.iter().map(|missed| missed_fires(missed, now)))
+        .chain(facts.schedules.iter().map(|it| schedule(it, now)))
         .chain(facts.horizon.iter().filter_map(old_snapshot).take(1))
         .collect();
     problems.sort_by(|a, b| b.age_seconds.total_cmp(&a.age_seconds));
@@ -239,12 +241,23 @@ fn failed_runs(failed: &FailedRuns, now: Timestamp) -> Problem {
     Problem { age_seconds: age(now, failed.at), message, about }
 }
 
-fn missed_fires(missed: &MissedFires, now: Timestamp) -> Problem {
-    Problem {
-        age_seconds: age(now, missed.last_at),
-        message: format!("schedule {} missed fires: no tick in time", missed.schedule),
-        about: ProblemSubject::Schedule(missed.schedule.clone()),
-    }
+fn schedule(problem: &ScheduleProblem, now: Timestamp) -> Problem {
+    let (name, message) = (&problem.subject, problem.message.as_deref().unwrap_or_default());
+    let message = match problem.kind {
+        ScheduleProblemKind::Missed => format!("schedule {name} missed fires: no tick in time"),
+        ScheduleProblemKind::Error => format!("schedule {name} does not fire: {message}"),
+        ScheduleProblemKind::Overdue => {
+            format!("schedule {name} is due, and no worker has processed it")
+        }
+        ScheduleProblemKind::Declaration => format!(
+            "the comment of {name} has an error at {message}; its schedules stay as they were"
+        ),
+    };
+    let about = match problem.kind {
+        ScheduleProblemKind::Declaration => ProblemSubject::Declarations,
+        _ => ProblemSubject::Schedule(name.clone()),
+    };
+    Problem { age_seconds: age(now, problem.at), message, about }
 }
 
 /// Reports an old snapshot. The snapshots of running tasks are not reported, because they are
@@ -279,7 +292,7 @@ mod tests {
             failing: Vec::new(),
             finished: &[],
             runs: &[],
-            missed: &[],
+            schedules: &[],
             horizon: &[],
         }
     }

@@ -15,7 +15,8 @@ pub const MAX_ATTEMPTS: i32 = 3;
 pub const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 /// Growth of the wait before a retry.
 pub const BACKOFF: Backoff = Backoff::Exponential;
-/// Whether the wait before a retry is drawn at random between zero and the full wait.
+/// Whether the wait before a retry is drawn at random between zero and the full wait; for tasks with
+/// exponential backoff. With fixed backoff the default is `false`.
 pub const JITTER: bool = true;
 /// Execution mode.
 pub const MODE: Mode = Mode::Transaction;

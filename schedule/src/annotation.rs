@@ -36,7 +36,7 @@ pub struct Annotations {
     pub shared_error: bool,
 }
 
-/// `@retry(max_attempts: 3, interval: 60s, backoff: exponential)`.
+/// `@retry(max_attempts: 3, interval: 60s, backoff: exponential, jitter: true)`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RetryAnnotation {
     /// Maximum number of failed attempts, 1 to 10000; the first attempt counts too.
@@ -45,6 +45,8 @@ pub struct RetryAnnotation {
     pub interval: Option<Duration>,
     /// `fixed` or `exponential`.
     pub backoff: Option<String>,
+    /// Whether the wait is drawn at random between zero and the full wait.
+    pub jitter: Option<bool>,
 }
 
 /// `@job("Nightly cleanup", category: "Ops")`.
@@ -129,6 +131,7 @@ pub fn read(comment: &str) -> Annotations {
             found.errors.push(problem);
         }
     }
+    found.report_words_without_arguments(&chars);
     found.validate_together(&seen);
     found.errors.sort_by_key(|problem| problem.at);
     found
@@ -151,19 +154,42 @@ fn words() -> Vec<&'static str> {
 /// Returns the position of the next word that stands between `@` and `(`, and the word.
 fn next_word(chars: &[char], from: usize) -> Option<(usize, String)> {
     (from..chars.len()).find_map(|at| {
-        let free = at == 0 || chars[at - 1].is_whitespace() || chars[at - 1] == '(';
-        if chars[at] != '@' || !free {
-            return None;
-        }
-        let rest = &chars[at + 1..];
-        let length = rest.iter().take_while(|c| c.is_ascii_alphabetic() || **c == '_').count();
-        let word: String = rest[..length].iter().collect();
-        let begins = word.starts_with(|c: char| c.is_ascii_alphabetic());
-        (begins && rest.get(length) == Some(&'(')).then_some((at + 1, word))
+        let word = (chars[at] == '@').then(|| word_at(chars, at)).flatten()?;
+        (chars.get(at + 1 + word.len()) == Some(&'(')).then_some((at + 1, word))
     })
 }
 
+/// Returns the word that begins at this position behind `@`, and whether it may be an annotation.
+fn word_at(chars: &[char], at: usize) -> Option<String> {
+    let free = at == 0 || chars[at - 1].is_whitespace() || chars[at - 1] == '(';
+    let rest = &chars[at + 1..];
+    let word: String = rest.iter().take_while(|c| c.is_ascii_alphabetic() || **c == '_').collect();
+    (free && word.starts_with(|c: char| c.is_ascii_alphabetic())).then_some(word)
+}
+
 impl Annotations {
+    /// Reports the names of timings that are not followed by a parenthesis. If the comment has
+    /// timings, reports the names of shared settings as well; otherwise these words are prose.
+    fn report_words_without_arguments(&mut self, chars: &[char]) {
+        for at in (0..chars.len()).filter(|at| chars[*at] == '@') {
+            let Some(word) = word_at(chars, at) else { continue };
+            let after = chars.get(at + 1 + word.len());
+            let continues = after.is_some_and(|c| *c == '(' || c.is_alphanumeric() || *c == '@');
+            let timing = Timing::words().contains(&word.as_str());
+            let shared = SHARED.contains(&word.as_str()) && !self.timings.is_empty();
+            if !continues && (timing || shared) && self.errors.len() < MAX_ERRORS {
+                let problem = ValidationError::new(
+                    at + 1,
+                    format!("@{word} has no arguments in parentheses"),
+                );
+                self.errors.push(
+                    problem
+                        .hint(format!("write @{word}(…), without a space before the parenthesis")),
+                );
+            }
+        }
+    }
+
     fn take(
         &mut self,
         call: &Call,
@@ -239,7 +265,7 @@ fn small(number: Option<u64>) -> Option<u32> {
 impl RetryAnnotation {
     fn read(call: &Call) -> Result<Self, ValidationError> {
         call.only_with_aliases(
-            &["max_attempts", "interval", "backoff"],
+            &["max_attempts", "interval", "backoff", "jitter"],
             &["attempts", "max_retries"],
         )?;
         call.no_positional()?;
@@ -247,6 +273,7 @@ impl RetryAnnotation {
             max_attempts: Self::max_attempts(call)?,
             interval: call.length("interval", Duration::ZERO..=days(365))?,
             backoff: call.one_of("backoff", &["fixed", "exponential"])?,
+            jitter: call.boolean("jitter")?,
         })
     }
 }

@@ -8,13 +8,14 @@ use tokio_postgres::GenericClient;
 use tokio_postgres::types::{Json, Type};
 
 use crate::enums::DeclaredIn;
+use crate::timing::Timing;
 
 const PUT: &str = "/* schedule.put */ SELECT mill.put_schedule($1, $2::text::mill.declared_in, $3)";
 
 const REMOVE: &str = "/* schedule.remove */ SELECT r FROM mill.remove_schedules($1) AS r";
 
 const DECLARED: &str = "/* schedule.declared */
-SELECT s.name, s.declared_in::text, s.definition, s.enabled FROM mill.schedules s
+SELECT s.name, s.declared_in::text, s.declared_as, s.definition, s.enabled FROM mill.schedules s
 WHERE s.removed_at IS NULL ORDER BY s.name";
 
 const ENABLE: &str = "/* schedule.enable */ SELECT mill.enable_schedule($1, $2)";
@@ -42,19 +43,38 @@ pub struct DeclaredSchedule {
     pub name: String,
     /// Place of the declaration.
     pub declared_in: DeclaredIn,
+    /// For a declaration in a comment, the procedure that has the comment.
+    pub declared_as: Option<String>,
     /// The definition, as a document that [`put`] accepts.
     pub definition: Value,
     /// Whether the schedule is enabled, which operators decide.
     pub enabled: bool,
 }
 
-from_row! { DeclaredSchedule { name, declared_in, definition, enabled } }
+from_row! { DeclaredSchedule { name, declared_in, declared_as, definition, enabled } }
+
+/// Checks that the timing has a time in the future.
+///
+/// # Errors
+/// Returns a refusal if it has none, such as `once(…)` with a time in the past.
+pub async fn check_future(client: &impl GenericClient, timing: &Timing) -> Result<(), QueueError> {
+    let Some(cadence) = timing.cadence() else { return Ok(()) };
+    let now = queue::task_queries::now(client).await?;
+    if cadence.next_fire(now).is_some() {
+        return Ok(());
+    }
+    Err(QueueError::Refused {
+        message: format!("{timing} has no time in the future"),
+        hint: Some("To start a run now, use pgmill schedule run-now.".to_owned()),
+    })
+}
 
 /// Creates or changes a schedule. `mill.put_schedule` describes the format of the document.
 /// `declared_as` is the procedure whose comment contains the declaration.
 ///
 /// # Errors
-/// Fails if the document is invalid or the schedule is declared elsewhere.
+/// Fails if the document is invalid, if the schedule is declared elsewhere, or if it is new and has
+/// no time in the future.
 pub async fn put(
     client: &impl GenericClient,
     definition: &Value,
@@ -72,7 +92,12 @@ pub async fn put(
         )
         .await?;
     match scalar(&rows[0])? {
-        "new" => Ok(PutResult::New),
+        "new" => {
+            if let Some(Ok(timing)) = definition["timing"].as_str().map(Timing::parse) {
+                check_future(client, &timing).await?;
+            }
+            Ok(PutResult::New)
+        }
         "changed" => Ok(PutResult::Changed),
         "unchanged" => Ok(PutResult::Unchanged),
         other => Err(QueueError::Unexpected {

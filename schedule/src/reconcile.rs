@@ -2,9 +2,10 @@
 //!
 //! One statement reads the comments. The desired schedules are computed from them without the
 //! database. The changes are made in the caller's transaction, which the caller may roll back for a
-//! dry run. An error disables only the schedule that contains it.
+//! dry run. While a comment contains an error, the schedules that it declared before stay as they
+//! are.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use queue::QueueError;
@@ -40,7 +41,7 @@ SELECT n.nspname || '.' || p.proname AS name, d.description AS comment,
     o.rolname::text AS owner
 FROM pg_description d JOIN pg_proc p ON p.oid = d.objoid JOIN pg_namespace n ON n.oid = p.pronamespace
     JOIN pg_roles o ON o.oid = p.proowner
-WHERE d.classoid = 'pg_proc'::regclass AND d.objsubid = 0 AND d.description ~ '@[A-Za-z_]+[(]'
+WHERE d.classoid = 'pg_proc'::regclass AND d.objsubid = 0 AND d.description ~ '@[A-Za-z_]+'
     AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'mill')
 ORDER BY 1, p.pronargs, p.oid";
 
@@ -88,6 +89,9 @@ pub struct DesiredState {
     pub desired: Vec<DesiredSchedule>,
     /// Errors in comments.
     pub declaration_errors: Vec<AnnotationError>,
+    /// Procedures whose comments contain an error, so that it is unknown which schedules they
+    /// declare.
+    pub unread: BTreeSet<String>,
 }
 
 /// Result of a reconcile.
@@ -136,11 +140,15 @@ pub fn read(procedures: &[Procedure]) -> DesiredState {
                 found.hint.clone(),
             ));
         }
+        if !annotated.errors.is_empty() {
+            reading.unread.insert(procedure.name.clone());
+        }
         if annotated.timings.is_empty() {
             continue;
         }
         if let Some((message, hint)) = rejection(procedure, seen[procedure.name.as_str()]) {
             reading.declaration_errors.push(declaration_error(0, &message, Some(hint)));
+            reading.unread.remove(&procedure.name);
         } else if !annotated.shared_error {
             reading.desired.extend(desired(procedure, &annotated));
         }
@@ -186,6 +194,7 @@ fn desired(procedure: &Procedure, annotated: &Annotations) -> Vec<DesiredSchedul
         ("max_attempts", retry.max_attempts.map(Value::from)),
         ("retry_interval", retry.interval.map(seconds)),
         ("backoff", retry.backoff.clone().map(Value::from)),
+        ("jitter", retry.jitter.map(Value::from)),
         ("queue", task.queue.clone().map(Value::from)),
         ("priority", task.priority.clone().map(Value::from)),
         ("group", task.group.clone().map(Value::from)),
@@ -231,7 +240,8 @@ fn document<const N: usize>(fields: [(&str, Option<Value>); N]) -> Value {
 /// A schedule that the database refuses becomes an error in the result.
 pub async fn reconcile(transaction: &mut Transaction<'_>) -> Result<Reconciled, QueueError> {
     transaction.batch_execute(LOCK).await?;
-    let DesiredState { desired, declaration_errors } = read(&procedures(transaction).await?);
+    let DesiredState { desired, declaration_errors, unread } =
+        read(&procedures(transaction).await?);
     let mut done = Reconciled { declaration_errors, ..Reconciled::default() };
     let mut kept = Vec::new();
     for one in desired {
@@ -264,6 +274,7 @@ pub async fn reconcile(transaction: &mut Transaction<'_>) -> Result<Reconciled, 
         .await?
         .into_iter()
         .filter(|there| there.declared_in == DeclaredIn::Comment && !kept.contains(&there.name))
+        .filter(|there| there.declared_as.as_ref().is_none_or(|by| !unread.contains(by)))
         .map(|there| there.name)
         .collect();
     done.removed = declare::remove(transaction, &gone).await?;

@@ -91,7 +91,7 @@ async fn the_wait_is_the_interval_or_doubles_with_each_failure() {
 #[tokio::test]
 async fn jitter_spreads_the_waits_from_zero_to_the_interval() {
     let (database, _worker) = start(&[]).await;
-    let options = ", retry_interval => '1 hour', backoff => 'fixed'";
+    let options = ", retry_interval => '1 hour', backoff => 'fixed', jitter => true";
     let mut ids = Vec::new();
     for _ in 0..50 {
         ids.push(database.enqueue("SELECT 1/0", options).await);

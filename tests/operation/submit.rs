@@ -217,7 +217,7 @@ async fn defaults_in_help_and_docs_are_those_of_the_schema() {
         let line = page.lines().find(|line| line.starts_with(&format!("| `--{option}`")));
         let cell = line.unwrap().trim_end_matches([' ', '|']).rsplit('|').next().unwrap();
         let cell = cell.replace(['`', ' '], "");
-        let cell = if cell == "on" { "true".to_owned() } else { cell };
+        let cell = if cell == "on" || cell.ends_with("elseon") { "true".to_owned() } else { cell };
         assert!(cell.ends_with(&default), "{option}: {cell} in docs/enqueue.md, {default}");
         let flag = [" <", "[="].map(|value| help.split_once(&format!("--{option}{value}")));
         let (_, description) = flag.into_iter().flatten().next().unwrap();

@@ -474,11 +474,7 @@ async fn schedule_sync_reports_what_it_created_and_each_error_with_its_location(
     let (code, made, reported) = schedule_sync().await;
     assert_eq!(
         (code, made.as_str()),
-        (
-            1,
-            "~ schedule public.nightly/daily_03_15\n- schedule public.nightly/weekly_sun_02_00\n\
-             2 changes made, 0 unchanged, 1 error\n"
-        )
+        (1, "~ schedule public.nightly/daily_03_15\n1 change made, 0 unchanged, 1 error\n")
     );
     assert!(reported.starts_with("error in the comment of public.nightly, 2:51: "), "{reported}");
     let (code, document, _) =
@@ -487,7 +483,7 @@ async fn schedule_sync_reports_what_it_created_and_each_error_with_its_location(
     assert_eq!((code, &document["changes"]["declaration_errors"][0]["place"]), (1, &json!("2:51")));
     assert_eq!(
         states(&database).await,
-        "public.nightly/daily_03_15 waiting, public.nightly/weekly_sun_02_00 removed"
+        "public.nightly/daily_03_15 waiting, public.nightly/weekly_sun_02_00 waiting"
     );
     assert_eq!(events(&database, "public.nightly/daily_03_15").await, "");
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use clap::{ArgGroup, Subcommand};
 use jiff::Timestamp;
+use queue::Mode;
 use queue::run::RunState;
 use schedule::enums::{Event, Overlap};
 use terminal::label;
@@ -21,8 +22,8 @@ Examples:
 A comment on a procedure declares a schedule: docs/schedules.md. For example
   COMMENT ON PROCEDURE nightly() IS 'Cleans up. @daily(03:15) @retry(max_attempts: 3)';
 Workers synchronize schedules when they start. An error in an annotation is reported with its
-position and disables its schedule; the exit code is then 1. A schedule that is no longer declared
-is disabled, not deleted.";
+position; the schedules of its comment then stay as they were, and the exit code is 1. A schedule
+that is no longer declared is disabled, not deleted.";
 
 const SET_HELP: &str = "\
 Examples:
@@ -135,7 +136,7 @@ pub(crate) struct ScheduleNext {
 
 #[derive(Debug, clap::Args)]
 #[command(group = ArgGroup::new("what").required(true).multiple(true).args([
-    "max_attempts", "max_retries", "retry_interval", "jitter", "timing", "statement", "jobs", "overlap", "catch_up",
+    "max_attempts", "max_retries", "retry_interval", "jitter", "timing", "statement", "mode", "jobs", "overlap", "catch_up",
     "max_lateness", "description",
 ]))]
 pub(crate) struct ScheduleSet {
@@ -164,6 +165,10 @@ pub(crate) struct ScheduleSet {
     /// Statement to run
     #[arg(long, value_name = "SQL", conflicts_with = "jobs", help_heading = DEFINITION)]
     pub(crate) statement: Option<String>,
+    /// Mode of the statement
+    #[arg(long, value_parser = enum_value::<Mode>(Mode::ALL.iter().map(|it| it.as_str())))]
+    #[arg(conflicts_with = "jobs", help_heading = DEFINITION)]
+    pub(crate) mode: Option<Mode>,
     /// Jobs to run, separated by commas
     #[arg(long = "job", value_name = "NAMES", value_delimiter = ',', help_heading = DEFINITION)]
     pub(crate) jobs: Option<Vec<String>>,

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use queue::QueueError;
 use queue::doctor::{self, HorizonHolder};
 use queue::history::{self, OutcomeCount};
-use queue::insight::problems::{FailedRuns, MissedFires, failed_runs, missed_fires};
+use queue::insight::problems::{FailedRuns, ScheduleProblem, failed_runs, schedule_problems};
 use queue::queue_status::{self, QueueStatus};
 use queue::task_queries::{self, Running};
 use queue::workers::Worker;
@@ -49,7 +49,7 @@ pub(crate) struct FleetStatus {
 #[derive(Default)]
 pub(crate) struct ProblemSources {
     runs: Vec<FailedRuns>,
-    missed: Vec<MissedFires>,
+    schedules: Vec<ScheduleProblem>,
     horizon: Vec<HorizonHolder>,
 }
 
@@ -67,7 +67,7 @@ impl FleetStatus {
             finished,
             sources: ProblemSources {
                 runs: failed_runs(client).await?,
-                missed: missed_fires(client).await?,
+                schedules: schedule_problems(client).await?,
                 horizon: doctor::horizon(client).await?,
             },
         })
@@ -100,7 +100,7 @@ pub(crate) fn problems(status: &FleetStatus) -> Vec<Problem> {
         failing: Vec::new(),
         finished: &status.finished,
         runs: &status.sources.runs,
-        missed: &status.sources.missed,
+        schedules: &status.sources.schedules,
         horizon: &status.sources.horizon,
     });
     let with_hint = |it: problems::Problem| Problem {
@@ -132,7 +132,8 @@ fn next(about: &ProblemSubject) -> String {
         ProblemSubject::Task(id) => format!("pgmill task show {id}"),
         ProblemSubject::Run(run) => format!("pgmill run show {run}"),
         ProblemSubject::Runs(_) => "pgmill run list --state failed".to_owned(),
-        ProblemSubject::Schedule(_) => "pgmill schedule list".to_owned(),
+        ProblemSubject::Schedule(name) => format!("pgmill schedule log {name}"),
+        ProblemSubject::Declarations => "pgmill schedule sync --dry-run".to_owned(),
         ProblemSubject::Snapshot => "pgmill doctor".to_owned(),
     }
 }

@@ -299,7 +299,7 @@ fn max_attempts(section: &Section<'_>) -> Result<Option<i64>, ValidationError> {
 }
 
 /// Refuses a statement that no worker would run; the error has the byte offset in the statement.
-fn runnable(statement: &str) -> Result<(), (usize, ValidationError)> {
+pub(crate) fn runnable(statement: &str) -> Result<(), (usize, ValidationError)> {
     if scan::statements(statement).is_empty() {
         return Err((0, ValidationError::new(0, "the statement has no SQL")));
     }

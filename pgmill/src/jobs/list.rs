@@ -71,10 +71,12 @@ pub(super) async fn enable(
     if changed && !job::enable(&transaction, name, enabled).await? {
         return Err(unknown(name));
     }
+    let schedules = job::schedules(&transaction, name).await?;
     commit_unless_dry_run(transaction, args.dry_run).await?;
     if out.json {
         out.document(&json!({
             "job": name, "dry_run": args.dry_run, "enabled": enabled, "changed": changed,
+            "schedules": schedules,
         }))?;
         return Ok(exit::OK);
     }
@@ -85,5 +87,11 @@ pub(super) async fn enable(
         (true, false) => "is now",
     };
     out.text(&visible(&format!("job {name} {verb} {word}")))?;
+    if !enabled && !schedules.is_empty() {
+        print_stderr(visible(&format!(
+            "schedules that run this job will leave it out, or fail if it is their only job: {}",
+            schedules.join(", ")
+        )));
+    }
     Ok(exit::OK)
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use cli::{Failure, exit};
-use queue::{QueueError, enqueue};
+use queue::{Mode, QueueError, enqueue};
 use schedule::declare::{self, PutResult};
 use schedule::enums::DeclaredIn;
 use schedule::reconcile::{Reconciled, reconcile};
@@ -12,6 +12,7 @@ use terminal::visible;
 use tokio_postgres::{Client, Transaction};
 
 use crate::args::{DryRun, ScheduleName, ScheduleRunNow, ScheduleSet};
+use crate::jobs::job_file::runnable;
 use crate::output::Output;
 use crate::output::format::counted;
 use crate::schedules::fires::parse;
@@ -70,12 +71,14 @@ pub(crate) async fn set(
     if let Some(timing) = &args.timing {
         // Normalize the timing, as for files and comments, so that another spelling of the same
         // timing is not a change.
-        declares.insert("timing".to_owned(), parse(timing)?.to_string().into());
+        let timing = parse(timing)?;
+        declare::check_future(client, &timing).await?;
+        declares.insert("timing".to_owned(), timing.to_string().into());
     }
     let transaction = client.transaction().await.map_err(QueueError::from)?;
     let mut put = PutResult::Unchanged;
-    if !declares.is_empty() {
-        put = declare_one(&transaction, &args.name, declares).await?;
+    if !declares.is_empty() || args.mode.is_some() {
+        put = declare_one(&transaction, &args.name, declares, args.mode).await?;
     }
     let own = override_fields(args);
     if !own.is_empty() && !declare::override_settings(&transaction, &args.name, &own).await? {
@@ -101,6 +104,7 @@ async fn declare_one(
     transaction: &Transaction<'_>,
     name: &str,
     fields: Map<String, Value>,
+    mode: Option<Mode>,
 ) -> Result<PutResult, Failure> {
     let declared = declare::declared(transaction).await?;
     let known = declared.into_iter().find(|it| it.name == name);
@@ -118,11 +122,36 @@ async fn declare_one(
     } else if fields.contains_key("statement") {
         definition.retain(|key, _| !JOB_FIELDS.contains(&key.as_str()));
     }
+    let new_statement = fields.contains_key("statement");
     definition.extend(fields);
-    if definition.contains_key("jobs") && definition.contains_key("description") {
-        return Err(Failure::usage(format!(
-            "schedule \"{name}\" runs jobs, so it cannot have a description"
-        )));
+    if let Some(mode) = mode {
+        let task = definition.entry("task").or_insert_with(|| json!({}));
+        task["mode"] = mode.as_str().into();
+    }
+    if new_statement {
+        let statement = definition["statement"].as_str().unwrap_or_default().to_owned();
+        // The parameters were those of the statement that is replaced. Values for a statement without
+        // parameters would make each run fail.
+        if !statement.contains("$1")
+            && let Some(task) = definition.get_mut("task").and_then(Value::as_object_mut)
+        {
+            task.remove("params");
+        }
+        runnable(&statement).map_err(|(at, error)| {
+            let failure =
+                Failure::usage(format!("--statement, byte {}: {}", at + 1, error.message));
+            match error.hint {
+                Some(hint) => failure.hint(hint),
+                None => failure,
+            }
+        })?;
+    }
+    for (field, what) in [("description", "a description"), ("task", "a mode")] {
+        if definition.contains_key("jobs") && definition.contains_key(field) {
+            return Err(Failure::usage(format!(
+                "schedule \"{name}\" runs jobs, so it cannot have {what}"
+            )));
+        }
     }
     definition.insert("name".to_owned(), name.into());
     Ok(declare::put(transaction, &Value::Object(definition), DeclaredIn::Call, None).await?)

@@ -31,6 +31,11 @@ FROM mill.jobs j LEFT JOIN LATERAL (SELECT r.id, r.state, r.started_at FROM mill
     WHERE j.name = ANY (r.jobs) ORDER BY r.id DESC LIMIT 1) AS last ON true
 ORDER BY lower(j.name)";
 
+const SCHEDULES: &str = "/* queue.schedules_of_job */
+SELECT s.name FROM mill.schedule_status s
+WHERE lower($1) = ANY (SELECT lower(j) FROM unnest(s.jobs) AS j) AND s.status NOT IN ('removed', 'disabled')
+ORDER BY s.name";
+
 const ENABLE: &str = "/* queue.enable_job */ SELECT mill.enable_job($1, $2)";
 
 const SET_DEPENDENCY: &str = "/* queue.set_dependency */
@@ -132,6 +137,11 @@ pub async fn definition(
 pub async fn jobs(client: &impl GenericClient) -> Result<Vec<Job>, QueueError> {
     let rows = client.query_typed(JOBS, &[]).await?;
     rows.iter().map(Job::from_row).collect()
+}
+
+/// Returns the names of the enabled schedules that run this job.
+pub async fn schedules(client: &impl GenericClient, job: &str) -> Result<Vec<String>, QueueError> {
+    client.query_typed(SCHEDULES, &[(&job, Type::TEXT)]).await?.iter().map(scalar).collect()
 }
 
 /// Enables or disables a job. Returns `false` if it does not exist.

@@ -17,17 +17,31 @@ fn prose_without_annotations_yields_nothing() {
         "Cleans up. @param days how many (of them)",
         "Ask me@daily(03:15) or ops@example.org",
         "@ (x) @(y) @2(z) a(@)",
-        "@daily (03:15)",
+        "See @job 7 and @task (x); the @dailyreport",
     ] {
         assert_eq!(read(prose), Annotations::default(), "{prose}");
     }
 }
 
 #[test]
+fn a_known_word_without_arguments_is_an_error() {
+    let found = read("Runs @daily (03:15) or @weekly. @manual() @retry");
+    assert_eq!(
+        messages(&found),
+        [
+            (6, "@daily has no arguments in parentheses"),
+            (24, "@weekly has no arguments in parentheses"),
+            (43, "@retry has no arguments in parentheses"),
+        ]
+    );
+    assert_eq!(found.timings.len(), 1);
+}
+
+#[test]
 fn annotations_are_found_in_prose() {
     let found = read(
         "Cleans up the sessions (@daily(03:15), and @Weekly(mon,\n  09:00, zone: Europe/Berlin)).\n\
-         @retry(max_attempts: 3, interval: 60s, backoff: Fixed)\n\
+         @retry(max_attempts: 3, interval: 60s, backoff: Fixed, jitter: true)\n\
          @job(\"Nightly cleanup (all)\", category: Ops)\n\
          @task(queue: ops, priority: high, group: g, concurrency_key: \"a, b\", timeout: 5 min,\n\
          mode: autocommit, isolation: serializable, external: true) @fire(overlap: skip, catch_up: 2, max_lateness: 1h, jitter: 30s)\n\
@@ -42,7 +56,12 @@ fn annotations_are_found_in_prose() {
     let seconds = |seconds| Some(Duration::from_secs(seconds));
     assert_eq!(
         found.retry,
-        RetryAnnotation { max_attempts: Some(3), interval: seconds(60), backoff: text("fixed") }
+        RetryAnnotation {
+            max_attempts: Some(3),
+            interval: seconds(60),
+            backoff: text("fixed"),
+            jitter: Some(true),
+        }
     );
     assert_eq!(
         found.job,

@@ -119,14 +119,14 @@ pub(crate) async fn data(
     let mut queues = fleet.queues();
     let running = tasks::running(&**tx, None).await?;
     let runs = problems::failed_runs(&**tx).await?;
-    let missed = problems::missed_fires(&**tx).await?;
+    let schedules = problems::schedule_problems(&**tx).await?;
     let horizon = doctor::horizon(&**tx).await?;
     let problems = problems(&FleetFacts {
         fleet: &fleet,
         queues: &queues,
         running: &running,
         runs: &runs,
-        missed: &missed,
+        schedules: &schedules,
         horizon: &horizon,
     });
     queues.truncate(MAX_QUEUES);

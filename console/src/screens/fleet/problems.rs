@@ -2,7 +2,7 @@
 
 use health::problems::{self, ProblemSubject, QueueBacklog, QueueFailures};
 use queue::doctor::HorizonHolder;
-use queue::insight::problems::{FailedRuns, MissedFires};
+use queue::insight::problems::{FailedRuns, ScheduleProblem};
 use queue::task_queries::Running;
 use serde::Serialize;
 
@@ -25,7 +25,7 @@ pub(crate) struct FleetFacts<'a> {
     pub(crate) queues: &'a [QueueStats],
     pub(crate) running: &'a [Running],
     pub(crate) runs: &'a [FailedRuns],
-    pub(crate) missed: &'a [MissedFires],
+    pub(crate) schedules: &'a [ScheduleProblem],
     pub(crate) horizon: &'a [HorizonHolder],
 }
 
@@ -39,7 +39,7 @@ pub(crate) fn problems(facts: &FleetFacts<'_>) -> Vec<Problem> {
         failing: facts.queues.iter().map(failing).collect(),
         finished: &[],
         runs: facts.runs,
-        missed: facts.missed,
+        schedules: facts.schedules,
         horizon: facts.horizon,
     });
     let problem = |it: problems::Problem| Problem {
@@ -79,6 +79,7 @@ fn path(about: &ProblemSubject) -> String {
         ProblemSubject::Run(run) => format!("/runs/{run}"),
         ProblemSubject::Runs(job) => format!("/runs?state=failed&job={}", url_encode(job)),
         ProblemSubject::Schedule(name) => format!("/schedules/detail?name={}", url_encode(name)),
+        ProblemSubject::Declarations => "/schedules".to_owned(),
         ProblemSubject::Snapshot => "/database".to_owned(),
     }
 }

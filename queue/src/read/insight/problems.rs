@@ -1,5 +1,5 @@
 //! Problems that the console shows an operator first, in addition to those of queues and workers:
-//! backends that block a task, schedules with missed fires, and failed runs.
+//! backends that block a task, problems of schedules, and failed runs.
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -10,6 +10,7 @@ use super::runs::newest;
 use crate::error::QueueError;
 use crate::id::RunId;
 use crate::id::TaskId;
+use crate::pg_enum;
 use crate::row::{FromRow, from_row};
 
 /// A role without the privilege does not see the activity of other logins' sessions.
@@ -21,13 +22,26 @@ FROM pg_stat_activity a LEFT JOIN mill.tasks t ON t.state = 'running' AND t.sess
     AND t.session_started_at = a.backend_start
 WHERE a.pid = ANY ($1) ORDER BY a.pid";
 
-/// The log has no index on time, so the statement reads its last rows, which are the newest.
-const MISSED: &str = "/* queue.insight_missed_fires */
-SELECT s.name AS schedule, count(*) AS times, max(l.logged_at) AS last_at
+/// The log has no index on time, so the statement reads its last rows, which are the newest. A
+/// missed fire is no longer a problem after a run that succeeded.
+const SCHEDULES: &str = "/* queue.insight_schedules */
+SELECT s.name AS subject, 'missed' AS kind, NULL AS message, max(l.logged_at) AS at
 FROM (SELECT * FROM mill.visible_schedule_log ORDER BY id DESC LIMIT 2000) AS l
-    JOIN mill.schedules s ON s.id = l.schedule_id
-WHERE l.event = 'missed' AND l.logged_at > now() - interval '1 day'
-GROUP BY s.name ORDER BY max(l.logged_at) DESC LIMIT 20";
+    JOIN mill.schedule_status s ON s.id = l.schedule_id
+WHERE l.event = 'missed' AND l.logged_at > now() - interval '1 day' AND s.status NOT IN ('removed', 'disabled')
+    AND coalesce(s.last_success_at < l.logged_at, true)
+GROUP BY s.name
+UNION ALL
+SELECT s.name, 'error', s.error, coalesce((SELECT l.logged_at FROM mill.visible_schedule_log l
+    WHERE l.schedule_id = s.id AND l.event = 'error' ORDER BY l.id DESC LIMIT 1), s.changed_at)
+FROM mill.schedule_status s WHERE s.status = 'error'
+UNION ALL
+SELECT s.name, 'overdue', NULL, now() - s.overdue
+FROM mill.schedule_status s WHERE s.status NOT IN ('removed', 'disabled') AND s.overdue > interval '1 minute'
+UNION ALL
+SELECT e.declared_as, 'declaration', e.place || ': ' || e.message, e.found_at
+FROM mill.schedule_declaration_errors e
+ORDER BY 4, 1 LIMIT 20";
 
 /// Number of newest runs to search.
 const RUNS_SCANNED: i64 = 1000;
@@ -82,18 +96,34 @@ pub struct Blocker {
 
 from_row! { Blocker { pid, user, application, state, transaction_seconds, task, task_name } }
 
-/// A schedule with missed fires in the last day.
-#[derive(Clone, Debug, Serialize)]
-pub struct MissedFires {
-    /// Name of the schedule.
-    pub schedule: String,
-    /// Number of log entries about missed fires.
-    pub times: i64,
-    /// Time of the last such entry.
-    pub last_at: Timestamp,
+pg_enum! {
+    /// Kind of the problem of a schedule.
+    ScheduleProblemKind {
+        /// Fires were missed.
+        Missed = "missed",
+        /// Its timing, its trigger or its last fire failed.
+        Error = "error",
+        /// It is due, and no worker has processed it.
+        Overdue = "overdue",
+        /// The comment of a procedure has an error, so its schedules stay as they were.
+        Declaration = "declaration",
+    }
 }
 
-from_row! { MissedFires { schedule, times, last_at } }
+/// A problem of a schedule, or of the comment of a procedure.
+#[derive(Clone, Debug, Serialize)]
+pub struct ScheduleProblem {
+    /// Name of the schedule or of the procedure.
+    pub subject: String,
+    /// Kind of the problem.
+    pub kind: ScheduleProblemKind,
+    /// The error; for an error in a comment, with its line and column.
+    pub message: Option<String>,
+    /// Time since which the problem is known.
+    pub at: Timestamp,
+}
+
+from_row! { ScheduleProblem { subject, kind, message, at } }
 
 /// Runs of the same jobs that failed within a day, or one run in progress with failed tasks.
 #[derive(Clone, Debug, Serialize)]
@@ -125,9 +155,12 @@ pub async fn blockers(
     rows.iter().map(Blocker::from_row).collect()
 }
 
-/// Returns schedules with missed fires, among the last 2,000 entries of the log.
-pub async fn missed_fires(client: &impl GenericClient) -> Result<Vec<MissedFires>, QueueError> {
-    client.query_typed(MISSED, &[]).await?.iter().map(MissedFires::from_row).collect()
+/// Returns up to 20 problems of schedules, oldest first. Searches the last 2,000 entries of the log
+/// for missed fires.
+pub async fn schedule_problems(
+    client: &impl GenericClient,
+) -> Result<Vec<ScheduleProblem>, QueueError> {
+    client.query_typed(SCHEDULES, &[]).await?.iter().map(ScheduleProblem::from_row).collect()
 }
 
 /// Returns up to 20 runs that failed within a day, searched among the newest 1,000, except those

@@ -1,0 +1,97 @@
+-- Status of schedules: the state of each one, the runs that it has fired, and a dry run of its next tick.
+
+CREATE OR REPLACE VIEW mill.schedule_status AS
+    SELECT s.id, s.name, s.mode, s.timing, s.jobs, s.declared_in, s.declared_as, s.enabled, s.removed_at,
+        CASE WHEN s.removed_at IS NOT NULL THEN 'removed' WHEN NOT s.enabled THEN 'disabled'
+            WHEN s.error IS NOT NULL THEN 'error' WHEN going.id IS NOT NULL THEN 'running' ELSE 'waiting' END AS status,
+        s.next_fire_at, s.last_fire_at, s.last_finished_at, s.last_state, s.last_success_at, s.queued_fire_at, s.error,
+        going.id AS running_run_id, s.overlap, s.catch_up, s.max_lateness,
+        coalesce(s.jitter, s.declared_jitter) AS jitter,
+        s.max_attempts, s.retry_interval, CASE WHEN (SELECT mill.sees_statements()) THEN s.params END AS params,
+        s.version, s.changed_at, s.changed_by,
+        CASE WHEN s.next_tick_at < now() THEN now() - s.next_tick_at END AS overdue, s.tags, s.metadata
+    FROM mill.schedules s LEFT JOIN LATERAL (SELECT r.id FROM mill.runs r
+        WHERE r.schedule_id = s.id AND r.state = 'running' ORDER BY r.id LIMIT 1) AS going ON true;
+COMMENT ON VIEW mill.schedule_status IS
+    'Schedules with their declaration, the settings of operators, the next fire, and the state of the last run';
+GRANT SELECT ON mill.schedule_status TO mill_worker;
+
+CREATE OR REPLACE VIEW mill.schedule_history AS
+    SELECT r.id AS run_id, r.schedule_id, s.name AS schedule, r.fire_at, r.reason, r.state, r.started_at, r.finished_at,
+        coalesce(r.finished_at, now()) - coalesce(r.restarted_at, r.started_at) AS duration, r.tasks, r.started_by,
+        one.attempts, one.task_id,
+        CASE WHEN (SELECT mill.sees_statements()) THEN coalesce(failed.message, one.message) END AS message,
+        place.worker, r.jobs
+    FROM mill.runs r JOIN mill.schedules s ON s.id = r.schedule_id
+        LEFT JOIN mill.run_tasks one ON r.tasks = 1 AND one.run_id = r.id AND one.node = 1
+        LEFT JOIN LATERAL (SELECT w.host || ':' || w.pid AS worker FROM mill.attempts a
+            JOIN mill.worker_starts w ON w.id = a.worker_id WHERE a.task_id = one.task_id
+            ORDER BY a.finished_at DESC LIMIT 1) AS place ON true
+        LEFT JOIN LATERAL (SELECT t.name || ': ' || t.message AS message FROM mill.run_tasks t
+            WHERE r.tasks > 1 AND t.run_id = r.id AND t.state = 'failed' ORDER BY t.node LIMIT 1) AS failed ON true;
+COMMENT ON VIEW mill.schedule_history IS
+    'Runs that schedules fired. For runs of one task: attempts, task_id, message and the worker of the last attempt. '
+    'For other runs: message of the first failed task';
+
+CREATE OR REPLACE FUNCTION mill.schedule_to_test(name text) RETURNS mill.schedules
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    s mill.schedules;
+BEGIN
+    SELECT x.* INTO s FROM mill.schedules x WHERE x.name = schedule_to_test.name;
+    s.definition := NULL;
+    s.params := NULL;
+    RETURN s;
+END
+$$;
+COMMENT ON FUNCTION mill.schedule_to_test IS
+    'Returns a schedule without the columns that viewers may not read, for mill.schedule_test';
+GRANT EXECUTE ON FUNCTION mill.schedule_to_test TO mill_viewer;
+
+CREATE OR REPLACE FUNCTION mill.schedule_test(name text) RETURNS TABLE (would_fire boolean, reason text,
+    pending_rows bigint, oldest_row_age interval, next_fire_at timestamptz)
+-- The function is read-only and has the rights and the search_path of the caller, because a probe is
+-- arbitrary SQL. STABLE alone would not prevent a probe from calling functions that write.
+LANGUAGE plpgsql STABLE SET transaction_read_only = on AS $$
+#variable_conflict use_column
+DECLARE
+    s mill.schedules;
+    age double precision;
+    answers integer := 0;
+    decision record;
+BEGIN
+    s := mill.schedule_to_test(schedule_test.name);
+    IF s.id IS NULL THEN
+        RETURN;
+    END IF;
+    IF s.trigger IS NOT NULL AND mill.is_active(s) THEN
+        FOR pending_rows, age IN EXECUTE mill.probe_query(s.trigger) LOOP
+            answers := answers + 1;
+        END LOOP;
+        oldest_row_age := make_interval(secs => age);
+    END IF;
+    IF s.trigger IS NOT NULL AND mill.is_active(s) AND (answers <> 1 OR pending_rows IS NULL) THEN
+        RETURN QUERY SELECT false, format('the probe returned %s; expected one row with a number and a timestamp',
+            CASE answers WHEN 0 THEN 'no row' WHEN 1 THEN 'no number' ELSE 'several rows' END),
+            NULL::bigint, NULL::interval,
+            NULL::timestamptz;
+        RETURN;
+    END IF;
+    SELECT d.* INTO decision FROM mill.should_fire(s, pending_rows, oldest_row_age) AS d;
+    would_fire := decision.fire;
+    reason := decision.reason;
+    IF s.next_tick_at < now() - interval '1 minute' THEN
+        would_fire := false;
+        reason := format('it has been due since %s, but no worker has processed it',
+            date_trunc('second', s.next_tick_at));
+    ELSIF s.error IS NOT NULL AND mill.is_active(s) AND reason <> s.error THEN
+        reason := format('%s; error of the last fire: %s', reason, s.error);
+    END IF;
+    next_fire_at := s.next_fire_at;
+    RETURN NEXT;
+END
+$$;
+COMMENT ON FUNCTION mill.schedule_test IS
+    'Returns whether a tick would fire the schedule now, and why or why not, without firing it. Evaluates triggers '
+    'with the rights of the caller. Returns no row if the schedule does not exist';
+GRANT EXECUTE ON FUNCTION mill.schedule_test TO mill_viewer;

@@ -1,0 +1,203 @@
+//! Problems of schedules: each of them is reported, a typing error ends no declaration, and runs that
+//! fail are not started again without a pause.
+
+use serde_json::Value;
+
+use crate::harness::login::Login;
+use crate::harness::{Database, Program, Worker, eventually};
+use crate::schedules::schedule::{FLAGS, events, planned, schedule, until_events};
+
+/// Returns the messages of the problems in `pgmill status`.
+async fn problems(database: &Database) -> Vec<String> {
+    let printed = Program::pgmill(database, &["status", "--json"]).succeeds().await;
+    let status: Value = serde_json::from_str(&printed).unwrap();
+    let messages = status["problems"].as_array().unwrap().iter();
+    messages.map(|it| it["message"].as_str().unwrap().to_owned()).collect()
+}
+
+async fn has_problem(database: &Database, message: &str) -> bool {
+    problems(database).await.iter().any(|it| it.contains(message))
+}
+
+#[tokio::test]
+async fn an_error_in_a_comment_is_a_problem_and_its_schedules_stay_as_they_were() {
+    let database = Database::new().await;
+    database
+        .execute(
+            "CREATE PROCEDURE nightly() LANGUAGE sql AS 'SELECT 1';
+             COMMENT ON PROCEDURE nightly() IS '@daily(03:15)'",
+        )
+        .await;
+    Program::pgmill(&database, &["schedule", "sync"]).succeeds().await;
+    let active =
+        "SELECT coalesce(string_agg(timing, ' '), '') FROM mill.schedules WHERE removed_at IS NULL";
+    for (comment, place) in [
+        ("@daily(03:15) @retry(max_attempt: 3)", "1:35: "),
+        ("@dayly(03:15)", "1:2: "),
+        ("@daily 03:15", "1:2: @daily has no arguments in parentheses"),
+    ] {
+        database.execute(&format!("COMMENT ON PROCEDURE nightly() IS '{comment}'")).await;
+        let (code, _, _) = Program::pgmill(&database, &["schedule", "sync"]).run().await;
+        assert_eq!(code, 1, "{comment}");
+        assert_eq!(database.value::<String>(active).await, "daily(03:15)", "{comment}");
+        let reported = format!("the comment of public.nightly has an error at {place}");
+        assert!(
+            has_problem(&database, &reported).await,
+            "{comment}: {:?}",
+            problems(&database).await
+        );
+    }
+    database.execute("COMMENT ON PROCEDURE nightly() IS 'No longer scheduled'").await;
+    Program::pgmill(&database, &["schedule", "sync"]).succeeds().await;
+    assert_eq!(database.value::<String>(active).await, "");
+    assert_eq!(problems(&database).await, [""; 0]);
+}
+
+#[tokio::test]
+async fn a_schedule_whose_fires_start_no_run_is_in_error_until_one_does() {
+    let database = Database::new().await;
+    database
+        .execute(
+            r#"SELECT mill.set_job('one', '[{"name": "a", "statement": "SELECT 1"}]');
+               SELECT mill.set_job('two', '[{"name": "b", "statement": "SELECT 1"}]');
+               SELECT mill.set_schedule('s', 'every(1 second)', jobs => '{one}');
+               SELECT mill.set_schedule('merged', 'manual', jobs => '{one,two}')"#,
+        )
+        .await;
+    let disable = ["job", "disable", "one"];
+    let (_, _, warning) = Program::pgmill(&database, &disable).run().await;
+    assert!(warning.contains("merged, s"), "{warning}");
+    let _worker = Worker::start(&database, &FLAGS);
+    let reported = "schedule s does not fire: job \"one\" is disabled";
+    eventually("the error is a problem", async || has_problem(&database, reported).await).await;
+    let list = Program::pgmill(&database, &["schedule", "list"]).succeeds().await;
+    assert!(list.contains("error"), "{list}");
+    let why = Program::pgmill(&database, &["why", "s"]).succeeds().await;
+    assert!(why.contains("job \"one\" is disabled"), "{why}");
+    // A run of several jobs leaves out the disabled one.
+    database.execute("SELECT mill.run_now('merged')").await;
+    let jobs = "SELECT jobs::text FROM mill.runs WHERE reason = 'manual'";
+    assert_eq!(database.value::<String>(jobs).await, "{two}");
+    Program::pgmill(&database, &["job", "enable", "one"]).succeeds().await;
+    eventually("the problem is gone", async || problems(&database).await.is_empty()).await;
+}
+
+#[tokio::test]
+async fn an_overdue_schedule_is_a_problem_and_its_dry_run_says_so() {
+    let database = Database::new().await;
+    schedule(&database, "s", "daily(03:15)", "SELECT 1", "").await;
+    let worker = Worker::start(&database, &FLAGS);
+    planned(&database, "s").await;
+    drop(worker);
+    database
+        .execute("UPDATE mill.schedules SET next_fire_at = now() - interval '1 hour', next_tick_at = now() - interval '1 hour'")
+        .await;
+    assert!(has_problem(&database, "schedule s is due, and no worker has processed it").await);
+    let tested = Program::pgmill(&database, &["schedule", "test", "s"]).succeeds().await;
+    assert!(tested.starts_with("would not fire: it has been due since"), "{tested}");
+    // A viewer may ask as well.
+    let viewer = Login::new(&database, "viewer", "mill_viewer").await;
+    let client = viewer.connect().await;
+    let row = client.query_one("SELECT reason FROM mill.schedule_test('s')", &[]).await.unwrap();
+    assert!(row.get::<_, String>(0).starts_with("it has been due since"));
+    drop(client);
+    viewer.drop().await;
+}
+
+#[tokio::test]
+async fn missed_fires_are_a_problem_until_a_later_run_succeeds() {
+    let database = Database::new().await;
+    schedule(&database, "s", "daily(03:15)", "SELECT 1", "").await;
+    database
+        .execute("INSERT INTO mill.schedule_log (schedule_id, event, count) SELECT id, 'missed', 3 FROM mill.schedules")
+        .await;
+    assert!(has_problem(&database, "schedule s missed fires").await);
+    let _worker = Worker::start(&database, &FLAGS);
+    database.execute("SELECT mill.run_now('s')").await;
+    eventually("the problem is gone", async || problems(&database).await.is_empty()).await;
+}
+
+#[tokio::test]
+async fn a_time_in_the_past_is_refused_or_reported() {
+    let database = Database::new().await;
+    let set =
+        ["schedule", "set", "s", "--timing", "once(2020-01-01 09:00)", "--statement", "SELECT 1"];
+    let (code, _, stderr) = Program::pgmill(&database, &set).run().await;
+    assert!(code == 5 && stderr.contains("has no time in the future"), "{code} {stderr}");
+    // SQL cannot parse a timing, so a worker reports it.
+    schedule(&database, "s", "once(2020-01-01 09:00)", "SELECT 1", "").await;
+    let _worker = Worker::start(&database, &FLAGS);
+    until_events(&database, "s", "error 1").await;
+    let shown = Program::pgmill(&database, &["schedule", "show", "s"]).succeeds().await;
+    assert!(shown.contains("its timing has no time in the future"), "{shown}");
+}
+
+#[tokio::test]
+async fn the_command_line_refuses_statements_that_a_worker_would_refuse() {
+    let database = Database::new().await;
+    let set = ["schedule", "set", "s", "--timing", "manual", "--statement"];
+    let (code, _, stderr) =
+        Program::pgmill(&database, &[&set[..], &["BEGIN; SELECT 1"]].concat()).run().await;
+    assert!(code == 2 && stderr.contains("mode"), "{code} {stderr}");
+    Program::pgmill(&database, &[&set[..], &["VACUUM", "--mode", "autocommit"]].concat())
+        .succeeds()
+        .await;
+    let mode = "SELECT mode::text FROM mill.job_tasks WHERE disabled_at IS NULL";
+    assert_eq!(database.value::<String>(mode).await, "autocommit");
+    // The parameters of a replaced statement are replaced as well.
+    database
+        .execute("SELECT mill.set_schedule('s', 'manual', 'SELECT $1::int', task => '{\"params\": [1]}')")
+        .await;
+    Program::pgmill(&database, &["schedule", "set", "s", "--statement", "SELECT 2"])
+        .succeeds()
+        .await;
+    let params = "SELECT count(params) FROM mill.job_tasks WHERE disabled_at IS NULL";
+    assert_eq!(database.value::<i64>(params).await, 0);
+}
+
+#[tokio::test]
+async fn fires_that_are_caught_up_run_one_after_another() {
+    for overlap in ["skip", "queue"] {
+        let database = Database::new().await;
+        let _worker = Worker::start(&database, &FLAGS);
+        let options = format!(", catch_up => 4, overlap => '{overlap}'");
+        schedule(&database, "s", "daily(03:15)", "SELECT 1", &options).await;
+        planned(&database, "s").await;
+        database
+            .execute(
+                "UPDATE mill.schedules SET next_fire_at = next_fire_at - interval '6 days', next_tick_at = now()",
+            )
+            .await;
+        eventually("four runs succeeded", async || {
+            events(&database, "s").await.contains("completed 4")
+        })
+        .await;
+        let apart = "SELECT count(*) FILTER (WHERE started_at < earlier) FROM (SELECT started_at,
+            lag(finished_at) OVER (ORDER BY fire_at) AS earlier FROM mill.runs WHERE state = 'succeeded') AS r";
+        assert_eq!(database.value::<i64>(apart).await, 0, "{overlap}");
+        let found = events(&database, "s").await;
+        assert!(found.starts_with("fired 4, completed 4"), "{overlap}: {found}");
+    }
+}
+
+#[tokio::test]
+async fn a_trigger_whose_runs_fail_fires_with_growing_pauses() {
+    let database = Database::new().await;
+    database.execute("CREATE TABLE inbox (n integer); INSERT INTO inbox VALUES (1)").await;
+    let timing = "trigger(table: inbox, rows: 1, every: 1s)";
+    schedule(&database, "s", timing, "SELECT 1/0", ", task => '{\"max_attempts\": 1}'").await;
+    let _worker = Worker::start(&database, &FLAGS);
+    until_events(&database, "s", "fired 1, completed 1").await;
+    let reason = "SELECT reason FROM mill.schedule_test('s')";
+    assert!(
+        database.value::<String>(reason).await.contains("its last run failed, so it waits until")
+    );
+    // Each failed run doubles the pause of 10 s; a run that succeeds ends it.
+    let pause = "UPDATE mill.schedules SET last_finished_at = now() - interval '";
+    for (runs, pauses) in [(2, 10), (3, 20), (4, 40)] {
+        database.execute(&format!("{pause}{} s'", pauses - 8)).await;
+        assert!(database.value::<String>(reason).await.contains("waits until"), "{pauses}");
+        database.execute(&format!("{pause}{pauses} s'")).await;
+        until_events(&database, "s", &format!("fired {runs}, completed {runs}")).await;
+    }
+}
