@@ -1317,7 +1317,9 @@ CREATE UNLOGGED TABLE IF NOT EXISTS mill.workers (
     busy integer NOT NULL DEFAULT 0,
     draining boolean NOT NULL DEFAULT false,
     queues text[],
-    profiles jsonb NOT NULL DEFAULT '{"": 1}'
+    profiles jsonb NOT NULL DEFAULT '{"": 1}',
+    error text,
+    error_since timestamptz
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 200,
     autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
 COMMENT ON TABLE mill.workers IS
@@ -1326,6 +1328,9 @@ COMMENT ON COLUMN mill.workers.id IS 'Random identifier, new at each process sta
 COMMENT ON COLUMN mill.workers.session_lock_key IS 'Key of the shared advisory lock that the control session holds';
 COMMENT ON COLUMN mill.workers.draining IS 'Whether the worker has stopped claiming tasks';
 COMMENT ON COLUMN mill.workers.profiles IS 'Number of readers per profile: {"profile": readers}';
+COMMENT ON COLUMN mill.workers.error IS
+    'Error that an operation of the worker meets again and again, such as recording the end of a task; null: none';
+COMMENT ON COLUMN mill.workers.error_since IS 'Time of the first heartbeat that reported an error; null: none';
 COMMENT ON COLUMN mill.workers.queues IS 'Queues that the worker serves; null: all queues';
 GRANT SELECT, INSERT, UPDATE, DELETE ON mill.workers TO mill_worker;
 
@@ -5489,6 +5494,7 @@ DECLARE
     period record;
     subject text;
     ahead bigint;
+    reported text;
 BEGIN
     SELECT l.* INTO terms FROM mill.limit_status l WHERE l.id = task.blocking_limit_id;
     SELECT count(*) INTO ahead FROM (SELECT FROM mill.tasks t
@@ -5512,7 +5518,10 @@ BEGIN
         RETURN format('%s allows %s starts per %s; tasks ahead with the same priority: %s%s', subject,
             terms.rate_starts, terms.rate_period, CASE ahead WHEN 100000 THEN 'at least ' ELSE '' END, ahead);
     END IF;
-    RETURN format('it is about to get a permit of %s', subject);
+    SELECT w.error INTO reported FROM mill.workers w
+        WHERE w.error LIKE 'grant\_permits: %' AND now() - w.heartbeat_at < w.orphan_timeout LIMIT 1;
+    RETURN format('it is about to get a permit of %s', subject)
+        || coalesce(', but a worker reports the error ' || reported, '');
 END
 $$;
 COMMENT ON FUNCTION mill.why_blocked IS 'Returns the answer of mill.why for a task that waits for a permit';
@@ -5523,6 +5532,7 @@ DECLARE
     task mill.tasks;
     last_attempt mill.attempts;
     serving record;
+    reported text;
     backend record;
     place text;
     ahead bigint;
@@ -5553,6 +5563,11 @@ BEGIN
             AND now() - w.heartbeat_at < w.orphan_timeout)
         THEN
             RETURN format('its worker %s has stopped sending heartbeats; the task is about to be reclaimed', place);
+        END IF;
+        SELECT w.error INTO reported FROM mill.workers w
+            WHERE w.id = task.claimed_by AND w.error LIKE format('%% of task %s: %%', task.id);
+        IF FOUND THEN
+            RETURN format('its statement has ended, but worker %s fails again and again: %s', place, reported);
         ELSIF cardinality(backend.blocked_by) > 0 THEN
             RETURN format('it is running on %s since %s, blocked by backend %s', place,
                 date_trunc('second', task.claimed_at), (SELECT string_agg(format('%s (%s)', b->>'pid',

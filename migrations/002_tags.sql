@@ -9,6 +9,7 @@ ALTER TABLE mill.job_tasks ADD COLUMN options mill.task_options;
 ALTER TABLE mill.run_tasks ADD COLUMN options mill.task_options;
 ALTER TABLE mill.jobs ADD COLUMN tags text[], ADD COLUMN metadata jsonb;
 ALTER TABLE mill.runs ADD COLUMN tags text[], ADD COLUMN metadata jsonb, ADD COLUMN restarted_at timestamptz;
+ALTER TABLE mill.workers ADD COLUMN error text, ADD COLUMN error_since timestamptz;
 DROP FUNCTION mill.reset_run_tasks(bigint, bigint[]);
 DROP FUNCTION mill.fire_or_skip(mill.schedules, timestamptz, bigint, interval);
 ALTER TABLE mill.schedules ADD COLUMN tags text[], ADD COLUMN metadata jsonb, ADD COLUMN queued_later timestamptz[];

@@ -14,7 +14,9 @@ CREATE UNLOGGED TABLE IF NOT EXISTS mill.workers (
     busy integer NOT NULL DEFAULT 0,
     draining boolean NOT NULL DEFAULT false,
     queues text[],
-    profiles jsonb NOT NULL DEFAULT '{"": 1}'
+    profiles jsonb NOT NULL DEFAULT '{"": 1}',
+    error text,
+    error_since timestamptz
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 200,
     autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
 COMMENT ON TABLE mill.workers IS
@@ -23,6 +25,9 @@ COMMENT ON COLUMN mill.workers.id IS 'Random identifier, new at each process sta
 COMMENT ON COLUMN mill.workers.session_lock_key IS 'Key of the shared advisory lock that the control session holds';
 COMMENT ON COLUMN mill.workers.draining IS 'Whether the worker has stopped claiming tasks';
 COMMENT ON COLUMN mill.workers.profiles IS 'Number of readers per profile: {"profile": readers}';
+COMMENT ON COLUMN mill.workers.error IS
+    'Error that an operation of the worker meets again and again, such as recording the end of a task; null: none';
+COMMENT ON COLUMN mill.workers.error_since IS 'Time of the first heartbeat that reported an error; null: none';
 COMMENT ON COLUMN mill.workers.queues IS 'Queues that the worker serves; null: all queues';
 GRANT SELECT, INSERT, UPDATE, DELETE ON mill.workers TO mill_worker;
 

@@ -19,6 +19,7 @@ DECLARE
     period record;
     subject text;
     ahead bigint;
+    reported text;
 BEGIN
     SELECT l.* INTO terms FROM mill.limit_status l WHERE l.id = task.blocking_limit_id;
     SELECT count(*) INTO ahead FROM (SELECT FROM mill.tasks t
@@ -42,7 +43,10 @@ BEGIN
         RETURN format('%s allows %s starts per %s; tasks ahead with the same priority: %s%s', subject,
             terms.rate_starts, terms.rate_period, CASE ahead WHEN 100000 THEN 'at least ' ELSE '' END, ahead);
     END IF;
-    RETURN format('it is about to get a permit of %s', subject);
+    SELECT w.error INTO reported FROM mill.workers w
+        WHERE w.error LIKE 'grant\_permits: %' AND now() - w.heartbeat_at < w.orphan_timeout LIMIT 1;
+    RETURN format('it is about to get a permit of %s', subject)
+        || coalesce(', but a worker reports the error ' || reported, '');
 END
 $$;
 COMMENT ON FUNCTION mill.why_blocked IS 'Returns the answer of mill.why for a task that waits for a permit';
@@ -53,6 +57,7 @@ DECLARE
     task mill.tasks;
     last_attempt mill.attempts;
     serving record;
+    reported text;
     backend record;
     place text;
     ahead bigint;
@@ -83,6 +88,11 @@ BEGIN
             AND now() - w.heartbeat_at < w.orphan_timeout)
         THEN
             RETURN format('its worker %s has stopped sending heartbeats; the task is about to be reclaimed', place);
+        END IF;
+        SELECT w.error INTO reported FROM mill.workers w
+            WHERE w.id = task.claimed_by AND w.error LIKE format('%% of task %s: %%', task.id);
+        IF FOUND THEN
+            RETURN format('its statement has ended, but worker %s fails again and again: %s', place, reported);
         ELSIF cardinality(backend.blocked_by) > 0 THEN
             RETURN format('it is running on %s since %s, blocked by backend %s', place,
                 date_trunc('second', task.claimed_at), (SELECT string_agg(format('%s (%s)', b->>'pid',

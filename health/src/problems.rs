@@ -20,6 +20,10 @@ const CANCEL_OVERDUE_SECONDS: f64 = 60.0;
 /// long enough to matter.
 const OLD_SNAPSHOT_SECONDS: f64 = 15.0 * 60.0;
 
+/// Age in seconds at which an error of a worker's own operations counts as lasting. Errors of a
+/// short outage are reported once or twice.
+const LASTING_ERROR_SECONDS: f64 = 15.0;
+
 /// A problem that needs attention.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Problem {
@@ -115,6 +119,7 @@ pub fn find_problems(facts: &FleetFacts<'_>) -> Vec<Problem> {
         .filter_map(|queue| waiting(queue, workers))
         .chain(facts.failing.iter().filter_map(failing))
         .chain(workers.iter().filter_map(dead_worker))
+        .chain(workers.iter().filter_map(failing_worker))
         .chain(facts.running.iter().filter_map(|task| stuck_task(task, now)))
         .chain(facts.finished.iter().filter_map(|finished| failed_outcomes(finished, now)))
         .chain(facts.runs.iter().map(|failed| failed_runs(failed, now)))
@@ -187,6 +192,15 @@ fn dead_worker(worker: &Worker) -> Option<Problem> {
         ),
         about: ProblemSubject::Worker,
     })
+}
+
+/// Reports an operation of a worker that has failed for some time, such as recording the end of a
+/// task.
+fn failing_worker(worker: &Worker) -> Option<Problem> {
+    let age_seconds = worker.error_seconds.filter(|age| *age > LASTING_ERROR_SECONDS)?;
+    let error = worker.error.as_deref()?;
+    let message = format!("worker {} fails again and again: {error}", worker.label());
+    worker.alive.then_some(Problem { age_seconds, message, about: ProblemSubject::Worker })
 }
 
 /// Reports a running task that is blocked, or that has not stopped in spite of a cancel request.

@@ -3,7 +3,7 @@
 
 use rustix::process::Signal;
 
-use crate::harness::{Database, Worker, eventually};
+use crate::harness::{Database, Program, Worker, eventually};
 
 async fn why(database: &Database, id: i64) -> String {
     database.value::<Option<String>>(&format!("SELECT mill.why({id})")).await.unwrap()
@@ -210,4 +210,30 @@ async fn history_shows_every_attempt_with_how_long_it_waited_and_ran() {
         WHERE task_id = {waited}"
     );
     assert!(database.value::<bool>(&sql).await);
+}
+
+#[tokio::test]
+async fn a_worker_that_cannot_record_an_end_reports_the_error_until_it_can() {
+    let database = Database::new().await;
+    database
+        .execute(
+            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
+                $$ BEGIN RAISE 'no space for history'; END $$;
+             CREATE TRIGGER refuse BEFORE INSERT ON mill.attempts FOR EACH ROW
+                WHEN (NEW.name = 'stuck') EXECUTE FUNCTION refuse()",
+        )
+        .await;
+    let _worker = Worker::start(&database, &["--readers", "1", "--heartbeat-interval", "200ms"]);
+    let id = database.enqueue("SELECT 1/0", ", max_attempts => 1, name => 'stuck'").await;
+    let error = format!("recording the end of task {id}: no space for history");
+    until_why(&database, id, &["fails again and again", &error]).await;
+    let status = async || Program::pgmill(&database, &["status"]).succeeds().await;
+    database.execute("UPDATE mill.workers SET error_since = now() - interval '1 minute'").await;
+    eventually("the error is a problem", async || status().await.contains(&error)).await;
+    database.execute("DROP TRIGGER refuse ON mill.attempts").await;
+    assert_eq!(database.outcome(id).await, "failed");
+    let reported =
+        "SELECT count(*) FROM mill.workers WHERE error IS NOT NULL OR error_since IS NOT NULL";
+    eventually("the report has ended", async || database.value::<i64>(reported).await == 0).await;
+    assert!(status().await.contains("1 task failed"));
 }

@@ -14,6 +14,7 @@ use tokio_postgres::Client;
 use tokio_util::sync::CancellationToken;
 
 use crate::registration::Registration;
+use crate::repeated_errors::RepeatedErrors;
 use crate::telemetry::metrics::Metrics;
 use crate::timing::{
     ANSWER_TIMEOUT, CONTROL_LOCK_TIMEOUT, CONTROL_STATEMENT_TIMEOUT, LONG_USE, MAX_BACKOFF,
@@ -31,6 +32,34 @@ pub(crate) struct Control {
     target: ConnectionTarget,
     metrics: Metrics,
     registration: Registration,
+    errors: RepeatedErrors,
+}
+
+/// An operation on a claim that is repeated until it succeeds. Its errors are logged and reported
+/// until it is dropped.
+pub(crate) struct RepeatedOperation<'a> {
+    control: &'a Control,
+    what: &'a str,
+    task: TaskId,
+}
+
+impl RepeatedOperation<'_> {
+    /// Logs and reports an error after which the operation is tried again.
+    pub(crate) fn failed(&self, error: &dyn Display) {
+        let Self { what, task, .. } = self;
+        tracing::warn!(%task, %error, "{what} failed, trying again");
+        self.control.errors.set(&self.name(), error);
+    }
+
+    fn name(&self) -> String {
+        format!("{} of task {}", self.what, self.task)
+    }
+}
+
+impl Drop for RepeatedOperation<'_> {
+    fn drop(&mut self) {
+        self.control.errors.clear(&self.name());
+    }
 }
 
 /// A session taken from the pool.
@@ -93,7 +122,8 @@ impl Control {
             .wait_timeout(Some(POOL_WAIT_TIMEOUT))
             .create_timeout(Some(POOL_CREATE_TIMEOUT))
             .build()?;
-        Ok(Self { pool, target, metrics: metrics.clone(), registration })
+        let errors = RepeatedErrors::default();
+        Ok(Self { pool, target, metrics: metrics.clone(), registration, errors })
     }
 
     /// Returns a session for one or two short statements, to be used within [`answered`].
@@ -201,19 +231,25 @@ impl Control {
     where
         F: Future<Output = Result<T, QueueError>>,
     {
+        let repeated = self.repeated(what, task);
         let mut backoff = Backoff::default();
         loop {
             match answered(operation()).await {
                 Ok(answer) => return answer,
-                Err(error) => self.log_retry(what, task, &error),
+                Err(error) => repeated.failed(&error),
             }
             backoff.wait().await;
         }
     }
 
-    /// Logs an error after which the operation is retried.
-    pub(crate) fn log_retry(&self, what: &str, task: TaskId, error: &dyn Display) {
-        tracing::warn!(%task, %error, "{what} failed, trying again");
+    /// Begins an operation on a claim that the caller repeats until it succeeds.
+    pub(crate) fn repeated<'a>(&'a self, what: &'a str, task: TaskId) -> RepeatedOperation<'a> {
+        RepeatedOperation { control: self, what, task }
+    }
+
+    /// Errors of the worker's own operations, for the heartbeat.
+    pub(crate) fn errors(&self) -> &RepeatedErrors {
+        &self.errors
     }
 }
 

@@ -4,7 +4,7 @@
 //! session and records the result. `duties` are the background services, `startup` starts and stops
 //! the process, and `telemetry` reports what the process does. The modules at the top level are
 //! shared by all of these. They are reached through a `context`: `control`, the sessions to the
-//! queue; `registration`; `shutdown`; `wakeup`; and `timing`.
+//! queue; `registration`; `repeated_errors`; `shutdown`; `wakeup`; and `timing`.
 
 mod attempt;
 mod claim;
@@ -12,6 +12,7 @@ mod context;
 mod control;
 mod duties;
 mod registration;
+mod repeated_errors;
 mod shutdown;
 mod startup;
 mod telemetry;

@@ -17,7 +17,8 @@ SELECT w.id, s.host, s.pid, s.version, s.started_at, w.heartbeat_at,
     now() - w.heartbeat_at < w.orphan_timeout AS alive,
     w.session_lock_key IN (SELECT mill.live_sessions()) AS session_alive, w.draining, w.readers,
     (SELECT count(*) FROM mill.tasks t WHERE t.state = 'running' AND t.claimed_by = w.id) AS running,
-    w.queues, mill.reserved_readers(w.id) AS reserved, s.schema_version
+    w.queues, mill.reserved_readers(w.id) AS reserved, s.schema_version, w.error,
+    extract(epoch FROM now() - w.error_since)::float8 AS error_seconds
 FROM mill.workers w LEFT JOIN mill.worker_starts s ON s.id = w.id
 ORDER BY s.host, s.pid, w.id";
 
@@ -56,12 +57,18 @@ pub struct Worker {
     pub running: i64,
     /// Queues that the worker serves; `None` means every queue.
     pub queues: Option<Vec<String>>,
+    /// Error that an operation of the worker meets again and again, such as recording the end of a
+    /// task.
+    pub error: Option<String>,
+    /// Seconds since the heartbeat that first reported an error.
+    pub error_seconds: Option<f64>,
 }
 
 from_row! {
     Worker {
         id, host, pid, version, schema_version, started_at, heartbeat_at, heartbeat_age_seconds,
         orphan_timeout_seconds, alive, session_alive, draining, readers, reserved, running, queues,
+        error, error_seconds,
     }
 }
 

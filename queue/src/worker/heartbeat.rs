@@ -27,7 +27,8 @@ SELECT $1, $5, $6, $7, make_interval(secs => $8), make_interval(secs => $9), $10
 ON CONFLICT (id) DO UPDATE SET heartbeat_at = now(), heartbeat = workers.heartbeat + 1";
 
 const HEARTBEAT: &str = "/* queue.heartbeat */
-UPDATE mill.workers w SET heartbeat = w.heartbeat + 1, heartbeat_at = now(), busy = $2
+UPDATE mill.workers w SET heartbeat = w.heartbeat + 1, heartbeat_at = now(), busy = $2,
+    error = $5, error_since = CASE WHEN $5 IS NOT NULL THEN coalesce(w.error_since, now()) END
 WHERE w.id = $1
 RETURNING w.draining,
     ARRAY(SELECT r.task_id FROM mill.cancel_requests r WHERE r.task_id = ANY ($3)) AS cancel,
@@ -114,13 +115,15 @@ pub async fn register(
     Ok(())
 }
 
-/// Sends a heartbeat with the number of busy readers. Returns `None` if the worker is not
+/// Sends a heartbeat with the number of busy readers, and with an error that the worker meets again
+/// and again. Returns `None` if the worker is not
 /// registered or no longer registered, and must register again.
 pub async fn heartbeat(
     client: &impl GenericClient,
     worker: WorkerId,
     busy: usize,
     claims: &[(TaskId, Token)],
+    error: Option<&str>,
 ) -> Result<Option<HeartbeatResponse>, QueueError> {
     let ids: Vec<i64> = claims.iter().map(|(id, _)| id.0).collect();
     let tokens: Vec<uuid::Uuid> = claims.iter().map(|(_, token)| token.0).collect();
@@ -133,6 +136,7 @@ pub async fn heartbeat(
                 (/* busy */ &busy, Type::INT4),
                 (/* claim ids */ &ids, Type::INT8_ARRAY),
                 (/* claim tokens */ &tokens, Type::UUID_ARRAY),
+                (/* error */ &error, Type::TEXT),
             ],
         )
         .await?;

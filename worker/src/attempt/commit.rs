@@ -207,6 +207,7 @@ async fn committed(control: &Control, successes: &[Success<'_>]) {
 /// limit. Returns `false` if the claim was lost.
 pub(crate) async fn complete_committed(control: &Control, success: Success<'_>) -> bool {
     let claim = success.claim;
+    let repeated = control.repeated("completion", claim.id());
     let mut backoff = Backoff::default();
     loop {
         let completed = answered(async {
@@ -217,7 +218,7 @@ pub(crate) async fn complete_committed(control: &Control, success: Success<'_>) 
             Ok(completed) => completed.into(),
             Err(QueueError::NoAnswer { .. }) => Completion::InDoubt(None),
             Err(error) => {
-                control.log_retry("completion", claim.id(), &error);
+                repeated.failed(&error);
                 backoff.wait().await;
                 continue;
             }
@@ -226,7 +227,7 @@ pub(crate) async fn complete_committed(control: &Control, success: Success<'_>) 
             Completion::Committed => return true,
             Completion::Lost => return false,
             Completion::Refused(error) => {
-                control.log_retry("completion", claim.id(), &error.database_error().message);
+                repeated.failed(&error.database_error().message);
             }
             Completion::InDoubt(_) => match control.resolve_commit(claim).await {
                 CommitResolution::Committed => return true,

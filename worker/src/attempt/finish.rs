@@ -20,7 +20,7 @@ pub(crate) async fn finish(control: &Control, claim: Claim, result: AttemptResul
         AttemptResult::Lost => Disposition::Lost,
         AttemptResult::Failed { outcome, decision, report } => {
             control
-                .retry("recording an attempt", claim.id(), || async {
+                .retry("recording the end", claim.id(), || async {
                     fail(&*control.get().await?, &claim, outcome, decision, &report).await
                 })
                 .await

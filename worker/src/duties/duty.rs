@@ -68,6 +68,7 @@ pub(crate) async fn run<D: Duty>(mut duty: D, context: Arc<Context>) {
             Ok(items) => {
                 if failures > 0 {
                     tracing::info!(duty = D::NAME, failures, "duty works again");
+                    context.control.errors().clear(D::NAME);
                     (failures, backoff) = (0, Backoff::up_to(D::MAX_BACKOFF));
                     last_failure.clear();
                 }
@@ -77,6 +78,7 @@ pub(crate) async fn run<D: Duty>(mut duty: D, context: Arc<Context>) {
             }
             Err(error) => {
                 failures += 1;
+                context.control.errors().set(D::NAME, &error);
                 let failure = format!("{cause:?}: {error}");
                 if failure == last_failure {
                     tracing::debug!(duty = D::NAME, ?cause, %error, failures, "duty failed again");

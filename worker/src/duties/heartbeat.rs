@@ -87,7 +87,9 @@ impl Heartbeat {
         let (worker, limit) = (self.context.worker, self.heartbeat_timeout());
         let in_flight = &self.context.in_flight;
         let (busy, claims) = (in_flight.busy_readers(), in_flight.claims());
-        match with_timeout(limit, heartbeat(client, worker, busy, &claims)).await? {
+        let error = self.context.control.errors().report();
+        let error = error.as_deref();
+        match with_timeout(limit, heartbeat(client, worker, busy, &claims, error)).await? {
             Some(orders) => {
                 self.context.metrics.heartbeat("ok");
                 self.apply(&orders);
@@ -100,7 +102,7 @@ impl Heartbeat {
                 tracing::warn!("the fleet considered this worker dead; registering again");
                 with_timeout(REGISTRATION_TIMEOUT, register(client, &self.registration)).await?;
                 if let Some(orders) =
-                    with_timeout(limit, heartbeat(client, worker, busy, &claims)).await?
+                    with_timeout(limit, heartbeat(client, worker, busy, &claims, error)).await?
                 {
                     self.apply(&orders);
                 }

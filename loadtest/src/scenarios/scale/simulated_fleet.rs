@@ -154,7 +154,7 @@ impl<'a> SimulatedFleet<'a> {
         self.database.session.batch_execute(VACUUM).await?;
         // Give each worker row a dead version, as regular heartbeats do.
         for worker in &self.workers {
-            heartbeat(&*self.session, *worker, readers as usize, &[]).await?;
+            heartbeat(&*self.session, *worker, readers as usize, &[], None).await?;
         }
         Ok(())
     }
@@ -195,7 +195,7 @@ impl<'a> SimulatedFleet<'a> {
             Operation::Heartbeat | Operation::HeartbeatWithReservation => {
                 let claims: Vec<(TaskId, Token)> =
                     (1..=8).map(|id| (TaskId(id), Token::stale())).collect();
-                let orders = heartbeat(&*self.session, worker, 8, &claims).await?;
+                let orders = heartbeat(&*self.session, worker, 8, &claims, None).await?;
                 ensure!(orders.is_some(), "a worker of the simulated fleet is not registered");
             }
             Operation::Poll | Operation::PollPeers | Operation::PollUnregistered => {

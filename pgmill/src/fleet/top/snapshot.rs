@@ -164,5 +164,7 @@ fn example_worker(id: queue::WorkerId, now: Timestamp) -> Worker {
         reserved: 0,
         running: 2,
         queues: None,
+        error: None,
+        error_seconds: None,
     }
 }
