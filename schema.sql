@@ -5239,6 +5239,20 @@ COMMENT ON FUNCTION mill.backends IS
     '"transaction_started_at"}]; only blockers that run a task have task_id and name';
 GRANT EXECUTE ON FUNCTION mill.backends TO mill_worker, mill_viewer;
 
+CREATE OR REPLACE FUNCTION mill.sessions() RETURNS TABLE (pid integer, backend_start timestamptz, kind text,
+    login text, application_name text, state text, xact_start timestamptz, age_xids integer)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT a.pid, a.backend_start, a.backend_type, a.usename::text, a.application_name, a.state, a.xact_start,
+        greatest(age(a.backend_xmin), age(a.backend_xid))
+    FROM pg_stat_activity a
+    WHERE a.datname = current_database() AND a.usesysid IS NOT NULL OR a.backend_type = 'walsender'
+$$;
+COMMENT ON FUNCTION mill.sessions IS
+    'Returns the sessions of this database and the standbys, without their statements. A role that is no member of '
+    'pg_read_all_stats sees nothing else of the sessions of others. age_xids: age of the oldest transaction id that '
+    'the session needs; null: none. state is null if the owner of this function may not see it either';
+GRANT EXECUTE ON FUNCTION mill.sessions TO mill_worker, mill_viewer;
+
 CREATE OR REPLACE VIEW mill.running AS
     SELECT t.id, t.queue, t.name, t.priority, t.mode, t.attempt, t.claimed_at AS started_at,
         now() - t.claimed_at AS running_duration, t.claimed_by AS worker_id, s.host, s.pid AS worker_pid,

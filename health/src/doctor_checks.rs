@@ -345,13 +345,19 @@ pub fn session_roles(roles: &[SessionRole]) -> Vec<Finding> {
 
 /// Checks for old snapshots, which keep dead rows from being removed.
 #[must_use]
-pub fn horizon(holders: &[HorizonHolder]) -> Finding {
+pub fn horizon(holders: &[HorizonHolder], hidden_sessions: i64) -> Finding {
     const CHECK: &str = "horizon";
     let long = |holder: &&HorizonHolder| {
         holder.age_seconds.is_some_and(|seconds| seconds > LONG_OPEN_SECONDS)
             || holder.age_xids.is_some_and(|xids| xids > LONG_OPEN_XIDS)
     };
     let descriptions: Vec<String> = holders.iter().filter(long).map(holder).collect();
+    if descriptions.is_empty() && hidden_sessions > 0 {
+        let hidden = counted(hidden_sessions, "session");
+        let message = format!("{hidden} of other logins not visible to this login");
+        return Finding::new(CHECK, CheckStatus::NotChecked, message)
+            .hint("As superuser: GRANT pg_read_all_stats TO mill_owner;");
+    }
     if descriptions.is_empty() {
         return Finding::ok(CHECK, "no old snapshot keeps dead rows from being removed");
     }

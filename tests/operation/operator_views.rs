@@ -3,6 +3,7 @@
 
 use rustix::process::Signal;
 
+use crate::harness::login::Login;
 use crate::harness::{Database, Program, Worker, eventually};
 
 async fn why(database: &Database, id: i64) -> String {
@@ -236,4 +237,32 @@ async fn a_worker_that_cannot_record_an_end_reports_the_error_until_it_can() {
         "SELECT count(*) FROM mill.workers WHERE error IS NOT NULL OR error_since IS NOT NULL";
     eventually("the report has ended", async || database.value::<i64>(reported).await == 0).await;
     assert!(status().await.contains("1 task failed"));
+}
+
+#[tokio::test]
+async fn an_operator_sees_the_transactions_of_all_sessions_but_not_their_statements() {
+    let database = Database::new().await;
+    let other = database.connect().await;
+    other.batch_execute("BEGIN; SELECT pg_current_xact_id(), 'a secret'").await.unwrap();
+    let pid: i32 = other.query_one("SELECT pg_backend_pid()", &[]).await.unwrap().get(0);
+    let login = Login::new(&database, "operator", "mill_operator").await;
+    let client = login.connect().await;
+    let holders = queue::doctor::horizon(&client).await.unwrap();
+    let holder = holders.iter().find(|it| it.name == pid.to_string()).unwrap();
+    assert!(holder.age_seconds.is_some() && holder.query.is_none(), "{holder:?}");
+    assert_eq!(queue::doctor::hidden_sessions(&client).await.unwrap(), 0);
+    let connections = queue::insight::storage::connections(&client).await.unwrap();
+    let open = connections.iter().find(|it| it.state.as_deref() == Some("idle in transaction"));
+    assert!(open.is_some_and(|it| it.transaction_seconds.is_some()), "{connections:?}");
+    let blockers = queue::insight::problems::blockers(&client, &[pid]).await.unwrap();
+    assert_eq!(blockers[0].state.as_deref(), Some("idle in transaction"));
+    // Without the right to see them, the check says so instead of "ok".
+    drop(client);
+    database.execute("REVOKE EXECUTE ON FUNCTION mill.sessions FROM mill_viewer").await;
+    let client = login.connect().await;
+    assert!(queue::doctor::hidden_sessions(&client).await.unwrap() > 0);
+    let doctor = Program::pgmill(&database, &["doctor"]).at(&login.url()).run().await.1;
+    assert!(doctor.contains("not visible to this login"), "{doctor}");
+    drop((client, other));
+    login.drop().await;
 }

@@ -64,14 +64,15 @@ fn the_holder_of_the_horizon_is_described() {
         state: Some("idle in transaction".to_owned()),
         query: Some("SELECT\n 1".to_owned()),
     };
-    let finding = horizon(std::slice::from_ref(&holder));
+    let finding = horizon(std::slice::from_ref(&holder), 0);
     assert_eq!(
         finding.message,
         "session 4711, user ann, application psql, open for 6m 40s, 12 transactions old, \
          idle in transaction: SELECT 1"
     );
     holder.age_seconds = Some(3.0);
-    assert_eq!(horizon(&[holder]).status, CheckStatus::Ok);
+    assert_eq!(horizon(std::slice::from_ref(&holder), 0).status, CheckStatus::Ok);
+    assert_eq!(horizon(&[holder], 3).status, CheckStatus::NotChecked);
 }
 
 #[test]

@@ -75,7 +75,8 @@ async fn environment_checks(
             findings.push(doctor_checks::dead_rows(&tables));
         }
     }
-    findings.push(doctor_checks::horizon(&doctor::horizon(client).await?));
+    let hidden = doctor::hidden_sessions(client).await?;
+    findings.push(doctor_checks::horizon(&doctor::horizon(client).await?, hidden));
     Ok(findings)
 }
 

@@ -7,14 +7,14 @@ use serde::Serialize;
 use tokio_postgres::GenericClient;
 
 use crate::error::QueueError;
-use crate::row::{FromRow, from_row};
+use crate::row::{FromRow, from_row, scalar};
 
 const SERVER: &str = "/* queue.doctor_server */
 SELECT current_setting('server_version_num')::int4 AS version_number,
     current_setting('server_version') AS version, pg_is_in_recovery() AS in_recovery,
     current_user::text AS role, current_setting('max_connections')::int4
         - current_setting('superuser_reserved_connections')::int4 AS connections_allowed,
-    (SELECT count(*) FROM pg_stat_activity a WHERE a.backend_type = 'client backend') AS connections";
+    (SELECT count(*) FROM pg_stat_activity a WHERE a.usesysid IS NOT NULL AND a.datid IS NOT NULL) AS connections";
 
 const SETTINGS: &str = "/* queue.doctor_settings */
 SELECT s.name, s.setting AS value FROM pg_settings s WHERE s.name IN ('fsync', 'synchronous_commit',
@@ -62,20 +62,19 @@ FROM (
 WHERE a.datname = current_database()
 GROUP BY a.usename, a.usesysid, r.rolsuper ORDER BY a.usename";
 
-/// The oldest transaction ids that are still needed. Dead rows of this database cannot be removed
-/// while a standby's feedback or a prepared transaction needs them. A running vacuum and sessions
-/// of other databases do not prevent the removal.
-const HORIZON: &str = "/* queue.doctor_horizon */
+/// Returns the oldest transaction ids that are still needed. Dead rows of this database cannot be
+/// removed while a standby's feedback or a prepared transaction needs them. A running vacuum and
+/// sessions of other databases do not prevent the removal.
+fn horizon_statement(sessions: &str) -> String {
+    format!(
+        "/* queue.doctor_horizon */
 SELECT * FROM (
-    SELECT CASE a.backend_type WHEN 'walsender' THEN 'standby' ELSE 'session' END AS kind,
-        a.pid::text AS name, a.usename::text AS user, a.application_name AS application,
-        greatest(age(a.backend_xmin), age(a.backend_xid)) AS age_xids, a.xact_start AS since,
-        extract(epoch FROM now() - a.xact_start)::float8 AS age_seconds, a.state,
-        left(a.query, 200) AS query
-    FROM pg_stat_activity a
-    WHERE (a.datname = current_database() OR a.backend_type = 'walsender')
-        AND a.pid <> pg_backend_pid() AND a.backend_type <> 'autovacuum worker'
-        AND coalesce(a.backend_xmin, a.backend_xid) IS NOT NULL
+    SELECT CASE s.kind WHEN 'walsender' THEN 'standby' ELSE 'session' END AS kind,
+        s.pid::text AS name, s.login AS user, s.application_name AS application, s.age_xids, s.xact_start AS since,
+        extract(epoch FROM now() - s.xact_start)::float8 AS age_seconds, s.state,
+        (SELECT left(a.query, 200) FROM pg_stat_activity a
+            WHERE a.pid = s.pid AND a.query <> '<insufficient privilege>') AS query
+    FROM {sessions} AS s WHERE s.pid <> pg_backend_pid() AND s.age_xids IS NOT NULL
     UNION ALL
     SELECT 'prepared transaction', p.gid, p.owner::text, NULL, age(p.transaction), p.prepared,
         extract(epoch FROM now() - p.prepared)::float8, NULL, NULL
@@ -85,7 +84,18 @@ SELECT * FROM (
         greatest(age(s.xmin), age(s.catalog_xmin)), NULL, NULL,
         CASE WHEN s.active THEN 'active' ELSE 'inactive' END, NULL
     FROM pg_replication_slots s WHERE coalesce(s.xmin, s.catalog_xmin) IS NOT NULL
-) AS holders ORDER BY age_xids DESC NULLS LAST, age_seconds DESC NULLS LAST LIMIT 5";
+) AS holders ORDER BY age_xids DESC NULLS LAST, age_seconds DESC NULLS LAST LIMIT 5"
+    )
+}
+
+/// Null without the function.
+const SESSIONS_VISIBLE: &str = "/* queue.sessions_visible */
+SELECT has_function_privilege(to_regprocedure('mill.sessions()')::oid, 'EXECUTE')";
+
+const OWN_SESSIONS: &str = "(SELECT a.pid, a.backend_start, a.backend_type AS kind, a.usename::text AS login,
+    a.application_name, a.state, a.xact_start, greatest(age(a.backend_xmin), age(a.backend_xid)) AS age_xids
+    FROM pg_stat_activity a
+    WHERE a.datname = current_database() AND a.usesysid IS NOT NULL OR a.backend_type = 'walsender')";
 
 const TABLES: &str = "/* queue.doctor_tables */
 SELECT s.n_live_tup AS live_rows, s.n_dead_tup AS dead_rows, pg_total_relation_size(s.relid) AS bytes,
@@ -252,7 +262,24 @@ pub async fn session_roles(client: &impl GenericClient) -> Result<Vec<SessionRol
 
 /// Returns the five holders of the oldest transaction ids, oldest first.
 pub async fn horizon(client: &impl GenericClient) -> Result<Vec<HorizonHolder>, QueueError> {
-    client.query_typed(HORIZON, &[]).await?.iter().map(HorizonHolder::from_row).collect()
+    let statement = horizon_statement(sessions(client).await?);
+    client.query_typed(&statement, &[]).await?.iter().map(HorizonHolder::from_row).collect()
+}
+
+/// Returns the number of sessions of this database whose state and transaction the role cannot see.
+pub async fn hidden_sessions(client: &impl GenericClient) -> Result<i64, QueueError> {
+    let statement = format!(
+        "/* queue.doctor_hidden_sessions */ SELECT count(*) FROM {} AS s WHERE s.state IS NULL AND s.kind IS NULL",
+        sessions(client).await?
+    );
+    scalar(&client.query_typed(&statement, &[]).await?[0])
+}
+
+/// Returns the source of the sessions for a statement: the function of the schema, which sees all of
+/// them, or the server's view if there is no such function or the role may not call it.
+pub(crate) async fn sessions(client: &impl GenericClient) -> Result<&'static str, QueueError> {
+    let usable: Option<bool> = scalar(&client.query_typed(SESSIONS_VISIBLE, &[]).await?[0])?;
+    Ok(if usable == Some(true) { "mill.sessions()" } else { OWN_SESSIONS })
 }
 
 /// Returns the state of the tasks table and of history's partitions.

@@ -105,7 +105,7 @@ impl DatabaseDetail {
         checks.extend(doctor_checks::settings(&doctor::settings(&**tx).await?));
         checks.extend(doctor_checks::overrides(&doctor::overrides(&**tx).await?));
         checks.extend(doctor_checks::memberships(&doctor::memberships(&**tx).await?));
-        checks.push(doctor_checks::horizon(&horizon));
+        checks.push(doctor_checks::horizon(&horizon, doctor::hidden_sessions(&**tx).await?));
         let mut known = Self {
             connections: storage::connections(&**tx).await?,
             lock_waits: storage::waits(&**tx).await?,

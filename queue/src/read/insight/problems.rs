@@ -13,12 +13,11 @@ use crate::id::TaskId;
 use crate::pg_enum;
 use crate::row::{FromRow, from_row};
 
-/// A role without the privilege does not see the activity of other logins' sessions.
 const BACKENDS: &str = "/* queue.insight_blockers */
-SELECT a.pid, a.usename::text AS user, a.application_name AS application, a.state,
+SELECT a.pid, a.login AS user, a.application_name AS application, a.state,
     extract(epoch FROM now() - a.xact_start)::float8 AS transaction_seconds, t.id AS task,
     t.name AS task_name
-FROM pg_stat_activity a LEFT JOIN mill.tasks t ON t.state = 'running' AND t.session_pid = a.pid
+FROM mill.sessions() a LEFT JOIN mill.tasks t ON t.state = 'running' AND t.session_pid = a.pid
     AND t.session_started_at = a.backend_start
 WHERE a.pid = ANY ($1) ORDER BY a.pid";
 

@@ -8,6 +8,7 @@ use serde::Serialize;
 use tokio_postgres::GenericClient;
 
 use crate::error::QueueError;
+use crate::read::doctor;
 use crate::row::{FromRow, from_row};
 
 /// Shows the state of a session and the relation that it waits for. Does not show its statement,
@@ -21,12 +22,15 @@ FROM pg_locks l LEFT JOIN pg_stat_activity a ON a.pid = l.pid
 WHERE NOT l.granted AND a.datname = current_database()
 ORDER BY l.waitstart NULLS LAST, l.pid LIMIT 50";
 
-const CONNECTIONS: &str = "/* queue.insight_connections */
-SELECT a.application_name AS application, a.usename::text AS user, a.state, count(*) AS count,
-    max(extract(epoch FROM now() - a.xact_start))::float8 AS transaction_seconds
-FROM pg_stat_activity a
-WHERE a.datname = current_database() AND a.backend_type = 'client backend'
-GROUP BY 1, 2, 3 ORDER BY count(*) DESC, 1, 2, 3 LIMIT 50";
+fn connections_statement(sessions: &str) -> String {
+    format!(
+        "/* queue.insight_connections */
+SELECT s.application_name AS application, s.login AS user, s.state, count(*) AS count,
+    max(extract(epoch FROM now() - s.xact_start))::float8 AS transaction_seconds
+FROM {sessions} AS s WHERE s.kind = 'client backend' OR s.kind IS NULL
+GROUP BY 1, 2, 3 ORDER BY count(*) DESC, 1, 2, 3 LIMIT 50"
+    )
+}
 
 /// Adds the sizes of partitions to their table. If a table is locked, reading its size waits for
 /// the lock.
@@ -136,7 +140,8 @@ pub async fn waits(client: &impl GenericClient) -> Result<Vec<Wait>, QueueError>
 
 /// Returns the connections to this database in groups, largest first, up to 50.
 pub async fn connections(client: &impl GenericClient) -> Result<Vec<Connections>, QueueError> {
-    client.query_typed(CONNECTIONS, &[]).await?.iter().map(Connections::from_row).collect()
+    let statement = connections_statement(doctor::sessions(client).await?);
+    client.query_typed(&statement, &[]).await?.iter().map(Connections::from_row).collect()
 }
 
 /// Returns every table of the schema, largest first.
