@@ -357,3 +357,23 @@ async fn statements_of_one_task_are_one_transaction_or_run_one_by_one() {
     assert_eq!(database.run(xids, "").await.row(0), ["1"]);
     assert_eq!(database.run(xids, ", mode => 'autocommit'").await.row(0), ["2"]);
 }
+
+#[tokio::test]
+async fn the_result_of_a_statement_is_kept_whatever_its_form() {
+    let database = Database::new().await;
+    let _worker = Worker::start(&database, &["--readers", "1"]);
+    for shared in ["", "SELECT mill.set_shared_commit('default', '20ms')"] {
+        database.execute(shared).await;
+        let ran = database.run("SELECT 1 AS mill_task_boundary", "").await;
+        assert_eq!((ran.row(0), ran.rows), (vec!["1"], Some(1)), "{shared}");
+        for statement in
+            ["SHOW work_mem", "EXPLAIN (COSTS OFF) SELECT 1", "SELECT 1; SHOW work_mem"]
+        {
+            let ran = database.run(statement, "").await;
+            let rows = i64::try_from(statement.split(';').count()).unwrap();
+            assert_eq!(ran.rows, Some(rows), "{statement}");
+        }
+        let ran = database.run("SET LOCAL client_encoding = 'LATIN1'; SELECT 'é', 'e'", "").await;
+        assert_eq!(ran.row(0), ["(not valid UTF-8)", "e"], "{ran:?}");
+    }
+}

@@ -3,6 +3,7 @@
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use conninfo::{ConnectError, Connection, ConnectionTarget};
@@ -43,8 +44,9 @@ pub(crate) const RESET_SESSION: &str = "CLOSE ALL; SET SESSION AUTHORIZATION DEF
 pub(crate) const UNLOCK: &str = "pg_catalog.pg_advisory_unlock_all()";
 
 /// First column of the result set that marks the boundary between two tasks. All results before
-/// this result set belong to the first task.
-pub(crate) const TASK_BOUNDARY: &str = "mill_task_boundary";
+/// this result set belong to the first task. The name is random, so that no task can use it.
+pub(crate) static TASK_BOUNDARY: LazyLock<String> =
+    LazyLock::new(|| format!("mill_task_boundary_{:016x}", rand::random::<u64>()));
 
 /// Savepoint at the start of each task of a shared commit.
 const SAVEPOINT: &str = "SAVEPOINT mill_task";
@@ -217,7 +219,8 @@ impl Session {
         let Some(next) = next else { return self.client.simple_query_raw(statement).await };
         let statement = format!(
             "{statement}\n; {RESET_SESSION}; RELEASE {SAVEPOINT}; {SAVEPOINT}; \
-             SELECT {UNLOCK} AS {TASK_BOUNDARY}, {}",
+             SELECT {UNLOCK} AS {}, {}",
+            *TASK_BOUNDARY,
             self.begin_task(next)
         );
         self.client.simple_query_raw(&statement).await

@@ -21,7 +21,7 @@ use crate::attempt::commit::{Completion, commit};
 use crate::attempt::error::ExecutionError;
 use crate::attempt::execute::Executor;
 use crate::attempt::output::rows::Rows;
-use crate::attempt::session::{Session, last_value};
+use crate::attempt::session::{Session, TASK_BOUNDARY, last_value};
 use crate::attempt::statement::read_results;
 use crate::attempt::supervise::{Supervised, Supervisor};
 use crate::claim::in_flight::{ClaimedTask, StopSignal};
@@ -243,7 +243,7 @@ async fn run_pipeline(
     xact.get_or_insert(id.unwrap_or_default());
     for (n, (run, statement)) in runs.iter_mut().zip(answers).enumerate() {
         let mut rows = Rows::default();
-        match read_results(statement, &mut rows).await {
+        match read_results(statement, &mut rows, Some(&TASK_BOUNDARY)).await {
             Ok(()) => run.state = TaskState::Executed { rows, until: begun.elapsed() },
             Err(ExecutionError::Database(_)) => {
                 // Until the rollback to the savepoint, the server refuses the rest of the pipeline.

@@ -12,7 +12,7 @@ use crate::attempt::explain;
 use crate::attempt::output::rows::Rows;
 use crate::attempt::params::Param;
 use crate::attempt::prepare::prepare;
-use crate::attempt::session::{OpenedTransaction, Session, TASK_BOUNDARY};
+use crate::attempt::session::{OpenedTransaction, Session};
 
 /// Runs the task's whole statement inside its own transaction. Returns the transaction id.
 ///
@@ -37,7 +37,7 @@ pub(crate) async fn in_transaction(
     let statement = session.client().simple_query_raw(claim.statement());
     let (xact, stream) = future::join(session.begin(claim), statement).await;
     let xact = xact?;
-    read_results(stream?, rows).await?;
+    read_results(stream?, rows, None).await?;
     Ok(xact)
 }
 
@@ -63,7 +63,7 @@ pub(crate) async fn in_opened_transaction(
     }
     // The end of the SELECT that returned the id.
     opened.answers.try_next().await?;
-    read_results(opened.answers, rows)
+    read_results(opened.answers, rows, None)
         .await
         .map_err(|error| error.shift_position_back(opened.offset))?;
     Ok(xact.unwrap_or_default())
@@ -84,7 +84,7 @@ pub(crate) async fn one_by_one(
             with_params(session, statement.text(), claim, rows).await
         } else {
             match session.client().simple_query_raw(statement.text()).await {
-                Ok(stream) => read_results(stream, rows).await,
+                Ok(stream) => read_results(stream, rows, None).await,
                 Err(error) => Err(error.into()),
             }
         };
@@ -94,13 +94,15 @@ pub(crate) async fn one_by_one(
     Ok(())
 }
 
-/// Reads the results to their end. Keeps the results before the task boundary.
+/// Reads the results to their end. Keeps the results before the result set whose first column is
+/// the boundary to the next task, if there is one.
 ///
 /// # Errors
 /// Returns the error of the statement or the connection.
 pub(crate) async fn read_results(
     stream: impl Stream<Item = Result<SimpleQueryMessage, Error>>,
     rows: &mut Rows,
+    boundary: Option<&str>,
 ) -> Result<(), ExecutionError> {
     let mut stream = pin!(stream);
     let mut own = true;
@@ -108,7 +110,8 @@ pub(crate) async fn read_results(
         match message {
             _ if !own => {}
             SimpleQueryMessage::RowDescription(columns) => {
-                own = columns.first().is_none_or(|column| column.name() != TASK_BOUNDARY);
+                let first = columns.first().map(SimpleColumn::name);
+                own = boundary.is_none() || first != boundary;
                 if own {
                     rows.begin(columns.iter().map(SimpleColumn::name));
                 }

@@ -13,6 +13,9 @@ const MAX_BYTES: usize = 32 * 1024;
 /// Maximum size in bytes of a single value.
 const MAX_BYTES_EACH: usize = 4 * 1024;
 
+/// Stands for a value that the client cannot decode.
+const NOT_UTF8: &str = "(not valid UTF-8)";
+
 /// Size in bytes that each value takes in addition to its text: quotes and a comma, or null and a
 /// comma.
 const VALUE_BYTES: usize = 5;
@@ -21,6 +24,8 @@ const VALUE_BYTES: usize = 5;
 #[derive(Default)]
 pub(crate) struct Rows {
     count: u64,
+    /// Number of rows of the statement that is running.
+    received: u64,
     columns: Vec<String>,
     kept: Vec<Value>,
     bytes: usize,
@@ -37,9 +42,11 @@ impl Rows {
         self.truncated = false;
     }
 
-    /// Ends a statement that returned or affected `count` rows.
+    /// Ends a statement that returned or affected `count` rows according to its command tag. The tag
+    /// of SHOW and EXPLAIN has no count.
     pub(crate) fn end(&mut self, count: u64) {
-        self.count += count;
+        self.count += count.max(self.received);
+        self.received = 0;
     }
 
     /// Records the plan and the row count of an explained statement.
@@ -55,7 +62,11 @@ impl Rows {
 
     /// Adds a row in text format.
     pub(crate) fn push_text(&mut self, row: &SimpleQueryRow) {
-        self.keep((0..row.len()).map(|i| row.try_get(i).ok().flatten().map(str::to_owned)));
+        self.keep((0..row.len()).map(|i| match row.try_get(i) {
+            Ok(value) => value.map(str::to_owned),
+            // The task has set another client_encoding, or the database has no encoding.
+            Err(_) => Some(NOT_UTF8.to_owned()),
+        }));
     }
 
     /// Adds a row in binary format.
@@ -64,6 +75,7 @@ impl Rows {
     }
 
     fn keep(&mut self, values: impl Iterator<Item = Option<String>>) {
+        self.received += 1;
         if self.kept.len() >= MAX_ROWS || self.bytes >= MAX_BYTES {
             self.truncated = true;
             return;
