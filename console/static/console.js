@@ -4,6 +4,17 @@
 
 const REFRESH_INTERVAL_MS = 3000;
 
+// Age from which the badge shows the age of the data even without an error: more than two missed refreshes.
+const STALE_AFTER_MS = 8000;
+
+// The parts of the page that are refreshed.
+const LIVE_PARTS = "[hx-get][hx-trigger^=tick]";
+
+// Formats the local time of day: `14:03:07`.
+function clockTime(at) {
+  return [at.getHours(), at.getMinutes(), at.getSeconds()].map((part) => String(part).padStart(2, "0")).join(":");
+}
+
 // Converts times to local time; the title keeps the exact time in UTC.
 function localTimes(root) {
   const options = { year: "numeric", month: "2-digit", day: "2-digit", hour: "2-digit", minute: "2-digit", second: "2-digit" };
@@ -28,8 +39,8 @@ function saveFocus() {
 
 // Receives status updates of a live task from the server. The stream is closed while the page is hidden,
 // because a browser opens only a few connections to one server. If the server refuses the stream, the page
-// is refreshed by polling.
-function taskEvents(enabled, refresh) {
+// is refreshed by polling. Each event of the stream proves that the server has just read the task.
+function taskEvents(enabled, refresh, data) {
   let events = null;
   let refused = false;
   const close = () => {
@@ -43,11 +54,13 @@ function taskEvents(enabled, refresh) {
       const selection = getSelection();
       const reading = selection && !selection.isCollapsed && now?.contains(selection.anchorNode);
       if (!now || reading) return;
+      data.succeeded("live");
       const restoreFocus = saveFocus();
       now.innerHTML = event.data;
       localTimes(now);
       restoreFocus();
     });
+    events.addEventListener("unchanged", () => data.succeeded("live"));
     events.addEventListener("changed", refresh);
     events.addEventListener("end", () => {
       close();
@@ -70,37 +83,120 @@ function taskEvents(enabled, refresh) {
   };
 }
 
-// Refreshes the live part of the page, unless the page is hidden or refresh is paused.
+// Records when each live part of the page was read, and the error of its last request. Parts are known by their
+// ids, because a refresh replaces the elements.
+function freshness() {
+  const loaded = Date.now();
+  const read = new Map();
+  const errors = new Map();
+  const ids = () => [...document.querySelectorAll(LIVE_PARTS)].map((part) => part.id);
+  return {
+    succeeded: (id) => {
+      read.set(id, Date.now());
+      errors.delete(id);
+    },
+    failed: (id, error) => errors.set(id, error),
+    // False after the last refresh of a page whose object has reached its final state.
+    live: () => ids().length > 0,
+    // The time at which the oldest part was read.
+    at: () => Math.min(...ids().map((id) => read.get(id) ?? loaded)),
+    error: () => ids().map((id) => errors.get(id)).find((error) => error),
+  };
+}
+
+// Records the result of each request of htmx for a live part: `{ text, detail }` for a failure.
+function observeRequests(data, changed) {
+  const on = (name, handle) => document.body.addEventListener(name, (event) => {
+    const part = event.detail.target ?? event.detail.elt;
+    if (!part.matches?.(LIVE_PARTS)) return;
+    handle(part, event);
+    changed();
+  });
+  const failed = (text) => (part) => data.failed(part.id, { text, detail: "" });
+  on("htmx:sendError", failed("cannot reach the console"));
+  on("htmx:timeout", failed("the console does not answer"));
+  on("htmx:responseError", (part, event) => {
+    const { status, responseText } = event.detail.xhr;
+    const message = new DOMParser().parseFromString(responseText, "text/html").querySelector("h1")?.textContent.trim();
+    const detail = message || `status ${status}`;
+    data.failed(part.id, { text: status === 503 ? "cannot reach the database" : detail, detail });
+  });
+  on("htmx:beforeSwap", (part, event) => {
+    if (event.detail.isError) return;
+    // Without a session, the answer is the sign-in page, which would replace the part by nothing.
+    if (event.detail.xhr.responseText.includes(`id="${part.id}"`)) {
+      data.succeeded(part.id);
+    } else {
+      event.detail.shouldSwap = false;
+      data.failed(part.id, { text: "signed out, reload the page", detail: "" });
+    }
+  });
+}
+
+// Formats an age: `35 s`, `2 min 5 s`, `3 h 10 min`.
+function ageText(ms) {
+  const seconds = Math.max(0, Math.round(ms / 1000));
+  const minutes = Math.floor(seconds / 60);
+  if (minutes === 0) return `${seconds} s`;
+  return minutes < 60 ? `${minutes} min ${seconds % 60} s` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+}
+
+// Returns why the page is not refreshed now; null if nothing keeps it from being refreshed. A refresh must replace
+// neither a focused control nor an open section. A stream of events replaces only the status of a task.
+function pausedBy(on, streaming) {
+  if (!on) return "paused";
+  if (streaming) return null;
+  const parts = [...document.querySelectorAll(LIVE_PARTS)];
+  const focused = document.activeElement;
+  if (parts.some((part) => part.querySelector("details[open]"))) return "paused while a section is open";
+  const typing = focused.matches("input, select, button") && parts.some((part) => part.contains(focused));
+  return typing ? "paused while a control has the focus" : null;
+}
+
+// Shows on the button whether the data of the page is current. `live` appears only above current data.
+function renderBadge(button, on, paused, data) {
+  button.hidden = !data.live();
+  if (button.hidden) return;
+  const age = Date.now() - data.at();
+  const error = data.error();
+  const stale = error || age > STALE_AFTER_MS;
+  const dated = `data of ${clockTime(new Date(data.at()))}, ${ageText(age)} old`;
+  const texts = [paused, paused || stale ? dated : null].filter((text) => text).join(", ") || "live";
+  button.textContent = error ? `${texts}: ${error.text}` : texts;
+  button.dataset.data = error || (stale && !paused) ? "stale" : paused ? "paused" : "live";
+  button.setAttribute("aria-pressed", String(on));
+  const click = on ? "refreshed every 3 s; click to pause" : "paused; click to resume";
+  button.title = error?.detail ? `${error.detail}; ${click}` : click;
+}
+
+// Refreshes the live parts of the page, unless the page is hidden or refresh is paused.
 function live() {
   const button = document.getElementById("refresh");
-  if (!document.getElementById("live") || !button) return;
+  if (!document.querySelector(LIVE_PARTS) || !button) return;
   let on = localStorage.getItem("pgmill-live") !== "off";
-  const renderButton = () => {
-    button.setAttribute("aria-pressed", String(on));
-    button.title = on ? "refreshed every 3 s; click to pause" : "paused; click to resume";
-    button.textContent = on ? "live" : "paused";
+  const data = freshness();
+  const refresh = () => document.body.dispatchEvent(new Event("tick"));
+  const events = taskEvents(() => on, refresh, data);
+  const paused = () => pausedBy(on, events.open());
+  const render = () => renderBadge(button, on, paused(), data);
+  const tick = () => {
+    events.sync();
+    render();
+    if (!events.open() && !document.hidden && data.live() && !paused()) refresh();
   };
-  button.hidden = false;
   button.addEventListener("click", () => {
     on = !on;
     localStorage.setItem("pgmill-live", on ? "on" : "off");
-    renderButton();
+    tick();
   });
-  renderButton();
-  const refresh = () => document.body.dispatchEvent(new Event("tick"));
-  const events = taskEvents(() => on, refresh);
-  const tick = () => {
-    const part = document.getElementById("live");
-    events.sync();
-    if (events.open()) return;
-    // Do not replace a part with a focused control or an open <details>.
-    const typing = part && part.contains(document.activeElement) && document.activeElement.matches("input, select, button");
-    const busy = typing || part?.querySelector("details[open]");
-    if (on && !document.hidden && part && !busy) refresh();
-  };
+  observeRequests(data, render);
   events.sync();
+  render();
   setInterval(tick, REFRESH_INTERVAL_MS);
+  setInterval(render, 1000);
   document.addEventListener("visibilitychange", tick);
+  // The event `toggle` of <details> does not bubble.
+  document.addEventListener("toggle", render, true);
 }
 
 // The key `/` opens the filter from any page.

@@ -36,11 +36,11 @@ export function launch() {
 
 function listen(page, origin, expected) {
   const at = () => new URL(page.url()).pathname;
+  const known = (text) => expected.some((it) => text.includes(it));
   page.on("pageerror", (error) => fault(`${at()}: page error: ${error.message}`));
   page.on("console", (message) => {
     const text = message.text();
-    const known = expected.some((it) => text.includes(it));
-    if (["error", "warning"].includes(message.type()) && !known) fault(`${at()}: console: ${text}`);
+    if (["error", "warning"].includes(message.type()) && !known(text)) fault(`${at()}: console: ${text}`);
   });
   page.on("dialog", (dialog) => {
     fault(`${at()}: a script of the page opened a dialog: ${dialog.message()}`);
@@ -53,16 +53,17 @@ function listen(page, origin, expected) {
   page.on("requestfailed", (request) => {
     const why = request.failure()?.errorText;
     // Requests aborted by leaving a page.
-    if (why !== "net::ERR_ABORTED") fault(`${at()}: ${request.url()} failed: ${why}`);
+    if (why !== "net::ERR_ABORTED" && !known(why)) fault(`${at()}: ${request.url()} failed: ${why}`);
   });
   page.on("response", (response) => {
     const status = response.status();
-    if (status >= 500) fault(`${response.url()}: status ${status}`);
+    if (status >= 500 && !known(`status ${status}`)) fault(`${response.url()}: status ${status}`);
     if (response.request().method() === "POST" && status < 400) posted.add(new URL(response.url()).pathname);
   });
 }
 
-// Opens a new window with playwright options. `expected` are texts of errors that the test causes.
+// Opens a new window with playwright options. `expected` are parts of the errors that the test causes, also of
+// statuses ("status 503") and of failed requests.
 export async function open(browser, config, options = {}, expected = []) {
   const context = await browser.newContext({
     viewport: { width: 1280, height: 860 },

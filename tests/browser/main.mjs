@@ -2,6 +2,7 @@
 // forms. Prints all faults and exits with 1 if there are any.
 import * as actions from "./actions.mjs";
 import { fault, faults, launch, open, posted } from "./browser.mjs";
+import { freshness } from "./freshness.mjs";
 import { signIn } from "./sign_in.mjs";
 import * as incidents from "./incidents.mjs";
 import * as keyboard from "./keyboard.mjs";
@@ -9,7 +10,7 @@ import { report } from "./report.mjs";
 import { screenshots } from "./screenshots.mjs";
 import { screens } from "./screens.mjs";
 
-const WITH_BROWSER = { screens, signIn, screenshots };
+const WITH_BROWSER = { freshness, screens, signIn, screenshots };
 const WITH_PAGE = { ...incidents, ...keyboard, ...actions, report };
 
 const config = JSON.parse(process.argv[2]);

@@ -106,6 +106,9 @@ async fn the_number_of_streams_is_limited_and_they_end_with_the_console() {
         assert!(stream.until_sent("event: status").await, "{}", stream.output);
         streams.push(stream);
     }
+    // A poll without a change is reported, so that the page knows the age of its data.
+    let first = &mut streams[0];
+    assert!(first.until_sent("event: unchanged\ndata: -").await, "{}", first.output);
     let refused = console.get(&format!("/tasks/{id}/events")).await;
     assert_eq!(refused.status, 503, "{}", refused.body);
     assert_eq!(console.get(&format!("/tasks/{id}")).await.status, 200);

@@ -1,4 +1,5 @@
-//! Server-sent events of a task: pushes the status panel of the task page whenever it changes.
+//! Server-sent events of a task: pushes the status panel of the task page whenever it changes, and
+//! reports each poll that found no change, so that the page knows the age of its data.
 //!
 //! Invariant: a stream holds no database session between polls, and no stream outlives the server.
 
@@ -88,22 +89,18 @@ async fn events(context: RequestContext, Path(id): Path<String>) -> HandlerResul
 }
 
 impl TaskStream {
-    /// Waits for the next change; `None` at the end of the stream.
+    /// Waits for the next poll and returns its result; `None` at the end of the stream.
     async fn next(&mut self) -> Option<StreamEvent> {
-        let app = Arc::clone(&self.context.app);
-        while !self.over && self.started.elapsed() < MAX_STREAM_DURATION {
-            tokio::select! {
-                () = app.shutdown.cancelled() => return None,
-                () = tokio::time::sleep(POLL_INTERVAL) => {}
-            }
-            match self.poll().await {
-                Ok(StreamEvent::Unchanged) => {}
-                Ok(news) => return Some(news),
-                // End the stream. The next request for the page reports the error.
-                Err(_) => return None,
-            }
+        if self.over || self.started.elapsed() >= MAX_STREAM_DURATION {
+            return None;
         }
-        None
+        let app = Arc::clone(&self.context.app);
+        tokio::select! {
+            () = app.shutdown.cancelled() => return None,
+            () = tokio::time::sleep(POLL_INTERVAL) => {}
+        }
+        // An error ends the stream. The next request for the page reports the error.
+        self.poll().await.ok()
     }
 
     async fn poll(&mut self) -> Result<StreamEvent, HttpError> {
@@ -129,7 +126,8 @@ impl TaskStream {
 
     fn event(&self, news: StreamEvent) -> Event {
         match news {
-            StreamEvent::Unchanged => Event::default().comment("unchanged"),
+            // A browser dispatches no event without data.
+            StreamEvent::Unchanged => Event::default().event("unchanged").data("-"),
             // A carriage return would end a line of the event.
             StreamEvent::Status(html) => {
                 Event::default().event("status").data(html.replace('\r', " "))
