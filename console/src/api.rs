@@ -142,7 +142,7 @@ async fn queues(context: RequestContext) -> HandlerResult {
     let mut session = context.session().await?;
     let tx = session.begin_read().await?;
     let viewer = context.viewer(&tx).await?;
-    let fleet = FleetSnapshot::read(&tx, &context.app.throughput, viewer.now).await?;
+    let fleet = FleetSnapshot::read_with_rates(&tx, &context.app.throughput, viewer.now).await?;
     Ok(json_response(&Queues { queues: fleet.queues() }))
 }
 

@@ -158,6 +158,41 @@ SELECT 'rated', date_trunc('minute', now()) - CASE WHEN n < 5 * {added}
     THEN (n / {added} + 1) * interval '1 minute' ELSE interval '1 hour' END, 'SELECT 1'
 FROM generate_series(0, 599) AS n";
 
+#[tokio::test(flavor = "multi_thread")]
+async fn the_first_page_has_the_right_rate_or_none() {
+    loop {
+        let database = Database::new().await;
+        database.execute(DAYS_BEFORE).await;
+        let minute = "SELECT extract(epoch FROM date_trunc('minute', now()))::int8";
+        let began: i64 = database.value(minute).await;
+        database.execute(&RATED.replace("{added}", "1")).await;
+        // While the history is locked, no rate is known.
+        let locked = database.connect().await;
+        locked.batch_execute("BEGIN; LOCK TABLE mill.attempts").await.unwrap();
+        let console = Console::start(&database, &[]).await;
+        let first = console.get("/api/v1/queues").await.body;
+        let page = console.get("/").await.body;
+        locked.batch_execute("ROLLBACK").await.unwrap();
+        let first: Value = serde_json::from_str(&first).unwrap();
+        let queue = first["queues"].as_array().unwrap().iter().find(|it| it["queue"] == "rated");
+        let queue = queue.unwrap();
+        for field in [&queue["hour"]["per_second"], &queue["time_to_empty_seconds"]] {
+            assert!(field.is_null(), "{queue}");
+        }
+        assert!(page.contains("<dd>– <small>last 5 min</small></dd>"), "{page}");
+
+        // As soon as the history can be read, the first answer of another console has the rate.
+        let console = Console::start(&database, &[]).await;
+        let page = console.get("/").await.body;
+        let rate = page.split("<dt>Tasks per second</dt><dd>").nth(1).unwrap();
+        let rate = rate.split(" <small>").next().unwrap();
+        if database.value::<i64>(minute).await == began {
+            assert!(["1.0", "–"].contains(&rate), "{page}");
+            return;
+        }
+    }
+}
+
 /// Returns the row of the queue in Overview, as JSON and from the page. Tries again if a new minute
 /// begins during the measurement.
 async fn rated(added: u32) -> (Value, String) {

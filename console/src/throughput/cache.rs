@@ -12,7 +12,8 @@ use parking_lot::Mutex;
 use queue::QueueError;
 use queue::insight::throughput::{self, MinuteStats};
 use queue::insight::{backlog_history, viewer};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
+use tokio::time::timeout;
 use tokio_postgres::error::SqlState;
 
 use super::backlog_history::{BacklogHistory, BacklogPoint, BacklogQuery};
@@ -35,6 +36,13 @@ const IDLE_AFTER: Duration = Duration::from_secs(60);
 /// Number of minutes that one statement reads, as long as no statement has timed out.
 const CHUNK_MINUTES: i64 = 5;
 
+/// The data of the current minute counts as known for this long after its last read.
+const CURRENT_FOR: Duration = Duration::from_secs(3 * POLL_INTERVAL.as_secs());
+
+/// Time limit of [`ThroughputCache::until_known`]. Reading five minutes takes a fraction of it,
+/// unless the database is overloaded.
+const FIRST_READ_LIMIT: Duration = Duration::from_millis(700);
+
 /// A minute is closed this long after its end.
 const COMMIT_LAG: SignedDuration = SignedDuration::from_secs(5);
 
@@ -45,6 +53,8 @@ struct CacheState {
     read: BTreeSet<Timestamp>,
     /// Skipped minutes: they had more attempts than could be read within the timeout.
     skipped: BTreeSet<Timestamp>,
+    /// The first open minute at the last read, and the time of this read.
+    open: Option<(Timestamp, Instant)>,
     backlog: BacklogHistory,
     backlog_read_at: Option<Instant>,
     last_used: Option<Instant>,
@@ -54,6 +64,8 @@ struct CacheState {
 pub(crate) struct ThroughputCache {
     state: Mutex<CacheState>,
     wake: Notify,
+    /// Changes after each read.
+    reads: watch::Sender<()>,
 }
 
 /// Data read for a range of minutes.
@@ -67,7 +79,7 @@ struct MinuteSpan {
 impl ThroughputCache {
     pub(crate) fn new() -> Self {
         let state = CacheState { last_used: Some(Instant::now()), ..CacheState::default() };
-        Self { state: Mutex::new(state), wake: Notify::new() }
+        Self { state: Mutex::new(state), wake: Notify::new(), reads: watch::Sender::new(()) }
     }
 
     pub(crate) fn mark_used(&self) {
@@ -94,6 +106,26 @@ impl ThroughputCache {
         // The minute before the current one may not be closed yet.
         let oldest = later(minute_of(now - COMMIT_LAG), -last);
         i64::try_from(self.state.lock().read.range(oldest..).count()).unwrap_or(last).min(last)
+    }
+
+    /// Returns whether all attempts that finished in the last `last` complete minutes are known. After
+    /// an idle time, the newest of these minutes have not been read, or only in part.
+    pub(crate) fn knows(&self, now: Timestamp, last: i64) -> bool {
+        let state = self.state.lock();
+        let open_from = state.open.filter(|(_, read)| read.elapsed() < CURRENT_FOR);
+        let known = |back: i64| {
+            let at = later(minute_of(now), -back);
+            let over = state.read.contains(&at) && !state.skipped.contains(&at);
+            over || open_from.is_some_and(|(first, _)| first <= at)
+        };
+        (1..=last).all(known)
+    }
+
+    /// Waits until [`Self::knows`] is true, at most [`FIRST_READ_LIMIT`].
+    pub(crate) async fn until_known(&self, now: Timestamp, last: i64) {
+        let mut reads = self.reads.subscribe();
+        let known = async { while !self.knows(now, last) && reads.changed().await.is_ok() {} };
+        drop(timeout(FIRST_READ_LIMIT, known).await);
     }
 
     /// Returns for each minute whether all attempts that have finished in it so far are known.
@@ -141,7 +173,9 @@ impl ThroughputCache {
             if idle {
                 self.wake.notified().await;
             }
-            match self.refresh(database, chunk).await {
+            let refreshed = self.refresh(database, chunk).await;
+            self.reads.send_replace(());
+            match refreshed {
                 Ok(true) => {
                     chunk = CHUNK_MINUTES;
                     tokio::time::sleep(POLL_INTERVAL).await;
@@ -185,6 +219,7 @@ impl ThroughputCache {
         };
         let mut state = self.state.lock();
         state.replace(newest.0..newest.1, minutes);
+        state.open = Some((current, Instant::now()));
         if let Some((moved, live)) = backlog {
             let moves = moved.into_iter().chain(live.changes).collect();
             state.backlog.replace_open(
@@ -293,6 +328,23 @@ mod tests {
         }
         assert_eq!(all, RETAINED_MINUTES);
         assert_eq!(cache.read_minutes(current, HOUR_MINUTES), HOUR_MINUTES);
+    }
+
+    #[test]
+    fn minutes_that_were_open_at_a_read_long_ago_are_unknown() {
+        let cache = ThroughputCache::new();
+        let now: Timestamp = "2026-12-01T03:10:20Z".parse().unwrap();
+        let minute = |back: i64| later(minute_of(now), -back);
+        let ago = |seconds| Instant::now().checked_sub(Duration::from_secs(seconds)).unwrap();
+        assert!(!cache.knows(now, 5), "nothing was read");
+        cache.state.lock().read.extend((2..=6).map(minute));
+        assert!(!cache.knows(now, 5), "the newest minute was not read");
+        cache.state.lock().open = Some((minute(1), ago(3600)));
+        assert!(!cache.knows(now, 5), "the newest minute was read before its end");
+        cache.state.lock().open = Some((minute(1), ago(0)));
+        assert!(cache.knows(now, 5), "the newest minute ended seconds ago, and was just read");
+        cache.state.lock().skipped.insert(minute(4));
+        assert!(!cache.knows(now, 5), "a minute was skipped");
     }
 
     #[test]

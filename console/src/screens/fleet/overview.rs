@@ -115,7 +115,7 @@ pub(crate) async fn data(
     tx: &Transaction<'_>,
     viewer: &Viewer,
 ) -> Result<Overview, QueueError> {
-    let fleet = FleetSnapshot::read(tx, &app.throughput, viewer.now).await?;
+    let fleet = FleetSnapshot::read_with_rates(tx, &app.throughput, viewer.now).await?;
     let mut queues = fleet.queues();
     let running = tasks::running(&**tx, None).await?;
     let runs = problems::failed_runs(&**tx).await?;
@@ -134,7 +134,7 @@ pub(crate) async fn data(
     Ok(Overview {
         problems,
         queues,
-        hour: LastHour::of(fleet.minutes.iter(), viewer.now),
+        hour: fleet.hour(None),
         readers,
         busy_readers,
         workers_alive: fleet.workers.iter().filter(|worker| worker.alive).count(),

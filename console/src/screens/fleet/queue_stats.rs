@@ -72,8 +72,9 @@ impl QueueStats {
 pub(crate) struct LastHour {
     pub(crate) succeeded: i64,
     pub(crate) failed: i64,
-    /// Attempts finished per second, over the last minutes.
-    pub(crate) per_second: f64,
+    /// Attempts finished per second, over the last minutes; `None` until these minutes have been
+    /// read.
+    pub(crate) per_second: Option<f64>,
     #[serde(skip)]
     minutes: Vec<[i64; 2]>,
 }
@@ -81,13 +82,18 @@ pub(crate) struct LastHour {
 impl Default for LastHour {
     fn default() -> Self {
         let minutes = vec![[0; 2]; usize::try_from(HOUR_MINUTES).unwrap_or(0)];
-        Self { succeeded: 0, failed: 0, per_second: 0.0, minutes }
+        Self { succeeded: 0, failed: 0, per_second: None, minutes }
     }
 }
 
 impl LastHour {
-    /// Aggregates minutes.
-    pub(crate) fn of<'a>(minutes: impl Iterator<Item = &'a MinuteStats>, now: Timestamp) -> Self {
+    /// Aggregates minutes. `known` tells whether all attempts of the last [`RATE_MINUTES`] are among
+    /// them.
+    pub(crate) fn of<'a>(
+        minutes: impl Iterator<Item = &'a MinuteStats>,
+        now: Timestamp,
+        known: bool,
+    ) -> Self {
         let mut hour = Self::default();
         let mut recent = 0;
         for minute in minutes {
@@ -105,7 +111,12 @@ impl LastHour {
         }
         #[expect(clippy::cast_precision_loss, reason = "displayed rounded")]
         let per_second = recent as f64 / (RATE_MINUTES * 60) as f64;
-        Self { per_second, ..hour }
+        Self { per_second: known.then_some(per_second), ..hour }
+    }
+
+    /// Formats the rate; a dash while it is unknown.
+    pub(crate) fn rate(&self) -> String {
+        self.per_second.map_or_else(|| "–".to_owned(), |rate| format!("{rate:.1}"))
     }
 
     /// Draws a bar per minute: succeeded attempts with failed attempts on top.
@@ -149,6 +160,8 @@ pub(crate) struct FleetSnapshot {
     pub(crate) workers: Vec<Worker>,
     pub(crate) minutes: Vec<MinuteStats>,
     pub(crate) now: Timestamp,
+    /// Whether the last [`RATE_MINUTES`] are known.
+    rates_known: bool,
     lanes: Vec<LaneCount>,
     settings: Vec<QueueSetting>,
     /// Backlog growth of each queue in tasks per minute; negative if it shrinks.
@@ -156,19 +169,41 @@ pub(crate) struct FleetSnapshot {
 }
 
 impl FleetSnapshot {
+    /// Like [`Self::read`]; after an idle time, waits for a moment until the rates are known.
+    pub(crate) async fn read_with_rates(
+        tx: &Transaction<'_>,
+        throughput: &ThroughputCache,
+        now: Timestamp,
+    ) -> Result<Self, QueueError> {
+        throughput.until_known(now, RATE_MINUTES).await;
+        Self::read(tx, throughput, now).await
+    }
+
     pub(crate) async fn read(
         tx: &Transaction<'_>,
         throughput: &ThroughputCache,
         now: Timestamp,
     ) -> Result<Self, QueueError> {
+        let rates_known = throughput.knows(now, RATE_MINUTES);
         Ok(Self {
             workers: workers::workers(&**tx).await?,
             minutes: throughput.minutes(now, HOUR_MINUTES),
             now,
             lanes: lanes::lanes(&**tx).await?,
             settings: lanes::queue_settings(&**tx).await?,
-            growth: throughput.growth(now, RATE_MINUTES),
+            growth: if rates_known {
+                throughput.growth(now, RATE_MINUTES)
+            } else {
+                BTreeMap::new()
+            },
+            rates_known,
         })
+    }
+
+    /// Returns the attempts of the last hour, of one queue or of all queues.
+    pub(crate) fn hour(&self, queue: Option<&str>) -> LastHour {
+        let of_queue = |it: &&MinuteStats| queue.is_none_or(|queue| it.queue == queue);
+        LastHour::of(self.minutes.iter().filter(of_queue), self.now, self.rates_known)
     }
 
     /// Returns every queue with live tasks, a setting, or attempts in the last hour, by name.
@@ -200,7 +235,7 @@ impl FleetSnapshot {
     }
 
     fn with_rates(&self, queue: String, stats: QueueStats) -> QueueStats {
-        let hour = LastHour::of(self.minutes.iter().filter(|it| it.queue == queue), self.now);
+        let hour = self.hour(Some(&queue));
         let serving = self.workers.iter().filter(|it| it.serves(&queue) && !it.draining);
         let readers = serving.map(|it| i64::from(it.readers)).sum();
         let growth = self.growth.get(&queue).copied();
@@ -240,13 +275,13 @@ impl FleetSnapshot {
 }
 
 /// Returns the seconds until no task waits, given `per_second` finished attempts and a growth per
-/// minute. `None` if the queue does not shrink or the time is unknown.
-fn time_to_empty(stats: &QueueStats, per_second: f64, growth: Option<f64>) -> Option<f64> {
+/// minute, as far as they are known. `None` if the queue does not shrink or the time is unknown.
+fn time_to_empty(stats: &QueueStats, per_second: Option<f64>, growth: Option<f64>) -> Option<f64> {
     #[expect(clippy::cast_precision_loss, reason = "an estimate, displayed rounded")]
     let waits = (stats.pending.count + stats.blocked.count) as f64;
     // The growth is usable only if the counts are exact.
     let known = growth.filter(|_| !stats.pending.more && !stats.blocked.more);
-    let rate = known.map_or(per_second, |growth| -growth / 60.0);
+    let rate = known.map(|growth| -growth / 60.0).or(per_second)?;
     (stats.pending.count > 0 && !stats.settings.paused && rate > 0.0).then(|| waits / rate)
 }
 
@@ -267,16 +302,17 @@ mod tests {
 
     #[test]
     fn time_to_empty_follows_from_backlog_and_growth() {
-        assert_eq!(time_to_empty(&stats(600, false), 2.0, Some(-60.0)), Some(600.0));
+        assert_eq!(time_to_empty(&stats(600, false), Some(2.0), Some(-60.0)), Some(600.0));
         // Arrivals equal or exceed completions.
-        assert_eq!(time_to_empty(&stats(600, false), 2.0, Some(0.0)), None);
-        assert_eq!(time_to_empty(&stats(600, false), 2.0, Some(60.0)), None);
+        assert_eq!(time_to_empty(&stats(600, false), Some(2.0), Some(0.0)), None);
+        assert_eq!(time_to_empty(&stats(600, false), Some(2.0), Some(60.0)), None);
         // Unknown arrivals.
-        assert_eq!(time_to_empty(&stats(600, false), 2.0, None), Some(300.0));
-        assert_eq!(time_to_empty(&stats(10_000, true), 2.0, Some(-1.0)), Some(5000.0));
-        assert_eq!(time_to_empty(&stats(0, false), 2.0, Some(-60.0)), None);
+        assert_eq!(time_to_empty(&stats(600, false), Some(2.0), None), Some(300.0));
+        assert_eq!(time_to_empty(&stats(10_000, true), Some(2.0), Some(-1.0)), Some(5000.0));
+        assert_eq!(time_to_empty(&stats(0, false), Some(2.0), Some(-60.0)), None);
+        assert_eq!(time_to_empty(&stats(600, false), None, None), None, "nothing is known yet");
         let paused = QueueSetting { paused: true, ..QueueSetting::default() };
         let paused = QueueStats { settings: paused, ..stats(600, false) };
-        assert_eq!(time_to_empty(&paused, 2.0, Some(-60.0)), None);
+        assert_eq!(time_to_empty(&paused, Some(2.0), Some(-60.0)), None);
     }
 }
