@@ -42,6 +42,7 @@ async fn the_database_page_shows_waiting_and_blocking_sessions() {
         assert!(page.contains(text), "{text} in {page}");
     }
     assert_eq!(page.matches("<script").count(), page.matches("<script src=").count());
+    assert!(!page.contains("Not checked"), "{page}");
     let page = viewer_console.get("/database").await;
     assert_eq!(page.status, 200, "{}", page.body);
     // Hidden statements are hidden on this page, too, from users who may see other sessions.
@@ -61,6 +62,17 @@ async fn the_database_page_shows_waiting_and_blocking_sessions() {
     assert!(worker.terminate().await.success());
     drop((console, viewer_console));
     viewer.gone(&database).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_check_that_could_not_run_is_shown() {
+    let database = Database::new().await;
+    let console = Console::start(&database, &[]).await;
+    let page = console.get("/database").await.body;
+    let (_, unchecked) = page.split_once("Not checked, because this login").unwrap();
+    let (unchecked, passed) = unchecked.split_once("<details>").unwrap();
+    let finding = "<strong>sessions</strong> <span>no session of a worker found";
+    assert!(unchecked.contains(finding) && !passed.contains(finding), "{page}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

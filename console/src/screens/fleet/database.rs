@@ -71,6 +71,17 @@ impl DatabasePage {
         self.known.checks.iter().filter(|it| it.status == CheckStatus::Ok).collect()
     }
 
+    /// Returns the checks that could not run.
+    fn not_checked(&self) -> Vec<&Finding> {
+        self.known.checks.iter().filter(|it| it.status == CheckStatus::NotChecked).collect()
+    }
+
+    /// Returns whether a check could not run, so that an empty list does not mean that there is
+    /// nothing.
+    fn hidden(&self, check: &str) -> bool {
+        self.not_checked().iter().any(|it| it.check == check)
+    }
+
     /// Returns the task that a backend runs.
     fn task(&self, pid: &i32) -> Option<(TaskId, String)> {
         let (id, name) = self.known.schema.as_ref()?.tasks.get(pid)?;
