@@ -13,7 +13,10 @@ use queue::{Outcome, State};
 
 /// Filter keys with their help texts.
 pub(crate) const KEYS: [(&str, &str); 12] = [
-    ("state", "pending, running, scheduled, blocked; failed, succeeded, … or finished"),
+    (
+        "state",
+        "pending, running, scheduled, blocked; outcomes such as failed,timed_out; or finished",
+    ),
     ("queue", "name of the queue"),
     ("name", "with * and ?"),
     ("priority", "low, normal, high, critical, reserved"),
@@ -76,7 +79,8 @@ pub(crate) fn parse(text: &str) -> Result<TaskQuery, FilterError> {
             other => return Err(unknown(other)),
         }
     }
-    query.finished |= query.outcome.is_some() || query.sqlstate.is_some() || query.cause.is_some();
+    query.finished |=
+        !query.outcomes.is_empty() || query.sqlstate.is_some() || query.cause.is_some();
     if live && query.finished {
         return Err(invalid(
             "a task is either live or finished",
@@ -132,15 +136,15 @@ fn bare(query: &mut TaskQuery, term: &str) {
     }
 }
 
-/// Parses a state or an outcome; returns whether the state is a live state.
+/// Parses a state, or one or more outcomes; returns whether the state is a live state.
 fn parse_state(query: &mut TaskQuery, value: &str) -> Result<bool, FilterError> {
     if value == "finished" {
         query.finished = true;
     } else if let Ok(state) = State::from_str(value) {
         query.state = Some(state);
         return Ok(true);
-    } else if let Ok(outcome) = Outcome::from_str(&value.replace('-', "_")) {
-        query.outcome = Some(outcome);
+    } else if let Some(outcomes) = parse_outcomes(value) {
+        query.outcomes = outcomes;
     } else {
         let states = State::ALL.iter().map(|it| it.as_str());
         let all = states.chain(Outcome::ALL.iter().map(|it| it.as_str())).collect::<Vec<_>>();
@@ -150,6 +154,11 @@ fn parse_state(query: &mut TaskQuery, value: &str) -> Result<bool, FilterError> 
         ));
     }
     Ok(false)
+}
+
+/// Parses outcomes that are separated by commas; `None` if one of them is unknown.
+fn parse_outcomes(value: &str) -> Option<Vec<Outcome>> {
+    value.split(',').map(|word| Outcome::from_str(&word.replace('-', "_")).ok()).collect()
 }
 
 fn parse_value<T: FromStr<Err = String>>(key: &str, value: &str) -> Result<T, FilterError> {
@@ -209,9 +218,10 @@ mod tests {
                 });
             }
         };
-        let finished = (query.finished && query.outcome.is_none()).then(|| "finished".to_owned());
-        let state = query.state.map(|it| it.to_string()).or(query.outcome.map(|it| it.to_string()));
-        add("state", state.or(finished));
+        let words: Vec<String> = query.outcomes.iter().map(ToString::to_string).collect();
+        let outcomes = Some(words.join(",")).filter(|words| !words.is_empty());
+        let finished = query.finished.then(|| "finished".to_owned());
+        add("state", query.state.map(|it| it.to_string()).or(outcomes).or(finished));
         add("queue", query.queue.clone());
         add("name", query.name.clone());
         add("priority", query.priority.map(|it| it.to_string()));
@@ -234,11 +244,13 @@ mod tests {
         let query =
             parse("queue:etl state:failed since:1h sqlstate:40* priority:high nightly").unwrap();
         assert_eq!(query.queue.as_deref(), Some("etl"));
-        assert_eq!((query.outcome, query.finished), (Some(Outcome::Failed), true));
+        assert_eq!((query.outcomes, query.finished), (vec![Outcome::Failed], true));
         assert_eq!(query.since, Some(Duration::from_secs(3600)));
         assert_eq!(query.sqlstate.as_deref(), Some("40*"));
         assert_eq!(query.priority, Some(Priority::High));
         assert_eq!(query.name.as_deref(), Some("*nightly*"));
+        let several = parse("state:failed,timed-out,lost").unwrap();
+        assert_eq!(several.outcomes, [Outcome::Failed, Outcome::TimedOut, Outcome::Lost]);
         assert_eq!(parse("  ").unwrap(), TaskQuery::default());
         assert_eq!(parse("12 id:13,14").unwrap().ids, Some(vec![13, 14]));
         assert_eq!(parse("name:\"a b\"").unwrap().name.as_deref(), Some("a b"));
@@ -249,6 +261,8 @@ mod tests {
         for (text, hint) in [
             ("que:etl", "did you mean queue:?"),
             ("state:dead", "one of scheduled"),
+            ("state:failed,", "one of scheduled"),
+            ("state:failed,pending", "one of scheduled"),
             ("since:soon", "since:15m"),
             ("queue:", "without a space"),
             ("run:x", "run:12"),
@@ -271,12 +285,13 @@ mod tests {
         #[test]
         fn a_formatted_query_parses_to_itself(
             queue in proptest::option::of("[a-z_]{1,8}( [a-z]{1,3})?"), state in 0_usize..12, run in proptest::option::of(0_i64..99),
-            seconds in proptest::option::of(1_u64..100_000), ids in proptest::option::of(proptest::collection::vec(1_i64..99, 1..4)),
+            other in 0_usize..6, seconds in proptest::option::of(1_u64..100_000), ids in proptest::option::of(proptest::collection::vec(1_i64..99, 1..4)),
         ) {
             let live = State::ALL.get(state).copied();
             let outcome = state.checked_sub(4).and_then(|it| Outcome::ALL.get(it)).copied();
+            let outcomes = outcome.map(|first| vec![first, Outcome::ALL[other]]).unwrap_or_default();
             let query = TaskQuery {
-                finished: outcome.is_some() || state == 10, state: live, outcome, queue, run,
+                finished: outcome.is_some() || state == 10, state: live, outcomes, queue, run,
                 since: seconds.map(Duration::from_secs), ids, ..TaskQuery::default()
             };
             prop_assert_eq!(parse(&write(&query)).unwrap(), query);

@@ -48,7 +48,7 @@ const WAITS_FOR_LOCK: &str = "SELECT pg_advisory_lock(1);
 SELECT mill.enqueue('SELECT pg_advisory_xact_lock(1)', name => 'held ' || n, queue => 'held') FROM generate_series(1, 4) AS n";
 
 /// Filters as users write them, in addition to those of the screens and the API.
-const MORE: [&str; 12] = [
+const MORE: [&str; 13] = [
     "/?hours=6&queue=etl-3",
     "/tasks?q=state:pending+queue:etl-3",
     "/tasks?q=state:scheduled",
@@ -56,6 +56,7 @@ const MORE: [&str; 12] = [
     "/tasks?q=state:running",
     "/tasks?q=state:finished",
     "/tasks?q=state:failed+since:1h",
+    "/tasks?q=state:failed,timed_out,lost,unknown+since:24h",
     "/tasks?q=priority:high",
     "/tasks/bulk?q=state:pending",
     "/failures?queue=etl-3",

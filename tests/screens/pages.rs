@@ -175,6 +175,33 @@ async fn a_bulk_action_checks_each_task_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_filter_selects_several_outcomes() {
+    let database = Database::new().await;
+    let console = Console::start(&database, &[]).await;
+    let mut worker = Worker::start(&database, &["--readers", "2", "--poll-interval", "50ms"]);
+    let failed = database.enqueue("SELECT 1 / 0", ", max_attempts => 1").await;
+    let sleeps = ", max_attempts => 1, timeout => '50 ms'";
+    let timed_out = database.enqueue("SELECT pg_sleep(900)", sleeps).await;
+    database.enqueue("SELECT 1", "").await;
+    database.until_empty().await;
+    assert!(worker.terminate().await.success());
+    assert_eq!(database.outcome(timed_out).await, "timed_out");
+    let page = console.get("/api/v1/tasks?q=state:failed,timed_out").await.body;
+    let page: Value = serde_json::from_str(&page).unwrap();
+    let mut ids: Vec<i64> =
+        page["tasks"].as_array().unwrap().iter().map(|it| it["id"].as_i64().unwrap()).collect();
+    ids.sort_unstable();
+    assert_eq!(ids, [failed, timed_out]);
+    let shown = console.get("/tasks?q=state:timed_out,failed,lost,unknown+since:1h").await.body;
+    assert!(shown.contains("aria-current=\"true\">failed</a>"), "{shown}");
+    let asked = console.get("/tasks/bulk?q=state:failed,timed_out").await.body;
+    assert!(asked.contains("retry 2 tasks?"), "{asked}");
+    let done = console.post("/tasks/bulk", "q=state:failed,timed_out").await.body;
+    let retried = "<th scope=\"row\">retried</th><td class=\"n\">2</td>";
+    assert!(done.contains(retried), "{done}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_operator_can_act_and_a_viewer_can_only_read() {
     let database = Database::new().await;
     let viewer = Login::new(&database, "viewer", "mill_viewer").await;

@@ -13,9 +13,9 @@ use axum::extract::Query;
 use axum::routing::get;
 use deadpool_postgres::Transaction;
 use jiff::Timestamp;
-use queue::TaskId;
 use queue::bulk::{self, BulkResult, CHUNK};
 use queue::insight::tasks::{self, PageCursor, TaskQuery, TaskSummary};
+use queue::{Outcome, TaskId};
 
 use crate::database::Session;
 use crate::filter;
@@ -94,7 +94,7 @@ async fn confirm(
     let query = read(&selection.q)?;
     let (ids, more) = matching(&tx, &query, "").await?;
     let up_to = match BulkAction::of(&query) {
-        BulkAction::Cancel => ids.iter().map(|id| id.0).max().unwrap_or(0).to_string(),
+        BulkAction::Cancel => ids.iter().map(|it| it.id.0).max().unwrap_or(0).to_string(),
         BulkAction::Retry => viewer.now.as_microsecond().to_string(),
     };
     let sample = sample(&tx, &query, &ids).await?;
@@ -120,8 +120,8 @@ async fn execute(form: FormRequest) -> HandlerResult {
     };
     let verb = BulkAction::of(&query);
     let (mut counts, mut refused) = (BTreeMap::<String, i64>::new(), Vec::new());
-    for chunk in ids.chunks(CHUNK) {
-        for it in execute_chunk(&form, &mut session, &query, chunk).await? {
+    for (outcome, chunk) in chunks(&ids) {
+        for it in execute_chunk(&form, &mut session, &query, (outcome, &chunk)).await? {
             *counts.entry(it.result.clone()).or_default() += 1;
             if it.message.is_some() && refused.len() < MAX_REFUSALS {
                 refused.push(it);
@@ -138,18 +138,29 @@ async fn execute(form: FormRequest) -> HandlerResult {
     })
 }
 
+/// Divides the tasks into chunks with one outcome each, as the check of the outcome requires.
+fn chunks(tasks: &[Matching]) -> Vec<(Option<Outcome>, Vec<TaskId>)> {
+    let outcomes = [None].into_iter().chain(Outcome::ALL.iter().copied().map(Some));
+    let of_outcome = |outcome: Option<Outcome>| {
+        let ids: Vec<TaskId> =
+            tasks.iter().filter(|it| it.outcome == outcome).map(|it| it.id).collect();
+        ids.chunks(CHUNK).map(|chunk| (outcome, chunk.to_vec())).collect::<Vec<_>>()
+    };
+    outcomes.flat_map(of_outcome).collect()
+}
+
 /// Processes a chunk in one transaction. If the database refuses one task, the transaction is
 /// rolled back, and each task is then processed in a transaction of its own.
 async fn execute_chunk(
     form: &FormRequest,
     session: &mut Session,
     query: &TaskQuery,
-    chunk: &[TaskId],
+    (outcome, chunk): (Option<Outcome>, &[TaskId]),
 ) -> Result<Vec<BulkResult>, HttpError> {
     let tx = form.begin(session).await?;
     let all_at_once = match BulkAction::of(query) {
         BulkAction::Cancel => bulk::cancel_chunk(&*tx, chunk, query.state).await,
-        BulkAction::Retry => bulk::retry_all_or_none(&*tx, chunk, query.outcome).await,
+        BulkAction::Retry => bulk::retry_all_or_none(&*tx, chunk, outcome).await,
     };
     match all_at_once {
         Ok(answers) => {
@@ -162,7 +173,7 @@ async fn execute_chunk(
     let mut answers = Vec::with_capacity(chunk.len());
     for id in chunk {
         let tx = form.begin(session).await?;
-        match bulk::retry_all_or_none(&*tx, &[*id], query.outcome).await {
+        match bulk::retry_all_or_none(&*tx, &[*id], outcome).await {
             Ok(answer) => {
                 tx.commit().await?;
                 answers.extend(answer);
@@ -194,36 +205,45 @@ fn read(q: &str) -> Result<TaskQuery, HttpError> {
     filter::parse(q).map_err(|error| HttpError::bad_request(error.message).hint(error.hint))
 }
 
+/// A task that matches the filter.
+struct Matching {
+    id: TaskId,
+    /// `None` for a live task.
+    outcome: Option<Outcome>,
+}
+
 /// Returns the matching tasks, and whether there may be more. `up_to` is the bound recorded on the
 /// confirmation page.
 async fn matching(
     tx: &Transaction<'_>,
     query: &TaskQuery,
     up_to: &str,
-) -> Result<(Vec<TaskId>, bool), HttpError> {
+) -> Result<(Vec<Matching>, bool), HttpError> {
     let bound: Option<i64> = up_to.parse().ok();
     if !query.finished {
         let ids = tasks::live_ids(&**tx, query, bound.map(TaskId), MAX_TASKS).await?;
         let more = ids.len() >= MAX_TASKS;
-        return Ok((ids, more));
+        return Ok((ids.into_iter().map(|id| Matching { id, outcome: None }).collect(), more));
     }
     let cursor = bound
         .and_then(|at| Timestamp::from_microsecond(at).ok())
         .map(|at| PageCursor { at, id: TaskId(i64::MAX) });
     let page = tasks::finished(&**tx, query, cursor, MAX_TASKS).await?;
-    let mut ids: Vec<TaskId> = page.tasks.iter().filter(|it| !it.retried).map(|it| it.id).collect();
-    ids.sort_unstable();
-    ids.dedup();
-    Ok((ids, page.more || page.searched_back_to.is_some()))
+    let ended = page.tasks.iter().filter(|it| !it.retried);
+    let mut found: Vec<Matching> =
+        ended.map(|it| Matching { id: it.id, outcome: it.outcome }).collect();
+    found.sort_unstable_by_key(|it| it.id);
+    found.dedup_by_key(|it| it.id);
+    Ok((found, page.more || page.searched_back_to.is_some()))
 }
 
 /// Reads a sample of the selected tasks for the confirmation page.
 async fn sample(
     tx: &Transaction<'_>,
     query: &TaskQuery,
-    ids: &[TaskId],
+    ids: &[Matching],
 ) -> Result<Vec<TaskSummary>, HttpError> {
-    let some = ids.iter().rev().take(10).map(|id| id.0).collect();
+    let some = ids.iter().rev().take(10).map(|it| it.id.0).collect();
     let query = TaskQuery { ids: Some(some), finished: query.finished, ..TaskQuery::default() };
     let page = if query.finished {
         tasks::finished(&**tx, &query, None, 10).await?

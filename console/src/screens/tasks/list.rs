@@ -6,8 +6,8 @@ use axum::extract::Query;
 use axum::routing::get;
 use deadpool_postgres::Transaction;
 use jiff::Timestamp;
-use queue::TaskId;
 use queue::insight::tasks::{self, PageCursor, TaskQuery, TaskSummary};
+use queue::{Outcome, TaskId};
 use serde::{Deserialize, Serialize};
 
 use crate::filter::{self, FilterError};
@@ -27,7 +27,7 @@ const TABS: [(&str, &str); 7] = [
     ("pending", "state:pending"),
     ("blocked", "state:blocked"),
     ("scheduled", "state:scheduled"),
-    ("failed", "state:failed since:24h"),
+    ("failed", "state:failed,timed_out,lost,unknown since:24h"),
     ("finished", "state:finished since:24h"),
 ];
 
@@ -73,8 +73,10 @@ impl TasksPage {
         &TABS
     }
 
+    /// Returns whether the predefined filter selects the same states as the filter of the page,
+    /// whatever other conditions the two have.
     fn current(&self, filter: &&str) -> bool {
-        self.params.q.trim() == *filter
+        self.filter_error.is_none() && same_states(&self.query, filter)
     }
 
     /// Returns the bulk action: cancel for live tasks, retry for finished ones.
@@ -85,6 +87,15 @@ impl TasksPage {
     fn keys(&self) -> &'static [(&'static str, &'static str)] {
         &filter::KEYS
     }
+}
+
+fn same_states(query: &TaskQuery, filter: &str) -> bool {
+    let same = |a: &[Outcome], b: &[Outcome]| a.iter().all(|it| b.contains(it));
+    filter::parse(filter).is_ok_and(|other| {
+        (query.finished, query.state) == (other.finished, other.state)
+            && same(&query.outcomes, &other.outcomes)
+            && same(&other.outcomes, &query.outcomes)
+    })
 }
 
 async fn show(context: RequestContext, Query(params): Query<TasksParams>) -> HandlerResult {
@@ -154,4 +165,22 @@ fn parse_finished_cursor(text: &str) -> Result<Option<PageCursor>, HttpError> {
 
 fn invalid_cursor() -> HttpError {
     HttpError::bad_request("invalid page cursor").hint("start at the first page")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_predefined_filter_is_current_with_other_conditions() {
+        let current = |q: &str| -> Vec<&str> {
+            let query = filter::parse(q).unwrap();
+            TABS.iter().filter(|(_, tab)| same_states(&query, tab)).map(|it| it.0).collect()
+        };
+        assert_eq!(current("queue:etl"), ["live"]);
+        assert_eq!(current("state:lost,unknown,failed,timed_out since:1h"), ["failed"]);
+        assert_eq!(current("queue:etl state:finished"), ["finished"]);
+        assert_eq!(current("state:pending nightly"), ["pending"]);
+        assert_eq!(current("state:failed"), [""; 0], "the predefined filter has more outcomes");
+    }
 }

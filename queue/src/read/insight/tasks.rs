@@ -37,8 +37,8 @@ pub struct TaskQuery {
     pub finished: bool,
     /// State of a live task.
     pub state: Option<State>,
-    /// Outcome of a finished task.
-    pub outcome: Option<Outcome>,
+    /// Outcomes of finished tasks; empty for any outcome.
+    pub outcomes: Vec<Outcome>,
     /// Queue name.
     pub queue: Option<String>,
     /// Name pattern: `*` matches any characters, `?` exactly one.
@@ -239,8 +239,10 @@ async fn finished_rows(
 ) -> Result<Vec<Row>, QueueError> {
     let mut conditions = Conditions::new();
     conditions.literal("a.final");
-    if let Some(outcome) = query.outcome {
-        conditions.literal(&format!("a.outcome = '{outcome}'"));
+    if !query.outcomes.is_empty() {
+        // Literals, so that the planner can use the partial index of unsuccessful outcomes.
+        let outcomes: Vec<String> = query.outcomes.iter().map(|it| format!("'{it}'")).collect();
+        conditions.literal(&format!("a.outcome IN ({})", outcomes.join(", ")));
     }
     common(&mut conditions, query, "a");
     conditions.bind("a.task_id = ANY (?)", query.ids.clone(), Type::INT8_ARRAY);
