@@ -244,6 +244,8 @@ async fn an_operator_can_act_and_a_viewer_can_only_read() {
         AND (SELECT max_running = 2 AND priority = 'high' AND description = 'it' AND zone = 'Europe/Berlin'
             AND opens = '22:00' AND closes = '06:00' FROM mill.groups)";
     assert!(database.value::<bool>(set).await);
+    let page = console.get("/queues").await.body;
+    assert!(page.contains("<td>max running 3, 10 starts in 1 min 0 s"), "{page}");
     for (path, form, status) in [
         ("/groups/g/active-period", "opens=22:00", 400),
         ("/groups/g/active-period", "opens=1&closes=late", 400),
