@@ -238,7 +238,7 @@ async fn an_operator_resolves_incidents_in_a_browser() {
     let mut session = OperatorSession::new(folder).await;
     session.run_parts(&["screenshots"]).await;
     session.incidents.grow_hostile().await;
-    session.run_parts(&["screens", "signIn", "freshness"]).await;
+    session.run_parts(&["screens", "signIn", "freshness", "times"]).await;
     incidents_are_resolved(&mut session).await;
     every_action(&mut session).await;
     let pressed: BTreeSet<String> = POSTED.iter().map(|path| (*path).to_owned()).collect();

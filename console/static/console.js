@@ -10,17 +10,22 @@ const STALE_AFTER_MS = 8000;
 // The parts of the page that are refreshed.
 const LIVE_PARTS = "[hx-get][hx-trigger^=tick]";
 
+const twoDigits = (parts, separator) => parts.map((part) => String(part).padStart(2, "0")).join(separator);
+
 // Formats the local time of day: `14:03:07`.
 function clockTime(at) {
-  return [at.getHours(), at.getMinutes(), at.getSeconds()].map((part) => String(part).padStart(2, "0")).join(":");
+  return twoDigits([at.getHours(), at.getMinutes(), at.getSeconds()], ":");
 }
 
-// Converts times to local time; the title keeps the exact time in UTC.
+// Converts times to local time, in the same form as without the script; the title keeps the exact time in UTC. The
+// form does not depend on the locale: `2026-12-01 14:03:07`.
 function localTimes(root) {
-  const options = { year: "numeric", month: "2-digit", day: "2-digit", hour: "2-digit", minute: "2-digit", second: "2-digit" };
   for (const time of root.querySelectorAll("time[datetime]")) {
     const at = new Date(time.dateTime);
-    if (!Number.isNaN(at.getTime())) time.textContent = at.toLocaleString(undefined, options);
+    if (!Number.isNaN(at.getTime())) {
+      const date = twoDigits([at.getFullYear(), at.getMonth() + 1, at.getDate()], "-");
+      time.textContent = `${date} ${clockTime(at)}`;
+    }
   }
 }
 

@@ -43,6 +43,12 @@ const PLOTS = {
   },
 };
 
+// Formats the local time of a minute: `14:03`.
+function minuteTime(seconds) {
+  const at = new Date(seconds * 1000);
+  return [at.getHours(), at.getMinutes()].map((part) => String(part).padStart(2, "0")).join(":");
+}
+
 function colour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
@@ -55,9 +61,9 @@ function draw(box, data) {
     height: 200,
     cursor: { y: false },
     scales: { y: { range: (_, low, high) => [0, Math.max(high * 1.1, kind.minimum)] } },
-    axes: [axis, { ...axis, size: 60 }],
+    axes: [{ ...axis, values: (_, seconds) => seconds.map(minuteTime) }, { ...axis, size: 60 }],
     series: [
-      {},
+      { value: "{YYYY}-{MM}-{DD} {HH}:{mm}" },
       ...kind.series.map((it) => ({ label: it.label, stroke: colour(it.colour), width: 2, dash: it.dash, points: { show: false }, spanGaps: false })),
     ],
   };

@@ -9,8 +9,9 @@ import * as keyboard from "./keyboard.mjs";
 import { report } from "./report.mjs";
 import { screenshots } from "./screenshots.mjs";
 import { screens } from "./screens.mjs";
+import { times } from "./times.mjs";
 
-const WITH_BROWSER = { freshness, screens, signIn, screenshots };
+const WITH_BROWSER = { freshness, times, screens, signIn, screenshots };
 const WITH_PAGE = { ...incidents, ...keyboard, ...actions, report };
 
 const config = JSON.parse(process.argv[2]);
