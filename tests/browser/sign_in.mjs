@@ -23,7 +23,7 @@ export async function signIn(browser, config) {
     await page.getByRole("button", { name: `sign out ${config.signIn.name}` }).waitFor();
     await page.goto(new URL("nothing", there.url).href);
     for (const text of await findings(page)) fault(`the page for nothing in ${colorScheme}: ${text}`);
-    await page.getByRole("link", { name: "overview" }).click();
+    await page.getByRole("link", { name: "Overview" }).click();
     await page.getByRole("button", { name: "sign out" }).click();
     await page.waitForURL("**/login");
     await context.close();

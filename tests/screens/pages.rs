@@ -97,7 +97,7 @@ async fn a_missing_object_is_reported_on_a_page() {
     for path in ["/x/tasks/1", "/x/tasks/none", "/x/nothing", "/x/tasks/99999999999999999999"] {
         let answer = console.get(path).await;
         assert_eq!(answer.status, 404, "{path}");
-        assert!(answer.body.contains("href=\"/x/\""), "{path}: {}", answer.body);
+        assert!(answer.body.contains("href=\"/x/tasks\">Tasks</a>"), "{path}: {}", answer.body);
     }
     assert_eq!(console.get("/x/").await.status, 200);
     assert_eq!(console.get("/x/api/v1/tasks/1").await.status, 404);

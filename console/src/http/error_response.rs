@@ -7,7 +7,7 @@ use axum::body::to_bytes;
 use axum::extract::{OriginalUri, State};
 use axum::response::{Html, IntoResponse, Response};
 
-use super::app::App;
+use super::app::{App, NavItem};
 use super::error::HttpError;
 use super::json::json_error;
 
@@ -18,6 +18,8 @@ const MAX_BODY_BYTES: usize = 4096;
 #[template(path = "error.html")]
 struct ErrorPage<'a> {
     base: &'a str,
+    /// Entries of the navigation; empty if the user may not be signed in.
+    nav_items: &'static [NavItem],
     status: u16,
     message: &'a str,
     hint: Option<&'a str>,
@@ -41,8 +43,11 @@ pub(crate) async fn render_errors(
     if is_api {
         return json_error(error.status, &error.message, error.hint.as_deref());
     }
+    // These pages are served without a sign-in.
+    let open = path == "/login" || path.starts_with("/static/");
     let screen = ErrorPage {
         base: &app.base,
+        nav_items: if open { &[] } else { app.nav_items },
         status: error.status.as_u16(),
         message: &error.message,
         hint: error.hint.as_deref(),
