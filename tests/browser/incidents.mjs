@@ -40,6 +40,10 @@ export class Navigation {
 }
 
 const button = (scope, name) => scope.getByRole("button", { name, exact: true });
+const cancel = async (page, id) => {
+  await page.getByText("Cancel …").click();
+  await button(page, `Cancel task ${id}`).click();
+};
 const cancelled = (page) => page.locator(".head .tag.cancelled, #status .tag.cancelled").first().waitFor();
 
 // A task blocked by a user's session: the page shows the session and how to end it; the task is cancelled here.
@@ -51,7 +55,7 @@ export async function blockedBySession(page, config) {
   await page.getByRole("heading", { name: "Blocked by" }).waitFor();
   for (const fact of [application, user, `SELECT pg_terminate_backend(${pid})`]) await navigation.sees(fact);
   const found = navigation.found();
-  await button(page, "Cancel").click();
+  await cancel(page, config.stuck);
   // Without a reload: the page updates itself.
   await cancelled(page);
   return found;
@@ -65,7 +69,7 @@ export async function blockedByTask(page, config) {
   await navigation.click(page.locator("#status").getByRole("link", { name: `${config.holder} rebuild stock` }));
   await page.waitForURL(`**/tasks/${config.holder}`);
   const found = navigation.found();
-  await button(page, "Cancel").click();
+  await cancel(page, config.holder);
   await cancelled(page);
   return found;
 }

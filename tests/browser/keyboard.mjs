@@ -38,7 +38,9 @@ export async function byKeys(page, config) {
   await refreshed(page);
   await page.keyboard.press("Enter");
   await page.waitForURL(`**/tasks/${config.other}`);
-  await tabTo(page, "Cancel");
+  await tabTo(page, "Cancel …");
+  await page.keyboard.press("Enter");
+  await tabTo(page, `Cancel task ${config.other}`);
   await page.keyboard.press("Enter");
   await page.locator("#status .tag.cancelled, .head .tag.cancelled").first().waitFor();
 }

@@ -286,7 +286,11 @@ async fn a_running_task_shows_who_blocks_it() {
     database.until_waiting_for_lock(id).await;
     let holder: i32 = database.value("SELECT pg_backend_pid()").await;
     let page = console.get(&format!("/tasks/{id}")).await.body;
-    for text in ["Blocked by", "Lock: advisory", &format!("<td class=\"n\">{holder}</td>")] {
+    let texts = ["Blocked by", "Lock: advisory", &format!("<td class=\"n\">{holder}</td>")];
+    // Cancelling needs a second click, which says what it does.
+    let confirmation =
+        ["Cancel …", "The running statement is ended.", &format!("Cancel task {id}<")];
+    for text in texts.into_iter().chain(confirmation) {
         assert!(page.contains(text), "{text} in {page}");
     }
     let first = console.get("/").await.body;

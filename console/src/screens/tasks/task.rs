@@ -66,6 +66,10 @@ impl TaskPage {
         self.page.viewer.may_act && matches!(self.task.state, None | Some(State::Scheduled))
     }
 
+    fn running(&self) -> bool {
+        self.task.state == Some(State::Running)
+    }
+
     fn duration_chart(&self) -> Markup {
         let picture = |history: &DurationHistory| history.chart(&self.page.base, self.task.id);
         self.duration_history.as_ref().map_or_else(|| Markup(String::new()), picture)
