@@ -8,6 +8,7 @@ use deadpool_postgres::{Object, Pool, RecyclingMethod, Runtime, Transaction};
 use queue::insight::viewer;
 use queue::{QueueError, audit, schema};
 use tokio_postgres::IsolationLevel;
+use tokio_postgres::error::SqlState;
 
 /// Maximum number of sessions: enough for a few users with concurrent requests.
 const MAX_SESSIONS: usize = 6;
@@ -24,6 +25,8 @@ SET LOCAL statement_timeout = '2s'; SET LOCAL lock_timeout = '1s'; SET LOCAL jit
 /// it finishes a task.
 const WRITE_SETTINGS: &str =
     "/* console.write */ SET LOCAL statement_timeout = '20s'; SET LOCAL lock_timeout = '5s'";
+
+const LOGIN: &str = "/* console.login */ SELECT current_user::text";
 
 /// The connection pool.
 pub(crate) struct Database {
@@ -53,17 +56,17 @@ impl Database {
     pub(crate) async fn check(&self) -> Result<(), QueueError> {
         let mut session = self.session().await?;
         let tx = session.begin_read().await?;
-        schema::check_version(&*tx).await?;
-        let viewer = viewer::viewer(&*tx).await?;
-        if viewer.can_read {
-            return Ok(());
+        let login: String = tx.query_typed(LOGIN, &[]).await?[0].try_get(0)?;
+        match may_read(&tx).await {
+            Ok(true) => return Ok(()),
+            Ok(false) => {}
+            // Without any privilege on the schema, not even the version can be read.
+            Err(error) if error.sqlstate() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) => {}
+            Err(error) => return Err(error),
         }
         Err(QueueError::Refused {
-            message: format!("login \"{}\" is not allowed to read the queue", viewer.login),
-            hint: Some(format!(
-                "GRANT mill_viewer TO \"{}\", or mill_operator for actions",
-                viewer.login
-            )),
+            message: format!("login \"{login}\" is not allowed to read the queue"),
+            hint: Some(format!("GRANT mill_viewer TO \"{login}\", or mill_operator for actions")),
         })
     }
 
@@ -71,6 +74,12 @@ impl Database {
         let object = self.pool.get().await.map_err(pool_error)?;
         Ok(Session(object))
     }
+}
+
+/// Checks the schema version, and returns whether the login may read the queue.
+async fn may_read(tx: &Transaction<'_>) -> Result<bool, QueueError> {
+    schema::check_version(&**tx).await?;
+    Ok(viewer::viewer(&**tx).await?.can_read)
 }
 
 impl Session {

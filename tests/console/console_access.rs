@@ -1,6 +1,7 @@
 //! Access control of the web console, and the security headers of every response.
 
 use crate::harness::console::{Console, TokenFile, csrf};
+use crate::harness::login::Login;
 use crate::harness::routes::{filled, post_routes};
 use crate::harness::{Database, Program};
 
@@ -177,4 +178,18 @@ async fn a_public_address_needs_a_token_of_minimum_length() {
     let (code, _, output) = Program::pgmill(&database, &flags).run().await;
     assert_eq!(code, i32::from(cli::exit::USAGE), "{output}");
     assert!(output.contains("fewer than 16 characters"), "{output}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_login_without_privileges_gets_the_missing_grant() {
+    let database = Database::new().await;
+    let login = Login::new(&database, "stranger", "").await;
+    let console = Program::pgmill(&database, &["console", "--listen", "127.0.0.1:0"]);
+    let (code, _, stderr) = console.at(&login.url()).run().await;
+    assert_eq!(code, 5, "{stderr}");
+    let grant = format!("GRANT mill_viewer TO \"{}\"", login.name);
+    for text in ["is not allowed to read the queue", &grant] {
+        assert!(stderr.contains(text), "{text} in {stderr}");
+    }
+    login.gone(&database).await;
 }
