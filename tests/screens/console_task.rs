@@ -96,6 +96,29 @@ async fn a_tasks_activity_is_streamed_while_it_runs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn attempts_and_failed_attempts_are_counted_apart() {
+    let database = Database::new().await;
+    let console = Console::start(&database, &[]).await;
+    // Three attempts ended: one failed, one lost its connection, and one lost its worker.
+    database
+        .execute(
+            "INSERT INTO mill.tasks (attempt, failures, transient_failures, crashes, max_attempts, statement)
+             VALUES (3, 1, 1, 1, 2, 'SELECT 1')",
+        )
+        .await;
+    let page = console.get("/tasks/1").await.body;
+    assert!(page.contains("<dd>3; 1 of 2 failed attempts used</dd>"), "{page}");
+    let listed = console.get("/tasks").await.body;
+    let cells = "<td class=\"n\">3</td>\n<td class=\"n\">1<span class=\"dim\"> of 2</span></td>";
+    assert!(listed.contains(cells), "{listed}");
+    database.execute("SELECT mill.cancel(1)").await;
+    let page = console.get("/tasks/1").await.body;
+    assert!(page.contains("<dd>3; at most 2 failed attempts</dd>"), "{page}");
+    let listed = console.get("/tasks?q=state:finished").await.body;
+    assert!(listed.contains("<td class=\"n\">3</td>\n\n<td>"), "{listed}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_number_of_streams_is_limited_and_they_end_with_the_console() {
     let database = Database::new().await;
     let mut console = Console::start(&database, &[]).await;

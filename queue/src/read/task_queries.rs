@@ -23,7 +23,7 @@ const NOW: &str = "/* queue.transaction_time */ SELECT now()";
 /// This costs nothing, because the planner knows the values of an unnamed statement.
 const LIVE_TASKS: &str = "/* queue.live_tasks */
 SELECT t.id, t.queue, t.name, t.state::text, t.priority::text, t.mode::text, t.attempt,
-    t.max_attempts, t.enqueued_at, t.due_at, t.claimed_at, t.claimed_by AS worker_id, s.host,
+    t.failures, t.max_attempts, t.enqueued_at, t.due_at, t.claimed_at, t.claimed_by AS worker_id, s.host,
     s.pid AS worker_pid, left(t.statement, 200) AS statement_head, to_jsonb(t.options) AS options
 FROM mill.visible_tasks t LEFT JOIN mill.worker_starts s ON s.id = t.claimed_by
 WHERE ($1 IS NULL OR t.state::text = $1) AND ($2 IS NULL OR t.queue = $2)
@@ -43,7 +43,7 @@ ORDER BY t.id LIMIT $5";
 /// Reads the row of a live task, or else the newest row of the task in history.
 const TASK: &str = "/* queue.task */
 SELECT t.id, t.state::text, NULL AS outcome, t.queue, t.name, t.key, t.priority::text, t.mode::text,
-    t.attempt, t.max_attempts, t.backoff::text,
+    t.attempt, t.failures, t.max_attempts, t.backoff::text,
     extract(epoch FROM t.retry_interval)::float8 AS retry_interval_seconds, t.jitter,
     extract(epoch FROM t.timeout)::float8 AS timeout_seconds, t.at_most_once, t.external, t.enqueued_at,
     t.due_at, t.params, t.statement, NULL::timestamptz AS finished_at, t.group_name AS group,
@@ -51,7 +51,7 @@ SELECT t.id, t.state::text, NULL AS outcome, t.queue, t.name, t.key, t.priority:
 FROM mill.visible_tasks t WHERE t.id = $1
 UNION ALL
 SELECT a.task_id, NULL, a.outcome::text, a.queue, a.name, a.key, a.priority::text, a.mode::text, a.attempt,
-    a.max_attempts, a.backoff::text, extract(epoch FROM a.retry_interval)::float8, a.jitter,
+    NULL, a.max_attempts, a.backoff::text, extract(epoch FROM a.retry_interval)::float8, a.jitter,
     extract(epoch FROM a.timeout)::float8, a.at_most_once, a.external, a.enqueued_at, a.due_at,
     a.params, a.statement, a.finished_at, a.group_name, a.concurrency_key, a.run_id,
     nullif(a.run_as, ''), to_jsonb(a.options) AS options
@@ -96,6 +96,8 @@ pub struct LiveTask {
     pub mode: Mode,
     /// Number of the current or last attempt; 0 if there was none.
     pub attempt: i32,
+    /// Number of attempts that count as failed.
+    pub failures: i32,
     /// Maximum number of failed attempts.
     pub max_attempts: i32,
     /// Time of submission.
@@ -120,7 +122,7 @@ pub struct LiveTask {
 
 from_row! {
     row => LiveTask {
-        id, queue, name, state, priority, mode, attempt, max_attempts, enqueued_at, due_at,
+        id, queue, name, state, priority, mode, attempt, failures, max_attempts, enqueued_at, due_at,
         claimed_at, worker_id, host, worker_pid, statement_head, options: StoredOptions::from_row(row)?,
     }
 }
@@ -153,6 +155,9 @@ pub struct Task {
     pub mode: Mode,
     /// Number of the current or last attempt; 0 if there was none.
     pub attempt: i32,
+    /// Number of attempts that count as failed, of at most `max_attempts`; `None` if the task is
+    /// finished.
+    pub failures: Option<i32>,
     /// Maximum number of failed attempts.
     pub max_attempts: i32,
     /// Growth of the wait before a retry.
@@ -187,7 +192,7 @@ pub struct Task {
 from_row! {
     row => Task {
         id, state, outcome, queue, name, key, group, concurrency_key, run_as, priority, mode,
-        attempt, max_attempts, backoff, retry_interval_seconds, jitter, timeout_seconds,
+        attempt, failures, max_attempts, backoff, retry_interval_seconds, jitter, timeout_seconds,
         at_most_once, external, enqueued_at, due_at, finished_at, run_id, params, statement,
         options: StoredOptions::from_row(row)?,
     }

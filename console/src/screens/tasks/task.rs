@@ -62,6 +62,18 @@ impl TaskPage {
         self.page.viewer.may_act && self.task.state.is_some()
     }
 
+    /// Formats the number of the attempt, which counts every attempt, and the number of failed
+    /// attempts, which alone are limited.
+    fn attempt(&self) -> String {
+        let Task { attempt, failures, max_attempts, .. } = &self.task;
+        match failures {
+            Some(failures) => {
+                format!("{attempt}; {failures} of {max_attempts} failed attempts used")
+            }
+            None => format!("{attempt}; at most {max_attempts} failed attempts"),
+        }
+    }
+
     fn can_retry(&self) -> bool {
         self.page.viewer.may_act && matches!(self.task.state, None | Some(State::Scheduled))
     }

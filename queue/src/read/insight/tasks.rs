@@ -90,6 +90,9 @@ pub struct TaskSummary {
     pub priority: Priority,
     /// Number of the current or last attempt; 0 if there was none.
     pub attempt: i32,
+    /// Number of attempts that count as failed, of at most `max_attempts`; `None` if the task has
+    /// finished.
+    pub failures: Option<i32>,
     /// Maximum number of failed attempts.
     pub max_attempts: i32,
     /// For a live task, the time when it was submitted. For a finished task, the time when it
@@ -117,7 +120,7 @@ pub struct TaskSummary {
 
 from_row! {
     row => TaskSummary {
-        id, queue, name, state, outcome, priority, attempt, max_attempts, at, due_at,
+        id, queue, name, state, outcome, priority, attempt, failures, max_attempts, at, due_at,
         duration_seconds, sqlstate, message,
         worker: worker_label(column(row, "host")?, column(row, "pid")?, column(row, "worker_id")?),
         statement_head, retried, options: StoredOptions::from_row(row)?,
@@ -151,7 +154,7 @@ pub async fn live(
     let statement = format!(
         "/* queue.insight_live */
 SELECT t.id, t.queue, t.name, t.state::text, NULL AS outcome, t.priority::text, t.attempt,
-    t.max_attempts, t.enqueued_at AS at, t.due_at,
+    t.failures, t.max_attempts, t.enqueued_at AS at, t.due_at,
     extract(epoch FROM now() - t.claimed_at)::float8 AS duration_seconds, t.claimed_by AS worker_id,
     s.host, s.pid, left(t.statement, 200) AS statement_head, NULL AS sqlstate, NULL AS message,
     false AS retried, to_jsonb(t.options) AS options
@@ -260,7 +263,7 @@ async fn finished_rows(
     let statement = format!(
         "/* queue.insight_finished */
 SELECT a.task_id AS id, a.queue, a.name, NULL AS state, a.outcome::text, a.priority::text, a.attempt,
-    a.max_attempts, a.finished_at AS at, a.due_at,
+    NULL::int4 AS failures, a.max_attempts, a.finished_at AS at, a.due_at,
     extract(epoch FROM a.finished_at - a.started_at)::float8 AS duration_seconds, a.worker_id,
     s.host, s.pid, left(a.statement, 200) AS statement_head, a.sqlstate, left(a.message, 200) AS message,
     EXISTS (SELECT FROM mill.tasks t WHERE t.id = a.task_id)
