@@ -10,6 +10,7 @@ pub mod insight;
 pub mod lineage;
 pub mod lock_wait;
 pub mod queue_status;
+pub mod run_attempts;
 pub mod run_queries;
 pub mod task_queries;
 pub mod workers;

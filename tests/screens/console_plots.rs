@@ -16,6 +16,7 @@ BEGIN
     FOR n IN 1..3 LOOP
         EXECUTE format('CREATE TABLE mill.%I (LIKE mill.attempts INCLUDING DEFAULTS)',
             'attempts_' || to_char(today - n, 'YYYYMMDD'));
+        EXECUTE format('ALTER TABLE mill.%I REPLICA IDENTITY FULL', 'attempts_' || to_char(today - n, 'YYYYMMDD'));
         EXECUTE format('ALTER TABLE mill.attempts ATTACH PARTITION mill.%I FOR VALUES FROM (%L) TO (%L)',
             'attempts_' || to_char(today - n, 'YYYYMMDD'), (today - n) || ' UTC', (today - n + 1) || ' UTC');
     END LOOP;

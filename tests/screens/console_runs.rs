@@ -7,6 +7,7 @@ use crate::harness::console::Console;
 use crate::harness::login::Login;
 use crate::harness::{Database, Program, Worker, eventually};
 use crate::runs::run::{FLAGS, end, job, start};
+use crate::screens::console_plots::DAYS_BEFORE;
 
 /// Name of a task, a job and a parameter. It must neither become markup nor end an address.
 const HOSTILE: &str = "<script>x</script>\"'&/../%2F?";
@@ -90,6 +91,58 @@ async fn a_run_is_read_with_its_graph_its_times_and_earlier_runs() {
     assert!(edges.iter().any(|it| it["label"] == "failed" && it["critical"] == true), "{drawn}");
     let around = json_at(&console, &format!("/api/v1/lineage?name={task}")).await;
     assert_eq!(around["tasks"].as_array().unwrap().len(), 4);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_critical_path_and_the_timeline_count_waits_and_retries() {
+    let database = Database::new().await;
+    database.execute(DAYS_BEFORE).await;
+    let fails_once = "DO $$ BEGIN
+        IF current_setting('mill.attempt') = '1' THEN RAISE 'not yet'; END IF;
+    END $$";
+    let tasks = json!([
+        {"name": "a", "statement": fails_once, "max_attempts": 2, "retry_interval": "0"},
+        {"name": "b", "statement": "SELECT 1", "after": ["a"]},
+        {"name": "c", "statement": "SELECT 1"},
+    ]);
+    job(&database, "it", tasks).await;
+    let mut worker = Worker::start(&database, &FLAGS);
+    start(&database, "it").await;
+    assert_eq!(end(&database, 1).await, "succeeded");
+    assert!(worker.terminate().await.success());
+    // The first attempt of a failed after 60 s, the second one was due 30 s later and claimed 10 s
+    // after that; b waited for 5 s and ran for 2 s.
+    database
+        .execute(
+            "UPDATE mill.runs SET started_at = now() - interval '10 minutes', finished_at = now() - interval '8 minutes';
+             UPDATE mill.attempts h SET due_at = t.due, started_at = t.started, finished_at = t.finished
+             FROM (SELECT v.name, v.attempt, now() - interval '10 minutes' + make_interval(secs => v.due) AS due,
+                     now() - interval '10 minutes' + make_interval(secs => v.started) AS started,
+                     now() - interval '10 minutes' + make_interval(secs => v.finished) AS finished
+                 FROM (VALUES ('a', 1, 0, 0, 60), ('a', 2, 90, 100, 101), ('b', 1, 101, 106, 108), ('c', 1, 0, 0, 9))
+                     AS v (name, attempt, due, started, finished)) AS t
+             WHERE h.name = t.name AND h.attempt = t.attempt;
+             UPDATE mill.run_tasks r SET started_at = h.started_at, finished_at = h.finished_at
+             FROM mill.attempts h WHERE h.task_id = r.task_id AND h.final",
+        )
+        .await;
+    let console = Console::start(&database, &[]).await;
+    let path = json_at(&console, "/api/v1/runs/1").await["critical_path"].take();
+    assert_eq!(path["tasks"], json!(["a", "b"]));
+    let seconds = |name: &str| path[name].as_f64().unwrap().round();
+    let parts = ["waiting_seconds", "retrying_seconds", "running_seconds", "duration_seconds"];
+    assert_eq!(parts.map(seconds), [15.0, 90.0, 3.0, 108.0], "{path}");
+    let page = console.get("/runs/1").await.body;
+    for text in [
+        "Critical path, 1 min 48 s: a (waited 10 s, 1 min 30 s until its last attempt) → b (waited 5.0 s)",
+        "15 s waiting in the queue, 1 min 30 s in failed attempts and until their retries, 3.0 s running",
+        "<text x=\"27.78%\" y=\"11\">30 s</text>",
+        "succeeded; due after 0 ms; failed, ran 1 min 0 s; waited 10 s; succeeded, ran 1.0 s",
+        "<rect class=\"failed\" x=\"0.0\" y=\"2\" width=\"555.6\"",
+        "<rect class=\"wait\" x=\"833.3\" y=\"6\" width=\"92.6\"",
+    ] {
+        assert!(page.contains(text), "{text} in {page}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,0 +1,60 @@
+//! Attempts of the tasks of a run: when they were due, started and ended.
+
+use jiff::Timestamp;
+use tokio_postgres::GenericClient;
+use tokio_postgres::types::Type;
+
+use crate::error::QueueError;
+use crate::id::TaskId;
+use crate::read::run_queries::{Run, RunTask};
+use crate::row::{FromRow, from_row};
+use crate::task::Outcome;
+
+/// The range of `finished_at` excludes the partitions of other days. An attempt ends before its run
+/// does; the minute allows for the time between the two clock readings. For a live task, the last
+/// row is the attempt that runs or is due.
+const RUN_ATTEMPTS: &str = "/* queue.run_attempts */
+SELECT a.task_id, a.outcome::text, a.due_at, a.started_at, a.finished_at
+FROM mill.visible_attempts a
+WHERE a.task_id = ANY ($1) AND a.finished_at >= $2
+    AND a.finished_at <= coalesce($3, now()) + interval '1 minute'
+UNION ALL
+SELECT t.id, NULL, t.due_at, t.claimed_at, NULL FROM mill.visible_tasks t WHERE t.id = ANY ($1)
+ORDER BY task_id, finished_at NULLS LAST LIMIT $4";
+
+/// An attempt of a task of a run.
+#[derive(Clone, Debug)]
+pub struct RunAttempt {
+    /// The task.
+    pub task_id: TaskId,
+    /// Outcome; `None` if the attempt has not ended.
+    pub outcome: Option<Outcome>,
+    /// Due time.
+    pub due_at: Timestamp,
+    /// Time of the claim; `None` if the attempt has not started, or ended without being claimed.
+    pub started_at: Option<Timestamp>,
+    /// End of the attempt.
+    pub finished_at: Option<Timestamp>,
+}
+
+from_row! { RunAttempt { task_id, outcome, due_at, started_at, finished_at } }
+
+/// Returns the attempts of these tasks of the run by task, oldest first, up to the given number.
+///
+/// # Errors
+/// Fails if the role may not read the history.
+pub async fn run_attempts(
+    client: &impl GenericClient,
+    run: &Run,
+    tasks: &[RunTask],
+    limit: i64,
+) -> Result<Vec<RunAttempt>, QueueError> {
+    let ids: Vec<i64> = tasks.iter().filter_map(|task| task.task_id).map(|id| id.0).collect();
+    let params = [
+        (/* task_ids */ &ids as _, Type::INT8_ARRAY),
+        (/* started_at */ &run.started_at as _, Type::TIMESTAMPTZ),
+        (/* finished_at */ &run.finished_at as _, Type::TIMESTAMPTZ),
+        (/* limit */ &limit as _, Type::INT8),
+    ];
+    client.query_typed(RUN_ATTEMPTS, &params).await?.iter().map(RunAttempt::from_row).collect()
+}
