@@ -141,6 +141,39 @@ async fn a_capped_count_is_shown_as_a_minimum() {
     assert!(all["waiting_at_least"].as_array().unwrap().iter().all(|it| it == false));
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn queues_with_few_tasks_do_not_change_a_capped_count() {
+    let database = Database::new().await;
+    database.execute(DEEP).await;
+    let console = Console::start(&database, &[]).await;
+    let counts = async || {
+        let answer = console.get("/api/v1/queues").await.body;
+        let answer: Value = serde_json::from_str(&answer).unwrap();
+        let queues = answer["queues"].as_array().unwrap().clone();
+        let count = |it: &Value| {
+            let more = if it["pending"]["more"] == true { "+" } else { "" };
+            format!("{} {}{more}", it["queue"].as_str().unwrap(), it["pending"]["count"])
+        };
+        queues.iter().map(count).collect::<Vec<_>>()
+    };
+    assert_eq!(counts().await, ["deep 10000+"]);
+    let few = |n: i32| {
+        format!(
+            "INSERT INTO mill.tasks (queue, statement) SELECT 'few-' || q, 'SELECT 1'
+         FROM generate_series(1, {n}) AS q, generate_series(1, 300)"
+        )
+    };
+    database.execute(&few(3)).await;
+    assert_eq!(counts().await, ["deep 10000+", "few-1 300", "few-2 300", "few-3 300"]);
+    // Deep queues share the limit.
+    let deep = "INSERT INTO mill.tasks (queue, statement) SELECT 'deeper', 'SELECT 1'
+        FROM generate_series(1, 12000)";
+    database.execute(deep).await;
+    assert_eq!(counts().await[..2], ["deep 10000+", "deeper 10000+"]);
+    database.execute(&deep.replace("deeper", "deepest")).await;
+    assert_eq!(counts().await[..3], ["deep 5000+", "deeper 5000+", "deepest 5000+"]);
+}
+
 fn at_index(reported: &Value, at: Option<i64>) -> usize {
     numbers(reported, "at").iter().position(|it| *it == at).unwrap()
 }

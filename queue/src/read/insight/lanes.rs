@@ -12,12 +12,17 @@ use crate::row::{FromRow, column, from_row};
 use crate::task::Priority;
 use crate::transition::limit::Rate;
 
-/// Maximum of a count. A count that reaches it only says that there are at least as many. With many
-/// lanes the maximum is lower, so that the total cost stays the same.
+/// Maximum of a count. A count that reaches it only says that there are at least as many. With
+/// several deep lanes the maximum is lower, so that the total cost stays the same.
 pub const COUNT_LIMIT: i64 = 10_000;
 
-/// SQL that finds the lanes of pending tasks, up to 1,000 (`known`), and the maximum number of
-/// tasks to count in each (`ends`).
+/// SQL that finds the lanes of pending tasks, up to 1,000 (`known`), and the maximum number of tasks
+/// to count in each (`max_count`).
+///
+/// A first count stops early and tells deep lanes from others, whose count is thereby known. The
+/// deep lanes share 20,000. Their number seldom changes, and the shares are rounded to a few values.
+/// If all lanes had equal shares, the count of a deep lane would change whenever a small queue
+/// becomes empty or gets its first task.
 macro_rules! lane_scan {
     () => {
         "
@@ -30,8 +35,20 @@ WITH RECURSIVE lane (queue, priority, run_as) AS (
         WHERE t.state = 'pending'
             AND (t.queue, t.priority, t.run_as) > (lane.queue, lane.priority, lane.run_as)
         ORDER BY t.queue, t.priority, t.run_as LIMIT 1) AS next
-), known AS MATERIALIZED (SELECT * FROM lane LIMIT 1000),
-    ends AS MATERIALIZED (SELECT greatest(50, least(10000, 20000 / greatest(count(*), 1))) AS max_count FROM known)"
+), lanes AS MATERIALIZED (SELECT * FROM lane LIMIT 1000),
+    probe AS MATERIALIZED (SELECT greatest(50, least(1000, 10000 / greatest(count(*), 1))) AS max_count FROM lanes),
+    probed AS MATERIALIZED (SELECT l.queue, l.priority, l.run_as, f.count, f.last_id, f.count >= p.max_count AS deep
+        FROM lanes l CROSS JOIN probe p CROSS JOIN LATERAL (
+            SELECT count(*) AS count, max(few.id) AS last_id FROM (SELECT t.id FROM mill.tasks t
+                WHERE t.state = 'pending' AND t.queue = l.queue AND t.priority = l.priority AND t.run_as = l.run_as
+                ORDER BY t.id LIMIT p.max_count) AS few) AS f),
+    share AS MATERIALIZED (SELECT max(s.max_count) AS max_count
+        FROM unnest('{50,100,200,500,1000,2000,5000,10000}'::bigint[]) AS s (max_count),
+            (SELECT count(*) AS lanes FROM probed p WHERE p.deep) AS deep
+        WHERE s.max_count <= 20000 / greatest(deep.lanes, 1)),
+    known AS MATERIALIZED (SELECT l.queue, l.priority, l.run_as, l.count, l.last_id, l.deep,
+            CASE WHEN l.deep THEN greatest(p.max_count, s.max_count) ELSE p.max_count END AS max_count
+        FROM probed l CROSS JOIN probe p CROSS JOIN share s)"
     };
 }
 pub(super) use lane_scan;
@@ -44,12 +61,13 @@ const LANES: &str = concat!(
     lane_scan!(),
     "
 SELECT l.queue, l.priority::text,
-    (SELECT count(*) FROM (SELECT FROM mill.tasks t WHERE t.state = 'pending' AND t.queue = l.queue
-        AND t.priority = l.priority AND t.run_as = l.run_as ORDER BY t.id LIMIT (SELECT e.max_count FROM ends e)) AS few) AS count,
+    l.count + CASE WHEN l.deep THEN (SELECT count(*) FROM (SELECT FROM mill.tasks t WHERE t.state = 'pending'
+        AND t.queue = l.queue AND t.priority = l.priority AND t.run_as = l.run_as AND t.id > l.last_id
+        ORDER BY t.id LIMIT l.max_count - l.count) AS more) ELSE 0 END AS count,
     (SELECT extract(epoch FROM now() - t.due_at)::float8 FROM mill.tasks t
         WHERE t.state = 'pending' AND t.queue = l.queue AND t.priority = l.priority
             AND t.run_as = l.run_as ORDER BY t.id LIMIT 1) AS age_seconds,
-    (SELECT e.max_count FROM ends e) AS max_count
+    l.max_count
 FROM known l"
 );
 
@@ -129,7 +147,7 @@ from_row! {
 }
 
 /// Returns every lane of pending tasks, up to 1,000, and the numbers of tasks in the other states.
-/// The count of a lane stops at [`COUNT_LIMIT`]; with many lanes it stops earlier, at an equal
+/// The count of a lane stops at [`COUNT_LIMIT`]; with several deep lanes it stops earlier, at a
 /// share of 20,000. The counts of all scheduled tasks together, and of all blocked tasks together,
 /// stop at [`COUNT_LIMIT`].
 pub async fn lanes(client: &impl GenericClient) -> Result<Vec<LaneCount>, QueueError> {
