@@ -1,6 +1,7 @@
 //! Programs and views for operators, limits and priorities.
 
 pub(crate) mod audit;
+pub(crate) mod bulk;
 pub(crate) mod cli;
 pub(crate) mod labels;
 pub(crate) mod limits;

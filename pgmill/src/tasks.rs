@@ -13,7 +13,7 @@ use crate::args::TaskVerb;
 use crate::output::Output;
 
 /// Runs a subcommand of `pgmill task`.
-pub(crate) async fn run(client: &Client, out: &Output, verb: &TaskVerb) -> Result<u8, Failure> {
+pub(crate) async fn run(client: &mut Client, out: &Output, verb: &TaskVerb) -> Result<u8, Failure> {
     match verb {
         TaskVerb::List(args) => list::list(client, out, args).await,
         TaskVerb::Show { id, plan: true } => plan::run(client, out, *id).await,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{self, BufRead, IsTerminal, Write};
 
 use cli::{Failure, exit};
-use queue::bulk::{self, BulkResult, CurrentState};
+use queue::bulk::{self, BulkResult};
 use queue::history::HistoryFilter;
 use queue::task_queries::TaskFilter;
 use queue::{Outcome, State, TaskId, history, task_queries};
@@ -33,19 +33,6 @@ impl Verb {
         }
     }
 
-    /// Predicts the result that the database would return.
-    fn predicted_result(self, standing: &CurrentState) -> &'static str {
-        match (self, standing.state, standing.outcome) {
-            (Self::Cancel(_), Some(State::Running), _) => "requested",
-            (Self::Cancel(_), Some(_), _) => "cancelled",
-            (Self::Cancel(_), None, Some(_)) => "finished",
-            (Self::Retry(_), Some(State::Scheduled), _) => "brought forward",
-            (Self::Retry(_), Some(state), _) => state.as_str(),
-            (Self::Retry(_), None, Some(_)) => "retried",
-            (_, None, None) => "not found",
-        }
-    }
-
     async fn act(self, client: &Client, ids: &[TaskId]) -> Result<Vec<BulkResult>, Failure> {
         Ok(match self {
             Self::Cancel(state) => bulk::cancel_chunk(client, ids, state).await?,
@@ -53,14 +40,15 @@ impl Verb {
         })
     }
 
-    async fn predict(self, client: &Client, ids: &[TaskId]) -> Result<Vec<BulkResult>, Failure> {
-        let standings = bulk::current_states(client, ids).await?;
-        let answer = |standing: &CurrentState| BulkResult {
-            id: standing.id,
-            result: self.predicted_result(standing).to_owned(),
-            message: None,
-        };
-        Ok(standings.iter().map(answer).collect())
+    async fn predict(
+        self,
+        client: &mut Client,
+        ids: &[TaskId],
+    ) -> Result<Vec<BulkResult>, Failure> {
+        Ok(match self {
+            Self::Cancel(state) => bulk::predict_cancel(client, ids, state).await?,
+            Self::Retry(outcome) => bulk::predict_retry(client, ids, outcome).await?,
+        })
     }
 }
 
@@ -77,7 +65,7 @@ struct Report {
 /// # Errors
 /// Fails if nothing matches, or if confirmation is needed without a terminal.
 pub(crate) async fn cancel(
-    client: &Client,
+    client: &mut Client,
     out: &Output,
     args: &CancelArgs,
 ) -> Result<u8, Failure> {
@@ -100,7 +88,11 @@ pub(crate) async fn cancel(
 ///
 /// # Errors
 /// As [`cancel`].
-pub(crate) async fn retry(client: &Client, out: &Output, args: &RetryArgs) -> Result<u8, Failure> {
+pub(crate) async fn retry(
+    client: &mut Client,
+    out: &Output,
+    args: &RetryArgs,
+) -> Result<u8, Failure> {
     // The outcome is checked again when the action runs: a task that has succeeded in the meantime
     // must not run again.
     let outcome = args.outcome.or(args.sqlstate.as_ref().map(|_| Outcome::Failed));
@@ -126,7 +118,7 @@ pub(crate) async fn retry(client: &Client, out: &Output, args: &RetryArgs) -> Re
 }
 
 async fn by_filter(
-    client: &Client,
+    client: &mut Client,
     out: &Output,
     verb: Verb,
     (ids, flags): (&[TaskId], &BulkFlags),
@@ -163,7 +155,7 @@ fn confirm(verb: Verb, ids: &[TaskId]) -> Result<bool, Failure> {
 }
 
 async fn run(
-    client: &Client,
+    client: &mut Client,
     out: &Output,
     verb: Verb,
     (ids, dry_run): (&[TaskId], bool),
@@ -294,21 +286,5 @@ mod tests {
             "task 31: refused: another live task has the key\n31 tasks: 1 refused, 30 retried"
         );
         assert_eq!(exit_code(&report.counts), exit::REFUSED);
-    }
-
-    #[test]
-    fn a_dry_run_predicts_the_result_of_each_task() {
-        let standing = |state, outcome| CurrentState { id: TaskId(1), state, outcome };
-        let cases = [
-            (standing(Some(State::Running), None), "requested", "running"),
-            (standing(Some(State::Scheduled), None), "cancelled", "brought forward"),
-            (standing(Some(State::Pending), Some(Outcome::Failed)), "cancelled", "pending"),
-            (standing(None, Some(Outcome::Failed)), "finished", "retried"),
-            (standing(None, None), "not found", "not found"),
-        ];
-        for (standing, cancelled, retried) in cases {
-            assert_eq!(Verb::Cancel(None).predicted_result(&standing), cancelled);
-            assert_eq!(Verb::Retry(None).predicted_result(&standing), retried);
-        }
     }
 }

@@ -6,8 +6,8 @@
 //! and the function that it calls locks the row.
 
 use serde::Serialize;
-use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
+use tokio_postgres::{GenericClient, Transaction};
 
 use crate::error::QueueError;
 use crate::id::TaskId;
@@ -26,43 +26,13 @@ FROM unnest($1) AS c (id)";
 
 /// Reads the last outcomes of all tasks of the chunk in one query. A subquery per task takes ten
 /// times as long, because each subquery searches every day of history.
-macro_rules! last_outcomes {
-    ($head:literal) => {
-        concat!(
-            $head,
-            "
-    LEFT JOIN (SELECT DISTINCT ON (a.task_id) a.task_id, a.outcome FROM mill.attempts a
-        WHERE a.task_id = ANY ($1) AND a.final ORDER BY a.task_id, a.finished_at DESC) AS ended
-        ON ended.task_id = c.id"
-        )
-    };
-}
-
-const RETRY_MANY: &str = last_outcomes!(
-    "/* queue.retry_many */
+const RETRY_MANY: &str = "/* queue.retry_many */
 SELECT c.id, CASE WHEN $2 IS NULL OR (t.id IS NULL AND ended.outcome::text = $2)
     THEN mill.retry(c.id) ELSE 'changed' END AS result
-FROM unnest($1) AS c (id) LEFT JOIN mill.tasks t ON t.id = c.id"
-);
-
-const CURRENT_STATES: &str = last_outcomes!(
-    "/* queue.current_states */
-SELECT c.id, t.state::text, ended.outcome::text
-FROM unnest($1) AS c (id) LEFT JOIN mill.tasks t ON t.id = c.id"
-);
-
-/// State of a task, as a dry run shows it.
-#[derive(Clone, Copy, Debug)]
-pub struct CurrentState {
-    /// The task.
-    pub id: TaskId,
-    /// State of the task; `None` if the task is not live.
-    pub state: Option<State>,
-    /// Last outcome of the task; `None` if the task has never ended.
-    pub outcome: Option<Outcome>,
-}
-
-from_row! { CurrentState { id, state, outcome } }
+FROM unnest($1) AS c (id) LEFT JOIN mill.tasks t ON t.id = c.id
+    LEFT JOIN (SELECT DISTINCT ON (a.task_id) a.task_id, a.outcome FROM mill.attempts a
+        WHERE a.task_id = ANY ($1) AND a.final ORDER BY a.task_id, a.finished_at DESC) AS ended
+        ON ended.task_id = c.id";
 
 /// Result for one task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -78,16 +48,6 @@ pub struct BulkResult {
 }
 
 from_row! { row => BulkResult { id, result, message: None } }
-
-/// Returns the current states of these tasks.
-pub async fn current_states(
-    client: &impl GenericClient,
-    ids: &[TaskId],
-) -> Result<Vec<CurrentState>, QueueError> {
-    let ids: Vec<i64> = ids.iter().map(|id| id.0).collect();
-    let rows = client.query_typed(CURRENT_STATES, &[(&ids, Type::INT8_ARRAY)]).await?;
-    rows.iter().map(CurrentState::from_row).collect()
-}
 
 /// Cancels these tasks in one transaction. With a state, leaves tasks alone that are no longer in
 /// it.
@@ -127,6 +87,71 @@ pub async fn retry_chunk(
         }
     }
     Ok(answers)
+}
+
+/// Returns the results that [`cancel_chunk`] would have: it runs in a transaction that is rolled
+/// back.
+///
+/// # Errors
+/// As [`cancel_chunk`].
+pub async fn predict_cancel(
+    client: &mut impl GenericClient,
+    ids: &[TaskId],
+    state: Option<State>,
+) -> Result<Vec<BulkResult>, QueueError> {
+    let transaction = client.transaction().await?;
+    let answers = cancel_chunk(&transaction, ids, state).await?;
+    transaction.rollback().await?;
+    Ok(answers)
+}
+
+/// Returns the results that [`retry_chunk`] would have. The tasks are retried in a transaction that
+/// is rolled back, because only [`retry_chunk`] itself knows every reason for a refusal, such as the
+/// run of a task.
+///
+/// # Errors
+/// As [`retry_chunk`].
+pub async fn predict_retry(
+    client: &mut impl GenericClient,
+    ids: &[TaskId],
+    outcome: Option<Outcome>,
+) -> Result<Vec<BulkResult>, QueueError> {
+    let mut transaction = client.transaction().await?;
+    let answers = match retry_in_savepoint(&mut transaction, ids, outcome).await {
+        Err(error) if error.refused() => {
+            let mut answers = Vec::with_capacity(ids.len());
+            for id in ids {
+                match retry_in_savepoint(&mut transaction, &[*id], outcome).await {
+                    Ok(answer) => answers.extend(answer),
+                    Err(error) if error.refused() => answers.push(BulkResult::refused(*id, &error)),
+                    Err(error) => return Err(error),
+                }
+            }
+            answers
+        }
+        answered => answered?,
+    };
+    transaction.rollback().await?;
+    Ok(answers)
+}
+
+/// Retries all of these tasks or none, without aborting the transaction.
+async fn retry_in_savepoint(
+    transaction: &mut Transaction<'_>,
+    ids: &[TaskId],
+    outcome: Option<Outcome>,
+) -> Result<Vec<BulkResult>, QueueError> {
+    let savepoint = transaction.transaction().await?;
+    match retry_all_or_none(&savepoint, ids, outcome).await {
+        Ok(answers) => {
+            savepoint.commit().await?;
+            Ok(answers)
+        }
+        Err(error) => {
+            savepoint.rollback().await?;
+            Err(error)
+        }
+    }
 }
 
 /// Retries all of these tasks or none. For a caller that has an open transaction, which a refusal

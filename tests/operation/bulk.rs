@@ -1,0 +1,53 @@
+//! Actions on many tasks: `pgmill task cancel` and `pgmill task retry`.
+
+use serde_json::{Value, json};
+
+use crate::harness::{Database, Program, Worker};
+use crate::runs::run::{FLAGS, end, job, start};
+
+/// Runs `pgmill task … --json` and returns the exit code and the document.
+async fn act(database: &Database, arguments: &[&str]) -> (i32, Value) {
+    let arguments = [&["task"], arguments, &["--json"]].concat();
+    let (code, stdout, stderr) = Program::pgmill(database, &arguments).run().await;
+    (code, serde_json::from_str(&stdout).unwrap_or_else(|_| panic!("{stdout}{stderr}")))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dry_run_has_the_results_of_the_act_and_changes_nothing() {
+    let database = Database::new().await;
+    let tasks = json!([{"name": "check payments", "statement": "SELECT 1 / 0", "max_attempts": 1}]);
+    job(&database, "daily", tasks).await;
+    let mut worker = Worker::start(&database, &FLAGS);
+    let run = start(&database, "daily").await;
+    assert_eq!(end(&database, run).await, "failed");
+    let of_run: i64 = database.value("SELECT task_id FROM mill.attempts").await;
+    let mut ids = vec![of_run];
+    // The second task with the key can be submitted when the first one has ended. Of the two, only
+    // one can be retried.
+    for key in ["", ", key => 'k'", ", key => 'k'"] {
+        let id = database.enqueue("SELECT 1 / 0", &format!(", max_attempts => 1{key}")).await;
+        assert_eq!(database.outcome(id).await, "failed");
+        ids.push(id);
+    }
+    assert!(worker.terminate().await.success());
+    ids.push(database.enqueue("SELECT 1", ", due_at => now() + interval '1 day'").await);
+    ids.push(999_999);
+    let ids: Vec<String> = ids.iter().map(i64::to_string).collect();
+    let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+
+    for (verb, results) in [
+        ("retry", ["refused", "retried", "retried", "refused", "brought forward", "not found"]),
+        ("cancel", ["finished", "cancelled", "cancelled", "finished", "cancelled", "not found"]),
+    ] {
+        let live = "SELECT coalesce(jsonb_agg(to_jsonb(t) ORDER BY id), '[]') FROM mill.tasks t";
+        let before: Value = database.value(live).await;
+        let arguments = [&[verb], &ids[..]].concat();
+        let (code, mut dry) = act(&database, &[&arguments[..], &["--dry-run"]].concat()).await;
+        assert_eq!(database.value::<Value>(live).await, before, "{verb}");
+        let (code_of_act, done) = act(&database, &arguments).await;
+        let found = done["tasks"].as_array().unwrap().iter().map(|task| &task["result"]);
+        assert!(found.eq(results.iter()), "{verb}: {done}");
+        dry["dry_run"] = json!(false);
+        assert_eq!((code, dry), (code_of_act, done), "{verb}");
+    }
+}
