@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use queue::attempt::Attempt;
 use queue::{Outcome, TaskId};
 use serde_json::Value;
-use terminal::{exact_span, format_error, value, visible};
+use terminal::{exact_span, format_error, value, visible, wrap_table};
 
 /// Returns a spinner on standard error. It is hidden if standard error is not a terminal.
 pub(crate) fn spinner(id: TaskId) -> ProgressBar {
@@ -69,11 +69,15 @@ fn outcome_text(outcome: Outcome) -> &'static str {
 pub(crate) fn rows(result: &Value) -> Option<String> {
     let columns = result.get("columns")?.as_array().filter(|columns| !columns.is_empty())?;
     let rows = result.get("rows")?.as_array()?;
+    let mut headings: Vec<String> = columns.iter().map(value).collect();
+    let cells = rows.iter().filter_map(Value::as_array);
+    let mut cells: Vec<Vec<String>> = cells.map(|row| row.iter().map(value).collect()).collect();
     let mut table = Table::new();
+    wrap_table(table.width(), 3, &mut headings, &mut cells);
     table.load_style(presets::UTF8_FULL_CONDENSED);
-    table.set_content_arrangement(ContentArrangement::Dynamic);
-    table.set_header(columns.iter().map(value));
-    table.add_rows(rows.iter().filter_map(Value::as_array).map(|row| row.iter().map(value)));
+    table.set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(headings);
+    table.add_rows(cells);
     let s = if rows.len() == 1 { "" } else { "s" };
     let end = if result.get("truncated") == Some(&Value::Bool(true)) {
         format!("(the first {} row{s})", rows.len())

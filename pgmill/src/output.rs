@@ -5,12 +5,13 @@ pub(crate) mod graph;
 pub(crate) mod list;
 
 use cli::Failure;
+use std::borrow::{Borrow, BorrowMut};
 use std::fmt;
 use std::io::{self, IsTerminal};
 
 use comfy_table::{Cell, Color, ContentArrangement, Table, TableStyle, presets};
 use serde::Serialize;
-use terminal::visible;
+use terminal::{visible, wrap_table};
 
 use crate::args::Global;
 
@@ -80,27 +81,35 @@ impl Output {
         if self.colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
 
-    /// Formats rows under upper-case headings, at most as wide as the terminal.
+    /// Formats rows under upper-case headings, at most as wide as the terminal if words allow that.
     pub(crate) fn table(&self, headings: &[&str], rows: Vec<Vec<Field>>) -> String {
         let headings: Vec<String> = headings.iter().map(|heading| heading.to_uppercase()).collect();
-        self.framed(presets::NOTHING, &headings, rows)
+        self.framed(presets::NOTHING, headings, rows)
     }
 
     /// Formats rows that a task returned, with unchanged column names and with borders.
     pub(crate) fn rows(&self, columns: &[String], rows: Vec<Vec<Field>>) -> String {
         let columns: Vec<String> = columns.iter().map(|name| visible(name)).collect();
-        self.framed(presets::UTF8_FULL_CONDENSED, &columns, rows)
+        self.framed(presets::UTF8_FULL_CONDENSED, columns, rows)
     }
 
-    fn framed(&self, style: TableStyle, headings: &[String], rows: Vec<Vec<Field>>) -> String {
+    fn framed(
+        &self,
+        style: TableStyle,
+        mut headings: Vec<String>,
+        mut rows: Vec<Vec<Field>>,
+    ) -> String {
+        let borderless = style == presets::NOTHING;
         let mut table = Table::new();
+        // The blanks on both sides of a cell, and its left border.
+        wrap_table(table.width(), if borderless { 2 } else { 3 }, &mut headings, &mut rows);
         table.load_style(style);
-        table.set_content_arrangement(ContentArrangement::Dynamic);
+        table.set_content_arrangement(ContentArrangement::Disabled);
         table.set_header(headings);
         for fields in rows {
             table.add_row(fields.into_iter().map(|field| self.cell(field)).collect::<Vec<Cell>>());
         }
-        if style == presets::NOTHING {
+        if borderless {
             for column in table.column_iter_mut() {
                 column.set_padding((0, 2));
             }
@@ -143,6 +152,18 @@ impl Field {
 
     pub(crate) fn tone(self, tone: Tone) -> Self {
         Self { tone, ..self }
+    }
+}
+
+impl Borrow<String> for Field {
+    fn borrow(&self) -> &String {
+        &self.text
+    }
+}
+
+impl BorrowMut<String> for Field {
+    fn borrow_mut(&mut self) -> &mut String {
+        &mut self.text
     }
 }
 

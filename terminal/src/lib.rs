@@ -1,6 +1,6 @@
 //! Output for people, shared by the programs: text that is safe on a terminal, attempts in the
-//! style of psql, the progress of runs, query plans as a table, and formats of durations and
-//! counts. Also the validation of names, and the database that a program is connected to.
+//! style of psql, the progress of runs, query plans as a table, tables that fit the
+//! terminal, and formats of durations and counts. Also the validation of names, and the database that a program is connected to.
 
 mod attempt;
 mod connection_target;
@@ -8,6 +8,7 @@ mod format;
 mod names;
 mod plan;
 mod run;
+mod table;
 mod text;
 
 pub use self::format::{counted, exact_span, one_line, span};
@@ -18,4 +19,5 @@ pub use plan::{
     PlanNode, PlanTotals, PlanTrigger, plan_changes, plan_nodes, plan_shape, plan_totals,
 };
 pub use run::{run_bar, run_outcome, update_run_bar};
+pub use table::wrap_table;
 pub use text::{is_invisible, print_stderr, report_error, visible};

@@ -27,14 +27,20 @@ pub(crate) struct Terminal {
 
 impl Terminal {
     /// Starts the command on a new terminal.
-    pub(crate) fn start(mut command: Command) -> Self {
+    pub(crate) fn start(command: Command) -> Self {
+        Self::reporting(COLUMNS.get(), command)
+    }
+
+    /// Starts the command on a new terminal that reports this width to it; 0: the terminal does not
+    /// know its width.
+    pub(crate) fn reporting(columns: u16, mut command: Command) -> Self {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&master).unwrap();
         unlockpt(&master).unwrap();
         let name = ptsname(&master, Vec::new()).unwrap();
         let side = File::from(open(name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).unwrap());
         let size =
-            Winsize { ws_row: LINES.get(), ws_col: COLUMNS.get(), ws_xpixel: 0, ws_ypixel: 0 };
+            Winsize { ws_row: LINES.get(), ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         tcsetwinsize(&side, size).unwrap();
         command.env("TERM", "xterm").env_remove("NO_COLOR");
         command.stdin(side.try_clone().unwrap()).stdout(side.try_clone().unwrap()).stderr(side);

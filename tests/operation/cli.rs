@@ -4,6 +4,7 @@ use std::process::Stdio;
 
 use serde_json::Value;
 
+use crate::harness::terminal::Terminal;
 use crate::harness::{Database, Program, Worker};
 
 fn worker(database: &Database) -> Worker {
@@ -196,4 +197,23 @@ async fn completions_need_no_database_and_survive_a_closed_pipe() {
     drop(child.stdout.take());
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+}
+
+/// A broken id cannot be copied, and a broken state cannot be read.
+#[tokio::test]
+async fn tables_break_lines_between_words_only() {
+    let database = Database::new().await;
+    let words: Vec<String> = (1..=9).map(|n| format!("word_number_{n}")).collect();
+    let options = format!(", queue => 'a_queue_with_a_long_name', name => '{}'", words.join(" "));
+    database.enqueue("SELECT 1", &options).await;
+    for columns in [80, 0] {
+        let command = Program::pgmill(&database, &["task", "list"]).into_command();
+        let mut terminal = Terminal::reporting(columns, command);
+        assert!(terminal.ended().await.success());
+        let text = terminal.text();
+        let lines: Vec<&str> = text.split_whitespace().collect();
+        for word in ["PRIORITY", "pending", "a_queue_with_a_long_name", &words[0], &words[3]] {
+            assert!(lines.contains(&word), "{columns}: no {word} in\n{text}");
+        }
+    }
 }
