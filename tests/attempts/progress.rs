@@ -3,6 +3,8 @@
 
 use crate::harness::login::Login;
 use crate::harness::{Database, Program, Worker, eventually};
+use crate::project::docs::blocks;
+use crate::project::tidy::root;
 
 /// Reports progress, waits for a lock, and reports more after it.
 const REPORTS_PROGRESS: &str = "DO $$ BEGIN
@@ -55,6 +57,40 @@ async fn progress_of_a_task_is_visible_while_it_runs() {
     assert_eq!((kept.len(), kept[14], kept[15]), (16, "file 15", "progress: at the end"));
     assert!(worker.terminate().await.success());
     viewer.drop().await;
+}
+
+/// Each line of the example in docs/tasks.md reports what its comment states.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_documented_example_reports_a_percentage() {
+    let database = Database::new().await;
+    database.execute("SELECT pg_advisory_lock(1)").await;
+    let _worker = Worker::start(&database, &["--readers", "2"]);
+    let page = root().join("docs/tasks.md");
+    let example = blocks(&page, "sql").into_iter().find(|block| block.contains("'progress:"));
+    let mut shown = Vec::new();
+    for line in example.unwrap().lines() {
+        let (statement, comment) = line.split_once("--").unwrap();
+        let task = format!(
+            "DO $$ DECLARE percent integer := 40; n integer := 3; files integer := 7;
+             BEGIN {statement} PERFORM pg_advisory_xact_lock_shared(1); END $$"
+        );
+        let id = database.enqueue(&task, "").await;
+        let row = format!(
+            "SELECT coalesce((SELECT 'progress: ' || concat(percent || ' % ', progress)
+                FROM mill.running WHERE id = {id} AND reported_at IS NOT NULL), '')"
+        );
+        let mut reported = String::new();
+        eventually("progress is recorded", async || {
+            reported = database.value(&row).await;
+            !reported.is_empty()
+        })
+        .await;
+        assert_eq!(reported, comment.trim());
+        shown.push(reported);
+    }
+    assert_eq!(shown, ["progress: 40 % loading", "progress: 3 of 7 files"]);
+    database.execute("SELECT pg_advisory_unlock(1)").await;
+    database.until_empty().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

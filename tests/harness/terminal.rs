@@ -39,8 +39,7 @@ impl Terminal {
         unlockpt(&master).unwrap();
         let name = ptsname(&master, Vec::new()).unwrap();
         let side = File::from(open(name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).unwrap());
-        let size =
-            Winsize { ws_row: LINES.get(), ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        let size = Winsize { ws_row: LINES.get(), ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         tcsetwinsize(&side, size).unwrap();
         command.env("TERM", "xterm").env_remove("NO_COLOR");
         command.stdin(side.try_clone().unwrap()).stdout(side.try_clone().unwrap()).stderr(side);

@@ -27,7 +27,7 @@ fn pages() -> Vec<PathBuf> {
 
 /// Returns the blocks of a language. A block counts only if its opening line has nothing but the
 /// language: "sh no-run" marks a block that a test cannot run.
-fn blocks(page: &Path, language: &str) -> Vec<String> {
+pub(crate) fn blocks(page: &Path, language: &str) -> Vec<String> {
     let opening = format!("```{language}");
     let text = std::fs::read_to_string(page).unwrap();
     let mut blocks = Vec::new();
