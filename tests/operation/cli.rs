@@ -5,7 +5,7 @@ use std::process::Stdio;
 use serde_json::Value;
 
 use crate::harness::terminal::Terminal;
-use crate::harness::{Database, Program, Worker};
+use crate::harness::{Database, Program, Worker, eventually};
 
 fn worker(database: &Database) -> Worker {
     Worker::start(database, &["--readers", "2", "--poll-interval", "100ms"])
@@ -216,4 +216,33 @@ async fn tables_break_lines_between_words_only() {
             assert!(lines.contains(&word), "{columns}: no {word} in\n{text}");
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn attempts_that_do_not_count_as_failed_are_told_apart() {
+    let database = Database::new().await;
+    database.execute("SELECT pg_advisory_lock(1)").await;
+    let _worker = worker(&database);
+    // Ends twice by a transient error, fails once, and waits.
+    let task = "DO $$ BEGIN
+        IF current_setting('mill.attempt')::integer < 3 THEN
+            RAISE EXCEPTION 'transient' USING ERRCODE = '40001';
+        ELSIF current_setting('mill.attempt') = '3' THEN
+            RAISE EXCEPTION 'failed';
+        END IF;
+        PERFORM pg_advisory_xact_lock(1);
+    END $$";
+    let id = database.enqueue(task, ", max_attempts => 2, retry_interval => '0'").await;
+    let fourth = "SELECT count(*) FROM mill.running WHERE attempt = 4";
+    eventually("attempt 4", async || database.value::<i64>(fourth).await == 1).await;
+    let show = ["task", "show", &id.to_string()];
+    let shown = Program::pgmill(&database, &show).succeeds().await;
+    assert!(shown.contains("attempt   4; 1 of 2 failed attempts used; "), "{shown}");
+    let listed = Program::pgmill(&database, &["task", "list"]).succeeds().await;
+    let fields: Vec<&str> = listed.lines().nth(1).unwrap().split_whitespace().collect();
+    assert_eq!(fields[..6], ["1", "running", "default", "normal", "4", "1/2"], "{listed}");
+    database.execute("SELECT pg_advisory_unlock(1)").await;
+    assert_eq!(database.outcome(id).await, "succeeded");
+    let shown = Program::pgmill(&database, &show).succeeds().await;
+    assert!(shown.contains("attempt   4; at most 2 failed attempts; "), "{shown}");
 }

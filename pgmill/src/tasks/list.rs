@@ -54,7 +54,7 @@ async fn live(
         let now = task_queries::now(client).await?;
         let rows = tasks.iter().map(|task| live_row(task, now)).collect();
         out.text(&out.table(
-            &["id", "state", "queue", "priority", "attempt", "when", "worker", "task"],
+            &["id", "state", "queue", "priority", "attempt", "failures", "when", "worker", "task"],
             rows,
         ))?;
     }
@@ -101,7 +101,8 @@ fn live_row(task: &LiveTask, now: Timestamp) -> Vec<Field> {
         Field::new(task.state).tone(state_tone(task.state)),
         Field::new(&task.queue),
         Field::new(task.priority),
-        Field::new(format!("{}/{}", task.attempt, task.max_attempts)),
+        Field::count(task.attempt.into()),
+        Field::new(format!("{}/{}", task.failures, task.max_attempts)),
         Field::new(when),
         Field::or_blank(worker),
         Field::new(task_label(

@@ -121,7 +121,7 @@ fn head(out: &Output, task: &Task, why: Option<&str>, now: Timestamp) -> String 
     lines.extend(task.name.as_ref().map(|name| ("name", visible(name))));
     lines.push(("queue", format!("{}, priority {}", visible(&task.queue), task.priority)));
     lines.push(("mode", mode(task)));
-    lines.push(("attempts", format!("{} of {}; {}", task.attempt, task.max_attempts, retry(task))));
+    lines.push(("attempt", format!("{}; {}", attempt(task), retry(task))));
     lines.extend(task.timeout_seconds.map(|limit| ("timeout", span(limit))));
     lines.extend(task.key.as_ref().map(|key| ("key", visible(key))));
     lines.extend(task.group.as_ref().map(|group| ("group", visible(group))));
@@ -160,6 +160,16 @@ fn mode(task: &Task) -> String {
         text.push_str(", with external effects");
     }
     text
+}
+
+/// Formats the number of the attempt, which counts every attempt, and the number of failed attempts,
+/// which alone are limited.
+fn attempt(task: &Task) -> String {
+    let Task { attempt, failures, max_attempts, .. } = task;
+    match failures {
+        Some(failures) => format!("{attempt}; {failures} of {max_attempts} failed attempts used"),
+        None => format!("{attempt}; at most {max_attempts} failed attempts"),
+    }
 }
 
 fn retry(task: &Task) -> String {
