@@ -26,6 +26,9 @@ pub const TEMPORARY: u8 = 75;
 /// timeout(1) returns the same code.
 pub const TIMED_OUT: u8 = 124;
 
+/// Interrupted by SIGINT. A shell reports the same code for a program that SIGINT ended.
+pub const INTERRUPTED: u8 = 130;
+
 /// SQLSTATE classes of a connection that the server refuses at every try: authorization, unknown
 /// database, missing privilege.
 const PERMANENT_CLASSES: [&str; 3] = ["28", "3D", "42"];

@@ -44,9 +44,6 @@ use source::Source;
 use submit::{Batch, Ids};
 use wait::WaitResult;
 
-/// Exit code of a process that was ended by SIGINT, as a shell reports it.
-const INTERRUPTED: u8 = 130;
-
 /// Returns the definition of the command line, for its man page and completions.
 #[must_use]
 pub fn command() -> clap::Command {
@@ -221,7 +218,7 @@ async fn submit_one(
             print_stderr(format_args!(
                 "interrupted, task {id} continues; to cancel it: pgmill task cancel {id}"
             ));
-            Ok(INTERRUPTED)
+            Ok(exit::INTERRUPTED)
         }
     }
 }

@@ -13,10 +13,10 @@ use terminal::{print_stderr, run_bar, run_outcome, update_run_bar, visible};
 
 use crate::args::{Args, Param};
 use crate::failure::Failure;
+use crate::notify_workers;
 use crate::output::print;
 use crate::session::Session;
 use crate::wait::deadline;
-use crate::{INTERRUPTED, notify_workers};
 
 const MIN_POLL_INTERVAL: Duration = Duration::from_millis(20);
 const MAX_POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -91,7 +91,7 @@ pub(crate) async fn start(args: &Args) -> Result<u8, Failure> {
                 "interrupted, run {0} continues; to cancel it: pgmill run cancel {0}",
                 started.run
             ));
-            Ok(INTERRUPTED)
+            Ok(exit::INTERRUPTED)
         }
     }
 }

@@ -66,6 +66,7 @@ Exit codes:
     4  no such task, queue, worker, job or run; or nothing matched
     5  refused: invalid value, missing privilege, no schema or an unsupported schema version
    75  database unreachable, or lock wait timed out: try again later
+  130  task cancel, task retry: interrupted after some of the tasks
 
 Without --database-url, --database-url-file and their variables pgmill connects as psql does: with
 PGHOST, PGUSER, PGSERVICE, PGPASSFILE and so on. Commands that only read need the role mill_viewer;

@@ -1,8 +1,10 @@
 //! Output for people, shared by the programs: text that is safe on a terminal, attempts in the
-//! style of psql, the progress of runs, query plans as a table, tables that fit the
+//! style of psql, the progress of runs and of
+//! actions on many tasks, query plans as a table, tables that fit the
 //! terminal, and formats of durations and counts. Also the validation of names, and the database that a program is connected to.
 
 mod attempt;
+mod bulk;
 mod connection_target;
 mod format;
 mod names;
@@ -13,6 +15,7 @@ mod text;
 
 pub use self::format::{counted, exact_span, one_line, span};
 pub use attempt::{HIDDEN, caret, format_error, notices, value};
+pub use bulk::bulk_bar;
 pub use connection_target::connection_target;
 pub use names::{label, queue_name};
 pub use plan::{

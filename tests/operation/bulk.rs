@@ -1,7 +1,9 @@
 //! Actions on many tasks: `pgmill task cancel` and `pgmill task retry`.
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
+use crate::harness::terminal::Terminal;
 use crate::harness::{Database, Program, Worker};
 use crate::runs::run::{FLAGS, end, job, start};
 
@@ -50,4 +52,24 @@ async fn a_dry_run_has_the_results_of_the_act_and_changes_nothing() {
         dry["dry_run"] = json!(false);
         assert_eq!((code, dry), (code_of_act, done), "{verb}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_interrupted_action_reports_what_it_has_done() {
+    let database = Database::new().await;
+    database.enqueue_many(1200, "SELECT 1").await;
+    // The second chunk of 500 tasks waits for this lock.
+    let mut session = database.connect().await;
+    let lock = session.transaction().await.unwrap();
+    lock.execute("SELECT FROM mill.tasks WHERE id = 600 FOR UPDATE", &[]).await.unwrap();
+    let cancel = ["task", "cancel", "--queue", "default", "--yes"];
+    let mut terminal = Terminal::start(Program::pgmill(&database, &cancel).into_command());
+    terminal.until_shown("500/1200 tasks").await;
+    kill_process(Pid::from_raw(terminal.pid().cast_signed()).unwrap(), Signal::INT).unwrap();
+    terminal.until_shown("interrupted, finishing").await;
+    lock.rollback().await.unwrap();
+    assert_eq!(terminal.ended().await.code(), Some(130));
+    let text = terminal.text();
+    assert!(text.contains("1000 tasks: 1000 cancelled\ninterrupted: the other tasks"), "{text}");
+    assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.tasks").await, 200);
 }

@@ -9,7 +9,7 @@ use queue::history::HistoryFilter;
 use queue::task_queries::TaskFilter;
 use queue::{Outcome, State, TaskId, history, task_queries};
 use serde::Serialize;
-use terminal::{print_stderr, visible};
+use terminal::{bulk_bar, print_stderr, visible};
 use tokio_postgres::Client;
 
 use crate::args::DEFAULT_SINCE;
@@ -33,21 +33,17 @@ impl Verb {
         }
     }
 
-    async fn act(self, client: &Client, ids: &[TaskId]) -> Result<Vec<BulkResult>, Failure> {
-        Ok(match self {
-            Self::Cancel(state) => bulk::cancel_chunk(client, ids, state).await?,
-            Self::Retry(outcome) => bulk::retry_chunk(client, ids, outcome).await?,
-        })
-    }
-
-    async fn predict(
+    async fn act(
         self,
         client: &mut Client,
         ids: &[TaskId],
+        dry_run: bool,
     ) -> Result<Vec<BulkResult>, Failure> {
-        Ok(match self {
-            Self::Cancel(state) => bulk::predict_cancel(client, ids, state).await?,
-            Self::Retry(outcome) => bulk::predict_retry(client, ids, outcome).await?,
+        Ok(match (self, dry_run) {
+            (Self::Cancel(state), false) => bulk::cancel_chunk(client, ids, state).await?,
+            (Self::Cancel(state), true) => bulk::predict_cancel(client, ids, state).await?,
+            (Self::Retry(outcome), false) => bulk::retry_chunk(client, ids, outcome).await?,
+            (Self::Retry(outcome), true) => bulk::predict_retry(client, ids, outcome).await?,
         })
     }
 }
@@ -56,8 +52,20 @@ impl Verb {
 #[derive(Debug, Serialize)]
 struct Report {
     dry_run: bool,
+    /// Whether the command ended before it had acted on every task.
+    interrupted: bool,
     counts: BTreeMap<String, usize>,
     tasks: Vec<BulkResult>,
+}
+
+impl Report {
+    fn new(dry_run: bool, interrupted: bool, tasks: Vec<BulkResult>) -> Self {
+        let mut counts = BTreeMap::new();
+        for answer in &tasks {
+            *counts.entry(answer.result.clone()).or_insert(0) += 1;
+        }
+        Self { dry_run, interrupted, counts, tasks }
+    }
 }
 
 /// Cancels tasks by id or filter.
@@ -154,42 +162,59 @@ fn confirm(verb: Verb, ids: &[TaskId]) -> Result<bool, Failure> {
     Ok(["y", "yes"].contains(&answer.trim().to_lowercase().as_str()))
 }
 
+/// Acts on one chunk after the other. SIGINT ends the command after the current chunk, so that the
+/// report is complete.
 async fn run(
     client: &mut Client,
     out: &Output,
     verb: Verb,
     (ids, dry_run): (&[TaskId], bool),
 ) -> Result<u8, Failure> {
+    let bar = bulk_bar(verb.as_str(), ids.len() as u64);
+    let mut interrupt = std::pin::pin!(tokio::signal::ctrl_c());
+    let mut interrupted = false;
     let mut tasks = Vec::with_capacity(ids.len());
     for chunk in ids.chunks(bulk::CHUNK) {
-        let answers =
-            if dry_run { verb.predict(client, chunk).await } else { verb.act(client, chunk).await };
+        bar.set_position(tasks.len() as u64);
+        let mut answers = std::pin::pin!(verb.act(client, chunk, dry_run));
+        let answers = tokio::select! {
+            answers = &mut answers => answers,
+            _ = &mut interrupt => {
+                interrupted = true;
+                bar.suspend(|| print_stderr("interrupted, finishing the current transaction"));
+                answers.await
+            }
+        };
         match answers {
             Ok(answers) => tasks.extend(answers),
             Err(failure) if tasks.is_empty() => return Err(failure),
             Err(failure) => {
                 // Report the tasks of earlier chunks: their changes are committed.
-                print(out, dry_run, tasks)?;
+                bar.finish_and_clear();
+                print(out, Report::new(dry_run, false, tasks))?;
                 return Err(failure);
             }
         }
+        if interrupted {
+            break;
+        }
     }
-    print(out, dry_run, tasks)
+    bar.finish_and_clear();
+    let interrupted = tasks.len() < ids.len();
+    let code = print(out, Report::new(dry_run, interrupted, tasks))?;
+    if interrupted {
+        return Ok(exit::INTERRUPTED);
+    }
+    Ok(code)
 }
 
-fn print(out: &Output, dry_run: bool, tasks: Vec<BulkResult>) -> Result<u8, Failure> {
-    let mut counts = BTreeMap::new();
-    for answer in &tasks {
-        *counts.entry(answer.result.clone()).or_insert(0) += 1;
-    }
-    let code = exit_code(&counts);
-    let report = Report { dry_run, counts, tasks };
+fn print(out: &Output, report: Report) -> Result<u8, Failure> {
     if out.json {
         out.document(&report)?;
     } else {
         out.text(&summary(&report))?;
     }
-    Ok(code)
+    Ok(exit_code(&report.counts))
 }
 
 fn exit_code(counts: &BTreeMap<String, usize>) -> u8 {
@@ -220,6 +245,9 @@ fn summary(report: &Report) -> String {
             counted(report.tasks.len() as u64, "task"),
             counts.join(", ")
         ));
+    }
+    if report.interrupted {
+        lines.push("interrupted: the other tasks are unchanged".to_owned());
     }
     if report.dry_run {
         lines.push("dry run: nothing was changed".to_owned());
@@ -259,11 +287,7 @@ mod tests {
                 message: message.map(str::to_owned),
             })
             .collect();
-        let mut counts = BTreeMap::new();
-        for answer in &tasks {
-            *counts.entry(answer.result.clone()).or_insert(0) += 1;
-        }
-        Report { dry_run, counts, tasks }
+        Report::new(dry_run, false, tasks)
     }
 
     #[test]
