@@ -1,5 +1,5 @@
-//! Shared by all programs: the start and the end of a program, errors, and durations on a command
-//! line.
+//! Shared by all programs: the start and the end of a program, errors, and durations and times on
+//! a command line.
 //!
 //! | task | file |
 //! |---|---|
@@ -7,6 +7,7 @@
 //! | an error with detail, hint and exit code | `failure` |
 //! | exit codes, and those of database errors | `exit` |
 //! | durations on a command line or in a file | `duration` |
+//! | times on a command line | `time` |
 //! | line and column of an error in a file | `location` |
 //!
 //! Text for people, apart from errors, is in the crate `terminal`.
@@ -16,6 +17,7 @@ pub mod exit;
 mod failure;
 mod location;
 mod program;
+pub mod time;
 
 pub use failure::Failure;
 pub use location::location;

@@ -8,12 +8,11 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser};
+use cli::time::{self, Moment};
 use conninfo::{ConnectionSource, Layer, SourceNames};
 use queue::{Backoff, Isolation, Labels, Mode, Priority, task_defaults};
 use serde_json::Value;
 use terminal::{label, queue_name, span};
-
-use crate::time_args::{self, Moment};
 
 const TASK: &str = "Task";
 const TIMING: &str = "Timing";
@@ -68,7 +67,7 @@ pub(crate) struct Args {
     pub(crate) input: Input,
     /// Wait until the task ends, at most DURATION, and show its outcome, notices and first rows
     #[arg(long, value_name = "DURATION", num_args = 0..=1, require_equals = true)]
-    #[arg(value_parser = time_args::duration, conflicts_with_all = ["lines"])]
+    #[arg(value_parser = time::duration, conflicts_with_all = ["lines"])]
     pub(crate) wait: Option<Option<Duration>>,
     /// Print one JSON object per task; with --wait it has the columns of mill.history
     #[arg(long)]
@@ -161,11 +160,11 @@ pub(crate) struct TaskFlags {
     #[arg(long, value_name = "TIME", conflicts_with = "in", help_heading = TIMING)]
     pub(crate) at: Option<Moment>,
     /// Do not start until DURATION has passed: 90s, "1h 30m", "2 days"
-    #[arg(long, value_name = "DURATION", value_parser = time_args::duration)]
+    #[arg(long, value_name = "DURATION", value_parser = time::duration)]
     #[arg(allow_hyphen_values = true, help_heading = TIMING)]
     pub(crate) r#in: Option<Duration>,
     /// Maximum duration of an attempt [default: no limit]
-    #[arg(long, value_name = "DURATION", value_parser = time_args::positive_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = time::positive_duration)]
     #[arg(allow_hyphen_values = true, help_heading = TIMING)]
     pub(crate) timeout: Option<Duration>,
     #[arg(help = with_default("Maximum number of attempts", task_defaults::MAX_ATTEMPTS))]
@@ -180,7 +179,7 @@ pub(crate) struct TaskFlags {
         "Wait before the second attempt",
         span(task_defaults::RETRY_INTERVAL.as_secs_f64())
     ))]
-    #[arg(long, value_name = "DURATION", value_parser = time_args::duration)]
+    #[arg(long, value_name = "DURATION", value_parser = time::duration)]
     #[arg(allow_hyphen_values = true, help_heading = RETRIES)]
     pub(crate) retry_interval: Option<Duration>,
     #[arg(help = with_default(

@@ -2,7 +2,7 @@
 //!
 //! | step | file |
 //! |---|---|
-//! | command line | `args`, times and durations in `time_args` |
+//! | command line | `args`; times and durations in the crate `cli` |
 //! | sources of SQL, and checks before the connection | `source` |
 //! | connection | `session` |
 //! | SQL → tasks | `submit` |
@@ -21,7 +21,6 @@ mod run;
 mod session;
 mod source;
 mod submit;
-pub mod time_args;
 mod wait;
 
 use std::fmt;
@@ -234,7 +233,7 @@ fn print_due_time(id: TaskId, options: &TaskOptions) {
     if let Due::At(at) = options.due
         && io::stderr().is_terminal()
     {
-        let at = time_args::local_text(&at.to_zoned(TimeZone::system()));
+        let at = cli::time::local_text(&at.to_zoned(TimeZone::system()));
         print_stderr(format_args!("task {id} is due at {at}"));
     }
 }

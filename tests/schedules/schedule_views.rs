@@ -114,6 +114,30 @@ async fn the_next_fires_follow_the_timing() {
 }
 
 #[tokio::test]
+async fn times_on_the_command_line_may_be_days() {
+    let database = Database::new().await;
+    schedule(&database, "s", "manual", "SELECT 1", "").await;
+    output_of(&database, &["schedule", "run-now", "s"]).await;
+    for (bounds, runs) in [
+        (&["--from", "yesterday"][..], 1),
+        (&["--from", "2026-01-01", "--to", "tomorrow 03:00"], 1),
+        (&["--from", "tomorrow"], 0),
+        (&["--to", "yesterday"], 0),
+    ] {
+        let history = [&["schedule", "history", "s"], bounds].concat();
+        let found = json_of(&database, &history).await;
+        assert_eq!(found.as_array().unwrap().len(), runs, "{bounds:?}");
+    }
+    // The clock change of 2027: 02:30 does not exist on 28 March.
+    let gap = ["--timing", "daily(02:30, zone: Europe/Berlin)", "--from", "2027-03-27 12:00 UTC"];
+    let next = [&["schedule", "next", "--count", "1"], &gap[..]].concat();
+    assert_eq!(json_of(&database, &next).await["fires"], json!(["2027-03-28T01:00:00Z"]));
+    let wrong = ["schedule", "history", "--from", "2h"];
+    let (code, _, reported) = Program::pgmill(&database, &wrong).run().await;
+    assert!(code == 2 && reported.contains("a duration, not a time"), "{code} {reported}");
+}
+
+#[tokio::test]
 async fn test_and_why_report_whether_a_schedule_would_fire_and_fire_nothing() {
     let database = Database::new().await;
     database.execute("CREATE TABLE t AS SELECT now() - interval '90 seconds' AS at").await;

@@ -7,9 +7,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use cli::duration;
+use cli::{duration, time};
 use conninfo::{ConnectionTarget, Environment};
-use enqueue::time_args;
 use jiff::{Timestamp, Zoned};
 use queue::scan;
 use schedule::{Timing, annotation};
@@ -159,10 +158,10 @@ pub fn durations(input: &[u8]) {
     if let Ok(read) = text.parse::<duration::HumanDuration>() {
         assert_eq!(read.to_string().parse::<duration::HumanDuration>(), Ok(read), "{read}");
     }
-    if let Ok(span) = time_args::duration(text) {
+    if let Ok(span) = time::duration(text) {
         assert!(span <= Duration::from_secs(365 * 24 * 60 * 60), "{span:?}");
     }
-    if let (Ok(moment), Some(now)) = (text.parse::<time_args::Moment>(), now())
+    if let (Ok(moment), Some(now)) = (text.parse::<time::Moment>(), now())
         && let Ok(at) = moment.resolve(&now)
     {
         assert!(at >= now.timestamp(), "{at} is before {now}");

@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::{ArgGroup, Subcommand};
 use jiff::Timestamp;
 use queue::Mode;
+use cli::time::PeriodBound;
 use queue::run::RunState;
 use schedule::enums::{Event, Overlap};
 use terminal::label;
@@ -51,7 +52,8 @@ pub(crate) enum ScheduleVerb {
     #[command(after_help = "\
 Examples:
   pgmill schedule next nightly
-  pgmill schedule next --timing 'nth(last, fri, 18:00, zone: America/New_York)' --count 12")]
+  pgmill schedule next --timing 'nth(last, fri, 18:00, zone: America/New_York)' --count 12
+  pgmill schedule next nightly --from 2027-03-28")]
     Next(ScheduleNext),
     /// Enable a schedule: it fires again from now on
     #[command(after_help = "Examples:\n  pgmill schedule enable nightly")]
@@ -90,7 +92,7 @@ your privileges; workers probe with the privileges of the login that tasks run a
 Examples:
   pgmill schedule history
   pgmill schedule history nightly --state failed --since '30 days'
-  pgmill schedule history nightly --from 2026-11-01T00:00:00Z --to 2026-11-08T00:00:00Z
+  pgmill schedule history nightly --from 2026-11-01 --to yesterday
   pgmill schedule history --limit 50 --before 4711     next page")]
     History(ScheduleHistory),
     /// List events of schedules, newest first
@@ -132,6 +134,10 @@ pub(crate) struct ScheduleNext {
     #[arg(long, value_name = "N", default_value_t = 5)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub(crate) count: u16,
+    /// Show the fires after this time: tomorrow, 2027-03-28, "2027-03-28 03:00" (local), RFC 3339
+    /// [default: now]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) from: Option<PeriodBound>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -218,12 +224,13 @@ pub(crate) struct ScheduleHistory {
     #[arg(long, value_name = "DURATION", value_parser = duration, conflicts_with = "from")]
     #[arg(help_heading = FILTERS)]
     pub(crate) since: Option<Duration>,
-    /// Show only runs that started at this time or later
-    #[arg(long, value_name = "TIMESTAMP", help_heading = FILTERS)]
-    pub(crate) from: Option<Timestamp>,
+    /// Show only runs that started at this time or later: yesterday, 2026-11-21, "2026-11-21 03:00"
+    /// (local), RFC 3339
+    #[arg(long, value_name = "TIME", help_heading = FILTERS)]
+    pub(crate) from: Option<PeriodBound>,
     /// Show only runs that started before this time
-    #[arg(long, value_name = "TIMESTAMP", help_heading = FILTERS)]
-    pub(crate) to: Option<Timestamp>,
+    #[arg(long, value_name = "TIME", help_heading = FILTERS)]
+    pub(crate) to: Option<PeriodBound>,
     /// Show only runs older than this run, for the next page
     #[arg(long, value_name = "RUN", help_heading = FILTERS)]
     pub(crate) before: Option<i64>,

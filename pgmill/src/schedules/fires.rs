@@ -10,7 +10,7 @@ use terminal::{print_stderr, visible};
 use tokio_postgres::Client;
 
 use crate::args::ScheduleNext;
-use crate::output::format::{local_time, relative_time, span};
+use crate::output::format::{instant, local_time, relative_time, span};
 use crate::output::{Field, Output, Tone};
 use crate::schedules::list::{find, missing};
 
@@ -52,7 +52,8 @@ pub(super) async fn next(
         return Err(Failure::usage(message));
     };
     let now = queue::task_queries::now(client).await?;
-    let next: Vec<Timestamp> = cadence.fires(now).take(args.count.into()).collect();
+    let from = instant("--from", args.from.as_ref(), now)?.unwrap_or(now);
+    let next: Vec<Timestamp> = cadence.fires(from).take(args.count.into()).collect();
     if out.json {
         out.document(
             &json!({ "timing": timing, "timing_description": parsed.describe(), "fires": next }),

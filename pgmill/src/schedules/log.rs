@@ -7,7 +7,7 @@ use terminal::print_stderr;
 use tokio_postgres::Client;
 
 use crate::args::{ScheduleHistory, ScheduleLog};
-use crate::output::format::{local_time, one_line, span};
+use crate::output::format::{instant, local_time, one_line, span};
 use crate::output::{Field, Output, Tone};
 use crate::schedules::list::{find, missing};
 
@@ -23,19 +23,19 @@ pub(crate) async fn history(
     if let Some(name) = &args.name {
         find(client, name).await?;
     }
+    let now = queue::task_queries::now(client).await?;
     let since = match args.since {
         Some(since) => {
-            let now = queue::task_queries::now(client).await?;
             let ago = SignedDuration::try_from(since).unwrap_or(SignedDuration::MAX);
             now.checked_sub(ago).ok()
         }
-        None => args.from,
+        None => instant("--from", args.from.as_ref(), now)?,
     };
     let wanted = RunHistoryFilter {
         schedule: args.name.clone(),
         state: args.state.map(|state| state.to_string()),
         since,
-        until: args.to,
+        until: instant("--to", args.to.as_ref(), now)?,
         before: args.before,
         limit: args.limit,
     };

@@ -60,6 +60,29 @@ fn an_invalid_time_names_the_expected_form() {
 }
 
 #[test]
+fn a_bound_of_a_period_may_be_a_day_and_in_the_past() {
+    let now = berlin("2026-11-21 10:00");
+    for (text, expected) in [
+        ("yesterday", "2026-11-20 00:00:00+01:00"),
+        ("Today", "2026-11-21 00:00:00+01:00"),
+        ("tomorrow", "2026-11-22 00:00:00+01:00"),
+        ("yesterday 03:00", "2026-11-20 03:00:00+01:00"),
+        ("2026-10-25", "2026-10-25 00:00:00+02:00"),
+        ("2026-11-01 3:00", "2026-11-01 03:00:00+01:00"),
+        ("2026-11-01T00:00:00Z", "2026-11-01 01:00:00+01:00"),
+        ("03:00", "2026-11-21 03:00:00+01:00"),
+        ("23:00", "2026-11-21 23:00:00+01:00"),
+    ] {
+        let at = text.parse::<PeriodBound>().and_then(|bound| bound.resolve(&now)).unwrap();
+        let shown = at.to_zoned(now.time_zone().clone()).strftime("%F %T%:z").to_string();
+        assert_eq!(shown, expected, "{text}");
+    }
+    assert_eq!("soon".parse::<PeriodBound>(), Err(TimeError::NotATime));
+    assert_eq!("2h".parse::<PeriodBound>(), Err(TimeError::DurationForBound));
+    assert_eq!("2026-02-30".parse::<PeriodBound>(), Err(TimeError::NotATime));
+}
+
+#[test]
 fn the_past_is_refused_with_both_clocks() {
     let error = resolved("2026-11-21 09:59", "2026-11-21 10:00").unwrap_err();
     assert_eq!(
@@ -100,6 +123,7 @@ proptest! {
         let now = Timestamp::UNIX_EPOCH.to_zoned(TimeZone::UTC);
         for text in [text, dense] {
             let _ = text.parse::<Moment>().and_then(|moment| moment.resolve(&now));
+            let _ = text.parse::<PeriodBound>().and_then(|bound| bound.resolve(&now));
             let _ = duration(&text);
         }
     }

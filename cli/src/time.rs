@@ -4,10 +4,11 @@
 
 use std::time::Duration;
 
-use cli::duration::{DurationError, parse_limited};
 use jiff::civil::{Date, DateTime, Time};
 use jiff::tz::TimeZone;
 use jiff::{Span, Timestamp, Zoned};
+
+use crate::duration::{DurationError, parse_limited};
 
 const FORMS: &str = "expected \"2026-12-01 03:00\" (local time, or with a zone or offset), \
                      \"03:00\", \"tomorrow 03:00\" or RFC 3339";
@@ -20,6 +21,10 @@ pub enum TimeError {
     NotATime,
     #[error("a duration, not a time; use --in \"{0}\"")]
     DurationForTime(String),
+    #[error(
+        "a duration, not a time; expected \"yesterday\", \"2026-12-01\" or \"2026-12-01 03:00\""
+    )]
+    DurationForBound,
     #[error("a time, not a duration; use --at \"{0}\"")]
     TimeForDuration(String),
     #[error("missing time of day; expected for example \"{0} 03:00\"")]
@@ -45,9 +50,9 @@ pub enum Moment {
     Local(DateTime),
     /// The next occurrence of a local time of day.
     Next(Time),
-    /// A local time of day, today or tomorrow.
+    /// A local time of day, yesterday, today or tomorrow.
     Day {
-        /// Number of days from today: 0 or 1.
+        /// Number of days from today: -1, 0 or 1.
         ahead: i8,
         /// Time of that day.
         time: Time,
@@ -60,12 +65,7 @@ impl std::str::FromStr for Moment {
     fn from_str(text: &str) -> Result<Self, TimeError> {
         let text = text.trim();
         let (first, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
-        let ahead = match first.to_ascii_lowercase().as_str() {
-            "today" => Some(0),
-            "tomorrow" => Some(1),
-            _ => None,
-        };
-        if let Some(ahead) = ahead {
+        if let Some(ahead) = relative_day(first) {
             if rest.trim().is_empty() {
                 return Err(TimeError::NoTimeOfDay(first.to_owned()));
             }
@@ -91,6 +91,16 @@ impl std::str::FromStr for Moment {
             return Err(TimeError::DurationForTime(text.to_owned()));
         }
         with_trailing_zone(text)
+    }
+}
+
+/// Returns the number of days from today to the named day.
+fn relative_day(name: &str) -> Option<i8> {
+    match name.to_ascii_lowercase().as_str() {
+        "yesterday" => Some(-1),
+        "today" => Some(0),
+        "tomorrow" => Some(1),
+        _ => None,
     }
 }
 
@@ -133,29 +143,70 @@ impl Moment {
     /// # Errors
     /// Returns an error for a time in the past or outside the range of the calendar.
     pub fn resolve(&self, now: &Zoned) -> Result<Timestamp, TimeError> {
+        let at = self.on_clock(now)?;
+        if at < *now {
+            return Err(TimeError::Past { at: local_text(&at), now: local_text(now) });
+        }
+        Ok(at.timestamp())
+    }
+
+    /// Returns the time in the zone of `now`, also if it is in the past.
+    fn on_clock(&self, now: &Zoned) -> Result<Zoned, TimeError> {
         let zone = now.time_zone();
         let on = |date: Date, time: Time| {
             zone.to_zoned(date.to_datetime(time)).map_err(|_| TimeError::OutOfRange)
         };
-        let tomorrow = || now.date().tomorrow().map_err(|_| TimeError::OutOfRange);
-        let at = match self {
+        let day = |ahead: i8| {
+            now.date().checked_add(Span::new().days(ahead)).map_err(|_| TimeError::OutOfRange)
+        };
+        Ok(match self {
             Self::Instant(instant) => instant.to_zoned(zone.clone()),
             Self::Local(local) => on(local.date(), local.time())?,
-            Self::Day { ahead: 0, time } => on(now.date(), *time)?,
-            Self::Day { time, .. } => on(tomorrow()?, *time)?,
+            Self::Day { ahead, time } => on(day(*ahead)?, *time)?,
             Self::Next(time) => {
                 let twice = zone.to_ambiguous_zoned(now.date().to_datetime(*time));
                 let second = twice.later().map_err(|_| TimeError::OutOfRange)?;
                 [on(now.date(), *time)?, second]
                     .into_iter()
                     .find(|today| today > now)
-                    .map_or_else(|| on(tomorrow()?, *time), Ok)?
+                    .map_or_else(|| on(day(1)?, *time), Ok)?
             }
-        };
-        if at < *now {
-            return Err(TimeError::Past { at: local_text(&at), now: local_text(now) });
+        })
+    }
+}
+
+/// The start or end of a period, as written on the command line. It has the forms of a [`Moment`];
+/// a day alone means the start of this day, and a time of day alone means today.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PeriodBound(Moment);
+
+impl std::str::FromStr for PeriodBound {
+    type Err = TimeError;
+
+    fn from_str(text: &str) -> Result<Self, TimeError> {
+        let text = text.trim();
+        match text.parse() {
+            Ok(Moment::Next(time)) => Ok(Self(Moment::Day { ahead: 0, time })),
+            Ok(moment) => Ok(Self(moment)),
+            Err(TimeError::NoTimeOfDay(_)) => match (relative_day(text), text.parse::<Date>()) {
+                (Some(ahead), _) => Ok(Self(Moment::Day { ahead, time: Time::midnight() })),
+                (None, Ok(date)) => Ok(Self(Moment::Local(date.to_datetime(Time::midnight())))),
+                (None, Err(_)) => Err(TimeError::NotATime),
+            },
+            Err(TimeError::DurationForTime(_)) => Err(TimeError::DurationForBound),
+            Err(error) => Err(error),
         }
-        Ok(at.timestamp())
+    }
+}
+
+impl PeriodBound {
+    /// Returns the instant. The zone of `now` is the local zone. Clock changes count as in
+    /// [`Moment::resolve`].
+    ///
+    /// # Errors
+    /// Returns an error for a time outside the range of the calendar.
+    pub fn resolve(&self, now: &Zoned) -> Result<Timestamp, TimeError> {
+        self.0.on_clock(now).map(|at| at.timestamp())
     }
 }
 
