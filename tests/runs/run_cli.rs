@@ -116,6 +116,44 @@ async fn a_run_is_read_drawn_and_steered() {
 }
 
 #[tokio::test]
+async fn the_list_of_runs_is_filtered_and_names_who_started_them() {
+    let database = Database::new().await;
+    for name in ["daily", "sunday"] {
+        job(&database, name, json!([{"name": name, "statement": "SELECT 1"}])).await;
+    }
+    start(&database, "daily").await;
+    start(&database, "daily,sunday").await;
+    let timing = "once(2030-01-01 00:00)";
+    let set = ["schedule", "set", "nightly", "--timing", timing, "--job", "sunday"];
+    Program::pgmill(&database, &set).succeeds().await;
+    Program::pgmill(&database, &["schedule", "run-now", "nightly"]).succeeds().await;
+    // A run as the scheduler of a worker starts it.
+    let fire = "UPDATE mill.runs SET started_by = 'worker' WHERE id = 3;
+        INSERT INTO mill.runs (jobs, params, started_by, schedule_id, fire_at, reason)
+        SELECT jobs, params, 'worker', schedule_id, fire_at - interval '1 day', 'schedule' FROM mill.runs WHERE id = 3;
+        UPDATE mill.runs SET started_at = now() - interval '1 day' WHERE id = 1";
+    database.execute(fire).await;
+    for (flags, runs) in [
+        (&[][..], &[4, 3, 2, 1][..]),
+        (&["--job", "daily"], &[2, 1]),
+        (&["--job", "sunday", "--schedule", "nightly"], &[4, 3]),
+        (&["--since", "1h", "--job", "daily"], &[2]),
+        (&["--schedule", "other"], &[]),
+    ] {
+        let listed = json_of(&database, &[&["run", "list"], flags].concat()).await;
+        let ids: Vec<i64> =
+            listed.as_array().unwrap().iter().map(|run| run["id"].as_i64().unwrap()).collect();
+        assert_eq!(ids, runs, "{flags:?}");
+    }
+    let (_, listed, note) =
+        Program::pgmill(&database, &["run", "list", "--limit", "3"]).run().await;
+    let starters: Vec<&str> =
+        listed.lines().skip(1).map(|line| line.split_whitespace().last().unwrap()).collect();
+    assert_eq!(starters, ["schedule", "worker", "postgres"], "{listed}");
+    assert!(note.contains("3 rows shown, more exist"), "{note}");
+}
+
+#[tokio::test]
 async fn every_run_in_progress_can_be_cancelled_at_once() {
     let database = Database::new().await;
     database.execute("SELECT mill.pause('default')").await;

@@ -1,12 +1,14 @@
 //! Arguments of `pgmill run`.
 
+use std::time::Duration;
+
 use clap::Subcommand;
 use queue::RunId;
 use queue::run::RunState;
 use terminal::label;
 
 use super::job::GraphFormat;
-use super::value::enum_value;
+use super::value::{FILTERS, duration, enum_value, limit};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum RunVerb {
@@ -14,7 +16,8 @@ pub(crate) enum RunVerb {
     #[command(after_help = "\
 Examples:
   pgmill run list
-  pgmill run list --state failed
+  pgmill run list --state failed --since '2 days'
+  pgmill run list --job daily
   pgmill run list --json | jq '.[] | select(.count.failed > 0) | .id'")]
     List(RunList),
     /// Show one run: its tasks with their states, and its critical path
@@ -74,13 +77,22 @@ Examples:
 pub(crate) struct RunList {
     /// Show only runs in this state
     #[arg(long, value_parser = enum_value::<RunState>(RunState::ALL.iter().map(|it| it.as_str())))]
+    #[arg(help_heading = FILTERS)]
     pub(crate) state: Option<RunState>,
+    /// Show only runs of this job, alone or together with other jobs
+    #[arg(long, value_name = "NAME", value_parser = label, help_heading = FILTERS)]
+    pub(crate) job: Option<String>,
+    /// Show only runs that this schedule fired
+    #[arg(long, value_name = "NAME", value_parser = label, help_heading = FILTERS)]
+    pub(crate) schedule: Option<String>,
     /// Show only runs with this tag
-    #[arg(long, value_name = "TAG")]
+    #[arg(long, value_name = "TAG", help_heading = FILTERS)]
     pub(crate) tag: Option<String>,
+    /// Show only runs that started in the last DURATION: 90s, "1h 30m", "2 days"
+    #[arg(long, value_name = "DURATION", value_parser = duration, help_heading = FILTERS)]
+    pub(crate) since: Option<Duration>,
     /// Maximum number of rows
-    #[arg(long, value_name = "N", default_value_t = 20)]
-    #[arg(value_parser = clap::value_parser!(i64).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = limit())]
     pub(crate) limit: i64,
 }
 

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use clap::{ArgGroup, Subcommand};
-use jiff::Timestamp;
 use queue::Mode;
 use cli::time::PeriodBound;
 use queue::run::RunState;

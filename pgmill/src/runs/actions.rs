@@ -3,7 +3,7 @@
 use cli::{Failure, exit};
 use queue::RunId;
 use queue::run::{self, RestartOptions, RunState};
-use queue::run_queries;
+use queue::run_queries::{self, RunFilter};
 use queue::{QueueError, enqueue};
 use serde_json::json;
 use terminal::visible;
@@ -27,7 +27,8 @@ pub(crate) async fn cancel(
     args: &RunCancel,
 ) -> Result<u8, Failure> {
     let runs: Vec<RunId> = if args.all {
-        let running = run_queries::runs(client, Some(RunState::Running), None, MAX_RUNS).await?;
+        let filter = RunFilter { state: Some(RunState::Running), ..RunFilter::default() };
+        let running = run_queries::runs(client, &filter, MAX_RUNS).await?;
         let open = running.iter().filter(|run| args.kill || run.cancelled_by.is_none());
         open.map(|run| run.id).collect()
     } else {

@@ -1,14 +1,14 @@
 //! `pgmill run list`, and the search for one run.
 
-use cli::{Failure, exit};
+use cli::Failure;
 use queue::RunId;
 use queue::run::RunState;
-use queue::run_queries::{self, Run};
-use terminal::print_stderr;
+use queue::run_queries::{self, Run, RunFilter};
 use tokio_postgres::Client;
 
 use crate::args::RunList;
 use crate::output::format::{local_time, span, with_tags};
+use crate::output::list::{close, cut};
 use crate::output::{Field, Output, Tone};
 
 const RUN_HEADINGS: [&str; 10] = [
@@ -26,12 +26,19 @@ const RUN_HEADINGS: [&str; 10] = [
 
 /// Lists runs.
 pub(super) async fn list(client: &Client, out: &Output, args: &RunList) -> Result<u8, Failure> {
-    let runs = run_queries::runs(client, args.state, args.tag.as_deref(), args.limit).await?;
+    let filter = RunFilter {
+        state: args.state,
+        job: args.job.clone(),
+        schedule: args.schedule.clone(),
+        since: args.since,
+        tag: args.tag.clone(),
+    };
+    // Query one row more than is shown, to learn whether there are more.
+    let mut runs = run_queries::runs(client, &filter, args.limit + 1).await?;
+    let more = cut(&mut runs, args.limit);
     if out.json {
         out.document(&runs)?;
-    } else if runs.is_empty() {
-        print_stderr("no matching run");
-    } else {
+    } else if !runs.is_empty() {
         let row = |run: &Run| {
             vec![
                 Field::new(run.id),
@@ -43,12 +50,12 @@ pub(super) async fn list(client: &Client, out: &Output, args: &RunList) -> Resul
                 Field::count(run.count.upstream_failed),
                 Field::new(local_time(run.started_at)),
                 Field::new(span(run.duration.as_secs_f64())),
-                Field::new(&run.started_by),
+                Field::new(run.starter()),
             ]
         };
         out.text(&out.table(&RUN_HEADINGS, runs.iter().map(row).collect()))?;
     }
-    Ok(exit::OK)
+    close(out, runs.len(), more, "no matching run")
 }
 
 /// Returns a run.

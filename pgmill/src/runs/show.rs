@@ -111,7 +111,7 @@ fn heading(out: &Output, run: &Run) -> String {
         text,
         ", started {} by {}, {}",
         local_time(run.started_at),
-        visible(&run.started_by),
+        visible(run.starter()),
         span(run.duration.as_secs_f64())
     );
     if let Some(role) = &run.cancelled_by {

@@ -40,6 +40,21 @@ const EDGES_AMONG: &str = "/* queue.run_edges_among */
 SELECT e.parent, e.child, e.expected::text FROM mill.run_edges e
 WHERE e.run_id = $1 AND e.parent = ANY ($2) AND e.child = ANY ($2) ORDER BY e.parent, e.child LIMIT $3";
 
+/// A filter on runs. The default matches all of them.
+#[derive(Clone, Debug, Default)]
+pub struct RunFilter {
+    /// State.
+    pub state: Option<RunState>,
+    /// A job of the run, which may have others.
+    pub job: Option<String>,
+    /// The schedule that fired the run.
+    pub schedule: Option<String>,
+    /// Maximum time since the start of the run.
+    pub since: Option<Duration>,
+    /// Tag.
+    pub tag: Option<String>,
+}
+
 /// A run and its progress.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub struct Run {
@@ -59,7 +74,8 @@ pub struct Run {
     pub state: RunState,
     /// Start, by the database clock.
     pub started_at: Timestamp,
-    /// The role that started the run.
+    /// The role that started the run. For a run that a schedule fired, this is the login of a worker:
+    /// see [`Run::starter`].
     pub started_by: String,
     /// End of the run; `None` while it is in progress.
     pub finished_at: Option<Timestamp>,
@@ -136,6 +152,16 @@ impl Run {
             None => jobs,
             Some(name) if *name == jobs => format!("schedule {name}"),
             Some(name) => format!("schedule {name} ({jobs})"),
+        }
+    }
+
+    /// Returns who started the run: the role of the user, or `schedule`. A schedule that a user
+    /// started manually has the reason `manual`.
+    #[must_use]
+    pub fn starter(&self) -> &str {
+        match self.reason.as_deref() {
+            None | Some("manual") => &self.started_by,
+            Some(_) => "schedule",
         }
     }
 }
@@ -225,22 +251,28 @@ fn seconds_or_none<S: serde::Serializer>(
     duration.map(|duration| duration.as_secs_f64()).serialize(serializer)
 }
 
-/// Returns runs, newest first, up to the given number. `state` and `tag` select runs in this state
-/// or with this tag.
+/// Returns matching runs, newest first, up to the given number.
 pub async fn runs(
     client: &impl GenericClient,
-    state: Option<RunState>,
-    tag: Option<&str>,
+    filter: &RunFilter,
     limit: i64,
 ) -> Result<Vec<Run>, QueueError> {
     let sql = format!(
         "/* queue.runs */ SELECT {RUN} FROM mill.run_status r
          WHERE ($1::text IS NULL OR r.state = $1::text::mill.run_state)
-            AND ($3 IS NULL OR $3 = ANY (r.tags)) ORDER BY r.id DESC LIMIT $2"
+            AND ($3 IS NULL OR $3 = ANY (r.tags)) AND ($4 IS NULL OR $4 = ANY (r.jobs))
+            AND ($5 IS NULL OR r.schedule = $5)
+            AND ($6 IS NULL OR r.started_at > now() - make_interval(secs => $6))
+         ORDER BY r.id DESC LIMIT $2"
     );
-    let state = state.map(RunState::as_str);
-    let values: [(&(dyn ToSql + Sync), Type); 3] =
-        [(&state, Type::TEXT), (&limit, Type::INT8), (&tag, Type::TEXT)];
+    let values: [(&(dyn ToSql + Sync), Type); 6] = [
+        (/* state */ &filter.state.map(RunState::as_str), Type::TEXT),
+        (/* limit */ &limit, Type::INT8),
+        (/* tag */ &filter.tag, Type::TEXT),
+        (/* job */ &filter.job, Type::TEXT),
+        (/* schedule */ &filter.schedule, Type::TEXT),
+        (/* since */ &filter.since.map(|since| since.as_secs_f64()), Type::FLOAT8),
+    ];
     client.query_typed(&sql, &values).await?.iter().map(Run::from_row).collect()
 }
 
