@@ -21,3 +21,4 @@ pub use timing::Timing;
 pub use timing::cadence::Cadence;
 pub use timing::describe::describe_timing;
 pub use timing::trigger::Trigger;
+pub use timing::zone::similar_zone;

@@ -40,6 +40,13 @@ impl Timing {
     /// # Errors
     /// Fails at the first part of the text that cannot be parsed or is invalid.
     pub fn parse(text: &str) -> Result<Self, ValidationError> {
+        Self::parse_call(text).map_err(|error| match near_miss(text) {
+            Some(timing) => error.hint(format!("did you mean {timing}?")),
+            None => error,
+        })
+    }
+
+    fn parse_call(text: &str) -> Result<Self, ValidationError> {
         let call = call::parse(text)?;
         Self::read(&call).unwrap_or_else(|| {
             Err(ValidationError::unknown(call.at, "timing", &call.word, &Self::words()))
@@ -80,6 +87,23 @@ impl Timing {
             _ => None,
         }
     }
+}
+
+/// Returns the timing that a text without parentheses probably stands for: a cron expression, such
+/// as `0 3 * * *`, or a word and its arguments, such as `every 5 minutes`.
+fn near_miss(text: &str) -> Option<String> {
+    const MAX_BYTES: usize = 100;
+    let text = text.trim().trim_matches(['"', '\'']).trim();
+    if text.len() > MAX_BYTES || text.contains(['(', '"']) {
+        return None;
+    }
+    if text.starts_with(|c: char| c.is_ascii_digit() || c == '*') {
+        let fields: Vec<&str> = text.split_whitespace().collect();
+        return (5..=6).contains(&fields.len()).then(|| format!("cron(\"{}\")", fields.join(" ")));
+    }
+    let (word, arguments) = text.split_once(char::is_whitespace)?;
+    let call = format!("{}({})", word.to_lowercase(), arguments.trim());
+    Timing::parse_call(&call).is_ok().then_some(call)
 }
 
 /// Prints the canonical text, which parses as an equal timing.

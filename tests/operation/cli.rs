@@ -246,3 +246,16 @@ async fn attempts_that_do_not_count_as_failed_are_told_apart() {
     let shown = Program::pgmill(&database, &show).succeeds().await;
     assert!(shown.contains("attempt   4; at most 2 failed attempts; "), "{shown}");
 }
+
+#[tokio::test]
+async fn a_city_and_a_bare_cron_expression_get_a_hint() {
+    let database = Database::new().await;
+    let set = ["group", "set", "nightly", "--active", "22:00-06:00", "--zone", "Berlin"];
+    let (code, _, reported) = Program::pgmill(&database, &set).run().await;
+    assert_eq!(code, 5);
+    assert!(reported.contains("hint: did you mean Europe/Berlin?"), "{reported}");
+    let cron = ["schedule", "next", "--timing", "0 3 * * *"];
+    let (code, _, reported) = Program::pgmill(&database, &cron).run().await;
+    assert_eq!(code, 2);
+    assert!(reported.contains("hint: did you mean cron(\"0 3 * * *\")?"), "{reported}");
+}

@@ -3,6 +3,7 @@
 use cli::{Failure, exit};
 use queue::group::{self, ActivePeriod, Group, GroupChange};
 use queue::{LimitKind, QueueError, limit};
+use schedule::similar_zone;
 use serde_json::json;
 use terminal::print_stderr;
 use tokio_postgres::Client;
@@ -94,7 +95,8 @@ async fn set(client: &mut Client, out: &Output, args: &GroupArgs) -> Result<u8, 
     if let Some(active) = args.active {
         let period =
             active.0.map(|(opens, closes)| ActivePeriod { opens, closes, zone: args.zone.clone() });
-        group::set_active_period(&transaction, &args.name, period.as_ref()).await?;
+        let set = group::set_active_period(&transaction, &args.name, period.as_ref()).await;
+        set.map_err(|error| with_similar_zone(error, &args.zone))?;
     }
     let groups = group::groups(&transaction).await?;
     commit_unless_dry_run(transaction, args.dry_run).await?;
@@ -119,6 +121,16 @@ async fn set(client: &mut Client, out: &Output, args: &GroupArgs) -> Result<u8, 
         active(now).unwrap_or_else(|| "at any time".to_owned())
     ))?;
     Ok(exit::OK)
+}
+
+/// Adds a hint to the server's error for an unknown time zone, which has none.
+fn with_similar_zone(error: QueueError, zone: &str) -> Failure {
+    let unknown_zone = error.to_string().contains("time zone");
+    let failure = Failure::from(error);
+    match similar_zone(zone).filter(|_| unknown_zone) {
+        Some(similar) => failure.hint(format!("did you mean {similar}?")),
+        None => failure,
+    }
 }
 
 /// Removes a group.

@@ -59,7 +59,11 @@ impl Call {
             let Some(name) = &arg.name else { continue };
             if !known.contains(&name.as_str()) && !aliases.contains(&name.as_str()) {
                 let what = format!("argument of {}", self.word);
-                return Err(if known.is_empty() {
+                let is_zone = ["tz", "timezone", "time_zone"].contains(&name.as_str());
+                return Err(if is_zone && known.contains(&"zone") {
+                    ValidationError::unknown(arg.at, &what, name, &["zone"])
+                        .hint("did you mean zone?")
+                } else if known.is_empty() {
                     ValidationError::new(arg.at, format!("{} takes no argument {name}", self.word))
                 } else {
                     ValidationError::unknown(arg.at, &what, name, known)

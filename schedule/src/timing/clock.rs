@@ -92,7 +92,13 @@ impl Step {
         let unit = UNITS.iter().find(|unit| unit.words.contains(&word.as_str()));
         let (Ok(count), Some(unit)) = (text[..digits].parse::<u32>(), unit) else {
             let message = "every requires a number of seconds, minutes or hours";
-            return Err(ValidationError::new(at, message).hint(hint));
+            let days = text[..digits].parse::<u16>().ok();
+            let days = days.filter(|_| ["d", "day", "days"].contains(&word.as_str()));
+            return Err(ValidationError::new(at, message).hint(match days {
+                Some(1) => "for days, write daily with a time of day: daily(00:00)".to_owned(),
+                Some(days) => format!("for days, write daily: daily(00:00, every: {days})"),
+                None => hint.to_owned(),
+            }));
         };
         if count == 0 || u64::from(count) * u64::from(unit.seconds) > u64::from(DAY) {
             return Err(ValidationError::new(at, "the step is out of range").hint(hint));

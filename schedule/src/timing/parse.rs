@@ -180,13 +180,20 @@ fn missing(call: &Call, what: &str, example: &str) -> ValidationError {
 }
 
 fn not_one(call: &Call, arg: &Arg, what: &str) -> ValidationError {
-    if call.word == "nth" {
+    let error = if call.word == "nth" {
         let known =
             ["first", "second", "third", "fourth", "fifth", "last", "mon", "tue", "wed", "thu"];
         let known = [&known[..], &["fri", "sat", "sun"]].concat();
-        return ValidationError::unknown(arg.at, what, &arg.value, &known);
+        ValidationError::unknown(arg.at, what, &arg.value, &known)
+    } else {
+        WEEKDAY.unknown(&arg.value, arg.at)
+    };
+    let words: Vec<&str> = arg.value.split_whitespace().collect();
+    let known = |word: &&str| WEEKDAY.read(word).or_else(|| ORDINAL.read(word)).is_some();
+    if words.len() > 1 && words.iter().all(known) {
+        return error.hint(format!("separate them with commas: {}", words.join(", ")));
     }
-    WEEKDAY.unknown(&arg.value, arg.at)
+    error
 }
 
 fn interval(call: &Call) -> Result<Option<Interval>, ValidationError> {

@@ -32,6 +32,36 @@ fn the_canonical_text_is_in_one_order() {
 }
 
 #[test]
+fn a_near_miss_names_the_timing() {
+    for (text, hint) in [
+        ("0 3 * * *", "did you mean cron(\"0 3 * * *\")?"),
+        (" '*/5  8-18 * * 1,3' ", "did you mean cron(\"*/5 8-18 * * 1,3\")?"),
+        ("every 5 minutes", "did you mean every(5 minutes)?"),
+        ("Daily 03:15", "did you mean daily(03:15)?"),
+        ("weekly mon, 09:00", "did you mean weekly(mon, 09:00)?"),
+        ("every(1 day)", "for days, write daily with a time of day: daily(00:00)"),
+        ("every(2 days)", "for days, write daily: daily(00:00, every: 2)"),
+        ("weekly(mon wed)", "separate them with commas: mon, wed"),
+        ("weekly(Mon thu, 09:00)", "separate them with commas: Mon, thu"),
+        ("nth(first mon, 09:00)", "separate them with commas: first, mon"),
+        ("daily(03:15, tz: Europe/Berlin)", "did you mean zone?"),
+        ("daily(03:15, timezone: Europe/Berlin)", "did you mean zone?"),
+        ("daily(03:15, zone: Berlin)", "did you mean Europe/Berlin?"),
+        ("daily(03:15, zone: new york)", "did you mean America/New_York?"),
+        ("daily(03:15, zone: Europe/Berln)", "did you mean Europe/Berlin?"),
+        (
+            "daily(03:15, zone: Mars/Olympus)",
+            "write a name of the IANA time zone database, such as Europe/Berlin",
+        ),
+        // A text that is nothing of the kind keeps its own hint.
+        ("0 3 * *", "a timing begins with a word, such as daily(03:15)"),
+        ("daily 25:00", "a timing is word(argument, name: value), such as daily(03:15, days: mon)"),
+    ] {
+        assert_eq!(Timing::parse(text).unwrap_err().hint.as_deref(), Some(hint), "{text}");
+    }
+}
+
+#[test]
 fn errors_have_a_message_and_a_position() {
     for (text, at, message) in [
         ("dayly(09:00)", 0, "unknown timing \"dayly\""),

@@ -18,17 +18,33 @@ use jiff::civil::DateTime;
 use jiff::tz::{AmbiguousOffset, Offset, TimeZone, TimeZoneDatabase};
 use jiff::{SignedDuration, Timestamp};
 
-use crate::error::ValidationError;
+use crate::error::{ValidationError, nearest, truncated};
 
 /// Returns the zone of this name in the IANA database.
 pub(crate) fn read(name: &str, at: usize) -> Result<TimeZone, ValidationError> {
     let unknown = || {
-        let message = format!("unknown time zone \"{}\"", crate::error::truncated(name));
-        ValidationError::new(at, message)
-            .hint("write a name of the IANA time zone database, such as Europe/Berlin")
+        let message = format!("unknown time zone \"{}\"", truncated(name));
+        ValidationError::new(at, message).hint(match similar_zone(name) {
+            Some(zone) => format!("did you mean {zone}?"),
+            None => "write a name of the IANA time zone database, such as Europe/Berlin".to_owned(),
+        })
     };
     let zone = TimeZoneDatabase::bundled().get(name).map_err(|_| unknown())?;
     if zone.iana_name().is_some() { Ok(zone) } else { Err(unknown()) }
+}
+
+/// Returns the zone whose city has this name, or else the zone with the most similar name. `None` if
+/// there is no such zone.
+#[must_use]
+pub fn similar_zone(name: &str) -> Option<String> {
+    let zones: Vec<String> =
+        TimeZoneDatabase::bundled().available().map(|zone| zone.as_str().to_owned()).collect();
+    let city = name.replace(' ', "_");
+    let of_city = |zone: &&String| {
+        zone.rsplit_once('/').is_some_and(|(_, last)| last.eq_ignore_ascii_case(&city))
+    };
+    let names: Vec<&str> = zones.iter().map(String::as_str).collect();
+    zones.iter().find(of_city).cloned().or_else(|| nearest(name, &names).map(str::to_owned))
 }
 
 /// Times of a wall clock, in ascending order.
