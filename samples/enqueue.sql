@@ -1,5 +1,6 @@
 -- Tasks enqueued from SQL: they exist if and only if your transaction commits.
 CREATE TABLE IF NOT EXISTS sample_numbers (n integer);
+GRANT INSERT ON sample_numbers TO PUBLIC;
 
 BEGIN;
 SELECT mill.enqueue('INSERT INTO sample_numbers VALUES (1)');

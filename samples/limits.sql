@@ -1,6 +1,7 @@
 -- Concurrency limits and rates that apply across the whole fleet.
 DROP TABLE IF EXISTS sample_bills;
 CREATE TABLE sample_bills (customer integer NOT NULL, at timestamptz NOT NULL DEFAULT clock_timestamp());
+GRANT INSERT ON sample_bills TO PUBLIC;
 
 -- One task per customer at a time; different customers run concurrently.
 SELECT mill.enqueue(format('INSERT INTO sample_bills VALUES (%s)', n % 3), queue => 'samples',

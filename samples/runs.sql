@@ -2,6 +2,8 @@
 DROP TABLE IF EXISTS sample_stage, sample_sales;
 CREATE TABLE sample_stage (day date NOT NULL, amount numeric NOT NULL);
 CREATE TABLE sample_sales (day date NOT NULL, parts bigint NOT NULL, amount numeric NOT NULL);
+GRANT SELECT, INSERT, TRUNCATE ON sample_stage TO PUBLIC;
+GRANT SELECT, INSERT ON sample_sales TO PUBLIC;
 
 -- A value that a parent returned is a parameter of its child. A task can add tasks to its run, here one
 -- per part, and make a task that waits for it wait for them as well.

@@ -2,6 +2,7 @@
 -- history; a task that fails is rolled back and fails alone.
 DROP TABLE IF EXISTS sample_hits;
 CREATE TABLE sample_hits (n integer NOT NULL);
+GRANT INSERT ON sample_hits TO PUBLIC;
 SELECT mill.set_shared_commit('samples', '20 ms');
 
 SELECT mill.enqueue_many(

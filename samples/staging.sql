@@ -7,6 +7,8 @@ CREATE TABLE sample_import_rows (
     created_at timestamptz NOT NULL DEFAULT now()
 );
 CREATE INDEX ON sample_import_rows (created_at) WHERE import_status = 0;
+-- The login of the tasks also runs the query that counts the pending rows.
+GRANT SELECT, UPDATE ON sample_import_rows TO PUBLIC;
 
 CREATE OR REPLACE PROCEDURE sample_import(reason text) LANGUAGE plpgsql AS $$
 BEGIN

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::harness::login::Login;
 use crate::harness::program::PathFolder;
 use crate::harness::{Database, Program, Worker, eventually};
 
@@ -89,10 +90,13 @@ async fn every_query_of_the_runbooks_runs() {
     assert!(ran >= 5, "only {ran} queries found");
 }
 
+/// The tasks run as a login of their own, with the privileges that samples/README.md names.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_sample_runs_and_its_tasks_end_as_documented() {
     let database = Database::new().await;
-    let _worker = Worker::start(&database, &["--readers", "4", "--poll-interval", "100ms"]);
+    let tasks = Login::new(&database, "tasks", "mill_producer").await;
+    let flags = ["--readers", "4", "--poll-interval", "100ms", "--task-url", &tasks.url()];
+    let mut worker = Worker::start(&database, &flags);
     let index = std::fs::read_to_string(root().join("samples/README.md")).unwrap();
     let mut ran = 0;
     for entry in std::fs::read_dir(root().join("samples")).unwrap() {
@@ -107,6 +111,9 @@ async fn every_sample_runs_and_its_tasks_end_as_documented() {
         ran += 1;
     }
     assert!(ran >= 9, "only {ran} samples found");
+    let superuser = "SELECT count(*) FROM pg_stat_activity a JOIN pg_roles r ON r.rolname = a.usename
+        WHERE a.application_name LIKE 'pgmill reader%' AND a.datname = current_database() AND r.rolsuper";
+    assert_eq!(database.value::<i64>(superuser).await, 0);
     database.until_empty().await;
     let odd: String = database
         .value(
@@ -134,6 +141,8 @@ async fn every_sample_runs_and_its_tasks_end_as_documented() {
         .value("SELECT attempt FROM mill.attempts WHERE final AND name = 'second attempt'")
         .await;
     assert_eq!(second, 2);
+    assert!(worker.terminate().await.success());
+    tasks.gone(&database).await;
 }
 
 #[test]
