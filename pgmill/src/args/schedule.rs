@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use clap::{ArgGroup, Subcommand};
-use queue::Mode;
 use cli::time::PeriodBound;
+use queue::Mode;
 use queue::run::RunState;
 use schedule::enums::{Event, Overlap};
 use terminal::label;
