@@ -153,7 +153,7 @@ BEGIN
         CREATE TYPE mill.backoff AS ENUM ('fixed', 'exponential');
         CREATE TYPE mill.limit_kind AS ENUM ('key', 'group', 'queue');
         CREATE TYPE mill.reserved_capacity AS ENUM ('none', 'low', 'medium', 'high');
-        CREATE TYPE mill.expected AS ENUM ('succeeded', 'failed', 'finished');
+        CREATE TYPE mill.expected AS ENUM ('succeeded', 'failed', 'finished', 'always');
         CREATE TYPE mill.join_mode AS ENUM ('all', 'any');
         CREATE TYPE mill.run_state AS ENUM ('running', 'succeeded', 'failed', 'cancelled');
         CREATE TYPE mill.run_task_state AS ENUM
@@ -217,8 +217,8 @@ COMMENT ON TYPE mill.reserved_capacity IS
     'Share of the fleet''s readers that run only tasks of priority reserved: none, low (10 percent), medium (15 '
     'percent) or high (25 percent)';
 COMMENT ON TYPE mill.expected IS
-    'Outcome that an edge requires of its parent: succeeded; failed (includes timed out, lost and unknown); or '
-    'finished (any outcome, including cancelled)';
+    'Outcome that an edge requires of its parent: succeeded; failed (includes timed out, lost and unknown); finished '
+    '(any outcome, including cancelled); or always (any outcome, also if the parent cannot run: upstream_failed)';
 COMMENT ON TYPE mill.join_mode IS 'Whether a task waits for all of its parents or for any one of them';
 COMMENT ON TYPE mill.run_state IS
     'State of a run. A finished run has the first of these states that applies: cancelled, if the run itself was '
@@ -3043,13 +3043,18 @@ BEGIN
     IF round_trip IS NOT NULL THEN
         RAISE EXCEPTION 'dependency cycle: %', round_trip USING ERRCODE = '22023';
     END IF;
+    -- A job that contains both tasks must still be able to run.
+    PERFORM mill.check_job(j.name) FROM mill.jobs j WHERE j.disabled_at IS NULL AND 2 = (
+        SELECT count(*) FROM mill.job_tasks t WHERE t.job = j.name AND t.disabled_at IS NULL
+            AND t.name IN (set_dependency.child, set_dependency.parent));
     PERFORM mill.record_audit('set_dependency', format('dependency %s > %s', parent, child),
         jsonb_build_object('expected', expected));
     RETURN true;
 END
 $$;
 COMMENT ON FUNCTION mill.set_dependency IS
-    'Makes the child wait for the parent in every run that contains both. Returns whether anything changed';
+    'Makes the child wait for the parent in every run that contains both. Raises an error if a job that contains both '
+    'could then not run. Returns whether anything changed';
 GRANT EXECUTE ON FUNCTION mill.set_dependency TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.drop_dependency(child text, parent text) RETURNS boolean
@@ -4053,13 +4058,14 @@ COMMENT ON VIEW mill.run_task_status IS
 -- Advance -----------------------------------------------------------------------------------------
 
 CREATE OR REPLACE FUNCTION mill.satisfies(state mill.run_task_state, expected mill.expected) RETURNS boolean
-LANGUAGE sql IMMUTABLE AS $$
-    SELECT CASE state WHEN 'succeeded' THEN expected IN ('succeeded', 'finished')
-        WHEN 'failed' THEN expected IN ('failed', 'finished')
-        WHEN 'cancelled' THEN expected = 'finished' ELSE false END
+LANGUAGE sql STABLE AS $$
+    SELECT CASE WHEN expected::text = 'always' THEN state NOT IN ('waiting', 'ready', 'released')
+        WHEN state = 'succeeded' THEN expected IN ('succeeded', 'finished')
+        WHEN state = 'failed' THEN expected IN ('failed', 'finished')
+        WHEN state = 'cancelled' THEN expected = 'finished' ELSE false END
 $$;
 COMMENT ON FUNCTION mill.satisfies IS
-    'Returns whether the final state of a parent satisfies an edge. upstream_failed satisfies none';
+    'Returns whether the state of a parent satisfies an edge. upstream_failed satisfies only always';
 
 CREATE OR REPLACE FUNCTION mill.evaluate_join(join_mode mill.join_mode, parents integer,
     satisfied integer, unsatisfied integer)
@@ -5657,6 +5663,8 @@ DECLARE
     found_task mill.run_tasks;
     run mill.runs;
     parents text;
+    causes text;
+    indirect boolean;
 BEGIN
     SELECT t.* INTO found_task FROM mill.run_tasks t WHERE t.run_id = why.run_id AND t.name = task;
     IF NOT FOUND THEN
@@ -5675,7 +5683,8 @@ BEGIN
             ': ' || mill.visible_message(found_task.message));
     END IF;
     -- The first ten parents that prevent the task from running.
-    SELECT string_agg(format('%s (%s, expected %s)', p.name, p.state, p.expected), ', ') INTO parents FROM (
+    SELECT string_agg(format('%s (%s, expected %s)', p.name, p.state, p.expected), ', '),
+            bool_or(p.state = 'upstream_failed') INTO parents, indirect FROM (
         SELECT t.name, t.state, e.expected FROM mill.run_edges e
             JOIN mill.run_tasks t ON t.run_id = e.run_id AND t.node = e.parent
         WHERE e.run_id = why.run_id AND e.child = found_task.node AND CASE found_task.state
@@ -5683,7 +5692,19 @@ BEGIN
             ELSE NOT mill.satisfies(t.state, e.expected) END
         ORDER BY t.node LIMIT 10) AS p;
     IF found_task.state = 'upstream_failed' THEN
-        RETURN format('it cannot run because of its parents: %s', parents);
+        -- Tasks further up whose end is the cause, if the parents could not run either.
+        WITH RECURSIVE up (node, state) AS (
+            SELECT found_task.node, found_task.state
+            UNION
+            SELECT p.node, p.state FROM up u JOIN mill.run_edges e ON e.run_id = why.run_id AND e.child = u.node
+                JOIN mill.run_tasks p ON p.run_id = e.run_id AND p.node = e.parent
+            WHERE u.state = 'upstream_failed' AND NOT mill.satisfies(p.state, e.expected)
+        )
+        SELECT string_agg(format('%s (%s)', c.name, concat_ws(': ', c.state, mill.visible_message(c.message))), ', '
+                ORDER BY c.node) INTO causes
+            FROM (SELECT t.* FROM up u JOIN mill.run_tasks t ON t.run_id = why.run_id AND t.node = u.node
+                WHERE u.state <> 'upstream_failed' ORDER BY t.node LIMIT 10) AS c;
+        RETURN format('it cannot run because of its parents: %s%s', parents, CASE WHEN indirect THEN '; cause: ' || causes END);
     ELSIF run.cancelled_at IS NOT NULL THEN
         RETURN 'its run is being cancelled';
     END IF;

@@ -1,6 +1,8 @@
 -- Options of tasks (tags, metadata, isolation level), tags and metadata of jobs, runs and schedules. Without defaults and
 -- constraints, so that no table is rewritten or scanned: the functions that write these columns check them.
 
+-- The value can be used only after the commit, so the functions compare it as text.
+ALTER TYPE mill.expected ADD VALUE 'always';
 CREATE TYPE mill.isolation AS ENUM ('read_committed', 'repeatable_read', 'serializable');
 CREATE TYPE mill.task_options AS (tags text[], metadata jsonb, isolation mill.isolation);
 ALTER TABLE mill.tasks ADD COLUMN options mill.task_options;

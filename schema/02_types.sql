@@ -12,7 +12,7 @@ BEGIN
         CREATE TYPE mill.backoff AS ENUM ('fixed', 'exponential');
         CREATE TYPE mill.limit_kind AS ENUM ('key', 'group', 'queue');
         CREATE TYPE mill.reserved_capacity AS ENUM ('none', 'low', 'medium', 'high');
-        CREATE TYPE mill.expected AS ENUM ('succeeded', 'failed', 'finished');
+        CREATE TYPE mill.expected AS ENUM ('succeeded', 'failed', 'finished', 'always');
         CREATE TYPE mill.join_mode AS ENUM ('all', 'any');
         CREATE TYPE mill.run_state AS ENUM ('running', 'succeeded', 'failed', 'cancelled');
         CREATE TYPE mill.run_task_state AS ENUM
@@ -76,8 +76,8 @@ COMMENT ON TYPE mill.reserved_capacity IS
     'Share of the fleet''s readers that run only tasks of priority reserved: none, low (10 percent), medium (15 '
     'percent) or high (25 percent)';
 COMMENT ON TYPE mill.expected IS
-    'Outcome that an edge requires of its parent: succeeded; failed (includes timed out, lost and unknown); or '
-    'finished (any outcome, including cancelled)';
+    'Outcome that an edge requires of its parent: succeeded; failed (includes timed out, lost and unknown); finished '
+    '(any outcome, including cancelled); or always (any outcome, also if the parent cannot run: upstream_failed)';
 COMMENT ON TYPE mill.join_mode IS 'Whether a task waits for all of its parents or for any one of them';
 COMMENT ON TYPE mill.run_state IS
     'State of a run. A finished run has the first of these states that applies: cancelled, if the run itself was '

@@ -46,13 +46,18 @@ BEGIN
     IF round_trip IS NOT NULL THEN
         RAISE EXCEPTION 'dependency cycle: %', round_trip USING ERRCODE = '22023';
     END IF;
+    -- A job that contains both tasks must still be able to run.
+    PERFORM mill.check_job(j.name) FROM mill.jobs j WHERE j.disabled_at IS NULL AND 2 = (
+        SELECT count(*) FROM mill.job_tasks t WHERE t.job = j.name AND t.disabled_at IS NULL
+            AND t.name IN (set_dependency.child, set_dependency.parent));
     PERFORM mill.record_audit('set_dependency', format('dependency %s > %s', parent, child),
         jsonb_build_object('expected', expected));
     RETURN true;
 END
 $$;
 COMMENT ON FUNCTION mill.set_dependency IS
-    'Makes the child wait for the parent in every run that contains both. Returns whether anything changed';
+    'Makes the child wait for the parent in every run that contains both. Raises an error if a job that contains both '
+    'could then not run. Returns whether anything changed';
 GRANT EXECUTE ON FUNCTION mill.set_dependency TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.drop_dependency(child text, parent text) RETURNS boolean

@@ -7,13 +7,14 @@
 -- Advance -----------------------------------------------------------------------------------------
 
 CREATE OR REPLACE FUNCTION mill.satisfies(state mill.run_task_state, expected mill.expected) RETURNS boolean
-LANGUAGE sql IMMUTABLE AS $$
-    SELECT CASE state WHEN 'succeeded' THEN expected IN ('succeeded', 'finished')
-        WHEN 'failed' THEN expected IN ('failed', 'finished')
-        WHEN 'cancelled' THEN expected = 'finished' ELSE false END
+LANGUAGE sql STABLE AS $$
+    SELECT CASE WHEN expected::text = 'always' THEN state NOT IN ('waiting', 'ready', 'released')
+        WHEN state = 'succeeded' THEN expected IN ('succeeded', 'finished')
+        WHEN state = 'failed' THEN expected IN ('failed', 'finished')
+        WHEN state = 'cancelled' THEN expected = 'finished' ELSE false END
 $$;
 COMMENT ON FUNCTION mill.satisfies IS
-    'Returns whether the final state of a parent satisfies an edge. upstream_failed satisfies none';
+    'Returns whether the state of a parent satisfies an edge. upstream_failed satisfies only always';
 
 CREATE OR REPLACE FUNCTION mill.evaluate_join(join_mode mill.join_mode, parents integer,
     satisfied integer, unsatisfied integer)

@@ -168,6 +168,8 @@ DECLARE
     found_task mill.run_tasks;
     run mill.runs;
     parents text;
+    causes text;
+    indirect boolean;
 BEGIN
     SELECT t.* INTO found_task FROM mill.run_tasks t WHERE t.run_id = why.run_id AND t.name = task;
     IF NOT FOUND THEN
@@ -186,7 +188,8 @@ BEGIN
             ': ' || mill.visible_message(found_task.message));
     END IF;
     -- The first ten parents that prevent the task from running.
-    SELECT string_agg(format('%s (%s, expected %s)', p.name, p.state, p.expected), ', ') INTO parents FROM (
+    SELECT string_agg(format('%s (%s, expected %s)', p.name, p.state, p.expected), ', '),
+            bool_or(p.state = 'upstream_failed') INTO parents, indirect FROM (
         SELECT t.name, t.state, e.expected FROM mill.run_edges e
             JOIN mill.run_tasks t ON t.run_id = e.run_id AND t.node = e.parent
         WHERE e.run_id = why.run_id AND e.child = found_task.node AND CASE found_task.state
@@ -194,7 +197,19 @@ BEGIN
             ELSE NOT mill.satisfies(t.state, e.expected) END
         ORDER BY t.node LIMIT 10) AS p;
     IF found_task.state = 'upstream_failed' THEN
-        RETURN format('it cannot run because of its parents: %s', parents);
+        -- Tasks further up whose end is the cause, if the parents could not run either.
+        WITH RECURSIVE up (node, state) AS (
+            SELECT found_task.node, found_task.state
+            UNION
+            SELECT p.node, p.state FROM up u JOIN mill.run_edges e ON e.run_id = why.run_id AND e.child = u.node
+                JOIN mill.run_tasks p ON p.run_id = e.run_id AND p.node = e.parent
+            WHERE u.state = 'upstream_failed' AND NOT mill.satisfies(p.state, e.expected)
+        )
+        SELECT string_agg(format('%s (%s)', c.name, concat_ws(': ', c.state, mill.visible_message(c.message))), ', '
+                ORDER BY c.node) INTO causes
+            FROM (SELECT t.* FROM up u JOIN mill.run_tasks t ON t.run_id = why.run_id AND t.node = u.node
+                WHERE u.state <> 'upstream_failed' ORDER BY t.node LIMIT 10) AS c;
+        RETURN format('it cannot run because of its parents: %s%s', parents, CASE WHEN indirect THEN '; cause: ' || causes END);
     ELSIF run.cancelled_at IS NOT NULL THEN
         RETURN 'its run is being cancelled';
     END IF;

@@ -413,3 +413,45 @@ async fn a_group_is_limited_within_each_run_of_a_job() {
     }
     assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.limits").await, 0);
 }
+
+#[tokio::test]
+async fn a_task_that_always_runs_does_so_after_an_upstream_failure_and_why_names_its_cause() {
+    let database = Database::new().await;
+    let _worker = Worker::start(&database, &FLAGS);
+    let after = |expected: &str| json!([{"task": "b", "expected": expected}]);
+    let tasks = json!([
+        {"name": "a", "statement": "SELECT 1/0", "max_attempts": 1},
+        {"name": "b", "statement": "SELECT 1", "after": ["a"]},
+        {"name": "c", "statement": "SELECT 1", "after": ["b"]},
+        {"name": "clean_up", "statement": "SELECT 1", "after": after("always")},
+        {"name": "finished", "statement": "SELECT 1", "after": after("finished")},
+    ]);
+    job(&database, "j", tasks).await;
+    let run = start(&database, "j").await;
+    assert_eq!(end(&database, run).await, "failed");
+    assert_eq!(
+        states(&database, run).await,
+        "a failed, b upstream_failed, c upstream_failed, clean_up succeeded, finished upstream_failed"
+    );
+    assert_eq!(
+        why(&database, run, "c").await,
+        "it cannot run because of its parents: b (upstream_failed, expected succeeded); \
+         cause: a (failed: division by zero)"
+    );
+}
+
+#[tokio::test]
+async fn a_dependency_with_which_a_job_could_not_run_is_refused() {
+    let database = Database::new().await;
+    job(
+        &database,
+        "j",
+        json!([{"name": "p", "statement": "SELECT 1"}, {"name": "c", "statement": "SELECT 1", "after": ["p"]}]),
+    )
+    .await;
+    let cycle = database.client().batch_execute("SELECT mill.set_dependency('p', 'c')").await;
+    let cycle = cycle.unwrap_err();
+    assert!(cycle.as_db_error().unwrap().message().contains("cycle"), "{cycle:?}");
+    assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.dependencies").await, 0);
+    database.execute("SELECT mill.set_dependency('c', 'elsewhere')").await;
+}

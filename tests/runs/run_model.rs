@@ -32,7 +32,7 @@ fn node(n: usize) -> impl Strategy<Value = Node> {
         3 => Just(Nature::Fails),
         1 => Just(Nature::IsCancelled),
     ];
-    let expected = prop_oneof![3 => Just("succeeded"), 1 => Just("failed"), 2 => Just("finished")];
+    let expected = prop_oneof![3 => Just("succeeded"), 1 => Just("failed"), 2 => Just("finished"), 1 => Just("always")];
     let parents = proptest::collection::btree_map(0..n.max(1), expected, 0..=n.min(4));
     (nature, any::<bool>(), any::<bool>(), parents).prop_map(
         move |(nature, ignored, any, parents)| Node {
@@ -53,6 +53,7 @@ fn model(graph: &[Node]) -> (Vec<&'static str>, &'static str) {
     let mut ends: Vec<&'static str> = Vec::new();
     for node in graph {
         let is_satisfied = |(parent, expected): &(usize, &'static str)| match *expected {
+            "always" => true,
             "finished" => ends[*parent] != "upstream_failed",
             expected => ends[*parent] == expected,
         };

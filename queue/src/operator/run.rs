@@ -76,6 +76,8 @@ pg_enum! {
         Failed = "failed",
         /// The parent ends.
         Finished = "finished",
+        /// The parent ends, or cannot run because of its own parents.
+        Always = "always",
     }
 }
 

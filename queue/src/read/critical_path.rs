@@ -124,10 +124,12 @@ fn released_by<'a>(task: &RunTask, parents: &[(&'a RunTask, Expected)]) -> Optio
 
 /// Returns whether the state of a parent satisfies an edge, as `mill.satisfies` does.
 fn satisfies(state: &str, expected: Expected) -> bool {
+    use Expected::{Always, Failed, Finished, Succeeded};
     match state {
-        "succeeded" => matches!(expected, Expected::Succeeded | Expected::Finished),
-        "failed" | "failed, ignored" => matches!(expected, Expected::Failed | Expected::Finished),
-        "cancelled" => expected == Expected::Finished,
+        "succeeded" => matches!(expected, Succeeded | Finished | Always),
+        "failed" | "failed, ignored" => matches!(expected, Failed | Finished | Always),
+        "cancelled" => matches!(expected, Finished | Always),
+        "upstream_failed" => expected == Always,
         _ => false,
     }
 }
