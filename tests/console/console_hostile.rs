@@ -155,7 +155,7 @@ pub(crate) async fn seed(database: &Database) -> (i64, i64) {
         database.execute(&format!("UPDATE mill.{table} SET {labels}")).await;
     }
     for table in ["tasks", "attempts", "job_tasks", "run_tasks"] {
-        let options = r#"options = ROW('{t}', '{"k": "v"}')"#;
+        let options = r#"options = ROW('{t}', '{"k": "v"}', NULL)"#;
         database.execute(&format!("UPDATE mill.{table} SET {options}")).await;
     }
     (running, failed)
