@@ -2526,6 +2526,54 @@ COMMENT ON FUNCTION mill.set_shared_commit IS
     'transaction; null: each task commits alone. Workers apply the change within two seconds';
 GRANT EXECUTE ON FUNCTION mill.set_shared_commit TO mill_operator;
 
+CREATE OR REPLACE FUNCTION mill.remove_limit(kind mill.limit_kind, name text) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    gone bigint;
+BEGIN
+    IF remove_limit.kind = 'group' THEN
+        RAISE EXCEPTION 'the limit of a group is removed with the group' USING ERRCODE = '22023',
+            HINT = 'Use pgmill group remove.';
+    END IF;
+    -- The lock conflicts with that of mill.required_limits, so no task gets this limit meanwhile.
+    SELECT l.id INTO gone FROM mill.limits l
+        WHERE l.kind = remove_limit.kind AND l.name = remove_limit.name AND l.run_id = 0 FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN false;
+    ELSIF EXISTS (SELECT FROM mill.tasks t WHERE t.limits @> ARRAY[gone]) THEN
+        RAISE EXCEPTION 'the limit of % "%" has live tasks', remove_limit.kind, remove_limit.name
+            USING ERRCODE = '55000', HINT = 'Wait until they have ended, or lift the limit with --max-running off.';
+    END IF;
+    DELETE FROM mill.limits l WHERE l.id = gone;
+    PERFORM mill.record_audit('remove_limit', remove_limit.kind || ' ' || remove_limit.name);
+    RETURN true;
+END
+$$;
+COMMENT ON FUNCTION mill.remove_limit IS
+    'Removes the limit of a queue or of a concurrency key. Returns false if there is none. Raises an error while live '
+    'tasks have the limit';
+GRANT EXECUTE ON FUNCTION mill.remove_limit TO mill_operator;
+
+CREATE OR REPLACE FUNCTION mill.remove_queue(queue text) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    limited boolean := mill.remove_limit('queue', remove_queue.queue);
+BEGIN
+    DELETE FROM mill.queues q WHERE q.name = remove_queue.queue;
+    IF NOT FOUND THEN
+        RETURN limited;
+    END IF;
+    PERFORM mill.record_audit('remove_queue', 'queue ' || queue);
+    PERFORM pg_notify('mill', 'sweep');
+    RETURN true;
+END
+$$;
+COMMENT ON FUNCTION mill.remove_queue IS
+    'Removes the settings of a queue: pause, shared commit and limits. Its tasks then run as in a queue without '
+    'settings. Returns false if the queue has no settings';
+GRANT EXECUTE ON FUNCTION mill.remove_queue TO mill_operator;
+
 CREATE OR REPLACE FUNCTION mill.drain(worker_id uuid, draining boolean DEFAULT true) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -5704,7 +5752,8 @@ BEGIN
                 ORDER BY c.node) INTO causes
             FROM (SELECT t.* FROM up u JOIN mill.run_tasks t ON t.run_id = why.run_id AND t.node = u.node
                 WHERE u.state <> 'upstream_failed' ORDER BY t.node LIMIT 10) AS c;
-        RETURN format('it cannot run because of its parents: %s%s', parents, CASE WHEN indirect THEN '; cause: ' || causes END);
+        RETURN format('it cannot run because of its parents: %s%s', parents,
+            CASE WHEN indirect THEN '; cause: ' || causes END);
     ELSIF run.cancelled_at IS NOT NULL THEN
         RETURN 'its run is being cancelled';
     END IF;

@@ -209,7 +209,8 @@ BEGIN
                 ORDER BY c.node) INTO causes
             FROM (SELECT t.* FROM up u JOIN mill.run_tasks t ON t.run_id = why.run_id AND t.node = u.node
                 WHERE u.state <> 'upstream_failed' ORDER BY t.node LIMIT 10) AS c;
-        RETURN format('it cannot run because of its parents: %s%s', parents, CASE WHEN indirect THEN '; cause: ' || causes END);
+        RETURN format('it cannot run because of its parents: %s%s', parents,
+            CASE WHEN indirect THEN '; cause: ' || causes END);
     ELSIF run.cancelled_at IS NOT NULL THEN
         RETURN 'its run is being cancelled';
     END IF;

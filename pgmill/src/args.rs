@@ -23,12 +23,12 @@ use queue::TaskId;
 use terminal::label;
 
 pub(crate) use capacity::{
-    GroupArgs, GroupName, GroupVerb, LimitArgs, LimitFlags, LimitVerb, OrOff, PriorityVerb,
-    QueueSetArgs, ReserveArgs, WeightArgs,
+    GroupArgs, GroupName, GroupVerb, LimitArgs, LimitFlags, LimitRemoveArgs, LimitVerb, OrOff,
+    PriorityVerb, QueueSetArgs, ReserveArgs, WeightArgs,
 };
 pub(crate) use console::ConsoleArgs;
 pub(crate) use fleet::{
-    DrainArgs, HealthArgs, HealthUrl, QueueArgs, QueueVerb, TopArgs, WorkerVerb,
+    DrainArgs, HealthArgs, HealthUrl, QueueArgs, QueuePauseArgs, QueueVerb, TopArgs, WorkerVerb,
 };
 pub(crate) use insight::{AuditArgs, DurationsArgs, FailuresArgs, HistoryArgs};
 pub(crate) use job::{
@@ -305,10 +305,15 @@ impl Command {
             )
             | Self::Worker(WorkerVerb::List) => Some("mill_viewer"),
             Self::Task(TaskVerb::Cancel(_) | TaskVerb::Retry(_))
-            | Self::Queue(QueueVerb::Pause(_) | QueueVerb::Resume(_) | QueueVerb::Set(_))
+            | Self::Queue(
+                QueueVerb::Pause(_)
+                | QueueVerb::Resume(_)
+                | QueueVerb::Set(_)
+                | QueueVerb::Remove(_),
+            )
             | Self::Priority(PriorityVerb::Set(_) | PriorityVerb::Reserve(_))
             | Self::Group(GroupVerb::Set(_) | GroupVerb::Remove(_))
-            | Self::Limit(LimitVerb::Set(_))
+            | Self::Limit(LimitVerb::Set(_) | LimitVerb::Remove(_))
             | Self::Run(
                 RunVerb::Cancel(_) | RunVerb::Retry(_) | RunVerb::Restart(_) | RunVerb::Rerun(_),
             )

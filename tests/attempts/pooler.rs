@@ -38,7 +38,7 @@ async fn people_at_work(database: &Database, url: &str) {
     run(&["why", &later]).await;
     run(&["status"]).await;
     run(&["history"]).await;
-    run(&["queue", "pause", "etl"]).await;
+    run(&["queue", "pause", "etl", "--create"]).await;
     run(&["queue", "resume", "etl"]).await;
     run(&["task", "cancel", &later]).await;
     assert_eq!(database.outcome(later.parse().unwrap()).await, "cancelled");

@@ -263,13 +263,15 @@ async fn a_cancel_that_met_a_failure_ends_the_retry_it_left() {
 
 #[tokio::test]
 async fn a_failure_of_a_task_with_a_cancel_request_ends_it_and_says_so() {
-    for outcome in [Outcome::Failed, Outcome::Cancelled] {
+    // A failure of its own remains the outcome.
+    for outcome in [Outcome::Failed, Outcome::Cancelled, Outcome::Lost] {
         let (database, id, _, claim) = claimed().await;
         let cancelled = queue::cancel::cancel(database.client(), TaskId(id)).await;
         assert_eq!(cancelled.unwrap(), "requested");
         let failed = fail(database.client(), &claim, outcome, AGAIN, &Report::default()).await;
-        assert_eq!(failed.unwrap(), Disposition::Finished(Outcome::Cancelled));
-        assert_eq!(database.attempts(id).await, "cancelled");
+        let ends = if outcome == Outcome::Failed { outcome } else { Outcome::Cancelled };
+        assert_eq!(failed.unwrap(), Disposition::Finished(ends));
+        assert_eq!(database.attempts(id).await, ends.as_str());
         assert_eq!(row(&database).await, "gone");
     }
 }

@@ -117,7 +117,7 @@ async fn until_kept(database: &Database) {
 async fn check_and_resume(recovered: &Database) {
     let pgmill = |arguments: &[&str]| Program::pgmill(recovered, arguments);
     for queue in ["default", "outside"] {
-        pgmill(&["queue", "pause", queue]).succeeds().await;
+        pgmill(&["queue", "pause", queue, "--create"]).succeeds().await;
     }
     let mut second = worker(recovered);
     eventually("the running tasks are reclaimed", async || {

@@ -26,6 +26,9 @@ const ACTS: &[(&str, &str)] = &[
         "SELECT mill.set_rate('key', 'k', 10, '1 min')",
         r#"set_rate key k {"period": "00:01:00", "starts": 10}"#,
     ),
+    ("SELECT mill.remove_limit('key', 'k')", "remove_limit key k"),
+    ("SELECT mill.remove_limit('queue', 'q')", "remove_limit queue q"),
+    ("SELECT mill.remove_queue('q')", "remove_queue queue q"),
     ("SELECT mill.set_group('g', max_running => 2)", r#"set_group group g {"max_running": 2}"#),
     (
         "SELECT mill.set_active_period('g', '22:00', '06:00')",
@@ -218,8 +221,8 @@ async fn the_audit_records_who_a_program_acts_for_next_to_its_login() {
     let listed = Program::pgmill(&database, &["audit", "--login", "ann"]).succeeds().await;
     assert!(listed.contains(" (for ann)") && listed.contains("queue b"), "{listed}");
     assert!(!listed.contains("queue a"), "{listed}");
-    Program::pgmill(&database, &["queue", "pause", "d", "--dry-run"]).succeeds().await;
-    Program::pgmill(&database, &["queue", "pause", "e"]).succeeds().await;
+    Program::pgmill(&database, &["queue", "pause", "d", "--dry-run", "--create"]).succeeds().await;
+    Program::pgmill(&database, &["queue", "pause", "e", "--create"]).succeeds().await;
     let listed = Program::pgmill(&database, &["audit", "--json", "--limit", "1"]).succeeds().await;
     assert!(listed.contains("\"queue e\"") && listed.contains("\"pgmill\""), "{listed}");
 

@@ -128,7 +128,7 @@ async fn the_number_of_attempts_is_stored_under_one_name() {
 async fn an_operator_pauses_asks_why_resumes_cancels_and_retries() {
     let database = Database::new().await;
     let _worker = worker(&database);
-    Program::pgmill(&database, &["queue", "pause", "etl"]).succeeds().await;
+    Program::pgmill(&database, &["queue", "pause", "etl", "--create"]).succeeds().await;
     let id = Program::enqueue(&database, &["--queue", "etl", "SELECT 1"]).succeeds().await;
     let id = id.trim();
     let why = Program::pgmill(&database, &["why", id]).succeeds().await;
@@ -258,4 +258,40 @@ async fn a_city_and_a_bare_cron_expression_get_a_hint() {
     let (code, _, reported) = Program::pgmill(&database, &cron).run().await;
     assert_eq!(code, 2);
     assert!(reported.contains("hint: did you mean cron(\"0 3 * * *\")?"), "{reported}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_that_nothing_has_is_refused_unless_it_is_to_be_created_and_settings_can_be_removed()
+{
+    let database = Database::new().await;
+    let pgmill = async |arguments: &[&str]| Program::pgmill(&database, arguments).run().await;
+    let set_queue = ["queue", "set", "mail", "--max-running", "10"];
+    let set_limit = ["limit", "set", "key", "--max-running", "1"];
+    for misspelled in [
+        &set_queue[..],
+        &["queue", "pause", "mail"],
+        &["queue", "remove", "mail"],
+        &set_limit,
+        &["limit", "remove", "key"],
+    ] {
+        let (code, _, err) = pgmill(misspelled).await;
+        assert!(code == 4 && err.contains("hint"), "{misspelled:?}: {code} {err}");
+    }
+    for create in [&set_queue[..], &set_limit] {
+        assert_eq!(pgmill(&[create, &["--create"]].concat()).await.0, 0, "{create:?}");
+    }
+    assert_eq!(pgmill(&["queue", "pause", "mail"]).await.0, 0, "it has settings now");
+    let id = database.enqueue("SELECT 1", ", queue => 'mail', concurrency_key => 'key'").await;
+    for remove in [["queue", "remove", "mail"], ["limit", "remove", "key"]] {
+        let (code, _, err) = pgmill(&remove).await;
+        assert!(code == 5 && err.contains("has live tasks"), "{remove:?}: {code} {err}");
+    }
+    database.execute(&format!("SELECT mill.cancel({id})")).await;
+    let settings = "SELECT (SELECT count(*) FROM mill.queues) + (SELECT count(*) FROM mill.limits)";
+    for (dry_run, left) in [(&["--dry-run"][..], 3), (&[], 0)] {
+        for remove in [["queue", "remove", "mail"], ["limit", "remove", "key"]] {
+            assert_eq!(pgmill(&[&remove, dry_run].concat()).await.0, 0, "{remove:?}");
+        }
+        assert_eq!(database.value::<i64>(settings).await, left);
+    }
 }

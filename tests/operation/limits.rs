@@ -447,7 +447,7 @@ async fn the_programs_set_show_and_refuse_limits() {
     ok(&["group", "set", "nightly", "--active", "22:00-06:00", "--zone", "Europe/Berlin"]).await;
     let groups = ok(&["group", "list"]).await;
     assert!(groups.contains("22:00-06:00 Europe/Berlin"), "{groups}");
-    ok(&["queue", "set", "mail", "--max-running", "10", "--rate", "100/1m"]).await;
+    ok(&["queue", "set", "mail", "--max-running", "10", "--rate", "100/1m", "--create"]).await;
     let queues = ok(&["queue", "list"]).await;
     assert!(queues.contains("max running 10, rate 100 in 1m 0s"), "{queues}");
     Program::enqueue(

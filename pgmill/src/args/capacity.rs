@@ -34,6 +34,9 @@ pub(crate) struct QueueSetArgs {
     pub(crate) shared_commit: Option<OrOff<Duration>>,
     #[command(flatten)]
     pub(crate) limits: LimitFlags,
+    /// Accept a queue that has no tasks, settings or workers yet
+    #[arg(long)]
+    pub(crate) create: bool,
     /// Show what would change, without changing it
     #[arg(long)]
     pub(crate) dry_run: bool,
@@ -66,6 +69,19 @@ Examples:
 
 Running tasks continue even above a lowered limit. To limit a queue, use pgmill queue set.")]
     Set(LimitArgs),
+    /// Remove the limit of a concurrency key that no live task has
+    #[command(after_help = "Examples:\n  pgmill limit remove customer-17 --dry-run")]
+    Remove(LimitRemoveArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct LimitRemoveArgs {
+    /// Concurrency key
+    #[arg(value_parser = label)]
+    pub(crate) key: String,
+    /// Show what would change, without changing it
+    #[arg(long)]
+    pub(crate) dry_run: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -76,6 +92,9 @@ pub(crate) struct LimitArgs {
     pub(crate) key: String,
     #[command(flatten)]
     pub(crate) limits: LimitFlags,
+    /// Accept a key that no task has had yet
+    #[arg(long)]
+    pub(crate) create: bool,
     /// Show what would change, without changing it
     #[arg(long)]
     pub(crate) dry_run: bool,

@@ -46,7 +46,7 @@ pub(crate) enum QueueVerb {
     List,
     /// Stop claiming from a queue; running tasks continue
     #[command(after_help = "Examples:\n  pgmill queue pause etl --dry-run")]
-    Pause(QueueArgs),
+    Pause(QueuePauseArgs),
     /// Resume claiming from a paused queue
     #[command(after_help = "Examples:\n  pgmill queue resume etl")]
     Resume(QueueArgs),
@@ -62,6 +62,18 @@ own savepoint, until the budget (1ms to 100ms) is used up. A task that fails is 
 again alone. docs/tasks.md describes what this changes for tasks. Limits apply to the whole fleet:
 docs/capacity.md. Workers apply a change within two seconds.")]
     Set(QueueSetArgs),
+    /// Remove the settings of a queue: pause, shared commit and limits
+    #[command(after_help = "Examples:\n  pgmill queue remove etl --dry-run")]
+    Remove(QueueArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct QueuePauseArgs {
+    #[command(flatten)]
+    pub(crate) queue: QueueArgs,
+    /// Accept a queue that has no tasks, settings or workers yet
+    #[arg(long)]
+    pub(crate) create: bool,
 }
 
 #[derive(Debug, clap::Args)]

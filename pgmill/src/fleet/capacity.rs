@@ -3,14 +3,17 @@
 use cli::{Failure, exit};
 use queue::limit::{self, Limit, Rate};
 use queue::priority::{self, PriorityStatus};
-use queue::{LimitKind, Priority};
+use queue::{LimitKind, Priority, QueueError};
 use serde_json::json;
-use terminal::print_stderr;
+use terminal::{print_stderr, visible};
 use tokio_postgres::Client;
 
-use crate::args::{LimitArgs, LimitFlags, LimitVerb, OrOff, PriorityVerb, ReserveArgs, WeightArgs};
+use crate::args::{
+    LimitArgs, LimitFlags, LimitRemoveArgs, LimitVerb, OrOff, PriorityVerb, ReserveArgs, WeightArgs,
+};
 use crate::output::format::span;
 use crate::output::{Field, Output, Tone};
+use crate::session::commit_unless_dry_run;
 
 /// Runs a subcommand of `pgmill priority`.
 pub(crate) async fn run_priority(
@@ -27,13 +30,14 @@ pub(crate) async fn run_priority(
 
 /// Runs a subcommand of `pgmill limit`.
 pub(crate) async fn run_limit(
-    client: &Client,
+    client: &mut Client,
     out: &Output,
     verb: &LimitVerb,
 ) -> Result<u8, Failure> {
     match verb {
         LimitVerb::List => list_limits(client, out).await,
         LimitVerb::Set(args) => set_limit(client, out, args).await,
+        LimitVerb::Remove(args) => remove_limit(client, out, args).await,
     }
 }
 
@@ -168,8 +172,44 @@ pub(crate) fn format_rate(rate: Rate) -> String {
     format!("{} in {}", rate.starts, span(rate.period.as_secs_f64()))
 }
 
+/// Removes the limit of a concurrency key.
+///
+/// # Errors
+/// Fails if there is none, or while live tasks have it.
+async fn remove_limit(
+    client: &mut Client,
+    out: &Output,
+    args: &LimitRemoveArgs,
+) -> Result<u8, Failure> {
+    let transaction = client.transaction().await.map_err(QueueError::from)?;
+    let removed = limit::remove(&transaction, &args.key).await?;
+    commit_unless_dry_run(transaction, args.dry_run).await?;
+    if !removed {
+        return Err(unknown_key(&args.key));
+    }
+    if out.json {
+        out.document(&json!({ "key": args.key, "dry_run": args.dry_run, "removed": true }))?;
+    } else {
+        let verb = if args.dry_run { "would be removed" } else { "removed" };
+        out.text(&visible(&format!("limit of the key {} {verb}", args.key)))?;
+    }
+    Ok(exit::OK)
+}
+
+fn unknown_key(key: &str) -> Failure {
+    Failure::not_found(format!("no task has had the key {}", visible(key)))
+        .hint("Check the key with pgmill limit list.")
+}
+
 /// Changes the limit of a concurrency key.
+///
+/// # Errors
+/// Fails for an unknown key, unless it is to be created.
 async fn set_limit(client: &Client, out: &Output, args: &LimitArgs) -> Result<u8, Failure> {
+    if !args.create && !limit::key_is_known(client, &args.key).await? {
+        return Err(unknown_key(&args.key)
+            .hint("Check the key with pgmill limit list, or add --create to prepare a new key."));
+    }
     let on = (LimitKind::Key, args.key.as_str());
     let changes = apply_limits(client, on, args.dry_run, args.limits).await?;
     if out.json {

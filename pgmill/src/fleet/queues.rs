@@ -2,26 +2,32 @@
 
 use cli::{Failure, exit};
 use queue::queue_status::{self, QueueStatus};
-use queue::{LimitKind, operate};
+use queue::{LimitKind, QueueError, operate};
 use serde_json::json;
 use terminal::print_stderr;
 use tokio_postgres::Client;
 
-use crate::args::{QueueArgs, QueueSetArgs, QueueVerb};
+use crate::args::{QueueArgs, QueuePauseArgs, QueueSetArgs, QueueVerb};
 use crate::fleet::capacity::{apply_limits, format_rate};
 use crate::output::format::{counted, span};
 use crate::output::{Field, Output, Tone};
+use crate::session::commit_unless_dry_run;
 
 const HEADINGS: [&str; 8] =
     ["queue", "pending", "oldest", "running", "longest", "scheduled", "blocked", ""];
 
 /// Runs a subcommand of `pgmill queue`.
-pub(crate) async fn run(client: &Client, out: &Output, verb: &QueueVerb) -> Result<u8, Failure> {
+pub(crate) async fn run(
+    client: &mut Client,
+    out: &Output,
+    verb: &QueueVerb,
+) -> Result<u8, Failure> {
     match verb {
         QueueVerb::List => list(client, out).await,
         QueueVerb::Pause(args) => pause(client, out, args).await,
         QueueVerb::Resume(args) => resume(client, out, args).await,
         QueueVerb::Set(args) => set(client, out, args).await,
+        QueueVerb::Remove(args) => remove(client, out, args).await,
     }
 }
 
@@ -60,8 +66,44 @@ pub(crate) fn table(out: &Output, queues: &[QueueStatus]) -> String {
     out.table(&HEADINGS, queues.iter().map(row).collect())
 }
 
+/// Refuses a name that no task, setting or worker has, unless it is to be created: it is probably
+/// misspelled.
+async fn check_known(client: &Client, name: &str, create: bool) -> Result<(), Failure> {
+    if create || operate::queue_is_known(client, name).await? {
+        return Ok(());
+    }
+    Err(Failure::not_found(format!("queue {name} has no tasks, no settings and no worker"))
+        .hint("Check the name with pgmill queue list, or add --create to prepare a new queue."))
+}
+
+/// Removes the settings of a queue.
+///
+/// # Errors
+/// Fails if the queue has no settings, or while live tasks have its limit.
+async fn remove(client: &mut Client, out: &Output, args: &QueueArgs) -> Result<u8, Failure> {
+    let transaction = client.transaction().await.map_err(QueueError::from)?;
+    let removed = operate::remove_queue(&transaction, &args.name).await?;
+    commit_unless_dry_run(transaction, args.dry_run).await?;
+    if !removed {
+        return Err(Failure::not_found(format!("queue {} has no settings", args.name))
+            .hint("pgmill queue list"));
+    }
+    if out.json {
+        out.document(&json!({ "queue": args.name, "dry_run": args.dry_run, "removed": true }))?;
+    } else {
+        let verb = if args.dry_run { "would be removed" } else { "removed" };
+        out.text(&format!("settings of queue {} {verb}", args.name))?;
+    }
+    Ok(exit::OK)
+}
+
 /// Stops claiming from a queue.
-async fn pause(client: &Client, out: &Output, args: &QueueArgs) -> Result<u8, Failure> {
+///
+/// # Errors
+/// Fails for an unknown queue, unless it is to be created.
+async fn pause(client: &Client, out: &Output, args: &QueuePauseArgs) -> Result<u8, Failure> {
+    let QueuePauseArgs { queue: args, create } = args;
+    check_known(client, &args.name, *create).await?;
     let found = find(client, &args.name).await?;
     if !args.dry_run {
         operate::pause(client, &args.name).await?;
@@ -83,9 +125,6 @@ async fn pause(client: &Client, out: &Output, args: &QueueArgs) -> Result<u8, Fa
         counted(running, "running task"),
         if running == 1 { "continues" } else { "continue" }
     ))?;
-    if found.is_none() {
-        print_stderr(format_args!("queue {} has no live tasks and had no settings", args.name));
-    }
     Ok(exit::OK)
 }
 
@@ -117,7 +156,11 @@ async fn resume(client: &Client, out: &Output, args: &QueueArgs) -> Result<u8, F
 }
 
 /// Changes the shared commit and the limits of a queue.
+///
+/// # Errors
+/// Fails for an unknown queue, unless it is to be created.
 async fn set(client: &Client, out: &Output, args: &QueueSetArgs) -> Result<u8, Failure> {
+    check_known(client, &args.name, args.create).await?;
     let was = find(client, &args.name).await?;
     let mut parts = Vec::new();
     if let Some(budget) = args.shared_commit.map(|budget| budget.0) {

@@ -115,7 +115,8 @@ pub(crate) async fn rerun(
     let transaction = client.transaction().await.map_err(QueueError::from)?;
     let names = run::rerun(&transaction, args.run, &args.tasks, !args.only).await?;
     commit_unless_dry_run(transaction, args.dry_run).await?;
-    report(client, out, args.run, args.dry_run, ["would rerun", "reran"], &names).await
+    let verb = if args.dry_run { "would rerun" } else { "reran" };
+    report(client, out, &TasksAgain { run: args.run, names, verb, dry_run: args.dry_run }).await
 }
 
 /// Runs those tasks of an ended run that did not succeed again.
@@ -138,25 +139,28 @@ pub(crate) async fn restart(
     let transaction = client.transaction().await.map_err(QueueError::from)?;
     let names = run::restart(&transaction, args.run, again).await?;
     commit_unless_dry_run(transaction, args.dry_run).await?;
-    report(client, out, args.run, args.dry_run, ["would restart", "restarted"], &names).await
+    let verb = if args.dry_run { "would restart" } else { "restarted" };
+    report(client, out, &TasksAgain { run: args.run, names, verb, dry_run: args.dry_run }).await
+}
+
+/// Tasks of a run that run again.
+struct TasksAgain {
+    run: RunId,
+    names: Vec<String>,
+    /// What was done or would be done: `reran`, `would restart`.
+    verb: &'static str,
+    dry_run: bool,
 }
 
 /// Notifies the workers, unless it was a dry run, and prints which tasks run again.
-async fn report(
-    client: &Client,
-    out: &Output,
-    run: RunId,
-    dry_run: bool,
-    [would, did]: [&str; 2],
-    names: &[String],
-) -> Result<u8, Failure> {
+async fn report(client: &Client, out: &Output, again: &TasksAgain) -> Result<u8, Failure> {
+    let TasksAgain { run, names, verb, dry_run } = again;
     if !dry_run {
         enqueue::notify(client).await?;
     }
     if out.json {
         out.document(&json!({ "dry_run": dry_run, "run_id": run, "tasks": names }))?;
     } else {
-        let verb = if dry_run { would } else { did };
         let shown: Vec<String> = names.iter().take(50).map(|name| visible(name)).collect();
         let more = names.len().saturating_sub(shown.len());
         let rest = if more > 0 { format!(" and {more} more") } else { String::new() };

@@ -14,6 +14,18 @@ const PAUSE: &str = "/* queue.pause */ SELECT mill.pause($1)";
 const RESUME: &str = "/* queue.resume */ SELECT mill.resume($1)";
 const SET_SHARED_COMMIT: &str =
     "/* queue.set_shared_commit */ SELECT mill.set_shared_commit($1, make_interval(secs => $2))";
+const REMOVE_QUEUE: &str = "/* queue.remove_queue */ SELECT mill.remove_queue($1)";
+
+/// A queue is known if it has settings, limits, live tasks, a recent attempt, a task of a job or a
+/// worker of its own. The conditions on tasks and attempts are lookups in indexes.
+const IS_KNOWN: &str = "/* queue.queue_is_known */
+SELECT $1 = 'default' OR EXISTS (SELECT FROM mill.queues q WHERE q.name = $1)
+    OR EXISTS (SELECT FROM mill.limits l WHERE l.kind = 'queue' AND l.name = $1)
+    OR EXISTS (SELECT FROM mill.workers w WHERE $1 = ANY (w.queues))
+    OR EXISTS (SELECT FROM mill.job_tasks t WHERE t.queue = $1)
+    OR EXISTS (SELECT FROM mill.tasks t WHERE t.state = 'pending' AND t.queue = $1)
+    OR EXISTS (SELECT FROM mill.tasks t WHERE t.queue = $1)
+    OR EXISTS (SELECT FROM mill.attempts a WHERE a.queue = $1 AND a.finished_at > now() - interval '7 days')";
 const DRAIN: &str = "/* queue.drain */ SELECT mill.drain($1, $2)";
 
 const RIGHTS: &str = "/* queue.login_rights */
@@ -50,6 +62,20 @@ pub async fn login_rights(client: &impl GenericClient) -> Result<LoginRights, Qu
     let rows = client.query_typed(RIGHTS, &[]).await?;
     let Some(row) = rows.first() else { return Err(schema::missing()) };
     LoginRights::from_row(row)
+}
+
+/// Returns whether a queue of this name has settings, tasks or a worker, or had a task within seven
+/// days.
+pub async fn queue_is_known(client: &impl GenericClient, queue: &str) -> Result<bool, QueueError> {
+    scalar(&client.query_typed(IS_KNOWN, &[(&queue, Type::TEXT)]).await?[0])
+}
+
+/// Removes the settings of a queue. Returns `false` if it has none.
+///
+/// # Errors
+/// Fails while live tasks have the limit of the queue.
+pub async fn remove_queue(client: &impl GenericClient, queue: &str) -> Result<bool, QueueError> {
+    scalar(&client.query_typed(REMOVE_QUEUE, &[(&queue, Type::TEXT)]).await?[0])
 }
 
 /// Stops claims from a queue; running tasks continue.

@@ -26,6 +26,11 @@ FROM mill.grant_waiting_permits() AS g";
 
 const RECONCILE_LIMITS: &str = "/* queue.reconcile_limits */ SELECT mill.reconcile_limits()";
 
+const REMOVE: &str = "/* queue.remove_limit */ SELECT mill.remove_limit('key', $1)";
+
+const KEY_IS_KNOWN: &str = "/* queue.key_is_known */
+SELECT EXISTS (SELECT FROM mill.limits l WHERE l.kind = 'key' AND l.name = $1)";
+
 const SET_MAX_RUNNING: &str = "/* queue.set_max_running */
 SELECT mill.set_max_running($1::text::mill.limit_kind, $2, $3)";
 
@@ -89,6 +94,19 @@ pub async fn set_max_running(
     ];
     client.query_typed(SET_MAX_RUNNING, &params).await?;
     Ok(())
+}
+
+/// Removes the limit of a concurrency key. Returns `false` if there is none.
+///
+/// # Errors
+/// Fails while live tasks have the limit.
+pub async fn remove(client: &impl GenericClient, key: &str) -> Result<bool, QueueError> {
+    scalar(&client.query_typed(REMOVE, &[(&key, Type::TEXT)]).await?[0])
+}
+
+/// Returns whether the concurrency key has a limit, which it has since its first task.
+pub async fn key_is_known(client: &impl GenericClient, key: &str) -> Result<bool, QueueError> {
+    scalar(&client.query_typed(KEY_IS_KNOWN, &[(&key, Type::TEXT)]).await?[0])
 }
 
 /// Maximum rate at which tasks of a queue or a concurrency key may start.

@@ -133,7 +133,10 @@ impl Model {
             return Err("a task exceeds its maximum attempts".into());
         }
         if row.cancel_requested || ended == Ended::By(RetryDecision::Final) {
-            let outcome = if row.cancel_requested { Outcome::Cancelled } else { outcome };
+            // A failure of its own remains the outcome of a cancelled task.
+            let own = matches!(outcome, Outcome::Failed | Outcome::TimedOut | Outcome::Unknown)
+                && !matches!(ended, Ended::By(RetryDecision::Transient { .. }) | Ended::Crash);
+            let outcome = if row.cancel_requested && !own { Outcome::Cancelled } else { outcome };
             self.end(row, outcome)?;
         } else {
             let wait = match ended {
