@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 /// Maximum number of characters of a report.
 const MAX_CHARS: usize = 300;
@@ -37,7 +39,7 @@ impl RepeatedErrors {
     }
 
     fn with<T>(&self, access: impl FnOnce(&mut BTreeMap<String, String>) -> T) -> T {
-        access(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        access(&mut self.0.lock())
     }
 }
 

@@ -191,7 +191,7 @@ async fn run(
             Err(failure) => {
                 // Report the tasks of earlier chunks: their changes are committed.
                 bar.finish_and_clear();
-                print(out, Report::new(dry_run, false, tasks))?;
+                print(out, &Report::new(dry_run, false, tasks))?;
                 return Err(failure);
             }
         }
@@ -201,18 +201,18 @@ async fn run(
     }
     bar.finish_and_clear();
     let interrupted = tasks.len() < ids.len();
-    let code = print(out, Report::new(dry_run, interrupted, tasks))?;
+    let code = print(out, &Report::new(dry_run, interrupted, tasks))?;
     if interrupted {
         return Ok(exit::INTERRUPTED);
     }
     Ok(code)
 }
 
-fn print(out: &Output, report: Report) -> Result<u8, Failure> {
+fn print(out: &Output, report: &Report) -> Result<u8, Failure> {
     if out.json {
-        out.document(&report)?;
+        out.document(report)?;
     } else {
-        out.text(&summary(&report))?;
+        out.text(&summary(report))?;
     }
     Ok(exit_code(&report.counts))
 }
