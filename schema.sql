@@ -5318,15 +5318,18 @@ CREATE OR REPLACE VIEW mill.running AS
         CASE WHEN p.percent IS NOT NULL AND (SELECT mill.sees_statements()) THEN p.percent
             ELSE b.percent END AS percent,
         p.reported_at AS reported_at, CASE WHEN (SELECT mill.sees_statements()) THEN p.notices END AS notices,
-        b.blockers, t.tags, t.metadata, t.options
+        b.blockers, t.tags, t.metadata, t.options, t.run_id, nullif(t.run_as, '') AS run_as, l.login,
+        CASE WHEN (SELECT mill.sees_statements()) THEN b.query END AS query
     FROM mill.visible_tasks t
         LEFT JOIN mill.backends() b ON b.pid = t.session_pid AND b.backend_start = t.session_started_at
+        LEFT JOIN mill.sessions() l ON l.pid = t.session_pid AND l.backend_start = t.session_started_at
         LEFT JOIN mill.worker_starts s ON s.id = t.claimed_by
         LEFT JOIN mill.cancel_requests r ON r.task_id = t.id
         LEFT JOIN mill.progress p ON p.task_id = t.id AND p.worker_id = t.claimed_by AND p.attempt = t.attempt
     WHERE t.state = 'running';
 COMMENT ON VIEW mill.running IS
-    'Running tasks with worker, start time, wait events, blockers, progress and last notices';
+    'Running tasks with worker, run, login, start time, wait events, blockers, progress and last notices. query: what '
+    'the backend executes, which can be the statement of the task or one of the worker';
 GRANT SELECT ON mill.running TO mill_worker;
 
 -- Capacity ----------------------------------------------------------------------------------------

@@ -240,6 +240,24 @@ async fn a_worker_that_cannot_record_an_end_reports_the_error_until_it_can() {
 }
 
 #[tokio::test]
+async fn a_running_task_is_shown_with_its_run_its_login_and_its_query() {
+    let database = Database::new().await;
+    let tasks = serde_json::json!([{"name": "a", "statement": "SELECT pg_advisory_xact_lock(9)"}]);
+    crate::runs::run::job(&database, "j", tasks).await;
+    database.execute("SELECT pg_advisory_lock(9)").await;
+    let _worker = Worker::start(&database, &["--readers", "1"]);
+    let run = crate::runs::run::start(&database, "j").await;
+    let id: i64 = database.value("SELECT task_id FROM mill.run_tasks").await;
+    database.until_waiting_for_lock(id).await;
+    let shown =
+        "SELECT (run_id, login = session_user, query LIKE '%pg_advisory_xact_lock(9)%')::text
+        FROM mill.running";
+    assert_eq!(database.value::<String>(shown).await, format!("({run},t,t)"));
+    let running = queue::task_queries::running(database.client(), None).await.unwrap();
+    assert_eq!(running[0].run_id, Some(run));
+}
+
+#[tokio::test]
 async fn an_operator_sees_the_transactions_of_all_sessions_but_not_their_statements() {
     let database = Database::new().await;
     let other = database.connect().await;

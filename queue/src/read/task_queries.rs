@@ -61,7 +61,7 @@ ORDER BY finished_at DESC NULLS FIRST LIMIT 1";
 const RUNNING: &str = "/* queue.running */
 SELECT r.id, r.queue, r.name, r.attempt, r.started_at, r.worker_id, r.host, r.worker_pid,
     r.pid AS backend_pid, r.backend_state, r.wait_event_type, r.wait_event, r.blocked_by, r.cancel_requested_at,
-    r.progress, r.percent, r.reported_at, r.notices, r.blockers
+    r.progress, r.percent, r.reported_at, r.notices, r.blockers, r.run_id, r.run_as, r.login
 FROM mill.running r WHERE ($1 IS NULL OR r.id = $1) ORDER BY r.started_at";
 
 /// A filter on live tasks. The default matches all of them.
@@ -240,6 +240,12 @@ pub struct Running {
     /// Details of the backends that block the task: `[{"pid", "task", "name", "application",
     /// "user", "state", "transaction_started_at"}]`.
     pub blockers: Option<Value>,
+    /// The run that the task belongs to.
+    pub run_id: Option<i64>,
+    /// Profile of the task.
+    pub run_as: Option<String>,
+    /// Login of the backend.
+    pub login: Option<String>,
 }
 
 from_row! {
@@ -247,7 +253,8 @@ from_row! {
         id, queue, name, attempt, started_at, worker_id, host, worker_pid, backend_pid,
         backend_state, wait_event_type, wait_event,
         blocked_by: column::<Option<_>>(row, "blocked_by")?.unwrap_or_default(),
-        cancel_requested_at, progress, percent, reported_at, notices, blockers,
+        cancel_requested_at, progress, percent, reported_at, notices, blockers, run_id, run_as,
+        login,
     }
 }
 

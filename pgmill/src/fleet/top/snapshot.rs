@@ -106,6 +106,9 @@ impl Snapshot {
             reported_at: None,
             notices: None,
             blockers: None,
+            run_id: None,
+            run_as: None,
+            login: None,
         };
         let queue = |name: &str, paused| QueueStatus {
             queue: name.to_owned(),
