@@ -9,6 +9,7 @@ use std::time::Duration;
 use indicatif::ProgressBar;
 use queue::attempt::{self, Attempt};
 use queue::{QueueError, State, TaskId, task_queries};
+use terminal::print_stderr;
 
 use crate::failure::Failure;
 use crate::render;
@@ -19,6 +20,9 @@ const MAX_POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Number of polls for each query of the reason why the task waits. The query is rare, because it
 /// counts the tasks ahead.
 const POLLS_PER_REASON: u32 = 4;
+/// Number of polls, within about 1.3 s, after which a wait without a terminal reports once why the
+/// task has not started.
+const POLLS_BEFORE_REPORT: u32 = 7;
 /// Number of consecutive polls that find the task neither live nor in the history before it counts
 /// as deleted. Between the two reads of a poll, a task can be retried and end, but not repeatedly.
 const MAX_POLLS_WITHOUT_TRACE: u32 = 5;
@@ -89,6 +93,7 @@ async fn poll_until_end(
 ) -> Result<Attempt, Failure> {
     let mut pause = MIN_POLL_INTERVAL;
     let mut polls = 0_u32;
+    let mut reported = false;
     let mut without_trace = 0;
     loop {
         match poll(session, id).await {
@@ -98,6 +103,15 @@ async fn poll_until_end(
                 if !progress.is_hidden() && polls.is_multiple_of(POLLS_PER_REASON) {
                     let why = task_queries::why(&session.client, id).await.ok().flatten();
                     progress.set_message(why.unwrap_or_else(|| state.to_string()));
+                }
+                // Without a terminal there is no spinner. One line says why nothing happens.
+                if progress.is_hidden() && !reported && polls == POLLS_BEFORE_REPORT {
+                    reported = true;
+                    if state != State::Running
+                        && let Ok(Some(why)) = task_queries::why(&session.client, id).await
+                    {
+                        print_stderr(format_args!("task {id} has not started: {why}"));
+                    }
                 }
             }
             Ok(Poll::Nothing) => {

@@ -5,10 +5,10 @@ use jiff::Timestamp;
 use queue::RunId;
 use queue::doctor::HorizonHolder;
 use queue::history::OutcomeCount;
-use queue::insight::problems::{FailedRuns, ScheduleProblem, ScheduleProblemKind};
+use queue::insight::problems::{FailedRuns, ScheduleProblem, ScheduleProblemKind, StoppedLimit};
 use queue::task_queries::Running;
 use queue::workers::Worker;
-use queue::{Outcome, TaskId};
+use queue::{LimitKind, Outcome, TaskId};
 use serde_json::Value;
 use terminal::{counted, value};
 
@@ -54,6 +54,8 @@ pub enum ProblemSubject {
     Run(RunId),
     /// Several runs of this job.
     Runs(String),
+    /// A limit of this kind.
+    Limit(LimitKind),
     /// A schedule.
     Schedule(String),
     /// Comments that declare schedules.
@@ -103,6 +105,8 @@ pub struct FleetFacts<'a> {
     pub finished: &'a [OutcomeCount],
     /// Runs that failed.
     pub runs: &'a [FailedRuns],
+    /// Limits that let no task start while tasks wait.
+    pub stopped: &'a [StoppedLimit],
     /// Problems of schedules.
     pub schedules: &'a [ScheduleProblem],
     /// Holders of the oldest snapshots.
@@ -123,6 +127,7 @@ pub fn find_problems(facts: &FleetFacts<'_>) -> Vec<Problem> {
         .chain(facts.running.iter().filter_map(|task| stuck_task(task, now)))
         .chain(facts.finished.iter().filter_map(|finished| failed_outcomes(finished, now)))
         .chain(facts.runs.iter().map(|failed| failed_runs(failed, now)))
+        .chain(facts.stopped.iter().map(|it| stopped_limit(it, now)))
         .chain(facts.schedules.iter().map(|it| schedule(it, now)))
         .chain(facts.horizon.iter().filter_map(old_snapshot).take(1))
         .collect();
@@ -255,6 +260,19 @@ fn failed_runs(failed: &FailedRuns, now: Timestamp) -> Problem {
     Problem { age_seconds: age(now, failed.at), message, about }
 }
 
+fn stopped_limit(limit: &StoppedLimit, now: Timestamp) -> Problem {
+    let what = match limit.kind {
+        LimitKind::Group => "group",
+        LimitKind::Key => "concurrency key",
+        LimitKind::Queue => "queue",
+    };
+    Problem {
+        age_seconds: age(now, limit.since),
+        message: format!("{what} {} has max_running 0, and tasks wait", limit.name),
+        about: ProblemSubject::Limit(limit.kind),
+    }
+}
+
 fn schedule(problem: &ScheduleProblem, now: Timestamp) -> Problem {
     let (name, message) = (&problem.subject, problem.message.as_deref().unwrap_or_default());
     let message = match problem.kind {
@@ -306,6 +324,7 @@ mod tests {
             failing: Vec::new(),
             finished: &[],
             runs: &[],
+            stopped: &[],
             schedules: &[],
             horizon: &[],
         }

@@ -295,3 +295,17 @@ async fn a_name_that_nothing_has_is_refused_unless_it_is_to_be_created_and_setti
         assert_eq!(database.value::<i64>(settings).await, left);
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_holds_tasks_back_is_a_problem_and_reported_to_a_wait_without_a_terminal() {
+    let database = Database::new().await;
+    database.execute("SELECT mill.set_group('loads', max_running => 0)").await;
+    let wait = ["--group", "loads", "--wait=3s", "SELECT 1"];
+    let (code, _, stderr) = Program::enqueue(&database, &wait).run().await;
+    assert!(
+        code == 124 && stderr.contains("has not started: group \"loads\" is paused"),
+        "{stderr}"
+    );
+    let status = Program::pgmill(&database, &["status"]).succeeds().await;
+    assert!(status.contains("group loads has max_running 0, and tasks wait"), "{status}");
+}

@@ -5,10 +5,13 @@ use std::time::Duration;
 use cli::{Failure, exit};
 use health::problems::{self, FleetFacts, ProblemSubject, QueueBacklog};
 use jiff::Timestamp;
+use queue::LimitKind;
 use queue::QueueError;
 use queue::doctor::{self, HorizonHolder};
 use queue::history::{self, OutcomeCount};
-use queue::insight::problems::{FailedRuns, ScheduleProblem, failed_runs, schedule_problems};
+use queue::insight::problems::{
+    FailedRuns, ScheduleProblem, StoppedLimit, failed_runs, schedule_problems, stopped_limits,
+};
 use queue::queue_status::{self, QueueStatus};
 use queue::task_queries::{self, Running};
 use queue::workers::Worker;
@@ -49,6 +52,7 @@ pub(crate) struct FleetStatus {
 #[derive(Default)]
 pub(crate) struct ProblemSources {
     runs: Vec<FailedRuns>,
+    stopped: Vec<StoppedLimit>,
     schedules: Vec<ScheduleProblem>,
     horizon: Vec<HorizonHolder>,
 }
@@ -67,6 +71,7 @@ impl FleetStatus {
             finished,
             sources: ProblemSources {
                 runs: failed_runs(client).await?,
+                stopped: stopped_limits(client).await?,
                 schedules: schedule_problems(client).await?,
                 horizon: doctor::horizon(client).await?,
             },
@@ -100,6 +105,7 @@ pub(crate) fn problems(status: &FleetStatus) -> Vec<Problem> {
         failing: Vec::new(),
         finished: &status.finished,
         runs: &status.sources.runs,
+        stopped: &status.sources.stopped,
         schedules: &status.sources.schedules,
         horizon: &status.sources.horizon,
     });
@@ -132,6 +138,8 @@ fn next(about: &ProblemSubject) -> String {
         ProblemSubject::Task(id) => format!("pgmill task show {id}"),
         ProblemSubject::Run(run) => format!("pgmill run show {run}"),
         ProblemSubject::Runs(_) => "pgmill run list --state failed".to_owned(),
+        ProblemSubject::Limit(LimitKind::Group) => "pgmill group list".to_owned(),
+        ProblemSubject::Limit(_) => "pgmill limit list".to_owned(),
         ProblemSubject::Schedule(name) => format!("pgmill schedule log {name}"),
         ProblemSubject::Declarations => "pgmill schedule sync --dry-run".to_owned(),
         ProblemSubject::Snapshot => "pgmill doctor".to_owned(),

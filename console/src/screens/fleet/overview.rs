@@ -119,6 +119,7 @@ pub(crate) async fn data(
     let mut queues = fleet.queues();
     let running = tasks::running(&**tx, None).await?;
     let runs = problems::failed_runs(&**tx).await?;
+    let stopped = problems::stopped_limits(&**tx).await?;
     let schedules = problems::schedule_problems(&**tx).await?;
     let horizon = doctor::horizon(&**tx).await?;
     let problems = problems(&FleetFacts {
@@ -126,6 +127,7 @@ pub(crate) async fn data(
         queues: &queues,
         running: &running,
         runs: &runs,
+        stopped: &stopped,
         schedules: &schedules,
         horizon: &horizon,
     });

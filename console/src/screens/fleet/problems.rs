@@ -1,8 +1,9 @@
 //! Problems that need attention, oldest first, each with the screen that shows more.
 
 use health::problems::{self, ProblemSubject, QueueBacklog, QueueFailures};
+use queue::LimitKind;
 use queue::doctor::HorizonHolder;
-use queue::insight::problems::{FailedRuns, ScheduleProblem};
+use queue::insight::problems::{FailedRuns, ScheduleProblem, StoppedLimit};
 use queue::task_queries::Running;
 use serde::Serialize;
 
@@ -25,6 +26,7 @@ pub(crate) struct FleetFacts<'a> {
     pub(crate) queues: &'a [QueueStats],
     pub(crate) running: &'a [Running],
     pub(crate) runs: &'a [FailedRuns],
+    pub(crate) stopped: &'a [StoppedLimit],
     pub(crate) schedules: &'a [ScheduleProblem],
     pub(crate) horizon: &'a [HorizonHolder],
 }
@@ -39,6 +41,7 @@ pub(crate) fn problems(facts: &FleetFacts<'_>) -> Vec<Problem> {
         failing: facts.queues.iter().map(failing).collect(),
         finished: &[],
         runs: facts.runs,
+        stopped: facts.stopped,
         schedules: facts.schedules,
         horizon: facts.horizon,
     });
@@ -79,6 +82,8 @@ fn path(about: &ProblemSubject) -> String {
         ProblemSubject::Run(run) => format!("/runs/{run}"),
         ProblemSubject::Runs(job) => format!("/runs?state=failed&job={}", url_encode(job)),
         ProblemSubject::Schedule(name) => format!("/schedules/detail?name={}", url_encode(name)),
+        ProblemSubject::Limit(LimitKind::Group) => "/groups".to_owned(),
+        ProblemSubject::Limit(_) => "/queues".to_owned(),
         ProblemSubject::Declarations => "/schedules".to_owned(),
         ProblemSubject::Snapshot => "/database".to_owned(),
     }

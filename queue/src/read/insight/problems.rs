@@ -1,5 +1,5 @@
 //! Problems that the console shows an operator first, in addition to those of queues and workers:
-//! backends that block a task, problems of schedules, and failed runs.
+//! backends that block a task, limits that let no task start, problems of schedules, and failed runs.
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -12,6 +12,7 @@ use crate::id::RunId;
 use crate::id::TaskId;
 use crate::pg_enum;
 use crate::row::{FromRow, from_row};
+use crate::task::LimitKind;
 
 const BACKENDS: &str = "/* queue.insight_blockers */
 SELECT a.pid, a.login AS user, a.application_name AS application, a.state,
@@ -41,6 +42,13 @@ UNION ALL
 SELECT e.declared_as, 'declaration', e.place || ': ' || e.message, e.found_at
 FROM mill.schedule_declaration_errors e
 ORDER BY 4, 1 LIMIT 20";
+
+/// Finds the waiting tasks of each limit with one lookup in an index.
+const STOPPED: &str = "/* queue.insight_stopped_limits */
+SELECT l.kind::text, l.name, min(w.due_at) AS since FROM mill.effective_limits l
+    CROSS JOIN LATERAL (SELECT t.due_at FROM mill.tasks t
+        WHERE t.state = 'blocked' AND t.blocking_limit_id = l.id ORDER BY t.priority, t.id LIMIT 1) AS w
+WHERE l.paused GROUP BY l.kind, l.name ORDER BY min(w.due_at) LIMIT 20";
 
 /// Number of newest runs to search.
 const RUNS_SCANNED: i64 = 1000;
@@ -124,6 +132,19 @@ pub struct ScheduleProblem {
 
 from_row! { ScheduleProblem { subject, kind, message, at } }
 
+/// A group, a concurrency key or a queue whose limit lets no task start, while tasks wait.
+#[derive(Clone, Debug, Serialize)]
+pub struct StoppedLimit {
+    /// The object that the limit applies to.
+    pub kind: LimitKind,
+    /// Name of the group, the key or the queue.
+    pub name: String,
+    /// Due time of the task that is next.
+    pub since: Timestamp,
+}
+
+from_row! { StoppedLimit { kind, name, since } }
+
 /// Runs of the same jobs that failed within a day, or one run in progress with failed tasks.
 #[derive(Clone, Debug, Serialize)]
 pub struct FailedRuns {
@@ -160,6 +181,11 @@ pub async fn schedule_problems(
     client: &impl GenericClient,
 ) -> Result<Vec<ScheduleProblem>, QueueError> {
     client.query_typed(SCHEDULES, &[]).await?.iter().map(ScheduleProblem::from_row).collect()
+}
+
+/// Returns up to 20 limits that let no task start while tasks wait, longest wait first.
+pub async fn stopped_limits(client: &impl GenericClient) -> Result<Vec<StoppedLimit>, QueueError> {
+    client.query_typed(STOPPED, &[]).await?.iter().map(StoppedLimit::from_row).collect()
 }
 
 /// Returns up to 20 runs that failed within a day, searched among the newest 1,000, except those
