@@ -664,11 +664,13 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT coalesce(bool_or(at >= p.begins AND at < p.ends), opens IS NULL),
         coalesce(max(p.ends) FILTER (WHERE at >= p.begins AND at < p.ends),
             min(p.begins) FILTER (WHERE p.begins > at))
+    -- On a day on which clocks skip the whole period, it begins and ends at the same instant.
     FROM (SELECT mill.resolve_local_time(d.day + opens, zone) AS begins, mill.resolve_local_time(
             d.day + closes + CASE WHEN closes < opens THEN interval '1 day' ELSE '0' END, zone) AS ends
         FROM generate_series(-1, 2) AS n
             CROSS JOIN LATERAL (SELECT (at AT TIME ZONE zone)::date + n AS day) AS d
         WHERE opens IS NOT NULL) AS p
+    WHERE p.begins < p.ends
 $$;
 COMMENT ON FUNCTION mill.active_period IS
     'Returns whether a daily period is open at an instant, and the time of the next change. Without a period, open is '
@@ -3542,6 +3544,10 @@ BEGIN
     SELECT s.* INTO found_schedule FROM mill.schedules s WHERE s.name = enable_schedule.name FOR NO KEY UPDATE;
     IF NOT FOUND THEN
         RETURN false;
+    ELSIF enabled AND found_schedule.removed_at IS NOT NULL THEN
+        RAISE EXCEPTION 'the declaration of schedule "%" was removed at %', name,
+            date_trunc('second', found_schedule.removed_at)
+            USING ERRCODE = '55000', HINT = 'Declare the schedule again.';
     ELSIF found_schedule.enabled <> enabled THEN
         UPDATE mill.schedules s SET enabled = enable_schedule.enabled, changed_at = now(), changed_by = session_user,
             version = s.version + 1 WHERE s.id = found_schedule.id;
@@ -4928,8 +4934,8 @@ BEGIN
         fired := 0;
         skipped := 0;
         IF plan.missed > 0 THEN
-            PERFORM mill.log_schedule_event(plan.id, 'missed', format('%s from %s to %s%s', plan.missed,
-                plan.missed_from, plan.missed_to,
+            PERFORM mill.log_schedule_event(plan.id, 'missed', format('%s at %s%s%s', plan.missed,
+                plan.missed_from, CASE WHEN plan.missed > 1 THEN format(' to %s', plan.missed_to) ELSE '' END,
                 CASE WHEN plan.uncounted THEN ', and more, not counted, until one hour ago' ELSE '' END),
                 plan.missed_to, count => plan.missed);
         END IF;
@@ -5139,12 +5145,15 @@ GRANT SELECT ON mill.schedule_status TO mill_worker;
 CREATE OR REPLACE VIEW mill.schedule_history AS
     SELECT r.id AS run_id, r.schedule_id, s.name AS schedule, r.fire_at, r.reason, r.state, r.started_at, r.finished_at,
         coalesce(r.finished_at, now()) - coalesce(r.restarted_at, r.started_at) AS duration, r.tasks, r.started_by,
-        one.attempts, one.task_id,
-        CASE WHEN (SELECT mill.sees_statements()) THEN coalesce(failed.message, one.message) END AS message,
+        coalesce(live.attempt, one.attempts) AS attempts, one.task_id,
+        CASE WHEN (SELECT mill.sees_statements()) THEN coalesce(failed.message, one.message, place.message) END
+            AS message,
         place.worker, r.jobs
     FROM mill.runs r JOIN mill.schedules s ON s.id = r.schedule_id
         LEFT JOIN mill.run_tasks one ON r.tasks = 1 AND one.run_id = r.id AND one.node = 1
-        LEFT JOIN LATERAL (SELECT w.host || ':' || w.pid AS worker FROM mill.attempts a
+        -- While the task is in the queue, its number of attempts is there, and its last error in history.
+        LEFT JOIN mill.tasks live ON one.state = 'released' AND live.id = one.task_id
+        LEFT JOIN LATERAL (SELECT w.host || ':' || w.pid AS worker, a.message FROM mill.attempts a
             JOIN mill.worker_starts w ON w.id = a.worker_id WHERE a.task_id = one.task_id
             ORDER BY a.finished_at DESC LIMIT 1) AS place ON true
         LEFT JOIN LATERAL (SELECT t.name || ': ' || t.message AS message FROM mill.run_tasks t

@@ -304,11 +304,13 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT coalesce(bool_or(at >= p.begins AND at < p.ends), opens IS NULL),
         coalesce(max(p.ends) FILTER (WHERE at >= p.begins AND at < p.ends),
             min(p.begins) FILTER (WHERE p.begins > at))
+    -- On a day on which clocks skip the whole period, it begins and ends at the same instant.
     FROM (SELECT mill.resolve_local_time(d.day + opens, zone) AS begins, mill.resolve_local_time(
             d.day + closes + CASE WHEN closes < opens THEN interval '1 day' ELSE '0' END, zone) AS ends
         FROM generate_series(-1, 2) AS n
             CROSS JOIN LATERAL (SELECT (at AT TIME ZONE zone)::date + n AS day) AS d
         WHERE opens IS NOT NULL) AS p
+    WHERE p.begins < p.ends
 $$;
 COMMENT ON FUNCTION mill.active_period IS
     'Returns whether a daily period is open at an instant, and the time of the next change. Without a period, open is '

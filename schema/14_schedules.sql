@@ -337,6 +337,10 @@ BEGIN
     SELECT s.* INTO found_schedule FROM mill.schedules s WHERE s.name = enable_schedule.name FOR NO KEY UPDATE;
     IF NOT FOUND THEN
         RETURN false;
+    ELSIF enabled AND found_schedule.removed_at IS NOT NULL THEN
+        RAISE EXCEPTION 'the declaration of schedule "%" was removed at %', name,
+            date_trunc('second', found_schedule.removed_at)
+            USING ERRCODE = '55000', HINT = 'Declare the schedule again.';
     ELSIF found_schedule.enabled <> enabled THEN
         UPDATE mill.schedules s SET enabled = enable_schedule.enabled, changed_at = now(), changed_by = session_user,
             version = s.version + 1 WHERE s.id = found_schedule.id;

@@ -281,8 +281,8 @@ BEGIN
         fired := 0;
         skipped := 0;
         IF plan.missed > 0 THEN
-            PERFORM mill.log_schedule_event(plan.id, 'missed', format('%s from %s to %s%s', plan.missed,
-                plan.missed_from, plan.missed_to,
+            PERFORM mill.log_schedule_event(plan.id, 'missed', format('%s at %s%s%s', plan.missed,
+                plan.missed_from, CASE WHEN plan.missed > 1 THEN format(' to %s', plan.missed_to) ELSE '' END,
                 CASE WHEN plan.uncounted THEN ', and more, not counted, until one hour ago' ELSE '' END),
                 plan.missed_to, count => plan.missed);
         END IF;

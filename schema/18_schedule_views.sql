@@ -19,12 +19,15 @@ GRANT SELECT ON mill.schedule_status TO mill_worker;
 CREATE OR REPLACE VIEW mill.schedule_history AS
     SELECT r.id AS run_id, r.schedule_id, s.name AS schedule, r.fire_at, r.reason, r.state, r.started_at, r.finished_at,
         coalesce(r.finished_at, now()) - coalesce(r.restarted_at, r.started_at) AS duration, r.tasks, r.started_by,
-        one.attempts, one.task_id,
-        CASE WHEN (SELECT mill.sees_statements()) THEN coalesce(failed.message, one.message) END AS message,
+        coalesce(live.attempt, one.attempts) AS attempts, one.task_id,
+        CASE WHEN (SELECT mill.sees_statements()) THEN coalesce(failed.message, one.message, place.message) END
+            AS message,
         place.worker, r.jobs
     FROM mill.runs r JOIN mill.schedules s ON s.id = r.schedule_id
         LEFT JOIN mill.run_tasks one ON r.tasks = 1 AND one.run_id = r.id AND one.node = 1
-        LEFT JOIN LATERAL (SELECT w.host || ':' || w.pid AS worker FROM mill.attempts a
+        -- While the task is in the queue, its number of attempts is there, and its last error in history.
+        LEFT JOIN mill.tasks live ON one.state = 'released' AND live.id = one.task_id
+        LEFT JOIN LATERAL (SELECT w.host || ':' || w.pid AS worker, a.message FROM mill.attempts a
             JOIN mill.worker_starts w ON w.id = a.worker_id WHERE a.task_id = one.task_id
             ORDER BY a.finished_at DESC LIMIT 1) AS place ON true
         LEFT JOIN LATERAL (SELECT t.name || ': ' || t.message AS message FROM mill.run_tasks t

@@ -310,6 +310,8 @@ async fn an_active_period_follows_the_clocks_of_its_zone() {
         ("02:30-05:00", "2026-10-25 01:10:00+00", true, "2026-10-25 04:00:00+00"),
         ("22:00-02:30", "2026-10-25 00:29:59+00", true, "2026-10-25 00:30:00+00"),
         ("22:00-02:30", "2026-10-25 01:10:00+00", false, "2026-10-25 21:00:00+00"),
+        // The clocks skip the whole period.
+        ("02:10-02:40", "2026-03-29 00:30:00+00", false, "2026-03-30 00:10:00+00"),
     ] {
         let (opens, closes) = period.split_once('-').unwrap();
         let row = &database

@@ -201,3 +201,17 @@ async fn a_trigger_whose_runs_fail_fires_with_growing_pauses() {
         until_events(&database, "s", &format!("fired {runs}, completed {runs}")).await;
     }
 }
+
+#[tokio::test]
+async fn a_run_that_is_retried_shows_its_attempt_and_its_last_error() {
+    let database = Database::new().await;
+    let task = ", task => '{\"retry_interval\": \"1 hour\", \"jitter\": false}'";
+    schedule(&database, "s", "manual", "SELECT 1/0", task).await;
+    let _worker = Worker::start(&database, &FLAGS);
+    database.execute("SELECT mill.run_now('s')").await;
+    let shown = "SELECT concat_ws(' ', attempts, state, message) FROM mill.schedule_history";
+    eventually("the first attempt has failed", async || {
+        database.value::<String>(shown).await == "1 running division by zero"
+    })
+    .await;
+}

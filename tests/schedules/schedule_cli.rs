@@ -196,6 +196,7 @@ async fn a_schedule_is_declared_changed_and_removed_and_its_history_stays() {
     assert_eq!(json_of(&database, &["schedule", "history", "purge"]).await[0]["run_id"], run);
     let gone = output_of(&database, &["why", "purge"]).await;
     assert!(gone.starts_with("its declaration was removed at "), "{gone}");
+    refused(&database, &["schedule", "enable", "purge"], 5, &["was removed at"]).await;
     let own = "SELECT disabled_at IS NULL FROM mill.jobs WHERE name = 'purge'";
     assert!(!database.value::<bool>(own).await);
     assert_eq!(set(&declare).await, "schedule purge changed\n");
