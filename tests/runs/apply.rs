@@ -290,7 +290,8 @@ async fn dependencies_are_added_listed_and_removed() {
     let run = async |arguments: &[&str]| {
         Program::pgmill(&database, &[&["dependency"], arguments].concat()).run().await
     };
-    let (code, dry, _) = run(&["add", "b", "a", "--dry-run"]).await;
+    let (code, dry, note) = run(&["add", "b", "a", "--dry-run"]).await;
+    assert!(note.contains("no job has a task \"b\" yet"), "{note}");
     assert_eq!(
         (code, dry.as_str()),
         (0, "b would wait for a (succeeded) in every job that has both\n")

@@ -44,7 +44,11 @@ async fn add(client: &mut Client, out: &Output, args: &DependencyArgs) -> Result
     let (pair, expected) = (&args.pair, args.expected);
     let transaction = client.transaction().await.map_err(QueueError::from)?;
     let changed = job::set_dependency(&transaction, &pair.child, &pair.parent, expected).await?;
+    let unknown = job::unknown_tasks(&transaction, &[&pair.child, &pair.parent]).await?;
     commit_unless_dry_run(transaction, pair.dry_run).await?;
+    for name in unknown {
+        print_stderr(visible(&format!("note: no job has a task \"{name}\" yet")));
+    }
     if out.json {
         out.document(&json!({
             "child": pair.child, "parent": pair.parent, "expected": expected,

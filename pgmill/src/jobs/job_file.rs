@@ -126,16 +126,9 @@ impl Reader<'_> {
         let at = start(self.text, key);
         let name = job_name(key.get_ref()).map_err(|reason| ValidationError::new(at, reason))?;
         let section = Section::of(format!("job \"{name}\""), at, value)?;
-        section.only(&[
-            "description",
-            "category",
-            "frequency",
-            "priority",
-            "enabled",
-            "task",
-            "tags",
-            "metadata",
-        ])?;
+        let defaults = TASK_OPTION_KEYS.into_iter().filter(|key| *key != "at_most_once");
+        let keys: Vec<&str> = JOB_KEYS.into_iter().chain(defaults).collect();
+        section.only_with_aliases(&keys, &MAX_ATTEMPTS_ALIASES)?;
         let mut document = Map::new();
         document.insert("name".to_owned(), json!(name));
         section.put(&mut document, "description", section.text("description")?);
@@ -144,9 +137,12 @@ impl Reader<'_> {
         section.put(&mut document, "priority", section.enum_value::<Priority>("priority")?);
         section.put(&mut document, "enabled", section.boolean("enabled")?);
         labels(&section, &mut document)?;
+        // The priority is a property of the job itself, which runs of several jobs compare.
+        let mut defaults = options(&section)?;
+        defaults.remove("priority");
         let (mut tasks, mut documents, mut files) = (vec![], vec![], vec![]);
         for (key, value) in section.tables("task", self.text)? {
-            let read = self.task(&name, key, value)?;
+            let read = self.task(&name, key, value, &defaults)?;
             tasks.push(read.task);
             documents.push(read.document);
             files.extend(read.file);
@@ -160,6 +156,7 @@ impl Reader<'_> {
         job: &str,
         key: &Key<'_>,
         value: &Spanned<DeValue<'_>>,
+        defaults: &Map<String, Value>,
     ) -> Result<ReadTask, ValidationError> {
         let (at, name) = (start(self.text, key), key.get_ref().as_ref());
         terminal::label(name)
@@ -170,6 +167,10 @@ impl Reader<'_> {
         let (statement, file) = self.statement(&section)?;
         let (after, parents) = parents(&section)?;
         let mut document = options(&section)?;
+        let once = document.get("at_most_once") == Some(&json!(true));
+        for (key, value) in defaults.iter().filter(|(key, _)| !(once && *key == "max_attempts")) {
+            document.entry(key).or_insert_with(|| value.clone());
+        }
         document.insert("name".to_owned(), json!(name));
         document.insert("statement".to_owned(), json!(statement));
         section.put(&mut document, "description", section.text("description")?);
@@ -216,6 +217,10 @@ struct ReadTask {
     document: Value,
     file: Option<PathBuf>,
 }
+
+/// Keys of a job, besides the defaults for its tasks.
+const JOB_KEYS: [&str; 7] =
+    ["description", "category", "frequency", "enabled", "task", "tags", "metadata"];
 
 /// Keys with the options of a statement, in a job or in a schedule.
 const TASK_OPTION_KEYS: [&str; 13] = [

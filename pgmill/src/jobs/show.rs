@@ -80,7 +80,9 @@ fn format_merged(out: &Output, jobs: &[Value], merged: &Merged) -> String {
             Field::new(task.priority),
             Field::new(&task.queue),
             Field::or_blank(task.group.as_deref()),
-            Field::or_blank(parents.map(|parents| format!("{any}{parents}"))),
+            Field::or_blank(
+                parents.map(|parents| one_line(&format!("{any}{parents}"), HEAD_CHARS)),
+            ),
             Field::new(one_line(
                 task.definition["statement"].as_str().unwrap_or_default(),
                 HEAD_CHARS,

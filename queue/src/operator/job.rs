@@ -31,6 +31,9 @@ FROM mill.jobs j LEFT JOIN LATERAL (SELECT r.id, r.state, r.started_at FROM mill
     WHERE j.name = ANY (r.jobs) ORDER BY r.id DESC LIMIT 1) AS last ON true
 ORDER BY lower(j.name)";
 
+const UNKNOWN_TASKS: &str = "/* queue.unknown_job_tasks */
+SELECT n FROM unnest($1::text[]) AS n WHERE NOT EXISTS (SELECT FROM mill.job_tasks t WHERE t.name = n)";
+
 const SCHEDULES: &str = "/* queue.schedules_of_job */
 SELECT s.name FROM mill.schedule_status s
 WHERE lower($1) = ANY (SELECT lower(j) FROM unnest(s.jobs) AS j) AND s.status NOT IN ('removed', 'disabled')
@@ -155,6 +158,15 @@ pub async fn enable(
 ) -> Result<bool, QueueError> {
     let params = [(&job as _, Type::TEXT), (&enabled as _, Type::BOOL)];
     scalar(&client.query_typed(ENABLE, &params).await?[0])
+}
+
+/// Returns those of the names that no task of any job has.
+pub async fn unknown_tasks(
+    client: &impl GenericClient,
+    names: &[&str],
+) -> Result<Vec<String>, QueueError> {
+    let rows = client.query_typed(UNKNOWN_TASKS, &[(&names, Type::TEXT_ARRAY)]).await?;
+    rows.iter().map(scalar).collect()
 }
 
 /// Makes the child wait for the parent in every run that contains both. Returns whether this

@@ -124,6 +124,22 @@ fn each_error_is_reported_with_its_location() {
 }
 
 #[test]
+fn options_of_a_job_are_the_defaults_of_its_tasks() {
+    let source = file(
+        "[job.x]\nqueue = \"etl\"\nattempts = 5\nmode = \"autocommit\"\npriority = \"low\"\n\
+         [job.x.task.a]\nstatement = \"SELECT 1\"\n\
+         [job.x.task.b]\nstatement = \"SELECT 1\"\nqueue = \"own\"\nat_most_once = true\n",
+    );
+    let file = read(&source).unwrap();
+    let tasks = &file.jobs[0].document["tasks"];
+    let of =
+        |n: usize| ["queue", "max_attempts", "mode", "priority"].map(|key| tasks[n][key].clone());
+    assert_eq!(of(0), [json!("etl"), json!(5), json!("autocommit"), Value::Null]);
+    assert_eq!(of(1), [json!("own"), Value::Null, json!("autocommit"), Value::Null]);
+    assert_eq!(file.jobs[0].document["priority"], "low");
+}
+
+#[test]
 fn each_error_in_a_task_is_reported_with_its_location() {
     const TASK: &str = "[job.x.task.a]\nstatement = \"SELECT 1\"\n";
     for (line, expected) in [
