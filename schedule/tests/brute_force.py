@@ -104,23 +104,33 @@ def months(*numbers):
     return lambda day: day.month in numbers
 
 
-def every_days(n, since="1970-01-05"):
-    since = date.fromisoformat(since)
-    return lambda day: (day - since).days % n == 0
+def period(first="0001-01-01", last="9999-12-31"):
+    first, last = date.fromisoformat(first), date.fromisoformat(last)
+    return lambda day: first <= day <= last
+
+
+# The date in `since` is also the first on which the cadence fires.
+
+
+def every_days(n, since=None):
+    start = date.fromisoformat(since or "1970-01-05")
+    return all_of(period(since or "0001-01-01"), lambda day: (day - start).days % n == 0)
 
 
 def monday_of(day):
     return day - day.weekday() * DAY
 
 
-def every_weeks(n, since="1970-01-05"):
-    since = monday_of(date.fromisoformat(since))
-    return lambda day: (monday_of(day) - since).days // 7 % n == 0
+def every_weeks(n, since=None):
+    start = monday_of(date.fromisoformat(since or "1970-01-05"))
+    number = lambda day: (monday_of(day) - start).days // 7
+    return all_of(period(since or "0001-01-01"), lambda day: number(day) % n == 0)
 
 
-def every_months(n, since="1970-01-05"):
-    since = date.fromisoformat(since)
-    return lambda day: (day.year * 12 + day.month - since.year * 12 - since.month) % n == 0
+def every_months(n, since=None):
+    start = date.fromisoformat(since or "1970-01-05")
+    number = lambda day: day.year * 12 + day.month - start.year * 12 - start.month
+    return all_of(period(since or "0001-01-01"), lambda day: number(day) % n == 0)
 
 
 def all_of(*predicates):

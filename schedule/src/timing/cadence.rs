@@ -54,11 +54,26 @@ impl Cadence {
 
     /// Returns the first fire after `after` that is not after `limit`.
     pub(crate) fn next_fire_until(&self, after: Timestamp, limit: Timestamp) -> Option<Timestamp> {
+        let (after, limit) = self.within_dates(after, limit)?;
         if self.follows_wall_clock() {
             first_shown(self, &self.zone, after, limit)
         } else {
             first_once(self, &self.zone, after, limit)
         }
+    }
+
+    /// Narrows the search to the dates from `from` to `until`, with a day on both sides for the
+    /// offset of the zone; `None` if nothing is left.
+    fn within_dates(&self, after: Timestamp, limit: Timestamp) -> Option<(Timestamp, Timestamp)> {
+        let midnight = |date: Date| jiff::tz::Offset::UTC.to_timestamp(date.at(0, 0, 0, 0)).ok();
+        let first = self.filter.from.and_then(|from| midnight(from.yesterday().ok()?));
+        let last = self
+            .filter
+            .until
+            .and_then(|until| midnight(until.checked_add(jiff::Span::new().days(2)).ok()?));
+        let after = first.map_or(after, |first| after.max(first));
+        let limit = last.map_or(limit, |last| limit.min(last));
+        (after <= limit).then_some((after, limit))
     }
 
     /// Returns the fires after this instant, in order.
@@ -136,11 +151,11 @@ impl Cadence {
     fn named(&self) -> Vec<(&'static str, String)> {
         let filter = &self.filter;
         let list = |words: Vec<String>| words.join(" ");
-        let from = self.interval.and_then(|interval| interval.from);
         let zone = self.zone_name();
         let all = [
             ("every", self.interval.map(|interval| interval.count.to_string())),
-            ("from", from.map(|date| date.to_string())),
+            ("from", filter.from.map(|date| date.to_string())),
+            ("until", filter.until.map(|date| date.to_string())),
             ("days", filter.days.map(|days| list(WEEKDAY.listed(days)))),
             ("months", filter.months.map(|months| list(MONTH.listed(months)))),
             ("weeks", filter.weeks.map(|weeks| list(ORDINAL.listed(weeks)))),

@@ -51,10 +51,11 @@ fn describe_cadence(cadence: &Cadence) -> String {
     if let Some(months) = filter.months {
         text += &format!(" in {}", MONTH.described(months));
     }
-    if let Some(from) = cadence.interval.and_then(|interval| interval.from)
-        && count.is_some()
-    {
+    if let Some(from) = filter.from {
         text += &format!(", from {from}");
+    }
+    if let Some(until) = filter.until {
+        text += &format!(", until {until}");
     }
     text
 }

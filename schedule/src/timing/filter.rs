@@ -17,6 +17,10 @@ pub(crate) struct Filter {
     /// last 7 days.
     pub weeks: Option<WordSet>,
     pub between: Option<Window>,
+    /// First date.
+    pub from: Option<Date>,
+    /// Last date.
+    pub until: Option<Date>,
 }
 
 impl Filter {
@@ -24,6 +28,8 @@ impl Filter {
         self.months.is_none_or(|months| months.holds(date.month().unsigned_abs() - 1))
             && self.days.is_none_or(|days| days.holds(weekday(date)))
             && self.weeks.is_none_or(|weeks| holds_week(weeks, date))
+            && self.from.is_none_or(|from| date >= from)
+            && self.until.is_none_or(|until| date <= until)
     }
 }
 

@@ -19,7 +19,8 @@ use crate::timing::zone;
 pub(crate) const CADENCES: &[&str] =
     &["daily", "every", "weekly", "monthly", "nth", "once", "cron"];
 
-const NAMES: &[&str] = &["days", "months", "weeks", "between", "zone", "key", "every", "from"];
+const NAMES: &[&str] =
+    &["days", "months", "weeks", "between", "zone", "key", "from", "until", "every"];
 
 /// Maximum number of days, weeks or months between two fires.
 const MAX_PERIODS: u16 = 1000;
@@ -30,7 +31,11 @@ const MAX_PERIODS: u16 = 1000;
 /// Fails if arguments are invalid, missing or superfluous, or the cadence never fires.
 pub(crate) fn cadence(call: &Call) -> Result<Cadence, ValidationError> {
     let repeats = matches!(call.word.as_str(), "daily" | "weekly" | "monthly" | "nth");
-    call.only(if repeats { NAMES } else { &NAMES[..NAMES.len() - 2] })?;
+    call.only(match call.word.as_str() {
+        _ if repeats => NAMES,
+        "once" => &NAMES[..NAMES.len() - 3],
+        _ => &NAMES[..NAMES.len() - 1],
+    })?;
     let (rule, clock) = match call.word.as_str() {
         "daily" => (Rule::Daily, times(call, call.positional().collect())?),
         "every" => (Rule::Every, every(call)?),
@@ -196,15 +201,10 @@ fn not_one(call: &Call, arg: &Arg, what: &str) -> ValidationError {
     error
 }
 
+/// Reads `every`, which counts from the date in `from`.
 fn interval(call: &Call) -> Result<Option<Interval>, ValidationError> {
-    let from = call.named("from").map(|arg| read_date(&arg.value, arg.at)).transpose()?;
-    let Some(every) = call.named("every") else {
-        return match call.named("from") {
-            Some(arg) => Err(ValidationError::new(arg.at, "from requires every")
-                .hint("every counts from the date in from, such as every: 2, from: 2026-01-05")),
-            None => Ok(None),
-        };
-    };
+    let from = named_date(call, "from")?;
+    let Some(every) = call.named("every") else { return Ok(None) };
     let digits = every.value.bytes().all(|b| b.is_ascii_digit());
     match every.value.parse::<u16>() {
         Ok(count) if digits && (1..=MAX_PERIODS).contains(&count) => {
@@ -220,12 +220,22 @@ fn filter(call: &Call) -> Result<Filter, ValidationError> {
         call.named(name).map(|arg| words.read_list(&arg.value, arg.at)).transpose()
     };
     let between = call.named("between").map(|arg| Window::read(&arg.value, arg.at)).transpose()?;
+    let (from, until) = (named_date(call, "from")?, named_date(call, "until")?);
+    if let (Some(arg), true) = (call.named("until"), from > until) {
+        return Err(ValidationError::new(arg.at, "until is before from"));
+    }
     Ok(Filter {
+        from,
+        until,
         days: list("days", &WEEKDAY)?,
         months: list("months", &MONTH)?,
         weeks: list("weeks", &ORDINAL)?,
         between,
     })
+}
+
+fn named_date(call: &Call, name: &str) -> Result<Option<Date>, ValidationError> {
+    call.named(name).map(|arg| read_date(&arg.value, arg.at)).transpose()
 }
 
 /// Parses `YYYY-MM-DD`.

@@ -94,6 +94,23 @@ fn the_calendar_has_two_ends() {
 }
 
 #[test]
+fn a_timing_begins_and_ends_with_its_dates_in_its_zone() {
+    for zone in ["UTC", "Pacific/Kiritimati", "Pacific/Pago_Pago"] {
+        let dates = format!("from: 2027-02-01, until: 2027-02-02, zone: {zone}");
+        for (timing, expected) in [
+            ("daily(00:00", &["02-01 00:00", "02-02 00:00"][..]),
+            ("daily(23:59", &["02-01 23:59", "02-02 23:59"]),
+            ("every(12 hours", &["02-01 00:00", "02-01 12:00", "02-02 00:00", "02-02 12:00"]),
+            ("cron(\"0 6 * * *\"", &["02-01 06:00", "02-02 06:00"]),
+            ("weekly(mon, 09:00, every: 2", &["02-01 09:00"]),
+        ] {
+            let text = format!("{timing}, {dates})");
+            assert_eq!(fires(&text, "2026-01-01T00:00:00Z", 9), expected, "{text}");
+        }
+    }
+}
+
+#[test]
 fn a_limit_is_inclusive() {
     for text in ["daily(03:00)", "every(3 hours)"] {
         let (after, fire) = ("2026-01-01T01:00:00Z", "2026-01-01T03:00:00Z".parse().unwrap());
@@ -177,6 +194,30 @@ fn before_a_change(zone: &TimeZone, second: i64) -> Timestamp {
     change - 30.hours() + (second % 3600).seconds() + (second % 1000).milliseconds()
 }
 
+/// Compares the fires in 60 hours with those that follow from each instant alone.
+fn every_fire_is_found(cadence: &Cadence, after: Timestamp) -> Result<(), TestCaseError> {
+    let end = after + 60.hours();
+    let mut found = Vec::new();
+    let mut last = after;
+    while let Some(fire) = cadence.next_fire(last).filter(|fire| *fire <= end) {
+        prop_assert!(fire > last, "{}: {} after {}", cadence, fire, last);
+        prop_assert_eq!(fire.subsec_nanosecond(), 0);
+        found.push(fire);
+        last = fire;
+    }
+    // Every minute of a wall clock and every clock change is at a whole or a half minute.
+    let mut expected = Vec::new();
+    let mut instant = Timestamp::from_second(after.as_second().div_euclid(30) * 30).unwrap();
+    while instant <= end {
+        if instant > after && fires_at(cadence, instant) {
+            expected.push(instant);
+        }
+        instant += 30.seconds();
+    }
+    prop_assert_eq!(found, expected, "{}", cadence);
+    Ok(())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
@@ -189,26 +230,25 @@ proptest! {
         let text = format!("{text}, zone: {zone})");
         let Ok(timing) = Timing::parse(&text) else { return Ok(()) };
         let cadence = timing.cadence().unwrap();
-        let after = before_a_change(&cadence.zone, second);
-        let end = after + 60.hours();
-        let mut found = Vec::new();
-        let mut last = after;
-        while let Some(fire) = cadence.next_fire(last).filter(|fire| *fire <= end) {
-            prop_assert!(fire > last, "{}: {} after {}", text, fire, last);
-            prop_assert_eq!(fire.subsec_nanosecond(), 0);
-            found.push(fire);
-            last = fire;
-        }
-        // Every minute of a wall clock and every clock change is at a whole or a half minute.
-        let mut expected = Vec::new();
-        let mut instant = Timestamp::from_second(after.as_second().div_euclid(30) * 30).unwrap();
-        while instant <= end {
-            if instant > after && fires_at(cadence, instant) {
-                expected.push(instant);
-            }
-            instant += 30.seconds();
-        }
-        prop_assert_eq!(found, expected, "{}", text);
+        every_fire_is_found(cadence, before_a_change(&cadence.zone, second))?;
+    }
+
+    #[test]
+    fn dates_limit_the_fires_and_change_no_other(
+        text in text(),
+        zone in prop::sample::select(ZONES),
+        second in 0_i64..2_000_000_000,
+        from in 0_i8..3,
+        days in 0_i8..2,
+    ) {
+        let Ok(timing) = Timing::parse(&format!("{text}, zone: {zone})")) else { return Ok(()) };
+        let zone_of = timing.cadence().unwrap().zone.clone();
+        let after = before_a_change(&zone_of, second);
+        let from = zone_of.to_datetime(after).date() + i64::from(from).days();
+        let until = from + i64::from(days).days();
+        let text = format!("{text}, from: {from}, until: {until}, zone: {zone})");
+        let Ok(timing) = Timing::parse(&text) else { return Ok(()) };
+        every_fire_is_found(timing.cadence().unwrap(), after)?;
     }
 
     #[test]
