@@ -41,14 +41,16 @@ pub(crate) struct RepeatedOperation<'a> {
     control: &'a Control,
     what: &'a str,
     task: TaskId,
+    reported: bool,
 }
 
 impl RepeatedOperation<'_> {
     /// Logs and reports an error after which the operation is tried again.
-    pub(crate) fn failed(&self, error: &dyn Display) {
+    pub(crate) fn failed(&mut self, error: &dyn Display) {
         let Self { what, task, .. } = self;
         tracing::warn!(%task, %error, "{what} failed, trying again");
         self.control.errors.set(&self.name(), error);
+        self.reported = true;
     }
 
     fn name(&self) -> String {
@@ -58,7 +60,9 @@ impl RepeatedOperation<'_> {
 
 impl Drop for RepeatedOperation<'_> {
     fn drop(&mut self) {
-        self.control.errors.clear(&self.name());
+        if self.reported {
+            self.control.errors.clear(&self.name());
+        }
     }
 }
 
@@ -231,7 +235,7 @@ impl Control {
     where
         F: Future<Output = Result<T, QueueError>>,
     {
-        let repeated = self.repeated(what, task);
+        let mut repeated = self.repeated(what, task);
         let mut backoff = Backoff::default();
         loop {
             match answered(operation()).await {
@@ -244,7 +248,7 @@ impl Control {
 
     /// Begins an operation on a claim that the caller repeats until it succeeds.
     pub(crate) fn repeated<'a>(&'a self, what: &'a str, task: TaskId) -> RepeatedOperation<'a> {
-        RepeatedOperation { control: self, what, task }
+        RepeatedOperation { control: self, what, task, reported: false }
     }
 
     /// Errors of the worker's own operations, for the heartbeat.

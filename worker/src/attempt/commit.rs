@@ -207,7 +207,7 @@ async fn committed(control: &Control, successes: &[Success<'_>]) {
 /// limit. Returns `false` if the claim was lost.
 pub(crate) async fn complete_committed(control: &Control, success: Success<'_>) -> bool {
     let claim = success.claim;
-    let repeated = control.repeated("completion", claim.id());
+    let mut repeated = control.repeated("completion", claim.id());
     let mut backoff = Backoff::default();
     loop {
         let completed = answered(async {
