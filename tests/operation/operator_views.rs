@@ -240,6 +240,25 @@ async fn a_worker_that_cannot_record_an_end_reports_the_error_until_it_can() {
 }
 
 #[tokio::test]
+async fn why_names_the_error_that_keeps_a_task_from_a_permit() {
+    let database = Database::new().await;
+    database
+        .execute(
+            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
+                $$ BEGIN RAISE 'no space for permits'; END $$;
+             CREATE TRIGGER refuse BEFORE INSERT ON mill.permits FOR EACH ROW
+                EXECUTE FUNCTION refuse()",
+        )
+        .await;
+    let _worker = Worker::start(&database, &["--readers", "1", "--heartbeat-interval", "200ms"]);
+    let id = database.enqueue("SELECT 1", ", concurrency_key => 'k'").await;
+    let error = "but a worker reports the error grant_permits: no space for permits";
+    until_why(&database, id, &["it is about to get a permit of", error]).await;
+    database.execute("DROP TRIGGER refuse ON mill.permits").await;
+    assert_eq!(database.outcome(id).await, "succeeded");
+}
+
+#[tokio::test]
 async fn a_running_task_is_shown_with_its_run_its_login_and_its_query() {
     let database = Database::new().await;
     let tasks = serde_json::json!([{"name": "a", "statement": "SELECT pg_advisory_xact_lock(9)"}]);
