@@ -1,6 +1,6 @@
 -- Monitoring: running tasks, status of queues, priorities, limits and groups, history, run times,
 -- failures, and the number of readers that could be busy. The views of runs and of schedules are in
--- 15_runs.sql and 17_schedule_ticks.sql.
+-- 15_runs.sql and 18_schedule_views.sql.
 --
 -- Statements and messages are read from mill.visible_tasks and mill.visible_attempts, which hide them if
 -- settings.hide_statements is set.

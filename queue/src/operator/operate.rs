@@ -17,7 +17,8 @@ const SET_SHARED_COMMIT: &str =
 const REMOVE_QUEUE: &str = "/* queue.remove_queue */ SELECT mill.remove_queue($1)";
 
 /// A queue is known if it has settings, limits, live tasks, a recent attempt, a task of a job or a
-/// worker of its own. The conditions on tasks and attempts are lookups in indexes.
+/// worker of its own. The pending tasks are looked up in an index first, because the condition on
+/// all live tasks may read the whole table.
 const IS_KNOWN: &str = "/* queue.queue_is_known */
 SELECT $1 = 'default' OR EXISTS (SELECT FROM mill.queues q WHERE q.name = $1)
     OR EXISTS (SELECT FROM mill.limits l WHERE l.kind = 'queue' AND l.name = $1)

@@ -29,9 +29,9 @@ pub const FATAL_CLASSES: &[&str] =
 /// Prefixes of SQLSTATEs that do not depend on the task: 40001 serialization failure, 40P01
 /// deadlock, 53300 too many connections, 57P01 to 57P03 server shutdown. They count only in
 /// transaction mode, where the attempt has been rolled back: statements in autocommit mode may have
-/// committed before the error. Class 08 (connection) is not included. If the connection of the session is lost, `connection_lost` reports it. On a live
-/// session, the statement itself raised the code, about a connection of its own (dblink, a foreign
-/// server, a subscription).
+/// committed before the error. Class 08 (connection) is not included. If the connection of the
+/// session is lost, `connection_lost` reports it. On a live session, the statement itself raised the
+/// code, about a connection of its own (dblink, a foreign server, a subscription).
 const TRANSIENT_CLASSES: &[&str] = &["40001", "40P01", "53300", "57P01", "57P02", "57P03"];
 
 /// Decision after an attempt that did not succeed.

@@ -116,8 +116,8 @@ pub async fn register(
 }
 
 /// Sends a heartbeat with the number of busy readers, and with an error that the worker meets again
-/// and again. Returns `None` if the worker is not
-/// registered or no longer registered, and must register again.
+/// and again. Returns `None` if the worker is not registered or no longer registered, and must
+/// register again.
 pub async fn heartbeat(
     client: &impl GenericClient,
     worker: WorkerId,
