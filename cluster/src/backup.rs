@@ -27,7 +27,7 @@ impl Cluster {
             account: self.account.clone(),
             directory: Directory::create(&self.account)?,
             password: self.password.clone(),
-            port: 0,
+            port: None,
             kept: false,
         };
         let program = copy.binaries.program("pg_basebackup");
@@ -42,7 +42,7 @@ impl Cluster {
         format!(
             "host='{host}' port={} user=postgres application_name={application_name} \
              connect_timeout=5",
-            self.port
+            self.port()
         )
     }
 

@@ -6,7 +6,6 @@
 use std::fmt::Write as _;
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
-use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -16,6 +15,7 @@ use rustix::process::{Pid, Signal};
 use crate::account::Account;
 use crate::binaries::Binaries;
 use crate::directory::{self, Directory};
+use crate::port::Port;
 use crate::process;
 
 /// Number of attempts if another process takes the free port before the server does.
@@ -59,7 +59,8 @@ pub struct Cluster {
     pub(crate) account: Account,
     pub(crate) directory: Directory,
     pub(crate) password: String,
-    pub(crate) port: u16,
+    /// None until the server has been started for the first time.
+    pub(crate) port: Option<Port>,
     pub(crate) kept: bool,
 }
 
@@ -82,7 +83,7 @@ impl Cluster {
         });
         let directory = Directory::create(&account)?;
         let password = directory::random(32);
-        let mut cluster = Self { binaries, account, directory, password, port: 0, kept: false };
+        let mut cluster = Self { binaries, account, directory, password, port: None, kept: false };
         cluster.initialize()?;
         cluster.configure(fsync, &settings)?;
         cluster.start_on_free_port()?;
@@ -91,7 +92,8 @@ impl Cluster {
 
     /// Returns a TCP connection string for the superuser, including the password.
     pub fn url(&self, database: &str) -> String {
-        let Self { password, port, .. } = self;
+        let Self { password, .. } = self;
+        let port = self.port();
         let database = percent_encode(database);
         format!("postgresql://{SUPERUSER}:{password}@127.0.0.1:{port}/{database}")
     }
@@ -101,12 +103,12 @@ impl Cluster {
     pub fn socket_url(&self, database: &str) -> String {
         let directory = percent_encode(&self.directory().to_string_lossy());
         let database = percent_encode(database);
-        format!("postgresql://{SUPERUSER}@{directory}:{}/{database}", self.port)
+        format!("postgresql://{SUPERUSER}@{directory}:{}/{database}", self.port())
     }
 
     /// Returns the TCP port on 127.0.0.1; it does not change when the server restarts.
     pub fn port(&self) -> u16 {
-        self.port
+        self.port.as_ref().map_or(0, Port::number)
     }
 
     /// Returns the directory with the socket, the log and, in `data/`, the cluster.
@@ -156,7 +158,7 @@ impl Cluster {
         if let Some(pid) = self.pid() {
             bail!("the server is already running as process {pid}");
         }
-        let port = format!("-p {}", self.port);
+        let port = format!("-p {}", self.port());
         let log = self.log();
         self.pg_ctl(&["start", "-l", &log.to_string_lossy(), "-o", &port])
             .map_err(|error| self.with_log(&error))
@@ -185,7 +187,7 @@ impl Cluster {
             // All processes are gone, but if process 1 reaps late or never, the next postmaster
             // considers the old one alive.
             fs::remove_file(self.data().join("postmaster.pid"))?;
-            let socket_lock = format!(".s.PGSQL.{}.lock", self.port);
+            let socket_lock = format!(".s.PGSQL.{}.lock", self.port());
             fs::remove_file(self.directory().join(socket_lock))?;
         }
         Ok(())
@@ -288,7 +290,7 @@ impl Cluster {
 
     pub(crate) fn start_on_free_port(&mut self) -> Result<()> {
         for _ in 0..PORT_TRIES {
-            self.port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
+            self.port = Some(Port::reserve()?);
             match self.start_again() {
                 Err(error) if port_taken(&format!("{error:#}")) => {
                     let _ = fs::remove_file(self.log());
