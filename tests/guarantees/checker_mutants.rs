@@ -259,7 +259,7 @@ impl Player {
 
     /// Claims the pending task if there is one; `hidden` simulates a backend that has ended.
     async fn claim(&mut self, database: &Database, hidden: bool) -> bool {
-        let claimer = ClaimSession::new(database.connect().await, self.worker).await.unwrap();
+        let claimer = ClaimSession::new(database.connect().await, self.worker, None).await.unwrap();
         let lane =
             Lane { queue: "default".to_owned(), priority: Priority::Normal, run_as: String::new() };
         let started_at = if hidden { Timestamp::UNIX_EPOCH } else { self.identity.started_at };

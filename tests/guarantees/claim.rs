@@ -29,7 +29,7 @@ fn sessions(count: i32) -> Vec<SessionIdentity> {
 }
 
 async fn claimer(database: &Database) -> ClaimSession {
-    ClaimSession::new(database.connect().await, WorkerId::random()).await.unwrap()
+    ClaimSession::new(database.connect().await, WorkerId::random(), None).await.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -21,7 +21,7 @@ const AGAIN: RetryDecision = RetryDecision::Failure { retry_in: Duration::from_s
 /// Claims the only pending task for a worker without a backend.
 async fn claim(database: &Database) -> (WorkerId, Claim) {
     let worker = WorkerId::random();
-    let claimer = ClaimSession::new(database.connect().await, worker).await.unwrap();
+    let claimer = ClaimSession::new(database.connect().await, worker, None).await.unwrap();
     let lane =
         Lane { queue: "default".to_owned(), priority: Priority::Normal, run_as: String::new() };
     let session = SessionIdentity { pid: 1, started_at: Timestamp::UNIX_EPOCH };

@@ -127,7 +127,8 @@ async fn sixty_four_claimers_never_run_more_than_the_limit() {
     let (running, finished) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let client = database.connect().await;
     let claimers = (0..64).map(async |_| {
-        let claims = ClaimSession::new(database.connect().await, WorkerId::random()).await.unwrap();
+        let claims =
+            ClaimSession::new(database.connect().await, WorkerId::random(), None).await.unwrap();
         while finished.load(Ordering::SeqCst) < TASKS {
             grant_waiting_permits(&client).await.unwrap();
             let claimed =

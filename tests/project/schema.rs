@@ -206,7 +206,7 @@ async fn task_in(database: &Database, state: State, options: &str, worker: Worke
 }
 
 async fn claim_one(database: &Database, worker: WorkerId) -> Option<Claim> {
-    let claimer = ClaimSession::new(database.connect().await, worker).await.unwrap();
+    let claimer = ClaimSession::new(database.connect().await, worker, None).await.unwrap();
     let lane =
         Lane { queue: "default".to_owned(), priority: Priority::Normal, run_as: String::new() };
     let claimed = claimer.claim(&[LaneRange::whole(lane)], &[GONE]).await.unwrap();

@@ -182,12 +182,15 @@ pub struct Claimed {
     pub claim: Claim,
 }
 
-/// The worker's session for claims, with the prepared claim statement.
+/// The worker's session for claims, with its prepared statements.
 #[derive(Debug)]
 pub struct ClaimSession {
     client: Client,
     statement: Statement,
+    /// [`LANES`] or [`LANES_OF`]. Planning them took ten times as long as executing them.
+    lanes: Statement,
     columns: ClaimColumns,
+    queues: Option<Vec<String>>,
     worker: WorkerId,
 }
 
@@ -195,7 +198,13 @@ impl ClaimSession {
     /// Prepares the claim on a connection of its own, whose commits do not wait for the disk. This
     /// is safe because WAL is written in order: if an effect of a task survives a crash, its claim
     /// does too.
-    pub async fn new(client: Client, worker: WorkerId) -> Result<Self, QueueError> {
+    ///
+    /// `queues`: the queues that the worker serves, any queue if it is `None`.
+    pub async fn new(
+        client: Client,
+        worker: WorkerId,
+        queues: Option<Vec<String>>,
+    ) -> Result<Self, QueueError> {
         client.batch_execute(SESSION_SETTINGS).await?;
         let types = [
             Type::TEXT_ARRAY,
@@ -210,7 +219,13 @@ impl ClaimSession {
         ];
         let statement = client.prepare_typed(CLAIM, &types).await?;
         let columns = ClaimColumns::of(&statement)?;
-        Ok(Self { client, statement, columns, worker })
+        let lanes = match &queues {
+            Some(_) => {
+                client.prepare_typed(LANES_OF, &[Type::TEXT_ARRAY, Type::TEXT_ARRAY]).await?
+            }
+            None => client.prepare_typed(LANES, &[Type::TEXT_ARRAY]).await?,
+        };
+        Ok(Self { client, statement, columns, lanes, queues, worker })
     }
 
     /// Whether the connection is closed.
@@ -264,20 +279,22 @@ impl ClaimSession {
         Ok(claimed)
     }
 
-    /// Returns every lane with a pending task that belongs to these profiles and to the given
-    /// queues, or to any queue. Each lane comes with the time budget of the shared commits of its
-    /// queue, if the queue has one.
+    /// Returns every lane with a pending task that belongs to these profiles and to the served
+    /// queues. Each lane comes with the time budget of the shared commits of its queue, if the queue
+    /// has one.
     pub async fn lanes(
         &self,
-        queues: Option<&[String]>,
         profiles: &[String],
     ) -> Result<Vec<(Lane, Option<Duration>)>, QueueError> {
-        let of = (&profiles as &(dyn ToSql + Sync), Type::TEXT_ARRAY);
-        let rows = match queues {
+        let rows = match &self.queues {
             Some(queues) => {
-                self.client.query_typed(LANES_OF, &[of, (&queues, Type::TEXT_ARRAY)]).await?
+                let params = [
+                    /* profiles */ &profiles as &(dyn ToSql + Sync),
+                    /* queues */ queues,
+                ];
+                self.client.query(&self.lanes, &params).await?
             }
-            None => self.client.query_typed(LANES, &[of]).await?,
+            None => self.client.query(&self.lanes, &[/* profiles */ &profiles]).await?,
         };
         let lane = |row: &Row| {
             let budget: Option<f64> = column(row, "shared_commit")?;

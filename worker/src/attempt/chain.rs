@@ -9,19 +9,37 @@
 //!
 //! A task of a chain waits for the tasks before it. Chains are therefore limited to queues whose
 //! tasks take a few milliseconds, and a reader releases the waiting tasks if one task takes longer.
+//! A task that has waited for seconds may wait a little longer: on a server with too few processors
+//! for its readers, even short tasks take tens of milliseconds, and chains make them cheaper.
 
 use std::time::Duration;
 
-use queue::{Mode, scan};
+use queue::{Claim, Mode, scan};
 
 use crate::claim::in_flight::ClaimedTask;
 
-/// Time that the tasks of a chain may take together. If a statement runs for this long, the tasks
-/// that wait for it are released.
-pub(crate) const CHAIN_BUDGET: Duration = Duration::from_millis(20);
+/// Time that the tasks of a chain may take together, if they have waited for at most
+/// `MIN_BUDGET * WAIT_DIVISOR`.
+const MIN_BUDGET: Duration = Duration::from_millis(20);
+
+/// Time that the tasks of a chain may take together, however long they have waited.
+const MAX_BUDGET: Duration = Duration::from_millis(200);
+
+/// Between these limits, a chain may prolong the wait of its tasks by one part in this number.
+const WAIT_DIVISOR: u32 = 20;
 
 /// Maximum number of tasks in a chain.
 pub(crate) const MAX_CHAIN: usize = 8;
+
+/// Returns the time that a chain with this task may take. If a statement runs for this long, the
+/// tasks that wait for it are released.
+pub(crate) fn chain_budget(claim: &Claim) -> Duration {
+    budget_after(claim.waited())
+}
+
+fn budget_after(waited: Duration) -> Duration {
+    (waited / WAIT_DIVISOR).clamp(MIN_BUDGET, MAX_BUDGET)
+}
 
 /// Returns whether the task may wait in a chain. It may not if it holds permits, which other tasks
 /// could use meanwhile; if its claim has to be durable before it starts; or if its statement cannot
@@ -36,4 +54,16 @@ pub(crate) fn may_chain(task: &ClaimedTask) -> bool {
         && claim.limits().is_empty()
         && task.stop.borrow().is_none()
         && scan::forbidden(claim.statement()).is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chain_prolongs_a_long_wait_by_a_twentieth() {
+        assert_eq!(budget_after(Duration::ZERO), MIN_BUDGET);
+        assert_eq!(budget_after(Duration::from_secs(1)), Duration::from_millis(50));
+        assert_eq!(budget_after(Duration::from_secs(3600)), MAX_BUDGET);
+    }
 }

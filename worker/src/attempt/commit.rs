@@ -8,7 +8,7 @@ use queue::{Claim, QueueError};
 use tokio::time::sleep;
 use tokio_postgres::Error;
 
-use crate::attempt::chain::CHAIN_BUDGET;
+use crate::attempt::chain::chain_budget;
 use crate::attempt::error::ExecutionError;
 use crate::attempt::session::{
     BEGIN, OpenedTransaction, RESET_SESSION, Session, UNLOCK, XACT, task_settings,
@@ -197,8 +197,9 @@ fn commit_message(completion: Option<&str>, next: Option<&Claim>) -> (String, us
 /// than tasks of a chain do, because the server does not send it before the next task's answer.
 async fn committed(control: &Control, successes: &[Success<'_>]) {
     let mut backoff = Backoff::default();
-    sleep(CHAIN_BUDGET).await;
-    while !control.committed(successes[0].claim).await.unwrap_or(false) {
+    let claim = successes[0].claim;
+    sleep(chain_budget(claim)).await;
+    while !control.committed(claim).await.unwrap_or(false) {
         backoff.wait().await;
     }
 }

@@ -11,7 +11,7 @@ use queue::{Disposition, Outcome};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
-use crate::attempt::chain::{CHAIN_BUDGET, may_chain};
+use crate::attempt::chain::{chain_budget, may_chain};
 use crate::attempt::execute::{AttemptResult, Committed, Executor};
 use crate::attempt::finish::{finish, release_unstarted};
 use crate::attempt::session::{OpenedTransaction, Session, SessionError};
@@ -102,7 +102,7 @@ impl Reader {
         mut tasks: VecDeque<ClaimedTask>,
     ) -> Option<Session> {
         let plain = tasks.front().filter(|task| task.shared_commit_budget.is_none());
-        let queue = plain.map(|task| task.claim.queue().to_owned());
+        let plain = plain.map(|task| (task.claim.queue().to_owned(), chain_budget(&task.claim)));
         let timer = std::time::Instant::now();
         let (mut opened, mut ran) = (None, 0);
         while let Some(task) = tasks.pop_front() {
@@ -116,8 +116,8 @@ impl Reader {
                 None => self.release_claim(task).await,
             }
         }
-        if let Some(queue) = queue {
-            self.batch_sizes.record(&queue, ran, timer.elapsed(), CHAIN_BUDGET);
+        if let Some((queue, budget)) = plain {
+            self.batch_sizes.record(&queue, ran, timer.elapsed(), budget);
         }
         kept
     }
@@ -314,8 +314,8 @@ impl Reader {
         }
     }
 
-    /// Resolves `step` of the running task. If it takes longer than [`CHAIN_BUDGET`], releases the
-    /// waiting tasks.
+    /// Resolves `step` of the running task. If it takes longer than the budget of the chain, releases
+    /// the waiting tasks.
     async fn release_if_slow<T>(
         &self,
         queue: &str,
@@ -323,10 +323,10 @@ impl Reader {
         step: impl Future<Output = T>,
     ) -> T {
         let mut step = pin!(step);
-        if waiting.is_empty() {
+        let Some(budget) = waiting.front().map(|task| chain_budget(&task.claim)) else {
             return step.await;
-        }
-        if let Ok(done) = timeout(CHAIN_BUDGET, &mut step).await {
+        };
+        if let Ok(done) = timeout(budget, &mut step).await {
             return done;
         }
         self.batch_sizes.cool_down(queue);

@@ -152,7 +152,9 @@ impl Claimer {
     async fn connect(&self) -> Result<Connected, QueueError> {
         let client = self.context.control.dedicated_session("pgmill claimer").await?.client;
         let server = server(&client).await?;
-        Ok(Connected { claims: ClaimSession::new(client, self.context.worker).await?, server })
+        let queues = self.queues.clone();
+        let claims = ClaimSession::new(client, self.context.worker, queues).await?;
+        Ok(Connected { claims, server })
     }
 
     /// Waits until the worker is registered, because an unregistered worker would lose its claims.
@@ -210,7 +212,7 @@ impl Claimer {
     ) -> Result<bool, QueueError> {
         if sweep {
             state.lanes.begin_sweep();
-            let lanes = answered(claims.lanes(self.queues.as_deref(), &self.profiles)).await?;
+            let lanes = answered(claims.lanes(&self.profiles)).await?;
             state.lanes.set_nonempty(lanes);
         }
         let reserved = self.context.wakeup.reserved_readers();
