@@ -53,13 +53,82 @@ COMMENT ON FUNCTION mill.cancel IS
     'the statement), finished or not found. running => false leaves a running task alone and returns running';
 GRANT EXECUTE ON FUNCTION mill.cancel TO mill_operator;
 
+CREATE OR REPLACE FUNCTION mill.cancel_many(ids bigint[], only_state mill.state DEFAULT NULL)
+RETURNS TABLE (id bigint, result text)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    finished CONSTANT timestamptz := clock_timestamp();
+    report CONSTANT jsonb := jsonb_build_object('message',
+        format('cancelled by %s before it was claimed', session_user));
+    cancelled bigint[];
+BEGIN
+    PERFORM mill.prepare_history(0);
+    -- Most waiting tasks have no limit, key or run. They end in one statement, without a call per task.
+    WITH waiting AS MATERIALIZED (
+        SELECT t AS task, t.id FROM mill.tasks t
+        WHERE t.id = ANY (ids) AND t.state <> 'running' AND (only_state IS NULL OR t.state = only_state)
+            AND t.limits IS NULL AND t.key IS NULL AND t.node IS NULL
+        ORDER BY t.id FOR NO KEY UPDATE
+    ), recorded AS (
+        INSERT INTO mill.attempts
+        SELECT r.* FROM waiting w
+            CROSS JOIN LATERAL mill.attempt_row(w.task, finished, 'cancelled', true, NULL, report) AS r
+    ), audited AS (
+        INSERT INTO mill.audit (action, subject, detail)
+        SELECT 'cancel', 'task ' || w.id, '{"result": "cancelled"}' FROM waiting w
+    ), gone AS (
+        DELETE FROM mill.tasks t USING waiting w WHERE t.id = w.id RETURNING t.id
+    )
+    SELECT array_agg(g.id) INTO cancelled FROM gone g;
+    RETURN QUERY
+        SELECT i.id, CASE WHEN c.id IS NOT NULL THEN 'cancelled'
+                WHEN only_state IS NULL
+                    OR EXISTS (SELECT FROM mill.tasks t WHERE t.id = i.id AND t.state = only_state)
+                THEN mill.cancel(i.id) ELSE 'changed' END
+        FROM unnest(ids) WITH ORDINALITY AS i (id, n) LEFT JOIN unnest(cancelled) AS c (id) ON c.id = i.id
+        ORDER BY i.n;
+END
+$$;
+COMMENT ON FUNCTION mill.cancel_many IS
+    'Cancels tasks in one transaction. Returns the result of mill.cancel for each task, in the given order. '
+    'only_state: leaves tasks in another state alone and returns changed for them';
+GRANT EXECUTE ON FUNCTION mill.cancel_many TO mill_operator;
+
+CREATE OR REPLACE FUNCTION mill.task_of_attempt(last_attempt mill.attempts, chain bigint[]) RETURNS mill.tasks
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    statement CONSTANT text := last_attempt.statement;
+    task mill.tasks;
+BEGIN
+    -- Copies the options of the task from the columns of the same names in history, by way of jsonb. The
+    -- statement is copied separately, because it may be longer than jsonb allows (256 MB).
+    last_attempt.statement := NULL;
+    last_attempt.token := NULL;
+    last_attempt.session_pid := NULL;
+    last_attempt.result := NULL;
+    task := jsonb_populate_record(NULL::mill.tasks, to_jsonb(last_attempt));
+    task.id := last_attempt.task_id;
+    task.statement := statement;
+    task.due_at := clock_timestamp();
+    task.state := mill.initial_state(NULL, chain);
+    task.limits := chain;
+    task.blocking_limit_id := chain[1];
+    task.failures := 0;
+    task.transient_failures := 0;
+    task.crashes := 0;
+    RETURN task;
+END
+$$;
+COMMENT ON FUNCTION mill.task_of_attempt IS
+    'Returns the task that runs again after its last attempt, under the same id and with these limits';
+
 CREATE OR REPLACE FUNCTION mill.retry(id bigint) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     live mill.state;
     last_attempt mill.attempts;
     task mill.tasks;
-    statement text;
     answer text;
     chain bigint[];
 BEGIN
@@ -96,15 +165,7 @@ BEGIN
     DELETE FROM mill.cancel_requests r WHERE r.task_id = retry.id;
     chain := mill.required_limits(last_attempt.queue, last_attempt.group_name, last_attempt.run_id,
         last_attempt.concurrency_key);
-    -- Copies the options of the task from the columns of the same names in history, by way of jsonb. The
-    -- statement is copied separately, because it may be longer than jsonb allows (256 MB).
-    statement := last_attempt.statement;
-    last_attempt.statement := NULL;
-    task := jsonb_populate_record(NULL::mill.tasks,
-        to_jsonb(last_attempt) - ARRAY['token', 'session_pid'] || jsonb_build_object('id', retry.id,
-            'due_at', clock_timestamp(), 'state', mill.initial_state(NULL, chain), 'limits', chain,
-            'blocking_limit_id', chain[1], 'failures', 0, 'transient_failures', 0, 'crashes', 0));
-    task.statement := statement;
+    task := mill.task_of_attempt(last_attempt, chain);
     INSERT INTO mill.tasks SELECT task.*;
     PERFORM mill.record_audit('retry', 'task ' || id, jsonb_build_object('result', 'retried'));
     RETURN 'retried';
@@ -122,6 +183,56 @@ COMMENT ON FUNCTION mill.retry IS
     'For a scheduled task: makes it due now and returns brought forward. For another live task: returns its state. '
     'Otherwise returns not found';
 GRANT EXECUTE ON FUNCTION mill.retry TO mill_operator;
+
+CREATE OR REPLACE FUNCTION mill.retry_many(ids bigint[], only_outcome mill.outcome DEFAULT NULL)
+RETURNS TABLE (id bigint, result text)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    retried bigint[];
+BEGIN
+    -- Most finished tasks have no limit, key or run. They return in one statement. mill.retry would
+    -- take a subtransaction for each of them, and more than 64 of these slow down every snapshot.
+    WITH plain AS MATERIALIZED (
+        SELECT e.task_id, e.attempt FROM (
+            SELECT DISTINCT ON (a.task_id) a.task_id, a AS attempt FROM mill.attempts a
+            WHERE a.task_id = ANY (ids) AND a.final ORDER BY a.task_id, a.finished_at DESC) AS e
+        WHERE (only_outcome IS NULL OR (e.attempt).outcome = only_outcome)
+            AND num_nonnulls((e.attempt).node, (e.attempt).key, (e.attempt).group_name,
+                (e.attempt).concurrency_key) = 0
+            AND NOT EXISTS (SELECT FROM mill.tasks t WHERE t.id = e.task_id)
+            AND NOT EXISTS (SELECT FROM mill.limits l WHERE l.kind = 'queue' AND l.name = (e.attempt).queue)
+    ), unrequested AS (
+        DELETE FROM mill.cancel_requests r USING plain p WHERE r.task_id = p.task_id
+    ), inserted AS (
+        INSERT INTO mill.tasks
+        SELECT t.* FROM plain p CROSS JOIN LATERAL mill.task_of_attempt(p.attempt, NULL) AS t
+        -- A concurrent retry may have inserted the task.
+        ON CONFLICT DO NOTHING RETURNING id
+    ), audited AS (
+        INSERT INTO mill.audit (action, subject, detail)
+        SELECT 'retry', 'task ' || i.id, '{"result": "retried"}' FROM inserted i
+    )
+    SELECT array_agg(i.id) INTO retried FROM inserted i;
+    RETURN QUERY
+        WITH ended AS (
+            SELECT DISTINCT ON (a.task_id) a.task_id, a.outcome FROM mill.attempts a
+            WHERE a.task_id = ANY (ARRAY(SELECT i.id FROM unnest(ids) AS i (id) EXCEPT SELECT unnest(retried)))
+                AND a.final ORDER BY a.task_id, a.finished_at DESC
+        )
+        SELECT i.id, CASE WHEN r.id IS NOT NULL THEN 'retried'
+                WHEN only_outcome IS NULL OR (t.id IS NULL AND e.outcome = only_outcome)
+                THEN mill.retry(i.id) ELSE 'changed' END
+        FROM unnest(ids) WITH ORDINALITY AS i (id, n) LEFT JOIN unnest(retried) AS r (id) ON r.id = i.id
+            LEFT JOIN mill.tasks t ON t.id = i.id LEFT JOIN ended e ON e.task_id = i.id
+        ORDER BY i.n;
+END
+$$;
+COMMENT ON FUNCTION mill.retry_many IS
+    'Retries tasks in one transaction. Returns the result of mill.retry for each task, in the given order. '
+    'only_outcome: leaves tasks alone that are live or have another outcome, and returns changed for them. If one task '
+    'is refused, none is retried';
+GRANT EXECUTE ON FUNCTION mill.retry_many TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.pause(queue text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$

@@ -73,3 +73,58 @@ async fn an_interrupted_action_reports_what_it_has_done() {
     assert!(text.contains("1000 tasks: 1000 cancelled\ninterrupted: the other tasks"), "{text}");
     assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.tasks").await, 200);
 }
+
+/// Returns the live tasks without what a retry sets anew.
+async fn live_tasks(database: &Database) -> Value {
+    database
+        .value("SELECT jsonb_agg(to_jsonb(t) - ARRAY['due_at'] ORDER BY id) FROM mill.tasks t")
+        .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_tasks_are_cancelled_and_retried_as_single_ones_are() {
+    let database = Database::new().await;
+    database.enqueue_many(120, "SELECT 1").await;
+    database
+        .execute(
+            r#"SELECT mill.enqueue('SELECT 2', '[7]', name => 'a "name"', queue => 'other', key => 'k',
+                   concurrency_key => 'c', retry_interval => '3 seconds',
+                   options => '{"tags": ["etl"], "metadata": {"owner": "bi"}}');
+               SELECT mill.enqueue('SELECT 3', max_attempts => 7, timeout => '1 minute',
+                   options => '{"tags": ["etl"]}')"#,
+        )
+        .await;
+    let enqueued = live_tasks(&database).await;
+    let next_xid = "SELECT txid_current()";
+
+    let before: i64 = database.value(next_xid).await;
+    let (code, cancelled) = act(&database, &["cancel", "--name", "*", "--yes"]).await;
+    let (code_of_unnamed, rest) = act(&database, &["cancel", "--queue", "default", "--yes"]).await;
+    assert_eq!((code, code_of_unnamed), (0, 0));
+    assert_eq!(
+        (&cancelled["counts"], &rest["counts"]),
+        (&json!({"cancelled": 1}), &json!({"cancelled": 121}),)
+    );
+    let outcomes: Value = database
+        .value(
+            "SELECT jsonb_agg(DISTINCT jsonb_build_array(outcome, final, message, started_at))
+             FROM mill.attempts",
+        )
+        .await;
+    let message = "cancelled by postgres before it was claimed";
+    assert_eq!(outcomes, json!([["cancelled", true, message, null]]));
+
+    let (code, retried) = act(&database, &["retry", "--outcome", "cancelled", "--yes"]).await;
+    assert_eq!((code, &retried["counts"]), (0, &json!({"retried": 122})));
+    // A transaction id for each statement, not for each task.
+    let used = database.value::<i64>(next_xid).await - before;
+    assert!(used < 20, "{used} transaction ids");
+    assert_eq!(live_tasks(&database).await, enqueued);
+    let audited: Value = database
+        .value(
+            "SELECT jsonb_agg(jsonb_build_array(action, n) ORDER BY action) FROM (
+                 SELECT action, count(DISTINCT subject) AS n FROM mill.audit GROUP BY action) AS a",
+        )
+        .await;
+    assert_eq!(audited, json!([["cancel", 122], ["retry", 122]]));
+}

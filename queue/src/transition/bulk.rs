@@ -19,20 +19,10 @@ use crate::task::{Outcome, State};
 pub const CHUNK: usize = 500;
 
 const CANCEL_MANY: &str = "/* queue.cancel_many */
-SELECT c.id, CASE WHEN $2 IS NULL
-        OR EXISTS (SELECT FROM mill.tasks t WHERE t.id = c.id AND t.state::text = $2)
-    THEN mill.cancel(c.id) ELSE 'changed' END AS result
-FROM unnest($1) AS c (id)";
+SELECT c.id, c.result FROM mill.cancel_many($1, $2::text::mill.state) AS c";
 
-/// Reads the last outcomes of all tasks of the chunk in one query. A subquery per task takes ten
-/// times as long, because each subquery searches every day of history.
 const RETRY_MANY: &str = "/* queue.retry_many */
-SELECT c.id, CASE WHEN $2 IS NULL OR (t.id IS NULL AND ended.outcome::text = $2)
-    THEN mill.retry(c.id) ELSE 'changed' END AS result
-FROM unnest($1) AS c (id) LEFT JOIN mill.tasks t ON t.id = c.id
-    LEFT JOIN (SELECT DISTINCT ON (a.task_id) a.task_id, a.outcome FROM mill.attempts a
-        WHERE a.task_id = ANY ($1) AND a.final ORDER BY a.task_id, a.finished_at DESC) AS ended
-        ON ended.task_id = c.id";
+SELECT r.id, r.result FROM mill.retry_many($1, $2::text::mill.outcome) AS r";
 
 /// Result for one task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -62,30 +52,33 @@ pub async fn cancel_chunk(
     run_chunk(client, CANCEL_MANY, ids, state.map(State::as_str)).await
 }
 
-/// Retries these tasks in one transaction. With an outcome, leaves tasks alone that no longer are
-/// finished with it. If a task is refused because another live task has its key, the tasks are
-/// retried one by one.
+/// Retries these tasks in one transaction, or in a savepoint of the caller's transaction. With an
+/// outcome, leaves tasks alone that no longer are finished with it. If the database refuses a task,
+/// for example because another live task has its key, the tasks are retried one by one.
 ///
 /// # Errors
-/// If a statement fails, none of the tasks is retried. After a refusal, when tasks are retried one
-/// by one, the tasks before the failure are retried.
+/// After an error, none of the tasks is retried.
 pub async fn retry_chunk(
-    client: &impl GenericClient,
+    client: &mut impl GenericClient,
     ids: &[TaskId],
     outcome: Option<Outcome>,
 ) -> Result<Vec<BulkResult>, QueueError> {
-    match retry_all_or_none(client, ids, outcome).await {
-        Err(error) if error.refused() => {}
-        answered => return answered,
-    }
-    let mut answers = Vec::with_capacity(ids.len());
-    for id in ids {
-        match retry_all_or_none(client, &[*id], outcome).await {
-            Ok(answer) => answers.extend(answer),
-            Err(error) if error.refused() => answers.push(BulkResult::refused(*id, &error)),
-            Err(error) => return Err(error),
+    let mut transaction = client.transaction().await?;
+    let answers = match retry_all_or_none(&mut transaction, ids, outcome).await {
+        Err(error) if error.refused() => {
+            let mut answers = Vec::with_capacity(ids.len());
+            for id in ids {
+                match retry_all_or_none(&mut transaction, &[*id], outcome).await {
+                    Ok(answer) => answers.extend(answer),
+                    Err(error) if error.refused() => answers.push(BulkResult::refused(*id, &error)),
+                    Err(error) => return Err(error),
+                }
+            }
+            answers
         }
-    }
+        answered => answered?,
+    };
+    transaction.commit().await?;
     Ok(answers)
 }
 
@@ -117,60 +110,30 @@ pub async fn predict_retry(
     outcome: Option<Outcome>,
 ) -> Result<Vec<BulkResult>, QueueError> {
     let mut transaction = client.transaction().await?;
-    let answers = match retry_in_savepoint(&mut transaction, ids, outcome).await {
-        Err(error) if error.refused() => {
-            let mut answers = Vec::with_capacity(ids.len());
-            for id in ids {
-                match retry_in_savepoint(&mut transaction, &[*id], outcome).await {
-                    Ok(answer) => answers.extend(answer),
-                    Err(error) if error.refused() => answers.push(BulkResult::refused(*id, &error)),
-                    Err(error) => return Err(error),
-                }
-            }
-            answers
-        }
-        answered => answered?,
-    };
+    let answers = retry_chunk(&mut transaction, ids, outcome).await?;
     transaction.rollback().await?;
     Ok(answers)
 }
 
-/// Retries all of these tasks or none, without aborting the transaction.
-async fn retry_in_savepoint(
+/// Retries all of these tasks or none, in a savepoint, so that a refusal does not abort the
+/// transaction.
+async fn retry_all_or_none(
     transaction: &mut Transaction<'_>,
     ids: &[TaskId],
     outcome: Option<Outcome>,
 ) -> Result<Vec<BulkResult>, QueueError> {
     let savepoint = transaction.transaction().await?;
-    match retry_all_or_none(&savepoint, ids, outcome).await {
-        Ok(answers) => {
-            savepoint.commit().await?;
-            Ok(answers)
-        }
-        Err(error) => {
-            savepoint.rollback().await?;
-            Err(error)
-        }
+    let answers = run_chunk(&savepoint, RETRY_MANY, ids, outcome.map(Outcome::as_str)).await;
+    match &answers {
+        Ok(_) => savepoint.commit().await?,
+        Err(_) => savepoint.rollback().await?,
     }
-}
-
-/// Retries all of these tasks or none. For a caller that has an open transaction, which a refusal
-/// would abort.
-///
-/// # Errors
-/// Fails if a task is refused because another live task has its key.
-pub async fn retry_all_or_none(
-    client: &impl GenericClient,
-    ids: &[TaskId],
-    outcome: Option<Outcome>,
-) -> Result<Vec<BulkResult>, QueueError> {
-    run_chunk(client, RETRY_MANY, ids, outcome.map(Outcome::as_str)).await
+    answers
 }
 
 impl BulkResult {
     /// The result for a refused task.
-    #[must_use]
-    pub fn refused(id: TaskId, error: &QueueError) -> Self {
+    fn refused(id: TaskId, error: &QueueError) -> Self {
         Self { id, result: "refused".to_owned(), message: Some(error.to_string()) }
     }
 }

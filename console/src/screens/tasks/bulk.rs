@@ -149,39 +149,19 @@ fn chunks(tasks: &[Matching]) -> Vec<(Option<Outcome>, Vec<TaskId>)> {
     outcomes.flat_map(of_outcome).collect()
 }
 
-/// Processes a chunk in one transaction. If the database refuses one task, the transaction is
-/// rolled back, and each task is then processed in a transaction of its own.
+/// Processes a chunk in one transaction.
 async fn execute_chunk(
     form: &FormRequest,
     session: &mut Session,
     query: &TaskQuery,
     (outcome, chunk): (Option<Outcome>, &[TaskId]),
 ) -> Result<Vec<BulkResult>, HttpError> {
-    let tx = form.begin(session).await?;
-    let all_at_once = match BulkAction::of(query) {
-        BulkAction::Cancel => bulk::cancel_chunk(&*tx, chunk, query.state).await,
-        BulkAction::Retry => bulk::retry_all_or_none(&*tx, chunk, outcome).await,
+    let mut tx = form.begin(session).await?;
+    let answers = match BulkAction::of(query) {
+        BulkAction::Cancel => bulk::cancel_chunk(&*tx, chunk, query.state).await?,
+        BulkAction::Retry => bulk::retry_chunk(&mut *tx, chunk, outcome).await?,
     };
-    match all_at_once {
-        Ok(answers) => {
-            tx.commit().await?;
-            return Ok(answers);
-        }
-        Err(error) if error.refused() => drop(tx),
-        Err(error) => return Err(error.into()),
-    }
-    let mut answers = Vec::with_capacity(chunk.len());
-    for id in chunk {
-        let tx = form.begin(session).await?;
-        match bulk::retry_all_or_none(&*tx, &[*id], outcome).await {
-            Ok(answer) => {
-                tx.commit().await?;
-                answers.extend(answer);
-            }
-            Err(error) if error.refused() => answers.push(BulkResult::refused(*id, &error)),
-            Err(error) => return Err(error.into()),
-        }
-    }
+    tx.commit().await?;
     Ok(answers)
 }
 
