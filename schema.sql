@@ -24,7 +24,8 @@
 --   13_dependencies    edges that hold in every run, and the lineage
 --   14_schedules       when jobs run automatically
 --   15_runs            a run is a frozen copy of jobs
---   16_run_advance     ready tasks are inserted into mill.tasks; cancel and restart of runs
+--   16_run_advance     ready tasks are inserted into mill.tasks
+--   16_run_control     cancel, restart and rerun of runs
 --   17_schedule_ticks  a fire is a run with a schedule and a fire time; each happens once
 --   18_schedule_views  status of schedules, the runs that they fired, dry run
 --   19_views           monitoring: running tasks, status, history, failures, input for autoscalers
@@ -157,7 +158,7 @@ BEGIN
         CREATE TYPE mill.join_mode AS ENUM ('all', 'any');
         CREATE TYPE mill.run_state AS ENUM ('running', 'succeeded', 'failed', 'cancelled');
         CREATE TYPE mill.run_task_state AS ENUM
-            ('waiting', 'ready', 'released', 'succeeded', 'failed', 'cancelled', 'upstream_failed');
+            ('waiting', 'ready', 'released', 'succeeded', 'failed', 'cancelled', 'upstream_failed', 'skipped');
         CREATE TYPE mill.fire_mode AS ENUM ('manual', 'scheduled', 'triggered');
         CREATE TYPE mill.overlap AS ENUM ('skip', 'queue', 'allow');
         CREATE TYPE mill.declared_in AS ENUM ('comment', 'file', 'call');
@@ -218,14 +219,15 @@ COMMENT ON TYPE mill.reserved_capacity IS
     'percent) or high (25 percent)';
 COMMENT ON TYPE mill.expected IS
     'Outcome that an edge requires of its parent: succeeded; failed (includes timed out, lost and unknown); finished '
-    '(any outcome, including cancelled); or always (any outcome, also if the parent cannot run: upstream_failed)';
+    '(any outcome, including cancelled); or always (any outcome, also if the parent is upstream_failed or skipped)';
 COMMENT ON TYPE mill.join_mode IS 'Whether a task waits for all of its parents or for any one of them';
 COMMENT ON TYPE mill.run_state IS
     'State of a run. A finished run has the first of these states that applies: cancelled, if the run itself was '
     'cancelled; failed, if a task without ignore_failure failed; cancelled, if a task was cancelled; succeeded';
 COMMENT ON TYPE mill.run_task_state IS
     'State of a task of a run: waiting (for its parents), ready, released (in the queue or running), or its final '
-    'state. upstream_failed: the task cannot start, because the outcomes of its parents do not satisfy its edges';
+    'state. upstream_failed: the task cannot start, because a parent failed, was cancelled or is itself '
+    'upstream_failed. skipped: the task cannot start although no parent failed, because its branch was not taken';
 COMMENT ON TYPE mill.fire_mode IS
     'How a schedule fires: only manually (manual), by time (scheduled), or by the contents of a table (triggered)';
 COMMENT ON TYPE mill.overlap IS
@@ -2367,7 +2369,7 @@ GRANT EXECUTE ON FUNCTION mill.reclaim TO mill_worker;
 -- schema/11_operator.sql --------------------------------------------------------------------------
 
 -- Operator functions: cancel and retry a task; pause and resume a queue, set its shared commit; drain a
--- worker. Limits, groups and priorities are in 04_capacity.sql, runs in 16_run_advance.sql, schedules in
+-- worker. Limits, groups and priorities are in 04_capacity.sql, runs in 16_run_control.sql, schedules in
 -- 14_schedules.sql.
 --
 -- Each function records the change in mill.audit.
@@ -3740,10 +3742,11 @@ CREATE TABLE IF NOT EXISTS mill.runs (
     tags text[],
     metadata jsonb,
     restarted_at timestamptz,
+    skipped integer NOT NULL DEFAULT 0,
     CONSTRAINT fired_by_a_schedule CHECK (num_nonnulls(schedule_id, fire_at, reason) IN (0, 3)),
     CONSTRAINT finished_has_time CHECK ((state = 'running') = (finished_at IS NULL)),
     CONSTRAINT every_task_counts CHECK (state = 'running'
-        OR tasks = succeeded + failed + ignored + cancelled + upstream_failed)
+        OR tasks = succeeded + failed + ignored + cancelled + upstream_failed + skipped)
 );
 COMMENT ON TABLE mill.runs IS 'Runs: frozen, merged copies of jobs. Kept as long as mill.attempts';
 COMMENT ON COLUMN mill.runs.jobs IS 'Names of the jobs, in the order in which they were given';
@@ -3752,12 +3755,13 @@ COMMENT ON COLUMN mill.runs.needs_rescan IS
     'Whether mill.advance_run must search the run for ready tasks and for completions to propagate, because '
     'mill.run_events need not have an event for each of them';
 COMMENT ON COLUMN mill.runs.succeeded IS
-    'Number of succeeded tasks. Like failed, ignored, cancelled and upstream_failed, it is set when the run finishes. '
-    'For a run in progress, mill.run_status counts the tasks';
+    'Number of succeeded tasks. Like failed, ignored, cancelled, upstream_failed and skipped, it is set when the run '
+    'finishes. For a run in progress, mill.run_status counts the tasks';
 COMMENT ON COLUMN mill.runs.failed IS 'Number of failed tasks without ignore_failure';
 COMMENT ON COLUMN mill.runs.ignored IS 'Number of failed tasks with ignore_failure';
 COMMENT ON COLUMN mill.runs.upstream_failed IS
-    'Number of tasks that cannot run because the outcomes of their parents do not satisfy their edges';
+    'Number of tasks that did not run because a task before them failed or was cancelled';
+COMMENT ON COLUMN mill.runs.skipped IS 'Number of tasks that did not run although no parent failed';
 COMMENT ON COLUMN mill.runs.kill IS 'Whether the run was cancelled together with its running tasks';
 COMMENT ON COLUMN mill.runs.schedule_id IS 'Schedule that fired the run; null: started directly';
 COMMENT ON COLUMN mill.runs.fire_at IS 'Time of the fire that started the run; null: no schedule fired the run';
@@ -3818,6 +3822,7 @@ CREATE TABLE IF NOT EXISTS mill.run_tasks (
     params jsonb,
     statement mill.statement NOT NULL,
     options mill.task_options,
+    parent_failed boolean NOT NULL DEFAULT false,
     PRIMARY KEY (run_id, node),
     CONSTRAINT run_tasks_name UNIQUE (name, run_id),
     CONSTRAINT run_at_most_once_runs_once
@@ -3828,6 +3833,8 @@ COMMENT ON TABLE mill.run_tasks IS 'Tasks of runs, frozen at the start of the ru
 COMMENT ON COLUMN mill.run_tasks.task_id IS 'tasks.id and attempts.task_id; null until the task is released';
 COMMENT ON COLUMN mill.run_tasks.parents IS
     'Number of edges to parents. satisfied and unsatisfied count the edges whose parent has finished';
+COMMENT ON COLUMN mill.run_tasks.parent_failed IS
+    'Whether the parent of an unsatisfied edge failed, was cancelled or is upstream_failed';
 COMMENT ON COLUMN mill.run_tasks.pending_propagation IS
     'Whether the task has finished and its completion is yet to be propagated to the children whose node is greater '
     'than propagated_to';
@@ -4181,7 +4188,7 @@ CREATE OR REPLACE VIEW mill.run_status AS
         coalesce(n.succeeded, r.succeeded) AS succeeded, coalesce(n.failed, r.failed) AS failed,
         coalesce(n.ignored, r.ignored) AS ignored, coalesce(n.cancelled, r.cancelled) AS cancelled,
         coalesce(n.upstream_failed, r.upstream_failed) AS upstream_failed,
-        r.tags, r.metadata, r.restarted_at
+        r.tags, r.metadata, r.restarted_at, coalesce(n.skipped, r.skipped) AS skipped
     FROM mill.runs r LEFT JOIN LATERAL (
         SELECT count(*) AS tasks, count(*) FILTER (WHERE t.state IN ('waiting', 'ready')) AS waiting,
             count(*) FILTER (WHERE t.state = 'released') AS released,
@@ -4189,7 +4196,9 @@ CREATE OR REPLACE VIEW mill.run_status AS
             count(*) FILTER (WHERE t.state = 'failed' AND NOT t.ignore_failure) AS failed,
             count(*) FILTER (WHERE t.state = 'failed' AND t.ignore_failure) AS ignored,
             count(*) FILTER (WHERE t.state = 'cancelled') AS cancelled,
-            count(*) FILTER (WHERE t.state = 'upstream_failed') AS upstream_failed
+            count(*) FILTER (WHERE t.state = 'upstream_failed') AS upstream_failed,
+            -- As text, because an upgrade cannot use the value in the transaction that adds it.
+            count(*) FILTER (WHERE t.state::text = 'skipped') AS skipped
         FROM mill.run_tasks t WHERE t.run_id = r.id AND r.state = 'running') AS n ON r.state = 'running';
 COMMENT ON VIEW mill.run_status IS
     'Runs with their number of tasks by state: waiting (for parents), released (in the queue or running), finished';
@@ -4214,13 +4223,11 @@ COMMENT ON VIEW mill.run_task_status IS
 
 -- schema/16_run_advance.sql -----------------------------------------------------------------------
 
--- Advance of runs: a task goes waiting -> ready -> released -> finished. Cancel, retry, rerun by operators.
+-- Advance of runs: a task goes waiting -> ready -> released -> finished. Cancel and restart: 16_run_control.sql.
 --
 -- mill.advance_run locks the row of the run, removes the events of finished tasks from mill.run_events,
 -- updates the counters of each child, and releases the tasks that are ready. All of this happens in one
 -- transaction, so each event is processed exactly once, even if several workers try or a worker crashes.
-
--- Advance -----------------------------------------------------------------------------------------
 
 CREATE OR REPLACE FUNCTION mill.satisfies(state mill.run_task_state, expected mill.expected) RETURNS boolean
 LANGUAGE sql STABLE AS $$
@@ -4230,34 +4237,44 @@ LANGUAGE sql STABLE AS $$
         WHEN state = 'cancelled' THEN expected = 'finished' ELSE false END
 $$;
 COMMENT ON FUNCTION mill.satisfies IS
-    'Returns whether the state of a parent satisfies an edge. upstream_failed satisfies only always';
+    'Returns whether the state of a parent satisfies an edge. upstream_failed and skipped satisfy only always';
+
+CREATE OR REPLACE FUNCTION mill.is_failure(state mill.run_task_state) RETURNS boolean
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT state IN ('failed', 'cancelled', 'upstream_failed')
+$$;
+COMMENT ON FUNCTION mill.is_failure IS
+    'Returns whether a child that cannot run because of a parent in this state is upstream_failed. Otherwise the child '
+    'is skipped';
 
 CREATE OR REPLACE FUNCTION mill.evaluate_join(join_mode mill.join_mode, parents integer,
-    satisfied integer, unsatisfied integer)
+    satisfied integer, unsatisfied integer, parent_failed boolean)
 RETURNS mill.run_task_state
 LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE
-        WHEN parents = 0 THEN 'ready'
-        WHEN join_mode = 'all' THEN CASE WHEN unsatisfied > 0 THEN 'upstream_failed'
-            WHEN satisfied = parents THEN 'ready' ELSE 'waiting' END
-        ELSE CASE WHEN satisfied > 0 THEN 'ready' WHEN unsatisfied = parents THEN 'upstream_failed' ELSE 'waiting' END
+        WHEN satisfied = parents OR join_mode = 'any' AND satisfied > 0 THEN 'ready'
+        WHEN unsatisfied = parents OR join_mode = 'all' AND unsatisfied > 0
+            THEN CASE WHEN parent_failed THEN 'upstream_failed' ELSE 'skipped' END
+        ELSE 'waiting'
     END::mill.run_task_state
 $$;
 COMMENT ON FUNCTION mill.evaluate_join IS
     'Returns the new state of a waiting task of a run from its number of parents, satisfied edges and unsatisfied '
-    'edges';
+    'edges. parent_failed: whether the parent of an unsatisfied edge failed, was cancelled or is upstream_failed';
 
 CREATE OR REPLACE FUNCTION mill.recount_dependencies(run_id bigint, nodes bigint[]) RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_custom_plan
 SET enable_nestloop = off SET jit = off AS $$
 DECLARE
-    upstream_failed integer;
+    never_run integer;
 BEGIN
     WITH counted AS MATERIALIZED (
         SELECT c.node, c.join_mode, count(e.parent)::integer AS parents,
             count(*) FILTER (WHERE mill.satisfies(p.state, e.expected))::integer AS satisfied,
             count(*) FILTER (WHERE p.node IS NOT NULL AND NOT mill.satisfies(p.state, e.expected))::integer
-                AS unsatisfied
+                AS unsatisfied,
+            coalesce(bool_or(mill.is_failure(p.state) AND NOT mill.satisfies(p.state, e.expected)), false)
+                AS parent_failed
         FROM mill.run_tasks c LEFT JOIN mill.run_edges e ON e.run_id = c.run_id AND e.child = c.node
             -- Joins only finished parents whose completion will not be propagated to this child again.
             LEFT JOIN mill.run_tasks p ON p.run_id = e.run_id AND p.node = e.parent
@@ -4265,27 +4282,28 @@ BEGIN
                 AND (NOT p.pending_propagation OR p.propagated_to >= c.node)
         WHERE c.run_id = recount_dependencies.run_id AND c.state = 'waiting' AND (nodes IS NULL OR c.node = ANY (nodes))
         GROUP BY c.node, c.join_mode
-    ), evaluated AS (
-        UPDATE mill.run_tasks t SET parents = c.parents, satisfied = c.satisfied, unsatisfied = c.unsatisfied,
-            state = mill.evaluate_join(c.join_mode, c.parents, c.satisfied, c.unsatisfied),
-            pending_propagation = mill.evaluate_join(c.join_mode, c.parents, c.satisfied, c.unsatisfied)
-                = 'upstream_failed',
-            finished_at = CASE WHEN mill.evaluate_join(c.join_mode, c.parents, c.satisfied, c.unsatisfied)
-                = 'upstream_failed'
-                THEN clock_timestamp() END
-        FROM counted c WHERE t.run_id = recount_dependencies.run_id AND t.node = c.node
+    ), evaluated AS MATERIALIZED (
+        SELECT c.*, mill.evaluate_join(c.join_mode, c.parents, c.satisfied, c.unsatisfied, c.parent_failed) AS state
+        FROM counted c
+    ), updated AS (
+        UPDATE mill.run_tasks t SET parents = e.parents, satisfied = e.satisfied, unsatisfied = e.unsatisfied,
+            parent_failed = e.parent_failed, state = e.state,
+            pending_propagation = e.state NOT IN ('waiting', 'ready'),
+            finished_at = CASE WHEN e.state NOT IN ('waiting', 'ready') THEN clock_timestamp() END
+        FROM evaluated e WHERE t.run_id = recount_dependencies.run_id AND t.node = e.node
         RETURNING t.state
     )
-    SELECT count(*) INTO upstream_failed FROM evaluated j WHERE j.state = 'upstream_failed';
-    RETURN upstream_failed;
+    SELECT count(*) INTO never_run FROM updated u WHERE u.state NOT IN ('waiting', 'ready');
+    RETURN never_run;
 END
 $$;
 COMMENT ON FUNCTION mill.recount_dependencies IS
     'Recomputes the counters and states of waiting tasks from their edges (nodes null: of all waiting tasks). '
-    'mill.advance_run maintains these counters incrementally. Returns the number of tasks that became upstream_failed';
+    'mill.advance_run maintains these counters incrementally. Returns the number of tasks that became upstream_failed '
+    'or skipped';
 
 CREATE OR REPLACE FUNCTION mill.propagate_completion(run_id bigint, parents bigint[], search boolean, max_count integer,
-    OUT edges_propagated integer, OUT ready bigint[], OUT upstream_failed bigint[])
+    OUT edges_propagated integer, OUT ready bigint[], OUT never_run bigint[])
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
@@ -4311,29 +4329,33 @@ BEGIN
             WHERE t.run_id = propagate_completion.run_id AND t.node = n.node LIMIT 1) AS w
         ORDER BY n.node
     ), edge AS MATERIALIZED (
-        SELECT t.node AS parent, e.child, mill.satisfies(t.state, e.expected) AS is_satisfied
+        SELECT t.node AS parent, e.child, mill.satisfies(t.state, e.expected) AS is_satisfied,
+            mill.is_failure(t.state) AS is_failure
         FROM source t CROSS JOIN LATERAL (SELECT x.child, x.expected FROM mill.run_edges x
             WHERE x.run_id = propagate_completion.run_id AND x.parent = t.node AND x.child > t.propagated_to
             ORDER BY x.child LIMIT max_count) AS e
         LIMIT max_count
     ), counted AS MATERIALIZED (
-        SELECT w.place, n.satisfied, n.unsatisfied FROM (
+        SELECT w.place, w.join_mode, w.parents, w.satisfied + n.satisfied AS satisfied,
+            w.unsatisfied + n.unsatisfied AS unsatisfied, w.parent_failed OR n.parent_failed AS parent_failed
+        FROM (
             SELECT e.child, count(*) FILTER (WHERE e.is_satisfied)::integer AS satisfied,
-                count(*) FILTER (WHERE NOT e.is_satisfied)::integer AS unsatisfied
+                count(*) FILTER (WHERE NOT e.is_satisfied)::integer AS unsatisfied,
+                bool_or(e.is_failure AND NOT e.is_satisfied) AS parent_failed
             FROM edge e GROUP BY e.child) AS n
-        CROSS JOIN LATERAL (SELECT c.ctid AS place FROM mill.run_tasks c
+        CROSS JOIN LATERAL (SELECT c.ctid AS place, c.join_mode, c.parents, c.satisfied, c.unsatisfied,
+            c.parent_failed FROM mill.run_tasks c
             WHERE c.run_id = propagate_completion.run_id AND c.node = n.child
                 AND c.state::text = 'waiting' LIMIT 1) AS w
-    ), evaluated AS (
-        UPDATE mill.run_tasks c SET satisfied = c.satisfied + n.satisfied, unsatisfied = c.unsatisfied + n.unsatisfied,
-            state = mill.evaluate_join(c.join_mode, c.parents, c.satisfied + n.satisfied,
-                c.unsatisfied + n.unsatisfied),
-            pending_propagation = mill.evaluate_join(c.join_mode, c.parents, c.satisfied + n.satisfied,
-                c.unsatisfied + n.unsatisfied) = 'upstream_failed',
-            finished_at = CASE WHEN mill.evaluate_join(c.join_mode, c.parents, c.satisfied + n.satisfied,
-                c.unsatisfied + n.unsatisfied)
-                = 'upstream_failed' THEN clock_timestamp() END
-        FROM counted n WHERE c.ctid = n.place
+    ), evaluated AS MATERIALIZED (
+        SELECT c.*, mill.evaluate_join(c.join_mode, c.parents, c.satisfied, c.unsatisfied, c.parent_failed) AS state
+        FROM counted c
+    ), updated AS (
+        UPDATE mill.run_tasks c SET satisfied = e.satisfied, unsatisfied = e.unsatisfied,
+            parent_failed = e.parent_failed, state = e.state,
+            pending_propagation = e.state NOT IN ('waiting', 'ready'),
+            finished_at = CASE WHEN e.state NOT IN ('waiting', 'ready') THEN clock_timestamp() END
+        FROM evaluated e WHERE c.ctid = e.place
         RETURNING c.node, c.state
     ), last AS MATERIALIZED (
         SELECT count(*) AS edges, max(e.parent) AS parent,
@@ -4344,9 +4366,9 @@ BEGIN
         FROM source t, last l WHERE p.ctid = t.place AND (l.edges < max_count OR t.node < l.parent)
     )
     SELECT l.edges, l.parent, l.child,
-            (SELECT array_agg(j.node) FILTER (WHERE j.state = 'ready') FROM evaluated j),
-            (SELECT array_agg(j.node) FILTER (WHERE j.state = 'upstream_failed') FROM evaluated j)
-        INTO edges_propagated, last_parent, last_child, ready, upstream_failed FROM last l;
+            (SELECT array_agg(u.node) FILTER (WHERE u.state = 'ready') FROM updated u),
+            (SELECT array_agg(u.node) FILTER (WHERE u.state NOT IN ('waiting', 'ready')) FROM updated u)
+        INTO edges_propagated, last_parent, last_child, ready, never_run FROM last l;
     IF edges_propagated = max_count THEN
         UPDATE mill.run_tasks p SET propagated_to = last_child
             WHERE p.run_id = propagate_completion.run_id AND p.node = last_parent;
@@ -4356,7 +4378,7 @@ $$;
 COMMENT ON FUNCTION mill.propagate_completion IS
     'For mill.advance_run: propagates the completion of these parents to their children, over up to max_count edges. '
     'search: also of other tasks with pending_propagation. edges_propagated: number of edges; if it equals max_count, '
-    'there may be more. ready, upstream_failed: nodes of the children that changed to these states';
+    'there may be more. ready, never_run: nodes of the children that became ready, or upstream_failed or skipped';
 
 CREATE OR REPLACE FUNCTION mill.release_ready(run_id bigint, nodes bigint[], search boolean, max_count integer)
 RETURNS integer
@@ -4449,14 +4471,16 @@ DECLARE
     ended mill.runs;
 BEGIN
     UPDATE mill.runs r SET tasks = n.tasks, open = 0, succeeded = n.succeeded, failed = n.failed, ignored = n.ignored,
-            cancelled = n.cancelled, upstream_failed = n.upstream_failed, finished_at = clock_timestamp(),
+            cancelled = n.cancelled, upstream_failed = n.upstream_failed, skipped = n.skipped,
+            finished_at = clock_timestamp(),
             state = CASE WHEN r.cancelled_at IS NOT NULL THEN 'cancelled' WHEN n.failed > 0 THEN 'failed'
                 WHEN n.cancelled > 0 THEN 'cancelled' ELSE 'succeeded' END::mill.run_state
         FROM (SELECT count(*) AS tasks, count(*) FILTER (WHERE t.state = 'succeeded') AS succeeded,
                 count(*) FILTER (WHERE t.state = 'failed' AND NOT t.ignore_failure) AS failed,
                 count(*) FILTER (WHERE t.state = 'failed' AND t.ignore_failure) AS ignored,
                 count(*) FILTER (WHERE t.state = 'cancelled') AS cancelled,
-                count(*) FILTER (WHERE t.state = 'upstream_failed') AS upstream_failed
+                count(*) FILTER (WHERE t.state = 'upstream_failed') AS upstream_failed,
+                count(*) FILTER (WHERE t.state = 'skipped') AS skipped
             FROM mill.run_tasks t WHERE t.run_id = finish_run.run_id) AS n
         WHERE r.id = finish_run.run_id RETURNING r.* INTO ended;
     DELETE FROM mill.limits l WHERE l.kind = 'group' AND l.run_id = finish_run.run_id;
@@ -4535,7 +4559,7 @@ BEGIN
         LOOP
             SELECT t.* INTO step FROM mill.propagate_completion(run.id, to_propagate, run.needs_rescan, max_count) AS t;
             ready := ready || step.ready;
-            to_propagate := step.upstream_failed;
+            to_propagate := step.never_run;
             run.open := run.open - coalesce(cardinality(to_propagate), 0);
             unfinished := step.edges_propagated = max_count OR coalesce(cardinality(ready), 0) >= max_count;
             EXIT WHEN unfinished OR to_propagate IS NULL;
@@ -4561,7 +4585,9 @@ COMMENT ON FUNCTION mill.advance_run IS
     'ended: final state, if this call finished the run';
 GRANT EXECUTE ON FUNCTION mill.advance_run TO mill_worker;
 
--- Cancel, retry, rerun ----------------------------------------------------------------------------
+-- schema/16_run_control.sql -----------------------------------------------------------------------
+
+-- Control of runs by operators: cancel, restart, rerun, and the retry of a task.
 
 CREATE OR REPLACE FUNCTION mill.cancel_run(run_id bigint, kill boolean DEFAULT false) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -4624,13 +4650,15 @@ BEGIN
     -- out.
     LOOP
         SELECT p.* INTO step FROM mill.propagate_completion(run.id, NULL, true, 2000) AS p;
-        EXIT WHEN step.edges_propagated < 2000 AND step.upstream_failed IS NULL;
+        EXIT WHEN step.edges_propagated < 2000 AND step.never_run IS NULL;
     END LOOP;
     SELECT array_agg(t.name::text ORDER BY t.node) INTO names FROM mill.run_tasks t
-        WHERE t.run_id = run.id AND t.node = ANY (nodes) AND t.state <> 'upstream_failed';
+        WHERE t.run_id = run.id AND t.node = ANY (nodes) AND t.state NOT IN ('upstream_failed', 'skipped');
     IF names IS NULL THEN
-        RAISE EXCEPTION 'none of these tasks of run % can run: tasks before them have failed', run.id
-            USING ERRCODE = '55000', HINT = format('pgmill run restart %s runs the failed tasks as well.', run.id);
+        RAISE EXCEPTION 'none of these tasks of run % can run: their parents have not ended as required', run.id
+            USING ERRCODE = '55000', HINT = CASE WHEN run.failed > 0
+                THEN format('pgmill run restart %s runs the failed tasks as well.', run.id)
+                ELSE format('pgmill run rerun %s runs all its tasks again.', run.id) END;
     END IF;
     PERFORM mill.release_ready(run.id, NULL, true, 2000);
     UPDATE mill.runs r SET needs_rescan = true, open = (SELECT count(*) FROM mill.run_tasks t
@@ -4670,12 +4698,12 @@ BEGIN
         -- Tasks that started and did not succeed, and tasks that never started.
         SELECT t.node FROM mill.run_tasks t WHERE t.run_id = run.id
             AND ((failed OR downstream) AND t.state IN ('failed', 'cancelled') AND t.started_at IS NOT NULL
-                OR never_run AND t.state IN ('cancelled', 'upstream_failed') AND t.started_at IS NULL)
+                OR never_run AND t.state IN ('cancelled', 'upstream_failed', 'skipped') AND t.started_at IS NULL)
         UNION
         -- A task that could not run because of a task before it waits for that task again.
         SELECT c.node FROM chosen p JOIN mill.run_edges e ON e.run_id = run.id AND e.parent = p.node
             JOIN mill.run_tasks c ON c.run_id = run.id AND c.node = e.child
-        WHERE downstream OR c.state = 'upstream_failed'
+        WHERE downstream OR c.state IN ('upstream_failed', 'skipped')
     )
     SELECT array_agg(c.node) INTO nodes FROM chosen c;
     IF nodes IS NULL THEN
@@ -4688,7 +4716,7 @@ END
 $$;
 COMMENT ON FUNCTION mill.restart_run IS
     'Runs those tasks of a run that did not succeed again. The run has failed (force: or was cancelled). failed: tasks '
-    'that started and did not succeed, and the tasks that became upstream_failed because of them. never_run: tasks '
+    'that started and did not succeed, and the tasks that did not run because of them. never_run: tasks '
     'that never started. downstream: the tasks of failed, and all tasks after the selected ones. Returns the names of '
     'the tasks';
 GRANT EXECUTE ON FUNCTION mill.restart_run TO mill_operator;
@@ -4741,13 +4769,14 @@ BEGIN
     ELSIF found_task.state NOT IN ('failed', 'cancelled') THEN
         RETURN found_task.state::text;
     END IF;
-    -- All later tasks that are upstream_failed are evaluated again, even if another task made them
-    -- upstream_failed.
+    -- All later tasks that did not run because of their parents are evaluated again, even if another
+    -- task is the reason.
     WITH RECURSIVE after (node) AS (
         SELECT found_task.node
         UNION
         SELECT c.node FROM after a JOIN mill.run_edges e ON e.run_id = run.id AND e.parent = a.node
-            JOIN mill.run_tasks c ON c.run_id = run.id AND c.node = e.child AND c.state = 'upstream_failed'
+            JOIN mill.run_tasks c ON c.run_id = run.id AND c.node = e.child
+                AND c.state IN ('upstream_failed', 'skipped')
     )
     SELECT array_agg(a.node) INTO nodes FROM after a;
     PERFORM mill.run_again(run, nodes, 'retry_run_task', jsonb_build_object('task', task));
@@ -4755,7 +4784,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.retry_run_task IS
-    'Runs a failed or cancelled task of a run again, and the tasks that became upstream_failed because of it. If the '
+    'Runs a failed or cancelled task of a run again, and the tasks that did not run because of it. If the '
     'run has ended, it is in progress again. Returns retried, or the state of a task that is in another state, or not '
     'found';
 GRANT EXECUTE ON FUNCTION mill.retry_run_task TO mill_operator;
@@ -5848,34 +5877,35 @@ BEGIN
         RETURN 'it is ready and about to be put into the queue';
     ELSIF found_task.state = 'cancelled' AND found_task.started_at IS NULL THEN
         RETURN format('it was cancelled before it started%s', ' by ' || run.cancelled_by);
-    ELSIF found_task.state NOT IN ('waiting', 'upstream_failed') THEN
+    ELSIF found_task.state NOT IN ('waiting', 'upstream_failed', 'skipped') THEN
         RETURN format('it is finished: %s at %s%s%s', found_task.outcome, date_trunc('second', found_task.finished_at),
             CASE WHEN found_task.state = 'failed' AND found_task.ignore_failure THEN ', ignored' ELSE '' END,
             ': ' || mill.visible_message(found_task.message));
     END IF;
     -- The first ten parents that prevent the task from running.
     SELECT string_agg(format('%s (%s, expected %s)', p.name, p.state, p.expected), ', '),
-            bool_or(p.state = 'upstream_failed') INTO parents, indirect FROM (
+            bool_or(p.state IN ('upstream_failed', 'skipped')) INTO parents, indirect FROM (
         SELECT t.name, t.state, e.expected FROM mill.run_edges e
             JOIN mill.run_tasks t ON t.run_id = e.run_id AND t.node = e.parent
         WHERE e.run_id = why.run_id AND e.child = found_task.node AND CASE found_task.state
             WHEN 'waiting' THEN t.state IN ('waiting', 'ready', 'released')
             ELSE NOT mill.satisfies(t.state, e.expected) END
         ORDER BY t.node LIMIT 10) AS p;
-    IF found_task.state = 'upstream_failed' THEN
+    IF found_task.state <> 'waiting' THEN
         -- Tasks further up whose end is the cause, if the parents could not run either.
         WITH RECURSIVE up (node, state) AS (
             SELECT found_task.node, found_task.state
             UNION
             SELECT p.node, p.state FROM up u JOIN mill.run_edges e ON e.run_id = why.run_id AND e.child = u.node
                 JOIN mill.run_tasks p ON p.run_id = e.run_id AND p.node = e.parent
-            WHERE u.state = 'upstream_failed' AND NOT mill.satisfies(p.state, e.expected)
+            WHERE u.state IN ('upstream_failed', 'skipped') AND NOT mill.satisfies(p.state, e.expected)
         )
         SELECT string_agg(format('%s (%s)', c.name, concat_ws(': ', c.state, mill.visible_message(c.message))), ', '
                 ORDER BY c.node) INTO causes
             FROM (SELECT t.* FROM up u JOIN mill.run_tasks t ON t.run_id = why.run_id AND t.node = u.node
-                WHERE u.state <> 'upstream_failed' ORDER BY t.node LIMIT 10) AS c;
-        RETURN format('it cannot run because of its parents: %s%s', parents,
+                WHERE u.state NOT IN ('upstream_failed', 'skipped') ORDER BY t.node LIMIT 10) AS c;
+        RETURN format('it %s because of its parents: %s%s',
+            CASE found_task.state WHEN 'skipped' THEN 'is skipped' ELSE 'cannot run' END, parents,
             CASE WHEN indirect THEN '; cause: ' || causes END);
     ELSIF run.cancelled_at IS NOT NULL THEN
         RETURN 'its run is being cancelled';

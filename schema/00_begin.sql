@@ -20,7 +20,8 @@
 --   13_dependencies    edges that hold in every run, and the lineage
 --   14_schedules       when jobs run automatically
 --   15_runs            a run is a frozen copy of jobs
---   16_run_advance     ready tasks are inserted into mill.tasks; cancel and restart of runs
+--   16_run_advance     ready tasks are inserted into mill.tasks
+--   16_run_control     cancel, restart and rerun of runs
 --   17_schedule_ticks  a fire is a run with a schedule and a fire time; each happens once
 --   18_schedule_views  status of schedules, the runs that they fired, dry run
 --   19_views           monitoring: running tasks, status, history, failures, input for autoscalers

@@ -16,7 +16,7 @@ BEGIN
         CREATE TYPE mill.join_mode AS ENUM ('all', 'any');
         CREATE TYPE mill.run_state AS ENUM ('running', 'succeeded', 'failed', 'cancelled');
         CREATE TYPE mill.run_task_state AS ENUM
-            ('waiting', 'ready', 'released', 'succeeded', 'failed', 'cancelled', 'upstream_failed');
+            ('waiting', 'ready', 'released', 'succeeded', 'failed', 'cancelled', 'upstream_failed', 'skipped');
         CREATE TYPE mill.fire_mode AS ENUM ('manual', 'scheduled', 'triggered');
         CREATE TYPE mill.overlap AS ENUM ('skip', 'queue', 'allow');
         CREATE TYPE mill.declared_in AS ENUM ('comment', 'file', 'call');
@@ -77,14 +77,15 @@ COMMENT ON TYPE mill.reserved_capacity IS
     'percent) or high (25 percent)';
 COMMENT ON TYPE mill.expected IS
     'Outcome that an edge requires of its parent: succeeded; failed (includes timed out, lost and unknown); finished '
-    '(any outcome, including cancelled); or always (any outcome, also if the parent cannot run: upstream_failed)';
+    '(any outcome, including cancelled); or always (any outcome, also if the parent is upstream_failed or skipped)';
 COMMENT ON TYPE mill.join_mode IS 'Whether a task waits for all of its parents or for any one of them';
 COMMENT ON TYPE mill.run_state IS
     'State of a run. A finished run has the first of these states that applies: cancelled, if the run itself was '
     'cancelled; failed, if a task without ignore_failure failed; cancelled, if a task was cancelled; succeeded';
 COMMENT ON TYPE mill.run_task_state IS
     'State of a task of a run: waiting (for its parents), ready, released (in the queue or running), or its final '
-    'state. upstream_failed: the task cannot start, because the outcomes of its parents do not satisfy its edges';
+    'state. upstream_failed: the task cannot start, because a parent failed, was cancelled or is itself '
+    'upstream_failed. skipped: the task cannot start although no parent failed, because its branch was not taken';
 COMMENT ON TYPE mill.fire_mode IS
     'How a schedule fires: only manually (manual), by time (scheduled), or by the contents of a table (triggered)';
 COMMENT ON TYPE mill.overlap IS

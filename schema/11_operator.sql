@@ -1,5 +1,5 @@
 -- Operator functions: cancel and retry a task; pause and resume a queue, set its shared commit; drain a
--- worker. Limits, groups and priorities are in 04_capacity.sql, runs in 16_run_advance.sql, schedules in
+-- worker. Limits, groups and priorities are in 04_capacity.sql, runs in 16_run_control.sql, schedules in
 -- 14_schedules.sql.
 --
 -- Each function records the change in mill.audit.

@@ -33,10 +33,11 @@ CREATE TABLE IF NOT EXISTS mill.runs (
     tags text[],
     metadata jsonb,
     restarted_at timestamptz,
+    skipped integer NOT NULL DEFAULT 0,
     CONSTRAINT fired_by_a_schedule CHECK (num_nonnulls(schedule_id, fire_at, reason) IN (0, 3)),
     CONSTRAINT finished_has_time CHECK ((state = 'running') = (finished_at IS NULL)),
     CONSTRAINT every_task_counts CHECK (state = 'running'
-        OR tasks = succeeded + failed + ignored + cancelled + upstream_failed)
+        OR tasks = succeeded + failed + ignored + cancelled + upstream_failed + skipped)
 );
 COMMENT ON TABLE mill.runs IS 'Runs: frozen, merged copies of jobs. Kept as long as mill.attempts';
 COMMENT ON COLUMN mill.runs.jobs IS 'Names of the jobs, in the order in which they were given';
@@ -45,12 +46,13 @@ COMMENT ON COLUMN mill.runs.needs_rescan IS
     'Whether mill.advance_run must search the run for ready tasks and for completions to propagate, because '
     'mill.run_events need not have an event for each of them';
 COMMENT ON COLUMN mill.runs.succeeded IS
-    'Number of succeeded tasks. Like failed, ignored, cancelled and upstream_failed, it is set when the run finishes. '
-    'For a run in progress, mill.run_status counts the tasks';
+    'Number of succeeded tasks. Like failed, ignored, cancelled, upstream_failed and skipped, it is set when the run '
+    'finishes. For a run in progress, mill.run_status counts the tasks';
 COMMENT ON COLUMN mill.runs.failed IS 'Number of failed tasks without ignore_failure';
 COMMENT ON COLUMN mill.runs.ignored IS 'Number of failed tasks with ignore_failure';
 COMMENT ON COLUMN mill.runs.upstream_failed IS
-    'Number of tasks that cannot run because the outcomes of their parents do not satisfy their edges';
+    'Number of tasks that did not run because a task before them failed or was cancelled';
+COMMENT ON COLUMN mill.runs.skipped IS 'Number of tasks that did not run although no parent failed';
 COMMENT ON COLUMN mill.runs.kill IS 'Whether the run was cancelled together with its running tasks';
 COMMENT ON COLUMN mill.runs.schedule_id IS 'Schedule that fired the run; null: started directly';
 COMMENT ON COLUMN mill.runs.fire_at IS 'Time of the fire that started the run; null: no schedule fired the run';
@@ -111,6 +113,7 @@ CREATE TABLE IF NOT EXISTS mill.run_tasks (
     params jsonb,
     statement mill.statement NOT NULL,
     options mill.task_options,
+    parent_failed boolean NOT NULL DEFAULT false,
     PRIMARY KEY (run_id, node),
     CONSTRAINT run_tasks_name UNIQUE (name, run_id),
     CONSTRAINT run_at_most_once_runs_once
@@ -121,6 +124,8 @@ COMMENT ON TABLE mill.run_tasks IS 'Tasks of runs, frozen at the start of the ru
 COMMENT ON COLUMN mill.run_tasks.task_id IS 'tasks.id and attempts.task_id; null until the task is released';
 COMMENT ON COLUMN mill.run_tasks.parents IS
     'Number of edges to parents. satisfied and unsatisfied count the edges whose parent has finished';
+COMMENT ON COLUMN mill.run_tasks.parent_failed IS
+    'Whether the parent of an unsatisfied edge failed, was cancelled or is upstream_failed';
 COMMENT ON COLUMN mill.run_tasks.pending_propagation IS
     'Whether the task has finished and its completion is yet to be propagated to the children whose node is greater '
     'than propagated_to';
@@ -474,7 +479,7 @@ CREATE OR REPLACE VIEW mill.run_status AS
         coalesce(n.succeeded, r.succeeded) AS succeeded, coalesce(n.failed, r.failed) AS failed,
         coalesce(n.ignored, r.ignored) AS ignored, coalesce(n.cancelled, r.cancelled) AS cancelled,
         coalesce(n.upstream_failed, r.upstream_failed) AS upstream_failed,
-        r.tags, r.metadata, r.restarted_at
+        r.tags, r.metadata, r.restarted_at, coalesce(n.skipped, r.skipped) AS skipped
     FROM mill.runs r LEFT JOIN LATERAL (
         SELECT count(*) AS tasks, count(*) FILTER (WHERE t.state IN ('waiting', 'ready')) AS waiting,
             count(*) FILTER (WHERE t.state = 'released') AS released,
@@ -482,7 +487,9 @@ CREATE OR REPLACE VIEW mill.run_status AS
             count(*) FILTER (WHERE t.state = 'failed' AND NOT t.ignore_failure) AS failed,
             count(*) FILTER (WHERE t.state = 'failed' AND t.ignore_failure) AS ignored,
             count(*) FILTER (WHERE t.state = 'cancelled') AS cancelled,
-            count(*) FILTER (WHERE t.state = 'upstream_failed') AS upstream_failed
+            count(*) FILTER (WHERE t.state = 'upstream_failed') AS upstream_failed,
+            -- As text, because an upgrade cannot use the value in the transaction that adds it.
+            count(*) FILTER (WHERE t.state::text = 'skipped') AS skipped
         FROM mill.run_tasks t WHERE t.run_id = r.id AND r.state = 'running') AS n ON r.state = 'running';
 COMMENT ON VIEW mill.run_status IS
     'Runs with their number of tasks by state: waiting (for parents), released (in the queue or running), finished';

@@ -182,34 +182,35 @@ BEGIN
         RETURN 'it is ready and about to be put into the queue';
     ELSIF found_task.state = 'cancelled' AND found_task.started_at IS NULL THEN
         RETURN format('it was cancelled before it started%s', ' by ' || run.cancelled_by);
-    ELSIF found_task.state NOT IN ('waiting', 'upstream_failed') THEN
+    ELSIF found_task.state NOT IN ('waiting', 'upstream_failed', 'skipped') THEN
         RETURN format('it is finished: %s at %s%s%s', found_task.outcome, date_trunc('second', found_task.finished_at),
             CASE WHEN found_task.state = 'failed' AND found_task.ignore_failure THEN ', ignored' ELSE '' END,
             ': ' || mill.visible_message(found_task.message));
     END IF;
     -- The first ten parents that prevent the task from running.
     SELECT string_agg(format('%s (%s, expected %s)', p.name, p.state, p.expected), ', '),
-            bool_or(p.state = 'upstream_failed') INTO parents, indirect FROM (
+            bool_or(p.state IN ('upstream_failed', 'skipped')) INTO parents, indirect FROM (
         SELECT t.name, t.state, e.expected FROM mill.run_edges e
             JOIN mill.run_tasks t ON t.run_id = e.run_id AND t.node = e.parent
         WHERE e.run_id = why.run_id AND e.child = found_task.node AND CASE found_task.state
             WHEN 'waiting' THEN t.state IN ('waiting', 'ready', 'released')
             ELSE NOT mill.satisfies(t.state, e.expected) END
         ORDER BY t.node LIMIT 10) AS p;
-    IF found_task.state = 'upstream_failed' THEN
+    IF found_task.state <> 'waiting' THEN
         -- Tasks further up whose end is the cause, if the parents could not run either.
         WITH RECURSIVE up (node, state) AS (
             SELECT found_task.node, found_task.state
             UNION
             SELECT p.node, p.state FROM up u JOIN mill.run_edges e ON e.run_id = why.run_id AND e.child = u.node
                 JOIN mill.run_tasks p ON p.run_id = e.run_id AND p.node = e.parent
-            WHERE u.state = 'upstream_failed' AND NOT mill.satisfies(p.state, e.expected)
+            WHERE u.state IN ('upstream_failed', 'skipped') AND NOT mill.satisfies(p.state, e.expected)
         )
         SELECT string_agg(format('%s (%s)', c.name, concat_ws(': ', c.state, mill.visible_message(c.message))), ', '
                 ORDER BY c.node) INTO causes
             FROM (SELECT t.* FROM up u JOIN mill.run_tasks t ON t.run_id = why.run_id AND t.node = u.node
-                WHERE u.state <> 'upstream_failed' ORDER BY t.node LIMIT 10) AS c;
-        RETURN format('it cannot run because of its parents: %s%s', parents,
+                WHERE u.state NOT IN ('upstream_failed', 'skipped') ORDER BY t.node LIMIT 10) AS c;
+        RETURN format('it %s because of its parents: %s%s',
+            CASE found_task.state WHEN 'skipped' THEN 'is skipped' ELSE 'cannot run' END, parents,
             CASE WHEN indirect THEN '; cause: ' || causes END);
     ELSIF run.cancelled_at IS NOT NULL THEN
         RETURN 'its run is being cancelled';

@@ -36,7 +36,7 @@ pub fn update_run_bar(bar: &ProgressBar, run: &Run, running: &[String]) {
 }
 
 /// Formats counts such as `5 succeeded, 1 failed, 2 upstream_failed`. With `succeeded` false,
-/// leaves out the succeeded tasks.
+/// leaves out the succeeded and the skipped tasks.
 fn counts(count: &TaskCounts, succeeded: bool) -> String {
     [
         (if succeeded { count.succeeded } else { 0 }, "succeeded"),
@@ -44,6 +44,7 @@ fn counts(count: &TaskCounts, succeeded: bool) -> String {
         (count.ignored, "failed and ignored"),
         (count.cancelled, "cancelled"),
         (count.upstream_failed, "upstream_failed"),
+        (if succeeded { count.skipped } else { 0 }, "skipped"),
     ]
     .iter()
     .filter(|(number, _)| *number > 0)

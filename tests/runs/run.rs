@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Database, Fleet, Worker, eventually};
+use crate::harness::{Database, Fleet, Program, Worker, eventually};
 
 pub(crate) const FLAGS: [&str; 4] = ["--readers", "8", "--poll-interval", "50ms"];
 
@@ -39,6 +39,69 @@ pub(crate) async fn states(database: &Database, run: i64) -> String {
 
 pub(crate) async fn why(database: &Database, run: i64, task: &str) -> String {
     database.value(&format!("SELECT mill.why({run}, '{task}')")).await
+}
+
+/// A task whose branch was not taken is `skipped`. A task that would have run, had no task before it
+/// failed or been cancelled, is `upstream_failed`. The outcome of the run is the same for both.
+#[tokio::test]
+async fn a_task_is_skipped_if_no_parent_failed_and_otherwise_upstream_failed() {
+    let database = Database::new().await;
+    let after = |task: &str, expected: &str| json!({"task": task, "expected": expected});
+    let then = |name: &str, join: &str, after: Value| json!({"name": name, "statement": "SELECT 1", "join": join, "after": after});
+    job(
+        &database,
+        "branches",
+        json!([
+            {"name": "load", "statement": "SELECT 1"},
+            {"name": "bad", "statement": "SELECT 1/0", "max_attempts": 1, "ignore_failure": true},
+            then("alarm", "all", json!([after("load", "failed")])),
+            then("alarm_sent", "all", json!(["alarm"])),
+            then("both", "all", json!(["load", "bad"])),
+            then("clean_up", "all", json!([after("alarm", "always")])),
+            then("either", "any", json!(["alarm", "load"])),
+            then("not_finished", "all", json!([after("alarm", "finished")])),
+            then("none", "any", json!(["alarm", "alarm_sent"])),
+            then("none_failed", "any", json!(["alarm", "bad"])),
+            then("second", "all", json!(["both"])),
+        ]),
+    )
+    .await;
+    let _worker = Worker::start(&database, &FLAGS);
+    let run = start(&database, "branches").await;
+    assert_eq!(end(&database, run).await, "succeeded");
+    assert_eq!(
+        states(&database, run).await,
+        "alarm skipped, alarm_sent skipped, bad failed, ignored, both upstream_failed, clean_up succeeded, \
+         either succeeded, load succeeded, none skipped, none_failed upstream_failed, not_finished skipped, \
+         second upstream_failed"
+    );
+    assert_eq!(
+        why(&database, run, "alarm_sent").await,
+        "it is skipped because of its parents: alarm (skipped, expected succeeded); cause: load (succeeded)"
+    );
+    let counts =
+        "SELECT concat_ws(' ', tasks, succeeded, ignored, upstream_failed, skipped) FROM mill";
+    for relation in ["run_status", "runs"] {
+        assert_eq!(
+            database.value::<String>(&format!("{counts}.{relation}")).await,
+            "11 3 1 3 4",
+            "{relation}"
+        );
+    }
+    let shown = Program::pgmill(&database, &["run", "show", "1"]).succeeds().await;
+    assert!(shown.contains("3 upstream_failed, 4 skipped") && shown.contains("skipped"), "{shown}");
+    let drawn = Program::pgmill(&database, &["run", "graph", "1"]).succeeds().await;
+    assert!(drawn.contains("[load succeeded] > failed > [alarm skipped]\n"), "{drawn}");
+    let restart = format!("SELECT mill.restart_run({run}, failed => false)");
+    let refused = database.client().batch_execute(&restart).await.unwrap_err();
+    assert!(
+        refused
+            .as_db_error()
+            .unwrap()
+            .message()
+            .contains("their parents have not ended as required"),
+        "{refused:?}"
+    );
 }
 
 /// Asserts that parents end before their children start, in every run of the database.

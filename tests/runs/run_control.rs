@@ -51,7 +51,7 @@ async fn a_restart_runs_exactly_the_reported_tasks() {
             "downstream => true, never_run => false",
             "a b c f",
             "a b c",
-            "a succeeded, b succeeded, c succeeded, d succeeded, e succeeded, f upstream_failed",
+            "a succeeded, b succeeded, c succeeded, d succeeded, e succeeded, f skipped",
             "succeeded",
         ),
     ] {
@@ -96,7 +96,7 @@ async fn an_invalid_restart_is_refused() {
     let before: String = database.value("SELECT r::text FROM mill.runs r").await;
     refused(
         &format!("SELECT mill.restart_run({run}, failed => false)"),
-        "tasks before them have failed",
+        "their parents have not ended as required",
     )
     .await;
     assert_eq!(database.value::<String>("SELECT r::text FROM mill.runs r").await, before);

@@ -36,6 +36,7 @@ async fn diamond(database: &Database) {
         {"name": "b", "statement": "SELECT 1", "after": ["a"]},
         {"name": "c", "statement": "SELECT 1", "after": [{"task": "a", "expected": "failed"}]},
         {"name": HOSTILE, "statement": "SELECT '<script>'", "after": ["b", "c"], "join": "any"},
+        {"name": "z", "statement": "SELECT 1", "after": [{"task": "c", "expected": "failed"}]},
     ]);
     job(database, HOSTILE.replace('/', "").as_str(), tasks).await;
 }
@@ -78,6 +79,8 @@ async fn a_run_is_read_with_its_graph_its_times_and_earlier_runs() {
         "Compared with earlier runs",
         "a in run 1: failed",
         "<span class=\"cell upstream_failed\"",
+        "<span class=\"cell skipped\"",
+        "z in run 1: skipped",
         "data-graph=\"/api/v1/runs/2/graph\"",
     ] {
         assert!(page.contains(text), "{text} in {page}");
@@ -87,7 +90,7 @@ async fn a_run_is_read_with_its_graph_its_times_and_earlier_runs() {
     assert_eq!(known["critical_path"]["tasks"], json!(["a", "c", HOSTILE]));
     let drawn = json_at(&console, "/api/v1/runs/2/graph").await;
     let edges = drawn["edges"].as_array().unwrap();
-    assert_eq!((drawn["nodes"].as_array().unwrap().len(), edges.len()), (4, 4));
+    assert_eq!((drawn["nodes"].as_array().unwrap().len(), edges.len()), (5, 5));
     assert!(edges.iter().any(|it| it["label"] == "failed" && it["critical"] == true), "{drawn}");
     let around = json_at(&console, &format!("/api/v1/lineage?name={task}")).await;
     assert_eq!(around["tasks"].as_array().unwrap().len(), 4);

@@ -185,6 +185,7 @@ pub(crate) fn state_class(state: &str) -> &'static str {
         "failed, ignored" | "ignored" => "ignored",
         "cancelled" => "cancelled",
         "upstream_failed" => "upstream_failed",
+        "skipped" => "skipped",
         "blocked" => "blocked",
         "error" => "error",
         "disabled" | "removed" => "disabled",

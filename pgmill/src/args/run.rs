@@ -38,7 +38,7 @@ Examples:
   pgmill run cancel 12 --kill
   pgmill run cancel --all --dry-run")]
     Cancel(RunCancel),
-    /// Retry a failed or cancelled task of a run, and the tasks that became upstream_failed because
+    /// Retry a failed or cancelled task of a run, and the tasks that did not run because
     /// of it; a run that has ended is then in progress again
     #[command(after_help = "Examples:\n  pgmill run retry 12 raw_orders")]
     Retry(RunRetry),

@@ -24,7 +24,7 @@ pub(crate) struct Edge {
 }
 
 /// Fill colours by state, light enough for black text.
-const COLOURS: [(&str, &str); 12] = [
+const COLOURS: [(&str, &str); 13] = [
     ("waiting", "#eeeeee"),
     ("scheduled", "#e3e8ef"),
     ("blocked", "#fde9c8"),
@@ -36,6 +36,7 @@ const COLOURS: [(&str, &str); 12] = [
     ("failed", "#f5a9a9"),
     ("cancelled", "#f3d08b"),
     ("upstream_failed", "#d9c2d9"),
+    ("skipped", "#f7f7f7"),
     ("here", "#fff3a3"),
 ];
 

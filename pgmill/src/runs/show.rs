@@ -132,7 +132,8 @@ fn heading(out: &Output, run: &Run) -> String {
     let count = &run.count;
     let _ = write!(
         text,
-        "\n{}: {} waiting, {} released, {} succeeded, {} failed, {} ignored, {} cancelled, {} upstream_failed",
+        "\n{}: {} waiting, {} released, {} succeeded, {} failed, {} ignored, {} cancelled, {} upstream_failed, \
+         {} skipped",
         counted(count.tasks, "task"),
         count.waiting,
         count.released,
@@ -140,7 +141,8 @@ fn heading(out: &Output, run: &Run) -> String {
         count.failed,
         count.ignored,
         count.cancelled,
-        count.upstream_failed
+        count.upstream_failed,
+        count.skipped
     );
     if !run.dropped.is_empty() {
         let dropped = visible(&run.dropped.join(", "));
@@ -185,6 +187,7 @@ fn display_rank(state: &str) -> u8 {
         "upstream_failed" => 3,
         "waiting" => 5,
         "succeeded" => 6,
+        "skipped" => 7,
         _ => 4,
     }
 }

@@ -62,8 +62,11 @@ pg_enum! {
         Failed = "failed",
         /// The task or the run was cancelled.
         Cancelled = "cancelled",
-        /// The task cannot start, because its parents did not end as its edges require.
+        /// The task cannot start, because a parent failed, was cancelled or is itself
+        /// `upstream_failed`.
         UpstreamFailed = "upstream_failed",
+        /// The task cannot start although no parent failed, because its branch was not taken.
+        Skipped = "skipped",
     }
 }
 
@@ -76,7 +79,7 @@ pg_enum! {
         Failed = "failed",
         /// The parent ends.
         Finished = "finished",
-        /// The parent ends, or cannot run because of its own parents.
+        /// The parent ends, or does not run because of its own parents.
         Always = "always",
     }
 }

@@ -129,7 +129,7 @@ fn satisfies(state: &str, expected: Expected) -> bool {
         "succeeded" => matches!(expected, Succeeded | Finished | Always),
         "failed" | "failed, ignored" => matches!(expected, Failed | Finished | Always),
         "cancelled" => matches!(expected, Finished | Always),
-        "upstream_failed" => expected == Always,
+        "upstream_failed" | "skipped" => expected == Always,
         _ => false,
     }
 }

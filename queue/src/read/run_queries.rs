@@ -20,7 +20,7 @@ const RUN: &str =
     "r.id, r.jobs, r.params, r.state::text, r.started_at, r.started_by, r.finished_at,
     extract(epoch FROM r.duration)::float8 AS duration, r.cancelled_by, r.restarts,
     coalesce(r.dropped, '{}') AS dropped, r.tasks, r.waiting, r.released, r.succeeded, r.failed,
-    r.ignored, r.cancelled, r.upstream_failed,
+    r.ignored, r.cancelled, r.upstream_failed, r.skipped,
     r.schedule, r.fire_at, r.reason, r.tags, r.metadata";
 
 const TASK: &str = "t.node, t.name, t.job, t.task_id, t.state, t.started_at, t.finished_at,
@@ -134,12 +134,16 @@ pub struct TaskCounts {
     pub ignored: i64,
     /// Tasks that were cancelled before or while they ran.
     pub cancelled: i64,
-    /// Tasks that cannot run because of the outcomes of their parents.
+    /// Tasks that cannot run because a task before them failed or was cancelled.
     pub upstream_failed: i64,
+    /// Tasks that do not run although no parent failed.
+    pub skipped: i64,
 }
 
 from_row! {
-    TaskCounts { tasks, waiting, released, succeeded, failed, ignored, cancelled, upstream_failed }
+    TaskCounts {
+        tasks, waiting, released, succeeded, failed, ignored, cancelled, upstream_failed, skipped,
+    }
 }
 
 impl Run {
@@ -189,7 +193,7 @@ pub struct RunTask {
     pub state: String,
     /// Start of the last attempt.
     pub started_at: Option<Timestamp>,
-    /// End of the task; set for `upstream_failed` tasks as well.
+    /// End of the task; set for `upstream_failed` and `skipped` tasks as well.
     pub finished_at: Option<Timestamp>,
     /// Duration of the last attempt, until its end or until now.
     #[serde(rename = "duration_seconds", serialize_with = "seconds_or_none")]

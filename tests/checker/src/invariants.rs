@@ -149,6 +149,7 @@ WHERE r.state <> 'running' AND NOT CASE t.state
     WHEN 'failed' THEN coalesce(a.outcome <> 'succeeded', false)
     WHEN 'cancelled' THEN coalesce(a.outcome <> 'succeeded', true)
     WHEN 'upstream_failed' THEN coalesce(a.outcome <> 'succeeded', true)
+    WHEN 'skipped' THEN coalesce(a.outcome <> 'succeeded', true)
     ELSE false END";
 
 /// A task fails at most the permitted number of times. A permanently failed task has used all

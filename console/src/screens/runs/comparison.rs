@@ -65,6 +65,7 @@ impl RunComparison {
             "ignored" => "f",
             "cancelled" => "c",
             "upstream_failed" => "u",
+            "skipped" => "-",
             "released" | "running" => "r",
             _ => "w",
         }

@@ -169,6 +169,7 @@ impl RunPage {
             ("ignored", it.ignored),
             ("cancelled", it.cancelled),
             ("upstream_failed", it.upstream_failed),
+            ("skipped", it.skipped),
         ];
         all.into_iter().filter(|(_, count)| *count > 0).collect()
     }
