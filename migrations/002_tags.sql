@@ -8,7 +8,7 @@ CREATE TYPE mill.isolation AS ENUM ('read_committed', 'repeatable_read', 'serial
 CREATE TYPE mill.task_options AS (tags text[], metadata jsonb, isolation mill.isolation);
 ALTER TABLE mill.tasks ADD COLUMN options mill.task_options;
 ALTER TABLE mill.attempts ADD COLUMN options mill.task_options;
-ALTER TABLE mill.job_tasks ADD COLUMN options mill.task_options;
+ALTER TABLE mill.job_tasks ADD COLUMN options mill.task_options, ADD COLUMN enabled boolean NOT NULL DEFAULT true;
 ALTER TABLE mill.run_tasks ADD COLUMN options mill.task_options, ADD COLUMN parent_failed boolean NOT NULL DEFAULT false;
 ALTER TABLE mill.jobs ADD COLUMN tags text[], ADD COLUMN metadata jsonb;
 ALTER TABLE mill.runs ADD COLUMN tags text[], ADD COLUMN metadata jsonb, ADD COLUMN restarted_at timestamptz;

@@ -58,6 +58,7 @@ CREATE TABLE IF NOT EXISTS mill.job_tasks (
     run_as mill.profile_name NOT NULL DEFAULT '',
     disabled_at timestamptz,
     options mill.task_options,
+    enabled boolean NOT NULL DEFAULT true,
     PRIMARY KEY (job, name),
     CONSTRAINT at_most_once_runs_once
         CHECK (NOT at_most_once OR (mode = 'autocommit' AND max_attempts = 1))
@@ -69,7 +70,10 @@ COMMENT ON COLUMN mill.job_tasks.params IS
 COMMENT ON COLUMN mill.job_tasks.ignore_failure IS 'Whether a run succeeds even if this task fails';
 COMMENT ON COLUMN mill.job_tasks.join_mode IS
     'all: ready when every edge is satisfied. any: ready when the first edge is satisfied';
-COMMENT ON COLUMN mill.job_tasks.disabled_at IS 'Time since which new runs omit the task; null: enabled';
+COMMENT ON COLUMN mill.job_tasks.disabled_at IS
+    'Time since which the definition of the job does not list the task, so that new runs omit it; null: it is listed';
+COMMENT ON COLUMN mill.job_tasks.enabled IS
+    'Whether new runs include the task. A new definition of the job that does not set it keeps it';
 
 CREATE OR REPLACE VIEW mill.visible_job_tasks AS
     SELECT x.job, x.name, x.description, x.queue, x.priority, x.group_name, x.concurrency_key,
@@ -77,7 +81,7 @@ CREATE OR REPLACE VIEW mill.visible_job_tasks AS
         x.external, x.ignore_failure, x.join_mode, x.run_as, x.disabled_at,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.statement END AS statement,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.params END AS params,
-        (x.options).tags, (x.options).metadata, x.options
+        (x.options).tags, (x.options).metadata, x.options, x.enabled
     FROM mill.job_tasks x;
 COMMENT ON VIEW mill.visible_job_tasks IS
     'mill.job_tasks for mill_viewer. Hides statements and params if settings.hide_statements is set';
@@ -186,6 +190,8 @@ DECLARE
 BEGIN
     task := mill.with_max_attempts(task);
     put.jitter := task->>'backoff' IS DISTINCT FROM 'fixed';
+    put.enabled := coalesce((SELECT t.enabled FROM mill.job_tasks t
+        WHERE t.job = set_job_task.job AND t.name = task->>'name'), true);
     -- The key of every other setting is the name of its column.
     SELECT k INTO unknown FROM jsonb_object_keys(task) AS k WHERE k NOT IN ('group', 'join', 'after')
         AND k <> ALL (mill.task_option_names())
@@ -424,8 +430,8 @@ COMMENT ON FUNCTION mill.set_job IS
     'stays enabled or disabled as it is. Returns whether anything changed. tasks: [{"name", "statement", "params", '
     '"queue", "priority", "group", "concurrency_key", "max_attempts", "retry_interval", "backoff", "jitter", '
     '"timeout", "mode", "at_most_once", "external", "ignore_failure", "join", "run_as", "tags", "metadata", '
-    '"description", "after": ["parent", {"task": "parent", "expected": "failed"}]}]. options, for the runs of the '
-    'job: {"tags": ["etl"], "metadata": {"owner": "bi"}}';
+    '"description", "enabled", "after": ["parent", {"task": "parent", "expected": "failed"}]}]. options, for the '
+    'runs of the job: {"tags": ["etl"], "metadata": {"owner": "bi"}}';
 GRANT EXECUTE ON FUNCTION mill.set_job TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.enable_job(job text, enabled boolean DEFAULT true) RETURNS boolean
@@ -446,3 +452,39 @@ END
 $$;
 COMMENT ON FUNCTION mill.enable_job IS 'Enables or disables a job. Returns false if it does not exist';
 GRANT EXECUTE ON FUNCTION mill.enable_job TO mill_operator;
+
+CREATE OR REPLACE FUNCTION mill.enable_job_task(job text, task text, enabled boolean DEFAULT true) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    kept text;
+    changed boolean;
+    wrong record;
+BEGIN
+    SELECT j.name INTO kept FROM mill.jobs j WHERE lower(j.name) = lower(enable_job_task.job) FOR UPDATE;
+    SELECT t.enabled <> enable_job_task.enabled INTO changed FROM mill.job_tasks t
+        WHERE t.job = kept AND t.name = task AND t.disabled_at IS NULL;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    UPDATE mill.job_tasks t SET enabled = enable_job_task.enabled WHERE t.job = kept AND t.name = task;
+    SELECT c.name AS child, p.name AS parent INTO wrong
+        FROM mill.job_tasks c CROSS JOIN LATERAL jsonb_array_elements(c.params) AS param
+            JOIN mill.job_tasks p ON p.job = c.job AND p.name = param.value->>'$result'
+        WHERE c.job = kept AND c.disabled_at IS NULL AND c.enabled AND p.disabled_at IS NULL AND NOT p.enabled
+            AND task IN (c.name, p.name) LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'task "%" uses a result of "%", which would be disabled', wrong.child, wrong.parent
+            USING ERRCODE = '55000', HINT = 'Disable the task that uses the result first, and enable it last.';
+    END IF;
+    UPDATE mill.jobs j SET version = j.version + changed::integer, changed_at = now(), changed_by = session_user
+        WHERE j.name = kept;
+    PERFORM mill.record_audit('enable_job_task', 'job ' || kept,
+        jsonb_build_object('task', task, 'enabled', enable_job_task.enabled));
+    RETURN true;
+END
+$$;
+COMMENT ON FUNCTION mill.enable_job_task IS
+    'Enables or disables one task of a job. New runs of the job omit a disabled task and its edges. Returns false if '
+    'the job or the task does not exist';
+GRANT EXECUTE ON FUNCTION mill.enable_job_task TO mill_operator;

@@ -232,7 +232,7 @@ BEGIN
         SELECT DISTINCT ON (t.name) t.*, coalesce(t.priority, j.priority, g.priority) AS chosen_priority
         FROM mill.jobs j JOIN mill.job_tasks t ON t.job = j.name LEFT JOIN mill.groups g ON g.name = t.group_name
         -- The condition is repeated for both tables, so that the query uses the index of each.
-        WHERE j.name = ANY (wanted) AND t.job = ANY (wanted) AND t.disabled_at IS NULL
+        WHERE j.name = ANY (wanted) AND t.job = ANY (wanted) AND t.disabled_at IS NULL AND t.enabled
         ORDER BY t.name, coalesce(t.priority, j.priority, g.priority, 'normal') DESC,
             array_position(wanted, j.name::text)
     ), numbered AS MATERIALIZED (
@@ -347,7 +347,11 @@ BEGIN
     SELECT g.name INTO wrong FROM jsonb_object_keys(given) AS g(name) WHERE NOT EXISTS (
         SELECT FROM mill.run_tasks t JOIN mill.job_tasks j ON j.job = t.job AND j.name = t.name
             CROSS JOIN LATERAL jsonb_array_elements(j.params) AS p
-        WHERE t.run_id = check_run.run_id AND p.value->>'$param' = g.name) LIMIT 1;
+        WHERE t.run_id = check_run.run_id AND p.value->>'$param' = g.name)
+        -- The caller need not know which tasks an operator has disabled.
+        AND NOT EXISTS (SELECT FROM mill.job_tasks j CROSS JOIN LATERAL jsonb_array_elements(j.params) AS p
+        WHERE j.job = ANY (SELECT unnest(r.jobs) FROM mill.runs r WHERE r.id = check_run.run_id)
+            AND NOT j.enabled AND j.disabled_at IS NULL AND p.value->>'$param' = g.name) LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION 'unknown parameter "%": no task of these jobs uses it', wrong.name USING ERRCODE = '22023';
     END IF;
@@ -358,7 +362,10 @@ BEGIN
             WHERE p2.run_id = t.run_id AND p2.name = p.value->>'$result' AND e.child = t.node) LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION 'task "%" uses a result of "%" but does not wait for it', wrong.name, wrong.parent
-            USING ERRCODE = '22023';
+            USING ERRCODE = '22023', HINT = CASE WHEN EXISTS (SELECT FROM mill.run_tasks p
+                    WHERE p.run_id = check_run.run_id AND p.name = wrong.parent)
+                THEN 'Add it to the tasks that the task waits for.'
+                ELSE format('Task "%s" is disabled, or in none of the jobs of the run.', wrong.parent) END;
     END IF;
     SELECT array_agg(t.name::text ORDER BY t.node) INTO names FROM mill.run_tasks t
         WHERE t.run_id = check_run.run_id;

@@ -63,6 +63,7 @@ async fn every_console_action_is_recorded_with_login_and_user() {
         ("/groups/{group}/remove", String::new(), "", "drop_group"),
         ("/workers/{id}/drain", seat.to_string(), "draining=true", "drain"),
         ("/jobs/run", String::new(), "name=slow", "start_run"),
+        ("/jobs/tasks/enable", String::new(), "name=slow&task=a&enabled=false", "enable_job_task"),
         ("/jobs/enable", String::new(), "name=slow&enabled=false", "enable_job"),
         ("/runs/{id}/retry", in_progress.to_string(), "task=a", "retry_run_task"),
         ("/runs/{id}/cancel", in_progress.to_string(), "", "cancel_run"),

@@ -49,6 +49,10 @@ const ACTS: &[(&str, &str)] = &[
         "SELECT mill.set_job('J', '[{\"name\": \"t\", \"statement\": \"SELECT 1\"}]')",
         r#"set_job job J {"version": 1}"#,
     ),
+    (
+        "SELECT mill.enable_job_task('j', 't', false)",
+        r#"enable_job_task job J {"task": "t", "enabled": false}"#,
+    ),
     ("SELECT mill.enable_job('j', false)", r#"enable_job job J {"enabled": false}"#),
     (
         "SELECT mill.set_dependency('b', 'a')",
@@ -77,6 +81,7 @@ const NOTHING: &[&str] = &[
     "SELECT mill.drop_group('nobody')",
     "SELECT mill.drain('00000000-0000-0000-0000-000000000002')",
     "SELECT mill.enable_job('nobody')",
+    "SELECT mill.enable_job_task('j', 'nobody')",
     "SELECT mill.drop_dependency('x', 'y')",
     "SELECT mill.cancel_run(77)",
     "SELECT mill.enable_schedule('nobody')",

@@ -264,6 +264,57 @@ async fn jobs_are_shown_merged_and_enabled_and_disabled() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn new_runs_omit_a_disabled_task_and_an_apply_keeps_it_disabled() {
+    let (database, folder) = (Database::new().await, folder());
+    let with_param = DAILY.replace(r#"column = "n" }]"#, r#"column = "n" }, { param = "day" }]"#);
+    folder.write("daily.toml", &with_param);
+    apply(&database, folder.path(), &[]).await;
+    let job = async |arguments: &[&str]| {
+        Program::pgmill(&database, &[&["job"], arguments].concat()).run().await
+    };
+    let (code, _, refused) = job(&["disable", "daily", "raw"]).await;
+    let reason = "task \"vault\" uses a result of \"raw\", which would be disabled";
+    assert!(code == 5 && refused.contains(reason), "{code} {refused}");
+    assert_eq!(job(&["disable", "daily", "gone"]).await.0, 4);
+    let enabled = "SELECT enabled FROM mill.job_tasks WHERE job = 'daily' AND name = 'vault'";
+    for (arguments, output, now) in [
+        (&["disable", "daily", "vault", "--dry-run"][..], "would be disabled", true),
+        (&["disable", "Daily", "vault"], "is now disabled", false),
+        (&["disable", "daily", "vault"], "is already disabled", false),
+    ] {
+        let (code, text, note) = job(arguments).await;
+        assert_eq!((code, text), (0, format!("task vault of job daily {output}\n")));
+        assert!(note.contains("wait neither for it nor for the tasks before it: report"), "{note}");
+        assert_eq!(database.value::<bool>(enabled).await, now);
+    }
+    assert_eq!(apply(&database, folder.path(), &[]).await, "no changes\n");
+    assert!(!database.value::<bool>(enabled).await, "an apply keeps the setting of the operator");
+    let (_, shown, _) = job(&["show", "daily"]).await;
+    assert!(shown.contains("disabled tasks: vault (daily)"), "{shown}");
+    assert!(
+        shown.contains("dropped edges from tasks outside of the run: vault > report"),
+        "{shown}"
+    );
+    // The parameter of a disabled task stays permitted.
+    let started =
+        "SELECT array_to_string(dropped, ',') FROM mill.start_run('{daily}', '{\"day\": 1}')";
+    assert_eq!(database.value::<String>(started).await, "vault > report");
+    let tasks = "SELECT string_agg(name || ' ' || state, ', ' ORDER BY name) FROM mill.run_tasks";
+    assert_eq!(database.value::<String>(tasks).await, "raw released, report released");
+    assert_eq!(
+        job(&["enable", "daily", "vault"]).await.1,
+        "task vault of job daily is now enabled\n"
+    );
+    folder.write(
+        "daily.toml",
+        &with_param.replace("after = [\"raw\"]", "after = [\"raw\"]\nenabled = false"),
+    );
+    let plan = apply(&database, folder.path(), &[]).await;
+    assert!(plan.starts_with("~ job daily: ~ task vault (enabled)\n"), "{plan}");
+    assert!(!database.value::<bool>(enabled).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn lineage_follows_jobs_and_dependencies_in_both_directions() {
     let (database, folder) = (Database::new().await, folder());
     apply(&database, folder.path(), &[]).await;

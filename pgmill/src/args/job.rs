@@ -63,11 +63,19 @@ priority.")]
         #[arg(value_name = "NAME[,NAME…]", required = true, value_delimiter = ',')]
         names: Vec<String>,
     },
-    /// Enable a job: it can start runs again
-    #[command(after_help = "Examples:\n  pgmill job enable daily")]
+    /// Enable a job, so that it can start runs again, or one of its tasks
+    #[command(
+        after_help = "Examples:\n  pgmill job enable daily\n  pgmill job enable daily mart_orders"
+    )]
     Enable(JobName),
-    /// Disable a job: it cannot start runs; runs in progress continue
-    #[command(after_help = "Examples:\n  pgmill job disable daily --dry-run")]
+    /// Disable a job, so that it cannot start runs, or one of its tasks, which new runs then omit
+    #[command(after_help = "\
+Examples:
+  pgmill job disable daily --dry-run
+  pgmill job disable daily mart_orders
+
+Runs in progress do not change. Tasks after a disabled task wait neither for it nor for the tasks
+before it.")]
     Disable(JobName),
 }
 
@@ -76,6 +84,9 @@ pub(crate) struct JobName {
     /// Job name, case-insensitive
     #[arg(value_parser = label)]
     pub(crate) name: String,
+    /// Task of the job; without it, the job itself
+    #[arg(value_parser = label)]
+    pub(crate) task: Option<String>,
     /// Show what would change, without changing it
     #[arg(long)]
     pub(crate) dry_run: bool,

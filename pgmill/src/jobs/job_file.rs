@@ -174,6 +174,7 @@ impl Reader<'_> {
         document.insert("name".to_owned(), json!(name));
         document.insert("statement".to_owned(), json!(statement));
         section.put(&mut document, "description", section.text("description")?);
+        section.put(&mut document, "enabled", section.boolean("enabled")?);
         section.put(&mut document, "params", params(&section)?);
         section.put(&mut document, "jitter", section.boolean("jitter")?);
         section.put(&mut document, "ignore_failure", section.boolean("ignore_failure")?);
@@ -244,8 +245,9 @@ const TASK_OPTION_KEYS: [&str; 13] = [
 const MAX_ATTEMPTS_ALIASES: [&str; 2] = ["attempts", "max_retries"];
 
 /// Further keys of a task of a job.
-const TASK_KEYS: [&str; 10] = [
+const TASK_KEYS: [&str; 11] = [
     "description",
+    "enabled",
     "statement",
     "statement_file",
     "params",

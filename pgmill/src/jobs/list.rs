@@ -3,9 +3,9 @@
 use cli::{Failure, exit};
 use queue::job::{self, Job};
 use queue::{QueueError, task_queries};
-use serde_json::json;
+use serde_json::{Value, json};
 use terminal::{print_stderr, visible};
-use tokio_postgres::Client;
+use tokio_postgres::{Client, Transaction};
 
 use crate::args::JobName;
 use crate::jobs::show::unknown;
@@ -53,10 +53,10 @@ pub(super) async fn list(client: &Client, out: &Output) -> Result<u8, Failure> {
     Ok(exit::OK)
 }
 
-/// Enables or disables a job.
+/// Enables or disables a job, or one of its tasks.
 ///
 /// # Errors
-/// Fails if there is no such job.
+/// Fails if there is no such job or task.
 pub(super) async fn enable(
     client: &mut Client,
     out: &Output,
@@ -67,6 +67,9 @@ pub(super) async fn enable(
     let before = job::definition(&transaction, &args.name).await?;
     let Some(before) = before else { return Err(unknown(&args.name)) };
     let name = before["name"].as_str().unwrap_or(&args.name);
+    if let Some(task) = &args.task {
+        return enable_task(transaction, out, args, (&before, task), enabled).await;
+    }
     let changed = before["enabled"] != enabled;
     if changed && !job::enable(&transaction, name, enabled).await? {
         return Err(unknown(name));
@@ -80,13 +83,7 @@ pub(super) async fn enable(
         }))?;
         return Ok(exit::OK);
     }
-    let word = if enabled { "enabled" } else { "disabled" };
-    let verb = match (changed, args.dry_run) {
-        (false, _) => "is already",
-        (true, true) => "would be",
-        (true, false) => "is now",
-    };
-    out.text(&visible(&format!("job {name} {verb} {word}")))?;
+    out.text(&visible(&format!("job {name} {}", result(changed, args.dry_run, enabled))))?;
     if !enabled && !schedules.is_empty() {
         print_stderr(visible(&format!(
             "schedules that run this job will leave it out, or fail if it is their only job: {}",
@@ -94,4 +91,55 @@ pub(super) async fn enable(
         )));
     }
     Ok(exit::OK)
+}
+
+/// Enables or disables a task of the job with this definition.
+async fn enable_task(
+    transaction: Transaction<'_>,
+    out: &Output,
+    args: &JobName,
+    (definition, task): (&Value, &str),
+    enabled: bool,
+) -> Result<u8, Failure> {
+    let job = definition["name"].as_str().unwrap_or(&args.name);
+    let tasks = definition["tasks"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let Some(before) = tasks.iter().find(|it| it["name"] == task) else {
+        let message = format!("job {job} has no task {task}");
+        return Err(Failure::not_found(message).hint(format!("pgmill job show {job}")));
+    };
+    let changed = before["enabled"] != enabled;
+    if changed {
+        job::enable_task(&transaction, job, task, enabled).await?;
+    }
+    commit_unless_dry_run(transaction, args.dry_run).await?;
+    let is_child = |it: &&Value| {
+        it["after"].as_array().is_some_and(|after| after.iter().any(|edge| edge["task"] == task))
+    };
+    let children: Vec<&str> =
+        tasks.iter().filter(is_child).filter_map(|it| it["name"].as_str()).collect();
+    if out.json {
+        out.document(&json!({
+            "job": job, "task": task, "dry_run": args.dry_run, "enabled": enabled,
+            "changed": changed, "children": children,
+        }))?;
+        return Ok(exit::OK);
+    }
+    let result = result(changed, args.dry_run, enabled);
+    out.text(&visible(&format!("task {task} of job {job} {result}")))?;
+    if !enabled && !children.is_empty() {
+        print_stderr(visible(&format!(
+            "tasks that then wait neither for it nor for the tasks before it: {}",
+            children.join(", ")
+        )));
+    }
+    Ok(exit::OK)
+}
+
+fn result(changed: bool, dry_run: bool, enabled: bool) -> String {
+    let verb = match (changed, dry_run) {
+        (false, _) => "is already",
+        (true, true) => "would be",
+        (true, false) => "is now",
+    };
+    format!("{verb} {}", if enabled { "enabled" } else { "disabled" })
 }

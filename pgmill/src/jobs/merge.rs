@@ -19,6 +19,8 @@ pub(crate) struct Merged {
     pub(crate) dropped: Vec<String>,
     /// Required parameters of a run.
     pub(crate) params: Vec<String>,
+    /// Disabled tasks, which the run omits: `task (job)`.
+    pub(crate) disabled: Vec<String>,
 }
 
 /// A task as declared by the job that gives it the highest priority.
@@ -56,8 +58,13 @@ pub(crate) fn merge(
     priority_of: &BTreeMap<String, Priority>,
 ) -> Result<Merged, String> {
     let mut chosen: BTreeMap<&str, MergedTask> = BTreeMap::new();
+    let mut disabled = Vec::new();
     for job in jobs {
         for definition in tasks_of(job) {
+            if definition["enabled"] == false {
+                disabled.push(format!("{} ({})", text(definition, "name"), text(job, "name")));
+                continue;
+            }
             let task = merged(job, definition, priority_of);
             let name = text(definition, "name");
             // With equal priorities the first job wins.
@@ -96,6 +103,7 @@ pub(crate) fn merge(
         edges,
         dropped: outside.iter().map(|edge| format!("{} > {}", edge.parent, edge.child)).collect(),
         params: params.into_iter().collect(),
+        disabled,
     })
 }
 
@@ -186,6 +194,29 @@ mod tests {
         assert_eq!(edges, ["a>b succeeded", "b>c finished"]);
         assert_eq!(merged.dropped, ["gone > a"]);
         assert_eq!(merged.params, ["day"]);
+    }
+
+    #[test]
+    fn a_disabled_task_is_omitted_unless_another_job_has_it() {
+        let off = |name: &str, parents: &[&str]| {
+            let mut task = after(name, parents);
+            task["enabled"] = json!(false);
+            task
+        };
+        let jobs = [
+            job(
+                "daily",
+                "high",
+                &json!([after("a", &[]), off("b", &["a"]), after("c", &["b"]), off("d", &[])]),
+            ),
+            job("sunday", "low", &json!([after("d", &[])])),
+        ];
+        let merged = merge(&jobs, &[], &BTreeMap::new()).unwrap();
+        let names: Vec<_> =
+            merged.tasks.iter().map(|it| format!("{} {}", it.name, it.job)).collect();
+        assert_eq!(names, ["a daily", "c daily", "d sunday"]);
+        assert_eq!(merged.dropped, ["b > c"]);
+        assert_eq!(merged.disabled, ["b (daily)", "d (daily)"]);
     }
 
     #[test]

@@ -53,7 +53,7 @@ pub(super) async fn show(client: &Client, out: &Output, names: &[String]) -> Res
         let heads: Vec<Value> = jobs.iter().map(head).collect();
         out.document(&json!({
             "jobs": heads, "tasks": merged.tasks, "edges": merged.edges,
-            "dropped": merged.dropped, "params": merged.params,
+            "dropped": merged.dropped, "params": merged.params, "disabled": merged.disabled,
         }))?;
     } else {
         out.text(&format_merged(out, &jobs, &merged))?;
@@ -102,7 +102,8 @@ fn format_merged(out: &Output, jobs: &[Value], merged: &Merged) -> String {
     let list = |what: &str, items: &[String]| {
         (!items.is_empty()).then(|| visible(&format!("{what}: {}", items.join(", "))))
     };
-    parts.extend(list("dropped edges from tasks of other jobs", &merged.dropped));
+    parts.extend(list("disabled tasks", &merged.disabled));
+    parts.extend(list("dropped edges from tasks outside of the run", &merged.dropped));
     parts.extend(list("parameters", &merged.params));
     parts.join("\n\n")
 }

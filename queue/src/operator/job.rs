@@ -41,6 +41,8 @@ ORDER BY s.name";
 
 const ENABLE: &str = "/* queue.enable_job */ SELECT mill.enable_job($1, $2)";
 
+const ENABLE_TASK: &str = "/* queue.enable_job_task */ SELECT mill.enable_job_task($1, $2, $3)";
+
 const SET_DEPENDENCY: &str = "/* queue.set_dependency */
 SELECT mill.set_dependency($1, $2, $3::text::mill.expected)";
 
@@ -158,6 +160,25 @@ pub async fn enable(
 ) -> Result<bool, QueueError> {
     let params = [(&job as _, Type::TEXT), (&enabled as _, Type::BOOL)];
     scalar(&client.query_typed(ENABLE, &params).await?[0])
+}
+
+/// Enables or disables one task of a job: new runs omit a disabled task. Returns `false` if the job
+/// or the task does not exist.
+///
+/// # Errors
+/// Fails if another task uses its result, or the role lacks the privilege.
+pub async fn enable_task(
+    client: &impl GenericClient,
+    job: &str,
+    task: &str,
+    enabled: bool,
+) -> Result<bool, QueueError> {
+    let params = [
+        (/* job */ &job as _, Type::TEXT),
+        (/* task */ &task as _, Type::TEXT),
+        (/* enabled */ &enabled as _, Type::BOOL),
+    ];
+    scalar(&client.query_typed(ENABLE_TASK, &params).await?[0])
 }
 
 /// Returns those of the names that no task of any job has.

@@ -33,6 +33,7 @@ pub(crate) fn routes() -> Router<App> {
         .route("/jobs/detail", get(show))
         .route("/jobs/run", post(run))
         .route("/jobs/enable", post(enable))
+        .route("/jobs/tasks/enable", post(enable_task))
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -57,6 +58,7 @@ struct TaskRow {
     priority: String,
     after: String,
     statement: Option<Markup>,
+    enabled: bool,
 }
 
 #[derive(Template)]
@@ -130,6 +132,7 @@ async fn show(context: RequestContext, Query(params): Query<JobParams>) -> Handl
         queue: task.queue,
         priority: task.priority.unwrap_or_default(),
         statement: task.statement.map(|sql| highlight::statement(&sql, None)),
+        enabled: task.enabled,
     };
     let facts = [
         ("description", shape.description),
@@ -188,6 +191,17 @@ async fn enable(form: FormRequest) -> Result<Response, HttpError> {
     let tx = form.begin(&mut session).await?;
     if !job::enable(&*tx, &name, form.parsed("enabled")?).await? {
         return Err(none(&name));
+    }
+    tx.commit().await?;
+    Ok(form.redirect_back(&format!("/jobs/detail?name={}", format::url_encode(&name))))
+}
+
+async fn enable_task(form: FormRequest) -> Result<Response, HttpError> {
+    let (name, task) = (form.field("name").to_owned(), form.field("task").to_owned());
+    let mut session = form.context.session().await?;
+    let tx = form.begin(&mut session).await?;
+    if !job::enable_task(&*tx, &name, &task, form.parsed("enabled")?).await? {
+        return Err(HttpError::not_found(format!("job {name} has no task {task}")));
     }
     tx.commit().await?;
     Ok(form.redirect_back(&format!("/jobs/detail?name={}", format::url_encode(&name))))

@@ -67,7 +67,7 @@ SELECT j.name, j.description, j.category, j.frequency, j.priority::text, j.disab
 FROM mill.jobs j WHERE lower(j.name) = lower($1)";
 
 const TASKS: &str = "/* queue.insight_job_tasks */
-SELECT t.name, t.description, t.statement, t.queue, t.priority::text FROM mill.visible_job_tasks t
+SELECT t.name, t.description, t.statement, t.queue, t.priority::text, t.enabled FROM mill.visible_job_tasks t
 WHERE t.job = $1 AND t.disabled_at IS NULL ORDER BY t.name LIMIT $2";
 
 const PARAMS: &str = "/* queue.insight_job_params */
@@ -127,9 +127,11 @@ pub struct JobTask {
     pub queue: String,
     /// Priority of the task; `None` means the job's priority.
     pub priority: Option<String>,
+    /// Whether new runs include the task.
+    pub enabled: bool,
 }
 
-from_row! { JobTask { name, description, statement, queue, priority } }
+from_row! { JobTask { name, description, statement, queue, priority, enabled } }
 
 /// Returns a job with up to the given number of its tasks; `None` if it does not exist. The name
 /// matches in any letter case.
