@@ -25,6 +25,7 @@
 --   17_schedule_ticks  a fire is a run with a schedule and a fire time; each happens once
 --   18_schedule_views  status of schedules, the runs that they fired, dry run
 --   19_views           monitoring: running tasks, status, history, failures, input for autoscalers
+--   20_wait            CALL mill.wait returns when a task has ended
 --   20_why             why a task is not running
 --   21_grants          privileges that are not granted beside their object
 --

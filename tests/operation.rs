@@ -12,3 +12,4 @@ pub(crate) mod priority;
 pub(crate) mod submit;
 pub(crate) mod task_statistics;
 pub(crate) mod top;
+pub(crate) mod wait;
