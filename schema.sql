@@ -287,7 +287,7 @@ COMMENT ON COLUMN mill.settings.statement_limit_bytes IS
 COMMENT ON COLUMN mill.settings.history_retention IS
     'Age at which attempts are deleted, by dropping whole daily partitions';
 COMMENT ON COLUMN mill.settings.schedule_log_retention IS
-    'Age at which rows of mill.schedule_log are deleted, a few thousand at a time';
+    'Age at which rows of mill.schedule_log are deleted, a few thousand at a time, and removed schedules without runs';
 COMMENT ON COLUMN mill.settings.audit_retention IS
     'Age at which rows of mill.audit are deleted, a few ten thousand per hour';
 COMMENT ON COLUMN mill.settings.declaring_roles IS
@@ -3410,7 +3410,12 @@ CREATE TABLE IF NOT EXISTS mill.schedules (
     last_success_at timestamptz,
     tags text[],
     metadata jsonb,
-    queued_later timestamptz[]
+    queued_later timestamptz[],
+    new_timing text,
+    new_timing_at timestamptz,
+    new_timing_error text,
+    trigger_checked_at timestamptz,
+    trigger_result text
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
     autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
 COMMENT ON TABLE mill.schedules IS 'Schedules: when to start runs of jobs automatically';
@@ -3426,6 +3431,12 @@ COMMENT ON COLUMN mill.schedules.metadata IS
     'Metadata of the runs of the schedule, which takes precedence over that of its jobs; null: none';
 COMMENT ON COLUMN mill.schedules.timing IS
     'manual, a timing such as daily(03:15), or trigger(…), see docs/schedules.md';
+COMMENT ON COLUMN mill.schedules.new_timing IS
+    'Timing that mill.set_schedule has set and that no worker has accepted. Until a worker accepts it, timing stays in '
+    'force; null: none';
+COMMENT ON COLUMN mill.schedules.new_timing_at IS 'Time from which new_timing applies once a worker has accepted it';
+COMMENT ON COLUMN mill.schedules.new_timing_error IS
+    'Why a worker has rejected new_timing; null: no worker has checked it, or there is none';
 COMMENT ON COLUMN mill.schedules.catch_up IS
     'Number of missed fires that are started late. The newest ones are started; older ones are recorded as missed';
 COMMENT ON COLUMN mill.schedules.max_lateness IS
@@ -3439,8 +3450,8 @@ COMMENT ON COLUMN mill.schedules.retry_interval IS
     'Overrides retry_interval of the tasks of the schedule; null: as declared';
 COMMENT ON COLUMN mill.schedules.jitter IS 'Maximum random delay of a fire; null: declared_jitter';
 COMMENT ON COLUMN mill.schedules.removed_at IS
-    'Time at which the declaration was removed. Since then the schedule does not fire; null: the schedule is '
-    'declared';
+    'Time at which the declaration was removed. Since then the schedule does not fire; mill.prune_schedule_log '
+    'deletes it later; null: the schedule is declared';
 COMMENT ON COLUMN mill.schedules.planned_from IS 'Time from which the search for the next fire begins';
 COMMENT ON COLUMN mill.schedules.next_tick_at IS 'Time at which a tick must process the schedule; null: never';
 COMMENT ON COLUMN mill.schedules.next_fire_at IS
@@ -3449,6 +3460,8 @@ COMMENT ON COLUMN mill.schedules.queued_fire_at IS
     'Fire that waits for a run of the schedule to finish (overlap queue, or one of several fires caught up)';
 COMMENT ON COLUMN mill.schedules.queued_later IS 'Fires that wait behind queued_fire_at, in order; null: none';
 COMMENT ON COLUMN mill.schedules.trigger IS 'Trigger part of timing, as parsed by a worker';
+COMMENT ON COLUMN mill.schedules.trigger_checked_at IS 'Time of the last evaluation of the trigger';
+COMMENT ON COLUMN mill.schedules.trigger_result IS 'Result of the last evaluation of the trigger, or the error of its probe';
 COMMENT ON COLUMN mill.schedules.error IS
     'Error in the timing, error of the last evaluation of the trigger, or why the last fire started no run';
 -- Used by mill.lock_due_schedules. The cost of a tick depends on the due schedules, not on all
@@ -3486,10 +3499,12 @@ CREATE INDEX IF NOT EXISTS schedule_log_schedule ON mill.schedule_log (schedule_
 CREATE OR REPLACE VIEW mill.visible_schedule_log AS
     SELECT x.id, x.schedule_id, x.logged_at, x.event, x.fire_at, x.reason, x.rows, x.count, x.run_id,
         x.outcome, x.duration,
-        CASE WHEN (SELECT mill.sees_statements()) THEN x.message END AS message
+        CASE WHEN (SELECT mill.sees_statements()) THEN x.message END AS message,
+        (SELECT s.name FROM mill.schedules s WHERE s.id = x.schedule_id) AS schedule
     FROM mill.schedule_log x;
 COMMENT ON VIEW mill.visible_schedule_log IS
-    'mill.schedule_log for mill_viewer. Hides messages if settings.hide_statements is set';
+    'mill.schedule_log for mill_viewer, with the names of the schedules. Hides messages if settings.hide_statements is '
+    'set';
 
 CREATE TABLE IF NOT EXISTS mill.schedule_declaration_errors (
     declared_as text NOT NULL,
@@ -3552,6 +3567,7 @@ DECLARE
     enabled boolean := (definition->>'enabled')::boolean;
     wanted text[];
     put mill.schedules;
+    kept_timing text;
 BEGIN
     IF definition ? 'task' THEN
         definition := definition || jsonb_build_object('task', mill.with_max_attempts(definition->'task'));
@@ -3600,6 +3616,13 @@ BEGIN
                 HINT = 'pgmill job list shows all jobs.';
         END IF;
     END IF;
+    -- The timing of an existing schedule stays in force until a program has parsed the new one. There is
+    -- nothing to keep if no worker could use the old one either.
+    IF kept.removed_at IS NULL AND kept.timing <> definition->>'timing'
+        AND (kept.error IS NULL OR kept.mode = 'manual' OR num_nonnulls(kept.next_fire_at, kept.trigger) > 0)
+    THEN
+        kept_timing := kept.timing;
+    END IF;
     INSERT INTO mill.schedules AS s (name, declared_in, declared_as, definition, jobs, own_job, params, timing,
         overlap, catch_up, max_lateness, declared_jitter, enabled, next_tick_at, tags, metadata)
     VALUES (definition->>'name', declared_in, declared_as, document, wanted, definition ? 'statement',
@@ -3609,7 +3632,10 @@ BEGIN
         coalesce(enabled, true), CASE WHEN coalesce(enabled, true) THEN now() END, labels.tags, labels.metadata)
     ON CONFLICT (name) DO UPDATE SET declared_in = excluded.declared_in, declared_as = excluded.declared_as,
         definition = excluded.definition, jobs = excluded.jobs, own_job = excluded.own_job,
-        params = excluded.params, timing = excluded.timing,
+        params = excluded.params, timing = coalesce(kept_timing, excluded.timing),
+        new_timing = CASE WHEN kept_timing IS NOT NULL THEN excluded.timing END,
+        new_timing_at = CASE WHEN kept_timing IS NOT NULL THEN now() END, new_timing_error = NULL,
+        next_tick_at = CASE WHEN kept_timing IS NOT NULL AND mill.is_active(s) THEN now() ELSE s.next_tick_at END,
         overlap = excluded.overlap, catch_up = excluded.catch_up, max_lateness = excluded.max_lateness,
         declared_jitter = excluded.declared_jitter, removed_at = NULL,
         tags = excluded.tags, metadata = excluded.metadata,
@@ -3621,7 +3647,7 @@ BEGIN
         PERFORM mill.replan_schedule(put.id);
     END IF;
     PERFORM mill.record_audit('put_schedule', 'schedule ' || put.name, jsonb_build_object('declared_in', declared_in,
-        'timing', put.timing, 'enabled', put.enabled,
+        'timing', coalesce(put.new_timing, put.timing), 'enabled', put.enabled,
         'result', CASE WHEN kept.id IS NULL THEN 'new' ELSE 'changed' END));
     IF kept.id IS NULL THEN
         RETURN 'new';
@@ -3636,17 +3662,32 @@ $$;
 COMMENT ON FUNCTION mill.put_schedule IS
     'Creates or replaces a schedule. definition: name, timing, statement or jobs, task (settings of the statement, as '
     'in mill.set_job), params, overlap, catch_up, max_lateness, jitter, description, category, enabled, tags, '
-    'metadata. Returns new, changed or unchanged';
+    'metadata. Returns new, changed or unchanged. A new timing of an existing schedule takes effect when '
+    'mill.accept_timing is called';
 GRANT EXECUTE ON FUNCTION mill.put_schedule TO mill_worker, mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.replan_schedule(schedule_id bigint) RETURNS void
 LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     UPDATE mill.schedules s SET planned_from = now(), next_fire_at = NULL, queued_fire_at = NULL,
-            queued_later = NULL, trigger = NULL, error = NULL, next_tick_at = CASE WHEN mill.is_active(s) THEN now() END
+            queued_later = NULL, trigger = NULL, error = NULL, next_tick_at = CASE WHEN mill.is_active(s) THEN now() END,
+            new_timing_at = CASE WHEN s.new_timing IS NOT NULL THEN now() END, new_timing_error = NULL
         WHERE s.id = replan_schedule.schedule_id
 $$;
 COMMENT ON FUNCTION mill.replan_schedule IS
     'Makes the next tick compute the next fire of the schedule, counted from now';
+
+CREATE OR REPLACE FUNCTION mill.accept_timing(name text) RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    -- A probe of the old trigger may be in progress. Its result has the old version, so it is ignored.
+    UPDATE mill.schedules s SET timing = s.new_timing, new_timing = NULL, new_timing_at = NULL, new_timing_error = NULL,
+            planned_from = s.new_timing_at, next_fire_at = NULL, queued_fire_at = NULL, queued_later = NULL,
+            trigger = NULL, error = NULL, version = s.version + (s.trigger IS NOT NULL)::integer
+        WHERE s.name = accept_timing.name AND s.new_timing IS NOT NULL
+$$;
+COMMENT ON FUNCTION mill.accept_timing IS
+    'Makes the new timing of a schedule the timing in force, for a program that has parsed it. The next tick computes '
+    'the next fire, counted from the time at which the timing was set';
+GRANT EXECUTE ON FUNCTION mill.accept_timing TO mill_worker, mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.set_schedule(name text, timing text, statement text DEFAULT NULL,
     jobs text[] DEFAULT NULL, params jsonb DEFAULT NULL, task jsonb DEFAULT NULL, overlap mill.overlap DEFAULT 'skip',
@@ -3665,7 +3706,8 @@ COMMENT ON FUNCTION mill.set_schedule IS
     'Creates or replaces a schedule. Returns new, changed or unchanged. timing: manual, a cadence such as '
     'daily(03:15), or trigger(…). The schedule runs either statement or jobs. task: settings of the statement, '
     '{"params", "queue", "priority", "group", "max_attempts", "timeout", "mode", …}. params: parameters of the runs '
-    'of jobs. enabled null: the schedule stays enabled or disabled as it is';
+    'of jobs. enabled null: the schedule stays enabled or disabled as it is. Only a worker can parse a timing: until '
+    'one has accepted the new timing of an existing schedule, the old timing stays in force';
 GRANT EXECUTE ON FUNCTION mill.set_schedule TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.remove_schedules(names text[]) RETURNS SETOF text
@@ -3685,8 +3727,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.remove_schedules IS
-    'Removes the declarations of schedules, so that the schedules no longer fire. Deletes nothing. Returns the '
-    'names of the schedules that existed';
+    'Removes the declarations of schedules, so that the schedules no longer fire. mill.prune_schedule_log deletes them '
+    'later. Returns the names of the schedules that existed';
 GRANT EXECUTE ON FUNCTION mill.remove_schedules TO mill_worker, mill_operator;
 
 -- Settings of operators ---------------------------------------------------------------------------
@@ -5062,6 +5104,13 @@ COMMENT ON FUNCTION mill.fire_or_skip IS
 
 -- Ticks -------------------------------------------------------------------------------------------
 
+CREATE OR REPLACE FUNCTION mill.timing_mode(timing text) RETURNS mill.fire_mode
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT CASE lower(btrim(split_part(timing, '(', 1))) WHEN 'manual' THEN 'manual'::mill.fire_mode
+        WHEN 'trigger' THEN 'triggered'::mill.fire_mode ELSE 'scheduled'::mill.fire_mode END
+$$;
+COMMENT ON FUNCTION mill.timing_mode IS 'Returns the mode of a timing, as the column schedules.mode has it';
+
 CREATE OR REPLACE FUNCTION mill.lock_due_schedules(max_count integer)
 RETURNS TABLE (id bigint, name text, version integer, timing text, mode mill.fire_mode, next_fire_at timestamptz,
     planned_from timestamptz, now timestamptz, catch_up integer, max_lateness double precision,
@@ -5090,7 +5139,15 @@ BEGIN
         max_lateness := extract(epoch FROM s.max_lateness);
         measure := mill.probe_query(s.trigger);
         timeout := (s.trigger->>'timeout_secs')::double precision;
-        IF s.trigger IS NOT NULL THEN
+        IF s.new_timing IS NOT NULL AND s.new_timing_error IS NULL THEN
+            -- Returned like the timing of a new schedule. mill.tick applies the result of the parser.
+            timing := s.new_timing;
+            mode := mill.timing_mode(s.new_timing);
+            next_fire_at := NULL;
+            planned_from := s.new_timing_at;
+            now := now();
+            measure := NULL;
+        ELSIF s.trigger IS NOT NULL THEN
             -- The caller runs the probe of the trigger. The next tick of this schedule is one probe interval
             -- from now.
             UPDATE mill.schedules x
@@ -5104,7 +5161,8 @@ $$;
 COMMENT ON FUNCTION mill.lock_due_schedules IS
     'Locks due schedules for the caller''s transaction, up to max_count. planned_from: if next_fire_at is null, time '
     'from which to search for the next fire. now: current time minus the delay caused by jitter. measure: query that '
-    'the caller must run for a parsed trigger, within timeout seconds';
+    'the caller must run for a parsed trigger, within timeout seconds. timing: a new timing that no worker has checked '
+    'precedes the timing in force';
 GRANT EXECUTE ON FUNCTION mill.lock_due_schedules TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.tick(plans jsonb) RETURNS TABLE (schedule_id bigint, fired integer, skipped integer)
@@ -5123,6 +5181,22 @@ BEGIN
         schedule_id := plan.id;
         fired := 0;
         skipped := 0;
+        SELECT x.* INTO s FROM mill.schedules x WHERE x.id = plan.id;
+        IF s.new_timing IS NOT NULL AND s.new_timing_error IS NULL THEN
+            IF mill.timing_mode(s.new_timing) = 'scheduled' AND plan.missed = 0 AND plan.failure IS NULL
+                AND num_nonnulls(plan.error, plan.next_fire_at) = 0 AND coalesce(cardinality(plan.fires), 0) = 0
+            THEN
+                plan.error := 'it has no time in the future';
+            END IF;
+            IF plan.error IS NOT NULL THEN
+                PERFORM mill.log_schedule_event(plan.id, 'error',
+                    format('new timing %s: %s', s.new_timing, plan.error));
+                UPDATE mill.schedules x SET new_timing_error = plan.error, next_tick_at = now() WHERE x.id = plan.id;
+                RETURN NEXT;
+                CONTINUE;
+            END IF;
+            PERFORM mill.accept_timing(s.name);
+        END IF;
         IF plan.missed > 0 THEN
             PERFORM mill.log_schedule_event(plan.id, 'missed', format('%s at %s%s%s', plan.missed,
                 plan.missed_from, CASE WHEN plan.missed > 1 THEN format(' to %s', plan.missed_to) ELSE '' END,
@@ -5171,7 +5245,8 @@ $$;
 COMMENT ON FUNCTION mill.tick IS
     'Applies the results of a tick to locked schedules: [{"id", "fires", "next_fire_at", "missed", "missed_from", '
     '"missed_to", "uncounted", "failure" (of an earlier tick), "error" (of the timing), "trigger"}]. Returns the '
-    'number of fires and of skipped fires per schedule';
+    'number of fires and of skipped fires per schedule. If the plan is that of a new timing, accepts or rejects the '
+    'new timing first; after a rejection, the schedule is due at once, with the timing in force';
 GRANT EXECUTE ON FUNCTION mill.tick TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.probe_query(trigger jsonb) RETURNS text
@@ -5213,6 +5288,9 @@ BEGIN
         RETURN QUERY SELECT 0, 0;
         RETURN;
     END IF;
+    UPDATE mill.schedules x SET trigger_checked_at = now(), trigger_result = coalesce(tick_trigger.error,
+            (SELECT d.reason FROM mill.should_fire(s, pending, make_interval(secs => oldest_seconds)) AS d))
+        WHERE x.id = s.id;
     -- If the fire fails, mill.fire sets the error again.
     IF tick_trigger.error IS DISTINCT FROM s.error THEN
         UPDATE mill.schedules x SET error = tick_trigger.error WHERE x.id = s.id;
@@ -5299,17 +5377,31 @@ CREATE OR REPLACE FUNCTION mill.prune_schedule_log() RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     deleted integer;
+    unused text[];
 BEGIN
     -- Ids are almost in chronological order, so only the lowest ids are examined.
     DELETE FROM mill.schedule_log l USING (SELECT o.id FROM mill.schedule_log o ORDER BY o.id LIMIT 10000) AS oldest,
             mill.settings s
         WHERE l.id = oldest.id AND l.logged_at < now() - s.schedule_log_retention;
     GET DIAGNOSTICS deleted = ROW_COUNT;
+    -- A run refers to its schedule, so the schedule stays as long as the last of its runs.
+    DELETE FROM mill.schedules s WHERE s.id IN (SELECT x.id FROM mill.schedules x CROSS JOIN mill.settings t
+        WHERE x.removed_at < now() - t.schedule_log_retention
+            AND NOT EXISTS (SELECT FROM mill.runs r WHERE r.schedule_id = x.id)
+        FOR UPDATE OF x SKIP LOCKED);
+    SELECT array_agg(j.name) INTO unused FROM (SELECT x.name FROM mill.jobs x CROSS JOIN mill.settings t
+        WHERE x.of_schedule AND x.disabled_at < now() - t.schedule_log_retention
+            AND NOT EXISTS (SELECT FROM mill.schedules s WHERE x.name = ANY (s.jobs))
+        FOR UPDATE OF x SKIP LOCKED) AS j;
+    DELETE FROM mill.job_edges e WHERE e.job = ANY (unused);
+    DELETE FROM mill.job_tasks t WHERE t.job = ANY (unused);
+    DELETE FROM mill.jobs j WHERE j.name = ANY (unused);
     RETURN deleted;
 END
 $$;
 COMMENT ON FUNCTION mill.prune_schedule_log IS
-    'Deletes rows older than settings.schedule_log_retention, up to 10000. Returns the number of rows';
+    'Deletes rows older than settings.schedule_log_retention, up to 10000, and schedules that were removed before this '
+    'time and have no run left, with their jobs. Returns the number of deleted rows of the log';
 GRANT EXECUTE ON FUNCTION mill.prune_schedule_log TO mill_worker;
 
 -- schema/18_schedule_views.sql --------------------------------------------------------------------
@@ -5319,13 +5411,14 @@ GRANT EXECUTE ON FUNCTION mill.prune_schedule_log TO mill_worker;
 CREATE OR REPLACE VIEW mill.schedule_status AS
     SELECT s.id, s.name, s.mode, s.timing, s.jobs, s.declared_in, s.declared_as, s.enabled, s.removed_at,
         CASE WHEN s.removed_at IS NOT NULL THEN 'removed' WHEN NOT s.enabled THEN 'disabled'
-            WHEN s.error IS NOT NULL THEN 'error' WHEN going.id IS NOT NULL THEN 'running' ELSE 'waiting' END AS status,
+            WHEN num_nonnulls(s.error, s.new_timing_error) > 0 THEN 'error' WHEN going.id IS NOT NULL THEN 'running' ELSE 'waiting' END AS status,
         s.next_fire_at, s.last_fire_at, s.last_finished_at, s.last_state, s.last_success_at, s.queued_fire_at, s.error,
         going.id AS running_run_id, s.overlap, s.catch_up, s.max_lateness,
         coalesce(s.jitter, s.declared_jitter) AS jitter,
         s.max_attempts, s.retry_interval, CASE WHEN (SELECT mill.sees_statements()) THEN s.params END AS params,
         s.version, s.changed_at, s.changed_by,
-        CASE WHEN s.next_tick_at < now() THEN now() - s.next_tick_at END AS overdue, s.tags, s.metadata
+        CASE WHEN s.next_tick_at < now() THEN now() - s.next_tick_at END AS overdue, s.tags, s.metadata,
+        s.new_timing, s.new_timing_error, s.trigger_checked_at, s.trigger_result
     FROM mill.schedules s LEFT JOIN LATERAL (SELECT r.id FROM mill.runs r
         WHERE r.schedule_id = s.id AND r.state = 'running' ORDER BY r.id LIMIT 1) AS going ON true;
 COMMENT ON VIEW mill.schedule_status IS
@@ -5405,6 +5498,10 @@ BEGIN
             date_trunc('second', s.next_tick_at));
     ELSIF s.error IS NOT NULL AND mill.is_active(s) AND reason <> s.error THEN
         reason := format('%s; error of the last fire: %s', reason, s.error);
+    END IF;
+    IF s.new_timing IS NOT NULL AND s.removed_at IS NULL THEN
+        reason := format('%s; the new timing %s is not in force: %s', reason, s.new_timing,
+            coalesce(s.new_timing_error, 'no worker has checked it yet'));
     END IF;
     next_fire_at := s.next_fire_at;
     RETURN NEXT;

@@ -22,3 +22,5 @@ DROP FUNCTION mill.evaluate_join(mill.join_mode, integer, integer, integer);
 DROP FUNCTION mill.propagate_completion(bigint, bigint[], boolean, integer);
 DROP FUNCTION mill.fire_or_skip(mill.schedules, timestamptz, bigint, interval);
 ALTER TABLE mill.schedules ADD COLUMN tags text[], ADD COLUMN metadata jsonb, ADD COLUMN queued_later timestamptz[];
+ALTER TABLE mill.schedules ADD COLUMN new_timing text, ADD COLUMN new_timing_at timestamptz,
+    ADD COLUMN new_timing_error text, ADD COLUMN trigger_checked_at timestamptz, ADD COLUMN trigger_result text;

@@ -41,7 +41,7 @@ COMMENT ON COLUMN mill.settings.statement_limit_bytes IS
 COMMENT ON COLUMN mill.settings.history_retention IS
     'Age at which attempts are deleted, by dropping whole daily partitions';
 COMMENT ON COLUMN mill.settings.schedule_log_retention IS
-    'Age at which rows of mill.schedule_log are deleted, a few thousand at a time';
+    'Age at which rows of mill.schedule_log are deleted, a few thousand at a time, and removed schedules without runs';
 COMMENT ON COLUMN mill.settings.audit_retention IS
     'Age at which rows of mill.audit are deleted, a few ten thousand per hour';
 COMMENT ON COLUMN mill.settings.declaring_roles IS

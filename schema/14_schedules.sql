@@ -47,7 +47,12 @@ CREATE TABLE IF NOT EXISTS mill.schedules (
     last_success_at timestamptz,
     tags text[],
     metadata jsonb,
-    queued_later timestamptz[]
+    queued_later timestamptz[],
+    new_timing text,
+    new_timing_at timestamptz,
+    new_timing_error text,
+    trigger_checked_at timestamptz,
+    trigger_result text
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
     autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
 COMMENT ON TABLE mill.schedules IS 'Schedules: when to start runs of jobs automatically';
@@ -63,6 +68,12 @@ COMMENT ON COLUMN mill.schedules.metadata IS
     'Metadata of the runs of the schedule, which takes precedence over that of its jobs; null: none';
 COMMENT ON COLUMN mill.schedules.timing IS
     'manual, a timing such as daily(03:15), or trigger(…), see docs/schedules.md';
+COMMENT ON COLUMN mill.schedules.new_timing IS
+    'Timing that mill.set_schedule has set and that no worker has accepted. Until a worker accepts it, timing stays in '
+    'force; null: none';
+COMMENT ON COLUMN mill.schedules.new_timing_at IS 'Time from which new_timing applies once a worker has accepted it';
+COMMENT ON COLUMN mill.schedules.new_timing_error IS
+    'Why a worker has rejected new_timing; null: no worker has checked it, or there is none';
 COMMENT ON COLUMN mill.schedules.catch_up IS
     'Number of missed fires that are started late. The newest ones are started; older ones are recorded as missed';
 COMMENT ON COLUMN mill.schedules.max_lateness IS
@@ -76,8 +87,8 @@ COMMENT ON COLUMN mill.schedules.retry_interval IS
     'Overrides retry_interval of the tasks of the schedule; null: as declared';
 COMMENT ON COLUMN mill.schedules.jitter IS 'Maximum random delay of a fire; null: declared_jitter';
 COMMENT ON COLUMN mill.schedules.removed_at IS
-    'Time at which the declaration was removed. Since then the schedule does not fire; null: the schedule is '
-    'declared';
+    'Time at which the declaration was removed. Since then the schedule does not fire; mill.prune_schedule_log '
+    'deletes it later; null: the schedule is declared';
 COMMENT ON COLUMN mill.schedules.planned_from IS 'Time from which the search for the next fire begins';
 COMMENT ON COLUMN mill.schedules.next_tick_at IS 'Time at which a tick must process the schedule; null: never';
 COMMENT ON COLUMN mill.schedules.next_fire_at IS
@@ -86,6 +97,8 @@ COMMENT ON COLUMN mill.schedules.queued_fire_at IS
     'Fire that waits for a run of the schedule to finish (overlap queue, or one of several fires caught up)';
 COMMENT ON COLUMN mill.schedules.queued_later IS 'Fires that wait behind queued_fire_at, in order; null: none';
 COMMENT ON COLUMN mill.schedules.trigger IS 'Trigger part of timing, as parsed by a worker';
+COMMENT ON COLUMN mill.schedules.trigger_checked_at IS 'Time of the last evaluation of the trigger';
+COMMENT ON COLUMN mill.schedules.trigger_result IS 'Result of the last evaluation of the trigger, or the error of its probe';
 COMMENT ON COLUMN mill.schedules.error IS
     'Error in the timing, error of the last evaluation of the trigger, or why the last fire started no run';
 -- Used by mill.lock_due_schedules. The cost of a tick depends on the due schedules, not on all
@@ -123,10 +136,12 @@ CREATE INDEX IF NOT EXISTS schedule_log_schedule ON mill.schedule_log (schedule_
 CREATE OR REPLACE VIEW mill.visible_schedule_log AS
     SELECT x.id, x.schedule_id, x.logged_at, x.event, x.fire_at, x.reason, x.rows, x.count, x.run_id,
         x.outcome, x.duration,
-        CASE WHEN (SELECT mill.sees_statements()) THEN x.message END AS message
+        CASE WHEN (SELECT mill.sees_statements()) THEN x.message END AS message,
+        (SELECT s.name FROM mill.schedules s WHERE s.id = x.schedule_id) AS schedule
     FROM mill.schedule_log x;
 COMMENT ON VIEW mill.visible_schedule_log IS
-    'mill.schedule_log for mill_viewer. Hides messages if settings.hide_statements is set';
+    'mill.schedule_log for mill_viewer, with the names of the schedules. Hides messages if settings.hide_statements is '
+    'set';
 
 CREATE TABLE IF NOT EXISTS mill.schedule_declaration_errors (
     declared_as text NOT NULL,
@@ -189,6 +204,7 @@ DECLARE
     enabled boolean := (definition->>'enabled')::boolean;
     wanted text[];
     put mill.schedules;
+    kept_timing text;
 BEGIN
     IF definition ? 'task' THEN
         definition := definition || jsonb_build_object('task', mill.with_max_attempts(definition->'task'));
@@ -237,6 +253,13 @@ BEGIN
                 HINT = 'pgmill job list shows all jobs.';
         END IF;
     END IF;
+    -- The timing of an existing schedule stays in force until a program has parsed the new one. There is
+    -- nothing to keep if no worker could use the old one either.
+    IF kept.removed_at IS NULL AND kept.timing <> definition->>'timing'
+        AND (kept.error IS NULL OR kept.mode = 'manual' OR num_nonnulls(kept.next_fire_at, kept.trigger) > 0)
+    THEN
+        kept_timing := kept.timing;
+    END IF;
     INSERT INTO mill.schedules AS s (name, declared_in, declared_as, definition, jobs, own_job, params, timing,
         overlap, catch_up, max_lateness, declared_jitter, enabled, next_tick_at, tags, metadata)
     VALUES (definition->>'name', declared_in, declared_as, document, wanted, definition ? 'statement',
@@ -246,7 +269,10 @@ BEGIN
         coalesce(enabled, true), CASE WHEN coalesce(enabled, true) THEN now() END, labels.tags, labels.metadata)
     ON CONFLICT (name) DO UPDATE SET declared_in = excluded.declared_in, declared_as = excluded.declared_as,
         definition = excluded.definition, jobs = excluded.jobs, own_job = excluded.own_job,
-        params = excluded.params, timing = excluded.timing,
+        params = excluded.params, timing = coalesce(kept_timing, excluded.timing),
+        new_timing = CASE WHEN kept_timing IS NOT NULL THEN excluded.timing END,
+        new_timing_at = CASE WHEN kept_timing IS NOT NULL THEN now() END, new_timing_error = NULL,
+        next_tick_at = CASE WHEN kept_timing IS NOT NULL AND mill.is_active(s) THEN now() ELSE s.next_tick_at END,
         overlap = excluded.overlap, catch_up = excluded.catch_up, max_lateness = excluded.max_lateness,
         declared_jitter = excluded.declared_jitter, removed_at = NULL,
         tags = excluded.tags, metadata = excluded.metadata,
@@ -258,7 +284,7 @@ BEGIN
         PERFORM mill.replan_schedule(put.id);
     END IF;
     PERFORM mill.record_audit('put_schedule', 'schedule ' || put.name, jsonb_build_object('declared_in', declared_in,
-        'timing', put.timing, 'enabled', put.enabled,
+        'timing', coalesce(put.new_timing, put.timing), 'enabled', put.enabled,
         'result', CASE WHEN kept.id IS NULL THEN 'new' ELSE 'changed' END));
     IF kept.id IS NULL THEN
         RETURN 'new';
@@ -273,17 +299,32 @@ $$;
 COMMENT ON FUNCTION mill.put_schedule IS
     'Creates or replaces a schedule. definition: name, timing, statement or jobs, task (settings of the statement, as '
     'in mill.set_job), params, overlap, catch_up, max_lateness, jitter, description, category, enabled, tags, '
-    'metadata. Returns new, changed or unchanged';
+    'metadata. Returns new, changed or unchanged. A new timing of an existing schedule takes effect when '
+    'mill.accept_timing is called';
 GRANT EXECUTE ON FUNCTION mill.put_schedule TO mill_worker, mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.replan_schedule(schedule_id bigint) RETURNS void
 LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     UPDATE mill.schedules s SET planned_from = now(), next_fire_at = NULL, queued_fire_at = NULL,
-            queued_later = NULL, trigger = NULL, error = NULL, next_tick_at = CASE WHEN mill.is_active(s) THEN now() END
+            queued_later = NULL, trigger = NULL, error = NULL, next_tick_at = CASE WHEN mill.is_active(s) THEN now() END,
+            new_timing_at = CASE WHEN s.new_timing IS NOT NULL THEN now() END, new_timing_error = NULL
         WHERE s.id = replan_schedule.schedule_id
 $$;
 COMMENT ON FUNCTION mill.replan_schedule IS
     'Makes the next tick compute the next fire of the schedule, counted from now';
+
+CREATE OR REPLACE FUNCTION mill.accept_timing(name text) RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    -- A probe of the old trigger may be in progress. Its result has the old version, so it is ignored.
+    UPDATE mill.schedules s SET timing = s.new_timing, new_timing = NULL, new_timing_at = NULL, new_timing_error = NULL,
+            planned_from = s.new_timing_at, next_fire_at = NULL, queued_fire_at = NULL, queued_later = NULL,
+            trigger = NULL, error = NULL, version = s.version + (s.trigger IS NOT NULL)::integer
+        WHERE s.name = accept_timing.name AND s.new_timing IS NOT NULL
+$$;
+COMMENT ON FUNCTION mill.accept_timing IS
+    'Makes the new timing of a schedule the timing in force, for a program that has parsed it. The next tick computes '
+    'the next fire, counted from the time at which the timing was set';
+GRANT EXECUTE ON FUNCTION mill.accept_timing TO mill_worker, mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.set_schedule(name text, timing text, statement text DEFAULT NULL,
     jobs text[] DEFAULT NULL, params jsonb DEFAULT NULL, task jsonb DEFAULT NULL, overlap mill.overlap DEFAULT 'skip',
@@ -302,7 +343,8 @@ COMMENT ON FUNCTION mill.set_schedule IS
     'Creates or replaces a schedule. Returns new, changed or unchanged. timing: manual, a cadence such as '
     'daily(03:15), or trigger(…). The schedule runs either statement or jobs. task: settings of the statement, '
     '{"params", "queue", "priority", "group", "max_attempts", "timeout", "mode", …}. params: parameters of the runs '
-    'of jobs. enabled null: the schedule stays enabled or disabled as it is';
+    'of jobs. enabled null: the schedule stays enabled or disabled as it is. Only a worker can parse a timing: until '
+    'one has accepted the new timing of an existing schedule, the old timing stays in force';
 GRANT EXECUTE ON FUNCTION mill.set_schedule TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.remove_schedules(names text[]) RETURNS SETOF text
@@ -322,8 +364,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.remove_schedules IS
-    'Removes the declarations of schedules, so that the schedules no longer fire. Deletes nothing. Returns the '
-    'names of the schedules that existed';
+    'Removes the declarations of schedules, so that the schedules no longer fire. mill.prune_schedule_log deletes them '
+    'later. Returns the names of the schedules that existed';
 GRANT EXECUTE ON FUNCTION mill.remove_schedules TO mill_worker, mill_operator;
 
 -- Settings of operators ---------------------------------------------------------------------------

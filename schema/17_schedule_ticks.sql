@@ -219,6 +219,13 @@ COMMENT ON FUNCTION mill.fire_or_skip IS
 
 -- Ticks -------------------------------------------------------------------------------------------
 
+CREATE OR REPLACE FUNCTION mill.timing_mode(timing text) RETURNS mill.fire_mode
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT CASE lower(btrim(split_part(timing, '(', 1))) WHEN 'manual' THEN 'manual'::mill.fire_mode
+        WHEN 'trigger' THEN 'triggered'::mill.fire_mode ELSE 'scheduled'::mill.fire_mode END
+$$;
+COMMENT ON FUNCTION mill.timing_mode IS 'Returns the mode of a timing, as the column schedules.mode has it';
+
 CREATE OR REPLACE FUNCTION mill.lock_due_schedules(max_count integer)
 RETURNS TABLE (id bigint, name text, version integer, timing text, mode mill.fire_mode, next_fire_at timestamptz,
     planned_from timestamptz, now timestamptz, catch_up integer, max_lateness double precision,
@@ -247,7 +254,15 @@ BEGIN
         max_lateness := extract(epoch FROM s.max_lateness);
         measure := mill.probe_query(s.trigger);
         timeout := (s.trigger->>'timeout_secs')::double precision;
-        IF s.trigger IS NOT NULL THEN
+        IF s.new_timing IS NOT NULL AND s.new_timing_error IS NULL THEN
+            -- Returned like the timing of a new schedule. mill.tick applies the result of the parser.
+            timing := s.new_timing;
+            mode := mill.timing_mode(s.new_timing);
+            next_fire_at := NULL;
+            planned_from := s.new_timing_at;
+            now := now();
+            measure := NULL;
+        ELSIF s.trigger IS NOT NULL THEN
             -- The caller runs the probe of the trigger. The next tick of this schedule is one probe interval
             -- from now.
             UPDATE mill.schedules x
@@ -261,7 +276,8 @@ $$;
 COMMENT ON FUNCTION mill.lock_due_schedules IS
     'Locks due schedules for the caller''s transaction, up to max_count. planned_from: if next_fire_at is null, time '
     'from which to search for the next fire. now: current time minus the delay caused by jitter. measure: query that '
-    'the caller must run for a parsed trigger, within timeout seconds';
+    'the caller must run for a parsed trigger, within timeout seconds. timing: a new timing that no worker has checked '
+    'precedes the timing in force';
 GRANT EXECUTE ON FUNCTION mill.lock_due_schedules TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.tick(plans jsonb) RETURNS TABLE (schedule_id bigint, fired integer, skipped integer)
@@ -280,6 +296,22 @@ BEGIN
         schedule_id := plan.id;
         fired := 0;
         skipped := 0;
+        SELECT x.* INTO s FROM mill.schedules x WHERE x.id = plan.id;
+        IF s.new_timing IS NOT NULL AND s.new_timing_error IS NULL THEN
+            IF mill.timing_mode(s.new_timing) = 'scheduled' AND plan.missed = 0 AND plan.failure IS NULL
+                AND num_nonnulls(plan.error, plan.next_fire_at) = 0 AND coalesce(cardinality(plan.fires), 0) = 0
+            THEN
+                plan.error := 'it has no time in the future';
+            END IF;
+            IF plan.error IS NOT NULL THEN
+                PERFORM mill.log_schedule_event(plan.id, 'error',
+                    format('new timing %s: %s', s.new_timing, plan.error));
+                UPDATE mill.schedules x SET new_timing_error = plan.error, next_tick_at = now() WHERE x.id = plan.id;
+                RETURN NEXT;
+                CONTINUE;
+            END IF;
+            PERFORM mill.accept_timing(s.name);
+        END IF;
         IF plan.missed > 0 THEN
             PERFORM mill.log_schedule_event(plan.id, 'missed', format('%s at %s%s%s', plan.missed,
                 plan.missed_from, CASE WHEN plan.missed > 1 THEN format(' to %s', plan.missed_to) ELSE '' END,
@@ -328,7 +360,8 @@ $$;
 COMMENT ON FUNCTION mill.tick IS
     'Applies the results of a tick to locked schedules: [{"id", "fires", "next_fire_at", "missed", "missed_from", '
     '"missed_to", "uncounted", "failure" (of an earlier tick), "error" (of the timing), "trigger"}]. Returns the '
-    'number of fires and of skipped fires per schedule';
+    'number of fires and of skipped fires per schedule. If the plan is that of a new timing, accepts or rejects the '
+    'new timing first; after a rejection, the schedule is due at once, with the timing in force';
 GRANT EXECUTE ON FUNCTION mill.tick TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.probe_query(trigger jsonb) RETURNS text
@@ -370,6 +403,9 @@ BEGIN
         RETURN QUERY SELECT 0, 0;
         RETURN;
     END IF;
+    UPDATE mill.schedules x SET trigger_checked_at = now(), trigger_result = coalesce(tick_trigger.error,
+            (SELECT d.reason FROM mill.should_fire(s, pending, make_interval(secs => oldest_seconds)) AS d))
+        WHERE x.id = s.id;
     -- If the fire fails, mill.fire sets the error again.
     IF tick_trigger.error IS DISTINCT FROM s.error THEN
         UPDATE mill.schedules x SET error = tick_trigger.error WHERE x.id = s.id;
@@ -456,15 +492,29 @@ CREATE OR REPLACE FUNCTION mill.prune_schedule_log() RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     deleted integer;
+    unused text[];
 BEGIN
     -- Ids are almost in chronological order, so only the lowest ids are examined.
     DELETE FROM mill.schedule_log l USING (SELECT o.id FROM mill.schedule_log o ORDER BY o.id LIMIT 10000) AS oldest,
             mill.settings s
         WHERE l.id = oldest.id AND l.logged_at < now() - s.schedule_log_retention;
     GET DIAGNOSTICS deleted = ROW_COUNT;
+    -- A run refers to its schedule, so the schedule stays as long as the last of its runs.
+    DELETE FROM mill.schedules s WHERE s.id IN (SELECT x.id FROM mill.schedules x CROSS JOIN mill.settings t
+        WHERE x.removed_at < now() - t.schedule_log_retention
+            AND NOT EXISTS (SELECT FROM mill.runs r WHERE r.schedule_id = x.id)
+        FOR UPDATE OF x SKIP LOCKED);
+    SELECT array_agg(j.name) INTO unused FROM (SELECT x.name FROM mill.jobs x CROSS JOIN mill.settings t
+        WHERE x.of_schedule AND x.disabled_at < now() - t.schedule_log_retention
+            AND NOT EXISTS (SELECT FROM mill.schedules s WHERE x.name = ANY (s.jobs))
+        FOR UPDATE OF x SKIP LOCKED) AS j;
+    DELETE FROM mill.job_edges e WHERE e.job = ANY (unused);
+    DELETE FROM mill.job_tasks t WHERE t.job = ANY (unused);
+    DELETE FROM mill.jobs j WHERE j.name = ANY (unused);
     RETURN deleted;
 END
 $$;
 COMMENT ON FUNCTION mill.prune_schedule_log IS
-    'Deletes rows older than settings.schedule_log_retention, up to 10000. Returns the number of rows';
+    'Deletes rows older than settings.schedule_log_retention, up to 10000, and schedules that were removed before this '
+    'time and have no run left, with their jobs. Returns the number of deleted rows of the log';
 GRANT EXECUTE ON FUNCTION mill.prune_schedule_log TO mill_worker;

@@ -3,13 +3,14 @@
 CREATE OR REPLACE VIEW mill.schedule_status AS
     SELECT s.id, s.name, s.mode, s.timing, s.jobs, s.declared_in, s.declared_as, s.enabled, s.removed_at,
         CASE WHEN s.removed_at IS NOT NULL THEN 'removed' WHEN NOT s.enabled THEN 'disabled'
-            WHEN s.error IS NOT NULL THEN 'error' WHEN going.id IS NOT NULL THEN 'running' ELSE 'waiting' END AS status,
+            WHEN num_nonnulls(s.error, s.new_timing_error) > 0 THEN 'error' WHEN going.id IS NOT NULL THEN 'running' ELSE 'waiting' END AS status,
         s.next_fire_at, s.last_fire_at, s.last_finished_at, s.last_state, s.last_success_at, s.queued_fire_at, s.error,
         going.id AS running_run_id, s.overlap, s.catch_up, s.max_lateness,
         coalesce(s.jitter, s.declared_jitter) AS jitter,
         s.max_attempts, s.retry_interval, CASE WHEN (SELECT mill.sees_statements()) THEN s.params END AS params,
         s.version, s.changed_at, s.changed_by,
-        CASE WHEN s.next_tick_at < now() THEN now() - s.next_tick_at END AS overdue, s.tags, s.metadata
+        CASE WHEN s.next_tick_at < now() THEN now() - s.next_tick_at END AS overdue, s.tags, s.metadata,
+        s.new_timing, s.new_timing_error, s.trigger_checked_at, s.trigger_result
     FROM mill.schedules s LEFT JOIN LATERAL (SELECT r.id FROM mill.runs r
         WHERE r.schedule_id = s.id AND r.state = 'running' ORDER BY r.id LIMIT 1) AS going ON true;
 COMMENT ON VIEW mill.schedule_status IS
@@ -89,6 +90,10 @@ BEGIN
             date_trunc('second', s.next_tick_at));
     ELSIF s.error IS NOT NULL AND mill.is_active(s) AND reason <> s.error THEN
         reason := format('%s; error of the last fire: %s', reason, s.error);
+    END IF;
+    IF s.new_timing IS NOT NULL AND s.removed_at IS NULL THEN
+        reason := format('%s; the new timing %s is not in force: %s', reason, s.new_timing,
+            coalesce(s.new_timing_error, 'no worker has checked it yet'));
     END IF;
     next_fire_at := s.next_fire_at;
     RETURN NEXT;

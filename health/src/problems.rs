@@ -278,6 +278,9 @@ fn schedule(problem: &ScheduleProblem, now: Timestamp) -> Problem {
     let message = match problem.kind {
         ScheduleProblemKind::Missed => format!("schedule {name} missed fires: no tick in time"),
         ScheduleProblemKind::Error => format!("schedule {name} does not fire: {message}"),
+        ScheduleProblemKind::NewTiming => {
+            format!("the new timing of schedule {name} is not in force: {message}")
+        }
         ScheduleProblemKind::Overdue => {
             format!("schedule {name} is due, and no worker has processed it")
         }

@@ -40,8 +40,8 @@ pub(crate) use run::{
     RunCancel, RunGraph, RunList, RunRerun, RunRestart, RunRetry, RunShow, RunVerb,
 };
 pub(crate) use schedule::{
-    ScheduleHistory, ScheduleLog, ScheduleName, ScheduleNext, ScheduleRunNow, ScheduleSet,
-    ScheduleVerb, jitter,
+    ScheduleCancel, ScheduleHistory, ScheduleList, ScheduleLog, ScheduleName, ScheduleNext,
+    ScheduleRunNow, ScheduleSet, ScheduleVerb, jitter,
 };
 pub(crate) use task::{BulkFlags, CancelArgs, RetryArgs, TaskList, TaskVerb};
 pub(crate) use value::{DEFAULT_SINCE, DryRun};
@@ -296,7 +296,7 @@ impl Command {
             | Self::Dependency(DependencyVerb::List)
             | Self::Lineage(_)
             | Self::Schedule(
-                ScheduleVerb::List
+                ScheduleVerb::List(_)
                 | ScheduleVerb::Show(_)
                 | ScheduleVerb::Next(_)
                 | ScheduleVerb::Test(_)
@@ -324,7 +324,8 @@ impl Command {
                 | ScheduleVerb::Set(_)
                 | ScheduleVerb::Remove(_)
                 | ScheduleVerb::Sync(_)
-                | ScheduleVerb::RunNow(_),
+                | ScheduleVerb::RunNow(_)
+                | ScheduleVerb::Cancel(_),
             )
             | Self::Job(JobVerb::Enable(_) | JobVerb::Disable(_))
             | Self::Dependency(DependencyVerb::Add(_) | DependencyVerb::Remove(_))

@@ -1,6 +1,6 @@
 //! Commands about runs: list, show, draw, cancel, retry and restart them.
 
-mod actions;
+pub(crate) mod actions;
 mod graph;
 mod list;
 pub(crate) mod show;

@@ -19,7 +19,7 @@ pub(crate) async fn run(
     verb: &ScheduleVerb,
 ) -> Result<u8, Failure> {
     match verb {
-        ScheduleVerb::List => list::list(client, out).await,
+        ScheduleVerb::List(args) => list::list(client, out, args).await,
         ScheduleVerb::Show(args) => show::show(client, out, &args.name).await,
         ScheduleVerb::Next(args) => fires::next(client, out, args).await,
         ScheduleVerb::Test(args) => fires::test(client, out, &args.name).await,
@@ -29,6 +29,7 @@ pub(crate) async fn run(
         ScheduleVerb::Disable(args) => actions::enable(client, out, args, false).await,
         ScheduleVerb::Set(args) => actions::set(client, out, args).await,
         ScheduleVerb::Remove(args) => actions::remove(client, out, args).await,
+        ScheduleVerb::Cancel(args) => actions::cancel(client, out, args).await,
         ScheduleVerb::Sync(args) => actions::sync(client, out, args).await,
         ScheduleVerb::RunNow(args) => actions::run_now(client, out, args).await,
     }

@@ -30,6 +30,8 @@ pub struct Annotations {
     pub fire: FireAnnotation,
     /// `@tags(ops, nightly)`: tags of the schedules and of their runs.
     pub tags: Vec<String>,
+    /// If there is a timing: the text outside the annotations, on one line.
+    pub text: String,
     /// Errors, in order. Their positions are in characters of the comment.
     pub errors: Vec<ValidationError>,
     /// Whether one of the errors is in a setting shared by all timings.
@@ -110,6 +112,7 @@ pub fn read(comment: &str) -> Annotations {
     let mut found = Annotations::default();
     let mut seen = Vec::new();
     let mut keys = HashSet::new();
+    let mut text = String::new();
     let mut at = 0;
     while let Some((begins_at, word)) = next_word(&chars, at) {
         if found.errors.len() == MAX_ERRORS {
@@ -119,6 +122,8 @@ pub fn read(comment: &str) -> Annotations {
             found.shared_error = true;
             break;
         }
+        text.extend(&chars[at..begins_at - 1]);
+        text.push(' ');
         // After an unclosed parenthesis, the text may contain further annotations.
         at = begins_at + word.len();
         let read = call::read_at(&chars, begins_at).and_then(|(call, end)| {
@@ -130,6 +135,10 @@ pub fn read(comment: &str) -> Annotations {
             found.shared_error |= SHARED.contains(&meant);
             found.errors.push(problem);
         }
+    }
+    text.extend(&chars[at..]);
+    if !found.timings.is_empty() {
+        found.text = one_line(&text);
     }
     found.report_words_without_arguments(&chars);
     found.validate_together(&seen);
@@ -145,6 +154,17 @@ pub fn line_and_column(text: &str, at: usize) -> (usize, usize) {
         (1, 1),
         |(line, column), c| if c == '\n' { (line + 1, 1) } else { (line, column + 1) },
     )
+}
+
+/// Maximum length of the text of a comment that is kept, in characters.
+const MAX_TEXT: usize = 1000;
+
+fn one_line(text: &str) -> String {
+    let joined = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    match joined.char_indices().nth(MAX_TEXT) {
+        Some((end, _)) => format!("{}…", &joined[..end]),
+        None => joined,
+    }
 }
 
 fn words() -> Vec<&'static str> {

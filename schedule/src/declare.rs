@@ -12,6 +12,8 @@ use crate::timing::Timing;
 
 const PUT: &str = "/* schedule.put */ SELECT mill.put_schedule($1, $2::text::mill.declared_in, $3)";
 
+const ACCEPT: &str = "/* schedule.accept_timing */ SELECT mill.accept_timing($1)";
+
 const REMOVE: &str = "/* schedule.remove */ SELECT r FROM mill.remove_schedules($1) AS r";
 
 const DECLARED: &str = "/* schedule.declared */
@@ -69,8 +71,9 @@ pub async fn check_future(client: &impl GenericClient, timing: &Timing) -> Resul
     })
 }
 
-/// Creates or changes a schedule. `mill.put_schedule` describes the format of the document.
-/// `declared_as` is the procedure whose comment contains the declaration.
+/// Creates or changes a schedule. `mill.put_schedule` describes the format of the document, whose
+/// timing the caller has parsed. `declared_as` is the procedure whose comment contains the
+/// declaration.
 ///
 /// # Errors
 /// Fails if the document is invalid, if the schedule is declared elsewhere, or if it is new and has
@@ -98,7 +101,11 @@ pub async fn put(
             }
             Ok(PutResult::New)
         }
-        "changed" => Ok(PutResult::Changed),
+        "changed" => {
+            let name = definition["name"].as_str();
+            client.query_typed(ACCEPT, &[(&name, Type::TEXT)]).await?;
+            Ok(PutResult::Changed)
+        }
         "unchanged" => Ok(PutResult::Unchanged),
         other => Err(QueueError::Unexpected {
             column: "put_schedule".to_owned(),

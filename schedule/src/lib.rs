@@ -2,13 +2,14 @@
 //!
 //! Most modules are pure functions from texts to instants. They read neither the clock nor the time
 //! zone of the machine: the caller passes the time. `tick`, `declare`, `reconcile`, `queries`,
-//! `page` and `probe` access the database.
+//! `jobs`, `page` and `probe` access the database.
 
 pub mod annotation;
 pub mod declare;
 pub mod due;
 pub mod enums;
 mod error;
+pub mod jobs;
 pub mod page;
 pub mod probe;
 pub mod queries;

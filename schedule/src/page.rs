@@ -71,6 +71,8 @@ pub struct SchedulePage {
 pub enum PageFrom<'a> {
     /// Schedules after this name, up to the given number.
     After(&'a str, i64),
+    /// The same, with those whose declaration was removed.
+    AfterWithRemoved(&'a str, i64),
     /// The schedule with this name.
     Name(&'a str),
 }
@@ -81,20 +83,23 @@ pub async fn page(
     from: PageFrom<'_>,
     runs: i64,
 ) -> Result<SchedulePage, QueueError> {
-    let (after, name, limit) = match from {
-        PageFrom::After(after, limit) => (after, None, limit),
-        PageFrom::Name(name) => ("", Some(name), 1),
+    let (after, name, limit, removed) = match from {
+        PageFrom::After(after, limit) => (after, None, limit, false),
+        PageFrom::AfterWithRemoved(after, limit) => (after, None, limit, true),
+        PageFrom::Name(name) => ("", Some(name), 1, true),
     };
     let sql = format!(
         "/* schedule.page */
          SELECT {COLUMNS} FROM mill.schedule_status s
-         WHERE s.name > $1 AND ($2::text IS NULL OR s.name = $2) ORDER BY s.name LIMIT $3"
+         WHERE s.name > $1 AND ($2::text IS NULL OR s.name = $2) AND ($4 OR s.removed_at IS NULL)
+         ORDER BY s.name LIMIT $3"
     );
     let wanted = limit + 1;
     let params = [
         (/* after */ &after as _, Type::TEXT),
         (/* name */ &name as _, Type::TEXT),
         (/* limit */ &wanted as _, Type::INT8),
+        (/* removed */ &removed as _, Type::BOOL),
     ];
     let rows = client.query_typed(&sql, &params).await?;
     let mut schedules =

@@ -15,7 +15,8 @@ pub(crate) const COLUMNS: &str = "s.name, s.mode::text, s.timing, s.jobs, s.decl
     s.overlap::text, s.catch_up, extract(epoch FROM s.max_lateness)::float8 AS max_lateness_seconds,
     extract(epoch FROM s.jitter)::float8 AS jitter_seconds, s.max_attempts::integer,
     extract(epoch FROM s.retry_interval)::float8 AS retry_interval_seconds, s.params, s.version, s.changed_at,
-    s.changed_by, s.removed_at, s.queued_fire_at, s.tags, s.metadata";
+    s.changed_by, s.removed_at, s.queued_fire_at, s.tags, s.metadata, s.new_timing,
+    s.new_timing_error, s.trigger_checked_at, s.trigger_result";
 
 const LOG: &str = "/* schedule.log */
 SELECT l.id, l.logged_at, s.name AS schedule, l.event::text, l.fire_at, l.reason, l.message, l.rows, l.count,
@@ -23,6 +24,7 @@ SELECT l.id, l.logged_at, s.name AS schedule, l.event::text, l.fire_at, l.reason
 FROM mill.visible_schedule_log l JOIN mill.schedules s ON s.id = l.schedule_id
 WHERE ($1::bigint IS NULL OR l.schedule_id = $1) AND ($2::text IS NULL OR l.event = $2::text::mill.schedule_event)
     AND l.id < coalesce($3, 9223372036854775807)
+    AND ($5::timestamptz IS NULL OR l.logged_at >= $5) AND ($6::timestamptz IS NULL OR l.logged_at < $6)
 ORDER BY l.id DESC LIMIT $4";
 
 const ID: &str = "/* schedule.id */ SELECT s.id FROM mill.schedules s WHERE s.name = $1";
@@ -35,6 +37,7 @@ WHERE ($1::text IS NULL OR h.schedule_id = (SELECT s.id FROM mill.schedules s WH
     AND ($2::text IS NULL OR h.state = $2::text::mill.run_state)
     AND ($3::timestamptz IS NULL OR h.started_at >= $3) AND ($4::timestamptz IS NULL OR h.started_at < $4)
     AND h.run_id < coalesce($5, 9223372036854775807)
+    AND ($7::text IS NULL OR lower($7) = ANY (SELECT lower(j) FROM unnest(h.jobs) AS j))
 ORDER BY h.run_id DESC LIMIT $6";
 
 const TEST: &str = "/* schedule.test */
@@ -50,8 +53,8 @@ const DECLARATION_ERRORS: &str = "/* schedule.declaration_errors */
 SELECT m.declared_as, m.place, m.message, m.hint FROM mill.schedule_declaration_errors m ORDER BY m.declared_as, m.place";
 
 const HEALTH: &str = "/* schedule.health */
-SELECT count(*) FILTER (WHERE s.enabled AND s.error IS NULL) AS enabled,
-    count(*) FILTER (WHERE s.enabled AND s.error IS NOT NULL) AS errors,
+SELECT count(*) FILTER (WHERE s.enabled AND num_nonnulls(s.error, s.new_timing_error) = 0) AS enabled,
+    count(*) FILTER (WHERE s.enabled AND num_nonnulls(s.error, s.new_timing_error) > 0) AS errors,
     count(*) FILTER (WHERE NOT s.enabled) AS disabled,
     coalesce(greatest(extract(epoch FROM now() - min(s.next_tick_at)), 0), 0)::float8 AS overdue_seconds,
     (SELECT count(*) FROM mill.schedule_declaration_errors) AS declaration_errors
@@ -67,7 +70,8 @@ FROM mill.schedules s WHERE s.enabled AND s.removed_at IS NULL ORDER BY s.id LIM
 pub struct Health {
     /// Number of enabled schedules without an error.
     pub enabled: i64,
-    /// Number of enabled schedules that cannot fire, or whose trigger cannot be evaluated.
+    /// Number of enabled schedules that cannot fire, whose trigger cannot be evaluated, or whose new
+    /// timing was rejected.
     pub errors: i64,
     /// Number of disabled schedules.
     pub disabled: i64,
@@ -99,8 +103,12 @@ pub struct ScheduleStatus {
     pub name: String,
     /// What makes the schedule fire.
     pub mode: FireMode,
-    /// The timing as written.
+    /// The timing in force, as written.
     pub timing: String,
+    /// A timing that was set in SQL, and that no worker has accepted.
+    pub new_timing: Option<String>,
+    /// Why a worker has rejected the new timing.
+    pub new_timing_error: Option<String>,
     /// The jobs that the schedule runs.
     pub jobs: Vec<String>,
     /// The place of its declaration.
@@ -149,6 +157,10 @@ pub struct ScheduleStatus {
     pub removed_at: Option<Timestamp>,
     /// A fire that waits for the end of a run (overlap `queue`).
     pub queued_fire_at: Option<Timestamp>,
+    /// Time of the last evaluation of the trigger.
+    pub trigger_checked_at: Option<Timestamp>,
+    /// Result of the last evaluation of the trigger, or the error of its probe.
+    pub trigger_result: Option<String>,
     /// Tags and metadata of the schedule's runs, in addition to those of the jobs.
     #[serde(flatten)]
     pub labels: Labels,
@@ -156,11 +168,11 @@ pub struct ScheduleStatus {
 
 from_row! {
     row => ScheduleStatus {
-        name, mode, timing, jobs, declared_in, declared_as, enabled, status, next_fire_at,
+        name, mode, timing, new_timing, new_timing_error, jobs, declared_in, declared_as, enabled, status, next_fire_at,
         last_fire_at, last_finished_at, last_state, last_success_at, error, running_run_id, overlap,
         catch_up, max_lateness_seconds, jitter_seconds, max_attempts, retry_interval_seconds,
         params: column::<Option<_>>(row, "params")?.unwrap_or_default(), version, changed_at,
-        changed_by, removed_at, queued_fire_at, labels: Labels::from_row(row)?,
+        changed_by, removed_at, queued_fire_at, trigger_checked_at, trigger_result, labels: Labels::from_row(row)?,
     }
 }
 
@@ -241,6 +253,8 @@ from_row! {
 pub struct RunHistoryFilter {
     /// Name of the schedule.
     pub schedule: Option<String>,
+    /// Name of a job of the run.
+    pub job: Option<String>,
     /// State of the run.
     pub state: Option<String>,
     /// Earliest start, inclusive.
@@ -250,6 +264,23 @@ pub struct RunHistoryFilter {
     /// Selects runs with smaller ids than this one.
     pub before: Option<i64>,
     /// Maximum number of runs, newest first.
+    pub limit: i64,
+}
+
+/// A filter on the log.
+#[derive(Clone, Debug, Default)]
+pub struct LogFilter {
+    /// Name of the schedule.
+    pub schedule: Option<String>,
+    /// Kind of the event.
+    pub event: Option<Event>,
+    /// Earliest time, inclusive.
+    pub since: Option<Timestamp>,
+    /// Latest time, exclusive.
+    pub until: Option<Timestamp>,
+    /// Selects entries with smaller ids than this one.
+    pub before: Option<i64>,
+    /// Maximum number of entries, newest first.
     pub limit: i64,
 }
 
@@ -287,33 +318,39 @@ pub struct AnnotationError {
 
 from_row! { AnnotationError { declared_as, place, message, hint } }
 
-/// Returns every schedule, sorted by name, or the schedule with this name.
-pub async fn status(
+/// Returns every schedule, sorted by name, with or without those whose declaration was removed.
+pub async fn statuses(
     client: &impl GenericClient,
-    name: Option<&str>,
+    removed: bool,
 ) -> Result<Vec<ScheduleStatus>, QueueError> {
     let sql = format!(
-        "/* schedule.status */
-         SELECT {COLUMNS} FROM mill.schedule_status s WHERE $1::text IS NULL OR s.name = $1 ORDER BY s.name"
+        "/* schedule.statuses */
+         SELECT {COLUMNS} FROM mill.schedule_status s WHERE $1 OR s.removed_at IS NULL ORDER BY s.name"
     );
-    let rows = client.query_typed(&sql, &[(&name, Type::TEXT)]).await?;
+    let rows = client.query_typed(&sql, &[(&removed, Type::BOOL)]).await?;
     rows.iter().map(ScheduleStatus::from_row).collect()
 }
 
-/// Returns log entries, newest first. Selects entries of this schedule and this kind with ids below
-/// the given one.
-///
-/// # Errors
-/// Fails if the schedule does not exist.
+/// Returns the schedule with this name; `None` if it does not exist.
+pub async fn status(
+    client: &impl GenericClient,
+    name: &str,
+) -> Result<Option<ScheduleStatus>, QueueError> {
+    let sql = format!(
+        "/* schedule.status */
+         SELECT {COLUMNS} FROM mill.schedule_status s WHERE s.name = $1"
+    );
+    let rows = client.query_typed(&sql, &[(&name, Type::TEXT)]).await?;
+    rows.first().map(ScheduleStatus::from_row).transpose()
+}
+
+/// Returns log entries, newest first; `None` if the schedule does not exist.
 pub async fn log(
     client: &impl GenericClient,
-    name: Option<&str>,
-    event: Option<Event>,
-    before: Option<i64>,
-    limit: i64,
+    wanted: &LogFilter,
 ) -> Result<Option<Vec<LogEntry>>, QueueError> {
     let mut id: Option<i64> = None;
-    if let Some(name) = name {
+    if let Some(name) = &wanted.schedule {
         match client.query_typed(ID, &[(&name, Type::TEXT)]).await?.first() {
             Some(row) => id = Some(scalar(row)?),
             None => return Ok(None),
@@ -321,9 +358,11 @@ pub async fn log(
     }
     let params = [
         (/* schedule_id */ &id as _, Type::INT8),
-        (/* event */ &event.map(Event::as_str) as _, Type::TEXT),
-        (/* before */ &before as _, Type::INT8),
-        (/* limit */ &limit as _, Type::INT8),
+        (/* event */ &wanted.event.map(Event::as_str) as _, Type::TEXT),
+        (/* before */ &wanted.before as _, Type::INT8),
+        (/* limit */ &wanted.limit as _, Type::INT8),
+        (/* since */ &wanted.since as _, Type::TIMESTAMPTZ),
+        (/* until */ &wanted.until as _, Type::TIMESTAMPTZ),
     ];
     let rows = client.query_typed(LOG, &params).await?;
     rows.iter().map(LogEntry::from_row).collect::<Result<_, _>>().map(Some)
@@ -341,6 +380,7 @@ pub async fn history(
         (/* until */ &wanted.until as _, Type::TIMESTAMPTZ),
         (/* before */ &wanted.before as _, Type::INT8),
         (/* limit */ &wanted.limit as _, Type::INT8),
+        (/* job */ &wanted.job as _, Type::TEXT),
     ];
     client.query_typed(HISTORY, &params).await?.iter().map(FiredRun::from_row).collect()
 }

@@ -188,7 +188,10 @@ fn rejection(procedure: &Procedure, of_that_name: usize) -> Option<(String, Stri
 }
 
 fn desired(procedure: &Procedure, annotated: &Annotations) -> Vec<DesiredSchedule> {
-    let Annotations { retry, job, task, fire, tags, .. } = annotated;
+    let Annotations { retry, job, task, fire, tags, text, .. } = annotated;
+    let title_and_text = [job.name.as_deref().unwrap_or_default(), text];
+    let description = title_and_text.into_iter().filter(|it| !it.is_empty()).collect::<Vec<_>>();
+    let description = description.join(": ");
     let seconds = |span: Duration| json!(format!("{} seconds", span.as_secs_f64()));
     let options = document([
         ("max_attempts", retry.max_attempts.map(Value::from)),
@@ -211,7 +214,7 @@ fn desired(procedure: &Procedure, annotated: &Annotations) -> Vec<DesiredSchedul
             ("timing", Some(timing.to_string().into())),
             ("statement", Some(procedure.statement.clone().into())),
             ("task", Some(options.clone())),
-            ("description", job.name.clone().map(Value::from)),
+            ("description", (!description.is_empty()).then(|| description.clone().into())),
             ("category", job.category.clone().map(Value::from)),
             ("overlap", fire.overlap.clone().map(Value::from)),
             ("catch_up", fire.catch_up.map(Value::from)),

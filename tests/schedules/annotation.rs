@@ -59,7 +59,7 @@ async fn a_comment_declares_a_schedule() {
         .await;
     assert_eq!(
         declared,
-        "queue 0 02:00:00 00:00:30 CALL public.nightly() etl high 7 00:01:30 fixed 01:00:00 Nightly cleanup Ops"
+        "queue 0 02:00:00 00:00:30 CALL public.nightly() etl high 7 00:01:30 fixed 01:00:00 Nightly cleanup: Cleans up; questions to nobody@example.org. @param n is how much Ops"
     );
     for name in ["public.nightly/daily_17_00", "public.Odd Name/manual"] {
         let run: i64 = database.value(&format!("SELECT mill.run_now('{name}')")).await;

@@ -67,7 +67,7 @@ async fn one_schedule_is_shown_with_its_description_next_fires_runs_and_log() {
     }
     let shown = json_of(&database, &["schedule", "show", "s"]).await;
     assert_eq!(shown["timing_description"], "every day at 03:15 Europe/Berlin");
-    let lengths = ["next", "history", "log"].map(|key| shown[key].as_array().unwrap().len());
+    let lengths = ["fires", "history", "log"].map(|key| shown[key].as_array().unwrap().len());
     assert_eq!(lengths, [5, 1, 1]);
     annotated(&database, "nightly", "@trigger(table: t, rows: 5)").await;
     output_of(&database, &["schedule", "sync"]).await;

@@ -34,6 +34,17 @@ struct PageParams {
     after: String,
 }
 
+/// Parameters of the list of schedules.
+#[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
+struct SchedulesParams {
+    /// `next` of the previous page
+    #[serde(default)]
+    after: String,
+    /// Whether the list contains schedules whose declaration was removed
+    #[serde(default)]
+    removed: bool,
+}
+
 /// A task with its upstream and downstream tasks.
 #[derive(Serialize, ToSchema)]
 struct Lineage {
@@ -86,11 +97,14 @@ async fn run_graph(context: RequestContext, Path(id): Path<String>) -> HandlerRe
 }
 
 /// Schedules by name, each with its recent runs, 100 per page
-#[utoipa::path(get, path = "/api/v1/schedules", params(PageParams), responses((status = 200, body = schedules::list::Listing)))]
-async fn schedules(context: RequestContext, Query(params): Query<PageParams>) -> HandlerResult {
+#[utoipa::path(get, path = "/api/v1/schedules", params(SchedulesParams), responses((status = 200, body = schedules::list::Listing)))]
+async fn schedules(
+    context: RequestContext,
+    Query(params): Query<SchedulesParams>,
+) -> HandlerResult {
     let mut session = context.session().await?;
     let tx = session.begin_read().await?;
-    Ok(json_response(&schedules::list::data(&tx, &params.after).await?))
+    Ok(json_response(&schedules::list::data(&tx, &params.after, params.removed).await?))
 }
 
 /// One schedule with its next fires, runs and log

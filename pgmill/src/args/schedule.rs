@@ -23,7 +23,7 @@ A comment on a procedure declares a schedule: docs/schedules.md. For example
   COMMENT ON PROCEDURE nightly() IS 'Cleans up. @daily(03:15) @retry(max_attempts: 3)';
 Workers synchronize schedules when they start. An error in an annotation is reported with its
 position; the schedules of its comment then stay as they were, and the exit code is 1. A schedule
-that is no longer declared is disabled, not deleted.";
+that is no longer declared is removed; its history is kept.";
 
 const SET_HELP: &str = "\
 Examples:
@@ -41,9 +41,11 @@ be changed here only if it was declared here, not in a file or a comment.";
 #[derive(Debug, Subcommand)]
 pub(crate) enum ScheduleVerb {
     /// List schedules with their next fire and the outcome of their last run
-    #[command(after_help = "Examples:\n  pgmill schedule list\n  \
-                            pgmill schedule list --json | jq '.schedules[] | select(.last_state == \"failed\") | .name'")]
-    List,
+    #[command(
+        after_help = "Examples:\n  pgmill schedule list\n  pgmill schedule list --removed\n  \
+                            pgmill schedule list --json | jq '.schedules[] | select(.last_state == \"failed\") | .name'"
+    )]
+    List(ScheduleList),
     /// Show one schedule: its timing in words, next fires, last runs and events
     #[command(after_help = "Examples:\n  pgmill schedule show nightly")]
     Show(ScheduleOf),
@@ -64,7 +66,8 @@ Examples:
     #[command(after_help = SET_HELP)]
     Set(ScheduleSet),
     /// Remove a schedule that was declared in a file or by a call such as `schedule set`; its
-    /// history is kept
+    /// history is kept. It is deleted when its runs are no longer in history, after 30 days at the
+    /// earliest (mill.settings.schedule_log_retention)
     #[command(after_help = "Examples:\n  pgmill schedule remove purge --dry-run")]
     Remove(ScheduleName),
     /// Synchronize schedules with the annotations in the comments of procedures
@@ -77,6 +80,12 @@ Examples:
   pgmill schedule run-now nightly --force     even if a run is in progress
   pgmill run cancel 12 --kill                 cancels the run and its running tasks")]
     RunNow(ScheduleRunNow),
+    /// Cancel the runs of a schedule that are in progress; later fires are not affected
+    #[command(after_help = "\
+Examples:
+  pgmill schedule cancel nightly              running tasks finish
+  pgmill schedule cancel nightly --kill       running tasks are cancelled as well")]
+    Cancel(ScheduleCancel),
     /// Show whether a schedule would fire now, and why or why not; fires nothing
     #[command(after_help = "\
 Examples:
@@ -91,6 +100,7 @@ your privileges; workers probe with the privileges of the login that tasks run a
 Examples:
   pgmill schedule history
   pgmill schedule history nightly --state failed --since '30 days'
+  pgmill schedule history --job public.nightly
   pgmill schedule history nightly --from 2026-11-01 --to yesterday
   pgmill schedule history --limit 50 --before 4711     next page")]
     History(ScheduleHistory),
@@ -99,8 +109,16 @@ Examples:
 Examples:
   pgmill schedule log
   pgmill schedule log nightly --event skipped
+  pgmill schedule log --since '2 days'
   pgmill schedule log --limit 50 --before 4711         next page")]
     Log(ScheduleLog),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ScheduleList {
+    /// Show also schedules whose declaration was removed
+    #[arg(long, help_heading = FILTERS)]
+    pub(crate) removed: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -211,10 +229,26 @@ pub(crate) struct ScheduleRunNow {
 }
 
 #[derive(Debug, clap::Args)]
+pub(crate) struct ScheduleCancel {
+    /// Schedule name
+    #[arg(value_parser = label)]
+    pub(crate) name: String,
+    /// Cancel running tasks as well
+    #[arg(long)]
+    pub(crate) kill: bool,
+    /// Show what would change, without changing it
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+#[derive(Debug, clap::Args)]
 pub(crate) struct ScheduleHistory {
     /// Schedule name [default: all schedules]
     #[arg(value_parser = label)]
     pub(crate) name: Option<String>,
+    /// Show only runs of this job, such as the procedure whose comment declares schedules
+    #[arg(long, value_name = "NAME", value_parser = label, help_heading = FILTERS)]
+    pub(crate) job: Option<String>,
     /// Show only runs in this state
     #[arg(long, value_parser = enum_value::<RunState>(RunState::ALL.iter().map(|it| it.as_str())))]
     #[arg(help_heading = FILTERS)]
@@ -247,6 +281,17 @@ pub(crate) struct ScheduleLog {
     #[arg(long, value_parser = enum_value::<Event>(Event::ALL.iter().map(|it| it.as_str())))]
     #[arg(help_heading = FILTERS)]
     pub(crate) event: Option<Event>,
+    /// Show only events of the last DURATION: 90s, "1h 30m", "2 days"
+    #[arg(long, value_name = "DURATION", value_parser = duration, conflicts_with = "from")]
+    #[arg(help_heading = FILTERS)]
+    pub(crate) since: Option<Duration>,
+    /// Show only events at this time or later: yesterday, 2026-11-21, "2026-11-21 03:00" (local),
+    /// RFC 3339
+    #[arg(long, value_name = "TIME", help_heading = FILTERS)]
+    pub(crate) from: Option<PeriodBound>,
+    /// Show only events before this time
+    #[arg(long, value_name = "TIME", help_heading = FILTERS)]
+    pub(crate) to: Option<PeriodBound>,
     /// Show only events older than this event, for the next page
     #[arg(long, value_name = "ID", help_heading = FILTERS)]
     pub(crate) before: Option<i64>,

@@ -15,8 +15,8 @@ use crate::output::format::counted;
 use crate::runs::list::find;
 use crate::session::commit_unless_dry_run;
 
-/// Maximum number of runs with `--all`.
-const MAX_RUNS: i64 = 10_000;
+/// Maximum number of runs that one command cancels, unless their ids are given.
+pub(crate) const MAX_RUNS: i64 = 10_000;
 
 /// Cancels runs.
 ///
@@ -34,13 +34,24 @@ pub(crate) async fn cancel(
     } else {
         args.runs.clone()
     };
+    cancel_runs(client, out, &runs, args.kill, args.dry_run).await
+}
+
+/// Cancels these runs, and prints the results.
+pub(crate) async fn cancel_runs(
+    client: &mut Client,
+    out: &Output,
+    runs: &[RunId],
+    kill: bool,
+    dry_run: bool,
+) -> Result<u8, Failure> {
     let transaction = client.transaction().await.map_err(QueueError::from)?;
     let mut answers = Vec::new();
-    for id in &runs {
-        answers.push((*id, run::cancel(&transaction, *id, args.kill).await?));
+    for id in runs {
+        answers.push((*id, run::cancel(&transaction, *id, kill).await?));
     }
-    commit_unless_dry_run(transaction, args.dry_run).await?;
-    if !args.dry_run {
+    commit_unless_dry_run(transaction, dry_run).await?;
+    if !dry_run {
         enqueue::notify(client).await?;
     }
     if out.json {
@@ -48,11 +59,11 @@ pub(crate) async fn cancel(
             .iter()
             .map(|(run, answer)| json!({ "run_id": run, "result": answer }))
             .collect();
-        out.document(&json!({ "dry_run": args.dry_run, "kill": args.kill, "runs": answers }))?;
+        out.document(&json!({ "dry_run": dry_run, "kill": kill, "runs": answers }))?;
     } else {
         for (run, answer) in &answers {
             out.text(&match answer.as_str() {
-                "cancelling" if args.dry_run => format!("run {run} would be cancelled"),
+                "cancelling" if dry_run => format!("run {run} would be cancelled"),
                 "cancelling" => format!("run {run} is being cancelled"),
                 "not found" => format!("there is no run {run}"),
                 state => format!("run {run} has already ended: {state}"),

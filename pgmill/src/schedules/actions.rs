@@ -1,8 +1,10 @@
-//! `pgmill schedule enable|disable|set|remove|run-now`, `pgmill schedule sync`.
+//! `pgmill schedule enable|disable|set|remove|run-now|cancel`, `pgmill schedule sync`.
 
 use std::time::Duration;
 
 use cli::{Failure, exit};
+use queue::run::RunState;
+use queue::run_queries::{self, RunFilter};
 use queue::{Mode, QueueError, enqueue};
 use schedule::declare::{self, PutResult};
 use schedule::enums::DeclaredIn;
@@ -11,12 +13,13 @@ use serde_json::{Map, Value, json};
 use terminal::visible;
 use tokio_postgres::{Client, Transaction};
 
-use crate::args::{DryRun, ScheduleName, ScheduleRunNow, ScheduleSet};
+use crate::args::{DryRun, ScheduleCancel, ScheduleName, ScheduleRunNow, ScheduleSet};
 use crate::jobs::job_file::runnable;
 use crate::output::Output;
 use crate::output::format::counted;
+use crate::runs::actions::{MAX_RUNS, cancel_runs};
 use crate::schedules::fires::parse;
-use crate::schedules::list::{missing, print_declaration_error};
+use crate::schedules::list::{find, missing, print_declaration_error};
 use crate::session::commit_unless_dry_run;
 
 /// Enables or disables a schedule.
@@ -232,6 +235,26 @@ pub(crate) async fn run_now(
     enqueue::notify(client).await?;
     let document = json!({ "schedule": args.name, "run_id": run, "dry_run": false });
     print_result(out, &document, &args.name, false, (&format!("started run {run}"), ""))
+}
+
+/// Cancels the runs of a schedule that are in progress.
+///
+/// # Errors
+/// Fails if there is no such schedule.
+pub(crate) async fn cancel(
+    client: &mut Client,
+    out: &Output,
+    args: &ScheduleCancel,
+) -> Result<u8, Failure> {
+    find(client, &args.name).await?;
+    let filter = RunFilter {
+        state: Some(RunState::Running),
+        schedule: Some(args.name.clone()),
+        ..RunFilter::default()
+    };
+    let running = run_queries::runs(client, &filter, MAX_RUNS).await?;
+    let runs: Vec<_> = running.iter().map(|run| run.id).collect();
+    cancel_runs(client, out, &runs, args.kill, args.dry_run).await
 }
 
 /// Synchronizes schedules with the annotations in the comments of procedures.

@@ -8,6 +8,7 @@ use serde_json::json;
 use terminal::{print_stderr, visible};
 use tokio_postgres::Client;
 
+use crate::args::ScheduleList;
 use crate::output::format::{one_line, relative_time, with_tags};
 use crate::output::{Field, Output, Tone};
 
@@ -15,8 +16,12 @@ const HEADINGS: [&str; 7] =
     ["schedule", "status", "when", "next fire", "last fire", "last run", "last success"];
 
 /// Lists schedules, and the errors of annotations.
-pub(super) async fn list(client: &Client, out: &Output) -> Result<u8, Failure> {
-    let schedules = queries::status(client, None).await?;
+pub(super) async fn list(
+    client: &Client,
+    out: &Output,
+    args: &ScheduleList,
+) -> Result<u8, Failure> {
+    let schedules = queries::statuses(client, args.removed).await?;
     let declaration_errors = queries::annotation_errors(client).await?;
     if out.json {
         out.document(&json!({ "schedules": schedules, "declaration_errors": declaration_errors }))?;
@@ -71,8 +76,7 @@ fn row(it: &ScheduleStatus, now: Timestamp) -> Vec<Field> {
 /// # Errors
 /// Fails if there is no such schedule.
 pub(super) async fn find(client: &Client, name: &str) -> Result<ScheduleStatus, Failure> {
-    let found = queries::status(client, Some(name)).await?.into_iter().next();
-    found.ok_or_else(|| missing(name))
+    queries::status(client, name).await?.ok_or_else(|| missing(name))
 }
 
 /// The error for an unknown schedule name.

@@ -1,8 +1,11 @@
 //! `pgmill schedule history|log`.
 
+use std::time::Duration;
+
+use cli::time::PeriodBound;
 use cli::{Failure, exit};
-use jiff::SignedDuration;
-use schedule::queries::{self, FiredRun, LogEntry, RunHistoryFilter};
+use jiff::{SignedDuration, Timestamp};
+use schedule::queries::{self, FiredRun, LogEntry, LogFilter, RunHistoryFilter};
 use terminal::print_stderr;
 use tokio_postgres::Client;
 
@@ -23,19 +26,13 @@ pub(crate) async fn history(
     if let Some(name) = &args.name {
         find(client, name).await?;
     }
-    let now = queue::task_queries::now(client).await?;
-    let since = match args.since {
-        Some(since) => {
-            let ago = SignedDuration::try_from(since).unwrap_or(SignedDuration::MAX);
-            now.checked_sub(ago).ok()
-        }
-        None => instant("--from", args.from.as_ref(), now)?,
-    };
+    let (since, until) = period(client, args.since, &args.from, &args.to).await?;
     let wanted = RunHistoryFilter {
         schedule: args.name.clone(),
+        job: args.job.clone(),
         state: args.state.map(|state| state.to_string()),
         since,
-        until: instant("--to", args.to.as_ref(), now)?,
+        until,
         before: args.before,
         limit: args.limit,
     };
@@ -50,14 +47,40 @@ pub(crate) async fn history(
     Ok(exit::OK)
 }
 
+/// Returns the bounds of `--since`, `--from` and `--to`.
+async fn period(
+    client: &Client,
+    since: Option<Duration>,
+    from: &Option<PeriodBound>,
+    to: &Option<PeriodBound>,
+) -> Result<(Option<Timestamp>, Option<Timestamp>), Failure> {
+    let now = queue::task_queries::now(client).await?;
+    let since = match since {
+        Some(since) => {
+            let ago = SignedDuration::try_from(since).unwrap_or(SignedDuration::MAX);
+            now.checked_sub(ago).ok()
+        }
+        None => instant("--from", from.as_ref(), now)?,
+    };
+    Ok((since, instant("--to", to.as_ref(), now)?))
+}
+
 /// Lists events of schedules.
 ///
 /// # Errors
 /// Fails if there is no such schedule.
 pub(crate) async fn log(client: &Client, out: &Output, args: &ScheduleLog) -> Result<u8, Failure> {
-    let name = args.name.as_deref();
-    let logged = queries::log(client, name, args.event, args.before, args.limit).await?;
-    let logged = logged.ok_or_else(|| missing(name.unwrap_or_default()))?;
+    let (since, until) = period(client, args.since, &args.from, &args.to).await?;
+    let wanted = LogFilter {
+        schedule: args.name.clone(),
+        event: args.event,
+        since,
+        until,
+        before: args.before,
+        limit: args.limit,
+    };
+    let logged = queries::log(client, &wanted).await?;
+    let logged = logged.ok_or_else(|| missing(args.name.as_deref().unwrap_or_default()))?;
     if out.json {
         out.document(&logged)?;
     } else if logged.is_empty() {

@@ -3,14 +3,16 @@
 use std::fmt::Write as _;
 
 use cli::{Failure, exit};
-use schedule::queries::{self, RunHistoryFilter, ScheduleStatus};
+use jiff::Timestamp;
+use schedule::jobs::{self, ScheduledJob};
+use schedule::queries::{self, LogFilter, RunHistoryFilter, ScheduleStatus};
 use schedule::{Timing, describe_timing};
-use serde_json::json;
-use terminal::visible;
+use serde_json::{Value, json};
+use terminal::{HIDDEN, visible};
 use tokio_postgres::Client;
 
 use crate::output::Output;
-use crate::output::format::{label_lines, local_time, span};
+use crate::output::format::{label_lines, local_time, relative_time, span};
 use crate::schedules::fires::table_of_fires;
 use crate::schedules::list::find;
 use crate::schedules::log;
@@ -29,23 +31,29 @@ pub(super) async fn show(client: &Client, out: &Output, name: &str) -> Result<u8
         Ok(Timing::Scheduled(cadence)) => Some(cadence),
         _ => None,
     };
-    let next = cadence.iter().flat_map(|it| it.fires(now).take(5)).collect::<Vec<_>>();
+    let fires = cadence.iter().flat_map(|it| it.fires(now).take(5)).collect::<Vec<_>>();
     let wanted = RunHistoryFilter {
         schedule: Some(name.to_owned()),
         limit: LATEST,
         ..RunHistoryFilter::default()
     };
     let history = queries::history(client, &wanted).await?;
-    let log = queries::log(client, Some(name), None, None, LATEST).await?.unwrap_or_default();
+    let jobs = jobs::jobs(client, name).await?;
+    let wanted =
+        LogFilter { schedule: Some(name.to_owned()), limit: LATEST, ..LogFilter::default() };
+    let log = queries::log(client, &wanted).await?.unwrap_or_default();
     if out.json {
         out.document(&json!({
-            "schedule": it, "timing_description": describe_timing(&it.timing), "next": next, "history": history, "log": log,
+            "schedule": it, "timing_description": describe_timing(&it.timing), "jobs": jobs, "fires": fires,
+            "history": history, "log": log,
         }))?;
         return Ok(exit::OK);
     }
-    out.text(&heading(&it))?;
-    if let Some(cadence) = cadence.filter(|_| !next.is_empty()) {
-        out.text(&format!("\n{}", table_of_fires(out, &cadence, &next, now)))?;
+    out.text(&heading(&it, &jobs, now))?;
+    if let Some(cadence) = cadence.filter(|_| !fires.is_empty()) {
+        let active = it.enabled && it.removed_at.is_none();
+        let title = if active { "" } else { "\nif it were enabled, it would fire:" };
+        out.text(&format!("{title}\n{}", table_of_fires(out, &cadence, &fires, now)))?;
     }
     if !history.is_empty() {
         out.text(&format!("\n{}", log::runs(out, &history)))?;
@@ -56,7 +64,7 @@ pub(super) async fn show(client: &Client, out: &Output, name: &str) -> Result<u8
     Ok(exit::OK)
 }
 
-fn heading(it: &ScheduleStatus) -> String {
+fn heading(it: &ScheduleStatus, jobs: &[ScheduledJob], now: Timestamp) -> String {
     let mut text = format!("schedule {}: {}, {}", it.name, it.status, describe_timing(&it.timing));
     let declared = match (&it.declared_as, it.declared_in.as_str()) {
         (Some(procedure), _) => format!("in the comment of {procedure}"),
@@ -64,6 +72,10 @@ fn heading(it: &ScheduleStatus) -> String {
         (None, _) => "by a call".to_owned(),
     };
     let _ = write!(text, "\ntiming {}, declared {declared}", it.timing);
+    if let Some(timing) = &it.new_timing {
+        let error = it.new_timing_error.as_deref().unwrap_or("no worker has checked it yet");
+        let _ = write!(text, "\nnew timing {timing} is not in force: {error}");
+    }
     let _ = write!(
         text,
         "\nruns {}, overlap {}, catch up {}",
@@ -82,6 +94,10 @@ fn heading(it: &ScheduleStatus) -> String {
     }
     if let Some(seconds) = it.retry_interval_seconds {
         let _ = write!(text, ", retry interval {}", span(seconds));
+    }
+    jobs.iter().for_each(|job| describe_job(&mut text, job));
+    if let Some(params) = it.params.as_object().filter(|params| !params.is_empty()) {
+        let _ = write!(text, "\nparams {}", Value::from(params.clone()));
     }
     let _ = write!(
         text,
@@ -104,6 +120,9 @@ fn heading(it: &ScheduleStatus) -> String {
             let _ = write!(text, "\n{word} {}", local_time(at));
         }
     }
+    if let Some((at, found)) = it.trigger_checked_at.zip(it.trigger_result.as_ref()) {
+        let _ = write!(text, "\ntrigger checked {}: {found}", relative_time(at, now));
+    }
     if let Some(run) = it.running_run_id {
         let _ = write!(text, "\nrun {run} is in progress: pgmill run show {run}");
     }
@@ -111,4 +130,35 @@ fn heading(it: &ScheduleStatus) -> String {
         let _ = write!(text, "\nerror: {error}");
     }
     text.lines().map(visible).collect::<Vec<_>>().join("\n")
+}
+
+/// Adds the description of a job, and its statement if it was created from one.
+fn describe_job(text: &mut String, job: &ScheduledJob) {
+    let name = if job.task.is_some() { String::new() } else { format!("job {}: ", job.name) };
+    for (word, value) in [("description", &job.description), ("category", &job.category)] {
+        if let Some(value) = value {
+            let _ = write!(text, "\n{name}{word} {}", value.replace('\n', "\n  "));
+        }
+    }
+    let Some(task) = &job.task else { return };
+    let statement = task.statement.as_deref().unwrap_or(HIDDEN).trim();
+    let _ = write!(text, "\nstatement {}", statement.replace('\n', "\n  "));
+    if let Some(params) = &task.params {
+        let _ = write!(text, "\nparams {params}");
+    }
+    let _ = write!(
+        text,
+        "\ndeclared mode {}, queue {}, max attempts {}, retry interval {} {}",
+        task.mode,
+        task.queue,
+        task.max_attempts,
+        span(task.retry_interval_seconds),
+        task.backoff
+    );
+    if let Some(seconds) = task.timeout_seconds {
+        let _ = write!(text, ", timeout {}", span(seconds));
+    }
+    if !task.run_as.is_empty() {
+        let _ = write!(text, ", run as {}", task.run_as);
+    }
 }

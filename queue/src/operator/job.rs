@@ -29,6 +29,8 @@ SELECT j.name, j.description, j.frequency, j.disabled_at IS NULL AS enabled, j.v
     last.id AS last_run_id, last.state::text AS last_state, last.started_at AS last_started_at, j.tags, j.metadata
 FROM mill.jobs j LEFT JOIN LATERAL (SELECT r.id, r.state, r.started_at FROM mill.runs r
     WHERE j.name = ANY (r.jobs) ORDER BY r.id DESC LIMIT 1) AS last ON true
+WHERE NOT j.of_schedule OR j.disabled_at IS NULL
+    OR EXISTS (SELECT FROM mill.schedules s WHERE s.removed_at IS NULL AND j.name = ANY (s.jobs))
 ORDER BY lower(j.name)";
 
 const UNKNOWN_TASKS: &str = "/* queue.unknown_job_tasks */
@@ -138,7 +140,7 @@ pub async fn definition(
     scalar(&client.query_typed(DEFINITION, &[(&job, Type::TEXT)]).await?[0])
 }
 
-/// Returns every job, by name.
+/// Returns the jobs by name, without those of removed schedules.
 pub async fn jobs(client: &impl GenericClient) -> Result<Vec<Job>, QueueError> {
     let rows = client.query_typed(JOBS, &[]).await?;
     rows.iter().map(Job::from_row).collect()

@@ -38,6 +38,15 @@ fn a_known_word_without_arguments_is_an_error() {
 }
 
 #[test]
+fn the_text_before_between_and_after_annotations_is_kept() {
+    let comment = "Removes old rows.\n  @daily(03:15) of\t@param x @job(\"a (b)\")\nand logs.";
+    assert_eq!(read(comment).text, "Removes old rows. of @param x and logs.");
+    assert_eq!(read("@daily(03:15) @manual()").text, "");
+    let long = read(&format!("{} @daily(03:15)", "ä ".repeat(5000))).text;
+    assert!(long.chars().count() == MAX_TEXT + 1 && long.ends_with('…'), "{long}");
+}
+
+#[test]
 fn annotations_are_found_in_prose() {
     let found = read(
         "Cleans up the sessions (@daily(03:15), and @Weekly(mon,\n  09:00, zone: Europe/Berlin)).\n\

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use queue::QueueError;
 use schedule::Timing;
 use schedule::page::{self, PageFrom, ScheduleSummary};
-use schedule::queries::{self, AnnotationError};
+use schedule::queries::{self, AnnotationError, ScheduleStatus};
 use serde::{Deserialize, Serialize};
 
 use crate::escape::{Markup, escaped};
@@ -36,6 +36,8 @@ pub(crate) fn routes() -> Router<App> {
 struct SchedulesParams {
     #[serde(default)]
     after: String,
+    #[serde(default)]
+    removed: bool,
 }
 
 /// A page of schedules, and errors in comment annotations.
@@ -52,6 +54,7 @@ pub(crate) struct Listing {
 struct SchedulesPage {
     page: Layout,
     listing: Listing,
+    removed: bool,
 }
 
 impl SchedulesPage {
@@ -67,14 +70,26 @@ impl SchedulesPage {
         overdue(it)
     }
 
+    fn new_timing_error(&self, it: &ScheduleSummary) -> String {
+        new_timing_error(&it.status)
+    }
+
     fn next(&self, it: &ScheduleSummary) -> Option<String> {
         it.status.next_fire_at.map(|at| local_time(&it.status.timing, at))
     }
 }
 
 /// Reads a page of schedules.
-pub(crate) async fn data(tx: &Transaction<'_>, after: &str) -> Result<Listing, QueueError> {
-    let page = page::page(&**tx, PageFrom::After(after, PAGE_SIZE), RECENT).await?;
+pub(crate) async fn data(
+    tx: &Transaction<'_>,
+    after: &str,
+    removed: bool,
+) -> Result<Listing, QueueError> {
+    let from = match removed {
+        false => PageFrom::After(after, PAGE_SIZE),
+        true => PageFrom::AfterWithRemoved(after, PAGE_SIZE),
+    };
+    let page = page::page(&**tx, from, RECENT).await?;
     let declaration_errors = queries::annotation_errors(&**tx).await?;
     Ok(Listing { schedules: page.schedules, declaration_errors, next: page.next })
 }
@@ -83,8 +98,9 @@ async fn list(context: RequestContext, Query(params): Query<SchedulesParams>) ->
     let mut session = context.session().await?;
     let tx = session.begin_read().await?;
     let viewer = context.viewer(&tx).await?;
-    let listing = data(&tx, &params.after).await?;
-    render(&SchedulesPage { page: Layout::new(&context, "Schedules", viewer), listing })
+    let listing = data(&tx, &params.after, params.removed).await?;
+    let page = Layout::new(&context, "Schedules", viewer);
+    render(&SchedulesPage { page, listing, removed: params.removed })
 }
 
 /// Formats a time in the time zone of the schedule.
@@ -99,6 +115,11 @@ pub(crate) fn local_time(timing: &str, at: Timestamp) -> String {
 /// than in a healthy fleet.
 pub(crate) fn overdue(it: &ScheduleSummary) -> Option<String> {
     it.overdue_seconds.filter(|seconds| *seconds > OVERDUE_AFTER_SECONDS).map(format::span)
+}
+
+/// Returns why the new timing of a schedule is not in force.
+pub(crate) fn new_timing_error(it: &ScheduleStatus) -> String {
+    it.new_timing_error.clone().unwrap_or_else(|| "no worker has checked it yet".to_owned())
 }
 
 /// Draws a mark per recent run, newest last; the title and the label of a mark name the state.

@@ -10,11 +10,12 @@ use queue::QueueError;
 use queue::insight::viewer::Viewer;
 use schedule::Timing;
 use schedule::enums::FireMode;
+use schedule::jobs::{self, ScheduledJob};
 use schedule::page::{self, PageFrom, ScheduleSummary};
-use schedule::queries::{self, FiredRun, LogEntry, RunHistoryFilter, TestResult};
+use schedule::queries::{self, FiredRun, LogEntry, LogFilter, RunHistoryFilter, TestResult};
 use serde::{Deserialize, Serialize};
 
-use super::list::{RECENT, local_time, overdue, strip};
+use super::list::{RECENT, local_time, new_timing_error, overdue, strip};
 use crate::escape::Markup;
 use crate::http::app::App;
 use crate::http::error::{HandlerResult, HttpError};
@@ -48,6 +49,7 @@ struct ScheduleParams {
 #[derive(Serialize, utoipa::ToSchema)]
 pub(crate) struct ScheduleDetail {
     pub(crate) schedule: ScheduleSummary,
+    pub(crate) jobs: Vec<ScheduledJob>,
     pub(crate) fires: Vec<Fire>,
     pub(crate) history: Vec<FiredRun>,
     pub(crate) log: Vec<LogEntry>,
@@ -86,6 +88,10 @@ impl SchedulePage {
 
     fn triggered(&self) -> bool {
         self.known.schedule.status.mode == FireMode::Triggered
+    }
+
+    fn new_timing_error(&self) -> String {
+        new_timing_error(&self.known.schedule.status)
     }
 
     fn is_active(&self) -> bool {
@@ -152,8 +158,15 @@ async fn read(
         ..RunHistoryFilter::default()
     };
     let history = queries::history(&**tx, &wanted).await?;
-    let log = queries::log(&**tx, Some(name), None, event, PAGE_SIZE).await?.unwrap_or_default();
-    Ok(ScheduleDetail { schedule, fires, history, log })
+    let wanted = LogFilter {
+        schedule: Some(name.to_owned()),
+        before: event,
+        limit: PAGE_SIZE,
+        ..LogFilter::default()
+    };
+    let log = queries::log(&**tx, &wanted).await?.unwrap_or_default();
+    let jobs = jobs::jobs(&**tx, name).await?;
+    Ok(ScheduleDetail { schedule, jobs, fires, history, log })
 }
 
 /// Returns the error for a missing schedule.

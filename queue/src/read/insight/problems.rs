@@ -34,7 +34,10 @@ GROUP BY s.name
 UNION ALL
 SELECT s.name, 'error', s.error, coalesce((SELECT l.logged_at FROM mill.visible_schedule_log l
     WHERE l.schedule_id = s.id AND l.event = 'error' ORDER BY l.id DESC LIMIT 1), s.changed_at)
-FROM mill.schedule_status s WHERE s.status = 'error'
+FROM mill.schedule_status s WHERE s.status = 'error' AND s.error IS NOT NULL
+UNION ALL
+SELECT s.name, 'new_timing', format('%s (%s)', s.new_timing_error, s.new_timing), s.changed_at
+FROM mill.schedule_status s WHERE s.status = 'error' AND s.new_timing_error IS NOT NULL
 UNION ALL
 SELECT s.name, 'overdue', NULL, now() - s.overdue
 FROM mill.schedule_status s WHERE s.status NOT IN ('removed', 'disabled') AND s.overdue > interval '1 minute'
@@ -110,6 +113,8 @@ pg_enum! {
         Missed = "missed",
         /// Its timing, its trigger or its last fire failed.
         Error = "error",
+        /// Its new timing was rejected, so the former timing stays in force.
+        NewTiming = "new_timing",
         /// It is due, and no worker has processed it.
         Overdue = "overdue",
         /// The comment of a procedure has an error, so its schedules stay as they were.
