@@ -19,6 +19,8 @@ pub struct Failure {
     lacks_privilege: bool,
     /// An error of the command line, which prints itself with the colours of `--help`.
     command_line: Option<Box<clap::Error>>,
+    /// Further errors, which are reported after this one.
+    further: Vec<Failure>,
 }
 
 impl Failure {
@@ -31,7 +33,17 @@ impl Failure {
             hint: None,
             lacks_privilege: false,
             command_line: None,
+            further: Vec::new(),
         }
+    }
+
+    /// Combines failures, which are reported in their order; the first one determines the exit code.
+    /// `None` if there are none.
+    #[must_use]
+    pub fn all(failures: impl IntoIterator<Item = Self>) -> Option<Self> {
+        let mut failures = failures.into_iter();
+        let first = failures.next()?;
+        Some(Self { further: failures.collect(), ..first })
     }
 
     /// Adds the DETAIL of a server error.
@@ -115,6 +127,9 @@ impl Failure {
             return self.code;
         }
         report_error(&self.message, self.detail.as_deref(), self.hint.as_deref());
+        for failure in &self.further {
+            failure.report();
+        }
         self.code
     }
 }

@@ -405,3 +405,57 @@ async fn lineage_follows_the_graph_to_its_ends() {
         assert_eq!(database.value::<i64>(sql).await, expected, "{sql}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_mistakes_of_all_files_are_reported_and_nothing_is_applied() {
+    let (database, folder) = (Database::new().await, folder());
+    let before = kept(&database).await;
+    folder.write(
+        "x.toml",
+        "[job.a]\npriorty = \"low\"\nenabled = 7\n[job.a.task.one]\nqueue = 1\ntimeout = \"soon\"\n\
+         [job.b.task.two]\nstatement = \"COMMIT\"\n[schedule.s]\ntiming = \"daly(03:15)\"\njitter = 2\n",
+    );
+    folder.write("y.toml", "[job.c");
+    folder.write(
+        "z.toml",
+        "[[dependency]]\nchild = 1\nother = 2\n[job.daily.task.a]\nstatement = \"SELECT 1\"",
+    );
+    let (code, stdout, stderr) = Program::pgmill(&database, &["apply", folder.path()]).run().await;
+    assert_eq!((code, stdout.as_str()), (2, ""), "{stderr}");
+    let errors: Vec<&str> =
+        stderr.lines().filter_map(|line| line.strip_prefix("error: ")).collect();
+    let expected = [
+        ("x.toml:2:1: ", "unknown key \"priorty\""),
+        ("x.toml:3:11: ", "enabled is an integer"),
+        ("x.toml:4:1: ", "missing statement"),
+        ("x.toml:5:9: ", "queue is an integer"),
+        ("x.toml:6:11: ", "timeout"),
+        ("x.toml:8:13: ", "COMMIT is not allowed"),
+        ("x.toml:9:1: ", "missing statement"),
+        ("x.toml:10:11: ", "unknown timing \"daly\""),
+        ("x.toml:11:10: ", "jitter is an integer"),
+        ("y.toml:1:7: ", ""),
+        ("z.toml:1:1: ", "missing parent"),
+        ("z.toml:2:9: ", "child is an integer"),
+        ("z.toml:3:1: ", "unknown key \"other\""),
+    ];
+    assert_eq!(errors.len(), expected.len(), "{stderr}");
+    for (error, (place, words)) in errors.iter().zip(expected) {
+        let place = Path::new(folder.path()).join(place);
+        assert!(error.starts_with(place.to_str().unwrap()) && error.contains(words), "{error}");
+    }
+    // The files are correct, but the database refuses some of their declarations.
+    let known = Folder::new(&[(
+        "a.toml",
+        "[job.a.task.x]\nstatement = \"SELECT 1\"\ngroup = \"gone\"\n\
+         [job.b.task.y]\nstatement = \"SELECT 1\"\n\
+         [job.c.task.z]\nstatement = \"SELECT 1\"\ngroup = \"away\"\n\
+         [schedule.s]\ntiming = \"manual\"\njob = \"a\"\n",
+    )]);
+    let (code, _, stderr) = Program::pgmill(&database, &["apply", known.path()]).run().await;
+    assert_eq!((code, stderr.matches("error: ").count()), (5, 2), "{stderr}");
+    for words in ["a.toml:1:1: no group \"gone\"", "a.toml:6:1: no group \"away\""] {
+        assert!(stderr.contains(words), "{stderr}");
+    }
+    assert_eq!(kept(&database).await, before);
+}

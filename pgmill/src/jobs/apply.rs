@@ -47,7 +47,14 @@ pub(crate) async fn run(
     }
     let transaction = client.transaction().await.map_err(QueueError::from)?;
     let before = load_definitions(&transaction).await?;
-    apply(&transaction, &inputs, args.prune).await?;
+    if let Err(first) = apply(&transaction, &inputs, args.prune).await {
+        if first.code() != exit::REFUSED {
+            return Err(first);
+        }
+        transaction.rollback().await.map_err(QueueError::from)?;
+        let every = refusals(client, &inputs, args.prune).await?;
+        return Err(Failure::all(every).unwrap_or(first));
+    }
     if args.prune {
         prune(&transaction, &before, &inputs).await?;
     }
@@ -104,51 +111,104 @@ async fn load_definitions(transaction: &Transaction<'_>) -> Result<Definitions, 
     })
 }
 
+/// A declaration or a script of a file.
+enum Step<'a> {
+    Dependency(&'a Source, &'a job_file::Dependency),
+    Job(&'a Source, &'a job_file::Job),
+    Script(&'a Source),
+    Schedule(&'a Source, &'a job_file::Schedule),
+}
+
+/// Returns the steps in three stages.
+fn stages(inputs: &[Input]) -> [Vec<Step<'_>>; 3] {
+    // Dependencies first, because two checks of a job need them: that there is no cycle, and that a
+    // task waits for each task whose result it uses. Schedules after all jobs: a schedule can run
+    // jobs of any file.
+    let mut stages = [vec![], vec![], vec![]];
+    for input in inputs {
+        match input {
+            Input::Toml(source, file) => {
+                stages[0].extend(file.dependencies.iter().map(|it| Step::Dependency(source, it)));
+                stages[1].extend(file.jobs.iter().map(|it| Step::Job(source, it)));
+                stages[2].extend(file.schedules.iter().map(|it| Step::Schedule(source, it)));
+            }
+            Input::Sql(source) => stages[1].push(Step::Script(source)),
+        }
+    }
+    stages
+}
+
+impl Step<'_> {
+    async fn apply(&self, transaction: &Transaction<'_>, prune: bool) -> Result<(), Failure> {
+        match self {
+            Self::Dependency(source, it) => {
+                job::set_dependency(transaction, &it.child, &it.parent, it.expected)
+                    .await
+                    .map(|_| ())
+                    .map_err(|error| dependency_failure(&source.location(it.at), error))
+            }
+            Self::Job(source, job) => {
+                let mut document = job.document.clone();
+                // A job that a prune disabled is enabled when a file declares it again.
+                if prune && document.get("enabled").is_none() {
+                    document["enabled"] = json!(true);
+                }
+                let set = job::set(transaction, &document).await;
+                set.map(|_| ()).map_err(|error| job_failure(source, job, error))
+            }
+            Self::Script(source) => transaction
+                .batch_execute(&source.text)
+                .await
+                .map_err(|error| sql_failure(source, error.into())),
+            Self::Schedule(source, it) => {
+                let put = declare::put(transaction, &it.document, DeclaredIn::File, None).await;
+                put.map(|_| ()).map_err(|error| Failure::from(error).at(&source.location(it.at)))
+            }
+        }
+    }
+}
+
 async fn apply(
     transaction: &Transaction<'_>,
     inputs: &[Input],
     prune: bool,
 ) -> Result<(), Failure> {
-    // Dependencies first, because two checks of a job need them: that there is no cycle, and that a
-    // task waits for each task whose result it uses.
-    for input in inputs {
-        let Input::Toml(source, file) = input else { continue };
-        for it in &file.dependencies {
-            job::set_dependency(transaction, &it.child, &it.parent, it.expected)
-                .await
-                .map_err(|error| dependency_failure(&source.location(it.at), error))?;
-        }
-    }
-    for input in inputs {
-        match input {
-            Input::Toml(source, file) => {
-                for job in &file.jobs {
-                    let mut document = job.document.clone();
-                    // A job that a prune disabled is enabled when a file declares it again.
-                    if prune && document.get("enabled").is_none() {
-                        document["enabled"] = json!(true);
-                    }
-                    job::set(transaction, &document)
-                        .await
-                        .map_err(|error| job_failure(source, job, error))?;
-                }
-            }
-            Input::Sql(source) => transaction
-                .batch_execute(&source.text)
-                .await
-                .map_err(|error| sql_failure(source, error.into()))?,
-        }
-    }
-    // Schedules after all jobs: a schedule can run jobs of any file.
-    for input in inputs {
-        let Input::Toml(source, file) = input else { continue };
-        for it in &file.schedules {
-            declare::put(transaction, &it.document, DeclaredIn::File, None)
-                .await
-                .map_err(|error| Failure::from(error).at(&source.location(it.at)))?;
-        }
+    for step in stages(inputs).iter().flatten() {
+        step.apply(transaction, prune).await?;
     }
     Ok(())
+}
+
+/// Applies each declaration in a savepoint, to find every one that the database refuses, and rolls
+/// everything back. Stops after the first stage with a refusal, because the next stage depends on
+/// it. Finds nothing if there is a script, which may have effects that cannot be rolled back.
+async fn refusals(
+    client: &mut Client,
+    inputs: &[Input],
+    prune: bool,
+) -> Result<Vec<Failure>, Failure> {
+    let mut failures = Vec::new();
+    if inputs.iter().any(|input| matches!(input, Input::Sql(_))) {
+        return Ok(failures);
+    }
+    let mut transaction = client.transaction().await.map_err(QueueError::from)?;
+    for stage in stages(inputs) {
+        for step in &stage {
+            let savepoint = transaction.savepoint("step").await.map_err(QueueError::from)?;
+            match step.apply(&savepoint, prune).await {
+                Ok(()) => savepoint.commit().await.map_err(QueueError::from)?,
+                Err(failure) => {
+                    savepoint.rollback().await.map_err(QueueError::from)?;
+                    failures.push(failure);
+                }
+            }
+        }
+        if !failures.is_empty() {
+            break;
+        }
+    }
+    transaction.rollback().await.map_err(QueueError::from)?;
+    Ok(failures)
 }
 
 fn dependency_failure(place: &str, error: QueueError) -> Failure {
@@ -241,17 +301,28 @@ async fn prune_schedules(transaction: &Transaction<'_>, inputs: &[Input]) -> Res
 
 /// Reads and checks all files before the database is used.
 fn read(paths: &[PathBuf]) -> Result<Vec<Input>, Failure> {
-    let mut inputs = Vec::new();
+    let (mut inputs, mut failures) = (Vec::new(), Vec::new());
     let mut seen = BTreeSet::new();
     for (path, named) in paths_of_files(paths)? {
         let known = fs::canonicalize(&path).unwrap_or_else(|_| path.clone());
         if !seen.insert(known.clone()) {
             continue;
         }
-        let source = Source::read(&path)?;
+        let source = match Source::read(&path) {
+            Ok(source) => source,
+            Err(failure) => {
+                failures.push(failure);
+                continue;
+            }
+        };
         let input = if ends_in(&path, "toml") {
-            let file = job_file::read(&source).map_err(|error| source.to_failure(error))?;
-            Input::Toml(source, file)
+            match job_file::read(&source) {
+                Ok(file) => Input::Toml(source, file),
+                Err(errors) => {
+                    failures.extend(errors.into_iter().map(|error| source.to_failure(error)));
+                    continue;
+                }
+            }
         } else {
             Input::Sql(source)
         };
@@ -266,17 +337,25 @@ fn read(paths: &[PathBuf]) -> Result<Vec<Input>, Failure> {
         .filter_map(|path| fs::canonicalize(path).ok())
         .collect();
     // Skip files of a folder that tasks name as statement_file: they are not scripts.
-    inputs.retain(|(_, known, named)| *named || !statements.contains(known));
+    // A file with errors may name further ones.
+    let all_read = failures.is_empty();
+    inputs.retain(|(input, known, named)| {
+        let script = matches!(input, Input::Sql(_));
+        *named || !statements.contains(known) && (all_read || !script)
+    });
     let inputs: Vec<Input> = inputs.into_iter().map(|(input, ..)| input).collect();
     let mut files = Vec::new();
     for input in &inputs {
         match input {
             Input::Toml(source, file) => files.push((source, file)),
-            Input::Sql(source) => runnable(source)?,
+            Input::Sql(source) => failures.extend(runnable(source).err()),
         }
     }
-    job_file::check(&files)?;
-    Ok(inputs)
+    failures.extend(job_file::check(&files));
+    match Failure::all(failures) {
+        None => Ok(inputs),
+        Some(failure) => Err(failure),
+    }
 }
 
 /// Checks that a script has no transaction control and no COPY through the client: it runs inside

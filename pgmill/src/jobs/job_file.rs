@@ -19,7 +19,7 @@ use crate::jobs::source::{Source, ValidationError};
 
 pub(crate) use check::check;
 pub(crate) use schedule::Schedule;
-use section::{Key, Section, job_name, json_value, kind, start};
+use section::{Errors, Key, Section, job_name, json_value, kind, start};
 
 /// The declarations of one file.
 pub(crate) struct JobFile {
@@ -69,42 +69,46 @@ impl Job {
 /// Parses a file.
 ///
 /// # Errors
-/// Fails for invalid TOML, unknown keys, invalid values, or a `statement_file` that cannot be read.
-pub(crate) fn read(source: &Source) -> Result<JobFile, ValidationError> {
+/// Returns every error: invalid TOML, unknown keys, invalid values, or a `statement_file` that cannot
+/// be read.
+pub(crate) fn read(source: &Source) -> Result<JobFile, Vec<ValidationError>> {
     let table = DeTable::parse(&source.text).map_err(|error| {
         let at = error.span().map_or(0, |span| span.start);
-        ValidationError::new(at, one_sentence(error.message()))
+        vec![ValidationError::new(at, one_sentence(error.message()))]
     })?;
-    let reader =
-        Reader { text: &source.text, folder: source.path.parent().unwrap_or(Path::new("")) };
-    let root = Section::new("the file", 0, table.get_ref());
-    root.only(&["job", "schedule", "dependency"])?;
+    let errors = Errors::default();
+    let folder = source.path.parent().unwrap_or(Path::new(""));
+    let reader = Reader { text: &source.text, folder, errors: &errors };
+    let root = Section::new("the file", 0, table.get_ref(), &errors);
+    root.only(&["job", "schedule", "dependency"]);
     let mut file =
         JobFile { jobs: vec![], schedules: vec![], dependencies: vec![], statement_files: vec![] };
-    for (key, value) in root.tables("job", &source.text)? {
-        let (job, files) = reader.job(key, value)?;
+    for (key, value) in root.tables("job", &source.text) {
+        let Some((job, files)) = reader.job(key, value) else { continue };
         file.jobs.push(job);
         file.statement_files.extend(files);
     }
-    for (key, value) in root.tables("schedule", &source.text)? {
-        let (schedule, statement_file) = reader.schedule(key, value)?;
+    for (key, value) in root.tables("schedule", &source.text) {
+        let Some((schedule, statement_file)) = reader.schedule(key, value) else { continue };
         file.schedules.push(schedule);
         file.statement_files.extend(statement_file);
     }
-    for value in root.array("dependency")? {
-        file.dependencies.push(dependency(&source.text, value)?);
+    for value in root.note(root.array("dependency")).unwrap_or_default() {
+        file.dependencies.extend(reader.dependency(value));
     }
-    Ok(file)
+    let errors = errors.into_sorted();
+    if errors.is_empty() { Ok(file) } else { Err(errors) }
 }
 
 /// Returns the first error in the text of a job file, with its location. Checks the file alone,
 /// without a database.
 pub fn first_error(path: &Path, text: String) -> Option<String> {
     let source = Source { path: path.to_owned(), text };
-    let read = read(&source).map_err(|error| source.to_failure(error));
-    read.and_then(|file| check(&[(&source, &file)]))
-        .err()
-        .map(|failure| failure.message().to_owned())
+    let first = match read(&source) {
+        Ok(file) => check(&[(&source, &file)]).into_iter().next()?,
+        Err(errors) => source.to_failure(errors.into_iter().next()?),
+    };
+    Some(first.message().to_owned())
 }
 
 /// Joins the lines of a message of the TOML parser.
@@ -115,75 +119,77 @@ fn one_sentence(message: &str) -> String {
 struct Reader<'a> {
     text: &'a str,
     folder: &'a Path,
+    errors: &'a Errors,
 }
 
-impl Reader<'_> {
-    fn job(
-        &self,
-        key: &Key<'_>,
-        value: &Spanned<DeValue<'_>>,
-    ) -> Result<(Job, Vec<PathBuf>), ValidationError> {
+impl<'a> Reader<'a> {
+    /// Parses a job; returns also the `statement_file`s of its tasks.
+    fn job(&self, key: &Key<'_>, value: &'a Spanned<DeValue<'a>>) -> Option<(Job, Vec<PathBuf>)> {
         let at = start(self.text, key);
-        let name = job_name(key.get_ref()).map_err(|reason| ValidationError::new(at, reason))?;
-        let section = Section::of(format!("job \"{name}\""), at, value)?;
+        let name = job_name(key.get_ref()).map_err(|reason| ValidationError::new(at, reason));
+        let name = self.errors.note(name).unwrap_or_else(|| key.get_ref().to_string());
+        let section = Section::of(format!("job \"{name}\""), at, value, self.errors)?;
         let defaults = TASK_OPTION_KEYS.into_iter().filter(|key| *key != "at_most_once");
         let keys: Vec<&str> = JOB_KEYS.into_iter().chain(defaults).collect();
-        section.only_with_aliases(&keys, &MAX_ATTEMPTS_ALIASES)?;
+        section.only_with_aliases(&keys, &MAX_ATTEMPTS_ALIASES);
         let mut document = Map::new();
         document.insert("name".to_owned(), json!(name));
-        section.put(&mut document, "description", section.text("description")?);
-        section.put(&mut document, "category", section.text("category")?);
-        section.put(&mut document, "frequency", section.text("frequency")?);
-        section.put(&mut document, "priority", section.enum_value::<Priority>("priority")?);
-        section.put(&mut document, "enabled", section.boolean("enabled")?);
-        labels(&section, &mut document)?;
+        section.put(&mut document, "description", section.text("description"));
+        section.put(&mut document, "category", section.text("category"));
+        section.put(&mut document, "frequency", section.text("frequency"));
+        section.put(&mut document, "priority", section.enum_value::<Priority>("priority"));
+        section.put(&mut document, "enabled", section.boolean("enabled"));
+        labels(&section, &mut document);
         // The priority is a property of the job itself, which runs of several jobs compare.
-        let mut defaults = options(&section)?;
+        let mut defaults = options(&section);
         defaults.remove("priority");
         let (mut tasks, mut documents, mut files) = (vec![], vec![], vec![]);
-        for (key, value) in section.tables("task", self.text)? {
-            let read = self.task(&name, key, value, &defaults)?;
+        for (key, value) in section.tables("task", self.text) {
+            let Some(read) = self.task(&name, key, value, &defaults) else { continue };
             tasks.push(read.task);
             documents.push(read.document);
             files.extend(read.file);
         }
         document.insert("tasks".to_owned(), Value::Array(documents));
-        Ok((Job { name, at, document: Value::Object(document), tasks }, files))
+        Some((Job { name, at, document: Value::Object(document), tasks }, files))
     }
 
     fn task(
         &self,
         job: &str,
         key: &Key<'_>,
-        value: &Spanned<DeValue<'_>>,
+        value: &'a Spanned<DeValue<'a>>,
         defaults: &Map<String, Value>,
-    ) -> Result<ReadTask, ValidationError> {
+    ) -> Option<ReadTask> {
         let (at, name) = (start(self.text, key), key.get_ref().as_ref());
-        terminal::label(name)
-            .map_err(|reason| ValidationError::new(at, format!("a task's name: {reason}")))?;
-        let section = Section::of(format!("task \"{name}\" of job \"{job}\""), at, value)?;
+        let label = terminal::label(name);
+        self.errors.note(
+            label.map_err(|reason| ValidationError::new(at, format!("a task's name: {reason}"))),
+        );
+        let context = format!("task \"{name}\" of job \"{job}\"");
+        let section = Section::of(context, at, value, self.errors)?;
         let keys = [&TASK_KEYS[..], &TASK_OPTION_KEYS[..]].concat();
-        section.only_with_aliases(&keys, &MAX_ATTEMPTS_ALIASES)?;
-        let (statement, file) = self.statement(&section)?;
-        let (after, parents) = parents(&section)?;
-        let mut document = options(&section)?;
+        section.only_with_aliases(&keys, &MAX_ATTEMPTS_ALIASES);
+        let (statement, file) = section.note(self.statement(&section)).unwrap_or_default();
+        let (after, parents) = section.note(parents(&section)).unwrap_or_default();
+        let mut document = options(&section);
         let once = document.get("at_most_once") == Some(&json!(true));
         for (key, value) in defaults.iter().filter(|(key, _)| !(once && *key == "max_attempts")) {
             document.entry(key).or_insert_with(|| value.clone());
         }
         document.insert("name".to_owned(), json!(name));
         document.insert("statement".to_owned(), json!(statement));
-        section.put(&mut document, "description", section.text("description")?);
-        section.put(&mut document, "enabled", section.boolean("enabled")?);
-        section.put(&mut document, "params", params(&section)?);
-        section.put(&mut document, "jitter", section.boolean("jitter")?);
-        section.put(&mut document, "ignore_failure", section.boolean("ignore_failure")?);
-        section.put(&mut document, "join", section.enum_value::<JoinMode>("join")?);
-        section.put(&mut document, "after", after);
-        labels(&section, &mut document)?;
-        check_at_most_once(&section, &document)?;
+        section.put(&mut document, "description", section.text("description"));
+        section.put(&mut document, "enabled", section.boolean("enabled"));
+        section.put(&mut document, "params", params(&section));
+        section.put(&mut document, "jitter", section.boolean("jitter"));
+        section.put(&mut document, "ignore_failure", section.boolean("ignore_failure"));
+        section.put(&mut document, "join", section.enum_value::<JoinMode>("join"));
+        section.put(&mut document, "after", Ok(after));
+        labels(&section, &mut document);
+        section.note(check_at_most_once(&section, &document));
         let task = Task { name: name.to_owned(), at, parents };
-        Ok(ReadTask { task, document: Value::Object(document), file })
+        Some(ReadTask { task, document: Value::Object(document), file })
     }
 
     /// Returns the statement, and its `statement_file` if it has one.
@@ -260,29 +266,28 @@ const TASK_KEYS: [&str; 11] = [
 ];
 
 /// Adds tags and metadata.
-fn labels(section: &Section<'_>, document: &mut Map<String, Value>) -> Result<(), ValidationError> {
+fn labels(section: &Section<'_>, document: &mut Map<String, Value>) {
     let wrong = "metadata must be a table, for example { owner = \"bi\" }";
-    section.put(document, "tags", section.strings("tags")?);
-    section.put(document, "metadata", section.object("metadata", wrong)?);
-    Ok(())
+    section.put(document, "tags", section.strings("tags"));
+    section.put(document, "metadata", section.object("metadata", wrong));
 }
 
-fn options(section: &Section<'_>) -> Result<Map<String, Value>, ValidationError> {
+fn options(section: &Section<'_>) -> Map<String, Value> {
     let mut document = Map::new();
-    section.put(&mut document, "queue", section.queue("queue")?);
-    section.put(&mut document, "priority", section.enum_value::<Priority>("priority")?);
-    section.put(&mut document, "group", section.label("group")?);
-    section.put(&mut document, "concurrency_key", section.label("concurrency_key")?);
-    section.put(&mut document, "max_attempts", max_attempts(section)?);
-    section.put(&mut document, "retry_interval", section.span("retry_interval", true)?);
-    section.put(&mut document, "backoff", section.enum_value::<Backoff>("backoff")?);
-    section.put(&mut document, "timeout", section.span("timeout", false)?);
-    section.put(&mut document, "mode", section.enum_value::<Mode>("mode")?);
-    section.put(&mut document, "isolation", section.enum_value::<Isolation>("isolation")?);
-    section.put(&mut document, "at_most_once", section.boolean("at_most_once")?);
-    section.put(&mut document, "external", section.boolean("external")?);
-    section.put(&mut document, "run_as", section.label("run_as")?);
-    Ok(document)
+    section.put(&mut document, "queue", section.queue("queue"));
+    section.put(&mut document, "priority", section.enum_value::<Priority>("priority"));
+    section.put(&mut document, "group", section.label("group"));
+    section.put(&mut document, "concurrency_key", section.label("concurrency_key"));
+    section.put(&mut document, "max_attempts", max_attempts(section));
+    section.put(&mut document, "retry_interval", section.span("retry_interval", true));
+    section.put(&mut document, "backoff", section.enum_value::<Backoff>("backoff"));
+    section.put(&mut document, "timeout", section.span("timeout", false));
+    section.put(&mut document, "mode", section.enum_value::<Mode>("mode"));
+    section.put(&mut document, "isolation", section.enum_value::<Isolation>("isolation"));
+    section.put(&mut document, "at_most_once", section.boolean("at_most_once"));
+    section.put(&mut document, "external", section.boolean("external"));
+    section.put(&mut document, "run_as", section.label("run_as"));
+    document
 }
 
 /// Returns the keys by which the number of attempts is given, in the order of the file.
@@ -351,8 +356,8 @@ fn parents(section: &Section<'_>) -> Result<(Option<Value>, Vec<Parent>), Valida
         let (name, expected) = match value.get_ref() {
             DeValue::String(name) => (name.to_string(), None),
             DeValue::Table(table) => {
-                let edge = Section::new(format!("{}: an edge", section.context), at, table);
-                edge.only(&["task", "expected"])?;
+                let edge = section.inner("an edge", at, table);
+                edge.only(&["task", "expected"]);
                 let name = edge.label("task")?;
                 let name = name.ok_or_else(|| edge.error_at(at, "missing task"))?;
                 (name, edge.enum_value::<Expected>("expected")?)
@@ -396,21 +401,23 @@ fn params(section: &Section<'_>) -> Result<Option<Value>, ValidationError> {
     values.collect::<Result<Vec<Value>, _>>().map(|values| Some(Value::Array(values)))
 }
 
-fn dependency(text: &str, value: &Spanned<DeValue<'_>>) -> Result<Dependency, ValidationError> {
-    // The span of a table covers only its header or its braces.
-    let at = value.span().start.min(text.len());
-    let section = Section::of("a dependency".to_owned(), at, value)?;
-    section.only(&["child", "parent", "expected"])?;
-    let need = |key: &str| {
-        let name = section.label(key)?;
-        name.ok_or_else(|| section.error_at(at, format!("missing {key}")))
-    };
-    Ok(Dependency {
-        child: need("child")?,
-        parent: need("parent")?,
-        expected: section.enum_value("expected")?.unwrap_or(Expected::Succeeded),
-        at,
-    })
+impl<'a> Reader<'a> {
+    fn dependency(&self, value: &'a Spanned<DeValue<'a>>) -> Option<Dependency> {
+        // The span of a table covers only its header or its braces.
+        let at = value.span().start.min(self.text.len());
+        let section = Section::of("a dependency".to_owned(), at, value, self.errors)?;
+        section.only(&["child", "parent", "expected"]);
+        let need = |key: &str| {
+            let name = section.label(key).and_then(|name| {
+                name.ok_or_else(|| section.error_at(at, format!("missing {key}")))
+            });
+            section.note(name)
+        };
+        let (child, parent) = (need("child"), need("parent"));
+        let expected = section.note(section.enum_value("expected"))?;
+        let expected = expected.unwrap_or(Expected::Succeeded);
+        Some(Dependency { child: child?, parent: parent?, expected, at })
+    }
 }
 
 #[cfg(test)]

@@ -9,71 +9,74 @@ use crate::jobs::topology;
 
 /// Checks the files without the database, which does the remaining checks.
 ///
-/// # Errors
-/// Returns the first error with its location.
-pub(crate) fn check(files: &[(&Source, &JobFile)]) -> Result<(), Failure> {
+/// Returns the errors with their locations.
+pub(crate) fn check(files: &[(&Source, &JobFile)]) -> Vec<Failure> {
+    let mut failures = Vec::new();
     let mut places: BTreeMap<String, String> = BTreeMap::new();
     for (source, file) in files {
         for job in &file.jobs {
             if let Some(first) = places.insert(job.name.to_lowercase(), source.location(job.at)) {
                 let message = format!("job \"{}\" is already declared at {first}", job.name);
-                return Err(source.to_failure(ValidationError::new(job.at, message)));
+                failures.push(source.to_failure(ValidationError::new(job.at, message)));
             }
-            check_parents(job).map_err(|error| source.to_failure(error))?;
+            failures.extend(unknown_parents(job).map(|error| source.to_failure(error)));
         }
     }
-    check_unique_schedules(files, &places)?;
+    failures.extend(duplicate_schedules(files, &places));
     let everywhere: Vec<(&Source, &Dependency)> = files
         .iter()
         .flat_map(|(source, file)| file.dependencies.iter().map(|it| (*source, it)))
         .collect();
-    check_dependency_cycles(&everywhere)?;
-    for (source, file) in files {
-        for job in &file.jobs {
-            check_job_cycle(job, &everywhere).map_err(|error| source.to_failure(error))?;
+    // A cycle of dependencies, or an unknown parent, would be reported again as a cycle of jobs.
+    failures.extend(check_dependency_cycles(&everywhere).err());
+    if failures.is_empty() {
+        for (source, file) in files {
+            let cycles = file.jobs.iter().filter_map(|job| check_job_cycle(job, &everywhere).err());
+            failures.extend(cycles.map(|error| source.to_failure(error)));
         }
     }
-    Ok(())
+    failures
 }
 
-/// Checks that schedules are unique. `jobs` has the locations of jobs by lower-case name.
-fn check_unique_schedules(
+/// Returns an error for each schedule that is not unique. `jobs` has the locations of jobs by
+/// lower-case name.
+fn duplicate_schedules(
     files: &[(&Source, &JobFile)],
     jobs: &BTreeMap<String, String>,
-) -> Result<(), Failure> {
+) -> Vec<Failure> {
+    let mut failures = Vec::new();
     let mut places: BTreeMap<&str, String> = BTreeMap::new();
     for (source, file) in files {
         for it in &file.schedules {
-            let wrong = |message| Err(source.to_failure(ValidationError::new(it.at, message)));
+            let wrong = |message| source.to_failure(ValidationError::new(it.at, message));
             if let Some(first) = places.insert(&it.name, source.location(it.at)) {
                 let message = "is already declared at";
-                return wrong(format!("schedule \"{}\" {message} {first}", it.name));
+                failures.push(wrong(format!("schedule \"{}\" {message} {first}", it.name)));
             }
             // A schedule with a statement owns a job with its own name.
             let job = jobs.get(&it.name.to_lowercase());
             if let Some(job) = job.filter(|_| it.document.get("statement").is_some()) {
                 let message = "has a statement, and a job has the same name at";
-                return wrong(format!("schedule \"{}\" {message} {job}", it.name));
+                failures.push(wrong(format!("schedule \"{}\" {message} {job}", it.name)));
             }
         }
     }
-    Ok(())
+    failures
 }
 
-fn check_parents(job: &Job) -> Result<(), ValidationError> {
-    for task in &job.tasks {
-        for parent in &task.parents {
-            if !job.tasks.iter().any(|known| known.name == parent.name) {
-                let message = format!(
-                    "task \"{}\" of job \"{}\" waits for \"{}\", which is not a task of this job",
-                    task.name, job.name, parent.name
-                );
-                return Err(ValidationError::new(parent.at, message)
-                    .hint("For tasks of different jobs, use a [[dependency]]."));
-            }
-        }
-    }
-    Ok(())
+/// Returns an error for each parent that is not a task of the job.
+fn unknown_parents(job: &Job) -> impl Iterator<Item = ValidationError> {
+    let parents = job.tasks.iter().flat_map(|task| task.parents.iter().map(move |it| (task, it)));
+    let unknown =
+        parents.filter(|(_, parent)| !job.tasks.iter().any(|known| known.name == parent.name));
+    unknown.map(|(task, parent)| {
+        let message = format!(
+            "task \"{}\" of job \"{}\" waits for \"{}\", which is not a task of this job",
+            task.name, job.name, parent.name
+        );
+        ValidationError::new(parent.at, message)
+            .hint("For tasks of different jobs, use a [[dependency]].")
+    })
 }
 
 /// Reports the dependency that completes a cycle.

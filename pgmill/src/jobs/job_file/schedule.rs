@@ -43,54 +43,57 @@ pub(crate) struct Schedule {
     pub(crate) document: Value,
 }
 
-impl Reader<'_> {
+impl<'a> Reader<'a> {
     /// Parses a schedule; returns also its `statement_file` if it has one.
     pub(super) fn schedule(
         &self,
         key: &Key<'_>,
-        value: &Spanned<DeValue<'_>>,
-    ) -> Result<(Schedule, Option<PathBuf>), ValidationError> {
+        value: &'a Spanned<DeValue<'a>>,
+    ) -> Option<(Schedule, Option<PathBuf>)> {
         let (at, name) = (start(self.text, key), key.get_ref().as_ref());
-        terminal::label(name)
-            .map_err(|reason| ValidationError::new(at, format!("a schedule's name: {reason}")))?;
-        let section = Section::of(format!("schedule \"{name}\""), at, value)?;
+        let label = terminal::label(name);
+        self.errors
+            .note(label.map_err(|reason| {
+                ValidationError::new(at, format!("a schedule's name: {reason}"))
+            }));
+        let section = Section::of(format!("schedule \"{name}\""), at, value, self.errors)?;
         let keys = [&SCHEDULE_KEYS[..], &TASK_OPTION_KEYS[..]].concat();
-        section.only_with_aliases(&keys, &MAX_ATTEMPTS_ALIASES)?;
+        section.only_with_aliases(&keys, &MAX_ATTEMPTS_ALIASES);
         let mut document = Map::new();
         document.insert("name".to_owned(), json!(name));
-        document.insert("timing".to_owned(), json!(timing(self.text, &section)?));
+        section.put(&mut document, "timing", timing(self.text, &section).map(Some));
         for key in ["description", "category"] {
-            section.put(&mut document, key, section.text(key)?);
+            section.put(&mut document, key, section.text(key));
         }
-        section.put(&mut document, "enabled", section.boolean("enabled")?);
-        section.put(&mut document, "overlap", section.enum_value::<Overlap>("overlap")?);
-        section.put(&mut document, "catch_up", section.whole("catch_up", 0..=1000)?);
-        section.put(&mut document, "max_lateness", section.span("max_lateness", true)?);
-        section.put(&mut document, "jitter", section.jitter("jitter")?);
-        labels(&section, &mut document)?;
-        let file = match jobs(&section)? {
+        section.put(&mut document, "enabled", section.boolean("enabled"));
+        section.put(&mut document, "overlap", section.enum_value::<Overlap>("overlap"));
+        section.put(&mut document, "catch_up", section.whole("catch_up", 0..=1000));
+        section.put(&mut document, "max_lateness", section.span("max_lateness", true));
+        section.put(&mut document, "jitter", section.jitter("jitter"));
+        labels(&section, &mut document);
+        let file = match section.note(jobs(&section))? {
             Some(jobs) => {
                 let options = TASK_OPTION_KEYS.into_iter().chain(MAX_ATTEMPTS_ALIASES);
                 let stray = STATEMENT_KEYS.into_iter().chain(options);
                 if let Some(key) = stray.into_iter().find(|key| section.get(key).is_some()) {
                     let wrong = format!("{key} is an option of a statement, not of jobs");
-                    return Err(section.error_at(section.offset_of(key), wrong));
+                    self.errors.push(section.error_at(section.offset_of(key), wrong));
                 }
                 document.insert("jobs".to_owned(), jobs);
-                section.put(&mut document, "params", named_params(&section)?);
+                section.put(&mut document, "params", named_params(&section));
                 None
             }
             None => {
-                let (statement, file) = self.statement(&section)?;
-                let mut task = options(&section)?;
-                section.put(&mut task, "params", params(&section)?);
-                check_at_most_once(&section, &task)?;
+                let (statement, file) = section.note(self.statement(&section)).unwrap_or_default();
+                let mut task = options(&section);
+                section.put(&mut task, "params", params(&section));
+                section.note(check_at_most_once(&section, &task));
                 document.insert("statement".to_owned(), json!(statement));
                 document.insert("task".to_owned(), Value::Object(task));
                 file
             }
         };
-        Ok((Schedule { name: name.to_owned(), at, document: Value::Object(document) }, file))
+        Some((Schedule { name: name.to_owned(), at, document: Value::Object(document) }, file))
     }
 }
 

@@ -1,6 +1,7 @@
 //! Reads a table of a TOML file key by key, and reports errors with their location.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
@@ -16,34 +17,72 @@ use crate::jobs::source::ValidationError;
 
 pub(super) type Key<'a> = Spanned<Cow<'a, str>>;
 
+/// The errors of a file. All of them are reported, so the reader continues after an error.
+#[derive(Default)]
+pub(super) struct Errors(RefCell<Vec<ValidationError>>);
+
+impl Errors {
+    pub(super) fn push(&self, error: ValidationError) {
+        self.0.borrow_mut().push(error);
+    }
+
+    /// Returns the value; records the error if there is one.
+    pub(super) fn note<T>(&self, result: Result<T, ValidationError>) -> Option<T> {
+        result.map_err(|error| self.push(error)).ok()
+    }
+
+    /// Returns the errors in the order of the file, each once: a key can have two meanings.
+    pub(super) fn into_sorted(self) -> Vec<ValidationError> {
+        let mut errors = self.0.into_inner();
+        errors.sort_by(|one, other| (one.at, &one.message).cmp(&(other.at, &other.message)));
+        errors.dedup_by(|one, other| (one.at, &one.message) == (other.at, &other.message));
+        errors
+    }
+}
+
 /// A table with its context for messages and its offset.
 pub(super) struct Section<'a> {
     pub(super) context: String,
     at: usize,
     table: &'a DeTable<'a>,
+    errors: &'a Errors,
 }
 
 impl<'a> Section<'a> {
-    pub(super) fn new(context: impl Into<String>, at: usize, table: &'a DeTable<'a>) -> Self {
-        Self { context: context.into(), at, table }
+    pub(super) fn new(
+        context: impl Into<String>,
+        at: usize,
+        table: &'a DeTable<'a>,
+        errors: &'a Errors,
+    ) -> Self {
+        Self { context: context.into(), at, table, errors }
     }
 
-    /// Returns the section of a value.
-    ///
-    /// # Errors
-    /// Fails if the value is not a table.
+    /// Returns the section of a value. If the value is not a table, records the error.
     pub(super) fn of(
         context: String,
         at: usize,
         value: &'a Spanned<DeValue<'a>>,
-    ) -> Result<Self, ValidationError> {
+        errors: &'a Errors,
+    ) -> Option<Self> {
         match value.get_ref() {
-            DeValue::Table(table) => Ok(Self { context, at, table }),
+            DeValue::Table(table) => Some(Self { context, at, table, errors }),
             other => {
                 let message = format!("{context} is {}, not a table", kind(other));
-                Err(ValidationError::new(value.span().start, message))
+                errors.push(ValidationError::new(value.span().start, message));
+                None
             }
         }
+    }
+
+    /// Returns the section of a table in a value of this table.
+    pub(super) fn inner(&self, what: &str, at: usize, table: &'a DeTable<'a>) -> Self {
+        Self::new(format!("{}: {what}", self.context), at, table, self.errors)
+    }
+
+    /// Returns the value; records the error if there is one.
+    pub(super) fn note<T>(&self, result: Result<T, ValidationError>) -> Option<T> {
+        self.errors.note(result)
     }
 
     pub(super) fn error_at(&self, at: usize, message: impl AsRef<str>) -> ValidationError {
@@ -55,28 +94,19 @@ impl<'a> Section<'a> {
         ValidationError { hint: error.hint, ..self.error_at(at, error.message) }
     }
 
-    /// Checks that the table has only known keys.
-    ///
-    /// # Errors
-    /// Returns the first unknown key in the file.
-    pub(super) fn only(&self, known: &[&str]) -> Result<(), ValidationError> {
-        self.only_with_aliases(known, &[])
+    /// Records the unknown keys of the table as errors.
+    pub(super) fn only(&self, known: &[&str]) {
+        self.only_with_aliases(known, &[]);
     }
 
-    /// Like [`Section::only`], but also accepts the aliases. The hint of the error does not list
+    /// Like [`Section::only`], but also accepts the aliases. The hints of the errors do not list
     /// them.
-    pub(super) fn only_with_aliases(
-        &self,
-        known: &[&str],
-        aliases: &[&str],
-    ) -> Result<(), ValidationError> {
+    pub(super) fn only_with_aliases(&self, known: &[&str], aliases: &[&str]) {
         let accepted = |key: &str| known.contains(&key) || aliases.contains(&key);
-        let unknown = self.table.keys().filter(|key| !accepted(key.get_ref().as_ref()));
-        match unknown.min_by_key(|key| key.span().start) {
-            None => Ok(()),
-            Some(key) => Err(self
-                .error_at(key.span().start, format!("unknown key \"{}\"", key.get_ref()))
-                .hint(format!("Known keys: {}.", known.join(", ")))),
+        for key in self.table.keys().filter(|key| !accepted(key.get_ref().as_ref())) {
+            let message = format!("unknown key \"{}\"", key.get_ref());
+            let error = self.error_at(key.span().start, message);
+            self.errors.push(error.hint(format!("Known keys: {}.", known.join(", "))));
         }
     }
 
@@ -211,26 +241,26 @@ impl<'a> Section<'a> {
     }
 
     /// Returns the entries of a table of tables, in the order of the file; empty if the key is
-    /// missing.
+    /// missing or not a table.
     pub(super) fn tables(
         &self,
         key: &str,
         text: &str,
-    ) -> Result<Vec<(&'a Key<'a>, &'a Spanned<DeValue<'a>>)>, ValidationError> {
-        let table = self.value(key, "a table", DeValue::as_table)?;
+    ) -> Vec<(&'a Key<'a>, &'a Spanned<DeValue<'a>>)> {
+        let table = self.note(self.value(key, "a table", DeValue::as_table)).flatten();
         let mut entries: Vec<_> = table.map_or_else(Vec::new, |table| table.iter().collect());
         entries.sort_by_key(|(key, _)| start(text, key));
-        Ok(entries)
+        entries
     }
 
-    /// Adds a value to a document, if present.
-    #[expect(clippy::unused_self, reason = "consistent with the other methods")]
+    /// Adds a value to a document, if present; records its error if there is one.
     pub(super) fn put(
         &self,
         document: &mut Map<String, Value>,
         key: &str,
-        value: Option<impl Serialize>,
+        value: Result<Option<impl Serialize>, ValidationError>,
     ) {
+        let value = self.note(value).flatten();
         if let Some(value) = value.and_then(|value| serde_json::to_value(value).ok()) {
             document.insert(key.to_owned(), value);
         }
