@@ -1,7 +1,7 @@
 //! Schedules: from the text of a timing to the instants at which a job fires.
 //!
 //! Most modules are pure functions from texts to instants. They read neither the clock nor the time
-//! zone of the machine: the caller passes the time. `tick`, `declare`, `reconcile`, `queries`,
+//! zone of the machine: the caller passes the time. `zone_data` chooses the time zone data. `tick`, `declare`, `reconcile`, `queries`,
 //! `jobs`, `page` and `probe` access the database.
 
 pub mod annotation;
@@ -16,6 +16,7 @@ pub mod queries;
 pub mod reconcile;
 pub mod tick;
 mod timing;
+pub mod zone_data;
 
 pub use error::ValidationError;
 pub use timing::Timing;

@@ -1,10 +1,11 @@
-//! What `pgmill schedule show` and the console show of a schedule, and the commands on its runs.
+//! Details of a schedule on the command line and in the console, and the commands on its runs.
 
 use serde_json::{Value, json};
 
 use crate::harness::console::Console;
 use crate::harness::login::Login;
 use crate::harness::{Database, Program, Worker, eventually};
+use crate::runs::apply::Folder;
 use crate::runs::run::{end, job};
 use crate::runs::run_cli::json_of;
 use crate::schedules::schedule::{FLAGS, schedule};
@@ -163,4 +164,41 @@ async fn history_is_filtered_by_job_and_the_log_by_time() {
     assert_eq!(client.query_one(sql, &[]).await.unwrap().get::<_, String>(0), "other");
     drop(client);
     viewer.drop().await;
+}
+
+/// Returns a zone in the format TZif whose clock is always 9 hours ahead of UTC.
+fn nine_hours_ahead() -> Vec<u8> {
+    let mut zone = b"TZif".to_vec();
+    zone.resize(20, 0);
+    for count in [0_u32, 0, 0, 0, 1, 4] {
+        zone.extend(count.to_be_bytes());
+    }
+    zone.extend((9 * 3600_i32).to_be_bytes());
+    zone.extend(b"\0\0JST\0");
+    zone
+}
+
+#[tokio::test]
+async fn newer_zone_data_of_the_machine_are_used_and_their_release_is_shown() {
+    let database = Database::new().await;
+    let next = ["schedule", "next", "--count", "1", "--from", "2026-01-01T00:00:00Z", "--json"];
+    let next = [&next[..], &["--timing", "daily(03:15, zone: Europe/Berlin)"]].concat();
+    let folder = Folder::new(&[("tzdata.zi", "# version 2099a\n")]);
+    std::fs::create_dir(format!("{}/Europe", folder.path())).unwrap();
+    std::fs::write(format!("{}/Europe/Berlin", folder.path()), nine_hours_ahead()).unwrap();
+    for (directory, release, fire) in
+        [(folder.path(), "2099a", "2026-01-01T18:15:00Z"), ("/nowhere", "", "2026-01-01T02:15:00Z")]
+    {
+        let with_directory = async |arguments: &[&str]| {
+            let mut command = Program::pgmill(&database, arguments).into_command();
+            let output = command.env("TZDIR", directory).output().unwrap();
+            String::from_utf8(output.stdout).unwrap()
+        };
+        let printed: Value = serde_json::from_str(&with_directory(&next).await).unwrap();
+        assert_eq!(printed["fires"], json!([fire]));
+        let found = printed["zone_data"]["release"].as_str().unwrap();
+        assert!(found.starts_with(release), "{printed}");
+        let doctor = with_directory(&["doctor"]).await;
+        assert!(doctor.contains(&format!("release {found}")), "{doctor}");
+    }
 }

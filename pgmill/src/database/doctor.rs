@@ -6,6 +6,7 @@ use queue::drift::Difference;
 use queue::schema::InstalledSchema;
 use queue::{doctor, drift, priority, schema, workers};
 use schedule::queries::{Health, health};
+use schedule::zone_data::zone_data;
 use serde_json::json;
 use terminal::visible;
 use tokio_postgres::Client;
@@ -67,6 +68,7 @@ async fn environment_checks(
         findings.push(doctor_checks::connections(&doctor::server(client).await?, &workers));
         findings.push(doctor_checks::priorities(&priority::priorities(client).await?));
         findings.push(schedules(&health(client).await?));
+        findings.push(Finding::ok("time zones", zone_data().describe()));
         findings.extend(doctor_checks::overrides(&doctor::overrides(client).await?));
         findings.extend(doctor_checks::memberships(&doctor::memberships(client).await?));
         findings.extend(doctor_checks::session_roles(&doctor::session_roles(client).await?));

@@ -4,6 +4,7 @@ use cli::{Failure, exit};
 use jiff::Timestamp;
 use queue::QueueError;
 use schedule::queries::{self, TestResult};
+use schedule::zone_data::zone_data;
 use schedule::{Cadence, Timing};
 use serde_json::json;
 use terminal::{print_stderr, visible};
@@ -55,9 +56,10 @@ pub(super) async fn next(
     let from = instant("--from", args.from.as_ref(), now)?.unwrap_or(now);
     let next: Vec<Timestamp> = cadence.fires(from).take(args.count.into()).collect();
     if out.json {
-        out.document(
-            &json!({ "timing": timing, "timing_description": parsed.describe(), "fires": next }),
-        )?;
+        out.document(&json!({
+            "timing": timing, "timing_description": parsed.describe(), "fires": next,
+            "zone_data": zone_data(),
+        }))?;
         return Ok(exit::OK);
     }
     out.text(&visible(&parsed.describe()))?;

@@ -10,15 +10,14 @@
 //!   keep their interval. A time that does not exist is skipped, and a time that exists twice fires
 //!   twice.
 //!
-//! Both rules produce a strictly increasing sequence of instants. The zones are compiled in, so
-//! that all processes of one build agree on every fire, whatever zones are installed on their
-//! hosts.
+//! Both rules produce a strictly increasing sequence of instants.
 
 use jiff::civil::DateTime;
-use jiff::tz::{AmbiguousOffset, Offset, TimeZone, TimeZoneDatabase};
+use jiff::tz::{AmbiguousOffset, Offset, TimeZone};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::error::{ValidationError, nearest, truncated};
+use crate::zone_data::zone_data;
 
 /// Returns the zone of this name in the IANA database.
 pub(crate) fn read(name: &str, at: usize) -> Result<TimeZone, ValidationError> {
@@ -29,16 +28,14 @@ pub(crate) fn read(name: &str, at: usize) -> Result<TimeZone, ValidationError> {
             None => "write a name of the IANA time zone database, such as Europe/Berlin".to_owned(),
         })
     };
-    let zone = TimeZoneDatabase::bundled().get(name).map_err(|_| unknown())?;
-    if zone.iana_name().is_some() { Ok(zone) } else { Err(unknown()) }
+    zone_data().zone(name).ok_or_else(unknown)
 }
 
 /// Returns the zone whose city has this name, or else the zone with the most similar name. `None` if
 /// there is no such zone.
 #[must_use]
 pub fn similar_zone(name: &str) -> Option<String> {
-    let zones: Vec<String> =
-        TimeZoneDatabase::bundled().available().map(|zone| zone.as_str().to_owned()).collect();
+    let zones = zone_data().names();
     let city = name.replace(' ', "_");
     let of_city = |zone: &&String| {
         zone.rsplit_once('/').is_some_and(|(_, last)| last.eq_ignore_ascii_case(&city))
@@ -146,8 +143,8 @@ mod tests {
     #[test]
     fn each_gap_of_each_zone_ends_where_the_clock_continues() {
         let mut gaps = 0;
-        for name in TimeZoneDatabase::bundled().available() {
-            let zone = TimeZoneDatabase::bundled().get(name.as_str()).unwrap();
+        for name in zone_data().names() {
+            let zone = zone_data().zone(&name).unwrap();
             let start = Timestamp::from_second(-3_000_000_000).unwrap();
             let end = Timestamp::from_second(4_000_000_000).unwrap();
             let changes = zone.following(start).take_while(|change| change.timestamp() < end);

@@ -7,6 +7,7 @@ use queue::QueueError;
 use queue::enqueue::notify;
 use rand::RngExt;
 use schedule::tick::{TickSummary, next_tick_in, tick_due};
+use schedule::zone_data::zone_data;
 use tokio::sync::watch;
 
 use crate::context::Context;
@@ -29,6 +30,7 @@ impl Scheduler {
         triggers: TriggerEvaluator,
         next_tick: watch::Receiver<Option<Instant>>,
     ) -> Self {
+        tracing::info!("time zones of schedules: {}", zone_data().describe());
         Self { context, triggers, next_tick, tick_at: None }
     }
 
