@@ -98,7 +98,8 @@ COMMENT ON COLUMN mill.schedules.queued_fire_at IS
 COMMENT ON COLUMN mill.schedules.queued_later IS 'Fires that wait behind queued_fire_at, in order; null: none';
 COMMENT ON COLUMN mill.schedules.trigger IS 'Trigger part of timing, as parsed by a worker';
 COMMENT ON COLUMN mill.schedules.trigger_checked_at IS 'Time of the last evaluation of the trigger';
-COMMENT ON COLUMN mill.schedules.trigger_result IS 'Result of the last evaluation of the trigger, or the error of its probe';
+COMMENT ON COLUMN mill.schedules.trigger_result IS
+    'Result of the last evaluation of the trigger, or the error of its probe';
 COMMENT ON COLUMN mill.schedules.error IS
     'Error in the timing, error of the last evaluation of the trigger, or why the last fire started no run';
 -- Used by mill.lock_due_schedules. The cost of a tick depends on the due schedules, not on all
@@ -306,7 +307,8 @@ GRANT EXECUTE ON FUNCTION mill.put_schedule TO mill_worker, mill_operator;
 CREATE OR REPLACE FUNCTION mill.replan_schedule(schedule_id bigint) RETURNS void
 LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     UPDATE mill.schedules s SET planned_from = now(), next_fire_at = NULL, queued_fire_at = NULL,
-            queued_later = NULL, trigger = NULL, error = NULL, next_tick_at = CASE WHEN mill.is_active(s) THEN now() END,
+            queued_later = NULL, trigger = NULL, error = NULL,
+            next_tick_at = CASE WHEN mill.is_active(s) THEN now() END,
             new_timing_at = CASE WHEN s.new_timing IS NOT NULL THEN now() END, new_timing_error = NULL
         WHERE s.id = replan_schedule.schedule_id
 $$;
