@@ -28,6 +28,21 @@ impl WorkerId {
         Self(Uuid::new_v4())
     }
 
+    /// Returns the first eight characters, which are what `pgmill worker list` prints and what
+    /// names a worker in its sessions.
+    #[must_use]
+    pub fn prefix(self) -> String {
+        self.to_string()[..8].to_owned()
+    }
+
+    /// Returns the `application_name` of a session of this worker. With the id of a task, which the
+    /// session of a shared commit appends, the name has less than 64 bytes, and the server keeps
+    /// all of it.
+    #[must_use]
+    pub fn session_name(self, role: &str) -> String {
+        format!("pgmill {role} worker {}", self.prefix())
+    }
+
     /// Returns the key of the shared advisory lock that shows that the worker's control session is
     /// alive. It is the low half of the id.
     #[must_use]

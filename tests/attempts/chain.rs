@@ -211,7 +211,7 @@ async fn chained_and_waiting(database: &Database) -> (i64, Vec<i64>) {
         let id = ids[1];
         database.until_waiting_for_lock(id).await;
         let chained = "SELECT query ~ 'worker[.]commit' FROM pg_stat_activity
-            WHERE datname = current_database() AND application_name = 'pgmill reader 1'";
+            WHERE datname = current_database() AND application_name LIKE 'pgmill reader 1 %'";
         if database.value::<bool>(chained).await {
             return (id, ids);
         }
@@ -287,7 +287,7 @@ async fn a_terminated_backend_ends_the_running_task_of_a_chain_and_no_other() {
     database
         .execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-             WHERE datname = current_database() AND application_name = 'pgmill reader 1'",
+             WHERE datname = current_database() AND application_name LIKE 'pgmill reader 1 %'",
         )
         .await;
     database.execute("SELECT pg_advisory_unlock(7)").await;
@@ -309,7 +309,7 @@ async fn sweep(cut: Cut) -> u32 {
     for n in 1.. {
         until_chained(&database).await;
         let idle = "SELECT count(*) = 1 AND bool_and(state = 'idle') FROM pg_stat_activity
-            WHERE datname = current_database() AND application_name = 'pgmill reader 1'";
+            WHERE datname = current_database() AND application_name LIKE 'pgmill reader 1 %'";
         eventually("the reader is idle", async || database.value::<bool>(idle).await).await;
         proxy.arm(MessageMatch::Message(n), FaultAction::Cut(cut));
         let ids = enqueue(&database, &[MARK; 6]).await;

@@ -67,7 +67,7 @@ async fn a_statement_whose_backend_ends_unreported_is_attempted_again() {
     let id = database.enqueue(&statement, ", max_attempts => 1").await;
     proxy.fired().await;
     let end = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
-        WHERE datname = current_database() AND application_name = 'pgmill reader 1'";
+        WHERE datname = current_database() AND application_name LIKE 'pgmill reader 1 %'";
     assert_eq!(database.value::<i64>(end).await, 1);
     assert_eq!(database.outcome(id).await, "succeeded");
     let attempts = "SELECT string_agg(outcome::text, ',' ORDER BY attempt) FROM mill.attempts";

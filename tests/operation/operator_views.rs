@@ -123,7 +123,7 @@ async fn running_shows_what_each_backend_waits_for_and_who_blocks_it() {
     let sql = "SELECT queue, name, attempt, worker_pid, wait_event_type, wait_event, blocked_by,
             backend_state, statement, running_duration >= '0', cancel_requested_at IS NOT NULL,
             pid IN (SELECT a.pid FROM pg_stat_activity a WHERE a.datname = current_database()
-                AND a.application_name LIKE 'pgmill reader%')
+                AND a.application_name ~ ('^pgmill reader [12] worker ' || left(worker_id::text, 8) || '$'))
         FROM mill.running WHERE id = $1";
     let row = &database.rows(sql, &[&held]).await[0];
     assert_eq!(
@@ -141,6 +141,15 @@ async fn running_shows_what_each_backend_waits_for_and_who_blocks_it() {
     let row = &database.rows(sql, &[&sleeps]).await[0];
     assert_eq!((row.get::<_, &str>(4), row.get::<_, &str>(5)), ("Timeout", "PgSleep"));
     assert!(row.get::<_, Vec<i32>>(6).is_empty());
+    let others = "SELECT string_agg(DISTINCT split_part(a.application_name, ' ', 2), ',')
+        FROM pg_stat_activity a JOIN mill.workers w
+            ON a.application_name LIKE 'pgmill % worker ' || left(w.id::text, 8)
+        WHERE a.datname = current_database()";
+    eventually("every session names its worker", async || {
+        let roles: String = database.value(others).await;
+        ["claimer", "control", "listener", "reader"].iter().all(|role| roles.contains(role))
+    })
+    .await;
     // A frozen worker does not process the request.
     worker.signal(Signal::STOP);
     database.execute(&format!("SELECT mill.cancel({sleeps})")).await;

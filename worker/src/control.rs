@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use conninfo::ConnectionTarget;
 use deadpool_postgres::{Object, Pool, RecyclingMethod, Runtime};
 use queue::claim::SessionIdentity;
-use queue::{Claim, QueueError, TaskId, reclaim, resolve_commit};
+use queue::{Claim, QueueError, TaskId, WorkerId, reclaim, resolve_commit};
 use rand::RngExt;
 use tokio::time::{sleep, sleep_until, timeout};
 use tokio_postgres::Client;
@@ -30,6 +30,7 @@ const SESSIONS: usize = 4;
 pub(crate) struct Control {
     pool: Pool,
     target: ConnectionTarget,
+    worker: WorkerId,
     metrics: Metrics,
     registration: Registration,
     errors: RepeatedErrors,
@@ -113,8 +114,12 @@ impl Control {
     /// # Errors
     /// Returns an error if the target is unusable, for example because of invalid certificate
     /// files.
-    pub(crate) fn new(target: &ConnectionTarget, metrics: &Metrics) -> anyhow::Result<Self> {
-        let target = control_target(target);
+    pub(crate) fn new(
+        target: &ConnectionTarget,
+        worker: WorkerId,
+        metrics: &Metrics,
+    ) -> anyhow::Result<Self> {
+        let target = control_target(target).with_application_name(&worker.session_name("pool"));
         let registration = Registration::default();
         let ends = registration.clone();
         let manager = conninfo::pool_manager_until(&target, RecyclingMethod::Fast, move || {
@@ -127,7 +132,7 @@ impl Control {
             .create_timeout(Some(POOL_CREATE_TIMEOUT))
             .build()?;
         let errors = RepeatedErrors::default();
-        Ok(Self { pool, target, metrics: metrics.clone(), registration, errors })
+        Ok(Self { pool, target, worker, metrics: metrics.clone(), registration, errors })
     }
 
     /// Returns a session for one or two short statements, to be used within [`answered`].
@@ -148,9 +153,9 @@ impl Control {
     /// As [`Control::get`].
     pub(crate) async fn dedicated_session(
         &self,
-        name: &str,
+        role: &str,
     ) -> Result<DedicatedSession, QueueError> {
-        self.connect(name, self.registration.end_of_session()).await
+        self.connect(role, self.registration.end_of_session()).await
     }
 
     /// Opens the connection on which the worker registers. If that connection leads to another
@@ -159,15 +164,15 @@ impl Control {
     /// # Errors
     /// As [`Control::get`].
     pub(crate) async fn control_session(&self) -> Result<DedicatedSession, QueueError> {
-        self.connect("pgmill control", CancellationToken::new()).await
+        self.connect("control", CancellationToken::new()).await
     }
 
     async fn connect(
         &self,
-        name: &str,
+        role: &str,
         end: CancellationToken,
     ) -> Result<DedicatedSession, QueueError> {
-        let target = self.target.with_application_name(name);
+        let target = self.session_target(role);
         let (client, connection) = conninfo::open(&target).await?;
         let ended = CancellationToken::new();
         let guard = ended.clone().drop_guard();
@@ -177,6 +182,11 @@ impl Control {
             drop(guard);
         });
         Ok(DedicatedSession { client, ended })
+    }
+
+    /// Returns the target of a control session with this role.
+    pub(crate) fn session_target(&self, role: &str) -> ConnectionTarget {
+        self.target.with_application_name(&self.worker.session_name(role))
     }
 
     /// Returns the worker's registration.

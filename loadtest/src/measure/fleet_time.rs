@@ -12,9 +12,9 @@ use crate::result::{Better, Case};
 
 /// Backends of the fleet in this database.
 const BACKENDS: &str = "/* loadtest.fleet_backends */
-SELECT a.pid, a.application_name = 'pgmill claimer' AS claims FROM pg_stat_activity a
+SELECT a.pid, a.application_name LIKE 'pgmill claimer %' AS claims FROM pg_stat_activity a
 WHERE a.datname = current_database()
-    AND (a.application_name LIKE 'pgmill reader %' OR a.application_name = 'pgmill claimer')";
+    AND (a.application_name LIKE 'pgmill reader %' OR a.application_name LIKE 'pgmill claimer %')";
 
 const PARTS: [&str; 3] = ["readers' backends", "claimer's backend", "worker"];
 

@@ -92,7 +92,7 @@ impl Worker {
 pub fn worker_label(host: Option<&str>, pid: Option<i32>, id: Option<WorkerId>) -> Option<String> {
     match (host, pid) {
         (Some(host), Some(pid)) => Some(format!("{host}:{pid}")),
-        _ => id.map(|id| id.to_string()[..8].to_owned()),
+        _ => id.map(WorkerId::prefix),
     }
 }
 

@@ -172,7 +172,7 @@ impl Reader {
 
     /// Opens a session. Returns `None` if the worker drains.
     async fn open(&self) -> Option<Session> {
-        let name = format!("pgmill reader {}", self.number);
+        let name = self.context.worker.session_name(&format!("reader {}", self.number));
         let login = self.login.with_application_name(&name);
         let mut backoff = Backoff::default();
         loop {

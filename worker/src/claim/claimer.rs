@@ -150,7 +150,7 @@ impl Claimer {
     }
 
     async fn connect(&self) -> Result<Connected, QueueError> {
-        let client = self.context.control.dedicated_session("pgmill claimer").await?.client;
+        let client = self.context.control.dedicated_session("claimer").await?.client;
         let server = server(&client).await?;
         let queues = self.queues.clone();
         let claims = ClaimSession::new(client, self.context.worker, queues).await?;

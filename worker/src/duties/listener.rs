@@ -38,7 +38,7 @@ pub(crate) async fn run(context: Arc<Context>) {
 
 async fn listen(control: &Control, wakeup: &Wakeup) -> Result<(), String> {
     let end = control.registration().end_of_session();
-    let target = control.target().with_application_name("pgmill listener");
+    let target = control.session_target("listener");
     let (client, mut connection) =
         conninfo::open(&target).await.map_err(|error| queue::chain(&error))?;
     let listening = Box::pin(client.batch_execute(LISTEN));

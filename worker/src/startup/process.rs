@@ -85,9 +85,10 @@ pub(crate) async fn run(config: Config, environment: &Environment) -> anyhow::Re
     }
     let metrics = Metrics::new(logins.iter().map(|login| login.readers).sum())?;
     let wakeup: Arc<Wakeup> = Arc::default();
+    let worker = WorkerId::random();
     let context = Context {
-        worker: WorkerId::random(),
-        control: Control::new(&target, &metrics)?,
+        worker,
+        control: Control::new(&target, worker, &metrics)?,
         in_flight: InFlight::new(Arc::clone(&wakeup)),
         wakeup,
         metrics,

@@ -59,7 +59,7 @@ impl FleetPublisher {
     async fn scrape(&mut self) -> Result<Option<Registry>, QueueError> {
         let client = match self.session.take() {
             Some(client) => client,
-            None => self.context.control.dedicated_session("pgmill publisher").await?.client,
+            None => self.context.control.dedicated_session("publisher").await?.client,
         };
         self.publisher = self.publisher || answered(try_become_publisher(&client)).await?;
         let registry = if self.publisher { Some(answered(count(&client)).await?) } else { None };

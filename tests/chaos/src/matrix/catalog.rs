@@ -81,9 +81,9 @@ const CELLS: &[Row] = &[
             (Idle, &[T]),
         ],
     ),
-    (F::Sessions("pgmill control"), &[(Executing, &[T]), (Heartbeat, &[T]), (Idle, &[T])]),
-    (F::Sessions("pgmill claimer"), &[(Claimed, &[T]), (Executing, &[T]), (Idle, &[T])]),
-    (F::Sessions("pgmill listener"), &[(Executing, &[T]), (Idle, &[T])]),
+    (F::Sessions("pgmill control %"), &[(Executing, &[T]), (Heartbeat, &[T]), (Idle, &[T])]),
+    (F::Sessions("pgmill claimer %"), &[(Claimed, &[T]), (Executing, &[T]), (Idle, &[T])]),
+    (F::Sessions("pgmill listener %"), &[(Executing, &[T]), (Idle, &[T])]),
     (F::Sessions("pgmill%"), &[(Executing, ALL), (Completing, &[T]), (Idle, &[T])]),
     (
         F::Message(Cut::Before),

@@ -55,7 +55,7 @@ pub(crate) enum Fault {
     ServerFrozen,
     StandbyMissing,
     Promotion,
-    /// Terminates sessions with this application_name.
+    /// Terminates sessions whose application_name is LIKE this pattern.
     Sessions(&'static str),
     Message(Cut),
     NetworkCut,
@@ -121,7 +121,9 @@ impl Cell {
                 Fault::Drain
                     | Fault::ShutdownTimeout
                     | Fault::BackendStopped
-                    | Fault::Sessions("pgmill control" | "pgmill claimer" | "pgmill listener")
+                    | Fault::Sessions(
+                        "pgmill control %" | "pgmill claimer %" | "pgmill listener %"
+                    )
                     | Fault::TasksLocked
                     | Fault::WorkersLocked
                     | Fault::ServerFrozen
@@ -295,9 +297,9 @@ impl fmt::Display for Fault {
             Self::ServerFrozen => "server: SIGSTOP past the orphan timeout, SIGCONT",
             Self::StandbyMissing => "server: synchronous standby missing for 4 s",
             Self::Promotion => "server: SIGKILL, synchronous standby promoted",
-            Self::Sessions("pgmill control") => "control sessions: terminated",
-            Self::Sessions("pgmill claimer") => "claimer sessions: terminated",
-            Self::Sessions("pgmill listener") => "listener sessions: terminated",
+            Self::Sessions("pgmill control %") => "control sessions: terminated",
+            Self::Sessions("pgmill claimer %") => "claimer sessions: terminated",
+            Self::Sessions("pgmill listener %") => "listener sessions: terminated",
             Self::Sessions(_) => "all fleet sessions: terminated",
             Self::Message(Cut::Before) => "connection: cut before the request arrives",
             Self::Message(Cut::After) => "connection: cut before the answer arrives",
