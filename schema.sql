@@ -325,6 +325,8 @@ COMMENT ON COLUMN mill.audit.actor IS
     'Person on whose behalf a program acts, from SET mill.actor. Claimed by the program and not verified';
 COMMENT ON COLUMN mill.audit.action IS
     'Name of the function of schema mill that was called. For a direct change of mill.settings: update_settings';
+COMMENT ON COLUMN mill.audit.detail IS
+    'Arguments or effect of the action. A changed setting has its old and its new value: {"weight": {"old": 1, "new": 7}}';
 COMMENT ON COLUMN mill.audit.subject IS 'Object of the action, such as task 42, queue etl, run 12 or schedule nightly';
 -- For queries of the actions on one subject.
 CREATE INDEX IF NOT EXISTS audit_subject ON mill.audit (subject, id);
@@ -337,16 +339,27 @@ COMMENT ON FUNCTION mill.record_audit IS
     'Appends a row to mill.audit. Operator functions call it. No role may execute it directly, so audit rows cannot '
     'be forged';
 
+CREATE OR REPLACE FUNCTION mill.record_change(action text, subject text, before jsonb, after jsonb) RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT mill.record_audit(action, subject, (SELECT jsonb_object_agg(n.key,
+            CASE WHEN before IS NOT NULL AND n.value <> coalesce(before->n.key, 'null')
+                THEN jsonb_build_object('old', before->n.key, 'new', n.value) ELSE n.value END)
+        FROM jsonb_each(after) AS n))
+$$;
+COMMENT ON FUNCTION mill.record_change IS
+    'Appends a row to mill.audit for these settings. A changed setting is recorded as {"old", "new"}, any other setting '
+    'as its value. before null: the object is new';
+
 CREATE OR REPLACE FUNCTION mill.audit_settings() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    PERFORM mill.record_audit('update_settings', 'settings', (SELECT jsonb_object_agg(n.key, n.value)
+    PERFORM mill.record_change('update_settings', 'settings', to_jsonb(old), (SELECT jsonb_object_agg(n.key, n.value)
         FROM jsonb_each(to_jsonb(new)) AS n WHERE n.value IS DISTINCT FROM to_jsonb(old)->n.key));
     RETURN NULL;
 END
 $$;
 COMMENT ON FUNCTION mill.audit_settings IS
-    'Trigger of mill.settings: records the changed settings and their new values in mill.audit';
+    'Trigger of mill.settings: records the changed settings, with their old and new values, in mill.audit';
 CREATE OR REPLACE TRIGGER audit_settings AFTER UPDATE ON mill.settings
     FOR EACH ROW WHEN (old.* IS DISTINCT FROM new.*) EXECUTE FUNCTION mill.audit_settings();
 
@@ -390,8 +403,11 @@ CREATE OR REPLACE FUNCTION mill.set_weights(low double precision DEFAULT NULL,
     normal double precision DEFAULT NULL, high double precision DEFAULT NULL,
     critical double precision DEFAULT NULL, reserved double precision DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    before jsonb;
 BEGIN
     PERFORM FROM mill.priorities p ORDER BY p.priority FOR UPDATE;
+    before := (SELECT jsonb_object_agg(p.priority, p.weight) FROM mill.priorities p);
     UPDATE mill.priorities p SET weight = coalesce(w.weight, p.weight)
         FROM (VALUES ('low'::mill.priority, low), ('normal', normal), ('high', high),
             ('critical', critical), ('reserved', reserved)) AS w (priority, weight)
@@ -400,7 +416,7 @@ BEGIN
         RAISE EXCEPTION 'all weights are zero' USING ERRCODE = '22023',
             HINT = 'At least one weight must be greater than zero.';
     END IF;
-    PERFORM mill.record_audit('set_weights', 'priorities', jsonb_strip_nulls(jsonb_build_object('low', low,
+    PERFORM mill.record_change('set_weights', 'priorities', before, jsonb_strip_nulls(jsonb_build_object('low', low,
         'normal', normal, 'high', high, 'critical', critical, 'reserved', reserved)));
 END
 $$;
@@ -543,18 +559,20 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     missing text;
+    before jsonb;
 BEGIN
     SELECT a.role INTO missing FROM unnest(set_profile.allowed) AS a(role)
         WHERE NOT EXISTS (SELECT FROM pg_roles r WHERE r.rolname = a.role);
     IF FOUND THEN
         RAISE EXCEPTION 'there is no role "%"', missing USING ERRCODE = '42704';
     END IF;
+    SELECT to_jsonb(p) INTO before FROM mill.profiles p WHERE p.name = set_profile.name FOR UPDATE;
     INSERT INTO mill.profiles AS p (name, allowed, description)
         VALUES (set_profile.name, coalesce(set_profile.allowed, '{}'), set_profile.description)
         ON CONFLICT (name) DO UPDATE SET allowed = coalesce(set_profile.allowed, p.allowed),
             description = coalesce(set_profile.description, p.description), key = gen_random_uuid();
-    PERFORM mill.record_audit('set_profile', 'profile ' || set_profile.name, jsonb_strip_nulls(
-        jsonb_build_object('allowed', set_profile.allowed)));
+    PERFORM mill.record_change('set_profile', 'profile ' || set_profile.name, before, jsonb_strip_nulls(
+        jsonb_build_object('allowed', set_profile.allowed, 'description', set_profile.description)));
 END
 $$;
 COMMENT ON FUNCTION mill.set_profile IS
@@ -693,24 +711,29 @@ CREATE OR REPLACE FUNCTION mill.set_max_running(kind mill.limit_kind, name text,
 RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
+    before jsonb;
+    after jsonb := jsonb_build_object('max_running', max_running);
     changed bigint;
 BEGIN
     IF set_max_running.kind = 'group' THEN
+        SELECT to_jsonb(g) INTO before FROM mill.groups g WHERE g.name = set_max_running.name FOR NO KEY UPDATE;
         UPDATE mill.groups g SET max_running = set_max_running.max_running WHERE g.name = set_max_running.name;
         IF NOT FOUND THEN
             RAISE EXCEPTION 'there is no group "%"', name USING ERRCODE = '22023';
         END IF;
-        PERFORM mill.record_audit('set_max_running', 'group ' || name, jsonb_build_object('max_running', max_running));
+        PERFORM mill.record_change('set_max_running', 'group ' || name, before, after);
         PERFORM mill.enforce_limits(ARRAY(SELECT l.id FROM mill.limits l
             WHERE l.kind = 'group' AND l.name = set_max_running.name), NULL, name);
         RETURN;
     END IF;
+    SELECT to_jsonb(l) INTO before FROM mill.limits l
+        WHERE (l.kind, l.name, l.run_id) = (set_max_running.kind, set_max_running.name, 0) FOR NO KEY UPDATE;
     INSERT INTO mill.limits AS l (kind, name, max_running)
         VALUES (set_max_running.kind, set_max_running.name, set_max_running.max_running)
         ON CONFLICT ON CONSTRAINT limits_kind_name_run_id_key
             DO UPDATE SET max_running = excluded.max_running
         RETURNING l.id INTO changed;
-    PERFORM mill.record_audit('set_max_running', kind || ' ' || name, jsonb_build_object('max_running', max_running));
+    PERFORM mill.record_change('set_max_running', kind || ' ' || name, coalesce(before, '{}'), after);
     PERFORM mill.enforce_limits(ARRAY[changed], CASE kind WHEN 'queue' THEN name END, NULL);
 END
 $$;
@@ -725,6 +748,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     seconds numeric := extract(epoch FROM period);
     divisor integer;
+    before jsonb;
     changed bigint;
 BEGIN
     IF set_rate.kind = 'group' THEN
@@ -738,13 +762,16 @@ BEGIN
     -- second and allows at least one start.
     SELECT max(d) INTO divisor FROM generate_series(1, least(starts, 1000000)) AS d
         WHERE starts % d = 0 AND d <= greatest(1, floor(starts / seconds));
+    SELECT jsonb_build_object('starts', l.rate_starts, 'period', l.rate_period) INTO before FROM mill.limits l
+        WHERE (l.kind, l.name, l.run_id) = (set_rate.kind, set_rate.name, 0) FOR NO KEY UPDATE;
     INSERT INTO mill.limits AS l (kind, name, rate_starts, rate_period, window_starts, window_length)
         VALUES (set_rate.kind, set_rate.name, starts, period, divisor, period * divisor / starts)
         ON CONFLICT ON CONSTRAINT limits_kind_name_run_id_key DO UPDATE
             SET rate_starts = excluded.rate_starts, rate_period = excluded.rate_period,
                 window_starts = excluded.window_starts, window_length = excluded.window_length
         RETURNING l.id INTO changed;
-    PERFORM mill.record_audit('set_rate', kind || ' ' || name, jsonb_build_object('starts', starts, 'period', period));
+    PERFORM mill.record_change('set_rate', kind || ' ' || name, coalesce(before, '{}'),
+        jsonb_build_object('starts', starts, 'period', period));
     PERFORM mill.enforce_limits(ARRAY[changed], CASE kind WHEN 'queue' THEN name END, NULL);
 END
 $$;
@@ -757,15 +784,18 @@ CREATE OR REPLACE FUNCTION mill.set_group(name text, description text DEFAULT NU
     priority mill.priority DEFAULT NULL, max_running integer DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
+DECLARE
+    before jsonb;
 BEGIN
+    SELECT to_jsonb(g) INTO before FROM mill.groups g WHERE g.name = set_group.name FOR NO KEY UPDATE;
     INSERT INTO mill.groups AS g (name, description, priority, max_running)
         VALUES (name, description, priority, max_running)
         ON CONFLICT ON CONSTRAINT groups_pkey DO UPDATE
             SET description = coalesce(excluded.description, g.description),
                 priority = coalesce(excluded.priority, g.priority),
                 max_running = coalesce(set_group.max_running, g.max_running);
-    PERFORM mill.record_audit('set_group', 'group ' || name,
-        jsonb_strip_nulls(jsonb_build_object('priority', priority, 'max_running', max_running)));
+    PERFORM mill.record_change('set_group', 'group ' || name, before, jsonb_strip_nulls(jsonb_build_object(
+        'description', description, 'priority', priority, 'max_running', max_running)));
     PERFORM mill.enforce_limits(ARRAY(SELECT l.id FROM mill.limits l
         WHERE l.kind = 'group' AND l.name = set_group.name), NULL, name);
 END
@@ -778,20 +808,23 @@ GRANT EXECUTE ON FUNCTION mill.set_group TO mill_operator;
 CREATE OR REPLACE FUNCTION mill.set_active_period(group_name text, opens time, closes time,
     zone text DEFAULT 'UTC') RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    before jsonb;
 BEGIN
     IF opens = closes THEN
         RAISE EXCEPTION 'the active period is empty' USING ERRCODE = '22023',
             HINT = 'Pass null, null to let tasks of the group start at any time.';
     END IF;
     PERFORM now() AT TIME ZONE set_active_period.zone;
+    SELECT to_jsonb(g) INTO before FROM mill.groups g WHERE g.name = set_active_period.group_name FOR NO KEY UPDATE;
     UPDATE mill.groups g SET opens = set_active_period.opens, closes = set_active_period.closes,
         zone = CASE WHEN set_active_period.opens IS NOT NULL THEN set_active_period.zone END
         WHERE g.name = set_active_period.group_name;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'there is no group "%"', group_name USING ERRCODE = '22023';
     END IF;
-    PERFORM mill.record_audit('set_active_period', 'group ' || group_name,
-        jsonb_build_object('opens', opens, 'closes', closes, 'zone', zone));
+    PERFORM mill.record_change('set_active_period', 'group ' || group_name, before,
+        jsonb_build_object('opens', opens, 'closes', closes, 'zone', CASE WHEN opens IS NOT NULL THEN zone END));
     PERFORM mill.enforce_limits(ARRAY(SELECT l.id FROM mill.limits l
         WHERE l.kind = 'group' AND l.name = set_active_period.group_name), NULL, group_name);
 END
@@ -2631,10 +2664,15 @@ GRANT EXECUTE ON FUNCTION mill.resume TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.set_shared_commit(queue text, budget interval) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    before jsonb;
 BEGIN
+    SELECT jsonb_build_object('budget', q.shared_commit) INTO before FROM mill.queues q
+        WHERE q.name = set_shared_commit.queue FOR NO KEY UPDATE;
     INSERT INTO mill.queues (name, shared_commit) VALUES (set_shared_commit.queue, budget)
         ON CONFLICT (name) DO UPDATE SET shared_commit = budget, changed_at = now();
-    PERFORM mill.record_audit('set_shared_commit', 'queue ' || queue, jsonb_build_object('budget', budget));
+    PERFORM mill.record_change('set_shared_commit', 'queue ' || queue, coalesce(before, '{}'),
+        jsonb_build_object('budget', budget));
 END
 $$;
 COMMENT ON FUNCTION mill.set_shared_commit IS
@@ -3647,9 +3685,10 @@ BEGIN
     IF kept.id IS NOT NULL AND (put.timing <> kept.timing OR mill.is_active(put) <> mill.is_active(kept)) THEN
         PERFORM mill.replan_schedule(put.id);
     END IF;
-    PERFORM mill.record_audit('put_schedule', 'schedule ' || put.name, jsonb_build_object('declared_in', declared_in,
-        'timing', coalesce(put.new_timing, put.timing), 'enabled', put.enabled,
-        'result', CASE WHEN kept.id IS NULL THEN 'new' ELSE 'changed' END));
+    PERFORM mill.record_change('put_schedule', 'schedule ' || put.name,
+        CASE WHEN kept.id IS NOT NULL THEN to_jsonb(kept) || '{"result": "changed"}' END,
+        jsonb_build_object('declared_in', declared_in, 'timing', coalesce(put.new_timing, put.timing),
+            'enabled', put.enabled, 'result', CASE WHEN kept.id IS NULL THEN 'new' ELSE 'changed' END));
     IF kept.id IS NULL THEN
         RETURN 'new';
     ELSIF kept.own_job AND kept.jobs <> wanted THEN
@@ -3765,6 +3804,7 @@ CREATE OR REPLACE FUNCTION mill.override_schedule(name text, settings jsonb) RET
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     unknown text;
+    before jsonb;
 BEGIN
     settings := mill.with_max_attempts(settings);
     SELECT k INTO unknown FROM jsonb_object_keys(settings) AS k
@@ -3773,6 +3813,7 @@ BEGIN
         RAISE EXCEPTION 'cannot override "%"; expected max_attempts, retry_interval or jitter', unknown
             USING ERRCODE = '22023';
     END IF;
+    SELECT to_jsonb(s) INTO before FROM mill.schedules s WHERE s.name = override_schedule.name FOR NO KEY UPDATE;
     UPDATE mill.schedules s SET changed_at = now(), changed_by = session_user, version = s.version + 1,
             max_attempts = CASE WHEN settings ? 'max_attempts' THEN (settings->>'max_attempts')::integer
                 ELSE s.max_attempts END,
@@ -3783,7 +3824,9 @@ BEGIN
     IF NOT FOUND THEN
         RETURN false;
     END IF;
-    PERFORM mill.record_audit('override_schedule', 'schedule ' || name, settings);
+    PERFORM mill.record_change('override_schedule', 'schedule ' || name, before, (
+        SELECT jsonb_object_agg(k, to_jsonb(s)->k) FROM mill.schedules s, jsonb_object_keys(settings) AS k
+        WHERE s.name = override_schedule.name));
     RETURN true;
 END
 $$;

@@ -79,6 +79,8 @@ COMMENT ON COLUMN mill.audit.actor IS
     'Person on whose behalf a program acts, from SET mill.actor. Claimed by the program and not verified';
 COMMENT ON COLUMN mill.audit.action IS
     'Name of the function of schema mill that was called. For a direct change of mill.settings: update_settings';
+COMMENT ON COLUMN mill.audit.detail IS
+    'Arguments or effect of the action. A changed setting has its old and its new value: {"weight": {"old": 1, "new": 7}}';
 COMMENT ON COLUMN mill.audit.subject IS 'Object of the action, such as task 42, queue etl, run 12 or schedule nightly';
 -- For queries of the actions on one subject.
 CREATE INDEX IF NOT EXISTS audit_subject ON mill.audit (subject, id);
@@ -91,16 +93,27 @@ COMMENT ON FUNCTION mill.record_audit IS
     'Appends a row to mill.audit. Operator functions call it. No role may execute it directly, so audit rows cannot '
     'be forged';
 
+CREATE OR REPLACE FUNCTION mill.record_change(action text, subject text, before jsonb, after jsonb) RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT mill.record_audit(action, subject, (SELECT jsonb_object_agg(n.key,
+            CASE WHEN before IS NOT NULL AND n.value <> coalesce(before->n.key, 'null')
+                THEN jsonb_build_object('old', before->n.key, 'new', n.value) ELSE n.value END)
+        FROM jsonb_each(after) AS n))
+$$;
+COMMENT ON FUNCTION mill.record_change IS
+    'Appends a row to mill.audit for these settings. A changed setting is recorded as {"old", "new"}, any other setting '
+    'as its value. before null: the object is new';
+
 CREATE OR REPLACE FUNCTION mill.audit_settings() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    PERFORM mill.record_audit('update_settings', 'settings', (SELECT jsonb_object_agg(n.key, n.value)
+    PERFORM mill.record_change('update_settings', 'settings', to_jsonb(old), (SELECT jsonb_object_agg(n.key, n.value)
         FROM jsonb_each(to_jsonb(new)) AS n WHERE n.value IS DISTINCT FROM to_jsonb(old)->n.key));
     RETURN NULL;
 END
 $$;
 COMMENT ON FUNCTION mill.audit_settings IS
-    'Trigger of mill.settings: records the changed settings and their new values in mill.audit';
+    'Trigger of mill.settings: records the changed settings, with their old and new values, in mill.audit';
 CREATE OR REPLACE TRIGGER audit_settings AFTER UPDATE ON mill.settings
     FOR EACH ROW WHEN (old.* IS DISTINCT FROM new.*) EXECUTE FUNCTION mill.audit_settings();
 

@@ -260,10 +260,15 @@ GRANT EXECUTE ON FUNCTION mill.resume TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.set_shared_commit(queue text, budget interval) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    before jsonb;
 BEGIN
+    SELECT jsonb_build_object('budget', q.shared_commit) INTO before FROM mill.queues q
+        WHERE q.name = set_shared_commit.queue FOR NO KEY UPDATE;
     INSERT INTO mill.queues (name, shared_commit) VALUES (set_shared_commit.queue, budget)
         ON CONFLICT (name) DO UPDATE SET shared_commit = budget, changed_at = now();
-    PERFORM mill.record_audit('set_shared_commit', 'queue ' || queue, jsonb_build_object('budget', budget));
+    PERFORM mill.record_change('set_shared_commit', 'queue ' || queue, coalesce(before, '{}'),
+        jsonb_build_object('budget', budget));
 END
 $$;
 COMMENT ON FUNCTION mill.set_shared_commit IS

@@ -284,9 +284,10 @@ BEGIN
     IF kept.id IS NOT NULL AND (put.timing <> kept.timing OR mill.is_active(put) <> mill.is_active(kept)) THEN
         PERFORM mill.replan_schedule(put.id);
     END IF;
-    PERFORM mill.record_audit('put_schedule', 'schedule ' || put.name, jsonb_build_object('declared_in', declared_in,
-        'timing', coalesce(put.new_timing, put.timing), 'enabled', put.enabled,
-        'result', CASE WHEN kept.id IS NULL THEN 'new' ELSE 'changed' END));
+    PERFORM mill.record_change('put_schedule', 'schedule ' || put.name,
+        CASE WHEN kept.id IS NOT NULL THEN to_jsonb(kept) || '{"result": "changed"}' END,
+        jsonb_build_object('declared_in', declared_in, 'timing', coalesce(put.new_timing, put.timing),
+            'enabled', put.enabled, 'result', CASE WHEN kept.id IS NULL THEN 'new' ELSE 'changed' END));
     IF kept.id IS NULL THEN
         RETURN 'new';
     ELSIF kept.own_job AND kept.jobs <> wanted THEN
@@ -402,6 +403,7 @@ CREATE OR REPLACE FUNCTION mill.override_schedule(name text, settings jsonb) RET
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     unknown text;
+    before jsonb;
 BEGIN
     settings := mill.with_max_attempts(settings);
     SELECT k INTO unknown FROM jsonb_object_keys(settings) AS k
@@ -410,6 +412,7 @@ BEGIN
         RAISE EXCEPTION 'cannot override "%"; expected max_attempts, retry_interval or jitter', unknown
             USING ERRCODE = '22023';
     END IF;
+    SELECT to_jsonb(s) INTO before FROM mill.schedules s WHERE s.name = override_schedule.name FOR NO KEY UPDATE;
     UPDATE mill.schedules s SET changed_at = now(), changed_by = session_user, version = s.version + 1,
             max_attempts = CASE WHEN settings ? 'max_attempts' THEN (settings->>'max_attempts')::integer
                 ELSE s.max_attempts END,
@@ -420,7 +423,9 @@ BEGIN
     IF NOT FOUND THEN
         RETURN false;
     END IF;
-    PERFORM mill.record_audit('override_schedule', 'schedule ' || name, settings);
+    PERFORM mill.record_change('override_schedule', 'schedule ' || name, before, (
+        SELECT jsonb_object_agg(k, to_jsonb(s)->k) FROM mill.schedules s, jsonb_object_keys(settings) AS k
+        WHERE s.name = override_schedule.name));
     RETURN true;
 END
 $$;

@@ -1,6 +1,9 @@
 //! Formats durations, counts and texts for a terminal.
 
 use jiff::{SignedDuration, SignedDurationRound, Unit};
+use serde_json::Value;
+
+use crate::attempt::value;
 
 /// Formats a duration in its two largest units: `350ms`, `12s`, `3m 20s`, `2h 5m`, `4d 1h`.
 #[must_use]
@@ -51,6 +54,20 @@ pub fn counted(count: impl TryInto<u64>, thing: &str) -> String {
     format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
 }
 
+/// Formats the detail of an audit entry as `name: value, …`. A value with both an old and a new
+/// value becomes `old → new`.
+#[must_use]
+pub fn audit_detail(detail: &Value) -> String {
+    let setting = |it: &Value| if it.is_null() { "not set".to_owned() } else { value(it) };
+    let shown = |it: &Value| match (it.get("old"), it.get("new")) {
+        (Some(old), Some(new)) => format!("{} → {}", setting(old), setting(new)),
+        _ => value(it),
+    };
+    let Some(fields) = detail.as_object() else { return value(detail) };
+    let field = |(name, it): (&String, &Value)| format!("{name}: {}", shown(it));
+    fields.iter().map(field).collect::<Vec<_>>().join(", ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -65,5 +82,13 @@ mod tests {
     fn a_statement_becomes_one_line() {
         assert_eq!(one_line("SELECT 1\n  FROM t", 20), "SELECT 1 FROM t");
         assert_eq!(one_line("SELECT 1 FROM täble", 10), "SELECT 1…");
+    }
+
+    #[test]
+    fn an_audit_detail_shows_the_old_value_if_it_has_one() {
+        let detail = serde_json::json!({
+            "max_running": { "old": null, "new": 4 }, "weight": { "old": 1, "new": 7 }, "kind": "queue",
+        });
+        assert_eq!(audit_detail(&detail), "kind: queue, max_running: not set → 4, weight: 1 → 7");
     }
 }

@@ -13,7 +13,7 @@ mod run;
 mod table;
 mod text;
 
-pub use self::format::{counted, exact_span, one_line, span};
+pub use self::format::{audit_detail, counted, exact_span, one_line, span};
 pub use attempt::{HIDDEN, caret, format_error, notices, value};
 pub use bulk::bulk_bar;
 pub use connection_target::connection_target;

@@ -16,31 +16,57 @@ const ACTS: &[(&str, &str)] = &[
     ("SELECT mill.resume('q')", "resume queue q"),
     (
         "SELECT mill.set_shared_commit('q', '20 ms')",
-        r#"set_shared_commit queue q {"budget": "00:00:00.02"}"#,
+        r#"set_shared_commit queue q {"budget": {"new": "00:00:00.02", "old": null}}"#,
     ),
     (
         "SELECT mill.set_max_running('queue', 'q', NULL)",
         r#"set_max_running queue q {"max_running": null}"#,
     ),
     (
+        "SELECT mill.set_max_running('queue', 'q', 4)",
+        r#"set_max_running queue q {"max_running": {"new": 4, "old": null}}"#,
+    ),
+    (
+        "SELECT mill.set_max_running('queue', 'q', 5)",
+        r#"set_max_running queue q {"max_running": {"new": 5, "old": 4}}"#,
+    ),
+    (
         "SELECT mill.set_rate('key', 'k', 10, '1 min')",
-        r#"set_rate key k {"period": "00:01:00", "starts": 10}"#,
+        r#"set_rate key k {"period": {"new": "00:01:00", "old": null}, "starts": {"new": 10, "old": null}}"#,
+    ),
+    (
+        "SELECT mill.set_rate('key', 'k', 9, '1 min')",
+        r#"set_rate key k {"period": "00:01:00", "starts": {"new": 9, "old": 10}}"#,
     ),
     ("SELECT mill.remove_limit('key', 'k')", "remove_limit key k"),
     ("SELECT mill.remove_limit('queue', 'q')", "remove_limit queue q"),
     ("SELECT mill.remove_queue('q')", "remove_queue queue q"),
     ("SELECT mill.set_group('g', max_running => 2)", r#"set_group group g {"max_running": 2}"#),
     (
+        "SELECT mill.set_group('g', priority => 'high')",
+        r#"set_group group g {"priority": {"new": "high", "old": null}}"#,
+    ),
+    (
+        "SELECT mill.set_max_running('group', 'g', 3)",
+        r#"set_max_running group g {"max_running": {"new": 3, "old": 2}}"#,
+    ),
+    (
         "SELECT mill.set_active_period('g', '22:00', '06:00')",
-        r#"set_active_period group g {"zone": "UTC", "opens": "22:00:00", "closes": "06:00:00"}"#,
+        r#"set_active_period group g {"zone": {"new": "UTC", "old": null}, "opens": {"new": "22:00:00", "old": null}, "closes": {"new": "06:00:00", "old": null}}"#,
     ),
     ("SELECT mill.drop_group('g')", "drop_group group g"),
-    ("SELECT mill.set_weights(low => 7)", r#"set_weights priorities {"low": 7}"#),
+    (
+        "SELECT mill.set_weights(low => 7)",
+        r#"set_weights priorities {"low": {"new": 7, "old": 5}}"#,
+    ),
     (
         "SELECT mill.set_reserved_capacity('high')",
-        r#"update_settings settings {"reserved_capacity": "high"}"#,
+        r#"update_settings settings {"reserved_capacity": {"new": "high", "old": "none"}}"#,
     ),
-    ("UPDATE mill.settings SET max_crashes = 6", r#"update_settings settings {"max_crashes": 6}"#),
+    (
+        "UPDATE mill.settings SET max_crashes = 6",
+        r#"update_settings settings {"max_crashes": {"new": 6, "old": 5}}"#,
+    ),
     (
         "SELECT mill.drain('00000000-0000-0000-0000-000000000001')",
         r#"drain worker 00000000-0000-0000-0000-000000000001 {"draining": true}"#,
@@ -63,10 +89,14 @@ const ACTS: &[(&str, &str)] = &[
         "SELECT mill.set_schedule('s', 'manual', 'SELECT 1')",
         r#"put_schedule schedule s {"result": "new", "timing": "manual", "enabled": true, "declared_in": "call"}"#,
     ),
+    (
+        "SELECT mill.set_schedule('s', 'daily(03:00)', 'SELECT 1')",
+        r#"put_schedule schedule s {"result": "changed", "timing": {"new": "daily(03:00)", "old": "manual"}, "enabled": true, "declared_in": "call"}"#,
+    ),
     ("SELECT mill.enable_schedule('s', false)", r#"enable_schedule schedule s {"enabled": false}"#),
     (
         "SELECT mill.override_schedule('s', '{\"max_attempts\": 2}')",
-        r#"override_schedule schedule s {"max_attempts": 2}"#,
+        r#"override_schedule schedule s {"max_attempts": {"new": 2, "old": null}}"#,
     ),
     ("SELECT mill.run_now('s')", r#"run_now schedule s {"run": 1, "force": false}"#),
     ("SELECT mill.cancel_run(1)", r#"cancel_run run 1 {"kill": false}"#),
@@ -228,6 +258,12 @@ async fn the_audit_records_who_a_program_acts_for_next_to_its_login() {
     assert!(!listed.contains("queue a"), "{listed}");
     Program::pgmill(&database, &["queue", "pause", "d", "--dry-run", "--create"]).succeeds().await;
     Program::pgmill(&database, &["queue", "pause", "e", "--create"]).succeeds().await;
+    database.execute("SELECT mill.set_profile('p', '{mill_producer}')").await;
+    database.execute("SELECT mill.set_profile('p', '{mill_operator}')").await;
+    let listed = Program::pgmill(&database, &["audit", "--subject", "profile p"]).succeeds().await;
+    let change = r#"allowed: ["mill_producer"] → ["mill_operator"]"#;
+    assert!(listed.contains(change), "{listed}");
+    database.execute("DELETE FROM mill.audit WHERE subject = 'profile p'").await;
     let listed = Program::pgmill(&database, &["audit", "--json", "--limit", "1"]).succeeds().await;
     assert!(listed.contains("\"queue e\"") && listed.contains("\"pgmill\""), "{listed}");
 

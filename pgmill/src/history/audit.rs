@@ -2,8 +2,7 @@
 
 use cli::Failure;
 use queue::audit::{self, AuditEntry, AuditFilter};
-use serde_json::Value;
-use terminal::value;
+use terminal::audit_detail;
 use tokio_postgres::Client;
 
 use crate::args::AuditArgs;
@@ -47,14 +46,6 @@ fn row(act: &AuditEntry) -> Vec<Field> {
         Field::or_blank(act.application.as_deref()),
         Field::new(&act.action),
         Field::new(&act.subject),
-        Field::new(act.detail.as_ref().map(detail).unwrap_or_default()),
+        Field::new(one_line(&act.detail.as_ref().map(audit_detail).unwrap_or_default(), 120)),
     ]
-}
-
-/// Formats `name: value, …` on one line.
-fn detail(detail: &Value) -> String {
-    let Some(fields) = detail.as_object() else { return value(detail) };
-    let fields: Vec<String> =
-        fields.iter().map(|(name, it)| format!("{name}: {}", value(it))).collect();
-    one_line(&fields.join(", "), 80)
 }

@@ -8,7 +8,6 @@ use deadpool_postgres::Transaction;
 use queue::QueueError;
 use queue::audit::{self, AuditEntry, AuditFilter};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use crate::filter::{self, FilterError};
 use crate::http::app::App;
@@ -115,29 +114,11 @@ impl AuditPage {
     }
 
     fn detail(&self, act: &AuditEntry) -> String {
-        format::one_line(act.detail.as_ref().map(detail_text).unwrap_or_default(), DETAIL_CHARS)
+        format::one_line(
+            act.detail.as_ref().map(terminal::audit_detail).unwrap_or_default(),
+            DETAIL_CHARS,
+        )
     }
-}
-
-/// Formats a detail as `name: value, …`. A value with both a new and an old value becomes `old →
-/// new`.
-fn detail_text(detail: &Value) -> String {
-    let value = |it: &Value| match (it.get("old"), it.get("new")) {
-        (Some(old), Some(new)) => format!("{} → {}", set_value(old), set_value(new)),
-        _ => terminal::value(it),
-    };
-    match detail {
-        Value::Object(fields) => {
-            let field = |(name, it): (&String, &Value)| format!("{name}: {}", value(it));
-            fields.iter().map(field).collect::<Vec<_>>().join(", ")
-        }
-        other => terminal::value(other),
-    }
-}
-
-/// Formats the value of a setting.
-fn set_value(value: &Value) -> String {
-    if value.is_null() { "not set".to_owned() } else { terminal::value(value) }
 }
 
 /// Reads a page of audit entries.
@@ -182,14 +163,6 @@ async fn show(context: RequestContext, Query(params): Query<AuditParams>) -> Han
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_detail_shows_the_old_value_if_it_has_one() {
-        let detail = serde_json::json!({
-            "max_running": { "old": null, "new": 4 }, "weight": { "old": 1, "new": 7 }, "kind": "queue",
-        });
-        assert_eq!(detail_text(&detail), "kind: queue, max_running: not set → 4, weight: 1 → 7");
-    }
 
     #[test]
     fn another_page_keeps_the_filter() {
