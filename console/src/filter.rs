@@ -12,7 +12,7 @@ use queue::insight::tasks::TaskQuery;
 use queue::{Outcome, State};
 
 /// Filter keys with their help texts.
-pub(crate) const KEYS: [(&str, &str); 12] = [
+pub(crate) const KEYS: [(&str, &str); 14] = [
     (
         "state",
         "pending, running, scheduled, blocked; outcomes such as failed,timed_out; or finished",
@@ -24,6 +24,8 @@ pub(crate) const KEYS: [(&str, &str); 12] = [
     ("key", "concurrency key"),
     ("run", "id of a run"),
     ("tag", "a tag of the task"),
+    ("sql", "a part of the SQL"),
+    ("error", "a part of the error message"),
     ("sqlstate", "of the error, such as 40* or 23505"),
     ("cause", "a cause listed on the Failures screen"),
     ("since", "enqueued or finished within 90s, 15m, 2h, 3d"),
@@ -72,6 +74,8 @@ pub(crate) fn parse(text: &str) -> Result<TaskQuery, FilterError> {
             "key" => query.key = Some(value),
             "run" => query.run = Some(number("run", &value)?),
             "tag" => query.tag = Some(value),
+            "sql" => query.sql = Some(value),
+            "error" => query.error = Some(value),
             "sqlstate" => query.sqlstate = Some(value.to_uppercase()),
             "cause" => query.cause = Some(value),
             "since" => query.since = Some(since(&value)?),
@@ -79,8 +83,10 @@ pub(crate) fn parse(text: &str) -> Result<TaskQuery, FilterError> {
             other => return Err(unknown(other)),
         }
     }
-    query.finished |=
-        !query.outcomes.is_empty() || query.sqlstate.is_some() || query.cause.is_some();
+    query.finished |= !query.outcomes.is_empty()
+        || query.sqlstate.is_some()
+        || query.cause.is_some()
+        || query.error.is_some();
     if live && query.finished {
         return Err(invalid(
             "a task is either live or finished",
@@ -230,6 +236,8 @@ mod tests {
         add("run", query.run.map(|it| it.to_string()));
         add("tag", query.tag.clone());
         add("sqlstate", query.sqlstate.clone());
+        add("sql", query.sql.clone());
+        add("error", query.error.clone());
         add("since", query.since.map(|it| format!("{}s", it.as_secs())));
         let ids = query
             .ids
@@ -249,6 +257,9 @@ mod tests {
         assert_eq!(query.sqlstate.as_deref(), Some("40*"));
         assert_eq!(query.priority, Some(Priority::High));
         assert_eq!(query.name.as_deref(), Some("*nightly*"));
+        let text = parse("sql:\"FROM orders\" error:duplicate").unwrap();
+        assert_eq!(text.sql.as_deref(), Some("FROM orders"));
+        assert_eq!((text.error.as_deref(), text.finished), (Some("duplicate"), true));
         let several = parse("state:failed,timed-out,lost").unwrap();
         assert_eq!(several.outcomes, [Outcome::Failed, Outcome::TimedOut, Outcome::Lost]);
         assert_eq!(parse("  ").unwrap(), TaskQuery::default());

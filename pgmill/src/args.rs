@@ -43,7 +43,7 @@ pub(crate) use schedule::{
     ScheduleCancel, ScheduleHistory, ScheduleList, ScheduleLog, ScheduleName, ScheduleNext,
     ScheduleRunNow, ScheduleSet, ScheduleVerb, jitter,
 };
-pub(crate) use task::{BulkFlags, CancelArgs, RetryArgs, TaskList, TaskVerb};
+pub(crate) use task::{BulkFlags, CancelArgs, RetryArgs, TaskList, TaskListOrder, TaskVerb};
 pub(crate) use value::{DEFAULT_SINCE, DryRun};
 
 const AFTER_HELP: &str = "\
@@ -217,9 +217,12 @@ Examples:
   pgmill history
   pgmill history --task 4711
   pgmill history --outcome failed --queue etl --since '2 days'
+  pgmill history --error 'duplicate key' --since 6h
 
 A task has one row for each attempt, including attempts that were followed by a retry.
-`pgmill task list --finished` lists each task once, with its final attempt.")]
+`pgmill task list --finished` lists each task once, with its final attempt. --sql and --error search
+texts, the newest attempts first, for about 5 s; if the search ends early, pgmill prints how far back
+it got.")]
     History(HistoryArgs),
     /// List operator actions: who cancelled, retried, paused or changed what, and when
     #[command(after_help = insight::AUDIT_HELP)]

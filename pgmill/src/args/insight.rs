@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use queue::{Outcome, TaskId};
+use queue::{Outcome, RunId, TaskId};
 
-use super::value::{FILTERS, duration, enum_value, limit, since_help, task_id};
+use super::value::{FILTERS, duration, enum_value, limit, run_id, since_help, task_id};
 
 pub(crate) const FAILURES_HELP: &str = "\
 Examples:
@@ -51,6 +51,15 @@ pub(crate) struct HistoryArgs {
     /// Show only attempts of tasks with this tag
     #[arg(long, value_name = "TAG", help_heading = FILTERS)]
     pub(crate) tag: Option<String>,
+    /// Show only attempts whose SQL contains this text, in upper or lower case
+    #[arg(long, value_name = "TEXT", help_heading = FILTERS)]
+    pub(crate) sql: Option<String>,
+    /// Show only attempts whose error message contains this text, in upper or lower case
+    #[arg(long, value_name = "TEXT", help_heading = FILTERS)]
+    pub(crate) error: Option<String>,
+    /// Show only attempts of this run
+    #[arg(long, value_name = "RUN", value_parser = run_id, help_heading = FILTERS)]
+    pub(crate) run: Option<RunId>,
     /// Show only attempts with this outcome
     #[arg(long, value_parser = enum_value::<Outcome>(Outcome::ALL.iter().map(|it| it.as_str())))]
     #[arg(help_heading = FILTERS)]

@@ -3,19 +3,28 @@
 use std::time::Duration;
 
 use clap::{ArgGroup, Subcommand};
-use queue::{Outcome, State, TaskId};
+use queue::{Outcome, RunId, State, TaskId};
 
-use super::value::{FILTERS, duration, enum_value, limit, since_help, task_id};
+use super::value::{FILTERS, duration, enum_value, limit, run_id, since_help, task_id};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TaskVerb {
-    /// List live or finished tasks, newest first
+    /// List live tasks, those that run or start next first; or finished tasks, newest first
     #[command(after_help = "\
 Examples:
   pgmill task list
+  pgmill task list --sql 'from orders'
+  pgmill task list --error 'duplicate key' --since '2 days'
   pgmill task list --state pending --queue etl --name 'load_*'
   pgmill task list --outcome failed --since 2h
-  pgmill task list --finished --json | jq '.[].task_id'")]
+  pgmill task list --finished --json | jq '.[].task_id'
+
+Order of live tasks: running tasks, the longest-running first; pending tasks by priority, then by
+id; blocked tasks by id; scheduled tasks by due time. Workers claim the pending tasks of a queue and
+a priority in the order of their ids. Between priorities, weights decide (pgmill priority list).
+
+--sql and --error search texts, the newest tasks first: at most 100,000 live tasks, or finished
+tasks for about 5 s. If a search ends early, pgmill prints how far it got.")]
     List(TaskList),
     /// Show one task: its options, state, attempts, errors, notices and the first rows of its result
     #[command(
@@ -70,13 +79,40 @@ pub(crate) struct TaskList {
     /// Show only tasks with this tag
     #[arg(long, value_name = "TAG", help_heading = FILTERS)]
     pub(crate) tag: Option<String>,
+    /// Show only tasks whose SQL contains this text, in upper or lower case
+    #[arg(long, value_name = "TEXT", help_heading = FILTERS)]
+    pub(crate) sql: Option<String>,
+    /// Show only finished tasks whose error message contains this text, in upper or lower case
+    #[arg(long, value_name = "TEXT", conflicts_with = "state", help_heading = FILTERS)]
+    pub(crate) error: Option<String>,
+    /// Show only tasks of this run
+    #[arg(long, value_name = "RUN", value_parser = run_id, help_heading = FILTERS)]
+    pub(crate) run: Option<RunId>,
     #[arg(long, value_name = "DURATION", value_parser = duration, help_heading = FILTERS)]
     #[arg(help = since_help("Show only tasks that were enqueued, or have finished, in the last <DURATION>",
         " for finished tasks"))]
     pub(crate) since: Option<Duration>,
+    /// Order of live tasks: what runs or starts next first, or the newest id first
+    #[arg(long, value_enum, default_value_t = TaskListOrder::Next)]
+    #[arg(conflicts_with_all = ["outcome", "finished", "error", "sql"])]
+    pub(crate) order: TaskListOrder,
     /// Maximum number of rows
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = limit())]
     pub(crate) limit: i64,
+}
+
+/// Values of `--order`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum TaskListOrder {
+    Next,
+    Newest,
+}
+
+impl TaskList {
+    /// Whether the list shows finished tasks.
+    pub(crate) fn shows_finished(&self) -> bool {
+        self.finished || self.outcome.is_some() || self.error.is_some()
+    }
 }
 
 /// Options of actions on many tasks.

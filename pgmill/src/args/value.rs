@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 pub(crate) use cli::duration::parse as duration;
-use queue::TaskId;
+use queue::{RunId, TaskId};
 
 /// Help heading of options that select rows.
 pub(super) const FILTERS: &str = "Filters";
@@ -38,6 +38,10 @@ pub(super) fn limit() -> clap::builder::RangedI64ValueParser<i64> {
 pub(super) fn since_help(meaning: &str, condition: &str) -> String {
     let hours = DEFAULT_SINCE.as_secs() / 3600;
     format!("{meaning}: 90s, \"1h 30m\", \"2 days\" [default{condition}: {hours}h]")
+}
+
+pub(super) fn run_id(text: &str) -> Result<RunId, &'static str> {
+    text.parse().map(RunId).map_err(|_| "a run id is an integer")
 }
 
 pub(super) fn task_id(text: &str) -> Result<TaskId, &'static str> {

@@ -1,15 +1,17 @@
 //! `pgmill history`: finished attempts as table rows.
 
-use cli::Failure;
+use cli::{Failure, exit};
 use jiff::Timestamp;
 use queue::history::{self, AttemptSummary, HistoryFilter};
-use queue::task_queries;
 use queue::workers::worker_label;
+use queue::{QueueError, task_queries};
+use terminal::print_stderr;
 use tokio_postgres::Client;
+use tokio_postgres::error::SqlState;
 
 use crate::args::DEFAULT_SINCE;
 use crate::args::HistoryArgs;
-use crate::output::format::{one_line, outcome_tone, relative_time, span, task_label};
+use crate::output::format::{local_time, one_line, outcome_tone, relative_time, span, task_label};
 use crate::output::list::{close, cut, nothing_since};
 use crate::output::{Field, Output};
 
@@ -24,7 +26,11 @@ pub(crate) const ATTEMPT_HEADINGS: [&str; 10] = [
 ///
 /// # Errors
 /// Fails if there is no such task.
-pub(crate) async fn run(client: &Client, out: &Output, args: &HistoryArgs) -> Result<u8, Failure> {
+pub(crate) async fn run(
+    client: &mut Client,
+    out: &Output,
+    args: &HistoryArgs,
+) -> Result<u8, Failure> {
     let filter = HistoryFilter {
         task: args.task,
         outcome: args.outcome,
@@ -32,9 +38,16 @@ pub(crate) async fn run(client: &Client, out: &Output, args: &HistoryArgs) -> Re
         name: args.name.clone(),
         tag: args.tag.clone(),
         since: args.since.or_else(|| args.task.is_none().then_some(DEFAULT_SINCE)),
+        run: args.run,
+        sql: args.sql.clone(),
+        error: args.error.clone(),
         ..HistoryFilter::default()
     };
-    let mut attempts = history::attempts(client, &filter, args.limit + 1).await?;
+    let mut attempts = if filter.searches_text() {
+        search(client, &filter, false, args.limit + 1).await?
+    } else {
+        history::attempts(client, &filter, args.limit + 1).await?
+    };
     if let Some(id) = args.task
         && attempts.is_empty()
         && task_queries::task(client, id).await?.is_none()
@@ -54,6 +67,36 @@ pub(crate) async fn run(client: &Client, out: &Output, args: &HistoryArgs) -> Re
         _ => "no matching attempt".to_owned(),
     };
     close(out, attempts.len(), more, &nothing)
+}
+
+/// Searches history for texts, and says on standard error if the search ended early.
+///
+/// # Errors
+/// Fails if the role may not read the texts, or if the search finds nothing in its time.
+pub(crate) async fn search(
+    client: &mut Client,
+    filter: &HistoryFilter,
+    finished: bool,
+    limit: i64,
+) -> Result<Vec<AttemptSummary>, Failure> {
+    let transaction = history::begin_search(client).await?;
+    let found = history::search(&transaction, filter, finished, limit).await.map_err(too_long)?;
+    if let Some(at) = found.searched_back_to {
+        print_stderr(format_args!(
+            "searched only back to {}; narrow the search with --queue, --name, --tag or --run",
+            local_time(at)
+        ));
+    }
+    Ok(found.attempts)
+}
+
+/// The failure of a search; suggests a narrower one if the statement timeout ended the search.
+pub(crate) fn too_long(error: QueueError) -> Failure {
+    if error.sqlstate() != Some(&SqlState::QUERY_CANCELED) {
+        return error.into();
+    }
+    Failure::new(exit::FAILURE, "the search exceeded its time limit of 10 s")
+        .hint("narrow it with --queue, --name, --tag, --run or --since")
 }
 
 /// Formats one attempt as the fields of [`ATTEMPT_HEADINGS`]. Its error is on a second line of the

@@ -87,6 +87,7 @@ pub(crate) async fn cancel(
         name: args.name.clone(),
         since: args.since,
         tag: args.tag.clone(),
+        run: None,
     };
     let ids = task_queries::live_ids(client, &filter, None).await?;
     by_filter(client, out, verb, (&ids, &args.flags)).await
@@ -117,6 +118,7 @@ pub(crate) async fn retry(
         sqlstate: args.sqlstate.clone(),
         message: args.message.clone(),
         tag: args.tag.clone(),
+        ..HistoryFilter::default()
     };
     let ids = history::finished_ids(client, &filter, None).await?;
     if ids.is_empty() && args.since.is_none() {

@@ -3,20 +3,25 @@
 use cli::Failure;
 use jiff::Timestamp;
 use queue::history::{AttemptSummary, HistoryFilter};
-use queue::task_queries::{LiveTask, TaskFilter};
+use queue::task_queries::{LiveTask, TaskFilter, TaskOrder};
 use queue::workers::worker_label;
 use queue::{State, history, task_queries};
+use terminal::print_stderr;
 use tokio_postgres::Client;
 
-use crate::args::{DEFAULT_SINCE, TaskList};
-use crate::history::attempts::{ATTEMPT_HEADINGS, attempt_row};
+use crate::args::{DEFAULT_SINCE, TaskList, TaskListOrder};
+use crate::history::attempts::{ATTEMPT_HEADINGS, attempt_row, search, too_long};
 use crate::output::format::{relative_time, state_tone, task_label};
 use crate::output::list::{close, cut, nothing_since};
 use crate::output::{Field, Output};
 
 /// Lists live or finished tasks.
-pub(crate) async fn list(client: &Client, out: &Output, args: &TaskList) -> Result<u8, Failure> {
-    if args.finished || args.outcome.is_some() {
+pub(crate) async fn list(
+    client: &mut Client,
+    out: &Output,
+    args: &TaskList,
+) -> Result<u8, Failure> {
+    if args.shows_finished() {
         let filter = HistoryFilter {
             task: None,
             outcome: args.outcome,
@@ -24,10 +29,17 @@ pub(crate) async fn list(client: &Client, out: &Output, args: &TaskList) -> Resu
             name: args.name.clone(),
             since: Some(args.since.unwrap_or(DEFAULT_SINCE)),
             tag: args.tag.clone(),
+            run: args.run,
+            sql: args.sql.clone(),
+            error: args.error.clone(),
             ..HistoryFilter::default()
         };
         // Query one row more than is shown, to learn whether there are more.
-        let tasks = history::finished_tasks(client, &filter, args.limit + 1).await?;
+        let tasks = if filter.searches_text() {
+            search(client, &filter, true, args.limit + 1).await?
+        } else {
+            history::finished_tasks(client, &filter, args.limit + 1).await?
+        };
         return finished(client, out, tasks, args).await;
     }
     let filter = TaskFilter {
@@ -36,9 +48,39 @@ pub(crate) async fn list(client: &Client, out: &Output, args: &TaskList) -> Resu
         name: args.name.clone(),
         since: args.since,
         tag: args.tag.clone(),
+        run: args.run,
     };
-    let tasks = task_queries::live_tasks(client, &filter, args.limit + 1).await?;
+    let tasks = match &args.sql {
+        Some(sql) => search_live(client, &filter, sql, args.limit + 1).await?,
+        None => {
+            let order = match args.order {
+                TaskListOrder::Next => TaskOrder::Next,
+                TaskListOrder::Newest => TaskOrder::Newest,
+            };
+            task_queries::live_tasks(client, &filter, order, args.limit + 1).await?
+        }
+    };
     live(client, out, tasks, args.limit).await
+}
+
+/// Searches live tasks, and says on standard error if not all of them were searched.
+async fn search_live(
+    client: &mut Client,
+    filter: &TaskFilter,
+    sql: &str,
+    limit: i64,
+) -> Result<Vec<LiveTask>, Failure> {
+    let transaction = history::begin_search(client).await?;
+    let (tasks, oldest) = task_queries::search_live_tasks(&transaction, filter, sql, limit)
+        .await
+        .map_err(too_long)?;
+    if let Some(id) = oldest {
+        print_stderr(format_args!(
+            "searched only the newest tasks, down to id {id}; narrow the search with --queue, \
+             --state, --name, --tag, --run or --since"
+        ));
+    }
+    Ok(tasks)
 }
 
 async fn live(

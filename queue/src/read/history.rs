@@ -4,18 +4,19 @@
 //! time and reads only the days since then. The exception is the list of one task, which has an
 //! index.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{GenericClient, Row};
+use tokio_postgres::{Client, GenericClient, Row, Transaction};
 
 use crate::error::QueueError;
 use crate::id::RunId;
 use crate::id::{TaskId, WorkerId};
 use crate::labels::StoredOptions;
-use crate::read::task_queries::like_pattern;
+use crate::read::task_queries::{self, like_pattern};
 use crate::row::{FromRow, column, from_row, scalar};
 use crate::task::Outcome;
 
@@ -31,7 +32,10 @@ WHERE ($1 IS NULL OR a.task_id = $1) AND ($2 IS NULL OR a.outcome::text = $2)
     AND ($5 IS NULL OR a.finished_at > now() - make_interval(secs => $5))
     AND ($7 IS NULL OR a.sqlstate = $7)
     AND ($8 IS NULL OR mill.message_pattern(a.message) = $8)
-    AND ($9 IS NULL OR $9 = ANY (a.tags))
+    AND ($9 IS NULL OR $9 = ANY (a.tags)) AND ($10 IS NULL OR a.run_id = $10)
+    AND ($11 IS NULL OR strpos(lower(a.statement), lower($11)) > 0)
+    AND ($12 IS NULL OR strpos(lower(a.message), lower($12)) > 0)
+    AND ($13 IS NULL OR a.finished_at <= $13)
 ",
             $rest
         )
@@ -113,6 +117,20 @@ pub struct HistoryFilter {
     pub message: Option<String>,
     /// Tag.
     pub tag: Option<String>,
+    /// Run.
+    pub run: Option<RunId>,
+    /// A part of the SQL, in upper or lower case.
+    pub sql: Option<String>,
+    /// A part of the error's message, in upper or lower case.
+    pub error: Option<String>,
+}
+
+impl HistoryFilter {
+    /// Returns whether the filter compares texts of every attempt, which can take long.
+    #[must_use]
+    pub fn searches_text(&self) -> bool {
+        self.sql.is_some() || self.error.is_some()
+    }
 }
 
 /// An ended attempt in a list. [`crate::read::attempt::Attempt`] has all fields.
@@ -193,7 +211,7 @@ pub async fn attempts(
     filter: &HistoryFilter,
     limit: i64,
 ) -> Result<Vec<AttemptSummary>, QueueError> {
-    let rows = filtered(client, ATTEMPTS, filter, Some(limit)).await?;
+    let rows = filtered(client, ATTEMPTS, filter, (None, Some(limit))).await?;
     rows.iter().map(AttemptSummary::from_row).collect()
 }
 
@@ -207,8 +225,90 @@ pub async fn finished_tasks(
     filter: &HistoryFilter,
     limit: i64,
 ) -> Result<Vec<AttemptSummary>, QueueError> {
-    let rows = filtered(client, FINISHED, filter, Some(limit)).await?;
+    let rows = filtered(client, FINISHED, filter, (None, Some(limit))).await?;
     rows.iter().map(AttemptSummary::from_row).collect()
+}
+
+/// Lengths in minutes of the spans that a search reads one after the other, the latest first.
+const SPANS_MINUTES: [i64; 5] = [2, 15, 120, 1440, 10_080];
+
+/// Time after which a search reads no further span.
+const SEARCH_BUDGET: Duration = Duration::from_secs(5);
+
+/// A search for texts: what it found, and how far it read.
+#[derive(Clone, Debug)]
+pub struct AttemptSearch {
+    /// The attempts, newest first.
+    pub attempts: Vec<AttemptSummary>,
+    /// The time back to which the search read, if it ended before the start of the period.
+    pub searched_back_to: Option<Timestamp>,
+}
+
+/// The result of a search for viewers who may not read statements would be empty, which would be
+/// misleading.
+const SEARCH_SETTINGS: &str = "/* queue.search_settings */
+SELECT set_config('statement_timeout', '10s', true), mill.sees_statements() AS sees_statements";
+
+/// Begins the read-only transaction of a search for texts, in which each statement may take at most
+/// ten seconds.
+///
+/// # Errors
+/// Refuses the search if statements and messages are hidden from the role.
+pub async fn begin_search(client: &mut Client) -> Result<Transaction<'_>, QueueError> {
+    let transaction = client.build_transaction().read_only(true).start().await?;
+    let rows = transaction.query_typed(SEARCH_SETTINGS, &[]).await?;
+    if column(&rows[0], "sees_statements")? {
+        return Ok(transaction);
+    }
+    Err(QueueError::Refused {
+        message: "statements and messages are hidden from this login".to_owned(),
+        hint: Some(
+            "members of mill_operator can search them; mill.settings.hide_statements hides them \
+             from others"
+                .to_owned(),
+        ),
+    })
+}
+
+/// Searches attempts, or only finished tasks, for the texts of the filter. Reads a span of history,
+/// then longer and older ones, until `limit` rows are found, the period of the filter is read, or
+/// the time is used up. If the statement timeout ends the search of a span, the transaction is
+/// aborted, and the result has what the later spans contain.
+///
+/// # Errors
+/// Fails if the role may not read the history, or if not even the first span could be read.
+pub async fn search(
+    transaction: &impl GenericClient,
+    filter: &HistoryFilter,
+    finished: bool,
+    limit: i64,
+) -> Result<AttemptSearch, QueueError> {
+    let begun = Instant::now();
+    let now = task_queries::now(transaction).await?;
+    let days = Duration::from_secs(400 * 86_400);
+    let period = filter.since.unwrap_or(days).min(days);
+    let start = now.checked_sub(period).unwrap_or(Timestamp::UNIX_EPOCH);
+    let statement = if finished { FINISHED } else { ATTEMPTS };
+    let (mut to, mut rows) = (now, Vec::new());
+    let mut spans = SPANS_MINUTES.iter().copied();
+    let mut span = SPANS_MINUTES[0];
+    let wanted = usize::try_from(limit).unwrap_or(usize::MAX);
+    while to > start && rows.len() < wanted && begun.elapsed() < SEARCH_BUDGET {
+        span = spans.next().unwrap_or(span);
+        let from = (to - SignedDuration::from_mins(span)).max(start);
+        let since = Duration::try_from(now.duration_since(from)).unwrap_or(period);
+        let part = HistoryFilter { since: Some(since), ..filter.clone() };
+        let missing = limit - i64::try_from(rows.len()).unwrap_or(limit);
+        match filtered(transaction, statement, &part, (Some(to), Some(missing))).await {
+            Ok(found) => rows.extend(found),
+            Err(error) if error.sqlstate() == Some(&SqlState::QUERY_CANCELED) && to < now => break,
+            Err(error) => return Err(error),
+        }
+        to = from;
+    }
+    let stopped = to > start && rows.len() < wanted;
+    let attempts = rows.iter().map(AttemptSummary::from_row).collect::<Result<_, _>>()?;
+    Ok(AttemptSearch { attempts, searched_back_to: stopped.then_some(to) })
 }
 
 /// Returns the ids of [`finished_tasks`], in the order in which the tasks ended, oldest first.
@@ -220,7 +320,7 @@ pub async fn finished_ids(
     filter: &HistoryFilter,
     limit: Option<i64>,
 ) -> Result<Vec<TaskId>, QueueError> {
-    filtered(client, FINISHED_IDS, filter, limit).await?.iter().map(scalar).collect()
+    filtered(client, FINISHED_IDS, filter, (None, limit)).await?.iter().map(scalar).collect()
 }
 
 /// Counts, by outcome, the tasks that ended within this time and were not retried since.
@@ -239,13 +339,14 @@ async fn filtered(
     client: &impl GenericClient,
     statement: &str,
     filter: &HistoryFilter,
-    limit: Option<i64>,
+    (to, limit): (Option<Timestamp>, Option<i64>),
 ) -> Result<Vec<Row>, QueueError> {
     let task = filter.task.map(|id| id.0);
     let outcome = filter.outcome.map(Outcome::as_str);
     let name = filter.name.as_deref().map(like_pattern);
     let since = filter.since.map(|since| since.as_secs_f64());
-    let values: [(&(dyn ToSql + Sync), Type); 9] = [
+    let run = filter.run.map(|run| run.0);
+    let values: [(&(dyn ToSql + Sync), Type); 13] = [
         (/* task_id */ &task, Type::INT8),
         (/* outcome */ &outcome, Type::TEXT),
         (/* queue */ &filter.queue, Type::TEXT),
@@ -255,6 +356,10 @@ async fn filtered(
         (/* sqlstate */ &filter.sqlstate, Type::TEXT),
         (/* message */ &filter.message, Type::TEXT),
         (/* tag */ &filter.tag, Type::TEXT),
+        (/* run */ &run, Type::INT8),
+        (/* sql */ &filter.sql, Type::TEXT),
+        (/* error */ &filter.error, Type::TEXT),
+        (/* to */ &to, Type::TIMESTAMPTZ),
     ];
     Ok(client.query_typed(statement, &values).await?)
 }

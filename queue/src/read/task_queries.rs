@@ -1,12 +1,12 @@
 //! Queries on tasks: lists, one task, its backend, and why it is waiting.
 
-use std::time::Duration;
+mod list;
 
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
-use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{GenericClient, Row};
+use tokio_postgres::GenericClient;
+use tokio_postgres::types::Type;
 
 use crate::error::QueueError;
 use crate::id::RunId;
@@ -15,30 +15,11 @@ use crate::labels::StoredOptions;
 use crate::row::{FromRow, column, from_row, scalar};
 use crate::task::{Backoff, Mode, Outcome, Priority, State};
 
+pub use list::{LiveTask, TaskFilter, TaskOrder, live_ids, live_tasks, search_live_tasks};
+
 const WHY: &str = "/* queue.why */ SELECT mill.why($1)";
 
 const NOW: &str = "/* queue.transaction_time */ SELECT now()";
-
-/// The values of the filter are bound, not written into the text; a null disables its condition.
-/// This costs nothing, because the planner knows the values of an unnamed statement.
-const LIVE_TASKS: &str = "/* queue.live_tasks */
-SELECT t.id, t.queue, t.name, t.state::text, t.priority::text, t.mode::text, t.attempt,
-    t.failures, t.max_attempts, t.enqueued_at, t.due_at, t.claimed_at, t.claimed_by AS worker_id, s.host,
-    s.pid AS worker_pid, left(t.statement, 200) AS statement_head, to_jsonb(t.options) AS options
-FROM mill.visible_tasks t LEFT JOIN mill.worker_starts s ON s.id = t.claimed_by
-WHERE ($1 IS NULL OR t.state::text = $1) AND ($2 IS NULL OR t.queue = $2)
-    AND ($3 IS NULL OR t.name LIKE $3)
-    AND ($4 IS NULL OR t.enqueued_at > now() - make_interval(secs => $4))
-    AND ($6 IS NULL OR $6 = ANY (t.tags))
-ORDER BY t.id DESC LIMIT $5";
-
-const LIVE_IDS: &str = "/* queue.live_ids */
-SELECT t.id FROM mill.tasks t
-WHERE ($1 IS NULL OR t.state::text = $1) AND ($2 IS NULL OR t.queue = $2)
-    AND ($3 IS NULL OR t.name LIKE $3)
-    AND ($4 IS NULL OR t.enqueued_at > now() - make_interval(secs => $4))
-    AND ($6 IS NULL OR $6 = ANY ((t.options).tags))
-ORDER BY t.id LIMIT $5";
 
 /// Reads the row of a live task, or else the newest row of the task in history.
 const TASK: &str = "/* queue.task */
@@ -63,69 +44,6 @@ SELECT r.id, r.queue, r.name, r.attempt, r.started_at, r.worker_id, r.host, r.wo
     r.pid AS backend_pid, r.backend_state, r.wait_event_type, r.wait_event, r.blocked_by, r.cancel_requested_at,
     r.progress, r.percent, r.reported_at, r.notices, r.blockers, r.run_id, r.run_as, r.login
 FROM mill.running r WHERE ($1 IS NULL OR r.id = $1) ORDER BY r.started_at";
-
-/// A filter on live tasks. The default matches all of them.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct TaskFilter {
-    /// State.
-    pub state: Option<State>,
-    /// Queue name.
-    pub queue: Option<String>,
-    /// Name pattern: `*` matches any characters, `?` exactly one.
-    pub name: Option<String>,
-    /// Maximum time since the task was enqueued.
-    pub since: Option<Duration>,
-    /// Tag.
-    pub tag: Option<String>,
-}
-
-/// A live task in a list.
-#[derive(Clone, Debug, Serialize)]
-pub struct LiveTask {
-    /// The task's id.
-    pub id: TaskId,
-    /// The task's queue.
-    pub queue: String,
-    /// Free-text name.
-    pub name: Option<String>,
-    /// State of the task.
-    pub state: State,
-    /// Priority within the queue.
-    pub priority: Priority,
-    /// Execution mode.
-    pub mode: Mode,
-    /// Number of the current or last attempt; 0 if there was none.
-    pub attempt: i32,
-    /// Number of attempts that count as failed.
-    pub failures: i32,
-    /// Maximum number of failed attempts.
-    pub max_attempts: i32,
-    /// Time of submission.
-    pub enqueued_at: Timestamp,
-    /// Due time. The task is not claimed earlier.
-    pub due_at: Timestamp,
-    /// Start of the current attempt.
-    pub claimed_at: Option<Timestamp>,
-    /// The worker that runs the task.
-    pub worker_id: Option<WorkerId>,
-    /// Host name of the worker.
-    pub host: Option<String>,
-    /// Process id of the worker.
-    pub worker_pid: Option<i32>,
-    /// The first 200 characters of the SQL; `None` if the role may view tasks but not their
-    /// statements.
-    pub statement_head: Option<String>,
-    /// Tags, metadata and other options.
-    #[serde(flatten)]
-    pub options: StoredOptions,
-}
-
-from_row! {
-    row => LiveTask {
-        id, queue, name, state, priority, mode, attempt, failures, max_attempts, enqueued_at, due_at,
-        claimed_at, worker_id, host, worker_pid, statement_head, options: StoredOptions::from_row(row)?,
-    }
-}
 
 /// A task with all its options, and its state.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
@@ -270,26 +188,6 @@ pub async fn now(client: &impl GenericClient) -> Result<Timestamp, QueueError> {
     scalar(&client.query_typed(NOW, &[]).await?[0])
 }
 
-/// Returns live tasks, newest first. Reads the live table from its end until `limit` tasks are
-/// found.
-pub async fn live_tasks(
-    client: &impl GenericClient,
-    filter: &TaskFilter,
-    limit: i64,
-) -> Result<Vec<LiveTask>, QueueError> {
-    let rows = filtered(client, LIVE_TASKS, filter, Some(limit)).await?;
-    rows.iter().map(LiveTask::from_row).collect()
-}
-
-/// Returns the ids of live tasks, oldest first.
-pub async fn live_ids(
-    client: &impl GenericClient,
-    filter: &TaskFilter,
-    limit: Option<i64>,
-) -> Result<Vec<TaskId>, QueueError> {
-    filtered(client, LIVE_IDS, filter, limit).await?.iter().map(scalar).collect()
-}
-
 /// Returns a task without its attempts. `None` if the task does not exist.
 pub async fn task(client: &impl GenericClient, id: TaskId) -> Result<Option<Task>, QueueError> {
     let rows = client.query_typed(TASK, &[(&id.0, Type::INT8)]).await?;
@@ -319,26 +217,6 @@ pub(crate) fn like_pattern(pattern: &str) -> String {
         }
     }
     text
-}
-
-async fn filtered(
-    client: &impl GenericClient,
-    statement: &str,
-    filter: &TaskFilter,
-    limit: Option<i64>,
-) -> Result<Vec<Row>, QueueError> {
-    let state = filter.state.map(State::as_str);
-    let name = filter.name.as_deref().map(like_pattern);
-    let since = filter.since.map(|since| since.as_secs_f64());
-    let values: [(&(dyn ToSql + Sync), Type); 6] = [
-        (/* state */ &state, Type::TEXT),
-        (/* queue */ &filter.queue, Type::TEXT),
-        (/* name */ &name, Type::TEXT),
-        (/* since */ &since, Type::FLOAT8),
-        (/* limit */ &limit, Type::INT8),
-        (/* tag */ &filter.tag, Type::TEXT),
-    ];
-    Ok(client.query_typed(statement, &values).await?)
 }
 
 #[cfg(test)]

@@ -61,6 +61,10 @@ pub struct TaskQuery {
     pub ids: Option<Vec<i64>>,
     /// Tag.
     pub tag: Option<String>,
+    /// A part of the SQL, in upper or lower case.
+    pub sql: Option<String>,
+    /// A part of the error's message of a finished task, in upper or lower case.
+    pub error: Option<String>,
 }
 
 /// Position at which the next page of finished tasks begins: after this task, which finished at
@@ -182,7 +186,7 @@ pub async fn live_ids(
     conditions.bind("t.id <= ?", newest.map(|id| id.0), Type::INT8);
     let statement = format!(
         "/* queue.insight_live_ids */
-SELECT t.id FROM mill.tasks t WHERE {} ORDER BY t.id LIMIT {limit}",
+SELECT t.id FROM mill.visible_tasks t WHERE {} ORDER BY t.id LIMIT {limit}",
         conditions.text()
     );
     conditions.query(client, &statement).await?.iter().map(scalar).collect()
@@ -250,6 +254,8 @@ async fn finished_rows(
     common(&mut conditions, query, "a");
     conditions.bind("a.task_id = ANY (?)", query.ids.clone(), Type::INT8_ARRAY);
     conditions.bind("a.sqlstate LIKE ?", query.sqlstate.as_deref().map(like_pattern), Type::TEXT);
+    let error = query.error.clone();
+    conditions.bind("strpos(lower(a.message), lower(?)) > 0", error, Type::TEXT);
     conditions.bind(&format!("{CAUSE} = ?"), query.cause.clone(), Type::TEXT);
     // Tasks that finished at the last instant of the previous page were on that page, except for
     // those that follow its last task.
@@ -303,6 +309,8 @@ fn common(conditions: &mut Conditions, query: &TaskQuery, table: &str) {
     conditions.bind(&format!("{table}.concurrency_key = ?"), query.key.clone(), Type::TEXT);
     conditions.bind(&format!("{table}.run_id = ?"), query.run, Type::INT8);
     conditions.bind(&format!("? = ANY ({table}.tags)"), query.tag.clone(), Type::TEXT);
+    let sql = format!("strpos(lower({table}.statement), lower(?)) > 0");
+    conditions.bind(&sql, query.sql.clone(), Type::TEXT);
 }
 
 fn page(
