@@ -43,7 +43,11 @@ pub fn write(folder: &Path) -> Result<Vec<PathBuf>> {
         }
         for (shell, folder, [before, after]) in SHELLS {
             let mut script = Vec::new();
-            generate(shell, &mut command.clone(), &name, &mut script);
+            if name == "pgmill" {
+                script = pgmill::completion_script(shell).into_bytes();
+            } else {
+                generate(shell, &mut command.clone(), &name, &mut script);
+            }
             files.push((format!("{folder}/{before}{name}{after}"), script));
         }
     }

@@ -11,11 +11,13 @@ mod schedule;
 mod task;
 mod value;
 
+use std::ffi::OsString;
+use std::iter;
 use std::path::PathBuf;
 
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 use conninfo::{ConnectionSource, Layer, SourceNames};
 use queue::RunId;
@@ -118,16 +120,38 @@ impl Args {
     pub(crate) fn from_process() -> Result<Self, clap::Error> {
         let matches = Self::command().try_get_matches()?;
         let mut args = Self::from_arg_matches(&matches)?;
+        args.global.choose(&matches)?;
+        Ok(args)
+    }
+}
+
+impl CompleteArgs {
+    /// Parses the command line of this process if it begins with `__complete`.
+    pub(crate) fn from_process() -> Option<Result<Self, clap::Error>> {
+        let mut words = std::env::args_os().skip(1);
+        (words.next()? == "__complete").then(|| {
+            let program = OsString::from("pgmill __complete");
+            let matches = Self::command().try_get_matches_from(iter::once(program).chain(words))?;
+            let mut args = Self::from_arg_matches(&matches)?;
+            args.global.choose(&matches)?;
+            Ok(args)
+        })
+    }
+}
+
+impl Global {
+    /// Sets `given` from the flags and their variables.
+    fn choose(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
         let layer = |name| match matches.value_source(name) {
             Some(ValueSource::EnvVariable) => Layer::Environment,
             _ => Layer::Arguments,
         };
-        let text = args.global.database_url.take().map(|text| (text, layer("database_url")));
-        let file = args.global.database_url_file.take();
+        let text = self.database_url.take().map(|text| (text, layer("database_url")));
+        let file = self.database_url_file.take();
         let file = file.map(|file| (file, layer("database_url_file")));
-        args.global.given = ConnectionSource::choose(SourceNames::DATABASE, text, file)
-            .map_err(|error| Self::command().error(ErrorKind::ArgumentConflict, error))?;
-        Ok(args)
+        self.given = ConnectionSource::choose(SourceNames::DATABASE, text, file)
+            .map_err(|error| Args::command().error(ErrorKind::ArgumentConflict, error))?;
+        Ok(())
     }
 }
 
@@ -270,7 +294,11 @@ without them this check is skipped. Nothing is changed.")]
 Examples:
   pgmill completions bash > ~/.local/share/bash-completion/completions/pgmill
   pgmill completions zsh > \"${fpath[1]}/_pgmill\"
-  pgmill completions fish > ~/.config/fish/completions/pgmill.fish")]
+  pgmill completions fish > ~/.config/fish/completions/pgmill.fish
+
+In bash, zsh and fish the script also offers the names of queues, jobs, schedules, groups, profiles
+and hosts, and the ids of runs and workers. It reads them from the database that the environment or
+the command line names, and waits for the database at most one second.")]
     Completions(CompletionsArgs),
 }
 
@@ -344,14 +372,17 @@ pub(crate) struct CompletionsArgs {
     pub(crate) shell: Shell,
 }
 
-impl CompletionsArgs {
-    /// Generates the script from the definition of the command line.
-    pub(crate) fn script(&self) -> String {
-        let mut script = Vec::new();
-        // Generate into memory, because `generate` panics if its output is closed.
-        clap_complete::generate(self.shell, &mut Args::command(), "pgmill", &mut script);
-        String::from_utf8_lossy(&script).into_owned()
-    }
+/// Arguments of `pgmill __complete`. It is no verb of [`Args`], so no script, page or help lists it.
+#[derive(Debug, Parser)]
+#[command(name = "pgmill __complete")]
+pub(crate) struct CompleteArgs {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    /// Position of the word to complete; 0 is the program
+    pub(crate) index: usize,
+    /// Words of the command line
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    pub(crate) words: Vec<String>,
 }
 
 /// The argument of `pgmill why`.

@@ -2,7 +2,8 @@
 //!
 //! | room | contents |
 //! |---|---|
-//! | `args` | command line, help, examples and shell completion |
+//! | `args` | command line, help, examples |
+//! | `completion` | scripts for shell completion, and the names that they offer |
 //! | `tasks` | `pgmill task`, `why` |
 //! | `runs` | `pgmill run` |
 //! | `jobs` | `pgmill job`, `apply` and the files it reads, `dependency`, `lineage` |
@@ -18,6 +19,7 @@
 //! Invariant: with `--dry-run` nothing is written.
 
 mod args;
+mod completion;
 mod database;
 mod fleet;
 mod history;
@@ -31,8 +33,9 @@ mod tasks;
 
 use std::process::ExitCode;
 
-use args::{Args, Command, Global};
+use args::{Args, Command, CompleteArgs, Global};
 use cli::{Failure, exit};
+pub use completion::script as completion_script;
 pub use jobs::job_file::first_error as job_file_error;
 
 use lock_wait::LockWaitMonitor;
@@ -48,6 +51,12 @@ pub fn command() -> clap::Command {
 /// Runs the program and returns its exit code.
 pub fn main() -> ExitCode {
     cli::main(|| {
+        if let Some(args) = CompleteArgs::from_process() {
+            let names = cli::one_thread()?.block_on(completion::run(&args?));
+            return cli::print(|out| write!(out, "{names}"))
+                .map(|()| exit::OK)
+                .map_err(Failure::from);
+        }
         let args = Args::from_process()?;
         cli::one_thread()?.block_on(run(&args.command, &args.global))
     })
@@ -59,7 +68,7 @@ async fn run(command: &Command, global: &Global) -> Result<u8, Failure> {
         // Health and Completions need no database.
         Command::Health(args) => return fleet::health::run(&out, args).await,
         Command::Completions(args) => {
-            return out.text(args.script().trim_end()).map(|()| exit::OK);
+            return out.text(completion::script(args.shell).trim_end()).map(|()| exit::OK);
         }
         // The console opens its own connections.
         Command::Console(args) => return fleet::console::run(global, args).await,

@@ -23,7 +23,7 @@ mod worker;
 
 pub use operator::{group, job, operate, priority, profile, run};
 pub use read::{
-    attempt, audit, critical_path, doctor, fleet, history, insight, lineage, lock_wait,
+    attempt, audit, critical_path, doctor, fleet, history, insight, lineage, lock_wait, names,
     queue_status, run_attempts, run_queries, task_queries, workers,
 };
 pub use schema::{drift, upgrade};

@@ -1,0 +1,206 @@
+//! `pgmill completions`, and the names from the database that its scripts offer.
+//!
+//! A script calls the hidden command `__complete` with the words of the command line. That command
+//! finds which argument the cursor is at, and prints the names that the argument may have. It
+//! prints nothing if there are none, if the argument is no name, or if the database does not answer
+//! within a second; the shell then offers what the script itself contains. It never asks for a
+//! password.
+
+use std::time::Duration;
+
+use clap::{Arg, Command};
+use clap_complete::Shell;
+use conninfo::{ConnectionSource, ConnectionTarget, Environment, Layer, SourceNames};
+use queue::names::{self, NameKind};
+use tokio::time::timeout;
+
+use crate::args::{CompleteArgs, Global};
+
+/// Time within which the database has to answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
+
+const BASH: &str = r#"
+_pgmill_with_names() {
+    _pgmill "$@"
+    local line names=()
+    while IFS= read -r line; do
+        names+=("$(printf '%q' "$line")")
+    done < <("${COMP_WORDS[0]}" __complete "$COMP_CWORD" "${COMP_WORDS[@]}" 2>/dev/null </dev/null)
+    if [[ ${#names[@]} -gt 0 ]]; then
+        COMPREPLY=("${names[@]}")
+    fi
+}
+complete -F _pgmill_with_names -o bashdefault -o default pgmill
+"#;
+
+const ZSH: &str = r#"
+_pgmill() {
+    local -a names
+    names=("${(@f)$("${words[1]}" __complete $((CURRENT - 1)) "${words[@]}" 2>/dev/null </dev/null)}")
+    names=("${(@)names:#}")
+    if (( ${#names} )); then
+        compadd -V names -a names
+    else
+        _pgmill_arguments "$@"
+    fi
+}
+
+if [ "$funcstack[1]" = "_pgmill" ]; then
+    _pgmill "$@"
+else
+    compdef _pgmill pgmill
+fi
+"#;
+
+const FISH: &str = r#"
+function __pgmill_names
+    set -l before (commandline -opc)
+    set -l current (commandline -ct)
+    $before[1] __complete (count $before) $before "$current" 2>/dev/null </dev/null
+end
+complete -c pgmill -k -a '(__pgmill_names)'
+"#;
+
+/// Returns the completion script of `pgmill` for a shell.
+#[must_use]
+pub fn script(shell: Shell) -> String {
+    let mut script = Vec::new();
+    // Generate into memory, because `generate` panics if its output is closed.
+    clap_complete::generate(shell, &mut crate::command(), "pgmill", &mut script);
+    let script = String::from_utf8_lossy(&script).into_owned();
+    match shell {
+        Shell::Bash => script + BASH,
+        Shell::Zsh => {
+            // The names come first; the generated function follows under another name.
+            let script = script.replace("\n_pgmill() {", "\n_pgmill_arguments() {");
+            let end = script.rfind("\nif [ \"$funcstack[1]\"").unwrap_or(script.len());
+            format!("{}{ZSH}", &script[..end])
+        }
+        Shell::Fish => script + FISH,
+        _ => script,
+    }
+}
+
+/// Prints the names that complete the word at `index`, one per line.
+pub(crate) async fn run(args: &CompleteArgs) -> String {
+    let (index, words) = (args.index, &args.words);
+    let command = crate::command();
+    let Some(cursor) = Cursor::at(&command, words, index) else { return String::new() };
+    let Some(kind) = cursor.kind() else { return String::new() };
+    let listed = timeout(ANSWER_TIMEOUT, query(&args.global, words, kind, &cursor.prefix)).await;
+    let names = listed.ok().flatten().unwrap_or_default();
+    // A name with a line break could not be told from two names.
+    let names = names.iter().filter(|name| !name.contains(char::is_control));
+    names.map(|name| format!("{}{name}\n", cursor.lead)).collect()
+}
+
+/// Reads the names with the connection that the command line specifies. Errors are not reported.
+async fn query(
+    global: &Global,
+    words: &[String],
+    kind: NameKind,
+    prefix: &str,
+) -> Option<Vec<String>> {
+    let option = |name: &str| {
+        let at = words.iter().position(|word| word == name)?;
+        // Bash splits words at the equals sign.
+        words[at + 1..].iter().find(|word| *word != "=").cloned()
+    };
+    let inline = |name: &str| {
+        let start = format!("{name}=");
+        words.iter().find_map(|word| word.strip_prefix(&start).map(str::to_owned))
+    };
+    let given = |name: &str| option(name).or_else(|| inline(name));
+    let text = given("--database-url").map(|text| (text, Layer::Arguments));
+    let file = given("--database-url-file").map(|file| (file.into(), Layer::Arguments));
+    // Without these flags, the variables apply, which this command has read itself.
+    let given = ConnectionSource::choose(SourceNames::DATABASE, text, file).ok()?;
+    let given = given.or_else(|| global.given.clone());
+    let url = given.map(|(source, _)| source.read()).transpose().ok()?;
+    let target = ConnectionTarget::resolve(url.as_deref(), &Environment::from_process()).ok()?;
+    let target = target.with_application_name("pgmill completion");
+    let (client, connection) = conninfo::open(&target).await.ok()?;
+    tokio::select! {
+        _ = connection => None,
+        names = names::names(&client, kind, prefix) => names.ok(),
+    }
+}
+
+/// The argument at the cursor.
+struct Cursor<'a> {
+    /// Names of the subcommands before it.
+    verbs: Vec<&'a str>,
+    argument: &'a Arg,
+    /// The part of the value that is already typed.
+    prefix: String,
+    /// Text of the word before the value, such as `--queue=`.
+    lead: String,
+}
+
+impl<'a> Cursor<'a> {
+    /// Finds the argument of the word at `index`; `None` if the word is an option or a verb.
+    fn at(root: &'a Command, words: &[String], index: usize) -> Option<Self> {
+        let current = words.get(index).map_or("", String::as_str);
+        let (mut command, mut verbs, mut position) = (root, Vec::new(), 0);
+        let mut pending: Option<&'a Arg> = None;
+        for word in words.get(1..index)? {
+            if word == "=" {
+                continue;
+            }
+            if pending.take().is_some() {
+                continue;
+            }
+            if let Some(name) = word.strip_prefix("--") {
+                pending = option(root, command, name).filter(|it| it.get_action().takes_values());
+            } else if let Some(next) = command.find_subcommand(word) {
+                verbs.push(next.get_name());
+                (command, position) = (next, 0);
+            } else if !word.starts_with('-') {
+                position += 1;
+            }
+        }
+        let found = |argument: &'a Arg, value: &str, lead: &str| {
+            // Only the last of several values is completed.
+            let start = argument.get_value_delimiter().and_then(|it| value.rfind(it));
+            let (typed, prefix) = value.split_at(start.map_or(0, |at| at + 1));
+            let (prefix, lead) = (prefix.to_owned(), format!("{lead}{typed}"));
+            Self { verbs: verbs.clone(), argument, prefix, lead }
+        };
+        if let Some(argument) = pending {
+            return Some(found(argument, if current == "=" { "" } else { current }, ""));
+        }
+        if let Some((name, value)) = current.strip_prefix("--").and_then(|it| it.split_once('=')) {
+            return Some(found(option(root, command, name)?, value, &format!("--{name}=")));
+        }
+        let last = command.get_positionals().count().checked_sub(1)?;
+        let argument = command.get_positionals().nth(position.min(last))?;
+        let repeats = argument.get_num_args().is_some_and(|range| range.max_values() > 1);
+        (position <= last || repeats).then(|| found(argument, current, ""))
+    }
+
+    /// Returns the kind of the names that the argument may have.
+    fn kind(&self) -> Option<NameKind> {
+        match (self.verbs.as_slice(), self.argument.get_id().as_str()) {
+            (["schedule", ..], "jobs") | (_, "job") => Some(NameKind::Job),
+            (_, "queue") => Some(NameKind::Queue),
+            (_, "schedule") => Some(NameKind::Schedule),
+            (_, "run" | "runs") => Some(NameKind::Run),
+            (_, "host") => Some(NameKind::Host),
+            _ if !self.argument.is_positional() => None,
+            (["queue", ..], _) => Some(NameKind::Queue),
+            (["job", ..], _) => Some(NameKind::Job),
+            (["schedule", ..] | ["why"], _) => Some(NameKind::Schedule),
+            (["group", ..], _) => Some(NameKind::Group),
+            (["profile", ..], _) => Some(NameKind::Profile),
+            (["limit", ..], _) => Some(NameKind::LimitKey),
+            (["worker", ..], _) => Some(NameKind::Worker),
+            (["run", ..], "ids" | "id") => Some(NameKind::Run),
+            _ => None,
+        }
+    }
+}
+
+fn option<'a>(root: &'a Command, command: &'a Command, name: &str) -> Option<&'a Arg> {
+    let mut all = command.get_arguments().chain(root.get_arguments());
+    all.find(|argument| argument.get_long() == Some(name))
+}

@@ -1,0 +1,108 @@
+//! Names for the completion of a command line.
+
+use tokio_postgres::GenericClient;
+use tokio_postgres::types::Type;
+
+use crate::error::QueueError;
+use crate::row::scalar;
+
+/// A kind of object that has a name or an id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NameKind {
+    /// Queues with settings, a limit or pending tasks.
+    Queue,
+    /// Jobs.
+    Job,
+    /// Declared schedules.
+    Schedule,
+    /// Groups.
+    Group,
+    /// Profiles.
+    Profile,
+    /// Concurrency keys with a limit.
+    LimitKey,
+    /// Ids of runs, the newest first.
+    Run,
+    /// Ids of workers.
+    Worker,
+    /// Hosts of workers.
+    Host,
+}
+
+/// A statement that returns at most a hundred names `$from` that begin with the prefix.
+macro_rules! names {
+    ($name:literal, $from:expr) => {
+        names!($name, $from, "n.name")
+    };
+    ($name:literal, $from:expr, $order:literal) => {
+        concat!(
+            "/* ",
+            $name,
+            " */
+SELECT n.name FROM (",
+            $from,
+            ") AS n (name) WHERE starts_with(n.name, $1) ORDER BY ",
+            $order,
+            " LIMIT 100"
+        )
+    };
+}
+
+/// Finds the queues of pending tasks with one probe of the index per queue.
+const QUEUES: &str = names!(
+    "queue.queue_names",
+    "
+    WITH RECURSIVE pending AS (
+        (SELECT t.queue FROM mill.visible_tasks t WHERE t.state = 'pending' ORDER BY t.queue LIMIT 1)
+        UNION ALL
+        SELECT next.queue FROM pending CROSS JOIN LATERAL (
+            SELECT t.queue FROM mill.visible_tasks t WHERE t.state = 'pending' AND t.queue > pending.queue
+            ORDER BY t.queue LIMIT 1) AS next
+    )
+    SELECT p.queue FROM pending p UNION SELECT q.name FROM mill.queues q
+    UNION SELECT l.name FROM mill.effective_limits l WHERE l.kind = 'queue'"
+);
+const JOBS: &str = names!("queue.job_names", "SELECT j.name FROM mill.jobs j");
+const SCHEDULES: &str = names!(
+    "queue.schedule_names",
+    "SELECT s.name FROM mill.schedules s WHERE s.removed_at IS NULL"
+);
+const GROUPS: &str = names!("queue.group_names", "SELECT g.name FROM mill.groups g");
+const PROFILES: &str = names!("queue.profile_names", "SELECT p.name FROM mill.profiles p");
+const LIMIT_KEYS: &str = names!(
+    "queue.limit_key_names",
+    "SELECT l.name FROM mill.effective_limits l WHERE l.kind = 'key'"
+);
+const RUNS: &str = names!(
+    "queue.run_ids",
+    "SELECT r.id::text FROM (SELECT x.id FROM mill.runs x ORDER BY x.id DESC LIMIT 1000) AS r",
+    "n.name::bigint DESC"
+);
+const WORKERS: &str = names!("queue.worker_ids", "SELECT w.id::text FROM mill.workers w");
+const HOSTS: &str = names!(
+    "queue.worker_hosts",
+    "SELECT DISTINCT s.host FROM mill.workers w JOIN mill.worker_starts s ON s.id = w.id"
+);
+
+/// Returns at most a hundred names of this kind that begin with the prefix.
+///
+/// # Errors
+/// Fails if the role may not read them.
+pub async fn names(
+    client: &impl GenericClient,
+    kind: NameKind,
+    prefix: &str,
+) -> Result<Vec<String>, QueueError> {
+    let statement = match kind {
+        NameKind::Queue => QUEUES,
+        NameKind::Job => JOBS,
+        NameKind::Schedule => SCHEDULES,
+        NameKind::Group => GROUPS,
+        NameKind::Profile => PROFILES,
+        NameKind::LimitKey => LIMIT_KEYS,
+        NameKind::Run => RUNS,
+        NameKind::Worker => WORKERS,
+        NameKind::Host => HOSTS,
+    };
+    client.query_typed(statement, &[(&prefix, Type::TEXT)]).await?.iter().map(scalar).collect()
+}
