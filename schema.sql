@@ -564,7 +564,7 @@ BEGIN
     SELECT a.role INTO missing FROM unnest(set_profile.allowed) AS a(role)
         WHERE NOT EXISTS (SELECT FROM pg_roles r WHERE r.rolname = a.role);
     IF FOUND THEN
-        RAISE EXCEPTION 'there is no role "%"', missing USING ERRCODE = '42704';
+        RAISE EXCEPTION 'there is no role "%"', missing USING ERRCODE = '22023';
     END IF;
     SELECT to_jsonb(p) INTO before FROM mill.profiles p WHERE p.name = set_profile.name FOR UPDATE;
     INSERT INTO mill.profiles AS p (name, allowed, description)
@@ -5867,11 +5867,13 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT f.outcome, f.sqlstate, mill.message_pattern(f.message), count(*), count(DISTINCT f.task_id),
         min(f.finished_at), max(f.finished_at), array_agg(DISTINCT f.queue),
         (array_agg(DISTINCT f.name) FILTER (WHERE f.name IS NOT NULL))[1:10],
-        (array_agg(f.task_id ORDER BY f.finished_at DESC))[1:5]
-    FROM (SELECT a.outcome, a.sqlstate, a.message, a.task_id, a.finished_at, a.queue, a.name
-        FROM mill.visible_attempts a
-        WHERE a.finished_at > now() - since AND a.outcome <> 'succeeded' AND a.outcome <> 'cancelled'
-        ORDER BY a.finished_at DESC LIMIT 10000) AS f
+        (array_agg(f.task_id ORDER BY f.finished_at DESC) FILTER (WHERE f.newest))[1:5]
+    FROM (SELECT a.*, a.finished_at = max(a.finished_at) OVER (PARTITION BY a.task_id, a.outcome, a.sqlstate,
+            mill.message_pattern(a.message)) AS newest
+        FROM (SELECT a.outcome, a.sqlstate, a.message, a.task_id, a.finished_at, a.queue, a.name
+            FROM mill.visible_attempts a
+            WHERE a.finished_at > now() - since AND a.outcome <> 'succeeded' AND a.outcome <> 'cancelled'
+            ORDER BY a.finished_at DESC LIMIT 10000) AS a) AS f
     GROUP BY f.outcome, f.sqlstate, mill.message_pattern(f.message)
     ORDER BY count(*) DESC, max(f.finished_at) DESC
 $$;

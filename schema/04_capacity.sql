@@ -188,7 +188,7 @@ BEGIN
     SELECT a.role INTO missing FROM unnest(set_profile.allowed) AS a(role)
         WHERE NOT EXISTS (SELECT FROM pg_roles r WHERE r.rolname = a.role);
     IF FOUND THEN
-        RAISE EXCEPTION 'there is no role "%"', missing USING ERRCODE = '42704';
+        RAISE EXCEPTION 'there is no role "%"', missing USING ERRCODE = '22023';
     END IF;
     SELECT to_jsonb(p) INTO before FROM mill.profiles p WHERE p.name = set_profile.name FOR UPDATE;
     INSERT INTO mill.profiles AS p (name, allowed, description)

@@ -3,6 +3,7 @@
 pub(crate) mod audit;
 pub(crate) mod bulk;
 pub(crate) mod cli;
+pub(crate) mod cli_messages;
 pub(crate) mod completion;
 pub(crate) mod labels;
 pub(crate) mod limits;

@@ -185,7 +185,15 @@ impl From<clap::Error> for Failure {
 /// them.
 impl From<anyhow::Error> for Failure {
     fn from(error: anyhow::Error) -> Self {
-        let message = format!("{error:#}");
+        let mut causes = Vec::new();
+        for cause in error.chain() {
+            causes.push(cause.to_string());
+            // The text of these errors contains their causes.
+            if cause.is::<ConnectError>() || cause.is::<QueueError>() {
+                break;
+            }
+        }
+        let message = causes.join(": ");
         let known = error
             .downcast::<clap::Error>()
             .map(Self::from)
@@ -218,6 +226,9 @@ mod tests {
         let failure = Failure::from(error.context("in worker.toml"));
         assert_eq!((failure.code, failure.message()), (exit::USAGE, "in worker.toml: no such key"));
         assert_eq!(failure.hint.as_deref(), Some("Try another."));
+        let repeated = QueueError::Refused { message: "no".to_owned(), hint: None };
+        let error = anyhow::Error::from(repeated).context("could not start");
+        assert_eq!(Failure::from(error).message(), "could not start: no");
         let other = Failure::from(anyhow::anyhow!("disk full"));
         assert_eq!((other.code, other.message()), (exit::FAILURE, "disk full"));
     }

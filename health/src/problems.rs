@@ -238,7 +238,7 @@ fn failed_outcomes(finished: &OutcomeCount, now: Timestamp) -> Option<Problem> {
         Outcome::Unknown => "ended with an unknown outcome",
     };
     Some(Problem {
-        age_seconds: age(now, finished.last_at),
+        age_seconds: age(now, finished.first_at),
         message: format!("{} {how} in the last hour", counted(finished.tasks, "task")),
         about: ProblemSubject::Finished(finished.outcome),
     })
@@ -353,7 +353,8 @@ mod tests {
         let finished = [OutcomeCount {
             outcome: Outcome::Failed,
             tasks: 1,
-            last_at: at("02:58:00"),
+            first_at: at("02:58:00"),
+            last_at: at("02:59:00"),
             duration_p95_seconds: None,
         }];
         let facts = FleetFacts {

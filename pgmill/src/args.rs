@@ -105,9 +105,9 @@ pub(crate) struct Global {
     /// Print one JSON document; timestamps are RFC 3339 in UTC
     #[arg(long, global = true)]
     pub(crate) json: bool,
-    /// Disable colours
-    #[arg(long, env = "NO_COLOR", global = true, hide = true, num_args = 0..=1)]
-    #[arg(require_equals = true, default_missing_value = "1")]
+    /// Disable colours; the same as setting the variable NO_COLOR
+    #[arg(long, env = "NO_COLOR", hide_env = true, global = true, num_args = 0..=1)]
+    #[arg(require_equals = true, default_missing_value = "1", value_name = "1")]
     pub(crate) no_color: Option<String>,
 }
 
@@ -118,7 +118,13 @@ impl Args {
     /// Returns an error for wrong arguments. The texts of `--help` and `--version` are returned as
     /// errors, too.
     pub(crate) fn from_process() -> Result<Self, clap::Error> {
-        let matches = Self::command().try_get_matches()?;
+        let mut words: Vec<OsString> = std::env::args_os().collect();
+        // `pgmill help task list` is `pgmill task list --help`.
+        if words.get(1).is_some_and(|word| word == "help") {
+            words.remove(1);
+            words.push("--help".into());
+        }
+        let matches = Self::command().try_get_matches_from(words)?;
         let mut args = Self::from_arg_matches(&matches)?;
         args.global.choose(&matches)?;
         Ok(args)
@@ -245,8 +251,8 @@ Examples:
 
 A task has one row for each attempt, including attempts that were followed by a retry.
 `pgmill task list --finished` lists each task once, with its final attempt. --sql and --error search
-texts, the newest attempts first, for about 5 s; if the search ends early, pgmill prints how far back
-it got.")]
+texts, the newest attempts first, for about 5 s; pgmill prints how far back it got if that was not
+enough.")]
     History(HistoryArgs),
     /// List operator actions: who cancelled, retried, paused or changed what, and when
     #[command(after_help = insight::AUDIT_HELP)]

@@ -56,8 +56,7 @@ Examples:
   pgmill job show daily
   pgmill job show daily,sunday --json
 
-A task that several jobs declare is included once, from the job that gives it the highest
-priority.")]
+If several jobs declare a task, it is included once, from the job that gives it the highest priority.")]
     Show {
         /// Job names, case-insensitive
         #[arg(value_name = "NAME[,NAME…]", required = true, value_delimiter = ',')]
@@ -137,7 +136,7 @@ pub(crate) struct DependencyArgs {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum GraphFormat {
     #[default]
-    /// Indented lines
+    /// Lines of text
     Text,
     /// Mermaid flowchart
     Mermaid,

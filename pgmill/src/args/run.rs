@@ -8,7 +8,7 @@ use queue::run::RunState;
 use terminal::label;
 
 use super::job::GraphFormat;
-use super::value::{FILTERS, duration, enum_value, limit};
+use super::value::{FILTERS, duration, enum_value, limit, run_id};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum RunVerb {
@@ -185,8 +185,4 @@ pub(crate) struct RunGraph {
     /// Output format
     #[arg(long, value_enum, default_value_t = GraphFormat::Text)]
     pub(crate) format: GraphFormat,
-}
-
-fn run_id(text: &str) -> Result<RunId, &'static str> {
-    text.parse().map(RunId).map_err(|_| "a run id is an integer")
 }

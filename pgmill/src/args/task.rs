@@ -1,5 +1,6 @@
 //! Arguments of `pgmill task`.
 
+use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{ArgGroup, Subcommand};
@@ -59,10 +60,10 @@ Examples:
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct TaskList {
-    /// Show only live tasks in this state
-    #[arg(long, value_parser = enum_value::<State>(State::ALL.iter().map(|it| it.as_str())))]
+    /// Show only live tasks in this state, or finished tasks with this outcome
+    #[arg(long, value_parser = enum_value::<ListedState>(ListedState::names()))]
     #[arg(help_heading = FILTERS)]
-    pub(crate) state: Option<State>,
+    pub(crate) state: Option<ListedState>,
     /// Show only finished tasks with this outcome
     #[arg(long, value_parser = enum_value::<Outcome>(Outcome::ALL.iter().map(|it| it.as_str())))]
     #[arg(conflicts_with = "state", help_heading = FILTERS)]
@@ -83,7 +84,7 @@ pub(crate) struct TaskList {
     #[arg(long, value_name = "TEXT", help_heading = FILTERS)]
     pub(crate) sql: Option<String>,
     /// Show only finished tasks whose error message contains this text, in upper or lower case
-    #[arg(long, value_name = "TEXT", conflicts_with = "state", help_heading = FILTERS)]
+    #[arg(long, value_name = "TEXT", help_heading = FILTERS)]
     pub(crate) error: Option<String>,
     /// Show only tasks of this run
     #[arg(long, value_name = "RUN", value_parser = run_id, help_heading = FILTERS)]
@@ -101,6 +102,28 @@ pub(crate) struct TaskList {
     pub(crate) limit: i64,
 }
 
+/// Values of `task list --state`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ListedState {
+    Live(State),
+    Finished(Outcome),
+}
+
+impl ListedState {
+    fn names() -> impl Iterator<Item = &'static str> {
+        let states = State::ALL.iter().map(|it| it.as_str());
+        states.chain(Outcome::ALL.iter().map(|it| it.as_str()))
+    }
+}
+
+impl FromStr for ListedState {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        word.parse().map(Self::Live).or_else(|_| word.parse().map(Self::Finished))
+    }
+}
+
 /// Values of `--order`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum TaskListOrder {
@@ -109,9 +132,25 @@ pub(crate) enum TaskListOrder {
 }
 
 impl TaskList {
+    /// The state of live tasks; `None` for all of them.
+    pub(crate) fn live_state(&self) -> Option<State> {
+        match self.state? {
+            ListedState::Live(state) => Some(state),
+            ListedState::Finished(_) => None,
+        }
+    }
+
+    /// The outcome of finished tasks; `None` for all of them.
+    pub(crate) fn final_outcome(&self) -> Option<Outcome> {
+        match self.state {
+            Some(ListedState::Finished(outcome)) => Some(outcome),
+            _ => self.outcome,
+        }
+    }
+
     /// Whether the list shows finished tasks.
     pub(crate) fn shows_finished(&self) -> bool {
-        self.finished || self.outcome.is_some() || self.error.is_some()
+        self.finished || self.final_outcome().is_some() || self.error.is_some()
     }
 }
 

@@ -18,9 +18,7 @@ use crate::session::Session;
 /// needed privilege is missing.
 pub(crate) async fn run(session: &Session, out: &Output, dry_run: bool) -> Result<u8, Failure> {
     let client = &session.client;
-    let found = schema::installed(client).await.map_err(|error| {
-        Failure::from(error).with_missing_role(Some("mill_viewer"), session.user())
-    })?;
+    let found = schema::installed(client).await.map_err(privilege_failure)?;
     let mut done = Upgrade::default();
     let applied = match found.map(|found| found.version.cmp(&VERSION)) {
         // Applying the functions of this program would downgrade the schema.

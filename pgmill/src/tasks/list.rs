@@ -21,10 +21,14 @@ pub(crate) async fn list(
     out: &Output,
     args: &TaskList,
 ) -> Result<u8, Failure> {
+    if args.error.is_some() && args.live_state().is_some() {
+        return Err(Failure::usage("a live task has no error message")
+            .hint("leave out --state, or give an outcome such as --state failed"));
+    }
     if args.shows_finished() {
         let filter = HistoryFilter {
             task: None,
-            outcome: args.outcome,
+            outcome: args.final_outcome(),
             queue: args.queue.clone(),
             name: args.name.clone(),
             since: Some(args.since.unwrap_or(DEFAULT_SINCE)),
@@ -43,7 +47,7 @@ pub(crate) async fn list(
         return finished(client, out, tasks, args).await;
     }
     let filter = TaskFilter {
-        state: args.state,
+        state: args.live_state(),
         queue: args.queue.clone(),
         name: args.name.clone(),
         since: args.since,

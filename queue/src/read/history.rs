@@ -87,7 +87,7 @@ ORDER BY a.finished_at, a.task_id LIMIT $6"
 );
 
 const OUTCOMES: &str = "/* queue.outcomes */
-SELECT a.outcome::text, count(*) AS tasks, max(a.finished_at) AS last_at,
+SELECT a.outcome::text, count(*) AS tasks, min(a.finished_at) AS first_at, max(a.finished_at) AS last_at,
     percentile_cont(0.95) WITHIN GROUP (ORDER BY extract(epoch FROM a.finished_at - a.started_at))
         AS duration_p95_seconds
 FROM mill.attempts a
@@ -193,6 +193,8 @@ pub struct OutcomeCount {
     pub outcome: Outcome,
     /// Number of tasks.
     pub tasks: i64,
+    /// Time at which the first of these tasks ended.
+    pub first_at: Timestamp,
     /// Time at which the last of these tasks ended.
     pub last_at: Timestamp,
     /// 95th percentile of the run times of the tasks' last attempts, in seconds; `None` if no task
@@ -200,7 +202,7 @@ pub struct OutcomeCount {
     pub duration_p95_seconds: Option<f64>,
 }
 
-from_row! { OutcomeCount { outcome, tasks, last_at, duration_p95_seconds } }
+from_row! { OutcomeCount { outcome, tasks, first_at, last_at, duration_p95_seconds } }
 
 /// Returns ended attempts, newest first.
 ///

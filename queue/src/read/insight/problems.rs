@@ -67,7 +67,7 @@ WITH newest AS MATERIALIZED (
 )
 SELECT r.jobs, count(*) AS runs, max(r.id) AS run, false AS in_progress,
     (array_agg(r.failed ORDER BY r.id DESC))[1]::bigint AS failed,
-    (array_agg(r.tasks ORDER BY r.id DESC))[1]::bigint AS tasks, max(r.finished_at) AS at
+    (array_agg(r.tasks ORDER BY r.id DESC))[1]::bigint AS tasks, min(r.finished_at) AS at
 FROM newest r WHERE r.state = 'failed' AND r.finished_at > now() - interval '1 day'
     AND NOT EXISTS (SELECT FROM newest o WHERE o.jobs = r.jobs
         AND o.params IS NOT DISTINCT FROM r.params AND o.state = 'succeeded' AND o.id > r.id)
@@ -165,7 +165,7 @@ pub struct FailedRuns {
     pub failed: i64,
     /// Number of tasks of the newest run.
     pub tasks: i64,
-    /// End of the last run. For a run in progress, the time of its first failure.
+    /// End of the first of these runs. For a run in progress, the time of its first failure.
     pub at: Timestamp,
 }
 
