@@ -17,6 +17,9 @@ ALTER TABLE mill.runs ADD COLUMN skipped integer NOT NULL DEFAULT 0, DROP CONSTR
     ADD CONSTRAINT every_task_counts CHECK (state = 'running'
         OR tasks = succeeded + failed + ignored + cancelled + upstream_failed + skipped);
 ALTER TABLE mill.workers ADD COLUMN error text, ADD COLUMN error_since timestamptz;
+ALTER TABLE mill.settings
+    ADD COLUMN backlog_wait interval NOT NULL DEFAULT '5 minutes' CHECK (backlog_wait > '0'),
+    ADD COLUMN slow_factor double precision NOT NULL DEFAULT 4 CHECK (slow_factor BETWEEN 1 AND 1000000);
 DROP FUNCTION mill.reset_run_tasks(bigint, bigint[]);
 DROP FUNCTION mill.evaluate_join(mill.join_mode, integer, integer, integer);
 DROP FUNCTION mill.propagate_completion(bigint, bigint[], boolean, integer);

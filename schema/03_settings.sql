@@ -33,7 +33,9 @@ CREATE TABLE IF NOT EXISTS mill.settings (
     hide_statements boolean NOT NULL DEFAULT false,
     max_crashes integer NOT NULL DEFAULT 5 CHECK (max_crashes BETWEEN 1 AND 100),
     reserved_capacity mill.reserved_capacity NOT NULL DEFAULT 'none',
-    only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row)
+    only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row),
+    backlog_wait interval NOT NULL DEFAULT '5 minutes' CHECK (backlog_wait > '0'),
+    slow_factor double precision NOT NULL DEFAULT 4 CHECK (slow_factor BETWEEN 1 AND 1000000)
 );
 COMMENT ON TABLE mill.settings IS 'Settings of the whole fleet, one row. Change them with UPDATE mill.settings SET …';
 COMMENT ON COLUMN mill.settings.statement_limit_bytes IS
@@ -53,6 +55,10 @@ COMMENT ON COLUMN mill.settings.max_crashes IS
     'A task ends as lost when the worker of this many of its attempts has died';
 COMMENT ON COLUMN mill.settings.reserved_capacity IS
     'Share of the fleet''s readers that run only tasks of priority reserved, see mill.set_reserved_capacity';
+COMMENT ON COLUMN mill.settings.backlog_wait IS
+    'Wait from which the oldest waiting task of a queue or of a limit is reported as a problem';
+COMMENT ON COLUMN mill.settings.slow_factor IS
+    'A task or run is slow if it has taken this many times its usual duration, see mill.slow_tasks and mill.slow_runs';
 INSERT INTO mill.settings DEFAULT VALUES ON CONFLICT DO NOTHING;
 GRANT SELECT ON mill.settings TO mill_worker, mill_producer;
 GRANT UPDATE ON mill.settings TO mill_operator;

@@ -11,6 +11,7 @@ pub(crate) mod metrics;
 pub(crate) mod monitoring;
 pub(crate) mod operator_views;
 pub(crate) mod priority;
+pub(crate) mod problems;
 pub(crate) mod submit;
 pub(crate) mod task_search;
 pub(crate) mod task_statistics;

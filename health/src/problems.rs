@@ -1,16 +1,22 @@
 //! Finds problems that need attention, oldest first. Pure: facts in, problems out. Each program
 //! adds the next step for its users, such as a page or a command.
 
+mod backlog;
+
 use jiff::Timestamp;
 use queue::RunId;
 use queue::doctor::HorizonHolder;
 use queue::history::OutcomeCount;
-use queue::insight::problems::{FailedRuns, ScheduleProblem, ScheduleProblemKind, StoppedLimit};
+use queue::insight::problems::{
+    FailedRuns, ProblemSources, ScheduleProblem, ScheduleProblemKind, SlowRun, SlowTask,
+};
 use queue::task_queries::Running;
 use queue::workers::Worker;
 use queue::{LimitKind, Outcome, TaskId};
 use serde_json::Value;
-use terminal::{counted, value};
+use terminal::{counted, span, value};
+
+pub use backlog::{QueueBacklog, describe_limit};
 
 /// Age in seconds at which a cancel request is overdue. A worker handles a request with its next
 /// heartbeat at the latest, which is much earlier.
@@ -40,6 +46,8 @@ pub struct Problem {
 pub enum ProblemSubject {
     /// A queue that is paused.
     Paused(String),
+    /// A queue with a backlog.
+    Backlog(String),
     /// A queue that no worker claims from.
     Unserved(String),
     /// A queue whose attempts fail.
@@ -62,19 +70,6 @@ pub enum ProblemSubject {
     Declarations,
     /// An old snapshot.
     Snapshot,
-}
-
-/// Pending tasks of a queue.
-#[derive(Clone, Debug)]
-pub struct QueueBacklog<'a> {
-    /// Name of the queue.
-    pub queue: &'a str,
-    /// Whether the queue is paused.
-    pub paused: bool,
-    /// Number of pending tasks, formatted: `3 pending tasks`.
-    pub pending: String,
-    /// Wait of the oldest pending task, in seconds.
-    pub oldest_seconds: f64,
 }
 
 /// Attempts of a queue that failed in the last hour.
@@ -103,33 +98,30 @@ pub struct FleetFacts<'a> {
     pub failing: Vec<QueueFailures<'a>>,
     /// Outcomes of the tasks that ended in the last hour.
     pub finished: &'a [OutcomeCount],
-    /// Runs that failed.
-    pub runs: &'a [FailedRuns],
-    /// Limits that let no task start while tasks wait.
-    pub stopped: &'a [StoppedLimit],
-    /// Problems of schedules.
-    pub schedules: &'a [ScheduleProblem],
-    /// Holders of the oldest snapshots.
-    pub horizon: &'a [HorizonHolder],
+    /// Failed runs, limits, slow tasks and more.
+    pub sources: &'a ProblemSources,
 }
 
 /// Returns all problems, oldest first.
 #[must_use]
 pub fn find_problems(facts: &FleetFacts<'_>) -> Vec<Problem> {
-    let (now, workers) = (facts.now, facts.workers);
+    let (now, workers, sources) = (facts.now, facts.workers, facts.sources);
+    let backlog_wait = sources.backlog_wait_seconds;
     let mut problems: Vec<Problem> = facts
         .waiting
         .iter()
-        .filter_map(|queue| waiting(queue, workers))
+        .filter_map(|queue| backlog::queue(queue, workers, backlog_wait))
         .chain(facts.failing.iter().filter_map(failing))
         .chain(workers.iter().filter_map(dead_worker))
         .chain(workers.iter().filter_map(failing_worker))
         .chain(facts.running.iter().filter_map(|task| stuck_task(task, now)))
         .chain(facts.finished.iter().filter_map(|finished| failed_outcomes(finished, now)))
-        .chain(facts.runs.iter().map(|failed| failed_runs(failed, now)))
-        .chain(facts.stopped.iter().map(|it| stopped_limit(it, now)))
-        .chain(facts.schedules.iter().map(|it| schedule(it, now)))
-        .chain(facts.horizon.iter().filter_map(old_snapshot).take(1))
+        .chain(sources.slow_tasks.iter().map(slow_task))
+        .chain(sources.runs.iter().map(|failed| failed_runs(failed, now)))
+        .chain(sources.slow_runs.iter().map(slow_run))
+        .chain(sources.limits.iter().filter_map(|it| backlog::limit(it, now, backlog_wait)))
+        .chain(sources.schedules.iter().map(|it| schedule(it, now)))
+        .chain(sources.horizon.iter().filter_map(old_snapshot).take(1))
         .collect();
     problems.sort_by(|a, b| b.age_seconds.total_cmp(&a.age_seconds));
     problems
@@ -155,23 +147,6 @@ pub fn describe_blocker(blocker: &Value) -> String {
 
 fn age(now: Timestamp, at: Timestamp) -> f64 {
     now.duration_since(at).as_secs_f64().max(0.0)
-}
-
-/// Reports pending tasks that no worker will claim.
-fn waiting(queue: &QueueBacklog<'_>, workers: &[Worker]) -> Option<Problem> {
-    let name = queue.queue;
-    let mut serving = workers.iter().filter(|worker| worker.serves(name)).peekable();
-    let (why, about) = if queue.paused {
-        ("is paused", ProblemSubject::Paused(name.to_owned()))
-    } else if serving.peek().is_none() {
-        ("has no live worker", ProblemSubject::Unserved(name.to_owned()))
-    } else if serving.all(|worker| worker.draining) {
-        ("has only draining workers", ProblemSubject::Unserved(name.to_owned()))
-    } else {
-        return None;
-    };
-    let message = format!("queue {name} {why}, with {}", queue.pending);
-    Some(Problem { age_seconds: queue.oldest_seconds, message, about })
 }
 
 fn failing(queue: &QueueFailures<'_>) -> Option<Problem> {
@@ -260,17 +235,20 @@ fn failed_runs(failed: &FailedRuns, now: Timestamp) -> Problem {
     Problem { age_seconds: age(now, failed.at), message, about }
 }
 
-fn stopped_limit(limit: &StoppedLimit, now: Timestamp) -> Problem {
-    let what = match limit.kind {
-        LimitKind::Group => "group",
-        LimitKind::Key => "concurrency key",
-        LimitKind::Queue => "queue",
-    };
-    Problem {
-        age_seconds: age(now, limit.since),
-        message: format!("{what} {} has max_running 0, and tasks wait", limit.name),
-        about: ProblemSubject::Limit(limit.kind),
-    }
+fn slow_task(task: &SlowTask) -> Problem {
+    let message = format!(
+        "task {} ({}) takes much longer than usual: p95 is {}",
+        task.id,
+        task.name,
+        span(task.p95_seconds)
+    );
+    Problem { age_seconds: task.duration_seconds, message, about: ProblemSubject::Task(task.id) }
+}
+
+fn slow_run(run: &SlowRun) -> Problem {
+    let (jobs, usual) = (run.jobs.join(", "), span(run.p95_seconds));
+    let message = format!("run {} of {jobs} takes much longer than usual: p95 is {usual}", run.id);
+    Problem { age_seconds: run.duration_seconds, message, about: ProblemSubject::Run(run.id) }
 }
 
 fn schedule(problem: &ScheduleProblem, now: Timestamp) -> Problem {
@@ -311,111 +289,4 @@ fn old_snapshot(holder: &HorizonHolder) -> Option<Problem> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn at(time: &str) -> Timestamp {
-        format!("2026-12-01T{time}Z").parse().unwrap()
-    }
-
-    fn facts() -> FleetFacts<'static> {
-        FleetFacts {
-            now: at("03:00:00"),
-            waiting: Vec::new(),
-            workers: &[],
-            running: &[],
-            failing: Vec::new(),
-            finished: &[],
-            runs: &[],
-            stopped: &[],
-            schedules: &[],
-            horizon: &[],
-        }
-    }
-
-    fn found(facts: &FleetFacts<'_>) -> Vec<(String, ProblemSubject)> {
-        find_problems(facts).into_iter().map(|it| (it.message, it.about)).collect()
-    }
-
-    fn failed(runs: i64, in_progress: bool, time: &str) -> FailedRuns {
-        let jobs = vec!["nightly".to_owned(), "sunday".to_owned()];
-        FailedRuns { jobs, runs, run: RunId(12), in_progress, failed: 1, tasks: 5, at: at(time) }
-    }
-
-    #[test]
-    fn the_oldest_problem_is_first() {
-        let waiting = |queue, paused, oldest_seconds| QueueBacklog {
-            queue,
-            paused,
-            pending: "3 pending tasks".to_owned(),
-            oldest_seconds,
-        };
-        let finished = [OutcomeCount {
-            outcome: Outcome::Failed,
-            tasks: 1,
-            first_at: at("02:58:00"),
-            last_at: at("02:59:00"),
-            duration_p95_seconds: None,
-        }];
-        let facts = FleetFacts {
-            waiting: vec![waiting("etl", true, 60.0), waiting("mail", false, 600.0)],
-            finished: &finished,
-            ..facts()
-        };
-        let unserved = "queue mail has no live worker, with 3 pending tasks".to_owned();
-        assert_eq!(
-            found(&facts),
-            [
-                (unserved, ProblemSubject::Unserved("mail".to_owned())),
-                (
-                    "1 task failed in the last hour".to_owned(),
-                    ProblemSubject::Finished(Outcome::Failed)
-                ),
-                (
-                    "queue etl is paused, with 3 pending tasks".to_owned(),
-                    ProblemSubject::Paused("etl".to_owned())
-                ),
-            ]
-        );
-    }
-
-    #[test]
-    fn one_failed_run_several_and_one_in_progress_have_different_messages() {
-        let runs = [
-            failed(1, false, "02:00:00"),
-            failed(3, false, "02:10:00"),
-            failed(1, true, "02:20:00"),
-        ];
-        let facts = FleetFacts { runs: &runs, ..facts() };
-        let (one, job) =
-            (ProblemSubject::Run(RunId(12)), ProblemSubject::Runs("nightly".to_owned()));
-        assert_eq!(
-            found(&facts),
-            [
-                (
-                    "run 12 of nightly, sunday has failed, with 1 failed task of 5".to_owned(),
-                    one.clone()
-                ),
-                (
-                    "3 runs of nightly, sunday have failed within a day, the latest is run 12"
-                        .to_owned(),
-                    job
-                ),
-                (
-                    "run 12 of nightly, sunday is in progress, with 1 failed task of 5".to_owned(),
-                    one
-                ),
-            ]
-        );
-    }
-
-    #[test]
-    fn a_blocker_is_described_by_its_task_or_its_session() {
-        let task = serde_json::json!({"pid": 7, "task_id": 4, "name": "load", "user": "etl"});
-        assert_eq!(describe_blocker(&task), "backend 7: task 4 (load)");
-        let session =
-            serde_json::json!({"pid": 7, "application": "psql", "user": "ann", "state": "idle"});
-        assert_eq!(describe_blocker(&session), "backend 7: psql, user ann, idle");
-        assert_eq!(describe_blocker(&serde_json::json!({"pid": 7})), "backend 7");
-    }
-}
+mod tests;

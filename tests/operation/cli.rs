@@ -307,5 +307,5 @@ async fn what_holds_tasks_back_is_a_problem_and_reported_to_a_wait_without_a_ter
         "{stderr}"
     );
     let status = Program::pgmill(&database, &["status"]).succeeds().await;
-    assert!(status.contains("group loads has max_running 0, and tasks wait"), "{status}");
+    assert!(status.contains("group loads has max_running 0, and 1 task waits"), "{status}");
 }

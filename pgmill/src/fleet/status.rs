@@ -7,11 +7,8 @@ use health::problems::{self, FleetFacts, ProblemSubject, QueueBacklog};
 use jiff::Timestamp;
 use queue::LimitKind;
 use queue::QueueError;
-use queue::doctor::{self, HorizonHolder};
 use queue::history::{self, OutcomeCount};
-use queue::insight::problems::{
-    FailedRuns, ScheduleProblem, StoppedLimit, failed_runs, schedule_problems, stopped_limits,
-};
+use queue::insight::problems::{ProblemSources, WaitingLimit, problem_sources};
 use queue::queue_status::{self, QueueStatus};
 use queue::task_queries::{self, Running};
 use queue::workers::Worker;
@@ -48,15 +45,6 @@ pub(crate) struct FleetStatus {
     pub(crate) sources: ProblemSources,
 }
 
-/// Data for problems that the lists of the screen do not include.
-#[derive(Default)]
-pub(crate) struct ProblemSources {
-    runs: Vec<FailedRuns>,
-    stopped: Vec<StoppedLimit>,
-    schedules: Vec<ScheduleProblem>,
-    horizon: Vec<HorizonHolder>,
-}
-
 impl FleetStatus {
     /// Queries everything except `finished`, whose query takes longest.
     pub(crate) async fn query(
@@ -69,12 +57,7 @@ impl FleetStatus {
             workers: queue::workers::workers(client).await?,
             running: task_queries::running(client, None).await?,
             finished,
-            sources: ProblemSources {
-                runs: failed_runs(client).await?,
-                stopped: stopped_limits(client).await?,
-                schedules: schedule_problems(client).await?,
-                horizon: doctor::horizon(client).await?,
-            },
+            sources: problem_sources(client).await?,
         })
     }
 }
@@ -87,7 +70,7 @@ pub(crate) async fn run(client: &Client, out: &Output) -> Result<u8, Failure> {
     if out.json {
         out.document(&json!({
             "problems": problems, "queues": status.queues, "workers": status.workers,
-            "finished_last_hour": status.finished,
+            "finished_last_hour": status.finished, "limits": status.sources.limits,
         }))?;
     } else {
         out.text(&screen(out, &status, &problems))?;
@@ -104,10 +87,7 @@ pub(crate) fn problems(status: &FleetStatus) -> Vec<Problem> {
         running: &status.running,
         failing: Vec::new(),
         finished: &status.finished,
-        runs: &status.sources.runs,
-        stopped: &status.sources.stopped,
-        schedules: &status.sources.schedules,
-        horizon: &status.sources.horizon,
+        sources: &status.sources,
     });
     let with_hint = |it: problems::Problem| Problem {
         age_seconds: it.age_seconds,
@@ -130,6 +110,7 @@ fn waiting(status: &QueueStatus) -> Option<QueueBacklog<'_>> {
 fn next(about: &ProblemSubject) -> String {
     match about {
         ProblemSubject::Paused(queue) => format!("pgmill queue resume {queue}"),
+        ProblemSubject::Backlog(queue) => format!("pgmill task list --queue {queue}"),
         ProblemSubject::Unserved(_) | ProblemSubject::Worker => "pgmill worker list".to_owned(),
         ProblemSubject::QueueFailures(_) => "pgmill failures".to_owned(),
         ProblemSubject::Finished(outcome) => {
@@ -171,8 +152,25 @@ fn screen(out: &Output, status: &FleetStatus, problems: &[Problem]) -> String {
     } else {
         format!("{}\n\n{}", fleet(&status.workers), workers::table(out, &status.workers))
     });
+    if !status.sources.limits.is_empty() {
+        parts.push(waiting_limits(out, &status.sources.limits, status.now));
+    }
     parts.push(finished(out, &status.finished));
     parts.join("\n\n")
+}
+
+/// Lists the limits for which tasks wait.
+fn waiting_limits(out: &Output, limits: &[WaitingLimit], now: Timestamp) -> String {
+    let row = |limit: &WaitingLimit| {
+        let since = now.duration_since(limit.since).as_secs_f64();
+        let more = if limit.more { "+" } else { "" };
+        vec![
+            Field::new(problems::describe_limit(limit, now)),
+            Field::new(format!("{}{more}", limit.tasks)),
+            Field::new(span(since)),
+        ]
+    };
+    out.table(&["limit", "waiting", "longest"], limits.iter().map(row).collect())
 }
 
 /// Counts the live workers and their busy readers.

@@ -32,6 +32,7 @@ pub(super) async fn list(client: &Client, out: &Output, args: &RunList) -> Resul
         schedule: args.schedule.clone(),
         since: args.since,
         tag: args.tag.clone(),
+        slow: args.slow,
     };
     // Query one row more than is shown, to learn whether there are more.
     let mut runs = run_queries::runs(client, &filter, args.limit + 1).await?;

@@ -49,7 +49,7 @@ pub struct ActivePeriod {
 }
 
 /// Reads the active period; `None` if the columns are null.
-fn active_period(row: &Row) -> Result<Option<ActivePeriod>, QueueError> {
+pub(crate) fn active_period(row: &Row) -> Result<Option<ActivePeriod>, QueueError> {
     let columns = (column(row, "opens")?, column(row, "closes")?, column(row, "zone")?);
     let (Some(opens), Some(closes), Some(zone)) = columns else { return Ok(None) };
     Ok(Some(ActivePeriod { opens, closes, zone }))

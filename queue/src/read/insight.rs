@@ -16,7 +16,7 @@
 //! | the last attempts of one task name | `recent_attempts` |
 //! | saved plans | `saved_plan` |
 //! | tables, lock waits, connections | `storage` |
-//! | backends that block a task; missed schedules; failed runs | `problems` |
+//! | backends that block a task; slow tasks and runs; limits that hold tasks back; missed schedules; failed runs | `problems` |
 
 pub mod backlog_history;
 mod condition;

@@ -53,6 +53,8 @@ pub struct RunFilter {
     pub since: Option<Duration>,
     /// Tag.
     pub tag: Option<String>,
+    /// Only runs that take much longer than usual.
+    pub slow: bool,
 }
 
 /// A run and its progress.
@@ -267,15 +269,17 @@ pub async fn runs(
             AND ($3 IS NULL OR $3 = ANY (r.tags)) AND ($4 IS NULL OR $4 = ANY (r.jobs))
             AND ($5 IS NULL OR r.schedule = $5)
             AND ($6 IS NULL OR r.started_at > now() - make_interval(secs => $6))
+            AND (NOT $7 OR r.id IN (SELECT s.id FROM mill.slow_runs s))
          ORDER BY r.id DESC LIMIT $2"
     );
-    let values: [(&(dyn ToSql + Sync), Type); 6] = [
+    let values: [(&(dyn ToSql + Sync), Type); 7] = [
         (/* state */ &filter.state.map(RunState::as_str), Type::TEXT),
         (/* limit */ &limit, Type::INT8),
         (/* tag */ &filter.tag, Type::TEXT),
         (/* job */ &filter.job, Type::TEXT),
         (/* schedule */ &filter.schedule, Type::TEXT),
         (/* since */ &filter.since.map(|since| since.as_secs_f64()), Type::FLOAT8),
+        (/* slow */ &filter.slow, Type::BOOL),
     ];
     client.query_typed(&sql, &values).await?.iter().map(Run::from_row).collect()
 }

@@ -5,9 +5,10 @@ use axum::Router;
 use axum::extract::Query;
 use axum::routing::get;
 use deadpool_postgres::Transaction;
-use queue::insight::problems;
+use jiff::Timestamp;
+use queue::insight::problems::{WaitingLimit, problem_sources};
 use queue::insight::viewer::Viewer;
-use queue::{QueueError, doctor, task_queries as tasks};
+use queue::{QueueError, task_queries as tasks};
 use serde::Serialize;
 
 use super::problems::{FleetFacts, Problem, problems};
@@ -34,7 +35,11 @@ pub(crate) fn routes() -> Router<App> {
 /// Data of the screen.
 #[derive(Serialize, utoipa::ToSchema)]
 pub(crate) struct Overview {
+    /// Time of the database clock.
+    pub(crate) now: Timestamp,
     pub(crate) problems: Vec<Problem>,
+    /// Limits for which tasks wait.
+    pub(crate) limits: Vec<WaitingLimit>,
     pub(crate) queues: Vec<QueueStats>,
     pub(crate) hour: LastHour,
     pub(crate) readers: i64,
@@ -62,6 +67,10 @@ impl OverviewPage {
 
     fn more_problems(&self) -> &[Problem] {
         self.it.problems.get(TOP_PROBLEMS..).unwrap_or_default()
+    }
+
+    fn describe(&self, limit: &WaitingLimit) -> String {
+        health::problems::describe_limit(limit, self.it.now)
     }
 
     fn hour_choices() -> &'static [i64] {
@@ -118,23 +127,19 @@ pub(crate) async fn data(
     let fleet = FleetSnapshot::read_with_rates(tx, &app.throughput, viewer.now).await?;
     let mut queues = fleet.queues();
     let running = tasks::running(&**tx, None).await?;
-    let runs = problems::failed_runs(&**tx).await?;
-    let stopped = problems::stopped_limits(&**tx).await?;
-    let schedules = problems::schedule_problems(&**tx).await?;
-    let horizon = doctor::horizon(&**tx).await?;
+    let sources = problem_sources(&**tx).await?;
     let problems = problems(&FleetFacts {
         fleet: &fleet,
         queues: &queues,
         running: &running,
-        runs: &runs,
-        stopped: &stopped,
-        schedules: &schedules,
-        horizon: &horizon,
+        sources: &sources,
     });
     queues.truncate(MAX_QUEUES);
     let (busy_readers, readers) = fleet.readers();
     Ok(Overview {
+        now: viewer.now,
         problems,
+        limits: sources.limits,
         queues,
         hour: fleet.hour(None),
         readers,

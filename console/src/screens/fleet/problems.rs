@@ -2,8 +2,7 @@
 
 use health::problems::{self, ProblemSubject, QueueBacklog, QueueFailures};
 use queue::LimitKind;
-use queue::doctor::HorizonHolder;
-use queue::insight::problems::{FailedRuns, ScheduleProblem, StoppedLimit};
+use queue::insight::problems::ProblemSources;
 use queue::task_queries::Running;
 use serde::Serialize;
 
@@ -25,10 +24,7 @@ pub(crate) struct FleetFacts<'a> {
     pub(crate) fleet: &'a FleetSnapshot,
     pub(crate) queues: &'a [QueueStats],
     pub(crate) running: &'a [Running],
-    pub(crate) runs: &'a [FailedRuns],
-    pub(crate) stopped: &'a [StoppedLimit],
-    pub(crate) schedules: &'a [ScheduleProblem],
-    pub(crate) horizon: &'a [HorizonHolder],
+    pub(crate) sources: &'a ProblemSources,
 }
 
 /// Detects all problems.
@@ -40,10 +36,7 @@ pub(crate) fn problems(facts: &FleetFacts<'_>) -> Vec<Problem> {
         running: facts.running,
         failing: facts.queues.iter().map(failing).collect(),
         finished: &[],
-        runs: facts.runs,
-        stopped: facts.stopped,
-        schedules: facts.schedules,
-        horizon: facts.horizon,
+        sources: facts.sources,
     });
     let problem = |it: problems::Problem| Problem {
         age_seconds: it.age_seconds,
@@ -74,6 +67,7 @@ fn waiting(queue: &QueueStats) -> Option<QueueBacklog<'_>> {
 /// Returns the path of the screen that shows the problem and where it can be fixed.
 fn path(about: &ProblemSubject) -> String {
     match about {
+        ProblemSubject::Backlog(queue) => tasks_path("", format!("queue:\"{queue}\"")),
         ProblemSubject::Paused(queue) => format!("/queues#queue-{}", url_encode(queue)),
         ProblemSubject::Unserved(_) | ProblemSubject::Worker => "/workers".to_owned(),
         ProblemSubject::QueueFailures(queue) => format!("/failures?queue={}", url_encode(queue)),

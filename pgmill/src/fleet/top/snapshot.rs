@@ -4,14 +4,14 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use queue::history::{self, OutcomeCount};
+#[cfg(test)]
+use queue::insight::problems::ProblemSources;
 use queue::queue_status::QueueStatus;
 use queue::task_queries::Running;
 use queue::workers::Worker;
 use queue::{QueueError, TaskId};
 use tokio_postgres::Client;
 
-#[cfg(test)]
-use crate::fleet::status::ProblemSources;
 use crate::fleet::status::{FleetStatus, Problem, problems};
 use crate::output::Output;
 

@@ -1,5 +1,12 @@
 //! Problems that the console shows an operator first, in addition to those of queues and workers:
-//! backends that block a task, limits that let no task start, problems of schedules, and failed runs.
+//! backends that block a task, limits that hold tasks back, tasks and runs that take longer than
+//! usual, problems of schedules, and failed runs.
+
+mod slow;
+mod waiting_limits;
+
+pub use slow::{SlowRun, SlowTask, slow_runs, slow_tasks};
+pub use waiting_limits::{WaitingLimit, waiting_limits};
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -7,12 +14,12 @@ use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
 
 use super::runs::newest;
+use crate::doctor::{self, HorizonHolder};
 use crate::error::QueueError;
 use crate::id::RunId;
 use crate::id::TaskId;
 use crate::pg_enum;
-use crate::row::{FromRow, from_row};
-use crate::task::LimitKind;
+use crate::row::{FromRow, from_row, scalar};
 
 const BACKENDS: &str = "/* queue.insight_blockers */
 SELECT a.pid, a.login AS user, a.application_name AS application, a.state,
@@ -46,13 +53,6 @@ SELECT e.declared_as, 'declaration', e.place || ': ' || e.message, e.found_at
 FROM mill.schedule_declaration_errors e
 ORDER BY 4, 1 LIMIT 20";
 
-/// Finds the waiting tasks of each limit with one lookup in an index.
-const STOPPED: &str = "/* queue.insight_stopped_limits */
-SELECT l.kind::text, l.name, min(w.due_at) AS since FROM mill.effective_limits l
-    CROSS JOIN LATERAL (SELECT t.due_at FROM mill.tasks t
-        WHERE t.state = 'blocked' AND t.blocking_limit_id = l.id ORDER BY t.priority, t.id LIMIT 1) AS w
-WHERE l.paused GROUP BY l.kind, l.name ORDER BY min(w.due_at) LIMIT 20";
-
 /// Number of newest runs to search.
 const RUNS_SCANNED: i64 = 1000;
 
@@ -84,6 +84,28 @@ FROM (SELECT g.id, g.jobs, g.tasks, g.cancelled_at FROM mill.runs g WHERE g.stat
             AND NOT t.ignore_failure AND t.finished_at IS NOT NULL LIMIT 1000) AS few) AS f
 WHERE f.failed > 0 AND r.cancelled_at IS NULL
 ORDER BY r.id DESC LIMIT 20";
+
+const BACKLOG_WAIT: &str = "/* queue.insight_backlog_wait */
+SELECT extract(epoch FROM s.backlog_wait)::float8 FROM mill.settings s";
+
+/// Facts about problems that the lists of queues, workers and running tasks do not contain.
+#[derive(Clone, Debug, Default)]
+pub struct ProblemSources {
+    /// Runs that failed.
+    pub runs: Vec<FailedRuns>,
+    /// Limits for whose permits tasks wait.
+    pub limits: Vec<WaitingLimit>,
+    /// Problems of schedules.
+    pub schedules: Vec<ScheduleProblem>,
+    /// Tasks that take much longer than usual.
+    pub slow_tasks: Vec<SlowTask>,
+    /// Runs that take much longer than usual.
+    pub slow_runs: Vec<SlowRun>,
+    /// Holders of the oldest snapshots.
+    pub horizon: Vec<HorizonHolder>,
+    /// Wait in seconds from which a backlog is a problem.
+    pub backlog_wait_seconds: f64,
+}
 
 /// A backend that holds a lock for which a task waits.
 #[derive(Clone, Debug, Serialize)]
@@ -137,19 +159,6 @@ pub struct ScheduleProblem {
 
 from_row! { ScheduleProblem { subject, kind, message, at } }
 
-/// A group, a concurrency key or a queue whose limit lets no task start, while tasks wait.
-#[derive(Clone, Debug, Serialize)]
-pub struct StoppedLimit {
-    /// The object that the limit applies to.
-    pub kind: LimitKind,
-    /// Name of the group, the key or the queue.
-    pub name: String,
-    /// Due time of the task that is next.
-    pub since: Timestamp,
-}
-
-from_row! { StoppedLimit { kind, name, since } }
-
 /// Runs of the same jobs that failed within a day, or one run in progress with failed tasks.
 #[derive(Clone, Debug, Serialize)]
 pub struct FailedRuns {
@@ -171,6 +180,19 @@ pub struct FailedRuns {
 
 from_row! { FailedRuns { jobs, runs, run, in_progress, failed, tasks, at } }
 
+/// Returns the facts about problems.
+pub async fn problem_sources(client: &impl GenericClient) -> Result<ProblemSources, QueueError> {
+    Ok(ProblemSources {
+        runs: failed_runs(client).await?,
+        limits: waiting_limits(client).await?,
+        schedules: schedule_problems(client).await?,
+        slow_tasks: slow_tasks(client).await?,
+        slow_runs: slow_runs(client).await?,
+        horizon: doctor::horizon(client).await?,
+        backlog_wait_seconds: scalar(&client.query_typed(BACKLOG_WAIT, &[]).await?[0])?,
+    })
+}
+
 /// Returns these backends, if they still exist.
 pub async fn blockers(
     client: &impl GenericClient,
@@ -186,11 +208,6 @@ pub async fn schedule_problems(
     client: &impl GenericClient,
 ) -> Result<Vec<ScheduleProblem>, QueueError> {
     client.query_typed(SCHEDULES, &[]).await?.iter().map(ScheduleProblem::from_row).collect()
-}
-
-/// Returns up to 20 limits that let no task start while tasks wait, longest wait first.
-pub async fn stopped_limits(client: &impl GenericClient) -> Result<Vec<StoppedLimit>, QueueError> {
-    client.query_typed(STOPPED, &[]).await?.iter().map(StoppedLimit::from_row).collect()
 }
 
 /// Returns up to 20 runs that failed within a day, searched among the newest 1,000, except those

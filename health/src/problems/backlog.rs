@@ -1,0 +1,121 @@
+//! Tasks that wait: in a queue that is paused or has too few readers, or for a limit.
+
+use jiff::Timestamp;
+use queue::LimitKind;
+use queue::insight::problems::WaitingLimit;
+use queue::workers::Worker;
+use terminal::{counted, span};
+
+use super::{Problem, ProblemSubject, age};
+
+/// Pending tasks of a queue.
+#[derive(Clone, Debug)]
+pub struct QueueBacklog<'a> {
+    /// Name of the queue.
+    pub queue: &'a str,
+    /// Whether the queue is paused.
+    pub paused: bool,
+    /// Number of pending tasks, formatted: `3 pending tasks`.
+    pub pending: String,
+    /// Wait of the oldest pending task, in seconds.
+    pub oldest_seconds: f64,
+}
+
+/// Reports pending tasks that no worker will claim, or that have waited too long.
+pub(super) fn queue(
+    queue: &QueueBacklog<'_>,
+    workers: &[Worker],
+    backlog_wait: f64,
+) -> Option<Problem> {
+    let (name, pending) = (queue.queue, &queue.pending);
+    let serving: Vec<&Worker> = workers.iter().filter(|worker| worker.serves(name)).collect();
+    let (message, about) = if queue.paused {
+        (format!("queue {name} is paused, with {pending}"), ProblemSubject::Paused(name.to_owned()))
+    } else if serving.is_empty() {
+        let message = format!("queue {name} has no live worker, with {pending}");
+        (message, ProblemSubject::Unserved(name.to_owned()))
+    } else if serving.iter().all(|worker| worker.draining) {
+        let message = format!("queue {name} has only draining workers, with {pending}");
+        (message, ProblemSubject::Unserved(name.to_owned()))
+    } else if queue.oldest_seconds >= backlog_wait {
+        let (waited, readers) = (span(queue.oldest_seconds), readers(&serving));
+        let message =
+            format!("queue {name}: {pending}, the oldest has waited for {waited}; {readers}");
+        (message, ProblemSubject::Backlog(name.to_owned()))
+    } else {
+        return None;
+    };
+    Some(Problem { age_seconds: queue.oldest_seconds, message, about })
+}
+
+/// Describes how many readers of these workers are busy.
+fn readers(workers: &[&Worker]) -> String {
+    let claiming = workers.iter().filter(|worker| !worker.draining);
+    let (busy, all, reserved) = claiming.fold((0, 0, 0), |(busy, all, reserved), worker| {
+        let readers = i64::from(worker.readers);
+        let kept = i64::from(worker.reserved);
+        (busy + worker.running.min(readers), all + readers, reserved + kept)
+    });
+    let reserved = if reserved > 0 { format!(", {reserved} reserved") } else { String::new() };
+    match (busy, all) {
+        (1, 1) => "the only reader is busy".to_owned(),
+        _ if busy == all => format!("all {} are busy", counted(all, "reader")),
+        _ => format!("busy readers: {busy} of {all}{reserved}"),
+    }
+}
+
+/// Reports a limit that lets no task start, or for which tasks have waited too long. A closed active
+/// period is intended, so it is not a problem.
+pub(super) fn limit(limit: &WaitingLimit, now: Timestamp, backlog_wait: f64) -> Option<Problem> {
+    let age_seconds = age(now, limit.since);
+    let about = ProblemSubject::Limit(limit.kind);
+    (limit.paused || limit.open && age_seconds >= backlog_wait).then(|| Problem {
+        age_seconds,
+        message: format!("{}, and {}", describe_limit(limit, now), waiting_tasks(limit)),
+        about,
+    })
+}
+
+fn waiting_tasks(limit: &WaitingLimit) -> String {
+    match (limit.more, limit.tasks) {
+        (true, tasks) => format!("at least {} wait", counted(tasks, "task")),
+        (false, 1) => "1 task waits".to_owned(),
+        (false, tasks) => format!("{} wait", counted(tasks, "task")),
+    }
+}
+
+/// Describes a limit by its values, or by the end of its closed active period.
+#[must_use]
+pub fn describe_limit(limit: &WaitingLimit, now: Timestamp) -> String {
+    let kind = match limit.kind {
+        LimitKind::Group => "group",
+        LimitKind::Key => "concurrency key",
+        LimitKind::Queue => "queue",
+    };
+    let name = &limit.name;
+    if limit.paused {
+        return format!("{kind} {name} has max_running 0");
+    }
+    if let Some(period) = limit.active_period.as_ref().filter(|_| !limit.open) {
+        let time = |at: jiff::civil::Time| at.strftime("%H:%M").to_string();
+        let opens = limit.until.map_or_else(String::new, |until| {
+            format!(", opens in {}", span(until.duration_since(now).as_secs_f64()))
+        });
+        return format!(
+            "{kind} {name} starts tasks from {} to {} {} only{opens}",
+            time(period.opens),
+            time(period.closes),
+            period.zone
+        );
+    }
+    let running = limit.max_running.map(|max| {
+        let per_run = if limit.kind == LimitKind::Group { " in each run" } else { "" };
+        format!("{} at once{per_run}", counted(u64::from(max.unsigned_abs()), "task"))
+    });
+    let rate = limit.rate.map(|rate| {
+        let starts = counted(u64::from(rate.starts.unsigned_abs()), "start");
+        format!("{starts} in {}", span(rate.period.as_secs_f64()))
+    });
+    let values: Vec<String> = running.into_iter().chain(rate).collect();
+    format!("{kind} {name} allows {}", values.join(" and "))
+}

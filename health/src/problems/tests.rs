@@ -1,0 +1,218 @@
+//! Messages of problems, from made-up facts.
+
+use std::sync::LazyLock;
+
+use queue::LimitKind;
+use queue::WorkerId;
+use queue::group::ActivePeriod;
+use queue::insight::problems::WaitingLimit;
+use queue::limit::Rate;
+
+use super::*;
+
+fn at(time: &str) -> Timestamp {
+    format!("2026-12-01T{time}Z").parse().unwrap()
+}
+
+/// No problems, and a bound of five minutes for backlogs.
+static SOURCES: LazyLock<ProblemSources> =
+    LazyLock::new(|| ProblemSources { backlog_wait_seconds: 300.0, ..ProblemSources::default() });
+
+fn facts() -> FleetFacts<'static> {
+    FleetFacts {
+        now: at("03:00:00"),
+        waiting: Vec::new(),
+        workers: &[],
+        running: &[],
+        failing: Vec::new(),
+        finished: &[],
+        sources: &SOURCES,
+    }
+}
+
+fn found(facts: &FleetFacts<'_>) -> Vec<(String, ProblemSubject)> {
+    find_problems(facts).into_iter().map(|it| (it.message, it.about)).collect()
+}
+
+fn failed(runs: i64, in_progress: bool, time: &str) -> FailedRuns {
+    let jobs = vec!["nightly".to_owned(), "sunday".to_owned()];
+    FailedRuns { jobs, runs, run: RunId(12), in_progress, failed: 1, tasks: 5, at: at(time) }
+}
+
+#[test]
+fn the_oldest_problem_is_first() {
+    let waiting = |queue, paused, oldest_seconds| QueueBacklog {
+        queue,
+        paused,
+        pending: "3 pending tasks".to_owned(),
+        oldest_seconds,
+    };
+    let finished = [OutcomeCount {
+        outcome: Outcome::Failed,
+        tasks: 1,
+        last_at: at("02:58:00"),
+        duration_p95_seconds: None,
+    }];
+    let facts = FleetFacts {
+        waiting: vec![waiting("etl", true, 60.0), waiting("mail", false, 600.0)],
+        finished: &finished,
+        ..facts()
+    };
+    let unserved = "queue mail has no live worker, with 3 pending tasks".to_owned();
+    assert_eq!(
+        found(&facts),
+        [
+            (unserved, ProblemSubject::Unserved("mail".to_owned())),
+            (
+                "1 task failed in the last hour".to_owned(),
+                ProblemSubject::Finished(Outcome::Failed)
+            ),
+            (
+                "queue etl is paused, with 3 pending tasks".to_owned(),
+                ProblemSubject::Paused("etl".to_owned())
+            ),
+        ]
+    );
+}
+
+#[test]
+fn one_failed_run_several_and_one_in_progress_have_different_messages() {
+    let runs =
+        [failed(1, false, "02:00:00"), failed(3, false, "02:10:00"), failed(1, true, "02:20:00")];
+    let sources = ProblemSources { runs: runs.into(), ..SOURCES.clone() };
+    let facts = FleetFacts { sources: &sources, ..facts() };
+    let (one, job) = (ProblemSubject::Run(RunId(12)), ProblemSubject::Runs("nightly".to_owned()));
+    assert_eq!(
+        found(&facts),
+        [
+            (
+                "run 12 of nightly, sunday has failed, with 1 failed task of 5".to_owned(),
+                one.clone()
+            ),
+            (
+                "3 runs of nightly, sunday have failed within a day, the latest is run 12"
+                    .to_owned(),
+                job
+            ),
+            ("run 12 of nightly, sunday is in progress, with 1 failed task of 5".to_owned(), one),
+        ]
+    );
+}
+
+#[test]
+fn a_blocker_is_described_by_its_task_or_its_session() {
+    let task = serde_json::json!({"pid": 7, "task_id": 4, "name": "load", "user": "etl"});
+    assert_eq!(describe_blocker(&task), "backend 7: task 4 (load)");
+    let session =
+        serde_json::json!({"pid": 7, "application": "psql", "user": "ann", "state": "idle"});
+    assert_eq!(describe_blocker(&session), "backend 7: psql, user ann, idle");
+    assert_eq!(describe_blocker(&serde_json::json!({"pid": 7})), "backend 7");
+}
+
+fn worker(readers: i32, running: i64) -> Worker {
+    Worker {
+        id: WorkerId::random(),
+        host: None,
+        pid: None,
+        version: None,
+        schema_version: None,
+        started_at: None,
+        heartbeat_at: at("03:00:00"),
+        heartbeat_age_seconds: 0.0,
+        orphan_timeout_seconds: 30.0,
+        alive: true,
+        session_alive: true,
+        draining: false,
+        readers,
+        reserved: 1,
+        running,
+        queues: None,
+        error: None,
+        error_seconds: None,
+    }
+}
+
+#[test]
+fn a_backlog_is_a_problem_once_its_oldest_task_has_waited_too_long() {
+    let waiting = |oldest_seconds| QueueBacklog {
+        queue: "etl",
+        paused: false,
+        pending: "15000 pending tasks".to_owned(),
+        oldest_seconds,
+    };
+    for (running, oldest_seconds, end) in [
+        (8, 480.0, Some("all 8 readers are busy")),
+        (6, 480.0, Some("busy readers: 6 of 8, 1 reserved")),
+        (8, 299.0, None),
+    ] {
+        let workers = [worker(8, running)];
+        let waiting = vec![waiting(oldest_seconds)];
+        let messages = found(&FleetFacts { waiting, workers: &workers, ..facts() });
+        let wanted = end.map(|end| {
+            let waited = "queue etl: 15000 pending tasks, the oldest has waited for 8m 0s";
+            (format!("{waited}; {end}"), ProblemSubject::Backlog("etl".to_owned()))
+        });
+        assert_eq!(messages, wanted.into_iter().collect::<Vec<_>>());
+    }
+}
+
+fn limit(kind: LimitKind, tasks: i64, time: &str) -> WaitingLimit {
+    WaitingLimit {
+        kind,
+        name: "mail".to_owned(),
+        since: at(time),
+        tasks,
+        more: false,
+        paused: false,
+        max_running: None,
+        rate: None,
+        active_period: None,
+        open: true,
+        until: None,
+    }
+}
+
+#[test]
+fn a_limit_is_described_by_its_values_and_is_a_problem_after_a_long_wait() {
+    let rate = Some(Rate { starts: 100, period: std::time::Duration::from_secs(60) });
+    let period = ActivePeriod {
+        opens: "22:00".parse().unwrap(),
+        closes: "06:00".parse().unwrap(),
+        zone: "UTC".to_owned(),
+    };
+    let closed = WaitingLimit {
+        active_period: Some(period),
+        open: false,
+        until: Some(at("22:00:00")),
+        ..limit(LimitKind::Group, 3, "01:00:00")
+    };
+    let limits = vec![
+        WaitingLimit { max_running: Some(10), rate, ..limit(LimitKind::Queue, 7, "02:50:00") },
+        WaitingLimit { max_running: Some(1), ..limit(LimitKind::Key, 1, "02:59:00") },
+        WaitingLimit {
+            paused: true,
+            max_running: Some(0),
+            ..limit(LimitKind::Group, 1, "02:59:30")
+        },
+        closed.clone(),
+    ];
+    let described: Vec<String> = limits.iter().map(|it| describe_limit(it, facts().now)).collect();
+    assert_eq!(
+        described,
+        [
+            "queue mail allows 10 tasks at once and 100 starts in 1m 0s",
+            "concurrency key mail allows 1 task at once",
+            "group mail has max_running 0",
+            "group mail starts tasks from 22:00 to 06:00 UTC only, opens in 19h 0m",
+        ]
+    );
+    let sources = ProblemSources { limits, ..SOURCES.clone() };
+    let messages = found(&FleetFacts { sources: &sources, ..facts() });
+    assert_eq!(
+        messages.iter().map(|(message, _)| message.as_str()).collect::<Vec<_>>(),
+        [
+            "queue mail allows 10 tasks at once and 100 starts in 1m 0s, and 7 tasks wait",
+            "group mail has max_running 0, and 1 task waits",
+        ]
+    );
+}

@@ -1,0 +1,60 @@
+//! Running tasks and runs that take much longer than usual.
+
+use serde::Serialize;
+use tokio_postgres::GenericClient;
+
+use crate::error::QueueError;
+use crate::id::{RunId, TaskId};
+use crate::row::{FromRow, from_row};
+
+const TASKS: &str = "/* queue.insight_slow_tasks */
+SELECT s.id, s.queue, s.name, extract(epoch FROM s.duration)::float8 AS duration_seconds,
+    extract(epoch FROM s.p95)::float8 AS p95_seconds
+FROM mill.slow_tasks s ORDER BY s.started_at LIMIT 20";
+
+const RUNS: &str = "/* queue.insight_slow_runs */
+SELECT s.id, s.jobs, extract(epoch FROM s.duration)::float8 AS duration_seconds,
+    extract(epoch FROM s.p95)::float8 AS p95_seconds
+FROM mill.slow_runs s ORDER BY s.started_at LIMIT 20";
+
+/// A running task that takes much longer than usual.
+#[derive(Clone, Debug, Serialize)]
+pub struct SlowTask {
+    /// The task's id.
+    pub id: TaskId,
+    /// Name of the queue.
+    pub queue: String,
+    /// The task's name.
+    pub name: String,
+    /// Duration of the running attempt, in seconds.
+    pub duration_seconds: f64,
+    /// 95th percentile of the durations of the last successful attempts, in seconds.
+    pub p95_seconds: f64,
+}
+
+from_row! { SlowTask { id, queue, name, duration_seconds, p95_seconds } }
+
+/// A run in progress that takes much longer than usual.
+#[derive(Clone, Debug, Serialize)]
+pub struct SlowRun {
+    /// The run's id.
+    pub id: RunId,
+    /// The jobs of the run.
+    pub jobs: Vec<String>,
+    /// Duration of the run, in seconds.
+    pub duration_seconds: f64,
+    /// 95th percentile of the durations of the last successful runs, in seconds.
+    pub p95_seconds: f64,
+}
+
+from_row! { SlowRun { id, jobs, duration_seconds, p95_seconds } }
+
+/// Returns up to 20 slow tasks, longest first.
+pub async fn slow_tasks(client: &impl GenericClient) -> Result<Vec<SlowTask>, QueueError> {
+    client.query_typed(TASKS, &[]).await?.iter().map(SlowTask::from_row).collect()
+}
+
+/// Returns up to 20 slow runs, oldest first.
+pub async fn slow_runs(client: &impl GenericClient) -> Result<Vec<SlowRun>, QueueError> {
+    client.query_typed(RUNS, &[]).await?.iter().map(SlowRun::from_row).collect()
+}
