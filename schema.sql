@@ -471,13 +471,19 @@ CREATE TABLE IF NOT EXISTS mill.queues (
     name mill.queue_name PRIMARY KEY,
     paused boolean NOT NULL DEFAULT false,
     shared_commit interval CHECK (shared_commit BETWEEN '1 millisecond' AND '100 milliseconds'),
-    changed_at timestamptz NOT NULL DEFAULT now()
+    changed_at timestamptz NOT NULL DEFAULT now(),
+    store_params boolean NOT NULL DEFAULT true,
+    store_output boolean NOT NULL DEFAULT true
 );
 COMMENT ON TABLE mill.queues IS 'Settings of queues. A queue that has no row has the default settings';
 COMMENT ON COLUMN mill.queues.paused IS 'Whether claims from the queue are stopped. Running tasks continue';
 COMMENT ON COLUMN mill.queues.shared_commit IS
     'Time budget within which a reader runs short tasks of this queue in one shared transaction; null: each task '
     'commits alone';
+COMMENT ON COLUMN mill.queues.store_params IS
+    'Default of the option store_params of the tasks of the queue: whether params of finished tasks are stored';
+COMMENT ON COLUMN mill.queues.store_output IS
+    'Default of the option store_output: whether notices, results and plans of finished tasks are stored';
 GRANT SELECT ON mill.queues TO mill_worker;
 
 -- Profiles ----------------------------------------------------------------------------------------
@@ -885,7 +891,9 @@ BEGIN
         CREATE TYPE mill.task_options AS (
             tags text[],
             metadata jsonb,
-            isolation mill.isolation
+            isolation mill.isolation,
+            store_params boolean,
+            store_output boolean
         );
     END IF;
 END
@@ -896,6 +904,12 @@ COMMENT ON COLUMN mill.task_options.metadata IS 'JSON object of the caller, whic
 COMMENT ON COLUMN mill.task_options.isolation IS
     'Isolation level of the transaction of the task, and of the transactions that a task in autocommit mode opens; '
     'null: the default of the login and the database';
+
+COMMENT ON COLUMN mill.task_options.store_params IS
+    'Whether the params of a finished task are stored. Except in mill.job_tasks: false if the task has params that are '
+    'not stored, else null';
+COMMENT ON COLUMN mill.task_options.store_output IS
+    'Whether notices, result and plan of a finished task are stored. Except in mill.job_tasks: false or null';
 
 CREATE OR REPLACE FUNCTION mill.read_labels(document jsonb, OUT tags text[], OUT metadata jsonb)
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -1809,6 +1823,22 @@ $$;
 COMMENT ON FUNCTION mill.check_statement IS
     'Raises an error if the statement is empty or exceeds the size limit, or if params is not a JSON array';
 
+CREATE OR REPLACE FUNCTION mill.resolve_options(options mill.task_options, queue text, params jsonb)
+RETURNS mill.task_options
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    settings mill.queues;
+BEGIN
+    SELECT q.* INTO settings FROM mill.queues q WHERE q.name = resolve_options.queue;
+    options.store_params := CASE WHEN params IS NOT NULL
+        AND NOT coalesce(options.store_params, settings.store_params, true) THEN false END;
+    options.store_output := CASE WHEN NOT coalesce(options.store_output, settings.store_output, true) THEN false END;
+    RETURN CASE WHEN NOT options IS NULL THEN options END;
+END
+$$;
+COMMENT ON FUNCTION mill.resolve_options IS
+    'Returns the options of a task with these params, after the defaults of its queue have been applied';
+
 CREATE OR REPLACE FUNCTION mill.check_explain(statement text, mode mill.mode) RETURNS void
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -1858,6 +1888,7 @@ DECLARE
     initial_state mill.state;
     profile_name text := CASE WHEN profile IS NULL THEN '' ELSE mill.name_of_profile(profile) END;
     stored mill.task_options;
+    resolve boolean;
 BEGIN
     IF cardinality(enqueue_many.params) <> cardinality(statements)
         OR cardinality(enqueue_many.names) <> cardinality(statements)
@@ -1879,6 +1910,8 @@ BEGIN
         PERFORM mill.check_options(options);
         stored := mill.read_options(options);
     END IF;
+    resolve := options IS NOT NULL
+        OR EXISTS (SELECT FROM mill.queues q WHERE q.name = queue_name AND NOT (q.store_params AND q.store_output));
     IF num_nonnulls(enqueue_many.group_name, enqueue_many.concurrency_key, enqueue_many.concurrency) > 0
         OR EXISTS (SELECT FROM mill.limits l WHERE l.kind = 'queue' AND l.name = queue_name)
     THEN
@@ -1900,7 +1933,8 @@ BEGIN
             coalesce(enqueue_many.jitter, enqueue_many.backoff <> 'fixed', true), enqueue_many.timeout,
             coalesce(enqueue_many.mode, 'transaction'), coalesce(enqueue_many.at_most_once, false),
             coalesce(enqueue_many.external, false), coalesce(enqueue_many.explain, false), enqueue_many.concurrency_key,
-            enqueue_many.group_name, enqueue_many.run_id, chain, profile_name, stored
+            enqueue_many.group_name, enqueue_many.run_id, chain, profile_name,
+            CASE WHEN resolve THEN mill.resolve_options(stored, queue_name, s.params) END
         FROM unnest(statements, enqueue_many.params, enqueue_many.names)
             WITH ORDINALITY AS s(statement, params, name, n)
         ORDER BY s.n
@@ -1963,6 +1997,11 @@ BEGIN
     IF options IS NOT NULL THEN
         PERFORM mill.check_options(options);
         stored := mill.read_options(options);
+    END IF;
+    IF options IS NOT NULL
+        OR EXISTS (SELECT FROM mill.queues q WHERE q.name = queue AND NOT (q.store_params AND q.store_output))
+    THEN
+        stored := mill.resolve_options(stored, queue, params);
     END IF;
     initial_state := mill.initial_state(due_at, chain);
     id := nextval('mill.tasks_id_seq');
@@ -2092,8 +2131,13 @@ LANGUAGE sql STABLE AS $$
         task.max_attempts, task.session_pid, (report->>'position')::integer, final, task.jitter,
         task.at_most_once, task.external, task.explain, task.queue, task.name, task.key, task.concurrency_key,
         task.group_name, task.run_id, task.node, report->>'sqlstate', report->>'message', report->>'detail',
-        report->>'hint', report->>'context', report->'notices', report->'result', report->'plan', task.run_as,
-        task.params, task.statement, task.options
+        report->>'hint', report->>'context',
+        CASE WHEN (task.options).store_output IS NULL THEN report->'notices' END,
+        CASE WHEN (task.options).store_output IS NULL THEN report->'result' END,
+        -- A plan can contain the values of parameters.
+        CASE WHEN num_nonnulls((task.options).store_output, (task.options).store_params) = 0
+            THEN report->'plan' END,
+        task.run_as, CASE WHEN (task.options).store_params IS NULL THEN task.params END, task.statement, task.options
 $$;
 COMMENT ON FUNCTION mill.attempt_row IS
     'Returns the history row of an attempt of the task. report: {"sqlstate", "message", "detail", "hint", "context", '
@@ -2555,6 +2599,9 @@ BEGIN
         WHERE a.task_id = retry.id AND a.final ORDER BY a.finished_at DESC LIMIT 1;
     IF NOT FOUND THEN
         RETURN 'not found';
+    ELSIF last_attempt.node IS NULL AND (last_attempt.options).store_params = false THEN
+        RAISE EXCEPTION 'the parameters of task % were not stored', id USING ERRCODE = '55000',
+            HINT = 'Enqueue the task again, with its parameters.';
     ELSIF last_attempt.node IS NOT NULL THEN
         answer := mill.retry_run_task(last_attempt.run_id, last_attempt.name);
         IF answer = 'succeeded' THEN
@@ -2685,6 +2732,23 @@ COMMENT ON FUNCTION mill.set_shared_commit IS
     'Sets the time budget (1 to 100 ms) within which readers run short tasks of a queue one after another in one '
     'transaction; null: each task commits alone. Workers apply the change within two seconds';
 GRANT EXECUTE ON FUNCTION mill.set_shared_commit TO mill_operator;
+
+CREATE OR REPLACE FUNCTION mill.set_queue_storage(queue text, params boolean DEFAULT NULL,
+    output boolean DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    INSERT INTO mill.queues AS q (name, store_params, store_output)
+        VALUES (set_queue_storage.queue, coalesce(params, true), coalesce(output, true))
+        ON CONFLICT (name) DO UPDATE SET store_params = coalesce(params, q.store_params),
+            store_output = coalesce(output, q.store_output), changed_at = now();
+    PERFORM mill.record_audit('set_queue_storage', 'queue ' || queue,
+        jsonb_strip_nulls(jsonb_build_object('params', params, 'output', output)));
+END
+$$;
+COMMENT ON FUNCTION mill.set_queue_storage IS
+    'Sets whether params, and output (notices, results, plans), of the tasks of a queue are stored after their end. '
+    'Applies to tasks that are enqueued later; null: unchanged';
+GRANT EXECUTE ON FUNCTION mill.set_queue_storage TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.remove_limit(kind mill.limit_kind, name text) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -4105,9 +4169,12 @@ BEGIN
             CASE WHEN n.at_most_once THEN 1 ELSE coalesce(schedule.max_attempts, n.max_attempts) END,
             coalesce(schedule.retry_interval, n.retry_interval), n.backoff, n.jitter, n.timeout, n.mode,
             n.at_most_once, n.external, n.ignore_failure, n.join_mode, n.run_as, coalesce(p.parents, 0),
-            CASE WHEN p.parents > 0 THEN 'waiting' ELSE 'ready' END::mill.run_task_state, n.options
-        FROM numbered n LEFT JOIN (SELECT e.child, count(e.parent)::integer AS parents FROM edge e
-            GROUP BY e.child) AS p ON p.child = n.node
+            CASE WHEN p.parents > 0 THEN 'waiting' ELSE 'ready' END::mill.run_task_state,
+            CASE WHEN NOT n.options IS NULL OR NOT (q.store_params AND q.store_output)
+                THEN mill.resolve_options(n.options, n.queue, n.params) END
+        FROM numbered n LEFT JOIN mill.queues q ON q.name = n.queue
+            LEFT JOIN (SELECT e.child, count(e.parent)::integer AS parents FROM edge e GROUP BY e.child) AS p
+                ON p.child = n.node
         ORDER BY n.node RETURNING 1
     )
     SELECT (SELECT count(*) FROM put), (SELECT array_agg(e.parent_name || ' > ' || e.child_name
@@ -4281,7 +4348,8 @@ BEGIN
     VALUES (run_id, new_node, name, statement, params, queue,
         coalesce(priority, (SELECT g.priority FROM mill.groups g WHERE g.name = group_name)), group_name,
         concurrency_key, max_attempts, retry_interval, backoff, coalesce(jitter, backoff <> 'fixed'), timeout, mode,
-        false, false, ignore_failure, cardinality(after), mill.read_options(options))
+        false, false, ignore_failure, cardinality(after),
+        mill.resolve_options(mill.read_options(options), queue, params))
     ON CONFLICT ON CONSTRAINT run_tasks_name DO NOTHING;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'run % already has a task "%"', run_id, name USING ERRCODE = '23505';
@@ -4363,6 +4431,69 @@ CREATE OR REPLACE VIEW mill.run_task_status AS
     FROM mill.run_tasks r LEFT JOIN mill.tasks t ON r.state = 'released' AND t.id = r.task_id;
 COMMENT ON VIEW mill.run_task_status IS
     'Tasks of runs. For a released task, state is the state of the live task in the queue';
+
+-- schema/15_unstored.sql --------------------------------------------------------------------------
+
+-- Unstored data of runs: params and results of tasks whose options store_params and store_output are
+-- false. While a run is in progress, its tasks need them; they are erased when the run ends.
+
+CREATE OR REPLACE FUNCTION mill.options_with_results(run_id bigint, params jsonb, options mill.task_options)
+RETURNS mill.task_options
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT CASE WHEN EXISTS (SELECT FROM jsonb_array_elements(params) AS p
+            JOIN mill.run_tasks o ON o.run_id = options_with_results.run_id AND o.name = p.value->>'$result'
+            WHERE (o.options).store_output = false)
+        THEN jsonb_populate_record(options, '{"store_params": false}') ELSE options END
+$$;
+COMMENT ON FUNCTION mill.options_with_results IS
+    'Returns the options of a task whose params contain results of other tasks: if the output of one of them is not '
+    'stored, the params are not stored';
+
+CREATE OR REPLACE FUNCTION mill.erase_unstored(run_id bigint) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    UPDATE mill.run_tasks t SET params = CASE WHEN (t.options).store_params IS NULL THEN t.params END,
+            result = CASE WHEN (t.options).store_output IS NULL THEN t.result END
+        WHERE t.run_id = erase_unstored.run_id
+            AND ((t.options).store_params = false AND t.params IS NOT NULL
+                OR (t.options).store_output = false AND t.result IS NOT NULL);
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    -- The params of the run can contain values of these tasks; each task has a copy of its own values.
+    UPDATE mill.runs r SET params = '{}' WHERE r.id = erase_unstored.run_id AND EXISTS (SELECT FROM mill.run_tasks t
+        WHERE t.run_id = r.id AND (t.options).store_params = false);
+END
+$$;
+COMMENT ON FUNCTION mill.erase_unstored IS
+    'Erases params and results of an ended run that are not to be stored, for mill.finish_run';
+
+CREATE OR REPLACE FUNCTION mill.check_stored(run_id bigint, nodes bigint[]) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    erased record;
+BEGIN
+    SELECT t.name INTO erased FROM mill.run_tasks t WHERE t.run_id = check_stored.run_id AND t.node = ANY (nodes)
+        AND (t.options).store_params = false AND t.params IS NULL ORDER BY t.node LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'the parameters of task "%" of run % were not stored', erased.name, run_id
+            USING ERRCODE = '55000', HINT = 'Start a new run with enqueue --job.';
+    END IF;
+    SELECT t.name, o.name AS parent INTO erased FROM mill.run_tasks t
+        CROSS JOIN LATERAL jsonb_array_elements(t.params) AS p
+        JOIN mill.run_tasks o ON o.run_id = t.run_id AND o.name = p.value->>'$result'
+        WHERE t.run_id = check_stored.run_id AND t.node = ANY (nodes) AND t.takes_results
+            AND o.node <> ALL (nodes) AND o.state = 'succeeded' AND (o.options).store_output = false
+        ORDER BY t.node LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'the result of task "%", which task "%" of run % uses, was not stored', erased.parent,
+            erased.name, run_id USING ERRCODE = '55000',
+            HINT = format('pgmill run rerun %s %L runs it and all tasks after it again.', run_id, erased.parent);
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION mill.check_stored IS
+    'Raises an error if these tasks of an ended run cannot run again, because params or results were not stored';
 
 -- schema/16_run_advance.sql -----------------------------------------------------------------------
 
@@ -4555,7 +4686,8 @@ BEGIN
             CASE WHEN t.takes_results THEN mill.substitute_results(t.run_id, t.params) ELSE t.params END, t.queue,
             coalesce(t.priority, 'normal'), t.group_name, t.concurrency_key, t.limits,
             mill.initial_state(NULL, t.limits), t.limits[1], t.attempts, t.max_attempts, t.retry_interval,
-            t.backoff, t.jitter, t.timeout, t.mode, t.at_most_once, t.external, t.run_as, t.options
+            t.backoff, t.jitter, t.timeout, t.mode, t.at_most_once, t.external, t.run_as,
+            CASE WHEN t.takes_results THEN mill.options_with_results(t.run_id, t.params, t.options) ELSE t.options END
         FROM task t
     ), moved AS (
         UPDATE mill.run_tasks r SET state = 'released', task_id = t.id
@@ -4626,6 +4758,7 @@ BEGIN
                 count(*) FILTER (WHERE t.state = 'skipped') AS skipped
             FROM mill.run_tasks t WHERE t.run_id = finish_run.run_id) AS n
         WHERE r.id = finish_run.run_id RETURNING r.* INTO ended;
+    PERFORM mill.erase_unstored(finish_run.run_id);
     DELETE FROM mill.limits l WHERE l.kind = 'group' AND l.run_id = finish_run.run_id;
     IF ended.schedule_id IS NOT NULL THEN
         PERFORM mill.log_completed(ended);
@@ -4780,6 +4913,7 @@ BEGIN
         RAISE EXCEPTION 'task "%" of run % has not ended', busy, run.id USING ERRCODE = '55000',
             HINT = 'Wait until it has ended, or cancel it.';
     END IF;
+    PERFORM mill.check_stored(run.id, nodes) WHERE run.state <> 'running';
     UPDATE mill.runs r SET state = 'running', finished_at = NULL, cancelled_at = NULL, cancelled_by = NULL,
             kill = false, restarts = r.restarts + 1, restarted_at = clock_timestamp()
         WHERE r.id = run.id AND r.state <> 'running';
@@ -5695,7 +5829,9 @@ CREATE OR REPLACE VIEW mill.queue_status AS
         q.shared_commit,
         l.max_running,
         l.rate_starts,
-        l.rate_period
+        l.rate_period,
+        coalesce(q.store_params, true) AS store_params,
+        coalesce(q.store_output, true) AS store_output
     FROM mill.queues q FULL JOIN (
         SELECT queue AS name,
             count(*) FILTER (WHERE state = 'pending') AS pending,

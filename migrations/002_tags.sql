@@ -5,7 +5,8 @@
 ALTER TYPE mill.expected ADD VALUE 'always';
 ALTER TYPE mill.run_task_state ADD VALUE 'skipped';
 CREATE TYPE mill.isolation AS ENUM ('read_committed', 'repeatable_read', 'serializable');
-CREATE TYPE mill.task_options AS (tags text[], metadata jsonb, isolation mill.isolation);
+CREATE TYPE mill.task_options AS (tags text[], metadata jsonb, isolation mill.isolation, store_params boolean,
+    store_output boolean);
 ALTER TABLE mill.tasks ADD COLUMN options mill.task_options;
 ALTER TABLE mill.attempts ADD COLUMN options mill.task_options;
 ALTER TABLE mill.job_tasks ADD COLUMN options mill.task_options, ADD COLUMN enabled boolean NOT NULL DEFAULT true;
@@ -17,6 +18,8 @@ ALTER TABLE mill.runs ADD COLUMN skipped integer NOT NULL DEFAULT 0, DROP CONSTR
     ADD CONSTRAINT every_task_counts CHECK (state = 'running'
         OR tasks = succeeded + failed + ignored + cancelled + upstream_failed + skipped);
 ALTER TABLE mill.workers ADD COLUMN error text, ADD COLUMN error_since timestamptz;
+ALTER TABLE mill.queues ADD COLUMN store_params boolean NOT NULL DEFAULT true,
+    ADD COLUMN store_output boolean NOT NULL DEFAULT true;
 ALTER TABLE mill.settings
     ADD COLUMN backlog_wait interval NOT NULL DEFAULT '5 minutes' CHECK (backlog_wait > '0'),
     ADD COLUMN slow_factor double precision NOT NULL DEFAULT 4 CHECK (slow_factor BETWEEN 1 AND 1000000);

@@ -89,13 +89,19 @@ CREATE TABLE IF NOT EXISTS mill.queues (
     name mill.queue_name PRIMARY KEY,
     paused boolean NOT NULL DEFAULT false,
     shared_commit interval CHECK (shared_commit BETWEEN '1 millisecond' AND '100 milliseconds'),
-    changed_at timestamptz NOT NULL DEFAULT now()
+    changed_at timestamptz NOT NULL DEFAULT now(),
+    store_params boolean NOT NULL DEFAULT true,
+    store_output boolean NOT NULL DEFAULT true
 );
 COMMENT ON TABLE mill.queues IS 'Settings of queues. A queue that has no row has the default settings';
 COMMENT ON COLUMN mill.queues.paused IS 'Whether claims from the queue are stopped. Running tasks continue';
 COMMENT ON COLUMN mill.queues.shared_commit IS
     'Time budget within which a reader runs short tasks of this queue in one shared transaction; null: each task '
     'commits alone';
+COMMENT ON COLUMN mill.queues.store_params IS
+    'Default of the option store_params of the tasks of the queue: whether params of finished tasks are stored';
+COMMENT ON COLUMN mill.queues.store_output IS
+    'Default of the option store_output: whether notices, results and plans of finished tasks are stored';
 GRANT SELECT ON mill.queues TO mill_worker;
 
 -- Profiles ----------------------------------------------------------------------------------------

@@ -15,7 +15,9 @@ BEGIN
         CREATE TYPE mill.task_options AS (
             tags text[],
             metadata jsonb,
-            isolation mill.isolation
+            isolation mill.isolation,
+            store_params boolean,
+            store_output boolean
         );
     END IF;
 END
@@ -26,6 +28,12 @@ COMMENT ON COLUMN mill.task_options.metadata IS 'JSON object of the caller, whic
 COMMENT ON COLUMN mill.task_options.isolation IS
     'Isolation level of the transaction of the task, and of the transactions that a task in autocommit mode opens; '
     'null: the default of the login and the database';
+
+COMMENT ON COLUMN mill.task_options.store_params IS
+    'Whether the params of a finished task are stored. Except in mill.job_tasks: false if the task has params that are '
+    'not stored, else null';
+COMMENT ON COLUMN mill.task_options.store_output IS
+    'Whether notices, result and plan of a finished task are stored. Except in mill.job_tasks: false or null';
 
 CREATE OR REPLACE FUNCTION mill.read_labels(document jsonb, OUT tags text[], OUT metadata jsonb)
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$

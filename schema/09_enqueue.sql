@@ -32,6 +32,22 @@ $$;
 COMMENT ON FUNCTION mill.check_statement IS
     'Raises an error if the statement is empty or exceeds the size limit, or if params is not a JSON array';
 
+CREATE OR REPLACE FUNCTION mill.resolve_options(options mill.task_options, queue text, params jsonb)
+RETURNS mill.task_options
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    settings mill.queues;
+BEGIN
+    SELECT q.* INTO settings FROM mill.queues q WHERE q.name = resolve_options.queue;
+    options.store_params := CASE WHEN params IS NOT NULL
+        AND NOT coalesce(options.store_params, settings.store_params, true) THEN false END;
+    options.store_output := CASE WHEN NOT coalesce(options.store_output, settings.store_output, true) THEN false END;
+    RETURN CASE WHEN NOT options IS NULL THEN options END;
+END
+$$;
+COMMENT ON FUNCTION mill.resolve_options IS
+    'Returns the options of a task with these params, after the defaults of its queue have been applied';
+
 CREATE OR REPLACE FUNCTION mill.check_explain(statement text, mode mill.mode) RETURNS void
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -81,6 +97,7 @@ DECLARE
     initial_state mill.state;
     profile_name text := CASE WHEN profile IS NULL THEN '' ELSE mill.name_of_profile(profile) END;
     stored mill.task_options;
+    resolve boolean;
 BEGIN
     IF cardinality(enqueue_many.params) <> cardinality(statements)
         OR cardinality(enqueue_many.names) <> cardinality(statements)
@@ -102,6 +119,8 @@ BEGIN
         PERFORM mill.check_options(options);
         stored := mill.read_options(options);
     END IF;
+    resolve := options IS NOT NULL
+        OR EXISTS (SELECT FROM mill.queues q WHERE q.name = queue_name AND NOT (q.store_params AND q.store_output));
     IF num_nonnulls(enqueue_many.group_name, enqueue_many.concurrency_key, enqueue_many.concurrency) > 0
         OR EXISTS (SELECT FROM mill.limits l WHERE l.kind = 'queue' AND l.name = queue_name)
     THEN
@@ -123,7 +142,8 @@ BEGIN
             coalesce(enqueue_many.jitter, enqueue_many.backoff <> 'fixed', true), enqueue_many.timeout,
             coalesce(enqueue_many.mode, 'transaction'), coalesce(enqueue_many.at_most_once, false),
             coalesce(enqueue_many.external, false), coalesce(enqueue_many.explain, false), enqueue_many.concurrency_key,
-            enqueue_many.group_name, enqueue_many.run_id, chain, profile_name, stored
+            enqueue_many.group_name, enqueue_many.run_id, chain, profile_name,
+            CASE WHEN resolve THEN mill.resolve_options(stored, queue_name, s.params) END
         FROM unnest(statements, enqueue_many.params, enqueue_many.names)
             WITH ORDINALITY AS s(statement, params, name, n)
         ORDER BY s.n
@@ -186,6 +206,11 @@ BEGIN
     IF options IS NOT NULL THEN
         PERFORM mill.check_options(options);
         stored := mill.read_options(options);
+    END IF;
+    IF options IS NOT NULL
+        OR EXISTS (SELECT FROM mill.queues q WHERE q.name = queue AND NOT (q.store_params AND q.store_output))
+    THEN
+        stored := mill.resolve_options(stored, queue, params);
     END IF;
     initial_state := mill.initial_state(due_at, chain);
     id := nextval('mill.tasks_id_seq');

@@ -45,8 +45,13 @@ LANGUAGE sql STABLE AS $$
         task.max_attempts, task.session_pid, (report->>'position')::integer, final, task.jitter,
         task.at_most_once, task.external, task.explain, task.queue, task.name, task.key, task.concurrency_key,
         task.group_name, task.run_id, task.node, report->>'sqlstate', report->>'message', report->>'detail',
-        report->>'hint', report->>'context', report->'notices', report->'result', report->'plan', task.run_as,
-        task.params, task.statement, task.options
+        report->>'hint', report->>'context',
+        CASE WHEN (task.options).store_output IS NULL THEN report->'notices' END,
+        CASE WHEN (task.options).store_output IS NULL THEN report->'result' END,
+        -- A plan can contain the values of parameters.
+        CASE WHEN num_nonnulls((task.options).store_output, (task.options).store_params) = 0
+            THEN report->'plan' END,
+        task.run_as, CASE WHEN (task.options).store_params IS NULL THEN task.params END, task.statement, task.options
 $$;
 COMMENT ON FUNCTION mill.attempt_row IS
     'Returns the history row of an attempt of the task. report: {"sqlstate", "message", "detail", "hint", "context", '

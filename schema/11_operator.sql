@@ -145,6 +145,9 @@ BEGIN
         WHERE a.task_id = retry.id AND a.final ORDER BY a.finished_at DESC LIMIT 1;
     IF NOT FOUND THEN
         RETURN 'not found';
+    ELSIF last_attempt.node IS NULL AND (last_attempt.options).store_params = false THEN
+        RAISE EXCEPTION 'the parameters of task % were not stored', id USING ERRCODE = '55000',
+            HINT = 'Enqueue the task again, with its parameters.';
     ELSIF last_attempt.node IS NOT NULL THEN
         answer := mill.retry_run_task(last_attempt.run_id, last_attempt.name);
         IF answer = 'succeeded' THEN
@@ -275,6 +278,23 @@ COMMENT ON FUNCTION mill.set_shared_commit IS
     'Sets the time budget (1 to 100 ms) within which readers run short tasks of a queue one after another in one '
     'transaction; null: each task commits alone. Workers apply the change within two seconds';
 GRANT EXECUTE ON FUNCTION mill.set_shared_commit TO mill_operator;
+
+CREATE OR REPLACE FUNCTION mill.set_queue_storage(queue text, params boolean DEFAULT NULL,
+    output boolean DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    INSERT INTO mill.queues AS q (name, store_params, store_output)
+        VALUES (set_queue_storage.queue, coalesce(params, true), coalesce(output, true))
+        ON CONFLICT (name) DO UPDATE SET store_params = coalesce(params, q.store_params),
+            store_output = coalesce(output, q.store_output), changed_at = now();
+    PERFORM mill.record_audit('set_queue_storage', 'queue ' || queue,
+        jsonb_strip_nulls(jsonb_build_object('params', params, 'output', output)));
+END
+$$;
+COMMENT ON FUNCTION mill.set_queue_storage IS
+    'Sets whether params, and output (notices, results, plans), of the tasks of a queue are stored after their end. '
+    'Applies to tasks that are enqueued later; null: unchanged';
+GRANT EXECUTE ON FUNCTION mill.set_queue_storage TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.remove_limit(kind mill.limit_kind, name text) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$

@@ -260,9 +260,12 @@ BEGIN
             CASE WHEN n.at_most_once THEN 1 ELSE coalesce(schedule.max_attempts, n.max_attempts) END,
             coalesce(schedule.retry_interval, n.retry_interval), n.backoff, n.jitter, n.timeout, n.mode,
             n.at_most_once, n.external, n.ignore_failure, n.join_mode, n.run_as, coalesce(p.parents, 0),
-            CASE WHEN p.parents > 0 THEN 'waiting' ELSE 'ready' END::mill.run_task_state, n.options
-        FROM numbered n LEFT JOIN (SELECT e.child, count(e.parent)::integer AS parents FROM edge e
-            GROUP BY e.child) AS p ON p.child = n.node
+            CASE WHEN p.parents > 0 THEN 'waiting' ELSE 'ready' END::mill.run_task_state,
+            CASE WHEN NOT n.options IS NULL OR NOT (q.store_params AND q.store_output)
+                THEN mill.resolve_options(n.options, n.queue, n.params) END
+        FROM numbered n LEFT JOIN mill.queues q ON q.name = n.queue
+            LEFT JOIN (SELECT e.child, count(e.parent)::integer AS parents FROM edge e GROUP BY e.child) AS p
+                ON p.child = n.node
         ORDER BY n.node RETURNING 1
     )
     SELECT (SELECT count(*) FROM put), (SELECT array_agg(e.parent_name || ' > ' || e.child_name
@@ -436,7 +439,8 @@ BEGIN
     VALUES (run_id, new_node, name, statement, params, queue,
         coalesce(priority, (SELECT g.priority FROM mill.groups g WHERE g.name = group_name)), group_name,
         concurrency_key, max_attempts, retry_interval, backoff, coalesce(jitter, backoff <> 'fixed'), timeout, mode,
-        false, false, ignore_failure, cardinality(after), mill.read_options(options))
+        false, false, ignore_failure, cardinality(after),
+        mill.resolve_options(mill.read_options(options), queue, params))
     ON CONFLICT ON CONSTRAINT run_tasks_name DO NOTHING;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'run % already has a task "%"', run_id, name USING ERRCODE = '23505';

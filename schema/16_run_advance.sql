@@ -187,7 +187,8 @@ BEGIN
             CASE WHEN t.takes_results THEN mill.substitute_results(t.run_id, t.params) ELSE t.params END, t.queue,
             coalesce(t.priority, 'normal'), t.group_name, t.concurrency_key, t.limits,
             mill.initial_state(NULL, t.limits), t.limits[1], t.attempts, t.max_attempts, t.retry_interval,
-            t.backoff, t.jitter, t.timeout, t.mode, t.at_most_once, t.external, t.run_as, t.options
+            t.backoff, t.jitter, t.timeout, t.mode, t.at_most_once, t.external, t.run_as,
+            CASE WHEN t.takes_results THEN mill.options_with_results(t.run_id, t.params, t.options) ELSE t.options END
         FROM task t
     ), moved AS (
         UPDATE mill.run_tasks r SET state = 'released', task_id = t.id
@@ -258,6 +259,7 @@ BEGIN
                 count(*) FILTER (WHERE t.state = 'skipped') AS skipped
             FROM mill.run_tasks t WHERE t.run_id = finish_run.run_id) AS n
         WHERE r.id = finish_run.run_id RETURNING r.* INTO ended;
+    PERFORM mill.erase_unstored(finish_run.run_id);
     DELETE FROM mill.limits l WHERE l.kind = 'group' AND l.run_id = finish_run.run_id;
     IF ended.schedule_id IS NOT NULL THEN
         PERFORM mill.log_completed(ended);

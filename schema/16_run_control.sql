@@ -48,6 +48,7 @@ BEGIN
         RAISE EXCEPTION 'task "%" of run % has not ended', busy, run.id USING ERRCODE = '55000',
             HINT = 'Wait until it has ended, or cancel it.';
     END IF;
+    PERFORM mill.check_stored(run.id, nodes) WHERE run.state <> 'running';
     UPDATE mill.runs r SET state = 'running', finished_at = NULL, cancelled_at = NULL, cancelled_by = NULL,
             kill = false, restarts = r.restarts + 1, restarted_at = clock_timestamp()
         WHERE r.id = run.id AND r.state <> 'running';

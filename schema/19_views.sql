@@ -127,7 +127,9 @@ CREATE OR REPLACE VIEW mill.queue_status AS
         q.shared_commit,
         l.max_running,
         l.rate_starts,
-        l.rate_period
+        l.rate_period,
+        coalesce(q.store_params, true) AS store_params,
+        coalesce(q.store_output, true) AS store_output
     FROM mill.queues q FULL JOIN (
         SELECT queue AS name,
             count(*) FILTER (WHERE state = 'pending') AS pending,

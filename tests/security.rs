@@ -6,3 +6,4 @@ pub(crate) mod roles;
 pub(crate) mod run_as;
 pub(crate) mod secrets;
 pub(crate) mod tenant_isolation;
+pub(crate) mod unstored;

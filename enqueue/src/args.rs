@@ -221,6 +221,15 @@ pub(crate) struct TaskFlags {
     /// attempt is recorded durably
     #[arg(long, help_heading = EXECUTION)]
     pub(crate) external: bool,
+    /// Whether the params of the task are stored after its end [default: as set for the queue]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "true", help_heading = EXECUTION)]
+    pub(crate) store_params: Option<bool>,
+    /// Whether notices, first rows and plan are stored after the end of the task [default: as set
+    /// for the queue]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "true", help_heading = EXECUTION)]
+    pub(crate) store_output: Option<bool>,
     /// Profile whose login runs the task [default: the common login of tasks without a profile]
     #[arg(long, value_name = "PROFILE", value_parser = label, help_heading = EXECUTION)]
     pub(crate) run_as: Option<String>,

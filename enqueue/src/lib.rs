@@ -127,7 +127,12 @@ async fn options(args: &Args, session: &Session) -> Result<TaskOptions, Failure>
         concurrency_key: flags.concurrency_key.clone(),
         concurrency: flags.concurrency,
         run_as: flags.run_as.clone(),
-        stored: StoredOptions { labels: args.labels(), isolation: flags.isolation },
+        stored: StoredOptions {
+            labels: args.labels(),
+            isolation: flags.isolation,
+            store_params: flags.store_params,
+            store_output: flags.store_output,
+        },
     })
 }
 

@@ -65,6 +65,13 @@ pub struct StoredOptions {
     /// database.
     #[serde(default)]
     pub isolation: Option<Isolation>,
+    /// Whether the params of the finished task are stored; `None` for the default of the queue. In
+    /// a stored task: `Some(false)` if it has params that are not stored.
+    #[serde(default)]
+    pub store_params: Option<bool>,
+    /// Whether notices, result and plan of the finished task are stored, as for `store_params`.
+    #[serde(default)]
+    pub store_output: Option<bool>,
 }
 
 impl StoredOptions {
@@ -72,6 +79,17 @@ impl StoredOptions {
     #[must_use]
     pub fn document(&self) -> Option<Value> {
         (*self != Self::default()).then(|| json!(self))
+    }
+
+    /// Returns what is not stored of the finished task; `None` if everything is stored.
+    #[must_use]
+    pub fn not_stored(&self) -> Option<&'static str> {
+        match (self.store_params, self.store_output) {
+            (Some(false), Some(false)) => Some("params, output"),
+            (Some(false), _) => Some("params"),
+            (_, Some(false)) => Some("output"),
+            _ => None,
+        }
     }
 }
 

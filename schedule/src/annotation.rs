@@ -61,7 +61,7 @@ pub struct JobAnnotation {
 }
 
 /// `@task(queue: …, priority: …, group: …, concurrency_key: …, timeout: …, mode: …,
-/// isolation: …, at_most_once: …, external: …)`.
+/// isolation: …, at_most_once: …, external: …, store_params: …, store_output: …)`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TaskAnnotation {
     /// Queue: 1 to 128 letters, digits and `_.:-`.
@@ -82,6 +82,10 @@ pub struct TaskAnnotation {
     pub at_most_once: Option<bool>,
     /// Whether the task has effects outside the database.
     pub external: Option<bool>,
+    /// Whether the params of the finished task are stored.
+    pub store_params: Option<bool>,
+    /// Whether notices, result and plan of the finished task are stored.
+    pub store_output: Option<bool>,
 }
 
 /// `@fire(overlap: skip, catch_up: 1, max_lateness: 1h, jitter: 30s)`.
@@ -342,9 +346,8 @@ impl JobAnnotation {
 impl TaskAnnotation {
     fn read(call: &Call) -> Result<Self, ValidationError> {
         let names = ["queue", "priority", "group", "concurrency_key"];
-        call.only(
-            &[&names[..], &["timeout", "mode", "isolation", "at_most_once", "external"]].concat(),
-        )?;
+        let execution = ["timeout", "mode", "isolation", "at_most_once", "external"];
+        call.only(&[&names[..], &execution[..], &["store_params", "store_output"]].concat())?;
         call.no_positional()?;
         let priorities = ["low", "normal", "high", "critical", "reserved"];
         let task = Self {
@@ -358,6 +361,8 @@ impl TaskAnnotation {
                 .one_of("isolation", &["read_committed", "repeatable_read", "serializable"])?,
             at_most_once: call.boolean("at_most_once")?,
             external: call.boolean("external")?,
+            store_params: call.boolean("store_params")?,
+            store_output: call.boolean("store_output")?,
         };
         if let (Some(arg), Some(queue)) = (call.named("queue"), &task.queue) {
             let plain = |b: u8| b.is_ascii_alphanumeric() || b"_.:-".contains(&b);

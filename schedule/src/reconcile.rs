@@ -207,6 +207,8 @@ fn desired(procedure: &Procedure, annotated: &Annotations) -> Vec<DesiredSchedul
         ("isolation", task.isolation.clone().map(Value::from)),
         ("at_most_once", task.at_most_once.map(Value::from)),
         ("external", task.external.map(Value::from)),
+        ("store_params", task.store_params.map(Value::from)),
+        ("store_output", task.store_output.map(Value::from)),
     ]);
     let definition = |timing: &crate::Timing| {
         document([

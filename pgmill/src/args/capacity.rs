@@ -23,7 +23,7 @@ fn or_off<T>(
 
 #[derive(Debug, clap::Args)]
 #[command(group = ArgGroup::new("what").required(true).multiple(true)
-    .args(["shared_commit", "max_running", "rate"]))]
+    .args(["shared_commit", "max_running", "rate", "store_params", "store_output"]))]
 pub(crate) struct QueueSetArgs {
     /// Queue name
     #[arg(value_parser = queue_name)]
@@ -34,6 +34,12 @@ pub(crate) struct QueueSetArgs {
     pub(crate) shared_commit: Option<OrOff<Duration>>,
     #[command(flatten)]
     pub(crate) limits: LimitFlags,
+    /// Whether params of tasks that are enqueued from now on are stored after their end
+    #[arg(long, value_name = "BOOL")]
+    pub(crate) store_params: Option<bool>,
+    /// Whether notices, result and plan of these tasks are stored
+    #[arg(long, value_name = "BOOL")]
+    pub(crate) store_output: Option<bool>,
     /// Accept a queue that has no tasks, settings or workers yet
     #[arg(long)]
     pub(crate) create: bool,

@@ -173,6 +173,7 @@ async fn set(client: &Client, out: &Output, args: &QueueSetArgs) -> Result<u8, F
     }
     let on = (LimitKind::Queue, args.name.as_str());
     parts.extend(apply_limits(client, on, args.dry_run, args.limits).await?);
+    parts.extend(set_storage(client, args).await?);
     if out.json {
         let now = find(client, &args.name).await?;
         out.document(&json!({
@@ -185,6 +186,20 @@ async fn set(client: &Client, out: &Output, args: &QueueSetArgs) -> Result<u8, F
     Ok(exit::OK)
 }
 
+/// Sets what is stored of finished tasks. Returns the changes in words.
+async fn set_storage(client: &Client, args: &QueueSetArgs) -> Result<Vec<String>, QueueError> {
+    let (params, output) = (args.store_params, args.store_output);
+    if !args.dry_run && params.or(output).is_some() {
+        operate::set_queue_storage(client, &args.name, params, output).await?;
+    }
+    let change = |(what, stored): (&str, Option<bool>)| match stored {
+        Some(true) => Some(format!("store their {what}")),
+        Some(false) => Some(format!("do not store their {what}")),
+        None => None,
+    };
+    Ok([("params", params), ("output", output)].into_iter().filter_map(change).collect())
+}
+
 /// Formats the settings of a queue.
 fn settings(status: &QueueStatus) -> String {
     let paused = status.paused.then(|| "paused".to_owned());
@@ -192,7 +207,10 @@ fn settings(status: &QueueStatus) -> String {
         status.shared_commit_seconds.map(|budget| format!("shared commit {}", span(budget)));
     let max_running = status.max_running.map(|max_running| format!("max running {max_running}"));
     let starts = status.rate.map(|starts| format!("rate {}", format_rate(starts)));
-    paused.into_iter().chain(shared).chain(max_running).chain(starts).collect::<Vec<_>>().join(", ")
+    let params = (!status.store_params).then(|| "params not stored".to_owned());
+    let output = (!status.store_output).then(|| "output not stored".to_owned());
+    let settings = [paused, shared, max_running, starts, params, output];
+    settings.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
 async fn find(client: &Client, name: &str) -> Result<Option<QueueStatus>, Failure> {

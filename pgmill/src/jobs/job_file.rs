@@ -230,7 +230,7 @@ const JOB_KEYS: [&str; 7] =
     ["description", "category", "frequency", "enabled", "task", "tags", "metadata"];
 
 /// Keys with the options of a statement, in a job or in a schedule.
-const TASK_OPTION_KEYS: [&str; 13] = [
+const TASK_OPTION_KEYS: [&str; 15] = [
     "queue",
     "priority",
     "group",
@@ -244,6 +244,8 @@ const TASK_OPTION_KEYS: [&str; 13] = [
     "at_most_once",
     "external",
     "run_as",
+    "store_params",
+    "store_output",
 ];
 
 /// Other keys for the number of attempts: `attempts` is the same number as `max_attempts`, and
@@ -287,6 +289,8 @@ fn options(section: &Section<'_>) -> Map<String, Value> {
     section.put(&mut document, "at_most_once", section.boolean("at_most_once"));
     section.put(&mut document, "external", section.boolean("external"));
     section.put(&mut document, "run_as", section.label("run_as"));
+    section.put(&mut document, "store_params", section.boolean("store_params"));
+    section.put(&mut document, "store_output", section.boolean("store_output"));
     document
 }
 

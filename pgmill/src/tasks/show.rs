@@ -159,6 +159,9 @@ fn mode(task: &Task) -> String {
     if task.external {
         text.push_str(", with external effects");
     }
+    if let Some(what) = task.options.not_stored() {
+        text.push_str(&format!("; not stored: {what}"));
+    }
     text
 }
 

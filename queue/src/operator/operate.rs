@@ -14,6 +14,8 @@ const PAUSE: &str = "/* queue.pause */ SELECT mill.pause($1)";
 const RESUME: &str = "/* queue.resume */ SELECT mill.resume($1)";
 const SET_SHARED_COMMIT: &str =
     "/* queue.set_shared_commit */ SELECT mill.set_shared_commit($1, make_interval(secs => $2))";
+const SET_QUEUE_STORAGE: &str =
+    "/* queue.set_queue_storage */ SELECT mill.set_queue_storage($1, $2, $3)";
 const REMOVE_QUEUE: &str = "/* queue.remove_queue */ SELECT mill.remove_queue($1)";
 
 /// A queue is known if it has settings, limits, live tasks, a recent attempt, a task of a job or a
@@ -107,6 +109,23 @@ pub async fn set_shared_commit(
     let seconds = budget.map(|budget| budget.as_secs_f64());
     client
         .query_typed(SET_SHARED_COMMIT, &[(&queue, Type::TEXT), (&seconds, Type::FLOAT8)])
+        .await?;
+    Ok(())
+}
+
+/// Sets whether params, and output, of tasks that are enqueued later are stored after their end;
+/// `None` leaves a setting unchanged.
+pub async fn set_queue_storage(
+    client: &impl GenericClient,
+    queue: &str,
+    params: Option<bool>,
+    output: Option<bool>,
+) -> Result<(), QueueError> {
+    client
+        .query_typed(
+            SET_QUEUE_STORAGE,
+            &[(&queue, Type::TEXT), (&params, Type::BOOL), (&output, Type::BOOL)],
+        )
         .await?;
     Ok(())
 }

@@ -12,7 +12,7 @@ SELECT s.queue, s.paused, s.pending, s.running, s.scheduled, s.blocked,
     extract(epoch FROM s.oldest_pending_age)::float8 AS oldest_pending_seconds,
     extract(epoch FROM s.longest_running)::float8 AS longest_running_seconds,
     extract(epoch FROM s.shared_commit)::float8 AS shared_commit_seconds, s.max_running,
-    s.rate_starts, extract(epoch FROM s.rate_period)::float8 AS rate_seconds
+    s.rate_starts, extract(epoch FROM s.rate_period)::float8 AS rate_seconds, s.store_params, s.store_output
 FROM mill.queue_status s ORDER BY s.queue";
 
 /// The advisory lock that one worker holds while it publishes the fleet-wide gauges.
@@ -43,12 +43,17 @@ pub struct QueueStatus {
     pub max_running: Option<i32>,
     /// Maximum rate of starts; `None` means unlimited.
     pub rate: Option<Rate>,
+    /// Default for its tasks: whether their params are stored after their end.
+    pub store_params: bool,
+    /// Default for its tasks: whether their output is stored after their end.
+    pub store_output: bool,
 }
 
 from_row! {
     row => QueueStatus {
         queue, paused, pending, running, scheduled, blocked, oldest_pending_seconds,
         longest_running_seconds, shared_commit_seconds, max_running, rate: Rate::from_row(row)?,
+        store_params, store_output,
     }
 }
 

@@ -53,7 +53,7 @@ fn annotations_are_found_in_prose() {
          @retry(max_attempts: 3, interval: 60s, backoff: Fixed, jitter: true)\n\
          @job(\"Nightly cleanup (all)\", category: Ops)\n\
          @task(queue: ops, priority: high, group: g, concurrency_key: \"a, b\", timeout: 5 min,\n\
-         mode: autocommit, isolation: serializable, external: true) @fire(overlap: skip, catch_up: 2, max_lateness: 1h, jitter: 30s)\n\
+         mode: autocommit, isolation: serializable, external: true, store_output: false) @fire(overlap: skip, catch_up: 2, max_lateness: 1h, jitter: 30s)\n\
          @manual() @trigger(table: staging.orders, new_rows: true)",
     );
     assert_eq!(messages(&found), []);
@@ -88,6 +88,8 @@ fn annotations_are_found_in_prose() {
             isolation: text("serializable"),
             at_most_once: None,
             external: Some(true),
+            store_params: None,
+            store_output: Some(false),
         }
     );
     let fire = FireAnnotation {

@@ -122,6 +122,8 @@ impl Snapshot {
             shared_commit_seconds: None,
             max_running: None,
             rate: None,
+            store_params: true,
+            store_output: true,
         };
         let status = FleetStatus {
             now,

@@ -89,7 +89,8 @@ FROM (SELECT s.queue, s.priority FROM mill.tasks s WHERE s.state = 'blocked'
 const SETTINGS: &str = "/* queue.insight_queues */
 SELECT name AS queue, coalesce(q.paused, false) AS paused,
     extract(epoch FROM q.shared_commit)::float8 AS shared_commit_seconds, l.max_running,
-    l.rate_starts, extract(epoch FROM l.rate_period)::float8 AS rate_seconds
+    l.rate_starts, extract(epoch FROM l.rate_period)::float8 AS rate_seconds,
+    NOT coalesce(q.store_params, true) AS discards_params, NOT coalesce(q.store_output, true) AS discards_output
 FROM mill.queues q FULL JOIN (SELECT * FROM mill.limits WHERE kind = 'queue') l USING (name)
 ORDER BY name";
 
@@ -138,11 +139,16 @@ pub struct QueueSetting {
     pub max_running: Option<i32>,
     /// Maximum rate of starts; `None` means unlimited.
     pub rate: Option<Rate>,
+    /// Whether params of finished tasks are not stored, unless the task has the option.
+    pub discards_params: bool,
+    /// Whether output of finished tasks is not stored, unless the task has the option.
+    pub discards_output: bool,
 }
 
 from_row! {
     row => QueueSetting {
-        queue, paused, shared_commit_seconds, max_running, rate: Rate::from_row(row)?,
+        queue, paused, shared_commit_seconds, max_running, rate: Rate::from_row(row)?, discards_params,
+        discards_output,
     }
 }
 
