@@ -281,7 +281,8 @@ CREATE TABLE IF NOT EXISTS mill.settings (
     reserved_capacity mill.reserved_capacity NOT NULL DEFAULT 'none',
     only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row),
     backlog_wait interval NOT NULL DEFAULT '5 minutes' CHECK (backlog_wait > '0'),
-    slow_factor double precision NOT NULL DEFAULT 4 CHECK (slow_factor BETWEEN 1 AND 1000000)
+    slow_factor double precision NOT NULL DEFAULT 4 CHECK (slow_factor BETWEEN 1 AND 1000000),
+    default_group text
 );
 COMMENT ON TABLE mill.settings IS 'Settings of the whole fleet, one row. Change them with UPDATE mill.settings SET …';
 COMMENT ON COLUMN mill.settings.statement_limit_bytes IS
@@ -305,6 +306,8 @@ COMMENT ON COLUMN mill.settings.backlog_wait IS
     'Wait from which the oldest waiting task of a queue or of a limit is reported as a problem';
 COMMENT ON COLUMN mill.settings.slow_factor IS
     'A task or run is slow if it has taken this many times its usual duration, see mill.slow_tasks and mill.slow_runs';
+COMMENT ON COLUMN mill.settings.default_group IS
+    'Group of new tasks that are given no group, see mill.set_default_group; null: none';
 INSERT INTO mill.settings DEFAULT VALUES ON CONFLICT DO NOTHING;
 GRANT SELECT ON mill.settings TO mill_worker, mill_producer;
 GRANT UPDATE ON mill.settings TO mill_operator;
@@ -359,13 +362,20 @@ COMMENT ON FUNCTION mill.record_change IS
 CREATE OR REPLACE FUNCTION mill.audit_settings() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
+    IF new.default_group IS DISTINCT FROM old.default_group AND new.default_group IS NOT NULL
+        AND NOT EXISTS (SELECT FROM mill.groups g WHERE g.name = new.default_group)
+    THEN
+        RAISE EXCEPTION 'there is no group "%"', new.default_group USING ERRCODE = '22023',
+            HINT = 'Create it with pgmill group set, or SELECT mill.set_group(…).';
+    END IF;
     PERFORM mill.record_change('update_settings', 'settings', to_jsonb(old), (SELECT jsonb_object_agg(n.key, n.value)
         FROM jsonb_each(to_jsonb(new)) AS n WHERE n.value IS DISTINCT FROM to_jsonb(old)->n.key));
     RETURN NULL;
 END
 $$;
 COMMENT ON FUNCTION mill.audit_settings IS
-    'Trigger of mill.settings: records the changed settings, with their old and new values, in mill.audit';
+    'Trigger of mill.settings: records the changed settings, with their old and new values, in mill.audit. Raises an '
+    'error if the default group does not exist';
 CREATE OR REPLACE TRIGGER audit_settings AFTER UPDATE ON mill.settings
     FOR EACH ROW WHEN (old.* IS DISTINCT FROM new.*) EXECUTE FUNCTION mill.audit_settings();
 
@@ -846,12 +856,23 @@ COMMENT ON FUNCTION mill.set_active_period IS
     'period extends past midnight. null, null: at any time';
 GRANT EXECUTE ON FUNCTION mill.set_active_period TO mill_operator;
 
+CREATE OR REPLACE FUNCTION mill.set_default_group(name text) RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    UPDATE mill.settings SET default_group = name
+$$;
+COMMENT ON FUNCTION mill.set_default_group IS
+    'Sets the group of new tasks, and of tasks of new runs, that are given no group; null: none';
+GRANT EXECUTE ON FUNCTION mill.set_default_group TO mill_operator;
+
 CREATE OR REPLACE FUNCTION mill.drop_group(name text) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM FROM mill.groups g WHERE g.name = drop_group.name FOR UPDATE;
     IF NOT FOUND THEN
         RETURN false;
+    ELSIF EXISTS (SELECT FROM mill.settings s WHERE s.default_group = drop_group.name) THEN
+        RAISE EXCEPTION 'group "%" is the default group', name USING ERRCODE = '55000',
+            HINT = 'Set another one first, or none with pgmill group default off.';
     ELSIF EXISTS (SELECT FROM mill.tasks t WHERE t.group_name = drop_group.name) THEN
         RAISE EXCEPTION 'group "%" has live tasks', name USING ERRCODE = '23503',
             HINT = 'Cancel them or wait until they finish; --max-running 0 prevents them from starting.';
@@ -1883,6 +1904,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     queue_name text := coalesce(enqueue_many.queue, 'default');
+    wanted_group text := coalesce(enqueue_many.group_name, (SELECT s.default_group FROM mill.settings s));
     chain bigint[];
     group_priority mill.priority;
     initial_state mill.state;
@@ -1912,12 +1934,12 @@ BEGIN
     END IF;
     resolve := options IS NOT NULL
         OR EXISTS (SELECT FROM mill.queues q WHERE q.name = queue_name AND NOT (q.store_params AND q.store_output));
-    IF num_nonnulls(enqueue_many.group_name, enqueue_many.concurrency_key, enqueue_many.concurrency) > 0
+    IF num_nonnulls(wanted_group, enqueue_many.concurrency_key, enqueue_many.concurrency) > 0
         OR EXISTS (SELECT FROM mill.limits l WHERE l.kind = 'queue' AND l.name = queue_name)
     THEN
-        chain := mill.required_limits(queue_name, enqueue_many.group_name, enqueue_many.run_id,
+        chain := mill.required_limits(queue_name, wanted_group, enqueue_many.run_id,
             enqueue_many.concurrency_key, enqueue_many.concurrency);
-        SELECT g.priority INTO group_priority FROM mill.groups g WHERE g.name = enqueue_many.group_name;
+        SELECT g.priority INTO group_priority FROM mill.groups g WHERE g.name = wanted_group;
     END IF;
     initial_state := mill.initial_state(enqueue_many.due_at, chain);
     RETURN QUERY
@@ -1933,7 +1955,7 @@ BEGIN
             coalesce(enqueue_many.jitter, enqueue_many.backoff <> 'fixed', true), enqueue_many.timeout,
             coalesce(enqueue_many.mode, 'transaction'), coalesce(enqueue_many.at_most_once, false),
             coalesce(enqueue_many.external, false), coalesce(enqueue_many.explain, false), enqueue_many.concurrency_key,
-            enqueue_many.group_name, enqueue_many.run_id, chain, profile_name,
+            wanted_group, enqueue_many.run_id, chain, profile_name,
             CASE WHEN resolve THEN mill.resolve_options(stored, queue_name, s.params) END
         FROM unnest(statements, enqueue_many.params, enqueue_many.names)
             WITH ORDINALITY AS s(statement, params, name, n)
@@ -1981,6 +2003,7 @@ DECLARE
     stored mill.task_options;
 BEGIN
     queue := coalesce(queue, 'default');
+    group_name := coalesce(group_name, (SELECT s.default_group FROM mill.settings s));
     -- Most tasks need none of these three calls, so a single condition decides whether to make them.
     IF statement IS NULL OR num_nonnulls(params, group_name, concurrency_key, concurrency) > 0
         OR EXISTS (SELECT FROM mill.settings s
@@ -4114,6 +4137,7 @@ DECLARE
     wanted text[];
     count integer;
     offered jsonb := '{}';
+    default_group text := (SELECT s.default_group FROM mill.settings s);
 BEGIN
     IF jsonb_typeof(params) IS DISTINCT FROM 'object' THEN
         RAISE EXCEPTION 'params must be a JSON object' USING ERRCODE = '22023';
@@ -4138,8 +4162,10 @@ BEGIN
     WITH chosen AS MATERIALIZED (
         -- A task that several jobs contain is included once, from the job that gives it the highest
         -- priority.
-        SELECT DISTINCT ON (t.name) t.*, coalesce(t.priority, j.priority, g.priority) AS chosen_priority
-        FROM mill.jobs j JOIN mill.job_tasks t ON t.job = j.name LEFT JOIN mill.groups g ON g.name = t.group_name
+        SELECT DISTINCT ON (t.name) t.*, coalesce(t.priority, j.priority, g.priority) AS chosen_priority,
+            coalesce(t.group_name, default_group) AS chosen_group
+        FROM mill.jobs j JOIN mill.job_tasks t ON t.job = j.name
+            LEFT JOIN mill.groups g ON g.name = coalesce(t.group_name, default_group)
         -- The condition is repeated for both tables, so that the query uses the index of each.
         WHERE j.name = ANY (wanted) AND t.job = ANY (wanted) AND t.disabled_at IS NULL AND t.enabled
         ORDER BY t.name, coalesce(t.priority, j.priority, g.priority, 'normal') DESC,
@@ -4164,7 +4190,7 @@ BEGIN
             group_name, concurrency_key, max_attempts, retry_interval, backoff, jitter, timeout, mode,
             at_most_once, external, ignore_failure, join_mode, run_as, parents, state, options)
         SELECT run_id, n.node, n.name, n.job, n.statement, mill.substitute_params(n.params, offered || params),
-            coalesce(n.params @? '$[*]."$result"', false), n.queue, n.chosen_priority, n.group_name,
+            coalesce(n.params @? '$[*]."$result"', false), n.queue, n.chosen_priority, n.chosen_group,
             n.concurrency_key,
             CASE WHEN n.at_most_once THEN 1 ELSE coalesce(schedule.max_attempts, n.max_attempts) END,
             coalesce(schedule.retry_interval, n.retry_interval), n.backoff, n.jitter, n.timeout, n.mode,
@@ -4339,6 +4365,7 @@ BEGIN
     END IF;
     PERFORM mill.check_statement(statement, params);
     PERFORM mill.check_options(options);
+    group_name := coalesce(group_name, (SELECT s.default_group FROM mill.settings s));
     IF group_name IS NOT NULL AND NOT EXISTS (SELECT FROM mill.groups g WHERE g.name = group_name) THEN
         RAISE EXCEPTION 'there is no group "%"', group_name USING ERRCODE = '22023';
     END IF;

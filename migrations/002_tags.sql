@@ -22,7 +22,8 @@ ALTER TABLE mill.queues ADD COLUMN store_params boolean NOT NULL DEFAULT true,
     ADD COLUMN store_output boolean NOT NULL DEFAULT true;
 ALTER TABLE mill.settings
     ADD COLUMN backlog_wait interval NOT NULL DEFAULT '5 minutes' CHECK (backlog_wait > '0'),
-    ADD COLUMN slow_factor double precision NOT NULL DEFAULT 4 CHECK (slow_factor BETWEEN 1 AND 1000000);
+    ADD COLUMN slow_factor double precision NOT NULL DEFAULT 4 CHECK (slow_factor BETWEEN 1 AND 1000000),
+    ADD COLUMN default_group text;
 DROP FUNCTION mill.reset_run_tasks(bigint, bigint[]);
 DROP FUNCTION mill.evaluate_join(mill.join_mode, integer, integer, integer);
 DROP FUNCTION mill.propagate_completion(bigint, bigint[], boolean, integer);

@@ -35,7 +35,8 @@ CREATE TABLE IF NOT EXISTS mill.settings (
     reserved_capacity mill.reserved_capacity NOT NULL DEFAULT 'none',
     only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row),
     backlog_wait interval NOT NULL DEFAULT '5 minutes' CHECK (backlog_wait > '0'),
-    slow_factor double precision NOT NULL DEFAULT 4 CHECK (slow_factor BETWEEN 1 AND 1000000)
+    slow_factor double precision NOT NULL DEFAULT 4 CHECK (slow_factor BETWEEN 1 AND 1000000),
+    default_group text
 );
 COMMENT ON TABLE mill.settings IS 'Settings of the whole fleet, one row. Change them with UPDATE mill.settings SET …';
 COMMENT ON COLUMN mill.settings.statement_limit_bytes IS
@@ -59,6 +60,8 @@ COMMENT ON COLUMN mill.settings.backlog_wait IS
     'Wait from which the oldest waiting task of a queue or of a limit is reported as a problem';
 COMMENT ON COLUMN mill.settings.slow_factor IS
     'A task or run is slow if it has taken this many times its usual duration, see mill.slow_tasks and mill.slow_runs';
+COMMENT ON COLUMN mill.settings.default_group IS
+    'Group of new tasks that are given no group, see mill.set_default_group; null: none';
 INSERT INTO mill.settings DEFAULT VALUES ON CONFLICT DO NOTHING;
 GRANT SELECT ON mill.settings TO mill_worker, mill_producer;
 GRANT UPDATE ON mill.settings TO mill_operator;
@@ -113,13 +116,20 @@ COMMENT ON FUNCTION mill.record_change IS
 CREATE OR REPLACE FUNCTION mill.audit_settings() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
+    IF new.default_group IS DISTINCT FROM old.default_group AND new.default_group IS NOT NULL
+        AND NOT EXISTS (SELECT FROM mill.groups g WHERE g.name = new.default_group)
+    THEN
+        RAISE EXCEPTION 'there is no group "%"', new.default_group USING ERRCODE = '22023',
+            HINT = 'Create it with pgmill group set, or SELECT mill.set_group(…).';
+    END IF;
     PERFORM mill.record_change('update_settings', 'settings', to_jsonb(old), (SELECT jsonb_object_agg(n.key, n.value)
         FROM jsonb_each(to_jsonb(new)) AS n WHERE n.value IS DISTINCT FROM to_jsonb(old)->n.key));
     RETURN NULL;
 END
 $$;
 COMMENT ON FUNCTION mill.audit_settings IS
-    'Trigger of mill.settings: records the changed settings, with their old and new values, in mill.audit';
+    'Trigger of mill.settings: records the changed settings, with their old and new values, in mill.audit. Raises an '
+    'error if the default group does not exist';
 CREATE OR REPLACE TRIGGER audit_settings AFTER UPDATE ON mill.settings
     FOR EACH ROW WHEN (old.* IS DISTINCT FROM new.*) EXECUTE FUNCTION mill.audit_settings();
 

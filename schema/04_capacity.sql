@@ -464,12 +464,23 @@ COMMENT ON FUNCTION mill.set_active_period IS
     'period extends past midnight. null, null: at any time';
 GRANT EXECUTE ON FUNCTION mill.set_active_period TO mill_operator;
 
+CREATE OR REPLACE FUNCTION mill.set_default_group(name text) RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    UPDATE mill.settings SET default_group = name
+$$;
+COMMENT ON FUNCTION mill.set_default_group IS
+    'Sets the group of new tasks, and of tasks of new runs, that are given no group; null: none';
+GRANT EXECUTE ON FUNCTION mill.set_default_group TO mill_operator;
+
 CREATE OR REPLACE FUNCTION mill.drop_group(name text) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM FROM mill.groups g WHERE g.name = drop_group.name FOR UPDATE;
     IF NOT FOUND THEN
         RETURN false;
+    ELSIF EXISTS (SELECT FROM mill.settings s WHERE s.default_group = drop_group.name) THEN
+        RAISE EXCEPTION 'group "%" is the default group', name USING ERRCODE = '55000',
+            HINT = 'Set another one first, or none with pgmill group default off.';
     ELSIF EXISTS (SELECT FROM mill.tasks t WHERE t.group_name = drop_group.name) THEN
         RAISE EXCEPTION 'group "%" has live tasks', name USING ERRCODE = '23503',
             HINT = 'Cancel them or wait until they finish; --max-running 0 prevents them from starting.';

@@ -92,6 +92,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     queue_name text := coalesce(enqueue_many.queue, 'default');
+    wanted_group text := coalesce(enqueue_many.group_name, (SELECT s.default_group FROM mill.settings s));
     chain bigint[];
     group_priority mill.priority;
     initial_state mill.state;
@@ -121,12 +122,12 @@ BEGIN
     END IF;
     resolve := options IS NOT NULL
         OR EXISTS (SELECT FROM mill.queues q WHERE q.name = queue_name AND NOT (q.store_params AND q.store_output));
-    IF num_nonnulls(enqueue_many.group_name, enqueue_many.concurrency_key, enqueue_many.concurrency) > 0
+    IF num_nonnulls(wanted_group, enqueue_many.concurrency_key, enqueue_many.concurrency) > 0
         OR EXISTS (SELECT FROM mill.limits l WHERE l.kind = 'queue' AND l.name = queue_name)
     THEN
-        chain := mill.required_limits(queue_name, enqueue_many.group_name, enqueue_many.run_id,
+        chain := mill.required_limits(queue_name, wanted_group, enqueue_many.run_id,
             enqueue_many.concurrency_key, enqueue_many.concurrency);
-        SELECT g.priority INTO group_priority FROM mill.groups g WHERE g.name = enqueue_many.group_name;
+        SELECT g.priority INTO group_priority FROM mill.groups g WHERE g.name = wanted_group;
     END IF;
     initial_state := mill.initial_state(enqueue_many.due_at, chain);
     RETURN QUERY
@@ -142,7 +143,7 @@ BEGIN
             coalesce(enqueue_many.jitter, enqueue_many.backoff <> 'fixed', true), enqueue_many.timeout,
             coalesce(enqueue_many.mode, 'transaction'), coalesce(enqueue_many.at_most_once, false),
             coalesce(enqueue_many.external, false), coalesce(enqueue_many.explain, false), enqueue_many.concurrency_key,
-            enqueue_many.group_name, enqueue_many.run_id, chain, profile_name,
+            wanted_group, enqueue_many.run_id, chain, profile_name,
             CASE WHEN resolve THEN mill.resolve_options(stored, queue_name, s.params) END
         FROM unnest(statements, enqueue_many.params, enqueue_many.names)
             WITH ORDINALITY AS s(statement, params, name, n)
@@ -190,6 +191,7 @@ DECLARE
     stored mill.task_options;
 BEGIN
     queue := coalesce(queue, 'default');
+    group_name := coalesce(group_name, (SELECT s.default_group FROM mill.settings s));
     -- Most tasks need none of these three calls, so a single condition decides whether to make them.
     IF statement IS NULL OR num_nonnulls(params, group_name, concurrency_key, concurrency) > 0
         OR EXISTS (SELECT FROM mill.settings s

@@ -205,6 +205,7 @@ DECLARE
     wanted text[];
     count integer;
     offered jsonb := '{}';
+    default_group text := (SELECT s.default_group FROM mill.settings s);
 BEGIN
     IF jsonb_typeof(params) IS DISTINCT FROM 'object' THEN
         RAISE EXCEPTION 'params must be a JSON object' USING ERRCODE = '22023';
@@ -229,8 +230,10 @@ BEGIN
     WITH chosen AS MATERIALIZED (
         -- A task that several jobs contain is included once, from the job that gives it the highest
         -- priority.
-        SELECT DISTINCT ON (t.name) t.*, coalesce(t.priority, j.priority, g.priority) AS chosen_priority
-        FROM mill.jobs j JOIN mill.job_tasks t ON t.job = j.name LEFT JOIN mill.groups g ON g.name = t.group_name
+        SELECT DISTINCT ON (t.name) t.*, coalesce(t.priority, j.priority, g.priority) AS chosen_priority,
+            coalesce(t.group_name, default_group) AS chosen_group
+        FROM mill.jobs j JOIN mill.job_tasks t ON t.job = j.name
+            LEFT JOIN mill.groups g ON g.name = coalesce(t.group_name, default_group)
         -- The condition is repeated for both tables, so that the query uses the index of each.
         WHERE j.name = ANY (wanted) AND t.job = ANY (wanted) AND t.disabled_at IS NULL AND t.enabled
         ORDER BY t.name, coalesce(t.priority, j.priority, g.priority, 'normal') DESC,
@@ -255,7 +258,7 @@ BEGIN
             group_name, concurrency_key, max_attempts, retry_interval, backoff, jitter, timeout, mode,
             at_most_once, external, ignore_failure, join_mode, run_as, parents, state, options)
         SELECT run_id, n.node, n.name, n.job, n.statement, mill.substitute_params(n.params, offered || params),
-            coalesce(n.params @? '$[*]."$result"', false), n.queue, n.chosen_priority, n.group_name,
+            coalesce(n.params @? '$[*]."$result"', false), n.queue, n.chosen_priority, n.chosen_group,
             n.concurrency_key,
             CASE WHEN n.at_most_once THEN 1 ELSE coalesce(schedule.max_attempts, n.max_attempts) END,
             coalesce(schedule.retry_interval, n.retry_interval), n.backoff, n.jitter, n.timeout, n.mode,
@@ -430,6 +433,7 @@ BEGIN
     END IF;
     PERFORM mill.check_statement(statement, params);
     PERFORM mill.check_options(options);
+    group_name := coalesce(group_name, (SELECT s.default_group FROM mill.settings s));
     IF group_name IS NOT NULL AND NOT EXISTS (SELECT FROM mill.groups g WHERE g.name = group_name) THEN
         RAISE EXCEPTION 'there is no group "%"', group_name USING ERRCODE = '22023';
     END IF;

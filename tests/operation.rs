@@ -5,6 +5,7 @@ pub(crate) mod bulk;
 pub(crate) mod cli;
 pub(crate) mod cli_messages;
 pub(crate) mod completion;
+pub(crate) mod groups;
 pub(crate) mod labels;
 pub(crate) mod limits;
 pub(crate) mod metrics;

@@ -25,8 +25,9 @@ use queue::TaskId;
 use terminal::label;
 
 pub(crate) use capacity::{
-    GroupArgs, GroupName, GroupVerb, LimitArgs, LimitFlags, LimitRemoveArgs, LimitVerb, OrOff,
-    PriorityVerb, QueueSetArgs, ReserveArgs, WeightArgs,
+    GroupArgs, GroupDefaultArgs, GroupImportArgs, GroupName, GroupVerb, LimitArgs, LimitFlags,
+    LimitRemoveArgs, LimitVerb, OrOff, PriorityVerb, QueueSetArgs, ReserveArgs, WeightArgs,
+    parse_max_running, parse_period,
 };
 pub(crate) use console::ConsoleArgs;
 pub(crate) use fleet::{
@@ -349,7 +350,12 @@ impl Command {
                 | QueueVerb::Remove(_),
             )
             | Self::Priority(PriorityVerb::Set(_) | PriorityVerb::Reserve(_))
-            | Self::Group(GroupVerb::Set(_) | GroupVerb::Remove(_))
+            | Self::Group(
+                GroupVerb::Set(_)
+                | GroupVerb::Default(_)
+                | GroupVerb::Import(_)
+                | GroupVerb::Remove(_),
+            )
             | Self::Limit(LimitVerb::Set(_) | LimitVerb::Remove(_))
             | Self::Run(
                 RunVerb::Cancel(_) | RunVerb::Retry(_) | RunVerb::Restart(_) | RunVerb::Rerun(_),

@@ -2,6 +2,8 @@
 
 pub(crate) mod capacity;
 pub(crate) mod console;
+mod group_import;
+mod group_settings;
 pub(crate) mod groups;
 pub(crate) mod health;
 pub(crate) mod queues;

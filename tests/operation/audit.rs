@@ -38,6 +38,10 @@ const ACTS: &[(&str, &str)] = &[
         "SELECT mill.set_rate('key', 'k', 9, '1 min')",
         r#"set_rate key k {"period": "00:01:00", "starts": {"new": 9, "old": 10}}"#,
     ),
+    (
+        "SELECT mill.set_queue_storage('q', params => false)",
+        r#"set_queue_storage queue q {"params": false}"#,
+    ),
     ("SELECT mill.remove_limit('key', 'k')", "remove_limit key k"),
     ("SELECT mill.remove_limit('queue', 'q')", "remove_limit queue q"),
     ("SELECT mill.remove_queue('q')", "remove_queue queue q"),
@@ -54,6 +58,8 @@ const ACTS: &[(&str, &str)] = &[
         "SELECT mill.set_active_period('g', '22:00', '06:00')",
         r#"set_active_period group g {"zone": {"new": "UTC", "old": null}, "opens": {"new": "22:00:00", "old": null}, "closes": {"new": "06:00:00", "old": null}}"#,
     ),
+    ("SELECT mill.set_default_group('g')", r#"update_settings settings {"default_group": "g"}"#),
+    ("SELECT mill.set_default_group(NULL)", r#"update_settings settings {"default_group": null}"#),
     ("SELECT mill.drop_group('g')", "drop_group group g"),
     (
         "SELECT mill.set_weights(low => 7)",

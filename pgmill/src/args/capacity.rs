@@ -1,5 +1,6 @@
 //! Arguments of `pgmill priority`, `group`, `limit` and `queue set`.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgGroup, Subcommand};
@@ -169,9 +170,48 @@ Examples:
 
 The limit applies to each run separately. Tasks without a run count as one run.")]
     Set(GroupArgs),
+    /// Set the group of new tasks that are given no group
+    #[command(after_help = "\
+Examples:
+  pgmill group default batch
+  pgmill group default off                       tasks need no group
+
+Applies to tasks that are enqueued, and to runs that are started, from now on.")]
+    Default(GroupDefaultArgs),
+    /// Create or change the groups of a CSV file, all or none
+    #[command(after_help = "\
+Examples:
+  pgmill group import groups.csv --dry-run
+  pgmill group import groups.csv
+
+The first line names the columns. The column group is required; the others are description, priority
+(low to reserved), max_running (a number or off), reserved (yes: priority reserved), active
+(22:00-06:00 or off) and zone. Other usual names of columns are accepted: batch group, scheduling
+priority, max concurrency, active period, time zone. An empty cell leaves a setting as it is.")]
+    Import(GroupImportArgs),
     /// Remove a group that has no live tasks
     #[command(after_help = "Examples:\n  pgmill group remove nightly")]
     Remove(GroupName),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct GroupDefaultArgs {
+    /// Group name; off: no default group
+    #[arg(value_name = "GROUP|off", value_parser = label)]
+    pub(crate) name: String,
+    /// Show what would change, without changing it
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct GroupImportArgs {
+    /// CSV file, in UTF-8
+    #[arg(value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub(crate) file: PathBuf,
+    /// Show what would change, without changing it
+    #[arg(long)]
+    pub(crate) dry_run: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -202,7 +242,7 @@ pub(crate) struct GroupArgs {
     pub(crate) max_running: Option<OrOff<i32>>,
     /// Active period: tasks of the group start only between these times of day. The period may span
     /// midnight; off: tasks may start at any time
-    #[arg(long, value_name = "FROM-TO|off", value_parser = period)]
+    #[arg(long, value_name = "FROM-TO|off", value_parser = parse_period)]
     pub(crate) active: Option<OrOff<(Time, Time)>>,
     /// Time zone of the active period
     #[arg(long, value_name = "NAME", default_value = "UTC", requires = "active")]
@@ -222,7 +262,7 @@ fn budget(text: &str) -> Result<OrOff<Duration>, String> {
     })
 }
 
-fn parse_max_running(text: &str) -> Result<OrOff<i32>, String> {
+pub(crate) fn parse_max_running(text: &str) -> Result<OrOff<i32>, String> {
     or_off(text, |text| match text.parse() {
         Ok(number) if number >= 0 => Ok(number),
         Ok(_) => Err("0 starts no task; \"off\" removes the limit".to_owned()),
@@ -257,7 +297,7 @@ fn weight(text: &str) -> Result<(Priority, f64), String> {
     Ok((priority.parse()?, weight))
 }
 
-fn period(text: &str) -> Result<OrOff<(Time, Time)>, String> {
+pub(crate) fn parse_period(text: &str) -> Result<OrOff<(Time, Time)>, String> {
     or_off(text, |text| {
         const FORM: &str = "expected FROM-TO such as 22:00-06:00, or \"off\"";
         let time = |text: &str| text.trim().parse::<Time>().map_err(|_| FORM);
@@ -294,9 +334,9 @@ mod tests {
 
     #[test]
     fn a_period_may_span_midnight_and_is_not_empty() {
-        assert!(period("22:00-06:00").is_ok() && period("08:30 - 17:00:00").is_ok());
+        assert!(parse_period("22:00-06:00").is_ok() && parse_period("08:30 - 17:00:00").is_ok());
         for wrong in ["", "22:00", "22-6", "25:00-06:00", "06:00-06:00"] {
-            assert!(period(wrong).is_err(), "{wrong}");
+            assert!(parse_period(wrong).is_err(), "{wrong}");
         }
     }
 }

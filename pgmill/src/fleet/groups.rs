@@ -1,15 +1,16 @@
 //! `pgmill group`.
 
 use cli::{Failure, exit};
-use queue::group::{self, ActivePeriod, Group, GroupChange};
-use queue::{LimitKind, QueueError, limit};
-use schedule::similar_zone;
+use queue::QueueError;
+use queue::group::{self, Group};
 use serde_json::json;
 use terminal::print_stderr;
 use tokio_postgres::Client;
 
-use crate::args::{GroupArgs, GroupName, GroupVerb, OrOff};
+use crate::args::{GroupArgs, GroupDefaultArgs, GroupName, GroupVerb};
 use crate::fleet::capacity::format_max_running;
+use crate::fleet::group_import;
+use crate::fleet::group_settings::apply;
 use crate::output::format::local_time;
 use crate::output::{Field, Output, Tone};
 use crate::session::commit_unless_dry_run;
@@ -26,6 +27,8 @@ pub(crate) async fn run(
     match verb {
         GroupVerb::List => list(client, out).await,
         GroupVerb::Set(args) => set(client, out, args).await,
+        GroupVerb::Default(args) => set_default(client, out, args).await,
+        GroupVerb::Import(args) => group_import::run(client, out, args).await,
         GroupVerb::Remove(args) => remove(client, out, args).await,
     }
 }
@@ -40,7 +43,11 @@ async fn list(client: &Client, out: &Output) -> Result<u8, Failure> {
     } else {
         let row = |group: &Group| {
             vec![
-                Field::new(&group.name),
+                Field::new(format!(
+                    "{}{}",
+                    group.name,
+                    if group.default { " (default)" } else { "" }
+                )),
                 Field::or_blank(group.priority),
                 Field::new(format_max_running(group.max_running))
                     .tone(tone(group.max_running == Some(0))),
@@ -83,21 +90,7 @@ async fn set(client: &mut Client, out: &Output, args: &GroupArgs) -> Result<u8, 
     // checks of the database.
     let transaction = client.transaction().await.map_err(QueueError::from)?;
     let is_new = !group::groups(&transaction).await?.iter().any(|group| group.name == args.name);
-    let change = GroupChange {
-        description: args.description.clone(),
-        priority: args.priority,
-        max_running: args.max_running.and_then(|max_running| max_running.0),
-    };
-    group::set_group(&transaction, &args.name, &change).await?;
-    if args.max_running == Some(OrOff(None)) {
-        limit::set_max_running(&transaction, LimitKind::Group, &args.name, None).await?;
-    }
-    if let Some(active) = args.active {
-        let period =
-            active.0.map(|(opens, closes)| ActivePeriod { opens, closes, zone: args.zone.clone() });
-        let set = group::set_active_period(&transaction, &args.name, period.as_ref()).await;
-        set.map_err(|error| with_similar_zone(error, &args.zone))?;
-    }
+    apply(&transaction, args).await?;
     let groups = group::groups(&transaction).await?;
     commit_unless_dry_run(transaction, args.dry_run).await?;
     let Some(now) = groups.iter().find(|group| group.name == args.name) else {
@@ -123,14 +116,29 @@ async fn set(client: &mut Client, out: &Output, args: &GroupArgs) -> Result<u8, 
     Ok(exit::OK)
 }
 
-/// Adds a hint to the server's error for an unknown time zone, which has none.
-fn with_similar_zone(error: QueueError, zone: &str) -> Failure {
-    let unknown_zone = error.to_string().contains("time zone");
-    let failure = Failure::from(error);
-    match similar_zone(zone).filter(|_| unknown_zone) {
-        Some(similar) => failure.hint(format!("did you mean {similar}?")),
-        None => failure,
+/// Sets the default group.
+///
+/// # Errors
+/// Fails if there is no such group.
+async fn set_default(
+    client: &mut Client,
+    out: &Output,
+    args: &GroupDefaultArgs,
+) -> Result<u8, Failure> {
+    let name = Some(args.name.as_str()).filter(|name| *name != "off");
+    let transaction = client.transaction().await.map_err(QueueError::from)?;
+    group::set_default_group(&transaction, name).await?;
+    commit_unless_dry_run(transaction, args.dry_run).await?;
+    if out.json {
+        out.document(&json!({ "dry_run": args.dry_run, "default_group": name }))?;
+        return Ok(exit::OK);
     }
+    let verb = if args.dry_run { "would get" } else { "get" };
+    out.text(&match name {
+        Some(name) => format!("new tasks without a group {verb} the group {name}"),
+        None => format!("new tasks without a group {verb} no group"),
+    })?;
+    Ok(exit::OK)
 }
 
 /// Removes a group.

@@ -20,8 +20,11 @@ const DROP: &str = "/* queue.drop_group */ SELECT mill.drop_group($1)";
 
 const GROUPS: &str = "/* queue.groups */
 SELECT s.name, s.description, s.priority::text, s.max_running, s.opens, s.closes, s.zone, s.open,
-    s.next_change_at, s.pending, s.running, s.blocked
+    s.next_change_at, s.pending, s.running, s.blocked,
+    s.name IS NOT DISTINCT FROM (SELECT x.default_group FROM mill.settings x) AS default
 FROM mill.group_status s ORDER BY s.name";
+
+const SET_DEFAULT: &str = "/* queue.set_default_group */ SELECT mill.set_default_group($1)";
 
 /// Changes to a group; `None` leaves a setting unchanged.
 #[derive(Clone, Debug, Default)]
@@ -78,12 +81,14 @@ pub struct Group {
     pub running: i64,
     /// Number of tasks that wait for a permit.
     pub blocked: i64,
+    /// Whether this is the group of new tasks that are given no group.
+    pub default: bool,
 }
 
 from_row! {
     row => Group {
         name, description, priority, max_running, active_period: active_period(row)?, open,
-        next_change_at, pending, running, blocked,
+        next_change_at, pending, running, blocked, default,
     }
 }
 
@@ -126,6 +131,18 @@ pub async fn set_active_period(
         (/* zone */ &zone, Type::TEXT),
     ];
     client.query_typed(SET_ACTIVE_PERIOD, &params).await?;
+    Ok(())
+}
+
+/// Sets the group of new tasks that are given no group; `None` means none.
+///
+/// # Errors
+/// Fails if the group does not exist.
+pub async fn set_default_group(
+    client: &impl GenericClient,
+    name: Option<&str>,
+) -> Result<(), QueueError> {
+    client.query_typed(SET_DEFAULT, &[(&name, Type::TEXT)]).await?;
     Ok(())
 }
 

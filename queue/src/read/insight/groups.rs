@@ -16,7 +16,8 @@ SELECT g.name, g.description, g.priority::text, g.max_running, g.opens, g.closes
         AND t.group_name = g.name LIMIT 10000) AS few) AS pending,
     (SELECT count(*) FROM mill.tasks t WHERE t.state = 'running' AND t.group_name = g.name) AS running,
     (SELECT count(*) FROM (SELECT FROM mill.limits l JOIN mill.tasks t ON t.blocking_limit_id = l.id
-        WHERE l.kind = 'group' AND l.name = g.name AND t.state = 'blocked' LIMIT 10000) AS few) AS blocked
+        WHERE l.kind = 'group' AND l.name = g.name AND t.state = 'blocked' LIMIT 10000) AS few) AS blocked,
+    g.name IS NOT DISTINCT FROM (SELECT s.default_group FROM mill.settings s) AS default
 FROM (SELECT * FROM mill.groups ORDER BY name LIMIT 500) g
     CROSS JOIN LATERAL mill.active_period(g.opens, g.closes, g.zone, now()) AS a
 ORDER BY g.name";

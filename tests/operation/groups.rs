@@ -1,0 +1,102 @@
+//! Groups as a whole: the default group, and groups from a file.
+
+use serde_json::Value;
+
+use crate::harness::console::Console;
+use crate::harness::{Database, Program};
+use crate::runs::apply::Folder;
+
+#[tokio::test]
+async fn tasks_and_runs_without_a_group_get_the_default_group() {
+    let database = Database::new().await;
+    let pgmill = async |args: &[&str]| Program::pgmill(&database, args).run().await;
+    let (code, _, err) = pgmill(&["group", "default", "batch"]).await;
+    assert!(code == 5 && err.contains("there is no group \"batch\""), "{err}");
+    database
+        .execute(
+            r#"SELECT mill.set_group('batch', priority => 'low'), mill.set_group('own');
+               SELECT mill.set_job('j', '[{"name": "a", "statement": "SELECT 1"},
+                   {"name": "b", "statement": "SELECT 1", "group": "own"}]')"#,
+        )
+        .await;
+    let set = ["group", "default", "batch", "--dry-run"];
+    for (args, group) in [(&set[..], None), (&set[..3], Some("batch"))] {
+        assert_eq!(pgmill(args).await.0, 0);
+        let now = "SELECT default_group FROM mill.settings";
+        assert_eq!(database.value::<Option<String>>(now).await.as_deref(), group);
+    }
+    database
+        .execute(
+            "SELECT mill.enqueue('SELECT 1'), mill.enqueue('SELECT 1', group_name => 'own', priority => 'high');
+             SELECT mill.enqueue_many('{SELECT 1}');
+             SELECT mill.start_run('{j}');
+             SELECT mill.add_run_task('c', 'SELECT 1', run_id => 1);
+             SELECT mill.advance_run(1)",
+        )
+        .await;
+    let tasks = "SELECT string_agg(concat_ws(' ', name, group_name, priority), ', ' ORDER BY id) FROM mill.tasks";
+    let wanted = "batch low, own high, batch low, a batch low, b own normal, c batch low";
+    assert_eq!(database.value::<String>(tasks).await, wanted);
+    let list = Program::pgmill(&database, &["group", "list"]).succeeds().await;
+    assert!(list.contains("batch (default)"), "{list}");
+    let console = Console::start(&database, &[]).await;
+    let page = console.get("/groups").await.body;
+    assert!(page.contains("batch</a> <span class=\"tag\">default</span>"), "{page}");
+    let (code, _, err) = pgmill(&["group", "remove", "batch"]).await;
+    assert!(code == 5 && err.contains("group \"batch\" is the default group"), "{err}");
+    assert_eq!(pgmill(&["group", "default", "off"]).await.0, 0);
+    let id = database.enqueue("SELECT 1", "").await;
+    let none = format!("SELECT group_name IS NULL FROM mill.tasks WHERE id = {id}");
+    assert!(database.value::<bool>(&none).await);
+}
+
+const FILE: &str = "\
+Batch group,Description,Priority,Max concurrency,Reserved,Active period,Zone
+nightly,\"Loads, nightly\",Low,4,no,22:00-06:00,Europe/Berlin
+month end,,,,yes,,
+";
+
+#[tokio::test]
+async fn groups_are_imported_from_a_file_once_and_all_or_none() {
+    let database = Database::new().await;
+    let folder = Folder::new(&[("groups.csv", FILE)]);
+    let file = format!("{}/groups.csv", folder.path());
+    let import = async |flags: &[&str]| {
+        let args = [&["group", "import", &file, "--json"], flags].concat();
+        let (code, out, err) = Program::pgmill(&database, &args).run().await;
+        assert_eq!(code, 0, "{err}");
+        let answer: Value = serde_json::from_str(&out).unwrap();
+        let groups = answer["groups"].as_array().unwrap().iter();
+        groups.map(|it| format!("{} {}", it["group"], it["result"])).collect::<Vec<_>>().join(", ")
+    };
+    let (new, same) = (
+        r#""nightly" "new", "month end" "new""#,
+        r#""nightly" "unchanged", "month end" "unchanged""#,
+    );
+    for (flags, result) in [(&["--dry-run"][..], new), (&[], new), (&[], same)] {
+        assert_eq!(import(flags).await, result);
+    }
+    let stored = "SELECT string_agg(concat_ws('|', name, description, priority, max_running, opens, closes, zone), ', '
+        ORDER BY name) FROM mill.groups";
+    let wanted = "month end|reserved, nightly|Loads, nightly|low|4|22:00:00|06:00:00|Europe/Berlin";
+    assert_eq!(database.value::<String>(stored).await, wanted);
+    let audited = "SELECT count(*) FROM mill.audit";
+    assert_eq!(database.value::<i64>(audited).await, 3, "an unchanged group is no action");
+
+    folder.write("groups.csv", &FILE.replace("yes", "no").replace(",4,", ",5,"));
+    assert_eq!(import(&[]).await, r#""nightly" "changed", "month end" "unchanged""#);
+
+    let broken = FILE.replace("Low", "urgent").replace("yes", "maybe");
+    for (text, places) in [
+        (broken, &["groups.csv:2: priority: \"urgent\"", "groups.csv:3: reserved: "][..]),
+        (
+            FILE.replace("nightly,", "new,").replace("yes,,", "yes,01:00-02:00,Nowhere"),
+            &["groups.csv:3: time zone"],
+        ),
+    ] {
+        folder.write("groups.csv", &text);
+        let (code, _, err) = Program::pgmill(&database, &["group", "import", &file]).run().await;
+        assert!(code != 0 && places.iter().all(|place| err.contains(place)), "{code} {err}");
+    }
+    assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.groups").await, 2);
+}
