@@ -18,6 +18,7 @@ ALTER TABLE mill.runs ADD COLUMN skipped integer NOT NULL DEFAULT 0, DROP CONSTR
     ADD CONSTRAINT every_task_counts CHECK (state = 'running'
         OR tasks = succeeded + failed + ignored + cancelled + upstream_failed + skipped);
 ALTER TABLE mill.workers ADD COLUMN error text, ADD COLUMN error_since timestamptz;
+ALTER TABLE mill.profiles ADD COLUMN routines text[];
 ALTER TABLE mill.queues ADD COLUMN store_params boolean NOT NULL DEFAULT true,
     ADD COLUMN store_output boolean NOT NULL DEFAULT true;
 ALTER TABLE mill.settings

@@ -110,12 +110,15 @@ CREATE TABLE IF NOT EXISTS mill.profiles (
     name mill.profile_name PRIMARY KEY CHECK (name <> ''),
     allowed text[] NOT NULL DEFAULT '{}',
     description text,
-    key uuid NOT NULL UNIQUE DEFAULT gen_random_uuid()
+    key uuid NOT NULL UNIQUE DEFAULT gen_random_uuid(),
+    routines text[]
 );
 COMMENT ON TABLE mill.profiles IS
     'Profiles: additional logins that tasks can run as. The connection settings of a profile are in the '
     'configuration of workers; this table has the roles that may use the profile';
 COMMENT ON COLUMN mill.profiles.allowed IS 'Roles whose members may enqueue tasks that run as this profile';
+COMMENT ON COLUMN mill.profiles.routines IS
+    'Routines (schema.name) of which a task of the profile has to call one; null: a task may have any statement';
 COMMENT ON COLUMN mill.profiles.key IS
     'Random key by which a caller of mill.submit proves that it may use the profile. mill.submit cannot check this '
     'itself: a SECURITY DEFINER function cannot determine its caller';

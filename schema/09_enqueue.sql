@@ -113,6 +113,9 @@ BEGIN
         PERFORM mill.check_statement(s.statement, s.params)
             FROM unnest(statements, enqueue_many.params) AS s(statement, params);
     END IF;
+    IF profile_name <> '' THEN
+        PERFORM mill.check_routine(profile_name, s.statement) FROM unnest(statements) AS s(statement);
+    END IF;
     IF enqueue_many.explain THEN
         PERFORM mill.check_explain(s.statement, enqueue_many.mode) FROM unnest(statements) AS s(statement);
     END IF;
@@ -204,6 +207,9 @@ BEGIN
     END IF;
     IF explain THEN
         PERFORM mill.check_explain(statement, mode);
+    END IF;
+    IF profile IS NOT NULL THEN
+        PERFORM mill.check_routine(mill.name_of_profile(profile), statement);
     END IF;
     IF options IS NOT NULL THEN
         PERFORM mill.check_options(options);

@@ -157,6 +157,7 @@ BEGIN
         END IF;
         RETURN answer;
     END IF;
+    PERFORM mill.check_routine(last_attempt.run_as, last_attempt.statement) WHERE last_attempt.run_as <> '';
     IF last_attempt.key IS NOT NULL THEN
         INSERT INTO mill.dedup_keys (key, task_id) VALUES (last_attempt.key, retry.id)
             ON CONFLICT DO NOTHING;

@@ -206,7 +206,8 @@ BEGIN
         RAISE EXCEPTION 'there is no group "%"', task->>'group' USING ERRCODE = '22023',
             HINT = 'Create it with pgmill group set, or SELECT mill.set_group(…).';
     END IF;
-    PERFORM mill.check_profile(task->>'run_as') WHERE task ? 'run_as';
+    PERFORM mill.check_profile(task->>'run_as'), mill.check_routine(task->>'run_as', task->>'statement')
+        WHERE task ? 'run_as';
     IF (task->>'at_most_once')::boolean THEN
         put.max_attempts := 1;
     END IF;

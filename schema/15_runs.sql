@@ -278,6 +278,11 @@ BEGIN
         RAISE EXCEPTION 'no enabled task in %', array_to_string(wanted, ', ') USING ERRCODE = '22023';
     END IF;
     PERFORM mill.check_run(run_id, params);
+    -- The routines of a profile can have changed since the job was declared.
+    IF EXISTS (SELECT FROM mill.profiles p WHERE p.routines IS NOT NULL) THEN
+        PERFORM mill.check_routine(t.run_as, t.statement, t.name) FROM mill.run_tasks t
+            WHERE t.run_id = create_run.run_id AND t.run_as <> '';
+    END IF;
     -- Releases ready tasks immediately, up to a bound; mill.advance_run releases the rest.
     UPDATE mill.runs r SET tasks = count, open = count, dropped = create_run.dropped,
         needs_rescan = mill.release_ready(run_id, NULL, true, 2000) = 2000 WHERE r.id = run_id;

@@ -3,6 +3,7 @@
 pub(crate) mod privilege;
 pub(crate) mod redaction;
 pub(crate) mod roles;
+pub(crate) mod routines;
 pub(crate) mod run_as;
 pub(crate) mod secrets;
 pub(crate) mod tenant_isolation;

@@ -13,6 +13,8 @@ pub(crate) enum ProfileVerb {
 Examples:
   pgmill profile set etl --allow loaders,nightly
   pgmill profile set etl --allow ''                  no role may use it
+  pgmill profile set etl --routines app.load,app.purge
+  pgmill profile set etl --routines off              any statement
 
 Members of the allowed roles may use `enqueue --run-as etl`. The connection of a profile is in the
 configuration of the workers, as [run_as.etl]. Requires membership in mill_owner, or a superuser.")]
@@ -40,6 +42,9 @@ pub(crate) struct ProfileArgs {
     /// Roles whose members may run tasks as this profile, separated by commas
     #[arg(long, value_name = "ROLES", value_parser = roles)]
     pub(crate) allow: Option<Roles>,
+    /// Routines of which each task has to call one, separated by commas; off: any statement
+    #[arg(long, value_name = "ROUTINES|off", value_parser = roles)]
+    pub(crate) routines: Option<Roles>,
     /// Free-text description
     #[arg(long)]
     pub(crate) description: Option<String>,
@@ -48,7 +53,7 @@ pub(crate) struct ProfileArgs {
     pub(crate) dry_run: bool,
 }
 
-/// Names of roles; may be empty.
+/// Names of roles or routines; may be empty.
 #[derive(Clone, Debug)]
 pub(crate) struct Roles(pub(crate) Vec<String>);
 

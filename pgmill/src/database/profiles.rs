@@ -2,7 +2,7 @@
 
 use cli::{Failure, exit};
 use queue::QueueError;
-use queue::profile::{Profile, drop_profile, profiles, set_profile};
+use queue::profile::{Profile, drop_profile, profiles, set_profile, set_profile_routines};
 use serde_json::json;
 use terminal::print_stderr;
 use tokio_postgres::Client;
@@ -11,7 +11,8 @@ use crate::args::{ProfileArgs, ProfileName, ProfileVerb};
 use crate::output::{Field, Output};
 use crate::session::commit_unless_dry_run;
 
-const HEADINGS: [&str; 6] = ["profile", "allowed", "readers", "pending", "running", "description"];
+const HEADINGS: [&str; 7] =
+    ["profile", "allowed", "routines", "readers", "pending", "running", "description"];
 
 /// Runs a subcommand of `pgmill profile`.
 pub(crate) async fn run(
@@ -38,6 +39,7 @@ async fn list(client: &Client, out: &Output) -> Result<u8, Failure> {
             vec![
                 Field::new(&profile.name),
                 Field::new(profile.allowed.join(", ")),
+                Field::new(profile.routines.as_ref().map_or("any".to_owned(), |it| it.join(", "))),
                 Field::count(profile.readers),
                 Field::count(profile.pending),
                 Field::count(profile.running),
@@ -58,6 +60,10 @@ async fn set(client: &mut Client, out: &Output, args: &ProfileArgs) -> Result<u8
     let name = &args.name;
     let allowed = args.allow.as_ref().map(|roles| roles.0.as_slice());
     set_profile(&transaction, name, allowed, args.description.as_deref()).await?;
+    if let Some(routines) = &args.routines {
+        let routines = Some(routines.0.as_slice()).filter(|names| *names != ["off"]);
+        set_profile_routines(&transaction, name, routines).await?;
+    }
     let profiles = profiles(&transaction).await?;
     commit_unless_dry_run(transaction, args.dry_run).await?;
     let Some(now) = profiles.iter().find(|profile| profile.name == *name) else {

@@ -10,10 +10,13 @@ use crate::row::{FromRow, from_row, scalar};
 
 const SET: &str = "/* queue.set_profile */ SELECT mill.set_profile($1, $2, $3)";
 
+const SET_ROUTINES: &str =
+    "/* queue.set_profile_routines */ SELECT mill.set_profile_routines($1, $2)";
+
 const DROP: &str = "/* queue.drop_profile */ SELECT mill.drop_profile($1)";
 
 const PROFILES: &str = "/* queue.profiles */
-SELECT p.name, p.allowed, p.description,
+SELECT p.name, p.allowed, p.description, p.routines,
     (SELECT coalesce(sum((w.profiles->>p.name::text)::integer), 0) FROM mill.workers w
         WHERE now() - w.heartbeat_at < w.orphan_timeout) AS readers,
     (SELECT count(*) FROM mill.tasks t WHERE t.run_as = p.name AND t.state = 'pending') AS pending,
@@ -29,6 +32,8 @@ pub struct Profile {
     pub allowed: Vec<String>,
     /// Free-text description.
     pub description: Option<String>,
+    /// Routines of which a task has to call one; `None` if a task may have any statement.
+    pub routines: Option<Vec<String>>,
     /// Number of readers that live workers have for this profile; 0 if no live worker has the
     /// profile.
     pub readers: i64,
@@ -38,7 +43,7 @@ pub struct Profile {
     pub running: i64,
 }
 
-from_row! { Profile { name, allowed, description, readers, pending, running } }
+from_row! { Profile { name, allowed, description, routines, readers, pending, running } }
 
 /// Creates or changes a profile; `None` leaves a setting unchanged.
 ///
@@ -56,6 +61,21 @@ pub async fn set_profile(
         (/* description */ &description, Type::TEXT),
     ];
     client.query_typed(SET, &params).await?;
+    Ok(())
+}
+
+/// Restricts a profile to tasks that call one of these routines, given as `schema.routine`; `None`
+/// allows any statement.
+///
+/// # Errors
+/// Fails if a routine or the profile does not exist, or the role is not the owner of the queue.
+pub async fn set_profile_routines(
+    client: &impl GenericClient,
+    name: &str,
+    routines: Option<&[String]>,
+) -> Result<(), QueueError> {
+    let params = [(&name as _, Type::TEXT), (&routines as _, Type::TEXT_ARRAY)];
+    client.query_typed(SET_ROUTINES, &params).await?;
     Ok(())
 }
 
