@@ -3290,11 +3290,17 @@ DECLARE
     problem text;
     hint text;
     names text[];
+    defaults jsonb := mill.with_max_attempts(coalesce(options->'task_defaults', '{}'));
 BEGIN
     IF jsonb_typeof(tasks) IS DISTINCT FROM 'array' THEN
         RAISE EXCEPTION 'tasks must be a JSON array' USING ERRCODE = '22023';
+    ELSIF jsonb_typeof(defaults) <> 'object' THEN
+        RAISE EXCEPTION 'task_defaults must be a JSON object' USING ERRCODE = '22023';
+    ELSIF defaults ?| '{name,description,statement,params,after,at_most_once}' THEN
+        RAISE EXCEPTION 'name, description, statement, params, after and at_most_once have no default'
+            USING ERRCODE = '22023';
     END IF;
-    PERFORM mill.check_labels(options);
+    PERFORM mill.check_labels(options - 'task_defaults');
     SELECT l.tags, l.metadata INTO labels FROM mill.read_labels(options) AS l;
     SELECT j.name INTO kept FROM mill.jobs j WHERE lower(j.name) = lower(put_job.name) FOR UPDATE;
     IF FOUND THEN
@@ -3321,7 +3327,8 @@ BEGIN
     END IF;
     FOR task IN SELECT t.value FROM jsonb_array_elements(tasks) AS t LOOP
         BEGIN
-            PERFORM mill.set_job_task(kept, task);
+            PERFORM mill.set_job_task(kept, CASE WHEN task->'at_most_once' = 'true' THEN defaults - 'max_attempts'
+                ELSE defaults END || mill.with_max_attempts(task));
         EXCEPTION WHEN data_exception OR integrity_constraint_violation OR program_limit_exceeded THEN
             GET STACKED DIAGNOSTICS problem = MESSAGE_TEXT, hint = PG_EXCEPTION_HINT;
             RAISE EXCEPTION 'task "%" of job "%": %', task->>'name', kept, problem
@@ -3370,7 +3377,8 @@ COMMENT ON FUNCTION mill.set_job IS
     '"queue", "priority", "group", "concurrency_key", "max_attempts", "retry_interval", "backoff", "jitter", '
     '"timeout", "mode", "at_most_once", "external", "ignore_failure", "join", "run_as", "tags", "metadata", '
     '"description", "enabled", "after": ["parent", {"task": "parent", "expected": "failed"}]}]. options, for the '
-    'runs of the job: {"tags": ["etl"], "metadata": {"owner": "bi"}}';
+    'runs of the job: {"tags": ["etl"], "metadata": {"owner": "bi"}}, and defaults for its tasks: {"task_defaults": '
+    '{"queue": "etl", "group": "loads"}}';
 GRANT EXECUTE ON FUNCTION mill.set_job TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.enable_job(job text, enabled boolean DEFAULT true) RETURNS boolean

@@ -1,4 +1,4 @@
-//! Groups as a whole: the default group, and groups from a file.
+//! Defaults of tasks: the default group, groups from a file, and the defaults of a job.
 
 use serde_json::Value;
 
@@ -99,4 +99,31 @@ async fn groups_are_imported_from_a_file_once_and_all_or_none() {
         assert!(code != 0 && places.iter().all(|place| err.contains(place)), "{code} {err}");
     }
     assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.groups").await, 2);
+}
+
+#[tokio::test]
+async fn a_job_declared_in_sql_has_defaults_for_its_tasks() {
+    let database = Database::new().await;
+    let set = |defaults: &str| {
+        format!(
+            r#"SELECT mill.set_job('j', '[{{"name": "a", "statement": "SELECT 1"}},
+                {{"name": "b", "statement": "SELECT 1", "group": "own", "max_retries": 1}},
+                {{"name": "c", "statement": "SELECT 1", "mode": "autocommit", "at_most_once": true}}]',
+                options => '{{"tags": ["t"], "task_defaults": {defaults}}}')"#
+        )
+    };
+    database.execute("SELECT mill.set_group('all'), mill.set_group('own')").await;
+    database.execute(&set(r#"{"queue": "etl", "group": "all", "attempts": 5}"#)).await;
+    let tasks = "SELECT string_agg(concat_ws(' ', name, queue, group_name, max_attempts), ', ' ORDER BY name)
+        FROM mill.job_tasks";
+    assert_eq!(database.value::<String>(tasks).await, "a etl all 5, b etl own 2, c etl all 1");
+    for (defaults, part) in [
+        (r#"{"statement": "SELECT 1"}"#, "have no default"),
+        (r#"{"colour": "red"}"#, "unknown key \"colour\""),
+        ("[]", "must be a JSON object"),
+    ] {
+        let error = database.client().query(&set(defaults), &[]).await.unwrap_err();
+        let message = error.as_db_error().unwrap().message();
+        assert!(message.contains(part), "{defaults}: {message}");
+    }
 }
