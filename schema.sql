@@ -2094,14 +2094,19 @@ DECLARE
     group_priority mill.priority;
     initial_state mill.state;
     stored mill.task_options;
+    unusual boolean;
+    limited boolean;
+    unstored boolean;
 BEGIN
     queue := coalesce(queue, 'default');
-    group_name := coalesce(group_name, (SELECT s.default_group FROM mill.settings s));
-    -- Most tasks need none of these three calls, so a single condition decides whether to make them.
-    IF statement IS NULL OR num_nonnulls(params, group_name, concurrency_key, concurrency) > 0
-        OR EXISTS (SELECT FROM mill.settings s
-            WHERE octet_length(statement) > s.statement_limit_bytes OR left(statement, 1000) !~ '\S')
-        OR EXISTS (SELECT FROM mill.limits l WHERE l.kind = 'queue' AND l.name = queue)
+    -- Most tasks need no further check. A single query decides.
+    SELECT coalesce(group_name, s.default_group),
+            octet_length(statement) > s.statement_limit_bytes OR left(statement, 1000) !~ '\S',
+            EXISTS (SELECT FROM mill.limits l WHERE l.kind = 'queue' AND l.name = queue),
+            EXISTS (SELECT FROM mill.queues q WHERE q.name = queue AND NOT (q.store_params AND q.store_output))
+        INTO group_name, unusual, limited, unstored FROM mill.settings s;
+    IF statement IS NULL OR unusual OR limited
+        OR num_nonnulls(params, group_name, concurrency_key, concurrency) > 0
     THEN
         PERFORM mill.check_statement(statement, params);
         chain := mill.required_limits(queue, group_name, run_id, concurrency_key, concurrency);
@@ -2117,9 +2122,7 @@ BEGIN
         PERFORM mill.check_options(options);
         stored := mill.read_options(options);
     END IF;
-    IF options IS NOT NULL
-        OR EXISTS (SELECT FROM mill.queues q WHERE q.name = queue AND NOT (q.store_params AND q.store_output))
-    THEN
+    IF options IS NOT NULL OR unstored THEN
         stored := mill.resolve_options(stored, queue, params);
     END IF;
     initial_state := mill.initial_state(due_at, chain);
@@ -2768,7 +2771,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     retried bigint[];
 BEGIN
-    -- Most finished tasks have no limit, key or run. They return in one statement. mill.retry would
+    -- Most finished tasks have no limit, key, run or profile. They return in one statement. mill.retry would
     -- take a subtransaction for each of them, and more than 64 of these slow down every snapshot.
     WITH plain AS MATERIALIZED (
         SELECT e.task_id, e.attempt FROM (
@@ -2776,7 +2779,8 @@ BEGIN
             WHERE a.task_id = ANY (ids) AND a.final ORDER BY a.task_id, a.finished_at DESC) AS e
         WHERE (only_outcome IS NULL OR (e.attempt).outcome = only_outcome)
             AND num_nonnulls((e.attempt).node, (e.attempt).key, (e.attempt).group_name,
-                (e.attempt).concurrency_key) = 0
+                (e.attempt).concurrency_key, ((e.attempt).options).store_params) = 0
+            AND (e.attempt).run_as = ''
             AND NOT EXISTS (SELECT FROM mill.tasks t WHERE t.id = e.task_id)
             AND NOT EXISTS (SELECT FROM mill.limits l WHERE l.kind = 'queue' AND l.name = (e.attempt).queue)
     ), unrequested AS (

@@ -192,14 +192,19 @@ DECLARE
     group_priority mill.priority;
     initial_state mill.state;
     stored mill.task_options;
+    unusual boolean;
+    limited boolean;
+    unstored boolean;
 BEGIN
     queue := coalesce(queue, 'default');
-    group_name := coalesce(group_name, (SELECT s.default_group FROM mill.settings s));
-    -- Most tasks need none of these three calls, so a single condition decides whether to make them.
-    IF statement IS NULL OR num_nonnulls(params, group_name, concurrency_key, concurrency) > 0
-        OR EXISTS (SELECT FROM mill.settings s
-            WHERE octet_length(statement) > s.statement_limit_bytes OR left(statement, 1000) !~ '\S')
-        OR EXISTS (SELECT FROM mill.limits l WHERE l.kind = 'queue' AND l.name = queue)
+    -- Most tasks need no further check. A single query decides.
+    SELECT coalesce(group_name, s.default_group),
+            octet_length(statement) > s.statement_limit_bytes OR left(statement, 1000) !~ '\S',
+            EXISTS (SELECT FROM mill.limits l WHERE l.kind = 'queue' AND l.name = queue),
+            EXISTS (SELECT FROM mill.queues q WHERE q.name = queue AND NOT (q.store_params AND q.store_output))
+        INTO group_name, unusual, limited, unstored FROM mill.settings s;
+    IF statement IS NULL OR unusual OR limited
+        OR num_nonnulls(params, group_name, concurrency_key, concurrency) > 0
     THEN
         PERFORM mill.check_statement(statement, params);
         chain := mill.required_limits(queue, group_name, run_id, concurrency_key, concurrency);
@@ -215,9 +220,7 @@ BEGIN
         PERFORM mill.check_options(options);
         stored := mill.read_options(options);
     END IF;
-    IF options IS NOT NULL
-        OR EXISTS (SELECT FROM mill.queues q WHERE q.name = queue AND NOT (q.store_params AND q.store_output))
-    THEN
+    IF options IS NOT NULL OR unstored THEN
         stored := mill.resolve_options(stored, queue, params);
     END IF;
     initial_state := mill.initial_state(due_at, chain);

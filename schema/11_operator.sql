@@ -195,7 +195,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     retried bigint[];
 BEGIN
-    -- Most finished tasks have no limit, key or run. They return in one statement. mill.retry would
+    -- Most finished tasks have no limit, key, run or profile. They return in one statement. mill.retry would
     -- take a subtransaction for each of them, and more than 64 of these slow down every snapshot.
     WITH plain AS MATERIALIZED (
         SELECT e.task_id, e.attempt FROM (
@@ -203,7 +203,8 @@ BEGIN
             WHERE a.task_id = ANY (ids) AND a.final ORDER BY a.task_id, a.finished_at DESC) AS e
         WHERE (only_outcome IS NULL OR (e.attempt).outcome = only_outcome)
             AND num_nonnulls((e.attempt).node, (e.attempt).key, (e.attempt).group_name,
-                (e.attempt).concurrency_key) = 0
+                (e.attempt).concurrency_key, ((e.attempt).options).store_params) = 0
+            AND (e.attempt).run_as = ''
             AND NOT EXISTS (SELECT FROM mill.tasks t WHERE t.id = e.task_id)
             AND NOT EXISTS (SELECT FROM mill.limits l WHERE l.kind = 'queue' AND l.name = (e.attempt).queue)
     ), unrequested AS (
