@@ -335,7 +335,8 @@ COMMENT ON COLUMN mill.audit.actor IS
 COMMENT ON COLUMN mill.audit.action IS
     'Name of the function of schema mill that was called. For a direct change of mill.settings: update_settings';
 COMMENT ON COLUMN mill.audit.detail IS
-    'Arguments or effect of the action. A changed setting has its old and its new value: {"weight": {"old": 1, "new": 7}}';
+    'Arguments or effect of the action. A changed setting has its old and its new value: '
+    '{"weight": {"old": 1, "new": 7}}';
 COMMENT ON COLUMN mill.audit.subject IS 'Object of the action, such as task 42, queue etl, run 12 or schedule nightly';
 -- For queries of the actions on one subject.
 CREATE INDEX IF NOT EXISTS audit_subject ON mill.audit (subject, id);
@@ -356,8 +357,8 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
         FROM jsonb_each(after) AS n))
 $$;
 COMMENT ON FUNCTION mill.record_change IS
-    'Appends a row to mill.audit for these settings. A changed setting is recorded as {"old", "new"}, any other setting '
-    'as its value. before null: the object is new';
+    'Appends a row to mill.audit for these settings. A changed setting is recorded as {"old", "new"}, any other '
+    'setting as its value. before null: the object is new';
 
 CREATE OR REPLACE FUNCTION mill.audit_settings() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$

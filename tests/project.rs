@@ -2,6 +2,7 @@
 
 pub(crate) mod deploy;
 pub(crate) mod docs;
+pub(crate) mod json_documents;
 pub(crate) mod loadtest;
 pub(crate) mod row;
 pub(crate) mod schema;

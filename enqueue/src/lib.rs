@@ -260,7 +260,10 @@ impl JsonOutput {
 
 impl fmt::Display for JsonOutput {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&serde_json::to_string(self).map_err(|_| fmt::Error)?)
+        let mut document = serde_json::to_value(self).map_err(|_| fmt::Error)?;
+        // The task has its id already.
+        document.as_object_mut().map(|fields| fields.remove("task_id"));
+        write!(f, "{document}")
     }
 }
 

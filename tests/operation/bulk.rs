@@ -38,8 +38,8 @@ async fn a_dry_run_has_the_results_of_the_act_and_changes_nothing() {
     let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
 
     for (verb, results) in [
-        ("retry", ["retried", "retried", "retried", "refused", "brought forward", "not found"]),
-        ("cancel", ["cancelled", "cancelled", "cancelled", "finished", "cancelled", "not found"]),
+        ("retry", ["retried", "retried", "retried", "refused", "brought_forward", "not_found"]),
+        ("cancel", ["cancelled", "cancelled", "cancelled", "finished", "cancelled", "not_found"]),
     ] {
         let live = "SELECT coalesce(jsonb_agg(to_jsonb(t) ORDER BY id), '[]') FROM mill.tasks t";
         let before: Value = database.value(live).await;

@@ -1,4 +1,4 @@
-//! What the programs say about wrong words, missing privileges and unreachable servers.
+//! Messages of the programs about wrong words, missing privileges and unreachable servers.
 
 use crate::harness::login::{Login, PASSWORD};
 use crate::harness::{Database, Program, Worker};

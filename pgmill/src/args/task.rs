@@ -18,7 +18,7 @@ Examples:
   pgmill task list --error 'duplicate key' --since '2 days'
   pgmill task list --state pending --queue etl --name 'load_*'
   pgmill task list --outcome failed --since 2h
-  pgmill task list --finished --json | jq '.[].task_id'
+  pgmill task list --finished --json | jq '.[].id'
 
 Order of live tasks: running tasks, the longest-running first; pending tasks by priority, then by
 id; blocked tasks by id; scheduled tasks by due time. Workers claim the pending tasks of a queue and

@@ -146,7 +146,7 @@ async fn list_limits(client: &Client, out: &Output) -> Result<u8, Failure> {
         vec![
             Field::new(limit.kind),
             Field::new(&limit.name),
-            Field::or_blank((limit.run_id != 0).then_some(limit.run_id)),
+            Field::or_blank(limit.run_id),
             Field::new(format_max_running(limit.max_running)),
             Field::or_blank(limit.rate.map(format_rate)),
             Field::count(limit.running).tone(if full { Tone::Warning } else { Tone::Plain }),

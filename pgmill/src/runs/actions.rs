@@ -2,6 +2,7 @@
 
 use cli::{Failure, exit};
 use queue::RunId;
+use queue::bulk::json_word;
 use queue::run::{self, RestartOptions, RunState};
 use queue::run_queries::{self, RunFilter};
 use queue::{QueueError, enqueue};
@@ -57,7 +58,7 @@ pub(crate) async fn cancel_runs(
     if out.json {
         let answers: Vec<_> = answers
             .iter()
-            .map(|(run, answer)| json!({ "run_id": run, "result": answer }))
+            .map(|(run, answer)| json!({ "run_id": run, "result": json_word(answer) }))
             .collect();
         out.document(&json!({ "dry_run": dry_run, "kill": kill, "runs": answers }))?;
     } else {
@@ -101,7 +102,7 @@ pub(crate) async fn retry(
     }
     if out.json {
         out.document(&json!({
-            "dry_run": args.dry_run, "run_id": args.run, "task": args.task, "result": answer,
+            "dry_run": args.dry_run, "run_id": args.run, "task": args.task, "result": json_word(&answer),
         }))?;
     } else {
         out.text(&match answer.as_str() {

@@ -8,7 +8,7 @@ use queue::bulk::{self, BulkResult};
 use queue::history::HistoryFilter;
 use queue::task_queries::TaskFilter;
 use queue::{Outcome, State, TaskId, history, task_queries};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use terminal::{bulk_bar, print_stderr, visible};
 use tokio_postgres::Client;
 
@@ -54,8 +54,17 @@ struct Report {
     dry_run: bool,
     /// Whether the command ended before it had acted on every task.
     interrupted: bool,
+    #[serde(serialize_with = "words")]
     counts: BTreeMap<String, usize>,
     tasks: Vec<BulkResult>,
+}
+
+/// The results are single words in JSON, as in the result of each task.
+fn words<S: Serializer>(
+    counts: &BTreeMap<String, usize>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(counts.iter().map(|(result, count)| (bulk::json_word(result), count)))
 }
 
 impl Report {

@@ -2,7 +2,7 @@
 
 use cli::Failure;
 use jiff::Timestamp;
-use queue::history::{AttemptSummary, HistoryFilter};
+use queue::history::{AttemptSummary, FinishedTask, HistoryFilter};
 use queue::task_queries::{LiveTask, TaskFilter, TaskOrder};
 use queue::workers::worker_label;
 use queue::{State, history, task_queries};
@@ -115,7 +115,7 @@ async fn finished(
 ) -> Result<u8, Failure> {
     let more = cut(&mut tasks, args.limit);
     if out.json {
-        out.document(&tasks)?;
+        out.document(&tasks.iter().map(FinishedTask::new).collect::<Vec<_>>())?;
     } else if !tasks.is_empty() {
         let now = task_queries::now(client).await?;
         let rows = tasks.iter().map(|task| attempt_row(task, now)).collect();

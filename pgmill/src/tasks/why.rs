@@ -19,7 +19,7 @@ pub(crate) async fn run(client: &mut Client, out: &Output, task: &Subject) -> Re
     let (sentence, document) = match task {
         Subject::Task(id) => {
             let sentence = task_queries::why(client, *id).await?.ok_or_else(|| unknown(*id))?;
-            let document = json!({ "id": id, "why": &sentence });
+            let document = json!({ "task_id": id, "why": &sentence });
             (sentence, document)
         }
         Subject::RunTask(run, name) => {

@@ -36,6 +36,7 @@ pub struct PriorityStatus {
     /// Number of running tasks.
     pub running: i64,
     /// Seconds since the due time of the oldest pending task.
+    #[serde(rename = "oldest_pending_seconds")]
     pub oldest_pending_age: Option<f64>,
 }
 

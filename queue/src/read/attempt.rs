@@ -109,6 +109,7 @@ pub struct Attempt {
     /// Process id of the worker on that host.
     pub worker_pid: Option<i32>,
     /// Process id of the backend that ran the statement.
+    #[serde(rename = "backend_pid")]
     pub session_pid: Option<i32>,
     /// The SQL; `None` if the role may view tasks but not their statements.
     pub statement: Option<String>,

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
+use serde_json::Value;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, GenericClient, Row, Transaction};
@@ -167,6 +168,7 @@ pub struct AttemptSummary {
     /// The worker that ran the attempt.
     pub worker_id: Option<WorkerId>,
     /// Host name of the worker.
+    #[serde(rename = "worker_host")]
     pub host: Option<String>,
     /// Process id of the worker.
     pub worker_pid: Option<i32>,
@@ -183,6 +185,26 @@ from_row! {
         task_id, run_id, attempt, r#final: column(row, "final")?, outcome, queue, name, started_at,
         finished_at, wait_seconds, duration_seconds, rows, sqlstate, message, worker_id, host,
         worker_pid, statement_head, options: StoredOptions::from_row(row)?,
+    }
+}
+
+/// A finished task in a list: its final attempt, with the id of the task as its own id.
+#[derive(Clone, Debug, Serialize)]
+pub struct FinishedTask {
+    id: TaskId,
+    #[serde(flatten)]
+    attempt: Value,
+}
+
+impl FinishedTask {
+    /// Returns the task of its final attempt.
+    #[must_use]
+    pub fn new(attempt: &AttemptSummary) -> Self {
+        let mut fields = serde_json::to_value(attempt).unwrap_or_default();
+        if let Some(fields) = fields.as_object_mut() {
+            fields.remove("task_id");
+        }
+        Self { id: attempt.task_id, attempt: fields }
     }
 }
 

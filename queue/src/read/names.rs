@@ -29,17 +29,19 @@ pub enum NameKind {
     Host,
 }
 
-/// A statement that returns at most a hundred names `$from` that begin with the prefix.
+/// A statement that returns at most a hundred names that begin with the prefix: `$column` of `$from`.
 macro_rules! names {
-    ($name:literal, $from:expr) => {
-        names!($name, $from, "n.name")
+    ($name:literal, $column:literal, $from:literal) => {
+        names!($name, $column, $from, "n.name")
     };
-    ($name:literal, $from:expr, $order:literal) => {
+    ($name:literal, $column:literal, $from:literal, $order:literal) => {
         concat!(
             "/* ",
             $name,
             " */
-SELECT n.name FROM (",
+SELECT n.name FROM (SELECT ",
+            $column,
+            " ",
             $from,
             ") AS n (name) WHERE starts_with(n.name, $1) ORDER BY ",
             $order,
@@ -51,7 +53,8 @@ SELECT n.name FROM (",
 /// Finds the queues of pending tasks with one probe of the index per queue.
 const QUEUES: &str = names!(
     "queue.queue_names",
-    "
+    "q.name",
+    "FROM (
     WITH RECURSIVE pending AS (
         (SELECT t.queue FROM mill.visible_tasks t WHERE t.state = 'pending' ORDER BY t.queue LIMIT 1)
         UNION ALL
@@ -60,28 +63,26 @@ const QUEUES: &str = names!(
             ORDER BY t.queue LIMIT 1) AS next
     )
     SELECT p.queue FROM pending p UNION SELECT q.name FROM mill.queues q
-    UNION SELECT l.name FROM mill.effective_limits l WHERE l.kind = 'queue'"
+    UNION SELECT l.name FROM mill.effective_limits l WHERE l.kind = 'queue') AS q (name)"
 );
-const JOBS: &str = names!("queue.job_names", "SELECT j.name FROM mill.jobs j");
-const SCHEDULES: &str = names!(
-    "queue.schedule_names",
-    "SELECT s.name FROM mill.schedules s WHERE s.removed_at IS NULL"
-);
-const GROUPS: &str = names!("queue.group_names", "SELECT g.name FROM mill.groups g");
-const PROFILES: &str = names!("queue.profile_names", "SELECT p.name FROM mill.profiles p");
-const LIMIT_KEYS: &str = names!(
-    "queue.limit_key_names",
-    "SELECT l.name FROM mill.effective_limits l WHERE l.kind = 'key'"
-);
+const JOBS: &str = names!("queue.job_names", "j.name", "FROM mill.jobs j");
+const SCHEDULES: &str =
+    names!("queue.schedule_names", "s.name", "FROM mill.schedules s WHERE s.removed_at IS NULL");
+const GROUPS: &str = names!("queue.group_names", "g.name", "FROM mill.groups g");
+const PROFILES: &str = names!("queue.profile_names", "p.name", "FROM mill.profiles p");
+const LIMIT_KEYS: &str =
+    names!("queue.limit_key_names", "l.name", "FROM mill.effective_limits l WHERE l.kind = 'key'");
 const RUNS: &str = names!(
     "queue.run_ids",
-    "SELECT r.id::text FROM (SELECT x.id FROM mill.runs x ORDER BY x.id DESC LIMIT 1000) AS r",
+    "r.id::text",
+    "FROM (SELECT x.id FROM mill.runs x ORDER BY x.id DESC LIMIT 1000) AS r",
     "n.name::bigint DESC"
 );
-const WORKERS: &str = names!("queue.worker_ids", "SELECT w.id::text FROM mill.workers w");
+const WORKERS: &str = names!("queue.worker_ids", "w.id::text", "FROM mill.workers w");
 const HOSTS: &str = names!(
     "queue.worker_hosts",
-    "SELECT DISTINCT s.host FROM mill.workers w JOIN mill.worker_starts s ON s.id = w.id"
+    "DISTINCT s.host",
+    "FROM mill.workers w JOIN mill.worker_starts s ON s.id = w.id"
 );
 
 /// Returns at most a hundred names of this kind that begin with the prefix.

@@ -22,6 +22,7 @@ const PUBLISHER: &str = "/* queue.publisher */ SELECT pg_try_advisory_lock(72362
 #[derive(Clone, Debug, Serialize)]
 pub struct QueueStatus {
     /// Name of the queue.
+    #[serde(rename = "name")]
     pub queue: String,
     /// Whether the queue is paused.
     pub paused: bool,

@@ -212,6 +212,7 @@ pub struct RunTask {
     /// Group of the task.
     pub group: Option<String>,
     /// Process id of the backend of the last attempt.
+    #[serde(rename = "backend_pid")]
     pub pid: Option<i32>,
     /// Whether the task waits for all of its parents, or for any one of them.
     pub join: JoinMode,

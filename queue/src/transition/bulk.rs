@@ -5,7 +5,7 @@
 //! Therefore each statement checks again that a task still has the state or outcome of the filter,
 //! and the function that it calls locks the row.
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use tokio_postgres::types::Type;
 use tokio_postgres::{GenericClient, Transaction};
 
@@ -32,12 +32,23 @@ pub struct BulkResult {
     /// The result of [`cancel`](crate::transition::cancel::cancel) or
     /// [`retry`](crate::transition::cancel::retry). Two more results are possible. `changed`: the
     /// task no longer matches the filter and was left alone. `refused`: see `message`.
+    #[serde(serialize_with = "as_json_word")]
     pub result: String,
     /// Reason for the refusal.
     pub message: Option<String>,
 }
 
 from_row! { row => BulkResult { id, result, message: None } }
+
+/// Returns a result as one word for JSON: `not_found`.
+#[must_use]
+pub fn json_word(result: &str) -> String {
+    result.replace(' ', "_")
+}
+
+fn as_json_word<S: Serializer>(result: &str, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&json_word(result))
+}
 
 /// Cancels these tasks in one transaction. With a state, leaves tasks alone that are no longer in
 /// it.

@@ -38,7 +38,7 @@ const SET_RATE: &str = "/* queue.set_rate */
 SELECT mill.set_rate($1::text::mill.limit_kind, $2, $3, make_interval(secs => $4))";
 
 const LIMITS: &str = "/* queue.limits */
-SELECT l.kind::text, l.name, l.run_id, l.max_running, l.paused, l.rate_starts,
+SELECT l.kind::text, l.name, nullif(l.run_id, 0) AS run_id, l.max_running, l.paused, l.rate_starts,
     extract(epoch FROM l.rate_period)::float8 AS rate_seconds, l.running, l.waiting
 FROM mill.limit_status l ORDER BY l.kind, l.name, l.run_id";
 
@@ -164,7 +164,7 @@ pub struct Limit {
     /// Name of the queue, the key or the group.
     pub name: String,
     /// For groups, the run; 0 for tasks outside any run.
-    pub run_id: i64,
+    pub run_id: Option<i64>,
     /// Maximum number of concurrent tasks; `None` means unlimited.
     pub max_running: Option<i32>,
     /// Whether `max_running` is 0.

@@ -181,6 +181,7 @@ pub struct LiveTask {
     /// The worker that runs the task.
     pub worker_id: Option<WorkerId>,
     /// Host name of the worker.
+    #[serde(rename = "worker_host")]
     pub host: Option<String>,
     /// Process id of the worker.
     pub worker_pid: Option<i32>,

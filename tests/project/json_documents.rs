@@ -1,0 +1,298 @@
+//! The documents of `--json` match docs/json.schema.json.
+
+use serde_json::{Value, json};
+
+use crate::harness::http::free_address;
+use crate::harness::{Database, Program, Worker, eventually};
+use crate::runs::apply::Folder;
+
+/// Commands without a document: they print a script, or serve a terminal or a browser.
+const NONE: [&str; 3] = ["completions", "console", "top"];
+
+/// A document: its name in the schema, and the arguments that print it.
+const DOCUMENTS: &[(&str, &[&str])] = &[
+    ("init", &["init"]),
+    ("status", &["status"]),
+    ("doctor", &["doctor"]),
+    ("task list", &["task", "list"]),
+    ("task list --finished", &["task", "list", "--finished"]),
+    ("task list --finished", &["task", "list", "--error", "zero"]),
+    ("task show", &["task", "show", "1"]),
+    ("task show", &["task", "show", "HELD"]),
+    ("task show --plan", &["task", "show", "2", "--plan"]),
+    ("task cancel", &["task", "cancel", "--state", "pending", "--dry-run"]),
+    ("task retry", &["task", "retry", "1", "4711", "--dry-run"]),
+    ("history", &["history"]),
+    ("failures", &["failures"]),
+    ("durations", &["durations"]),
+    ("audit", &["audit"]),
+    ("why TASK", &["why", "1"]),
+    ("why RUN/TASK", &["why", "1/first"]),
+    ("why SCHEDULE", &["why", "nightly"]),
+    ("queue list", &["queue", "list"]),
+    ("queue pause", &["queue", "pause", "etl", "--dry-run"]),
+    ("queue resume", &["queue", "resume", "etl", "--dry-run"]),
+    ("queue set", &["queue", "set", "etl", "--max-running", "4", "--rate", "30/1m", "--dry-run"]),
+    ("queue remove", &["queue", "remove", "etl", "--dry-run"]),
+    ("priority list", &["priority", "list"]),
+    ("priority set", &["priority", "set", "low=7", "--dry-run"]),
+    ("priority reserve", &["priority", "reserve", "high", "--dry-run"]),
+    ("limit list", &["limit", "list"]),
+    ("limit set", &["limit", "set", "customer", "--rate", "30/1m", "--dry-run"]),
+    ("limit remove", &["limit", "remove", "unused", "--dry-run"]),
+    ("group list", &["group", "list"]),
+    ("group set", &["group", "set", "evening", "--max-running", "4", "--dry-run"]),
+    ("group remove", &["group", "remove", "spare", "--dry-run"]),
+    ("profile list", &["profile", "list"]),
+    ("profile set", &["profile", "set", "bi", "--description", "reports", "--dry-run"]),
+    ("profile remove", &["profile", "remove", "bi", "--dry-run"]),
+    ("job list", &["job", "list"]),
+    ("job show", &["job", "show", "daily"]),
+    ("job enable", &["job", "enable", "daily", "--dry-run"]),
+    ("job disable", &["job", "disable", "daily", "--dry-run"]),
+    ("apply", &["apply", "FILE", "--dry-run"]),
+    ("dependency list", &["dependency", "list"]),
+    ("dependency add", &["dependency", "add", "a", "b", "--dry-run"]),
+    ("dependency remove", &["dependency", "remove", "y", "x", "--dry-run"]),
+    ("lineage", &["lineage", "second"]),
+    ("run list", &["run", "list"]),
+    ("run show", &["run", "show", "1"]),
+    ("run graph", &["run", "graph", "1"]),
+    ("run cancel", &["run", "cancel", "1", "4711", "--dry-run"]),
+    ("run retry", &["run", "retry", "1", "fails", "--dry-run"]),
+    ("run restart", &["run", "restart", "1", "--dry-run"]),
+    ("run rerun", &["run", "rerun", "1", "--dry-run"]),
+    ("schedule list", &["schedule", "list"]),
+    ("schedule show", &["schedule", "show", "nightly"]),
+    ("schedule next", &["schedule", "next", "nightly", "--count", "2"]),
+    ("schedule test", &["schedule", "test", "nightly"]),
+    ("schedule history", &["schedule", "history", "nightly"]),
+    ("schedule log", &["schedule", "log", "nightly"]),
+    ("schedule enable", &["schedule", "enable", "nightly", "--dry-run"]),
+    ("schedule disable", &["schedule", "disable", "nightly", "--dry-run"]),
+    ("schedule set", &["schedule", "set", "nightly", "--jitter", "10s", "--dry-run"]),
+    ("schedule remove", &["schedule", "remove", "nightly", "--dry-run"]),
+    ("schedule run-now", &["schedule", "run-now", "nightly", "--dry-run"]),
+    ("schedule run-now", &["schedule", "run-now", "nightly", "--force"]),
+    ("schedule sync", &["schedule", "sync", "--dry-run"]),
+    ("worker list", &["worker", "list"]),
+    ("worker drain", &["worker", "drain", "--host", "HOST", "--dry-run"]),
+    ("health", &["health", "HTTP"]),
+];
+
+const FILE: &str = r#"
+[job.other]
+description = "new"
+[job.other.task.third]
+statement = "SELECT 3"
+[job.other.task.fourth]
+statement = "SELECT 4"
+after = ["third"]
+"#;
+
+/// Fills a database so that the documents have few empty lists.
+async fn fill(database: &Database) {
+    database
+        .execute(
+            r#"SELECT pg_advisory_lock(1);
+            SELECT mill.enqueue('SELECT 1/0', name => 'fails', queue => 'etl', max_attempts => 2, retry_interval => '0 s',
+                key => 'k', options => '{"tags": ["nightly"], "metadata": {"owner": "bi"}}');
+            SELECT mill.enqueue('SELECT count(*) FROM generate_series(1, 3)', name => 'counts', explain => true, params => '[]');
+            SELECT mill.set_max_running('queue', 'etl', 2), mill.set_rate('key', 'customer', 10, '1 min'),
+                mill.set_rate('key', 'unused', 10, '1 min'), mill.set_shared_commit('etl', '20 ms');
+            SELECT mill.set_group('evening', 'after work', 'high', 2), mill.set_group('spare');
+            SELECT mill.set_active_period('evening', '00:00', '23:59', 'UTC');
+            SELECT mill.set_profile('bi', '{mill_producer}');
+            SELECT mill.set_job('daily', '[{"name": "first", "statement": "SELECT $1::int AS n", "params": [{"$param": "n"}], "group": "evening"},
+                {"name": "second", "statement": "SELECT 1", "after": ["first"]},
+                {"name": "fails", "statement": "SELECT 1/0", "max_attempts": 1}]', description => 'every day', frequency => 'daily');
+            SELECT mill.set_dependency('y', 'x'), mill.set_dependency('second', 'first');
+            SELECT mill.set_schedule('nightly', 'daily(03:00)', jobs => '{daily}', params => '{"n": 7}');
+            SELECT mill.run_now('nightly');
+            CREATE PROCEDURE wrong() LANGUAGE sql AS 'SELECT 1'; COMMENT ON PROCEDURE wrong() IS '@daily(99:99)'"#,
+        )
+        .await;
+}
+
+/// Returns the documents of all commands, by name.
+async fn documents(database: &Database) -> Vec<(String, Value)> {
+    fill(database).await;
+    let http = free_address().await;
+    let mut worker = Worker::start(database, &["--readers", "2", "--http", &http]);
+    let done = "SELECT (SELECT count(*) FROM mill.tasks) + (SELECT count(*) FROM mill.runs WHERE state = 'running')";
+    eventually("all tasks have ended", async || database.value::<i64>(done).await == 0).await;
+    let held = "DO $$ BEGIN RAISE NOTICE 'progress: 40%% held'; RAISE NOTICE 'a'; PERFORM pg_advisory_xact_lock(1); END $$";
+    let held = database.enqueue(held, ", name => 'held', concurrency_key => 'customer'").await;
+    database.until_waiting_for_lock(held).await;
+    database.enqueue("SELECT 1", ", due_at => now() + interval '1 day'").await;
+    database.execute("SELECT mill.pause('stopped')").await;
+    database.enqueue("SELECT 1", ", queue => 'stopped'").await;
+    let folder = Folder::new(&[("jobs.toml", FILE)]);
+    let host: String = database.value("SELECT host FROM mill.worker_starts LIMIT 1").await;
+    let held = held.to_string();
+    let mut documents = Vec::new();
+    for (name, arguments) in DOCUMENTS {
+        let replaced = arguments.iter().map(|argument| match *argument {
+            "HELD" => held.clone(),
+            "HOST" => host.clone(),
+            "HTTP" => http.clone(),
+            "FILE" => folder.path().to_owned(),
+            other => other.to_owned(),
+        });
+        let arguments: Vec<String> = replaced.chain(["--json".to_owned()]).collect();
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let (_, stdout, stderr) = Program::pgmill(database, &arguments).run().await;
+        let document = serde_json::from_str(&stdout);
+        documents.push((
+            (*name).to_owned(),
+            document.unwrap_or_else(|_| panic!("{name}: {stdout}{stderr}")),
+        ));
+    }
+    let enqueue = [
+        ("enqueue", &["SELECT 1"][..]),
+        ("enqueue --wait", &["--wait", "SELECT 1 AS one"]),
+        ("enqueue --job", &["--job", "daily", "--param", "n=1"]),
+        ("enqueue --job --wait", &["--job", "daily", "--param", "n=1", "--wait"]),
+    ];
+    for (name, arguments) in enqueue {
+        let (_, stdout, stderr) =
+            Program::enqueue(database, &[arguments, &["--json"]].concat()).run().await;
+        let document = serde_json::from_str(&stdout);
+        documents.push((
+            name.to_owned(),
+            document.unwrap_or_else(|_| panic!("{name}: {stdout}{stderr}")),
+        ));
+    }
+    database.execute("SELECT pg_advisory_unlock(1)").await;
+    assert!(worker.terminate().await.success());
+    documents
+}
+
+/// Compares a value with a schema, and collects the differences. The schema uses only these keywords:
+/// `$ref`, `type`, `properties`, `required`, `additionalProperties`, `items`, `anyOf`, `format`.
+/// A key that the schema does not have is a difference, because it would not be documented.
+fn compare(defs: &Value, schema: &Value, value: &Value, place: &str) -> Vec<String> {
+    if let Some(name) = schema["$ref"].as_str() {
+        return compare(defs, &defs[name.trim_start_matches("#/$defs/")], value, place);
+    }
+    if let Some(any) = schema["anyOf"].as_array() {
+        let tried: Vec<_> = any.iter().map(|it| compare(defs, it, value, place)).collect();
+        let best = tried.into_iter().min_by_key(Vec::len);
+        return best.unwrap_or_default();
+    }
+    let kind = match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(number) if number.is_i64() || number.is_u64() => "integer",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    };
+    let allowed = |it: &Value| it == kind || (kind == "integer" && it == "number");
+    match &schema["type"] {
+        Value::Null => return Vec::new(),
+        Value::Array(types) if types.iter().any(allowed) => {}
+        one if allowed(one) => {}
+        other => return vec![format!("{place}: {kind}, expected {other}")],
+    }
+    let mut found = Vec::new();
+    for (n, item) in value.as_array().into_iter().flatten().enumerate() {
+        found.extend(compare(defs, &schema["items"], item, &format!("{place}[{n}]")));
+    }
+    if let Some(fields) = value.as_object() {
+        for key in schema["required"].as_array().into_iter().flatten() {
+            if !fields.contains_key(key.as_str().unwrap()) {
+                found.push(format!("{place}: no key {key}"));
+            }
+        }
+        for (key, field) in fields {
+            let place = format!("{place}.{key}");
+            match (&schema["properties"][key], &schema["additionalProperties"]) {
+                (Value::Null, Value::Null) if schema["properties"].is_object() => {
+                    found.push(format!("{place} is not in the schema"));
+                }
+                (Value::Null, other) => found.extend(compare(defs, other, field, &place)),
+                (known, _) => found.extend(compare(defs, known, field, &place)),
+            }
+        }
+    }
+    if schema["format"] == "date-time" && value.as_str().is_some_and(|it| !it.ends_with('Z')) {
+        found.push(format!("{place}: {value} is not in UTC"));
+    }
+    found
+}
+
+fn schema() -> Value {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/json.schema.json");
+    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_document_matches_its_schema() {
+    let database = Database::new().await;
+    let schema = schema();
+    let mut found = Vec::new();
+    for (name, document) in documents(&database).await {
+        match &schema["$defs"][&name] {
+            Value::Null => found.push(format!("{name} has no schema")),
+            known => found.extend(compare(&schema["$defs"], known, &document, &name)),
+        }
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+#[test]
+fn every_command_has_a_document() {
+    fn leaves(command: &clap::Command, path: &str, found: &mut Vec<String>) {
+        for child in command.get_subcommands() {
+            let path = format!("{path} {}", child.get_name());
+            if child.has_subcommands() {
+                leaves(child, &path, found);
+            } else {
+                found.push(path.trim().to_owned());
+            }
+        }
+    }
+    let mut commands = Vec::new();
+    leaves(&pgmill::command(), "", &mut commands);
+    commands.retain(|command| {
+        let documented = |name: &str| name == command || name.starts_with(&format!("{command} "));
+        !NONE.contains(&command.as_str()) && !DOCUMENTS.iter().any(|(name, _)| documented(name))
+    });
+    assert!(commands.is_empty(), "{commands:?}");
+    let defs = schema();
+    let names = defs["$defs"].as_object().unwrap().keys();
+    let unused: Vec<&String> = names
+        .filter(|name| {
+            name.contains(' ')
+                && !name.starts_with("enqueue")
+                && !DOCUMENTS.iter().any(|(known, _)| known == *name)
+        })
+        .collect();
+    assert!(unused.is_empty(), "{unused:?}");
+}
+
+#[test]
+fn the_comparison_finds_each_kind_of_difference() {
+    let defs = json!({ "other": { "type": "integer" } });
+    let schema = json!({
+        "type": "object", "required": ["id"],
+        "properties": {
+            "id": { "$ref": "#/$defs/other" }, "at": { "type": ["string", "null"], "format": "date-time" },
+            "list": { "type": "array", "items": { "anyOf": [{ "type": "number" }, { "type": "null" }] } },
+        },
+    });
+    for (value, expected) in [
+        (json!({ "id": 1, "at": null, "list": [1, 1.5, null] }), ""),
+        (json!({ "id": 1.5 }), "x.id: number, expected \"integer\""),
+        (
+            json!({ "at": "2026-01-01T00:00:00+01:00" }),
+            "x: no key \"id\" x.at: \"2026-01-01T00:00:00+01:00\" is not in UTC",
+        ),
+        (json!({ "id": 1, "new": 1 }), "x.new is not in the schema"),
+        (json!({ "id": 1, "list": ["a"] }), "x.list[0]: string, expected \"number\""),
+    ] {
+        assert_eq!(compare(&defs, &schema, &value, "x").join(" "), expected);
+    }
+}
