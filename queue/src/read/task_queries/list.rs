@@ -49,7 +49,11 @@ ORDER BY ",
 
 const NEWEST: &str = live_tasks!(
     "/* queue.live_tasks */",
-    concat!("SELECT * FROM mill.visible_tasks t WHERE ", filter!(), " ORDER BY t.id DESC LIMIT $5"),
+    concat!(
+        "(SELECT * FROM mill.visible_tasks t WHERE ",
+        filter!(),
+        " ORDER BY t.id DESC LIMIT $5)"
+    ),
     "t.id DESC"
 );
 
@@ -100,9 +104,9 @@ const RUNNING_ORDER: &str = live_tasks!(
 const SEARCH: &str = live_tasks!(
     "/* queue.live_task_search */",
     concat!(
-        "SELECT * FROM (SELECT * FROM mill.visible_tasks t WHERE ",
+        "(SELECT * FROM (SELECT * FROM mill.visible_tasks t WHERE ",
         filter!(),
-        " ORDER BY t.id DESC LIMIT $9) AS t WHERE strpos(lower(t.statement), lower($8)) > 0"
+        " ORDER BY t.id DESC LIMIT $9) AS t WHERE strpos(lower(t.statement), lower($8)) > 0)"
     ),
     "t.id DESC"
 );
