@@ -3798,6 +3798,24 @@ $$;
 COMMENT ON FUNCTION mill.retire_schedule_job IS
     'Disables a job that was created for schedules if no schedule uses it any more';
 
+CREATE OR REPLACE FUNCTION mill.check_schedule(definition jsonb) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    problem text := CASE
+        WHEN coalesce(octet_length(definition->>'timing'), 0) NOT BETWEEN 1 AND 4000
+            THEN 'timing must have from 1 to 4000 bytes'
+        WHEN (definition->>'catch_up')::integer NOT BETWEEN 0 AND 1000 THEN 'catch_up must be from 0 to 1000'
+        WHEN (definition->>'max_lateness')::interval NOT BETWEEN '0' AND '365 days'
+            THEN 'max_lateness must be from 0 to 365 days'
+        WHEN (definition->>'jitter')::interval NOT BETWEEN '0' AND '1 day' THEN 'jitter must be from 0 to 1 day' END;
+BEGIN
+    IF problem IS NOT NULL THEN
+        RAISE EXCEPTION 'schedule "%": %', definition->>'name', problem USING ERRCODE = '22023';
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION mill.check_schedule IS 'Raises an error if a value of a definition is out of range';
+
 CREATE OR REPLACE FUNCTION mill.put_schedule(definition jsonb, declared_in mill.declared_in,
     declared_as text DEFAULT NULL) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -3831,6 +3849,7 @@ BEGIN
             HINT = 'task, description and category require a statement, whose params belong in task; '
                 'params requires jobs.';
     END IF;
+    PERFORM mill.check_schedule(definition);
     SELECT l.tags, l.metadata INTO labels FROM mill.read_labels(definition) AS l;
     SELECT s.* INTO kept FROM mill.schedules s WHERE s.name = definition->>'name' FOR NO KEY UPDATE;
     IF kept.removed_at IS NULL AND kept.declared_in <> declared_in THEN
@@ -3913,7 +3932,9 @@ GRANT EXECUTE ON FUNCTION mill.put_schedule TO mill_worker, mill_operator;
 CREATE OR REPLACE FUNCTION mill.replan_schedule(schedule_id bigint) RETURNS void
 LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     UPDATE mill.schedules s SET planned_from = now(), next_fire_at = NULL, queued_fire_at = NULL,
-            queued_later = NULL, trigger = NULL, error = NULL,
+            queued_later = NULL, error = NULL,
+            -- The dry run of a disabled schedule evaluates its trigger.
+            trigger = CASE WHEN NOT mill.is_active(s) THEN s.trigger END,
             next_tick_at = CASE WHEN mill.is_active(s) THEN now() END,
             new_timing_at = CASE WHEN s.new_timing IS NOT NULL THEN now() END, new_timing_error = NULL
         WHERE s.id = replan_schedule.schedule_id
@@ -5284,6 +5305,9 @@ BEGIN
             THEN format('its declaration was removed at %s', date_trunc('second', schedule.removed_at))
         WHEN NOT schedule.enabled AND schedule.timing ILIKE 'once(%' AND schedule.last_fire_at IS NOT NULL
             THEN 'it has fired and does not fire again'
+        WHEN NOT schedule.enabled AND schedule.timing ILIKE 'once(%' AND EXISTS (SELECT FROM mill.schedule_log l
+            WHERE l.schedule_id = schedule.id AND l.event = 'missed')
+            THEN 'its time has passed without a fire, because no worker ticked in time'
         WHEN NOT schedule.enabled THEN 'it is disabled'
         WHEN schedule.mode = 'manual' THEN 'it fires only when started manually'
         WHEN schedule.next_fire_at IS NULL AND schedule.trigger IS NULL AND schedule.next_tick_at IS NOT NULL
@@ -5552,7 +5576,7 @@ BEGIN
                 queued_later = nullif(x.queued_later[2:], '{}') WHERE x.id = plan.id;
         END LOOP;
         IF s.mode = 'scheduled' AND num_nonnulls(plan.error, plan.next_fire_at, s.last_fire_at) = 0
-            AND coalesce(cardinality(plan.fires), 0) = 0
+            AND coalesce(cardinality(plan.fires), 0) = 0 AND coalesce(plan.missed, 0) = 0
         THEN
             plan.error := 'its timing has no time in the future';
             PERFORM mill.log_schedule_event(plan.id, 'error', plan.error);
@@ -5564,7 +5588,10 @@ BEGIN
                 enabled = x.enabled AND (x.mode <> 'scheduled' OR plan.error IS NOT NULL
                     OR plan.next_fire_at IS NOT NULL),
                 next_tick_at = CASE WHEN plan.trigger IS NOT NULL THEN now()
-                    ELSE plan.next_fire_at + random() * coalesce(x.jitter, x.declared_jitter) END
+                    -- A jitter above the interval of the timing must not plan a tick in the past, which
+                    -- would count as missed.
+                    WHEN plan.next_fire_at IS NOT NULL
+                    THEN greatest(plan.next_fire_at + random() * coalesce(x.jitter, x.declared_jitter), now()) END
             WHERE x.id = plan.id;
         RETURN NEXT;
     END LOOP;
@@ -5740,6 +5767,7 @@ CREATE OR REPLACE VIEW mill.schedule_status AS
     SELECT s.id, s.name, s.mode, s.timing, s.jobs, s.declared_in, s.declared_as, s.enabled, s.removed_at,
         CASE WHEN s.removed_at IS NOT NULL THEN 'removed' WHEN NOT s.enabled THEN 'disabled'
             WHEN num_nonnulls(s.error, s.new_timing_error) > 0 THEN 'error'
+            WHEN s.next_tick_at < now() - interval '1 minute' THEN 'overdue'
             WHEN going.id IS NOT NULL THEN 'running' ELSE 'waiting' END AS status,
         s.next_fire_at, s.last_fire_at, s.last_finished_at, s.last_state, s.last_success_at, s.queued_fire_at, s.error,
         going.id AS running_run_id, s.overlap, s.catch_up, s.max_lateness,
@@ -5789,7 +5817,7 @@ COMMENT ON FUNCTION mill.schedule_to_test IS
     'Returns a schedule without the columns that viewers may not read, for mill.schedule_test';
 GRANT EXECUTE ON FUNCTION mill.schedule_to_test TO mill_viewer;
 
-CREATE OR REPLACE FUNCTION mill.schedule_test(name text) RETURNS TABLE (would_fire boolean, reason text,
+CREATE OR REPLACE FUNCTION mill.schedule_test(name text, trigger jsonb) RETURNS TABLE (would_fire boolean, reason text,
     pending_rows bigint, oldest_row_age interval, next_fire_at timestamptz)
 -- The function is read-only and has the rights and the search_path of the caller, because a probe is
 -- arbitrary SQL. STABLE alone would not prevent a probe from calling functions that write.
@@ -5799,19 +5827,22 @@ DECLARE
     s mill.schedules;
     age double precision;
     answers integer := 0;
+    probed boolean;
     decision record;
 BEGIN
     s := mill.schedule_to_test(schedule_test.name);
     IF s.id IS NULL THEN
         RETURN;
     END IF;
-    IF s.trigger IS NOT NULL AND mill.is_active(s) THEN
+    s.trigger := coalesce(s.trigger, schedule_test.trigger);
+    probed := s.trigger IS NOT NULL AND s.mode = 'triggered' AND s.removed_at IS NULL;
+    IF probed THEN
         FOR pending_rows, age IN EXECUTE mill.probe_query(s.trigger) LOOP
             answers := answers + 1;
         END LOOP;
         oldest_row_age := make_interval(secs => age);
     END IF;
-    IF s.trigger IS NOT NULL AND mill.is_active(s) AND (answers <> 1 OR pending_rows IS NULL) THEN
+    IF probed AND (answers <> 1 OR pending_rows IS NULL) THEN
         RETURN QUERY SELECT false, format('the probe returned %s; expected one row with a number and a timestamp',
             CASE answers WHEN 0 THEN 'no row' WHEN 1 THEN 'no number' ELSE 'several rows' END),
             NULL::bigint, NULL::interval,
@@ -5821,6 +5852,10 @@ BEGIN
     SELECT d.* INTO decision FROM mill.should_fire(s, pending_rows, oldest_row_age) AS d;
     would_fire := decision.fire;
     reason := decision.reason;
+    IF probed AND NOT s.enabled THEN
+        reason := reason || '; if it were enabled: ' || (SELECT e.reason
+            FROM mill.evaluate_trigger(s.trigger, pending_rows, oldest_row_age, s.last_fire_at) AS e);
+    END IF;
     IF s.next_tick_at < now() - interval '1 minute' THEN
         would_fire := false;
         reason := format('it has been due since %s, but no worker has processed it',
@@ -5836,10 +5871,20 @@ BEGIN
     RETURN NEXT;
 END
 $$;
-COMMENT ON FUNCTION mill.schedule_test IS
+COMMENT ON FUNCTION mill.schedule_test(text, jsonb) IS
+    'As mill.schedule_test(text). trigger: the trigger of the timing, as parsed by the caller, which is used if no '
+    'worker has parsed it';
+GRANT EXECUTE ON FUNCTION mill.schedule_test(text, jsonb) TO mill_viewer;
+
+CREATE OR REPLACE FUNCTION mill.schedule_test(name text) RETURNS TABLE (would_fire boolean, reason text,
+    pending_rows bigint, oldest_row_age interval, next_fire_at timestamptz)
+LANGUAGE sql STABLE SET transaction_read_only = on AS $$
+    SELECT t.* FROM mill.schedule_test(schedule_test.name, NULL) AS t
+$$;
+COMMENT ON FUNCTION mill.schedule_test(text) IS
     'Returns whether a tick would fire the schedule now, and why or why not, without firing it. Evaluates triggers '
     'with the rights of the caller. Returns no row if the schedule does not exist';
-GRANT EXECUTE ON FUNCTION mill.schedule_test TO mill_viewer;
+GRANT EXECUTE ON FUNCTION mill.schedule_test(text) TO mill_viewer;
 
 -- schema/19_views.sql -----------------------------------------------------------------------------
 

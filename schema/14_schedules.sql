@@ -193,6 +193,24 @@ $$;
 COMMENT ON FUNCTION mill.retire_schedule_job IS
     'Disables a job that was created for schedules if no schedule uses it any more';
 
+CREATE OR REPLACE FUNCTION mill.check_schedule(definition jsonb) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    problem text := CASE
+        WHEN coalesce(octet_length(definition->>'timing'), 0) NOT BETWEEN 1 AND 4000
+            THEN 'timing must have from 1 to 4000 bytes'
+        WHEN (definition->>'catch_up')::integer NOT BETWEEN 0 AND 1000 THEN 'catch_up must be from 0 to 1000'
+        WHEN (definition->>'max_lateness')::interval NOT BETWEEN '0' AND '365 days'
+            THEN 'max_lateness must be from 0 to 365 days'
+        WHEN (definition->>'jitter')::interval NOT BETWEEN '0' AND '1 day' THEN 'jitter must be from 0 to 1 day' END;
+BEGIN
+    IF problem IS NOT NULL THEN
+        RAISE EXCEPTION 'schedule "%": %', definition->>'name', problem USING ERRCODE = '22023';
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION mill.check_schedule IS 'Raises an error if a value of a definition is out of range';
+
 CREATE OR REPLACE FUNCTION mill.put_schedule(definition jsonb, declared_in mill.declared_in,
     declared_as text DEFAULT NULL) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -226,6 +244,7 @@ BEGIN
             HINT = 'task, description and category require a statement, whose params belong in task; '
                 'params requires jobs.';
     END IF;
+    PERFORM mill.check_schedule(definition);
     SELECT l.tags, l.metadata INTO labels FROM mill.read_labels(definition) AS l;
     SELECT s.* INTO kept FROM mill.schedules s WHERE s.name = definition->>'name' FOR NO KEY UPDATE;
     IF kept.removed_at IS NULL AND kept.declared_in <> declared_in THEN
@@ -308,7 +327,9 @@ GRANT EXECUTE ON FUNCTION mill.put_schedule TO mill_worker, mill_operator;
 CREATE OR REPLACE FUNCTION mill.replan_schedule(schedule_id bigint) RETURNS void
 LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     UPDATE mill.schedules s SET planned_from = now(), next_fire_at = NULL, queued_fire_at = NULL,
-            queued_later = NULL, trigger = NULL, error = NULL,
+            queued_later = NULL, error = NULL,
+            -- The dry run of a disabled schedule evaluates its trigger.
+            trigger = CASE WHEN NOT mill.is_active(s) THEN s.trigger END,
             next_tick_at = CASE WHEN mill.is_active(s) THEN now() END,
             new_timing_at = CASE WHEN s.new_timing IS NOT NULL THEN now() END, new_timing_error = NULL
         WHERE s.id = replan_schedule.schedule_id

@@ -71,6 +71,9 @@ BEGIN
             THEN format('its declaration was removed at %s', date_trunc('second', schedule.removed_at))
         WHEN NOT schedule.enabled AND schedule.timing ILIKE 'once(%' AND schedule.last_fire_at IS NOT NULL
             THEN 'it has fired and does not fire again'
+        WHEN NOT schedule.enabled AND schedule.timing ILIKE 'once(%' AND EXISTS (SELECT FROM mill.schedule_log l
+            WHERE l.schedule_id = schedule.id AND l.event = 'missed')
+            THEN 'its time has passed without a fire, because no worker ticked in time'
         WHEN NOT schedule.enabled THEN 'it is disabled'
         WHEN schedule.mode = 'manual' THEN 'it fires only when started manually'
         WHEN schedule.next_fire_at IS NULL AND schedule.trigger IS NULL AND schedule.next_tick_at IS NOT NULL
@@ -339,7 +342,7 @@ BEGIN
                 queued_later = nullif(x.queued_later[2:], '{}') WHERE x.id = plan.id;
         END LOOP;
         IF s.mode = 'scheduled' AND num_nonnulls(plan.error, plan.next_fire_at, s.last_fire_at) = 0
-            AND coalesce(cardinality(plan.fires), 0) = 0
+            AND coalesce(cardinality(plan.fires), 0) = 0 AND coalesce(plan.missed, 0) = 0
         THEN
             plan.error := 'its timing has no time in the future';
             PERFORM mill.log_schedule_event(plan.id, 'error', plan.error);
@@ -351,7 +354,10 @@ BEGIN
                 enabled = x.enabled AND (x.mode <> 'scheduled' OR plan.error IS NOT NULL
                     OR plan.next_fire_at IS NOT NULL),
                 next_tick_at = CASE WHEN plan.trigger IS NOT NULL THEN now()
-                    ELSE plan.next_fire_at + random() * coalesce(x.jitter, x.declared_jitter) END
+                    -- A jitter above the interval of the timing must not plan a tick in the past, which
+                    -- would count as missed.
+                    WHEN plan.next_fire_at IS NOT NULL
+                    THEN greatest(plan.next_fire_at + random() * coalesce(x.jitter, x.declared_jitter), now()) END
             WHERE x.id = plan.id;
         RETURN NEXT;
     END LOOP;

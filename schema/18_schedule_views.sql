@@ -4,6 +4,7 @@ CREATE OR REPLACE VIEW mill.schedule_status AS
     SELECT s.id, s.name, s.mode, s.timing, s.jobs, s.declared_in, s.declared_as, s.enabled, s.removed_at,
         CASE WHEN s.removed_at IS NOT NULL THEN 'removed' WHEN NOT s.enabled THEN 'disabled'
             WHEN num_nonnulls(s.error, s.new_timing_error) > 0 THEN 'error'
+            WHEN s.next_tick_at < now() - interval '1 minute' THEN 'overdue'
             WHEN going.id IS NOT NULL THEN 'running' ELSE 'waiting' END AS status,
         s.next_fire_at, s.last_fire_at, s.last_finished_at, s.last_state, s.last_success_at, s.queued_fire_at, s.error,
         going.id AS running_run_id, s.overlap, s.catch_up, s.max_lateness,
@@ -53,7 +54,7 @@ COMMENT ON FUNCTION mill.schedule_to_test IS
     'Returns a schedule without the columns that viewers may not read, for mill.schedule_test';
 GRANT EXECUTE ON FUNCTION mill.schedule_to_test TO mill_viewer;
 
-CREATE OR REPLACE FUNCTION mill.schedule_test(name text) RETURNS TABLE (would_fire boolean, reason text,
+CREATE OR REPLACE FUNCTION mill.schedule_test(name text, trigger jsonb) RETURNS TABLE (would_fire boolean, reason text,
     pending_rows bigint, oldest_row_age interval, next_fire_at timestamptz)
 -- The function is read-only and has the rights and the search_path of the caller, because a probe is
 -- arbitrary SQL. STABLE alone would not prevent a probe from calling functions that write.
@@ -63,19 +64,22 @@ DECLARE
     s mill.schedules;
     age double precision;
     answers integer := 0;
+    probed boolean;
     decision record;
 BEGIN
     s := mill.schedule_to_test(schedule_test.name);
     IF s.id IS NULL THEN
         RETURN;
     END IF;
-    IF s.trigger IS NOT NULL AND mill.is_active(s) THEN
+    s.trigger := coalesce(s.trigger, schedule_test.trigger);
+    probed := s.trigger IS NOT NULL AND s.mode = 'triggered' AND s.removed_at IS NULL;
+    IF probed THEN
         FOR pending_rows, age IN EXECUTE mill.probe_query(s.trigger) LOOP
             answers := answers + 1;
         END LOOP;
         oldest_row_age := make_interval(secs => age);
     END IF;
-    IF s.trigger IS NOT NULL AND mill.is_active(s) AND (answers <> 1 OR pending_rows IS NULL) THEN
+    IF probed AND (answers <> 1 OR pending_rows IS NULL) THEN
         RETURN QUERY SELECT false, format('the probe returned %s; expected one row with a number and a timestamp',
             CASE answers WHEN 0 THEN 'no row' WHEN 1 THEN 'no number' ELSE 'several rows' END),
             NULL::bigint, NULL::interval,
@@ -85,6 +89,10 @@ BEGIN
     SELECT d.* INTO decision FROM mill.should_fire(s, pending_rows, oldest_row_age) AS d;
     would_fire := decision.fire;
     reason := decision.reason;
+    IF probed AND NOT s.enabled THEN
+        reason := reason || '; if it were enabled: ' || (SELECT e.reason
+            FROM mill.evaluate_trigger(s.trigger, pending_rows, oldest_row_age, s.last_fire_at) AS e);
+    END IF;
     IF s.next_tick_at < now() - interval '1 minute' THEN
         would_fire := false;
         reason := format('it has been due since %s, but no worker has processed it',
@@ -100,7 +108,17 @@ BEGIN
     RETURN NEXT;
 END
 $$;
-COMMENT ON FUNCTION mill.schedule_test IS
+COMMENT ON FUNCTION mill.schedule_test(text, jsonb) IS
+    'As mill.schedule_test(text). trigger: the trigger of the timing, as parsed by the caller, which is used if no '
+    'worker has parsed it';
+GRANT EXECUTE ON FUNCTION mill.schedule_test(text, jsonb) TO mill_viewer;
+
+CREATE OR REPLACE FUNCTION mill.schedule_test(name text) RETURNS TABLE (would_fire boolean, reason text,
+    pending_rows bigint, oldest_row_age interval, next_fire_at timestamptz)
+LANGUAGE sql STABLE SET transaction_read_only = on AS $$
+    SELECT t.* FROM mill.schedule_test(schedule_test.name, NULL) AS t
+$$;
+COMMENT ON FUNCTION mill.schedule_test(text) IS
     'Returns whether a tick would fire the schedule now, and why or why not, without firing it. Evaluates triggers '
     'with the rights of the caller. Returns no row if the schedule does not exist';
-GRANT EXECUTE ON FUNCTION mill.schedule_test TO mill_viewer;
+GRANT EXECUTE ON FUNCTION mill.schedule_test(text) TO mill_viewer;

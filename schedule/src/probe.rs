@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use queue::{chain, database_message};
 use tokio_postgres::Client;
+use tokio_postgres::error::SqlState;
 
 /// Positions of the columns in the result of the probe. The columns may have any names.
 const PENDING: usize = 0;
@@ -35,7 +36,14 @@ pub async fn run(
     let rows = tokio::time::timeout(timeout + Duration::from_secs(5), asked)
         .await
         .map_err(|_| "the server did not answer in time".to_owned())?
-        .map_err(|error| database_message(&error))?;
+        .map_err(|error| match error.code() {
+            Some(&SqlState::QUERY_CANCELED) => format!(
+                "{}: the trigger allows its probe {:?} (timeout)",
+                database_message(&error),
+                timeout
+            ),
+            _ => database_message(&error),
+        })?;
     let nonsense = |found: &str| {
         Err(format!("the probe returned {found}; expected one row with a number and a timestamp"))
     };

@@ -9,6 +9,7 @@ use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
 
 use crate::enums::{DeclaredIn, Event, FireMode, Overlap};
+use crate::{Timing, Trigger};
 
 pub(crate) const COLUMNS: &str = "s.name, s.mode::text, s.timing, s.jobs, s.declared_in::text, s.declared_as, s.enabled, s.status,
     s.next_fire_at, s.last_fire_at, s.last_finished_at, s.last_state::text, s.last_success_at, s.error, s.running_run_id,
@@ -43,11 +44,14 @@ ORDER BY h.run_id DESC LIMIT $6";
 const TEST: &str = "/* schedule.test */
 SELECT t.would_fire, t.reason, t.pending_rows,
     extract(epoch FROM t.oldest_row_age)::float8 AS oldest_row_age_seconds, t.next_fire_at
-FROM mill.schedule_test($1) AS t";
+FROM mill.schedule_test($1, $2) AS t";
+
+const TIMING: &str =
+    "/* schedule.timing */ SELECT s.timing FROM mill.schedule_status s WHERE s.name = $1";
 
 const TEST_TIMEOUT: &str = "/* schedule.test_timeout */
-SELECT set_config('statement_timeout', coalesce((SELECT ceil((s.trigger->>'timeout_secs')::float8 * 1000)::bigint::text
-    FROM mill.schedules s WHERE s.name = $1), current_setting('statement_timeout')), true)";
+SELECT set_config('statement_timeout', coalesce(ceil(($1::jsonb->>'timeout_secs')::float8 * 1000)::bigint::text,
+    current_setting('statement_timeout')), true)";
 
 const DECLARATION_ERRORS: &str = "/* schedule.declaration_errors */
 SELECT m.declared_as, m.place, m.message, m.hint FROM mill.schedule_declaration_errors m ORDER BY m.declared_as, m.place";
@@ -117,7 +121,7 @@ pub struct ScheduleStatus {
     pub declared_as: Option<String>,
     /// Whether the schedule is enabled, which operators decide.
     pub enabled: bool,
-    /// `waiting`, `running`, `disabled`, `removed` or `error`.
+    /// `waiting`, `running`, `overdue`, `disabled`, `removed` or `error`.
     pub status: String,
     /// Next fire according to the timing.
     pub next_fire_at: Option<Timestamp>,
@@ -395,8 +399,13 @@ pub async fn test(
     client: &impl GenericClient,
     name: &str,
 ) -> Result<Option<TestResult>, QueueError> {
-    client.query_typed(TEST_TIMEOUT, &[(&name, Type::TEXT)]).await?;
-    let rows = client.query_typed(TEST, &[(&name, Type::TEXT)]).await?;
+    let rows = client.query_typed(TIMING, &[(&name, Type::TEXT)]).await?;
+    let timing: Option<String> = rows.first().map(scalar).transpose()?;
+    let timing = timing.and_then(|timing| Timing::parse(&timing).ok());
+    let trigger = timing.as_ref().and_then(Timing::trigger).map(Trigger::to_json);
+    client.query_typed(TEST_TIMEOUT, &[(&trigger, Type::JSONB)]).await?;
+    let params = [(&name as _, Type::TEXT), (&trigger as _, Type::JSONB)];
+    let rows = client.query_typed(TEST, &params).await?;
     rows.first().map(TestResult::from_row).transpose()
 }
 

@@ -93,6 +93,8 @@ async fn an_overdue_schedule_is_a_problem_and_its_dry_run_says_so() {
         .execute("UPDATE mill.schedules SET next_fire_at = now() - interval '1 hour', next_tick_at = now() - interval '1 hour'")
         .await;
     assert!(has_problem(&database, "schedule s is due, and no worker has processed it").await);
+    let status = "SELECT status FROM mill.schedule_status";
+    assert_eq!(database.value::<String>(status).await, "overdue");
     let tested = Program::pgmill(&database, &["schedule", "test", "s"]).succeeds().await;
     assert!(tested.starts_with("would not fire: it has been due since"), "{tested}");
     // A viewer may ask as well.
@@ -214,4 +216,63 @@ async fn a_run_that_is_retried_shows_its_attempt_and_its_last_error() {
         database.value::<String>(shown).await == "1 running division by zero"
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_jitter_above_the_interval_causes_no_missed_fires() {
+    let database = Database::new().await;
+    let options = ", jitter => '1 hour', overlap => 'allow', catch_up => 0";
+    schedule(&database, "s", "every(1 second)", "SELECT 1", options).await;
+    let _worker = Worker::start(&database, &FLAGS);
+    planned(&database, "s").await;
+    database
+        .execute(
+            "UPDATE mill.schedules SET next_fire_at = date_trunc('second', now()) - interval '50 minutes',
+                 next_tick_at = now()",
+        )
+        .await;
+    // Each fire is delayed by a random part of an hour, so most of the following ones are due at once.
+    let fired = "SELECT count(*) >= 5 FROM mill.runs";
+    eventually("five fires", async || {
+        database
+            .execute("UPDATE mill.schedules SET next_tick_at = least(next_tick_at, now())")
+            .await;
+        database.value(fired).await
+    })
+    .await;
+    let missed = "SELECT count(*) FROM mill.schedule_log WHERE event = 'missed'";
+    assert_eq!(database.value::<i64>(missed).await, 0);
+}
+
+#[tokio::test]
+async fn values_out_of_range_are_refused_by_name() {
+    let database = Database::new().await;
+    for (option, message) in [
+        ("catch_up => -1", "schedule \"s\": catch_up must be from 0 to 1000"),
+        ("max_lateness => '2 years'", "schedule \"s\": max_lateness must be from 0 to 365 days"),
+        ("jitter => '25 hours'", "schedule \"s\": jitter must be from 0 to 1 day"),
+    ] {
+        let sql = format!("SELECT mill.set_schedule('s', 'manual', 'SELECT 1', {option})");
+        let error = database.client().query(&sql, &[]).await.unwrap_err();
+        assert_eq!(error.as_db_error().unwrap().message(), message);
+    }
+}
+
+#[tokio::test]
+async fn a_single_time_that_was_missed_is_the_answer_of_why() {
+    let database = Database::new().await;
+    schedule(&database, "s", "once(2100-01-01 09:00)", "SELECT 1", ", catch_up => 0").await;
+    let worker = Worker::start(&database, &FLAGS);
+    planned(&database, "s").await;
+    drop(worker);
+    database
+        .execute(
+            "UPDATE mill.schedules SET timing = 'once(2020-01-01 09:00)', next_tick_at = now(),
+                 next_fire_at = '2020-01-01 09:00Z'",
+        )
+        .await;
+    let _worker = Worker::start(&database, &FLAGS);
+    until_events(&database, "s", "missed 1").await;
+    let why = Program::pgmill(&database, &["why", "s"]).succeeds().await;
+    assert_eq!(why, "its time has passed without a fire, because no worker ticked in time\n");
 }

@@ -181,7 +181,14 @@ async fn test_and_why_report_whether_a_schedule_would_fire_and_fire_nothing() {
     assert!(clock["would_fire"] == false && clock["next_fire_at"].is_string(), "{clock}");
     assert_eq!(kept(&database).await, before);
     output_of(&database, &["schedule", "disable", "rows"]).await;
-    assert_eq!(why("rows").await, "it is disabled\n");
+    let disabled = "it is disabled; if it were enabled: row threshold: pending rows 1001 >= 1000\n";
+    assert_eq!(why("rows").await, disabled);
+    // A schedule that has never been enabled, so that no worker has parsed its timing.
+    let trigger = "trigger(table: t, rows: 5000)";
+    schedule(&database, "new", trigger, "SELECT 1", ", enabled => false").await;
+    let disabled = "it is disabled; if it were enabled: no trigger condition is met: pending rows 1001 < 5000\n";
+    assert_eq!(why("new").await, disabled);
+    assert_eq!(json_of(&database, &["schedule", "test", "new"]).await["pending_rows"], 1001);
 }
 
 #[tokio::test]

@@ -153,7 +153,7 @@ async fn names_are_quoted_and_a_probe_can_neither_hang_nor_write_nor_disturb_oth
     let odd = r#"trigger(table: """sel""""ect"".""order; DROP TABLE victim""", age: from, idle: 1 min, every: 1s)"#;
     schedule(&database, "odd", odd, "SELECT 1", "").await;
     let probes = [
-        ("hangs", "SELECT 1 FROM pg_sleep(3600)", "canceling statement due to statement timeout"),
+        ("hangs", "SELECT 1 FROM pg_sleep(3600)", "the trigger allows its probe 500ms (timeout)"),
         ("fails", "SELECT 1 / 0", "division by zero"),
         ("missing", "SELECT count(*) FROM nowhere", "relation \"nowhere\" does not exist"),
         ("nothing", "SELECT 1 WHERE false", "the probe returned no row"),

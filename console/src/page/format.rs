@@ -187,7 +187,7 @@ pub(crate) fn state_class(state: &str) -> &'static str {
         "upstream_failed" => "upstream_failed",
         "skipped" => "skipped",
         "blocked" => "blocked",
-        "error" => "error",
+        "error" | "overdue" => "error",
         "disabled" | "removed" => "disabled",
         "pending" | "ready" | "released" | "scheduled" => "pending",
         _ => "waiting",

@@ -50,7 +50,7 @@ pub(super) fn print_declaration_error(error: &AnnotationError) {
 fn row(it: &ScheduleStatus, now: Timestamp) -> Vec<Field> {
     let tone = match it.status.as_str() {
         "error" => Tone::Error,
-        "disabled" | "removed" => Tone::Warning,
+        "overdue" | "disabled" | "removed" => Tone::Warning,
         "running" => Tone::Success,
         _ => Tone::Plain,
     };

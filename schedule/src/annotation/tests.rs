@@ -47,6 +47,12 @@ fn the_text_before_between_and_after_annotations_is_kept() {
 }
 
 #[test]
+fn the_error_of_an_annotation_that_is_too_long_states_the_limit() {
+    let found = read(&format!("@job(\"{}\") @daily(03:15)", "x".repeat(4000)));
+    assert_eq!(messages(&found), [(5, "unclosed quote, or more than 4000 characters")]);
+}
+
+#[test]
 fn annotations_are_found_in_prose() {
     let found = read(
         "Cleans up the sessions (@daily(03:15), and @Weekly(mon,\n  09:00, zone: Europe/Berlin)).\n\

@@ -105,7 +105,13 @@ pub(crate) fn read_at(chars: &[char], at: usize) -> Result<(Call, usize), Valida
     let end = chars.len().min(at + MAX_BYTES);
     let mut reader = Reader { chars: &chars[..end], at };
     let mut call = reader.word()?;
-    call.args = reader.args()?;
+    call.args = reader.args().map_err(|error| match error.message.as_str() {
+        "unclosed parenthesis" | "unclosed quote" if end < chars.len() => {
+            let message = format!("{}, or more than {MAX_BYTES} characters", error.message);
+            ValidationError { message, ..error }
+        }
+        _ => error,
+    })?;
     Ok((call, reader.at))
 }
 
