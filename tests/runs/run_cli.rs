@@ -55,6 +55,21 @@ async fn a_run_is_started_and_awaited_and_its_end_is_the_exit_code() {
     assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.runs").await, 2);
 }
 
+/// The state `released` is internal: the table of the same page shows the state in the queue.
+#[tokio::test]
+async fn a_task_in_the_queue_is_counted_as_queued_or_running() {
+    let database = Database::new().await;
+    line(&database).await;
+    database.rows("SELECT mill.start_run(ARRAY['line'], '{\"n\": 1}')", &[]).await;
+    let run = async |arguments: &[&str]| {
+        Program::pgmill(&database, &[&["run"], arguments].concat()).succeeds().await
+    };
+    let nothing = run(&["retry", "1", "a"]).await;
+    assert_eq!(nothing, "task a is queued or running: nothing to retry\n");
+    let shown = run(&["show", "1"]).await;
+    assert!(shown.contains("3 tasks: 2 waiting, 1 queued or running, 0 succeeded"), "{shown}");
+}
+
 #[tokio::test]
 async fn a_run_is_read_drawn_and_steered() {
     let database = Database::new().await;

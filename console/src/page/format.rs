@@ -189,7 +189,7 @@ pub(crate) fn state_class(state: &str) -> &'static str {
         "blocked" => "blocked",
         "error" | "overdue" => "error",
         "disabled" | "removed" => "disabled",
-        "pending" | "ready" | "released" | "scheduled" => "pending",
+        "pending" | "ready" | "released" | "queued or running" | "scheduled" => "pending",
         _ => "waiting",
     }
 }

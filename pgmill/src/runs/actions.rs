@@ -108,6 +108,7 @@ pub(crate) async fn retry(
         out.text(&match answer.as_str() {
             "retried" if args.dry_run => format!("task {task} would be retried"),
             "retried" => format!("task {task} retried"),
+            "released" => format!("task {task} is queued or running: nothing to retry"),
             state => format!("task {task} is {state}: nothing to retry"),
         })?;
     }

@@ -132,7 +132,7 @@ fn heading(out: &Output, run: &Run) -> String {
     let count = &run.count;
     let _ = write!(
         text,
-        "\n{}: {} waiting, {} released, {} succeeded, {} failed, {} ignored, {} cancelled, {} upstream_failed, \
+        "\n{}: {} waiting, {} queued or running, {} succeeded, {} failed, {} ignored, {} cancelled, {} upstream_failed, \
          {} skipped",
         counted(count.tasks, "task"),
         count.waiting,

@@ -163,7 +163,7 @@ impl RunPage {
         let it = &self.run.count;
         let all = [
             ("waiting", it.waiting),
-            ("released", it.released),
+            ("queued or running", it.released),
             ("succeeded", it.succeeded),
             ("failed", it.failed),
             ("ignored", it.ignored),
