@@ -4,7 +4,7 @@
 //! A value is bare text up to the next `,` or `)` outside parentheses, or a text in double quotes,
 //! in which `""` stands for one quote. This module does not interpret arguments.
 
-use crate::error::ValidationError;
+use crate::error::{ValidationError, truncated};
 
 /// Maximum length of one call, in bytes.
 const MAX_BYTES: usize = 4_000;
@@ -56,7 +56,18 @@ impl Call {
         aliases: &[&str],
     ) -> Result<(), ValidationError> {
         for (i, arg) in self.args.iter().enumerate() {
-            let Some(name) = &arg.name else { continue };
+            let Some(name) = &arg.name else {
+                if let Some(Arg { name: Some(before), .. }) =
+                    i.checked_sub(1).map(|i| &self.args[i])
+                {
+                    let value = truncated(&arg.value);
+                    let message = format!("\"{value}\" follows {before}: and has no name itself");
+                    return Err(ValidationError::new(arg.at, message).hint(format!(
+                        "separate several values of {before} by spaces: {before}: one two"
+                    )));
+                }
+                continue;
+            };
             if !known.contains(&name.as_str()) && !aliases.contains(&name.as_str()) {
                 let what = format!("argument of {}", self.word);
                 let is_zone = ["tz", "timezone", "time_zone"].contains(&name.as_str());
