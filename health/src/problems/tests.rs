@@ -50,7 +50,8 @@ fn the_oldest_problem_is_first() {
     let finished = [OutcomeCount {
         outcome: Outcome::Failed,
         tasks: 1,
-        last_at: at("02:58:00"),
+        first_at: at("02:58:00"),
+        last_at: at("02:59:00"),
         duration_p95_seconds: None,
     }];
     let facts = FleetFacts {
