@@ -292,6 +292,32 @@ COMMENT ON FUNCTION mill.block_pending IS
     'Makes pending tasks of a queue or a group wait for a permit (pending -> blocked) if they were enqueued before '
     'the limit was set. Until then, claims skip these tasks. Returns the number of tasks';
 
+CREATE OR REPLACE FUNCTION mill.admit_running() RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET jit = off AS $$
+DECLARE
+    task mill.tasks;
+    chain bigint[];
+BEGIN
+    FOR task IN SELECT t.* FROM mill.tasks t
+        WHERE t.state = 'running' AND (
+            EXISTS (SELECT FROM mill.limits l WHERE l.kind = 'queue' AND l.name = t.queue AND l.run_id = 0
+                AND l.requires_permit AND l.id <> ALL (coalesce(t.limits, '{}')))
+            OR t.group_name IS NOT NULL AND NOT mill.has_group_permit(t.group_name, t.limits))
+        -- Skips tasks that are about to end.
+        ORDER BY t.id FOR NO KEY UPDATE SKIP LOCKED
+    LOOP
+        chain := mill.required_limits(task.queue, task.group_name, task.run_id, task.concurrency_key);
+        INSERT INTO mill.permits (limit_id, task_id)
+            SELECT c.id, task.id FROM unnest(chain) AS c (id) WHERE c.id <> ALL (coalesce(task.limits, '{}'));
+        UPDATE mill.tasks t SET limits = chain WHERE t.id = task.id;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION mill.admit_running IS
+    'Gives running tasks the permits of limits that were set after they had started, so that they count. A limit may '
+    'then have more permits than it allows, and grants none until enough of these tasks have ended';
+
 CREATE OR REPLACE FUNCTION mill.enforce_limits(limit_ids bigint[], queue text, group_name text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -299,12 +325,13 @@ BEGIN
     -- these limits between here and the end of the transaction.
     PERFORM mill.revoke_permits(limit_ids);
     PERFORM mill.block_pending(queue, group_name);
+    PERFORM mill.admit_running();
     PERFORM pg_notify('mill', 'sweep');
 END
 $$;
 COMMENT ON FUNCTION mill.enforce_limits IS
-    'Applies changed limits to existing tasks: revokes the permits of tasks that have not started. Workers then grant '
-    'permits under the new limits';
+    'Applies changed limits to existing tasks: revokes the permits of tasks that have not started, and counts the '
+    'running ones. Workers then grant permits under the new limits';
 
 CREATE OR REPLACE FUNCTION mill.reconcile_limits() RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -327,6 +354,7 @@ BEGIN
     PERFORM mill.revoke_permits(closed) WHERE closed IS NOT NULL;
     PERFORM mill.block_pending(l.name, NULL) FROM mill.limits l WHERE l.kind = 'queue';
     PERFORM mill.block_pending(NULL, g.name) FROM mill.groups g;
+    PERFORM mill.admit_running();
     RETURN true;
 END
 $$;

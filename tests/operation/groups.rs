@@ -1,9 +1,10 @@
-//! Defaults of tasks: the default group, groups from a file, and the defaults of a job.
+//! Groups: the default group, groups from a file, the defaults of a job, and limits that are set while
+//! tasks run.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::harness::console::Console;
-use crate::harness::{Database, Program};
+use crate::harness::{Database, Program, Worker, eventually};
 use crate::runs::apply::Folder;
 
 #[tokio::test]
@@ -126,4 +127,43 @@ async fn a_job_declared_in_sql_has_defaults_for_its_tasks() {
         let message = error.as_db_error().unwrap().message();
         assert!(message.contains(part), "{defaults}: {message}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_limit_counts_the_tasks_that_run_already() {
+    let database = Database::new().await;
+    database
+        .execute(
+            "SELECT mill.set_group('loads');
+             SELECT pg_advisory_lock(1);
+             SELECT mill.enqueue('SELECT pg_advisory_xact_lock_shared(1)', queue => 'etl', group_name => g)
+             FROM unnest(ARRAY[NULL, 'loads', NULL, 'loads']) AS g",
+        )
+        .await;
+    let _worker = Worker::start(&database, &["--readers", "12"]);
+    let states = "SELECT coalesce(string_agg(state || ' ' || n, ', '), '') FROM (
+        SELECT state, count(*) AS n FROM mill.tasks GROUP BY state ORDER BY state) AS s";
+    let become_ = async |wanted: &str| {
+        eventually(wanted, async || database.value::<String>(states).await == wanted).await;
+    };
+    become_("running 4").await;
+    database
+        .execute(
+            "SELECT mill.set_max_running('queue', 'etl', 5);
+             SELECT mill.set_group('loads', max_running => 2);
+             SELECT mill.enqueue('SELECT pg_advisory_xact_lock_shared(1)', queue => 'etl', group_name => g)
+             FROM unnest(ARRAY['loads', NULL, NULL]) AS g",
+        )
+        .await;
+    // The queue admits one more task; the group is full.
+    become_("blocked 2, running 5").await;
+    let granted: i32 = database.value("SELECT granted FROM mill.grant_waiting_permits()").await;
+    assert_eq!(granted, 0);
+    let held =
+        "SELECT jsonb_object_agg(kind, n) FROM (SELECT l.kind, count(*) AS n FROM mill.permits p
+        JOIN mill.limits l ON l.id = p.limit_id GROUP BY l.kind) AS h";
+    assert_eq!(database.value::<Value>(held).await, json!({"queue": 5, "group": 2}));
+    database.execute("SELECT pg_advisory_unlock(1)").await;
+    database.until_empty().await;
+    assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.permits").await, 0);
 }
