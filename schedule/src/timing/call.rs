@@ -9,6 +9,10 @@ use crate::error::{ValidationError, truncated};
 /// Maximum length of one call, in bytes.
 const MAX_BYTES: usize = 4_000;
 
+/// Arguments that have several values, separated by spaces. A word behind a comma would be read as an
+/// argument of its own.
+const LISTS: [&str; 3] = ["days", "months", "weeks"];
+
 /// A word with its arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Call {
@@ -59,6 +63,8 @@ impl Call {
             let Some(name) = &arg.name else {
                 if let Some(Arg { name: Some(before), .. }) =
                     i.checked_sub(1).map(|i| &self.args[i])
+                    && LISTS.contains(&before.as_str())
+                    && !arg.value.starts_with(|c: char| c.is_ascii_digit())
                 {
                     let value = truncated(&arg.value);
                     let message = format!("\"{value}\" follows {before}: and has no name itself");
