@@ -23,13 +23,14 @@ use fleet::{FAILED, Incidents, TOKEN};
 
 /// Every path that accepts a form; `*` stands for a name or a number. A new path needs a test that
 /// submits its form.
-const POSTED: [&str; 23] = [
+const POSTED: [&str; 24] = [
     "/groups/*/active-period",
     "/groups/*/concurrency",
     "/groups/*/remove",
     "/groups/create",
     "/jobs/enable",
     "/jobs/run",
+    "/jobs/tasks/enable",
     "/login",
     "/logout",
     "/priorities/reserve",

@@ -87,6 +87,9 @@ export async function schedule(page, config) {
 export async function job(page, config) {
   await page.goto(at(config, "jobs"));
   await page.getByRole("link", { name: "of a day" }).click();
+  await button(page, "Disable").first().click();
+  await button(page, "Enable").click();
+  await button(page, "Disable").first().waitFor();
   await page.getByText("Disable …").click();
   await button(page, "Disable the job").click();
   await button(page, "Enable").click();

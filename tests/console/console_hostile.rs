@@ -155,8 +155,9 @@ pub(crate) async fn seed(database: &Database) -> (i64, i64) {
         database.execute(&format!("UPDATE mill.{table} SET {labels}")).await;
     }
     for table in ["tasks", "attempts", "job_tasks", "run_tasks"] {
-        let options = r#"options = ROW('{t}', '{"k": "v"}', NULL)"#;
-        database.execute(&format!("UPDATE mill.{table} SET {options}")).await;
+        let options = r#"'{"tags": ["t"], "metadata": {"k": "v"}}'"#;
+        let options = format!("jsonb_populate_record(NULL::mill.task_options, {options})");
+        database.execute(&format!("UPDATE mill.{table} SET options = {options}")).await;
     }
     (running, failed)
 }
