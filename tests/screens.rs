@@ -2,6 +2,7 @@
 
 pub(crate) mod console_plans;
 pub(crate) mod console_plots;
+pub(crate) mod console_rerun;
 pub(crate) mod console_runs;
 pub(crate) mod console_schedules;
 pub(crate) mod console_task;

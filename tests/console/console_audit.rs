@@ -45,6 +45,8 @@ async fn every_console_action_is_recorded_with_login_and_user() {
     let page = console.request("GET", "/queues", &own, "").await.body;
     let csrf_token = csrf(&page);
     let (failed, in_progress, worker) = seed(&database).await;
+    let rerun = start(&database, "it").await;
+    assert_eq!(end(&database, rerun).await, "failed");
     let seat: Uuid = database.value("SELECT id FROM mill.workers").await;
     let id = database.enqueue("SELECT 1", ", queue => 'etl'").await;
     let period = "opens=22:00&closes=06:00";
@@ -68,6 +70,7 @@ async fn every_console_action_is_recorded_with_login_and_user() {
         ("/runs/{id}/retry", in_progress.to_string(), "task=a", "retry_run_task"),
         ("/runs/{id}/cancel", in_progress.to_string(), "", "cancel_run"),
         ("/runs/{id}/restart", failed.to_string(), "which=failed", "restart_run"),
+        ("/runs/{id}/restart", rerun.to_string(), "which=all", "rerun_run"),
         ("/schedules/run-now", String::new(), "name=s", "run_now"),
         ("/schedules/enable", String::new(), "name=s&enabled=false", "enable_schedule"),
     ];

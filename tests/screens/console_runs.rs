@@ -251,7 +251,7 @@ async fn a_permitted_user_cancels_and_restarts_a_run_and_retries_its_task() {
     assert_eq!(console.post("/runs/1/cancel", "kill=true").await.status, 303);
     assert_eq!(end(&database, 1).await, "cancelled");
     assert_eq!(console.post("/runs/1/restart", "").await.status, 422, "the run has not failed");
-    assert_eq!(console.post("/runs/1/restart", "which=all&force=true").await.status, 400);
+    assert_eq!(console.post("/runs/1/restart", "which=some&force=true").await.status, 400);
     database.execute("SELECT pg_advisory_unlock(1)").await;
     assert_eq!(console.post("/runs/1/restart", "which=failed&force=true").await.status, 303);
     assert_eq!(end(&database, 1).await, "succeeded");

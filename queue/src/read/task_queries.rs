@@ -28,13 +28,13 @@ SELECT t.id, t.state::text, NULL AS outcome, t.queue, t.name, t.key, t.priority:
     extract(epoch FROM t.retry_interval)::float8 AS retry_interval_seconds, t.jitter,
     extract(epoch FROM t.timeout)::float8 AS timeout_seconds, t.at_most_once, t.external, t.enqueued_at,
     t.due_at, t.params, t.statement, NULL::timestamptz AS finished_at, t.group_name AS group,
-    t.concurrency_key, t.run_id, nullif(t.run_as, '') AS run_as, to_jsonb(t.options) AS options
+    t.concurrency_key, t.run_id, t.node, nullif(t.run_as, '') AS run_as, to_jsonb(t.options) AS options
 FROM mill.visible_tasks t WHERE t.id = $1
 UNION ALL
 SELECT a.task_id, NULL, a.outcome::text, a.queue, a.name, a.key, a.priority::text, a.mode::text, a.attempt,
     NULL, a.max_attempts, a.backoff::text, extract(epoch FROM a.retry_interval)::float8, a.jitter,
     extract(epoch FROM a.timeout)::float8, a.at_most_once, a.external, a.enqueued_at, a.due_at,
-    a.params, a.statement, a.finished_at, a.group_name, a.concurrency_key, a.run_id,
+    a.params, a.statement, a.finished_at, a.group_name, a.concurrency_key, a.run_id, a.node,
     nullif(a.run_as, ''), to_jsonb(a.options) AS options
 FROM mill.visible_attempts a WHERE a.task_id = $1 AND a.final
 ORDER BY finished_at DESC NULLS FIRST LIMIT 1";
@@ -98,6 +98,10 @@ pub struct Task {
     pub finished_at: Option<Timestamp>,
     /// The run, if the task belongs to one.
     pub run_id: Option<RunId>,
+    /// Number of the task in the run; `None` for other tasks, also for those that a user assigned to
+    /// the run.
+    #[serde(skip)]
+    pub node: Option<i64>,
     /// Values of $1, $2, …
     pub params: Option<Value>,
     /// The SQL; `None` if the role may view tasks but not their statements.
@@ -111,7 +115,7 @@ from_row! {
     row => Task {
         id, state, outcome, queue, name, key, group, concurrency_key, run_as, priority, mode,
         attempt, failures, max_attempts, backoff, retry_interval_seconds, jitter, timeout_seconds,
-        at_most_once, external, enqueued_at, due_at, finished_at, run_id, params, statement,
+        at_most_once, external, enqueued_at, due_at, finished_at, run_id, node, params, statement,
         options: StoredOptions::from_row(row)?,
     }
 }

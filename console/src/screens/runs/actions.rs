@@ -1,4 +1,4 @@
-//! Actions on a run: cancel, restart, retry of one task.
+//! Actions on a run: cancel, restart, rerun, retry of one task.
 
 use axum::Router;
 use axum::extract::Path;
@@ -19,6 +19,15 @@ pub(crate) fn routes() -> Router<App> {
         .route("/runs/{id}/retry", post(retry))
 }
 
+/// The tasks that a restart runs again.
+enum Selection {
+    /// Tasks that did not succeed.
+    Unsuccessful(RestartOptions),
+    /// These tasks and all tasks after them, whatever their outcome was; all tasks if there is no
+    /// name.
+    Rerun(Vec<String>),
+}
+
 async fn cancel(Path(id): Path<String>, form: FormRequest) -> Result<Response, HttpError> {
     let id = run_id(&id)?;
     let mut session = form.context.session().await?;
@@ -34,24 +43,30 @@ async fn cancel(Path(id): Path<String>, form: FormRequest) -> Result<Response, H
 
 async fn restart(Path(id): Path<String>, form: FormRequest) -> Result<Response, HttpError> {
     let id = run_id(&id)?;
+    let force = form.field("force") == "true";
+    let unsuccessful = |failed, never_run, downstream| {
+        Selection::Unsuccessful(RestartOptions { failed, never_run, downstream, force })
+    };
     let again = match form.field("which") {
-        "failed" => (true, false, false),
-        "never_run" => (false, true, false),
-        "downstream" => (false, false, true),
-        "" | "both" => (true, true, false),
+        "all" => Selection::Rerun(Vec::new()),
+        "task" => Selection::Rerun(vec![form.field("task").to_owned()]),
+        "failed" => unsuccessful(true, false, false),
+        "never_run" => unsuccessful(false, true, false),
+        "downstream" => unsuccessful(false, false, true),
+        "" | "both" => unsuccessful(true, true, false),
         other => {
             return Err(HttpError::bad_request(format!("unknown choice of tasks \"{other}\"")));
         }
     };
-    let (failed, never_run, downstream) = again;
-    let again =
-        RestartOptions { failed, never_run, downstream, force: form.field("force") == "true" };
     let mut session = form.context.session().await?;
     let tx = form.begin(&mut session).await?;
     if run_queries::run(&*tx, id).await?.is_none() {
         return Err(no_such_run(id));
     }
-    run::restart(&*tx, id, again).await?;
+    match again {
+        Selection::Unsuccessful(options) => run::restart(&*tx, id, options).await?,
+        Selection::Rerun(tasks) => run::rerun(&*tx, id, &tasks, true).await?,
+    };
     tx.commit().await?;
     session.notify_workers().await;
     Ok(form.redirect_back(&format!("/runs/{id}")))

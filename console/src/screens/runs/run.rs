@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use askama::Template;
 use axum::Router;
-use axum::extract::Path;
+use axum::extract::{Path, Query};
 use axum::routing::get;
 use deadpool_postgres::Transaction;
 use queue::QueueError;
@@ -14,7 +14,7 @@ use queue::insight::runs;
 use queue::run::{Expected, RunState};
 use queue::run_attempts::{RunAttempt, run_attempts};
 use queue::run_queries::{self, Edge, Run, RunTask};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::comparison::{self, RunComparison};
 use super::gantt::{self, Gantt};
@@ -118,6 +118,14 @@ fn step_text(step: &PathStep<'_>) -> String {
     if waits.is_empty() { name.clone() } else { format!("{name} ({})", waits.join(", ")) }
 }
 
+/// Query parameters of the page.
+#[derive(Debug, Default, Deserialize)]
+struct RunParams {
+    /// Not empty: the form to restart the run is open.
+    #[serde(default)]
+    restart: String,
+}
+
 struct TaskRow {
     task: RunTask,
     after: String,
@@ -136,6 +144,7 @@ struct RunPage {
     grid: Option<RunComparison>,
     has_graph: bool,
     caveat: Option<String>,
+    restart_open: bool,
 }
 
 impl RunPage {
@@ -146,6 +155,10 @@ impl RunPage {
 
     fn live(&self) -> bool {
         self.run.state == RunState::Running
+    }
+
+    fn succeeded(&self) -> bool {
+        self.run.state == RunState::Succeeded
     }
 
     fn can_retry(&self, task: &RunTask) -> bool {
@@ -214,7 +227,11 @@ impl RunDetail {
     }
 }
 
-async fn page(context: RequestContext, Path(id): Path<String>) -> HandlerResult {
+async fn page(
+    context: RequestContext,
+    Path(id): Path<String>,
+    Query(params): Query<RunParams>,
+) -> HandlerResult {
     let id = run_id(&id)?;
     let mut session = context.session().await?;
     let tx = session.begin_read().await?;
@@ -242,6 +259,7 @@ async fn page(context: RequestContext, Path(id): Path<String>) -> HandlerResult 
         grid,
         has_graph: drawing.has_edges(),
         caveat: drawing.caveat(),
+        restart_open: !params.restart.is_empty(),
     })
 }
 

@@ -9,7 +9,7 @@ use axum::routing::{get, post};
 use deadpool_postgres::Transaction;
 use jiff::Timestamp;
 use queue::task_queries::Task;
-use queue::{QueueError, State, TaskId, cancel};
+use queue::{Outcome, QueueError, RunId, State, TaskId, cancel};
 use serde::Serialize;
 
 use super::attempts::{self, AttemptView};
@@ -72,6 +72,14 @@ impl TaskPage {
             }
             None => format!("{attempt}; at most {max_attempts} failed attempts"),
         }
+    }
+
+    /// Returns the run of a task that has succeeded in it. Such a task runs again with the tasks
+    /// after it.
+    fn can_rerun(&self) -> Option<RunId> {
+        let succeeded = self.task.outcome == Some(Outcome::Succeeded);
+        let may_rerun = self.page.viewer.may_act && succeeded && self.task.node.is_some();
+        self.task.run_id.filter(|_| may_rerun)
     }
 
     fn can_retry(&self) -> bool {
