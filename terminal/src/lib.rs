@@ -1,11 +1,12 @@
 //! Output for people, shared by the programs: text that is safe on a terminal, attempts in the
-//! style of psql, the progress of runs and of
-//! actions on many tasks, query plans as a table, tables that fit the
-//! terminal, and formats of durations and counts. Also the validation of names, and the database that a program is connected to.
+//! style of psql, the progress and the critical path of runs, the progress of actions on many tasks,
+//! query plans as a table, tables that fit the terminal, and formats of durations and counts. Also
+//! the validation of names, and the database that a program is connected to.
 
 mod attempt;
 mod bulk;
 mod connection_target;
+mod critical_path;
 mod format;
 mod names;
 mod plan;
@@ -17,6 +18,7 @@ pub use self::format::{audit_detail, counted, exact_span, one_line, span};
 pub use attempt::{HIDDEN, caret, format_error, notices, value};
 pub use bulk::bulk_bar;
 pub use connection_target::connection_target;
+pub use critical_path::{path_steps, path_times};
 pub use names::{label, queue_name};
 pub use plan::{
     PlanNode, PlanTotals, PlanTrigger, plan_changes, plan_nodes, plan_shape, plan_totals,

@@ -1,11 +1,12 @@
-//! The console runs tasks of an ended run again.
+//! The console runs tasks of an ended run again, and shows the times since then.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::harness::console::Console;
 use crate::harness::login::Login;
-use crate::harness::{Database, Worker};
+use crate::harness::{Database, Program, Worker};
 use crate::runs::run::{FLAGS, end, job, start};
+use crate::screens::console_plots::DAYS_BEFORE;
 
 const ATTEMPTS: &str =
     "SELECT string_agg(name || ' ' || attempts, ', ' ORDER BY name) FROM mill.run_tasks";
@@ -82,4 +83,59 @@ async fn the_page_of_a_task_that_succeeded_in_a_run_runs_it_and_the_tasks_after_
     assert_eq!(database.outcome(id).await, "succeeded");
     let page = console.get(&format!("/tasks/{id}")).await.body;
     assert!(page.contains(&format!("action=\"/tasks/{id}/retry\"")), "{page}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_critical_path_counts_from_the_last_restart_as_on_the_command_line() {
+    let database = Database::new().await;
+    database.execute(DAYS_BEFORE).await;
+    let tasks = json!([
+        {"name": "a", "statement": "SELECT 1"},
+        {"name": "b", "statement": "SELECT 1", "after": ["a"]},
+    ]);
+    job(&database, "it", tasks).await;
+    let mut worker = Worker::start(&database, &FLAGS);
+    start(&database, "it").await;
+    assert_eq!(end(&database, 1).await, "succeeded");
+    let console = Console::start(&database, &[]).await;
+    assert_eq!(console.post("/runs/1/restart", "which=all").await.status, 303);
+    assert_eq!(end(&database, 1).await, "succeeded");
+    assert!(worker.terminate().await.success());
+    // The run succeeded a day before the restart. After the restart, a waited for 10 s and ran for 1 s;
+    // b waited for 5 s and ran for 2 s.
+    database
+        .execute(
+            "UPDATE mill.runs SET started_at = now() - interval '25 hours', restarted_at = now() - interval '1 hour',
+                 finished_at = now() - interval '59 minutes';
+             UPDATE mill.attempts h SET due_at = t.due, started_at = t.started, finished_at = t.finished
+             FROM (SELECT v.name, v.attempt, v.began + make_interval(secs => v.due) AS due,
+                     v.began + make_interval(secs => v.started) AS started,
+                     v.began + make_interval(secs => v.finished) AS finished
+                 FROM (VALUES ('a', 1, now() - interval '25 hours', 0, 0, 60),
+                         ('b', 1, now() - interval '25 hours', 60, 60, 61),
+                         ('a', 2, now() - interval '1 hour', 0, 10, 11), ('b', 2, now() - interval '1 hour', 11, 16, 18))
+                     AS v (name, attempt, began, due, started, finished)) AS t
+             WHERE h.name = t.name AND h.attempt = t.attempt;
+             UPDATE mill.run_tasks r SET started_at = h.started_at, finished_at = h.finished_at
+             FROM mill.attempts h WHERE h.task_id = r.task_id AND h.attempt = 2",
+        )
+        .await;
+    let known = console.get("/api/v1/runs/1").await.body;
+    let path = serde_json::from_str::<Value>(&known).unwrap()["critical_path"].take();
+    let seconds = |name: &str| path[name].as_f64().unwrap().round();
+    let parts = ["waiting_seconds", "retrying_seconds", "running_seconds", "duration_seconds"];
+    assert_eq!(parts.map(seconds), [15.0, 0.0, 3.0, 18.0], "{path}");
+    let page = console.get("/runs/1").await.body;
+    for text in [
+        "Critical path, 18 s: a (waited 10 s, ran 1.0 s) → b (waited 5.0 s, ran 2.0 s)",
+        "15 s waiting in the queue, 3.0 s running",
+        // The timeline.
+        "succeeded; due after 0 ms; waited 10 s; succeeded, ran 1.0 s",
+    ] {
+        assert!(page.contains(text), "{text} in {page}");
+    }
+    let shown = Program::pgmill(&database, &["run", "show", "1"]).succeeds().await;
+    let line = "critical path, 18s: a (waited 10s, ran 1.0s) → b (waited 5.0s, ran 2.0s); \
+        15s waiting in the queue, 3.0s running";
+    assert!(shown.contains(line), "{shown}");
 }

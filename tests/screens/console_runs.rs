@@ -137,7 +137,7 @@ async fn the_critical_path_and_the_timeline_count_waits_and_retries() {
     assert_eq!(parts.map(seconds), [15.0, 90.0, 3.0, 108.0], "{path}");
     let page = console.get("/runs/1").await.body;
     for text in [
-        "Critical path, 1 min 48 s: a (waited 10 s, 1 min 30 s until its last attempt) → b (waited 5.0 s)",
+        "Critical path, 1 min 48 s: a (waited 10 s, 1 min 30 s until its last attempt, ran 1.0 s) → b (waited",
         "15 s waiting in the queue, 1 min 30 s in failed attempts and until their retries, 3.0 s running",
         "<text x=\"27.78%\" y=\"11\">30 s</text>",
         "succeeded; due after 0 ms; failed, ran 1 min 0 s; waited 10 s; succeeded, ran 1.0 s",

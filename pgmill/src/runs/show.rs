@@ -4,12 +4,15 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use cli::{Failure, exit};
-use queue::RunId;
-use queue::critical_path::critical_path;
+use queue::critical_path::{CriticalPath, critical_tasks};
 use queue::run::RunState;
+use queue::run_attempts::run_attempts;
 use queue::run_queries::{self, Edge, Run, RunTask};
+use queue::{QueueError, RunId};
 use serde_json::json;
-use terminal::{print_stderr, run_bar, run_outcome, update_run_bar, visible};
+use terminal::{
+    path_steps, path_times, print_stderr, run_bar, run_outcome, update_run_bar, visible,
+};
 use tokio_postgres::Client;
 
 use crate::args::RunShow;
@@ -20,6 +23,8 @@ use crate::runs::list::{find, run_tone};
 /// Maximum rows of the table without `--all`.
 const TASKS_SHOWN: usize = 50;
 const RUNNING_SHOWN: i64 = 3;
+/// Maximum number of attempts of the critical path that are read.
+const MAX_ATTEMPTS: i64 = 5000;
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 const TASK_HEADINGS: [&str; 10] = [
@@ -38,18 +43,18 @@ pub(super) async fn show(client: &Client, out: &Output, args: &RunShow) -> Resul
     let run = find(client, args.run).await?;
     let tasks = run_queries::tasks(client, args.run).await?;
     let edges = run_queries::edges(client, args.run).await?;
-    let (path, seconds) = critical_path(&tasks, &edges);
+    let path = critical_path(client, &run, &tasks, &edges).await?;
     if out.json {
-        let path: Vec<&str> = path.iter().map(|task| task.name.as_str()).collect();
         out.document(&json!({
-            "run": run, "tasks": tasks, "edges": edges,
-            "critical_path": { "tasks": path, "duration_seconds": seconds },
+            "run": run, "tasks": tasks, "edges": edges, "critical_path": path,
         }))?;
     } else {
         out.text(&heading(out, &run))?;
         out.text(&table(out, &tasks, args.all))?;
-        if !path.is_empty() {
-            out.text(&format!("critical path, {}: {}", span(seconds), names(&path)))?;
+        if !path.tasks.is_empty() {
+            let (steps, times) = (path_steps(&path, span), path_times(&path, span));
+            let duration = span(path.duration_seconds);
+            out.text(&format!("critical path, {duration}: {}; {times}", visible(&steps)))?;
         }
     }
     let unsuccessful = args.watch && run.state != RunState::Succeeded;
@@ -76,10 +81,11 @@ async fn follow(client: &Client, id: RunId) -> Result<(), Failure> {
                 if edges.is_empty() {
                     edges = run_queries::edges(client, id).await?;
                 }
-                let (path, seconds) = critical_path(&tasks, &edges);
-                bar.set_prefix(format!("run {id}, critical path {}", span(seconds)));
-                if let Some(last) = path.last() {
-                    bar.set_message(format!("{}; {}", bar.message(), visible(&last.name)));
+                let path = critical_path(client, &run, &tasks, &edges).await?;
+                let duration = span(path.duration_seconds);
+                bar.set_prefix(format!("run {id}, critical path {duration}"));
+                if let Some(last) = path.tasks.last() {
+                    bar.set_message(format!("{}; {}", bar.message(), visible(last)));
                 }
             }
         }
@@ -87,15 +93,16 @@ async fn follow(client: &Client, id: RunId) -> Result<(), Failure> {
     }
 }
 
-fn names(path: &[&RunTask]) -> String {
-    let step = |task: &&RunTask| {
-        let seconds = task.duration.unwrap_or_default().as_secs_f64();
-        format!("{} ({})", visible(&task.name), span(seconds))
-    };
-    let shown: Vec<String> = path.iter().take(20).map(step).collect();
-    let more = path.len().saturating_sub(20);
-    let rest = if more > 0 { format!(" > and {more} more") } else { String::new() };
-    format!("{}{rest}", shown.join(" > "))
+/// Reads the attempts of the critical path, and returns the path.
+async fn critical_path(
+    client: &Client,
+    run: &Run,
+    tasks: &[RunTask],
+    edges: &[Edge],
+) -> Result<CriticalPath, QueueError> {
+    let path = critical_tasks(tasks, edges, run.restarted_at);
+    let attempts = run_attempts(client, run, path.iter().copied(), MAX_ATTEMPTS).await?;
+    Ok(CriticalPath::of(&path, &attempts, run.restarted_at))
 }
 
 /// Formats the fire time and the reason of a run that a schedule has fired.

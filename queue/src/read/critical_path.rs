@@ -5,21 +5,46 @@
 //! its end, including the time in which its tasks waited in the queue, and in which their earlier
 //! attempts failed. A path of the greatest sum of durations would leave this time out, and could
 //! name tasks that nothing waited for.
+//!
+//! Of a restarted run, only the time since the last restart counts, as in the run's duration. Its
+//! tasks may have ended days before.
 
 use std::collections::HashMap;
 
 use jiff::Timestamp;
+use serde::Serialize;
 
 use crate::operator::run::{Expected, JoinMode};
 use crate::read::run_attempts::RunAttempt;
 use crate::read::run_queries::{Edge, RunTask};
 
+/// The chain of tasks that the end of a run waited for. The duration is the sum of the three other
+/// times.
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+pub struct CriticalPath {
+    /// The [`RunTask::node`]s, in the order of execution.
+    pub nodes: Vec<i64>,
+    /// The names of the tasks, in the same order.
+    pub tasks: Vec<String>,
+    /// Seconds from the due time of the first task to the end of the last one.
+    pub duration_seconds: f64,
+    /// Seconds in which its tasks waited in the queue.
+    pub waiting_seconds: f64,
+    /// Seconds of earlier attempts of its tasks, and of the waits before their retries.
+    pub retrying_seconds: f64,
+    /// Seconds of the last attempts of its tasks.
+    pub running_seconds: f64,
+    /// The times of each task.
+    #[serde(skip)]
+    pub steps: Vec<PathStep>,
+}
+
 /// A task of the critical path. The three times add up to the time from the end of the previous
 /// step to the end of this one.
 #[derive(Clone, Debug)]
-pub struct PathStep<'a> {
-    /// The task.
-    pub task: &'a RunTask,
+pub struct PathStep {
+    /// Name of the task.
+    pub name: String,
     /// Seconds in which the task waited in the queue.
     pub waiting_seconds: f64,
     /// Seconds of earlier attempts, and of the waits before their retries.
@@ -28,38 +53,80 @@ pub struct PathStep<'a> {
     pub running_seconds: f64,
 }
 
-/// Returns the critical path in the order of execution, and the seconds from the start of its first
-/// task to the end of its last one. Only tasks that have started count.
+impl CriticalPath {
+    /// Returns the times of these [`critical_tasks`]. `attempts` are the attempts of the tasks,
+    /// oldest first; without them, the time before the last attempt of a task counts as waiting.
+    #[must_use]
+    pub fn of(path: &[&RunTask], attempts: &[RunAttempt], restarted_at: Option<Timestamp>) -> Self {
+        let mut released_at = None;
+        let step = |task: &&RunTask| {
+            let own = || {
+                let of_task = |it: &&RunAttempt| Some(it.task_id) == task.task_id;
+                let recent =
+                    |it: &&RunAttempt| it.finished_at.is_none_or(|at| is_after(at, restarted_at));
+                attempts.iter().filter(of_task).filter(recent)
+            };
+            // The transaction of the restart sets the due time to its own start.
+            let due_at = || own().map(|it| it.due_at).min().max(restarted_at);
+            let from = released_at.or_else(due_at).or(task.started_at);
+            released_at = end(task);
+            let all = from.zip(released_at).map_or(0.0, |(from, to)| seconds(from, to));
+            let running_seconds = task.duration.map_or(0.0, |it| it.as_secs_f64()).min(all);
+            let retrying_seconds = retrying(own(), task.started_at).min(all - running_seconds);
+            let waiting_seconds = all - running_seconds - retrying_seconds;
+            let name = task.name.clone();
+            PathStep { name, waiting_seconds, retrying_seconds, running_seconds }
+        };
+        let steps: Vec<PathStep> = path.iter().map(step).collect();
+        let sum = |seconds: fn(&PathStep) -> f64| steps.iter().map(seconds).sum::<f64>();
+        let waiting_seconds = sum(|it| it.waiting_seconds);
+        let retrying_seconds = sum(|it| it.retrying_seconds);
+        let running_seconds = sum(|it| it.running_seconds);
+        Self {
+            nodes: path.iter().map(|task| task.node).collect(),
+            tasks: path.iter().map(|task| task.name.clone()).collect(),
+            duration_seconds: waiting_seconds + retrying_seconds + running_seconds,
+            waiting_seconds,
+            retrying_seconds,
+            running_seconds,
+            steps,
+        }
+    }
+}
+
+/// Returns the critical path in the order of execution. Only tasks that have started count, since
+/// the restart if there was one.
 ///
 /// The edges must not contain a cycle. Time and space are proportional to the number of edges.
 #[must_use]
-pub fn critical_path<'a>(tasks: &'a [RunTask], edges: &[Edge]) -> (Vec<&'a RunTask>, f64) {
-    let path = path(tasks, edges);
-    let ends =
-        path.first().and_then(|task| task.started_at).zip(path.last().and_then(|it| end(it)));
-    (path, ends.map_or(0.0, |(from, to)| seconds(from, to)))
-}
-
-/// Returns the critical path with the times of its steps. `attempts` are the attempts of the tasks,
-/// oldest first; without them, the time before the last attempt of a task counts as waiting.
-#[must_use]
-pub fn critical_steps<'a>(
+pub fn critical_tasks<'a>(
     tasks: &'a [RunTask],
     edges: &[Edge],
-    attempts: &[RunAttempt],
-) -> Vec<PathStep<'a>> {
-    let mut released_at = None;
-    let step = |task: &'a RunTask| {
-        let own = || attempts.iter().filter(|it| Some(it.task_id) == task.task_id);
-        let from = released_at.or_else(|| own().map(|it| it.due_at).min()).or(task.started_at);
-        released_at = end(task);
-        let all = from.zip(released_at).map_or(0.0, |(from, to)| seconds(from, to));
-        let running_seconds = task.duration.map_or(0.0, |it| it.as_secs_f64()).min(all);
-        let retrying_seconds = retrying(own(), task.started_at).min(all - running_seconds);
-        let waiting_seconds = all - running_seconds - retrying_seconds;
-        PathStep { task, waiting_seconds, retrying_seconds, running_seconds }
-    };
-    path(tasks, edges).into_iter().map(step).collect()
+    restarted_at: Option<Timestamp>,
+) -> Vec<&'a RunTask> {
+    let by_node: HashMap<i64, &RunTask> = tasks.iter().map(|task| (task.node, task)).collect();
+    let mut parents: HashMap<i64, Vec<(&RunTask, Expected)>> = HashMap::new();
+    for edge in edges {
+        if let Some(parent) = by_node.get(&edge.parent) {
+            parents.entry(edge.child).or_default().push((parent, edge.expected));
+        }
+    }
+    let mut path = Vec::new();
+    let started = |task: &&RunTask| task.started_at.is_some_and(|at| is_after(at, restarted_at));
+    let recent = |task: &&RunTask| task.finished_at.is_none_or(|at| is_after(at, restarted_at));
+    let mut next = last(tasks.iter().filter(started));
+    while let Some(task) = next {
+        path.push(task);
+        let parents = parents.get(&task.node).map_or(&[][..], Vec::as_slice);
+        next = released_by(task, parents).filter(recent);
+    }
+    path.reverse();
+    path
+}
+
+/// Returns whether the time is after the restart, if there was one.
+fn is_after(at: Timestamp, restarted_at: Option<Timestamp>) -> bool {
+    restarted_at.is_none_or(|restarted_at| at >= restarted_at)
 }
 
 /// Sums the durations of the attempts that ended before the last one started, and the times from
@@ -79,32 +146,13 @@ fn retrying<'a>(
     sum
 }
 
-fn path<'a>(tasks: &'a [RunTask], edges: &[Edge]) -> Vec<&'a RunTask> {
-    let by_node: HashMap<i64, &RunTask> = tasks.iter().map(|task| (task.node, task)).collect();
-    let mut parents: HashMap<i64, Vec<(&RunTask, Expected)>> = HashMap::new();
-    for edge in edges {
-        if let Some(parent) = by_node.get(&edge.parent) {
-            parents.entry(edge.child).or_default().push((parent, edge.expected));
-        }
-    }
-    let mut path = Vec::new();
-    let mut next = last(tasks);
-    while let Some(task) = next {
-        path.push(task);
-        next = released_by(task, parents.get(&task.node).map_or(&[], Vec::as_slice));
-    }
-    path.reverse();
-    path
-}
-
 /// Returns the task with which the path ends: of the running tasks, the one that started first;
 /// otherwise the task that ended last.
-fn last(tasks: &[RunTask]) -> Option<&RunTask> {
-    let started = || tasks.iter().filter(|task| task.started_at.is_some());
-    let running = started().filter(|task| task.finished_at.is_none());
+fn last<'a>(started: impl Iterator<Item = &'a RunTask> + Clone) -> Option<&'a RunTask> {
+    let running = started.clone().filter(|task| task.finished_at.is_none());
     running
         .min_by_key(|task| (task.started_at, task.node))
-        .or_else(|| started().max_by_key(|task| (task.finished_at, task.node)))
+        .or_else(|| started.max_by_key(|task| (task.finished_at, task.node)))
 }
 
 /// Returns the parent whose end released the task: the last one, or with [`JoinMode::Any`] the
@@ -196,20 +244,23 @@ mod tests {
         pairs.iter().map(edge).collect()
     }
 
-    fn path(tasks: &[RunTask], pairs: &[(i64, i64)]) -> (Vec<i64>, f64) {
-        let (path, seconds) = critical_path(tasks, &edges(pairs));
-        (path.iter().map(|task| task.node).collect(), seconds)
+    fn path(tasks: &[RunTask], pairs: &[(i64, i64)]) -> Vec<i64> {
+        let path = critical_tasks(tasks, &edges(pairs), None);
+        path.iter().map(|task| task.node).collect()
     }
 
     fn steps(
         tasks: &[RunTask],
         pairs: &[(i64, i64)],
         attempts: &[RunAttempt],
+        restarted_at: Option<Timestamp>,
     ) -> Vec<(i64, [f64; 3])> {
-        let times =
-            |it: &PathStep<'_>| [it.waiting_seconds, it.retrying_seconds, it.running_seconds];
-        let steps = critical_steps(tasks, &edges(pairs), attempts);
-        steps.iter().map(|it| (it.task.node, times(it))).collect()
+        let tasks = critical_tasks(tasks, &edges(pairs), restarted_at);
+        let path = CriticalPath::of(&tasks, attempts, restarted_at);
+        let times = |it: &PathStep| [it.waiting_seconds, it.retrying_seconds, it.running_seconds];
+        let times: Vec<_> = path.steps.iter().map(times).collect();
+        assert_eq!(path.duration_seconds, times.as_flattened().iter().sum::<f64>());
+        path.nodes.into_iter().zip(times).collect()
     }
 
     #[test]
@@ -222,9 +273,9 @@ mod tests {
             task(4, Some((23, 25))),
         ];
         let diamond = [(1, 2), (1, 3), (2, 4), (3, 4)];
-        assert_eq!(path(&tasks, &diamond), (vec![1, 2, 4], 25.0));
+        assert_eq!(path(&tasks, &diamond), [1, 2, 4]);
         assert_eq!(
-            steps(&tasks, &diamond, &[]),
+            steps(&tasks, &diamond, &[], None),
             [(1, [0.0, 0.0, 1.0]), (2, [19.0, 0.0, 2.0]), (4, [1.0, 0.0, 2.0])]
         );
     }
@@ -232,10 +283,10 @@ mod tests {
     #[test]
     fn the_path_ends_with_the_task_that_ended_last() {
         let tasks = [task(1, Some((0, 90))), task(2, Some((100, 101)))];
-        assert_eq!(path(&tasks, &[]), (vec![2], 1.0));
+        assert_eq!(path(&tasks, &[]), [2]);
         // A task that waited for a reader from the start of the run.
         let attempts = [attempt(1, 0, 0, 90), attempt(2, 0, 100, 101)];
-        assert_eq!(steps(&tasks, &[], &attempts), [(2, [100.0, 0.0, 1.0])]);
+        assert_eq!(steps(&tasks, &[], &attempts, None), [(2, [100.0, 0.0, 1.0])]);
     }
 
     #[test]
@@ -247,15 +298,15 @@ mod tests {
             task(4, Some((6, 9))),
         ];
         let all = [(1, 4), (2, 4), (3, 4)];
-        assert_eq!(path(&tasks, &all).0, [2, 4]);
+        assert_eq!(path(&tasks, &all), [2, 4]);
         tasks[3].join = JoinMode::Any;
-        assert_eq!(path(&tasks, &all).0, [3, 4]);
+        assert_eq!(path(&tasks, &all), [3, 4]);
         // A parent that does not satisfy its edge releases nothing.
         tasks[2].state = "failed".to_owned();
-        assert_eq!(path(&tasks, &all).0, [1, 4]);
+        assert_eq!(path(&tasks, &all), [1, 4]);
         // Nor does a parent that ends after the start of the task.
         tasks[0].finished_at = Some(at(7));
-        assert_eq!(path(&tasks, &all).0, [2, 4]);
+        assert_eq!(path(&tasks, &all), [2, 4]);
     }
 
     #[test]
@@ -270,7 +321,29 @@ mod tests {
         ];
         // It waits 1 + 1 + 2 s, runs 1 + 0 s in vain, and is not due for 10 + 10 s.
         let expected = [(1, [0.0, 0.0, 1.0]), (2, [4.0, 21.0, 4.0])];
-        assert_eq!(steps(&tasks, &[(1, 2)], &attempts), expected);
+        assert_eq!(steps(&tasks, &[(1, 2)], &attempts, None), expected);
+    }
+
+    #[test]
+    fn only_the_time_since_a_restart_counts() {
+        // All three tasks ran, task 2 in two attempts. The restart at 1000 ran tasks 2 and 3 again.
+        let attempts = [
+            attempt(1, 0, 0, 1),
+            attempt(2, 1, 2, 3),
+            attempt(2, 13, 14, 15),
+            attempt(2, 999, 1002, 1004),
+            attempt(3, 15, 16, 17),
+            attempt(3, 1004, 1005, 1008),
+        ];
+        let chain = [(1, 2), (2, 3)];
+        let tasks =
+            [task(1, Some((0, 1))), task(2, Some((1002, 1004))), task(3, Some((1005, 1008)))];
+        let expected = [(2, [2.0, 0.0, 2.0]), (3, [1.0, 0.0, 3.0])];
+        assert_eq!(steps(&tasks, &chain, &attempts, Some(at(1000))), expected);
+        // A task that ended before the restart is not the last task of the path.
+        let tasks = [task(1, Some((1002, 1004))), task(2, Some((0, 9))), task(3, None)];
+        let path = steps(&tasks, &chain, &[attempt(1, 999, 1002, 1004)], Some(at(1000)));
+        assert_eq!(path, [(1, [2.0, 0.0, 2.0])]);
     }
 
     #[test]
@@ -279,14 +352,14 @@ mod tests {
             [task(1, Some((0, 1))), task(2, Some((2, 9))), task(3, Some((1, 50))), task(4, None)];
         tasks[1].finished_at = None;
         tasks[1].state = "running".to_owned();
-        assert_eq!(path(&tasks, &[(1, 2), (1, 3), (2, 4)]), (vec![1, 2], 9.0));
+        assert_eq!(path(&tasks, &[(1, 2), (1, 3), (2, 4)]), [1, 2]);
     }
 
     #[test]
     fn tasks_that_have_not_started_are_excluded() {
         let tasks = [task(1, Some((0, 3))), task(2, None), task(3, Some((0, 1))), task(4, None)];
-        assert_eq!(path(&tasks, &[(1, 2), (3, 4)]).0, [1]);
-        assert_eq!(path(&[task(1, None)], &[]), (vec![], 0.0));
-        assert_eq!(path(&[], &[]), (vec![], 0.0));
+        assert_eq!(path(&tasks, &[(1, 2), (3, 4)]), [1]);
+        assert!(path(&[task(1, None)], &[]).is_empty());
+        assert!(path(&[], &[]).is_empty());
     }
 }

@@ -10,8 +10,8 @@ use crate::read::run_queries::{Run, RunTask};
 use crate::row::{FromRow, from_row};
 use crate::task::Outcome;
 
-/// The range of `finished_at` excludes the partitions of other days. An attempt ends before its run
-/// does; the minute allows for the time between the two clock readings. For a live task, the last
+/// The range of `finished_at` excludes the partitions of other days, and the attempts before the last
+/// restart of the run. An attempt ends before its run does; the minute allows for the time between the two clock readings. For a live task, the last
 /// row is the attempt that runs or is due.
 const RUN_ATTEMPTS: &str = "/* queue.run_attempts */
 SELECT a.task_id, a.outcome::text, a.due_at, a.started_at, a.finished_at
@@ -39,20 +39,21 @@ pub struct RunAttempt {
 
 from_row! { RunAttempt { task_id, outcome, due_at, started_at, finished_at } }
 
-/// Returns the attempts of these tasks of the run by task, oldest first, up to the given number.
+/// Returns the attempts of these tasks of the run by task, oldest first, up to the given number. Of a
+/// restarted run, these are the attempts since the last restart.
 ///
 /// # Errors
 /// Fails if the role may not read the history.
-pub async fn run_attempts(
+pub async fn run_attempts<'a>(
     client: &impl GenericClient,
     run: &Run,
-    tasks: &[RunTask],
+    tasks: impl IntoIterator<Item = &'a RunTask>,
     limit: i64,
 ) -> Result<Vec<RunAttempt>, QueueError> {
-    let ids: Vec<i64> = tasks.iter().filter_map(|task| task.task_id).map(|id| id.0).collect();
+    let ids: Vec<i64> = tasks.into_iter().filter_map(|task| task.task_id).map(|id| id.0).collect();
     let params = [
         (/* task_ids */ &ids as _, Type::INT8_ARRAY),
-        (/* started_at */ &run.started_at as _, Type::TIMESTAMPTZ),
+        (/* began_at */ &run.restarted_at.unwrap_or(run.started_at) as _, Type::TIMESTAMPTZ),
         (/* finished_at */ &run.finished_at as _, Type::TIMESTAMPTZ),
         (/* limit */ &limit as _, Type::INT8),
     ];

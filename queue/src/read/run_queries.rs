@@ -21,7 +21,7 @@ const RUN: &str =
     extract(epoch FROM r.duration)::float8 AS duration, r.cancelled_by, r.restarts,
     coalesce(r.dropped, '{}') AS dropped, r.tasks, r.waiting, r.released, r.succeeded, r.failed,
     r.ignored, r.cancelled, r.upstream_failed, r.skipped,
-    r.schedule, r.fire_at, r.reason, r.tags, r.metadata";
+    r.schedule, r.fire_at, r.reason, r.tags, r.metadata, r.restarted_at";
 
 const TASK: &str = "t.node, t.name, t.job, t.task_id, t.state, t.started_at, t.finished_at,
     extract(epoch FROM t.duration)::float8 AS duration, t.attempts, t.rows, t.queue, t.priority::text,
@@ -81,7 +81,7 @@ pub struct Run {
     pub started_by: String,
     /// End of the run; `None` while it is in progress.
     pub finished_at: Option<Timestamp>,
-    /// Duration from the start to the end of the run, or until now.
+    /// Duration from the start or the last restart to the end of the run, or until now.
     #[serde(rename = "duration_seconds", serialize_with = "seconds")]
     #[schema(value_type = f64)]
     pub duration: Duration,
@@ -89,6 +89,8 @@ pub struct Run {
     pub cancelled_by: Option<String>,
     /// Number of restarts.
     pub restarts: i32,
+    /// The last restart.
+    pub restarted_at: Option<Timestamp>,
     /// Edges that were left out because their parent is in none of the run's jobs:
     /// `parent > child`.
     pub dropped: Vec<String>,
@@ -103,8 +105,8 @@ from_row! {
     row => Run {
         id, jobs, params: column::<Option<_>>(row, "params")?.unwrap_or_default(), schedule,
         fire_at, reason, state, started_at, started_by, finished_at,
-        duration: column(row, "duration").map(duration)?, cancelled_by, restarts, dropped,
-        count: TaskCounts::from_row(row)?, labels: Labels::from_row(row)?,
+        duration: column(row, "duration").map(duration)?, cancelled_by, restarts, restarted_at,
+        dropped, count: TaskCounts::from_row(row)?, labels: Labels::from_row(row)?,
     }
 }
 

@@ -62,11 +62,13 @@ struct Scale {
 }
 
 /// Draws the tasks that have entered the queue, in the order in which they were due. The scale
-/// begins when the first of them was due: after a restart, this may be long after the run started.
+/// begins when the first of them was due. Of a restarted run, the chart shows the time since the
+/// restart, which may be days after the first start.
 /// Returns `None` if there are no such tasks.
 pub(crate) fn chart(
     tasks: &[RunTask],
     attempts: &[RunAttempt],
+    restarted_at: Option<Timestamp>,
     critical: &HashSet<i64>,
     now: Timestamp,
 ) -> Option<Gantt> {
@@ -75,7 +77,8 @@ pub(crate) fn chart(
         by_task.entry(attempt.task_id).or_default().push(attempt);
     }
     let mut rows: Vec<(&RunTask, Vec<Segment>)> = Vec::new();
-    for task in tasks {
+    let earlier = |at: Timestamp| restarted_at.is_some_and(|restarted_at| at < restarted_at);
+    for task in tasks.iter().filter(|task| !task.finished_at.is_some_and(earlier)) {
         let own = task.task_id.and_then(|id| by_task.get(&id)).map_or(&[][..], Vec::as_slice);
         let segments = segments(task, own, now);
         if !segments.is_empty() {

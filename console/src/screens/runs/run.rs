@@ -9,7 +9,7 @@ use axum::routing::get;
 use deadpool_postgres::Transaction;
 use queue::QueueError;
 use queue::RunId;
-use queue::critical_path::{PathStep, critical_steps};
+use queue::critical_path::{CriticalPath, critical_tasks};
 use queue::insight::runs;
 use queue::run::{Expected, RunState};
 use queue::run_attempts::{RunAttempt, run_attempts};
@@ -28,9 +28,6 @@ use crate::page::layout::{Layout, render};
 /// Maximum number of attempts read. Of further attempts, the chart and the critical path show
 /// nothing.
 const MAX_ATTEMPTS: i64 = 5000;
-
-/// Seconds from which the critical path mentions a wait.
-const MENTIONED_SECONDS: f64 = 0.05;
 
 /// Maximum number of parents named in a row.
 const PARENTS_NAMED: usize = 5;
@@ -54,68 +51,6 @@ pub(crate) struct RunDetail {
     pub(crate) critical_path: Option<CriticalPath>,
     #[serde(skip)]
     attempts: Vec<RunAttempt>,
-}
-
-/// The chain of tasks that the end of the run waited for. The duration is the sum of the three
-/// other times.
-#[derive(Serialize, utoipa::ToSchema)]
-pub(crate) struct CriticalPath {
-    pub(crate) nodes: Vec<i64>,
-    pub(crate) tasks: Vec<String>,
-    pub(crate) duration_seconds: f64,
-    /// Seconds in which its tasks waited in the queue.
-    pub(crate) waiting_seconds: f64,
-    /// Seconds of earlier attempts of its tasks, and of the waits before their retries.
-    pub(crate) retrying_seconds: f64,
-    /// Seconds of the last attempts of its tasks.
-    pub(crate) running_seconds: f64,
-    #[serde(skip)]
-    steps: Vec<String>,
-}
-
-impl CriticalPath {
-    fn of(steps: &[PathStep<'_>]) -> Self {
-        let sum = |seconds: fn(&PathStep<'_>) -> f64| steps.iter().map(seconds).sum::<f64>();
-        let waiting_seconds = sum(|it| it.waiting_seconds);
-        let retrying_seconds = sum(|it| it.retrying_seconds);
-        let running_seconds = sum(|it| it.running_seconds);
-        Self {
-            nodes: steps.iter().map(|it| it.task.node).collect(),
-            tasks: steps.iter().map(|it| it.task.name.clone()).collect(),
-            duration_seconds: waiting_seconds + retrying_seconds + running_seconds,
-            waiting_seconds,
-            retrying_seconds,
-            running_seconds,
-            steps: steps.iter().map(step_text).collect(),
-        }
-    }
-
-    /// Returns what the time of the path consists of.
-    fn times(&self) -> String {
-        let mut parts = Vec::new();
-        if self.waiting_seconds >= MENTIONED_SECONDS {
-            parts.push(format!("{} waiting in the queue", format::span(self.waiting_seconds)));
-        }
-        if self.retrying_seconds > 0.0 {
-            let text = "in failed attempts and until their retries";
-            parts.push(format!("{} {text}", format::span(self.retrying_seconds)));
-        }
-        parts.push(format!("{} running", format::span(self.running_seconds)));
-        parts.join(", ")
-    }
-}
-
-/// Formats a step with its waits, if they are long enough to matter.
-fn step_text(step: &PathStep<'_>) -> String {
-    let mut waits = Vec::new();
-    if step.waiting_seconds >= MENTIONED_SECONDS {
-        waits.push(format!("waited {}", format::span(step.waiting_seconds)));
-    }
-    if step.retrying_seconds > 0.0 {
-        waits.push(format!("{} until its last attempt", format::span(step.retrying_seconds)));
-    }
-    let name = &step.task.name;
-    if waits.is_empty() { name.clone() } else { format!("{name} ({})", waits.join(", ")) }
 }
 
 /// Query parameters of the page.
@@ -210,8 +145,10 @@ pub(crate) async fn data(tx: &Transaction<'_>, id: RunId) -> Result<Option<RunDe
     }
     let attempts = run_attempts(&**tx, &run, &tasks, MAX_ATTEMPTS).await?;
     let complete = left_out <= 0 && !too_many_edges;
-    let critical_path =
-        complete.then(|| CriticalPath::of(&critical_steps(&tasks, &edges, &attempts)));
+    let critical_path = complete.then(|| {
+        let path = critical_tasks(&tasks, &edges, run.restarted_at);
+        CriticalPath::of(&path, &attempts, run.restarted_at)
+    });
     let left_out = left_out.max(0);
     Ok(Some(RunDetail { run, tasks, edges, left_out, too_many_edges, critical_path, attempts }))
 }
@@ -241,7 +178,7 @@ async fn page(
     let drawing = known.graph_data();
     let RunDetail { run, tasks, edges, left_out, critical_path: critical, attempts, .. } = known;
     let on_path: HashSet<i64> = critical.iter().flat_map(|it| it.nodes.iter().copied()).collect();
-    let gantt = gantt::chart(&tasks, &attempts, &on_path, viewer.now);
+    let gantt = gantt::chart(&tasks, &attempts, run.restarted_at, &on_path, viewer.now);
     let after = parents(&tasks, &edges);
     let row = |task: RunTask| TaskRow {
         after: after.get(&task.node).cloned().unwrap_or_default(),
