@@ -2889,12 +2889,16 @@ GRANT EXECUTE ON FUNCTION mill.set_shared_commit TO mill_operator;
 CREATE OR REPLACE FUNCTION mill.set_queue_storage(queue text, params boolean DEFAULT NULL,
     output boolean DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    before jsonb;
 BEGIN
+    SELECT jsonb_build_object('params', q.store_params, 'output', q.store_output) INTO before FROM mill.queues q
+        WHERE q.name = set_queue_storage.queue FOR NO KEY UPDATE;
     INSERT INTO mill.queues AS q (name, store_params, store_output)
         VALUES (set_queue_storage.queue, coalesce(params, true), coalesce(output, true))
         ON CONFLICT (name) DO UPDATE SET store_params = coalesce(params, q.store_params),
             store_output = coalesce(output, q.store_output), changed_at = now();
-    PERFORM mill.record_audit('set_queue_storage', 'queue ' || queue,
+    PERFORM mill.record_change('set_queue_storage', 'queue ' || queue, before,
         jsonb_strip_nulls(jsonb_build_object('params', params, 'output', output)));
 END
 $$;
@@ -6230,6 +6234,19 @@ COMMENT ON VIEW mill.slow_tasks IS
     'tasks with their queue and name. p95: the usual duration, the 95th percentile of the last 30 successful attempts '
     'of the last seven days. Only tasks with a name that has at least five such attempts; of the running tasks, the '
     '100 longest';
+
+CREATE OR REPLACE FUNCTION mill.slow_tasks_unless_locked() RETURNS SETOF mill.slow_tasks
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN QUERY SELECT t.* FROM mill.slow_tasks t;
+EXCEPTION WHEN lock_not_available THEN
+    NULL;
+END
+$$;
+COMMENT ON FUNCTION mill.slow_tasks_unless_locked IS
+    'Returns mill.slow_tasks, or no rows if the history is locked for longer than lock_timeout. For overviews, which '
+    'show everything else nevertheless';
+GRANT EXECUTE ON FUNCTION mill.slow_tasks_unless_locked TO mill_viewer;
 
 -- No index covers the jobs of runs, so the view learns from the newest 1000 runs.
 CREATE OR REPLACE VIEW mill.slow_runs AS

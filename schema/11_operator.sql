@@ -284,12 +284,16 @@ GRANT EXECUTE ON FUNCTION mill.set_shared_commit TO mill_operator;
 CREATE OR REPLACE FUNCTION mill.set_queue_storage(queue text, params boolean DEFAULT NULL,
     output boolean DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    before jsonb;
 BEGIN
+    SELECT jsonb_build_object('params', q.store_params, 'output', q.store_output) INTO before FROM mill.queues q
+        WHERE q.name = set_queue_storage.queue FOR NO KEY UPDATE;
     INSERT INTO mill.queues AS q (name, store_params, store_output)
         VALUES (set_queue_storage.queue, coalesce(params, true), coalesce(output, true))
         ON CONFLICT (name) DO UPDATE SET store_params = coalesce(params, q.store_params),
             store_output = coalesce(output, q.store_output), changed_at = now();
-    PERFORM mill.record_audit('set_queue_storage', 'queue ' || queue,
+    PERFORM mill.record_change('set_queue_storage', 'queue ' || queue, before,
         jsonb_strip_nulls(jsonb_build_object('params', params, 'output', output)));
 END
 $$;

@@ -313,6 +313,19 @@ COMMENT ON VIEW mill.slow_tasks IS
     'of the last seven days. Only tasks with a name that has at least five such attempts; of the running tasks, the '
     '100 longest';
 
+CREATE OR REPLACE FUNCTION mill.slow_tasks_unless_locked() RETURNS SETOF mill.slow_tasks
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN QUERY SELECT t.* FROM mill.slow_tasks t;
+EXCEPTION WHEN lock_not_available THEN
+    NULL;
+END
+$$;
+COMMENT ON FUNCTION mill.slow_tasks_unless_locked IS
+    'Returns mill.slow_tasks, or no rows if the history is locked for longer than lock_timeout. For overviews, which '
+    'show everything else nevertheless';
+GRANT EXECUTE ON FUNCTION mill.slow_tasks_unless_locked TO mill_viewer;
+
 -- No index covers the jobs of runs, so the view learns from the newest 1000 runs.
 CREATE OR REPLACE VIEW mill.slow_runs AS
     WITH learned AS MATERIALIZED (

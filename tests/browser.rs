@@ -30,7 +30,7 @@ const POSTED: [&str; 24] = [
     "/groups/create",
     "/jobs/enable",
     "/jobs/run",
-    "/jobs/tasks/enable",
+    "/jobs/*/enable",
     "/login",
     "/logout",
     "/priorities/reserve",

@@ -9,6 +9,7 @@
 
 mod attempts;
 mod browser;
+mod commands;
 mod console;
 mod guarantees;
 mod harness;

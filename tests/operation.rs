@@ -2,9 +2,6 @@
 
 pub(crate) mod audit;
 pub(crate) mod bulk;
-pub(crate) mod cli;
-pub(crate) mod cli_messages;
-pub(crate) mod completion;
 pub(crate) mod groups;
 pub(crate) mod labels;
 pub(crate) mod limits;
@@ -14,7 +11,5 @@ pub(crate) mod operator_views;
 pub(crate) mod priority;
 pub(crate) mod problems;
 pub(crate) mod submit;
-pub(crate) mod task_search;
 pub(crate) mod task_statistics;
-pub(crate) mod top;
 pub(crate) mod wait;

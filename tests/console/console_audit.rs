@@ -13,9 +13,10 @@ use crate::runs::run::{end, job, start, states};
 use crate::schedules::schedule::schedule;
 
 const TOKEN: &str = "another-token-of-enough-characters";
+const LABELLED: &str = "labelled-token-of-enough-characters";
 
-/// Creates a failed run, a run in progress with a failed part, and a worker.
-async fn seed(database: &Database) -> (i64, i64, Worker) {
+/// Creates two failed runs, a run in progress with a failed part, and a worker.
+async fn seed(database: &Database) -> (i64, i64, i64, Worker) {
     database.execute("SELECT mill.set_group('g')").await;
     job(database, "it", json!([{"name": "a", "statement": "SELECT 1/0", "max_attempts": 1}])).await;
     let slow = json!([
@@ -29,24 +30,23 @@ async fn seed(database: &Database) -> (i64, i64, Worker) {
     assert_eq!(end(database, failed).await, "failed");
     let half = async || states(database, in_progress).await.starts_with("a failed");
     eventually("a part of the other run has failed", half).await;
-    (failed, in_progress, worker)
+    let rerun = start(database, "it").await;
+    assert_eq!(end(database, rerun).await, "failed");
+    (failed, rerun, in_progress, worker)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_console_action_is_recorded_with_login_and_user() {
     let database = Database::new().await;
     let operator = Login::new(&database, "operator", "mill_operator").await;
-    let labelled = "labelled-token-of-enough-characters";
-    let file = TokenFile::new(&format!("{TOKEN}\n{labelled} night shift"));
+    let file = TokenFile::new(&format!("{TOKEN}\n{LABELLED} night shift"));
     let console =
         Console::start_at(&database, &operator.url(), &["--token-file", file.path()]).await;
     let cookie = console.sign_in(TOKEN, "ann%20%3Cb%3E").await;
     let own = [("Host", console.address.as_str()), ("Cookie", cookie.as_str())];
     let page = console.request("GET", "/queues", &own, "").await.body;
     let csrf_token = csrf(&page);
-    let (failed, in_progress, worker) = seed(&database).await;
-    let rerun = start(&database, "it").await;
-    assert_eq!(end(&database, rerun).await, "failed");
+    let (failed, rerun, in_progress, worker) = seed(&database).await;
     let seat: Uuid = database.value("SELECT id FROM mill.workers").await;
     let id = database.enqueue("SELECT 1", ", queue => 'etl'").await;
     let period = "opens=22:00&closes=06:00";
@@ -97,7 +97,7 @@ async fn every_console_action_is_recorded_with_login_and_user() {
         );
     }
     // The label of the token takes precedence over the name that the user enters.
-    let cookie = console.sign_in(labelled, "eve").await;
+    let cookie = console.sign_in(LABELLED, "eve").await;
     let own = [own[0], ("Cookie", cookie.as_str())];
     let page = console.request("GET", "/queues", &own, "").await.body;
     let form = format!("paused=false&csrf={}", csrf(&page));

@@ -12,6 +12,8 @@ use crate::runs::run::{FLAGS, end, job, start, states};
 const ACTS: &[(&str, &str)] = &[
     ("SELECT mill.cancel(1)", r#"cancel task 1 {"result": "cancelled"}"#),
     ("SELECT mill.retry(1)", r#"retry task 1 {"result": "retried"}"#),
+    ("SELECT mill.cancel_many('{1}')", r#"cancel task 1 {"result": "cancelled"}"#),
+    ("SELECT mill.retry_many('{1}')", r#"retry task 1 {"result": "retried"}"#),
     ("SELECT mill.pause('q')", "pause queue q"),
     ("SELECT mill.resume('q')", "resume queue q"),
     (
@@ -40,7 +42,7 @@ const ACTS: &[(&str, &str)] = &[
     ),
     (
         "SELECT mill.set_queue_storage('q', params => false)",
-        r#"set_queue_storage queue q {"params": false}"#,
+        r#"set_queue_storage queue q {"params": {"new": false, "old": true}}"#,
     ),
     ("SELECT mill.remove_limit('key', 'k')", "remove_limit key k"),
     ("SELECT mill.remove_limit('queue', 'q')", "remove_limit queue q"),
@@ -58,8 +60,14 @@ const ACTS: &[(&str, &str)] = &[
         "SELECT mill.set_active_period('g', '22:00', '06:00')",
         r#"set_active_period group g {"zone": {"new": "UTC", "old": null}, "opens": {"new": "22:00:00", "old": null}, "closes": {"new": "06:00:00", "old": null}}"#,
     ),
-    ("SELECT mill.set_default_group('g')", r#"update_settings settings {"default_group": "g"}"#),
-    ("SELECT mill.set_default_group(NULL)", r#"update_settings settings {"default_group": null}"#),
+    (
+        "SELECT mill.set_default_group('g')",
+        r#"update_settings settings {"default_group": {"new": "g", "old": null}}"#,
+    ),
+    (
+        "SELECT mill.set_default_group(NULL)",
+        r#"update_settings settings {"default_group": {"new": null, "old": "g"}}"#,
+    ),
     ("SELECT mill.drop_group('g')", "drop_group group g"),
     (
         "SELECT mill.set_weights(low => 7)",
@@ -113,6 +121,8 @@ const ACTS: &[(&str, &str)] = &[
 const NOTHING: &[&str] = &[
     "SELECT mill.cancel(77)",
     "SELECT mill.retry(77)",
+    "SELECT mill.cancel_many('{77}')",
+    "SELECT mill.retry_many('{77}')",
     "SELECT mill.resume('nobody')",
     "SELECT mill.drop_group('nobody')",
     "SELECT mill.drain('00000000-0000-0000-0000-000000000002')",
@@ -161,8 +171,9 @@ async fn every_action_is_recorded_with_its_login_and_a_call_without_effect_is_no
     // Check that `ACTS` has every function that an operator may call and that changes data.
     let tried: Vec<&str> =
         ACTS.iter().filter_map(|(sql, _)| sql.strip_prefix("SELECT mill.")).collect();
-    // These functions need a run, and are tested below and in tests/runs/run_control.rs.
-    let known = ["restart_run", "rerun_run", "retry_run_task", "put_schedule"];
+    // Three functions need a run, and are tested below and in tests/runs/run_control.rs. The record of
+    // mill.put_schedule has the timing that mill.accept_timing accepts.
+    let known = ["restart_run", "rerun_run", "retry_run_task", "put_schedule", "accept_timing"];
     let functions =
         "SELECT p.proname::text FROM pg_proc p WHERE p.pronamespace = 'mill'::regnamespace
         AND p.provolatile = 'v' AND has_function_privilege('mill_operator', p.oid, 'EXECUTE')

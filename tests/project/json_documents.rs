@@ -42,6 +42,8 @@ const DOCUMENTS: &[(&str, &[&str])] = &[
     ("limit remove", &["limit", "remove", "unused", "--dry-run"]),
     ("group list", &["group", "list"]),
     ("group set", &["group", "set", "evening", "--max-running", "4", "--dry-run"]),
+    ("group default", &["group", "default", "spare", "--dry-run"]),
+    ("group import", &["group", "import", "GROUPS", "--dry-run"]),
     ("group remove", &["group", "remove", "spare", "--dry-run"]),
     ("profile list", &["profile", "list"]),
     ("profile set", &["profile", "set", "bi", "--description", "reports", "--dry-run"]),
@@ -74,6 +76,7 @@ const DOCUMENTS: &[(&str, &[&str])] = &[
     ("schedule remove", &["schedule", "remove", "nightly", "--dry-run"]),
     ("schedule run-now", &["schedule", "run-now", "nightly", "--dry-run"]),
     ("schedule run-now", &["schedule", "run-now", "nightly", "--force"]),
+    ("schedule cancel", &["schedule", "cancel", "nightly", "--dry-run"]),
     ("schedule sync", &["schedule", "sync", "--dry-run"]),
     ("worker list", &["worker", "list"]),
     ("worker drain", &["worker", "drain", "--host", "HOST", "--dry-run"]),
@@ -128,6 +131,7 @@ async fn documents(database: &Database) -> Vec<(String, Value)> {
     database.execute("SELECT mill.pause('stopped')").await;
     database.enqueue("SELECT 1", ", queue => 'stopped'").await;
     let folder = Folder::new(&[("jobs.toml", FILE)]);
+    let groups = Folder::new(&[("groups.csv", "group,max_running\nloads,2\n")]);
     let host: String = database.value("SELECT host FROM mill.worker_starts LIMIT 1").await;
     let held = held.to_string();
     let mut documents = Vec::new();
@@ -137,6 +141,7 @@ async fn documents(database: &Database) -> Vec<(String, Value)> {
             "HOST" => host.clone(),
             "HTTP" => http.clone(),
             "FILE" => folder.path().to_owned(),
+            "GROUPS" => format!("{}/groups.csv", groups.path()),
             other => other.to_owned(),
         });
         let arguments: Vec<String> = replaced.chain(["--json".to_owned()]).collect();

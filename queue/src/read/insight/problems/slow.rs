@@ -10,7 +10,7 @@ use crate::row::{FromRow, from_row};
 const TASKS: &str = "/* queue.insight_slow_tasks */
 SELECT s.id, s.queue, s.name, extract(epoch FROM s.duration)::float8 AS duration_seconds,
     extract(epoch FROM s.p95)::float8 AS p95_seconds
-FROM mill.slow_tasks s ORDER BY s.started_at LIMIT 20";
+FROM mill.slow_tasks_unless_locked() AS s ORDER BY s.started_at LIMIT 20";
 
 const RUNS: &str = "/* queue.insight_slow_runs */
 SELECT s.id, s.jobs, extract(epoch FROM s.duration)::float8 AS duration_seconds,
@@ -49,7 +49,7 @@ pub struct SlowRun {
 
 from_row! { SlowRun { id, jobs, duration_seconds, p95_seconds } }
 
-/// Returns up to 20 slow tasks, longest first.
+/// Returns up to 20 slow tasks, longest first; none if the history is locked.
 pub async fn slow_tasks(client: &impl GenericClient) -> Result<Vec<SlowTask>, QueueError> {
     client.query_typed(TASKS, &[]).await?.iter().map(SlowTask::from_row).collect()
 }
