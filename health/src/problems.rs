@@ -16,7 +16,7 @@ use queue::{LimitKind, Outcome, TaskId};
 use serde_json::Value;
 use terminal::{counted, span, value};
 
-pub use backlog::{QueueBacklog, describe_limit};
+pub use backlog::{QueueBacklog, describe_limit, queue_blockers};
 
 /// Age in seconds at which a cancel request is overdue. A worker handles a request with its next
 /// heartbeat at the latest, which is much earlier.
@@ -111,6 +111,7 @@ pub fn find_problems(facts: &FleetFacts<'_>) -> Vec<Problem> {
         .waiting
         .iter()
         .filter_map(|queue| backlog::queue(queue, workers, backlog_wait))
+        .filter(|problem| !backlog::is_caused_by_limit(problem, facts))
         .chain(facts.failing.iter().filter_map(failing))
         .chain(workers.iter().filter_map(dead_worker))
         .chain(workers.iter().filter_map(failing_worker))

@@ -6,7 +6,7 @@ use queue::insight::problems::WaitingLimit;
 use queue::workers::Worker;
 use terminal::{counted, span};
 
-use super::{Problem, ProblemSubject, age};
+use super::{FleetFacts, Problem, ProblemSubject, age};
 
 /// Pending tasks of a queue.
 #[derive(Clone, Debug)]
@@ -46,6 +46,41 @@ pub(super) fn queue(
         return None;
     };
     Some(Problem { age_seconds: queue.oldest_seconds, message, about })
+}
+
+/// Returns what holds the tasks of a queue back at this moment, however short their wait: a pause, a
+/// limit, or workers that are absent, draining or busy.
+#[must_use]
+pub fn queue_blockers(
+    backlog: &QueueBacklog<'_>,
+    workers: &[Worker],
+    limits: &[WaitingLimit],
+    now: Timestamp,
+) -> Vec<String> {
+    let claims = |worker: &&Worker| worker.serves(backlog.queue) && !worker.draining;
+    let is_idle = |worker: &Worker| worker.running < i64::from(worker.readers - worker.reserved);
+    let are_readers_busy =
+        backlog.oldest_seconds > 0.0 && !workers.iter().filter(claims).any(is_idle);
+    let wait_seconds = if are_readers_busy { 0.0 } else { f64::INFINITY };
+    let queue = queue(backlog, workers, wait_seconds).map(|problem| problem.message);
+    let held = limits.iter().filter(|it| it.kind == LimitKind::Queue && it.name == backlog.queue);
+    let limits = held.map(|it| format!("{}, and {}", describe_limit(it, now), waiting_tasks(it)));
+    queue.into_iter().chain(limits).collect()
+}
+
+/// Returns whether a problem is a backlog of a queue whose limit is reported as well. The wait of a
+/// pending task counts from its due time and so includes the time for which the limit blocked the
+/// task. If the limit allows more tasks than there are readers, the readers cause the backlog.
+pub(super) fn is_caused_by_limit(problem: &Problem, facts: &FleetFacts<'_>) -> bool {
+    let ProblemSubject::Backlog(queue) = &problem.about else { return false };
+    let serving = facts.workers.iter().filter(|worker| worker.serves(queue) && !worker.draining);
+    let readers: i32 = serving.map(|worker| worker.readers).sum();
+    facts.sources.limits.iter().any(|it| {
+        it.kind == LimitKind::Queue
+            && it.name == *queue
+            && it.max_running.is_none_or(|max| max <= readers)
+            && limit(it, facts.now, facts.sources.backlog_wait_seconds).is_some()
+    })
 }
 
 /// Describes how many readers of these workers are busy.

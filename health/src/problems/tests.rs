@@ -217,3 +217,33 @@ fn a_limit_is_described_by_its_values_and_is_a_problem_after_a_long_wait() {
         ]
     );
 }
+
+#[test]
+fn a_backlog_is_left_out_while_the_limit_of_its_queue_holds_tasks_back() {
+    let workers = [worker(4, 4)];
+    let backlog = "queue mail: 3 pending tasks, the oldest has waited for 13m 0s; all 4 readers \
+                   are busy";
+    let held =
+        |max, time| WaitingLimit { max_running: Some(max), ..limit(LimitKind::Queue, 7, time) };
+    for (limit, is_backlog) in [
+        (held(4, "02:50:00"), false),
+        // More tasks may run than there are readers.
+        (held(5, "02:50:00"), true),
+        // The limit itself is not a problem yet.
+        (held(4, "02:59:00"), true),
+        (WaitingLimit { name: "etl".to_owned(), ..held(4, "02:50:00") }, true),
+        (WaitingLimit { kind: LimitKind::Key, ..held(4, "02:50:00") }, true),
+    ] {
+        let waiting = vec![QueueBacklog {
+            queue: "mail",
+            paused: false,
+            pending: "3 pending tasks".to_owned(),
+            oldest_seconds: 780.0,
+        }];
+        let sources = ProblemSources { limits: vec![limit.clone()], ..SOURCES.clone() };
+        let facts = FleetFacts { waiting, workers: &workers, sources: &sources, ..facts() };
+        let messages = found(&facts);
+        let found = messages.iter().any(|(message, _)| message == backlog);
+        assert_eq!(found, is_backlog, "{limit:?}: {messages:?}");
+    }
+}
