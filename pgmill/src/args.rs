@@ -264,13 +264,18 @@ enough.")]
     /// Show durations by task name: median, 95th percentile, mean, last, trend
     #[command(after_help = insight::DURATIONS_HELP)]
     Durations(DurationsArgs),
-    /// Explain in one sentence why a task is not running, or why a schedule does not fire
-    #[command(
-        after_help = "Examples:\n  pgmill why 4711\n  pgmill why 12/raw_orders\n  pgmill why nightly"
-    )]
+    /// Explain why a task is not running, why a schedule does not fire, or what holds a queue back
+    #[command(after_help = "\
+Examples:
+  pgmill why 4711
+  pgmill why 12/raw_orders
+  pgmill why nightly
+  pgmill why etl
+
+If a schedule and a queue have the same name, pgmill explains the schedule.")]
     Why {
-        /// Task id, RUN/NAME of a task of a run, or schedule name
-        #[arg(value_name = "TASK|SCHEDULE", value_parser = subject, allow_negative_numbers = true)]
+        /// Task id, RUN/NAME of a task of a run, schedule name or queue name
+        #[arg(value_name = "TASK|SCHEDULE|QUEUE", value_parser = subject, allow_negative_numbers = true)]
         task: Subject,
     },
     /// Check the health of a worker over HTTP, without a database; exit code 1 if it is not healthy
@@ -402,7 +407,8 @@ pub(crate) struct CompleteArgs {
 pub(crate) enum Subject {
     Task(TaskId),
     RunTask(RunId, String),
-    Schedule(String),
+    /// A schedule, or else a queue.
+    Named(String),
 }
 
 fn subject(text: &str) -> Result<Subject, String> {
@@ -412,7 +418,7 @@ fn subject(text: &str) -> Result<Subject, String> {
     let of_run = text.split_once('/').and_then(|(run, name)| Some((run.parse().ok()?, name)));
     match of_run {
         Some((run, name)) => Ok(Subject::RunTask(RunId(run), label(name)?)),
-        None => label(text).map(Subject::Schedule),
+        None => label(text).map(Subject::Named),
     }
 }
 

@@ -309,3 +309,70 @@ async fn what_holds_tasks_back_is_a_problem_and_reported_to_a_wait_without_a_ter
     let status = Program::pgmill(&database, &["status"]).succeeds().await;
     assert!(status.contains("group loads has max_running 0, and 1 task waits"), "{status}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_that_a_session_blocks_is_shown_with_the_session_and_the_remedy() {
+    let database = Database::new().await;
+    let _worker = worker(&database);
+    let holder = database.connect().await;
+    holder.batch_execute("BEGIN; SELECT pg_advisory_xact_lock(1)").await.unwrap();
+    let pid: i32 = holder.query_one("SELECT pg_backend_pid()", &[]).await.unwrap().get(0);
+    let id = database.enqueue("SELECT pg_advisory_xact_lock(1)", "").await;
+    let blocked = "SELECT count(*) FROM mill.running WHERE cardinality(blocked_by) > 0";
+    eventually("the task is blocked", async || database.value::<i64>(blocked).await == 1).await;
+    let why = ["why", &id.to_string()];
+    let text = Program::pgmill(&database, &why).succeeds().await;
+    let lines: Vec<&str> = text.lines().collect();
+    let [sentence, owner, terminate, cancel] = lines[..] else { panic!("{text}") };
+    assert!(sentence.contains(&format!("blocked by backend {pid}")), "{text}");
+    let ends = format!("the owner of session {pid} can end its transaction, open for ");
+    assert!(owner.starts_with(&ends), "{text}");
+    assert!(terminate.starts_with(&format!("SELECT pg_terminate_backend({pid})")), "{text}");
+    assert!(terminate.contains("a member of pg_signal_backend"), "{text}");
+    assert_eq!(cancel, format!("pgmill task cancel {id} frees the reader"));
+    let document = json(Program::pgmill(&database, &[&why[..], &["--json"]].concat())).await;
+    assert_eq!(document, serde_json::json!({"task_id": id, "why": sentence}));
+    let list = ["task", "list", "--state", "running"];
+    let listed = Program::pgmill(&database, &list).succeeds().await;
+    assert!(listed.contains("ACTIVITY"), "{listed}");
+    assert!(listed.contains(&format!("blocked by {pid}")), "{listed}");
+    let all = Program::pgmill(&database, &list[..2]).succeeds().await;
+    assert!(!all.contains("ACTIVITY"), "{all}");
+    holder.batch_execute("ROLLBACK").await.unwrap();
+    assert_eq!(database.outcome(id).await, "succeeded");
+    assert_eq!(Program::pgmill(&database, &why).succeeds().await.lines().count(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_holds_a_queue_back_is_explained() {
+    let database = Database::new().await;
+    let why = async || Program::pgmill(&database, &["why", "etl"]).run().await;
+    let (code, _, stderr) = why().await;
+    assert!(code == 4 && stderr.contains("no schedule \"etl\""), "{stderr}");
+    assert!(stderr.contains("pgmill status"), "{stderr}");
+    let sentence = async || why().await.1.trim_end().to_owned();
+    database.execute("SELECT mill.pause('etl')").await;
+    assert_eq!(sentence().await, "queue etl is paused, with 0 pending tasks");
+    database.execute("SELECT mill.resume('etl'); SELECT pg_advisory_lock(1)").await;
+    let held = database.enqueue("SELECT pg_advisory_xact_lock(1)", ", queue => 'etl'").await;
+    assert_eq!(sentence().await, "queue etl has no live worker, with 1 pending task");
+    let _worker = Worker::start(&database, &["--readers", "1"]);
+    let running = "SELECT count(*) FROM mill.running";
+    eventually("the reader is busy", async || database.value::<i64>(running).await == 1).await;
+    assert_eq!(sentence().await, "nothing holds the tasks of queue etl back");
+    database.enqueue("SELECT 1", ", queue => 'etl'").await;
+    let busy = sentence().await;
+    assert!(busy.starts_with("queue etl: 1 pending task, the oldest has waited for "), "{busy}");
+    assert!(busy.ends_with("; the only reader is busy"), "{busy}");
+    database.execute("SELECT mill.set_max_running('queue', 'mail', 0)").await;
+    database.enqueue("SELECT 1", ", queue => 'mail'").await;
+    let mail = json(Program::pgmill(&database, &["why", "mail", "--json"])).await;
+    let reason = "queue mail has max_running 0, and 1 task waits";
+    assert_eq!(mail, serde_json::json!({"queue": "mail", "why": reason}));
+    database.execute("SELECT mill.set_group('loads', max_running => 0)").await;
+    database.enqueue("SELECT 1", ", queue => 'loads', group_name => 'loads'").await;
+    let loads = Program::pgmill(&database, &["why", "loads"]).succeeds().await;
+    assert!(loads.starts_with("queue loads: 1 task waits for permits, see "), "{loads}");
+    database.execute("SELECT pg_advisory_unlock(1)").await;
+    assert_eq!(database.outcome(held).await, "succeeded");
+}

@@ -150,3 +150,51 @@ async fn a_search_does_not_read_hidden_texts() {
     assert!(page.contains("No tasks match"), "{page}");
     viewer.drop().await;
 }
+
+/// The note that a list read only the default period.
+const NOTE: &str = "only the last 24 hours were read; --since '7 days' reads more\n";
+
+#[tokio::test]
+async fn a_list_says_that_it_read_only_the_last_day_and_reads_all_attempts_of_a_run() {
+    let database = Database::new().await;
+    database
+        .execute(
+            "SELECT mill.set_job('j', '[{\"name\": \"old\", \"statement\": \"SELECT 1\"}]');
+             SELECT mill.start_run('{j}');
+             SELECT mill.enqueue('SELECT 1', name => 'new')",
+        )
+        .await;
+    let worker = Worker::start(&database, &["--exit-when-idle=100ms"]);
+    database.until_empty().await;
+    drop(worker);
+    database
+        .execute(
+            "DO $$ BEGIN
+                 EXECUTE format('CREATE TABLE mill.attempts_older PARTITION OF mill.attempts FOR VALUES FROM (%L) TO (%L)',
+                     now() - interval '50 hours', now() - interval '46 hours');
+             END $$;
+             ALTER TABLE mill.attempts_older REPLICA IDENTITY FULL;
+             UPDATE mill.attempts SET finished_at = finished_at - interval '2 days' WHERE run_id = 1;
+             UPDATE mill.runs SET started_at = started_at - interval '2 days' WHERE id = 1",
+        )
+        .await;
+    for command in [&["history"][..], &["task", "list", "--finished"]] {
+        for (arguments, rows, note) in [
+            (&["--limit", "2"][..], 1, NOTE),
+            (&["--sql", "select"], 1, NOTE),
+            (&["--since", "3 days"], 2, ""),
+            (&["--run", "1"], 1, ""),
+            (&["--run", "1", "--sql", "select"], 1, ""),
+            (&["--run", "2", "--since", "1h"], 0, "no matching"),
+        ] {
+            let arguments = [command, arguments].concat();
+            let (code, stdout, stderr) = Program::pgmill(&database, &arguments).run().await;
+            let shown = stdout.lines().count().saturating_sub(1);
+            assert_eq!((code, shown), (0, rows), "{arguments:?}: {stdout}{stderr}");
+            assert!(stderr.starts_with(note), "{arguments:?}: {stderr}");
+            assert!(!note.is_empty() || stderr.is_empty(), "{arguments:?}: {stderr}");
+            let arguments = [&arguments[..], &["--json"]].concat();
+            assert_eq!(Program::pgmill(&database, &arguments).run().await.2, "", "{arguments:?}");
+        }
+    }
+}

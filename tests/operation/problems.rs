@@ -40,6 +40,8 @@ async fn a_backlog_is_a_problem_with_the_number_of_busy_readers() {
             && message.ends_with("; the only reader is busy"),
         "{message}"
     );
+    let status = Program::pgmill(&database, &["status"]).succeeds().await;
+    assert!(status.contains("pgmill task list --queue etl --state running"), "{status}");
     let console = Console::start(&database, &[]).await;
     assert!(console.get("/").await.body.contains("queue etl: 2 pending tasks"));
     database.execute("UPDATE mill.settings SET backlog_wait = '10 minutes'").await;
@@ -91,6 +93,38 @@ async fn a_limit_that_holds_tasks_back_is_shown_with_its_value() {
     let overview = console.get("/").await.body;
     assert!(overview.contains("Limits that hold tasks back"), "{overview}");
     assert!(overview.contains("queue mail allows 1 start in 1h 0m</th>"), "{overview}");
+}
+
+#[tokio::test]
+async fn a_limit_that_was_removed_is_not_shown_although_its_tasks_are_still_blocked() {
+    let database = Database::new().await;
+    database
+        .execute(
+            "SELECT mill.set_max_running('queue', 'mail', 1);
+             SELECT mill.set_group('day', max_running => 1);
+             SELECT mill.enqueue('SELECT 1', queue => 'mail'), mill.enqueue('SELECT 1', queue => 'mail'),
+                 mill.enqueue('SELECT 1', group_name => 'day'), mill.enqueue('SELECT 1', group_name => 'day');
+             UPDATE mill.tasks SET due_at = now() - interval '6 minutes'",
+        )
+        .await;
+    let status = async || Program::pgmill(&database, &["status"]).succeeds().await;
+    let before = status().await;
+    assert!(before.contains("queue mail allows 1 task at once, and "), "{before}");
+    assert!(before.contains("group day allows 1 task at once in each run, and "), "{before}");
+    // Without a worker no permit is granted, so the tasks stay blocked. The active period of the
+    // group is open now.
+    database
+        .execute(
+            "SELECT mill.set_max_running('queue', 'mail', NULL);
+             SELECT mill.set_max_running('group', 'day', NULL);
+             SELECT mill.set_active_period('day', (now() - interval '1 hour')::time,
+                 (now() + interval '1 hour')::time, current_setting('TimeZone'))",
+        )
+        .await;
+    let blocked = "SELECT count(*) FROM mill.tasks WHERE state = 'blocked'";
+    assert!(database.value::<i64>(blocked).await > 0);
+    let after = status().await;
+    assert!(!after.contains(" allows "), "{after}");
 }
 
 /// Ten successful attempts and runs of one minute, and one of each that goes on for five minutes.

@@ -29,6 +29,7 @@ const DOCUMENTS: &[(&str, &[&str])] = &[
     ("why TASK", &["why", "1"]),
     ("why RUN/TASK", &["why", "1/first"]),
     ("why SCHEDULE", &["why", "nightly"]),
+    ("why QUEUE", &["why", "etl"]),
     ("queue list", &["queue", "list"]),
     ("queue pause", &["queue", "pause", "etl", "--dry-run"]),
     ("queue resume", &["queue", "resume", "etl", "--dry-run"]),

@@ -65,7 +65,7 @@ pub(crate) struct HistoryArgs {
     #[arg(help_heading = FILTERS)]
     pub(crate) outcome: Option<Outcome>,
     #[arg(long, value_name = "DURATION", value_parser = duration, help_heading = FILTERS)]
-    #[arg(help = since_help("Show only attempts that ended in the last <DURATION>", " without --task"))]
+    #[arg(help = since_help("Show only attempts that ended in the last <DURATION>", " without --task and --run"))]
     pub(crate) since: Option<Duration>,
     /// Maximum number of rows
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = limit())]

@@ -91,7 +91,7 @@ pub(crate) struct TaskList {
     pub(crate) run: Option<RunId>,
     #[arg(long, value_name = "DURATION", value_parser = duration, help_heading = FILTERS)]
     #[arg(help = since_help("Show only tasks that were enqueued, or have finished, in the last <DURATION>",
-        " for finished tasks"))]
+        " for finished tasks, without --run"))]
     pub(crate) since: Option<Duration>,
     /// Order of live tasks: what runs or starts next first, or the newest id first
     #[arg(long, value_enum, default_value_t = TaskListOrder::Next)]

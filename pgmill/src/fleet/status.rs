@@ -5,13 +5,13 @@ use std::time::Duration;
 use cli::{Failure, exit};
 use health::problems::{self, FleetFacts, ProblemSubject, QueueBacklog};
 use jiff::Timestamp;
-use queue::LimitKind;
 use queue::QueueError;
 use queue::history::{self, OutcomeCount};
 use queue::insight::problems::{ProblemSources, WaitingLimit, problem_sources};
 use queue::queue_status::{self, QueueStatus};
 use queue::task_queries::{self, Running};
 use queue::workers::Worker;
+use queue::{LimitKind, Outcome};
 use serde::Serialize;
 use serde_json::json;
 use terminal::visible;
@@ -110,9 +110,12 @@ fn waiting(status: &QueueStatus) -> Option<QueueBacklog<'_>> {
 fn next(about: &ProblemSubject) -> String {
     match about {
         ProblemSubject::Paused(queue) => format!("pgmill queue resume {queue}"),
-        ProblemSubject::Backlog(queue) => format!("pgmill task list --queue {queue}"),
+        ProblemSubject::Backlog(queue) => {
+            format!("pgmill task list --queue {queue} --state running")
+        }
         ProblemSubject::Unserved(_) | ProblemSubject::Worker => "pgmill worker list".to_owned(),
         ProblemSubject::QueueFailures(_) => "pgmill failures".to_owned(),
+        ProblemSubject::Finished(Outcome::Failed) => "pgmill failures --since 1h".to_owned(),
         ProblemSubject::Finished(outcome) => {
             format!("pgmill task list --outcome {outcome} --since 1h")
         }

@@ -9,10 +9,9 @@ use terminal::print_stderr;
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 
-use crate::args::DEFAULT_SINCE;
 use crate::args::HistoryArgs;
 use crate::output::format::{local_time, one_line, outcome_tone, relative_time, span, task_label};
-use crate::output::list::{close, cut, nothing_since};
+use crate::output::list::{close, cut, default_since, note_default_period, nothing_since};
 use crate::output::{Field, Output};
 
 /// Maximum characters of a message in a list.
@@ -31,22 +30,26 @@ pub(crate) async fn run(
     out: &Output,
     args: &HistoryArgs,
 ) -> Result<u8, Failure> {
+    let since = match args.since {
+        None if args.task.is_none() => default_since(client, args.run).await?,
+        given => given,
+    };
     let filter = HistoryFilter {
         task: args.task,
         outcome: args.outcome,
         queue: args.queue.clone(),
         name: args.name.clone(),
         tag: args.tag.clone(),
-        since: args.since.or_else(|| args.task.is_none().then_some(DEFAULT_SINCE)),
+        since,
         run: args.run,
         sql: args.sql.clone(),
         error: args.error.clone(),
         ..HistoryFilter::default()
     };
-    let mut attempts = if filter.searches_text() {
+    let (mut attempts, complete) = if filter.searches_text() {
         search(client, &filter, false, args.limit + 1).await?
     } else {
-        history::attempts(client, &filter, args.limit + 1).await?
+        (history::attempts(client, &filter, args.limit + 1).await?, true)
     };
     if let Some(id) = args.task
         && attempts.is_empty()
@@ -62,14 +65,19 @@ pub(crate) async fn run(
         let rows = attempts.iter().map(|attempt| attempt_row(attempt, now)).collect();
         out.text(&out.table(&ATTEMPT_HEADINGS, rows))?;
     }
-    let nothing = match filter.since {
-        Some(DEFAULT_SINCE) if args.since.is_none() => nothing_since("no matching attempt ended"),
-        _ => "no matching attempt".to_owned(),
+    let is_default = args.since.is_none() && args.task.is_none() && args.run.is_none();
+    let nothing = match is_default {
+        true => nothing_since("no matching attempt ended"),
+        false => "no matching attempt".to_owned(),
     };
+    if is_default && complete && !more && !attempts.is_empty() && !out.json {
+        note_default_period();
+    }
     close(out, attempts.len(), more, &nothing)
 }
 
-/// Searches history for texts, and says on standard error if the search ended early.
+/// Searches history for texts, and says on standard error if the search ended early. Returns the
+/// attempts, and whether the whole period was read.
 ///
 /// # Errors
 /// Fails if the role may not read the texts, or if the search finds nothing in its time.
@@ -78,7 +86,7 @@ pub(crate) async fn search(
     filter: &HistoryFilter,
     finished: bool,
     limit: i64,
-) -> Result<Vec<AttemptSummary>, Failure> {
+) -> Result<(Vec<AttemptSummary>, bool), Failure> {
     let transaction = history::begin_search(client).await?;
     let found = history::search(&transaction, filter, finished, limit).await.map_err(too_long)?;
     if let Some(at) = found.searched_back_to {
@@ -87,7 +95,7 @@ pub(crate) async fn search(
             local_time(at)
         ));
     }
-    Ok(found.attempts)
+    Ok((found.attempts, found.searched_back_to.is_none()))
 }
 
 /// The failure of a search; suggests a narrower one if the statement timeout ended the search.

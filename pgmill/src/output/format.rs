@@ -4,6 +4,7 @@ use cli::Failure;
 use cli::time::PeriodBound;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use queue::task_queries::Running;
 use queue::{Labels, Outcome, State};
 use serde_json::Value;
 use terminal::{HIDDEN, visible};
@@ -45,6 +46,26 @@ pub(crate) fn state_tone(state: State) -> Tone {
         State::Running => Tone::Success,
         State::Blocked => Tone::Warning,
         State::Scheduled | State::Pending => Tone::Plain,
+    }
+}
+
+/// Describes the activity of a running task: blockers first, then cancellation, progress, and the
+/// state of its backend.
+pub(crate) fn activity(it: &Running) -> (String, Tone) {
+    if !it.blocked_by.is_empty() {
+        let pids: Vec<String> = it.blocked_by.iter().map(ToString::to_string).collect();
+        return (format!("blocked by {}", pids.join(", ")), Tone::Error);
+    }
+    if it.cancel_requested_at.is_some() {
+        return ("cancel requested".to_owned(), Tone::Warning);
+    }
+    if let Some(progress) = &it.progress {
+        return (progress.clone(), Tone::Success);
+    }
+    match (&it.backend_state, &it.wait_event_type, &it.wait_event) {
+        (None, ..) => ("backend not visible".to_owned(), Tone::Warning),
+        (Some(_), Some(kind), Some(event)) => (format!("{kind}: {event}"), Tone::Plain),
+        (Some(state), ..) => (state.clone(), Tone::Plain),
     }
 }
 

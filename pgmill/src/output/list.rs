@@ -1,7 +1,11 @@
 //! The end of a printed list: truncation to a limit, and the note after an empty or truncated list.
 
+use std::time::Duration;
+
 use cli::{Failure, exit};
+use queue::{QueueError, RunId, run_queries, task_queries};
 use terminal::print_stderr;
+use tokio_postgres::Client;
 
 use crate::args::DEFAULT_SINCE;
 use crate::output::Output;
@@ -11,6 +15,27 @@ use crate::output::format::counted;
 pub(crate) fn nothing_since(what: &str) -> String {
     let hours = DEFAULT_SINCE.as_secs() / 3600;
     format!("{what} in the last {hours}h; use --since for a longer period")
+}
+
+/// Says that a list which is not full shows only the period [`DEFAULT_SINCE`].
+pub(crate) fn note_default_period() {
+    let hours = DEFAULT_SINCE.as_secs() / 3600;
+    print_stderr(format_args!(
+        "only the last {hours} hours were read; --since '7 days' reads more"
+    ));
+}
+
+/// Returns the period of history that a list reads if `--since` is absent. For a run, this is the
+/// time since its start: the period includes every attempt of the run, and PostgreSQL reads only the
+/// partitions of these days.
+pub(crate) async fn default_since(
+    client: &Client,
+    run: Option<RunId>,
+) -> Result<Option<Duration>, QueueError> {
+    let Some(run) = run else { return Ok(Some(DEFAULT_SINCE)) };
+    let Some(run) = run_queries::run(client, run).await? else { return Ok(None) };
+    let age = task_queries::now(client).await?.duration_since(run.started_at);
+    Ok(Some(Duration::try_from(age).unwrap_or_default() + Duration::from_secs(60)))
 }
 
 /// Truncates a list to `limit` items, and returns whether there were more.

@@ -90,13 +90,16 @@ pub(super) fn parse(timing: &str) -> Result<Timing, Failure> {
 ///
 /// # Errors
 /// Fails if there is no such schedule, and with the errors of its probe.
-pub(crate) async fn test_schedule(client: &mut Client, name: &str) -> Result<TestResult, Failure> {
+pub(crate) async fn test_schedule(
+    client: &mut Client,
+    name: &str,
+) -> Result<Option<TestResult>, Failure> {
     // A probe is user-defined SQL, so it runs read-only.
     let start = client.build_transaction().read_only(true).start();
     let transaction = start.await.map_err(QueueError::from)?;
     let found = queries::test(&transaction, name).await;
     transaction.rollback().await.map_err(QueueError::from)?;
-    found?.ok_or_else(|| missing(name))
+    Ok(found?)
 }
 
 /// Prints whether a schedule would fire now, and why or why not.
@@ -104,7 +107,7 @@ pub(crate) async fn test_schedule(client: &mut Client, name: &str) -> Result<Tes
 /// # Errors
 /// As [`test_schedule`].
 pub(super) async fn test(client: &mut Client, out: &Output, name: &str) -> Result<u8, Failure> {
-    let it = test_schedule(client, name).await?;
+    let it = test_schedule(client, name).await?.ok_or_else(|| missing(name))?;
     if out.json {
         out.document(&it)?;
         return Ok(exit::OK);

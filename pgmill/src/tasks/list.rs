@@ -1,5 +1,7 @@
 //! `pgmill task list`.
 
+use std::collections::HashMap;
+
 use cli::Failure;
 use jiff::Timestamp;
 use queue::history::{AttemptSummary, FinishedTask, HistoryFilter};
@@ -9,11 +11,17 @@ use queue::{State, history, task_queries};
 use terminal::print_stderr;
 use tokio_postgres::Client;
 
-use crate::args::{DEFAULT_SINCE, TaskList, TaskListOrder};
+use crate::args::{TaskList, TaskListOrder};
 use crate::history::attempts::{ATTEMPT_HEADINGS, attempt_row, search, too_long};
-use crate::output::format::{relative_time, state_tone, task_label};
-use crate::output::list::{close, cut, nothing_since};
+use crate::output::format::{activity, relative_time, state_tone, task_label};
+use crate::output::list::{close, cut, default_since, note_default_period, nothing_since};
 use crate::output::{Field, Output};
+
+const LIVE_HEADINGS: [&str; 9] =
+    ["id", "state", "queue", "priority", "attempt", "failures", "when", "worker", "task"];
+
+/// Place of the column of activities, which only lists of running tasks have: before the worker.
+const ACTIVITY_COLUMN: usize = 7;
 
 /// Lists live or finished tasks.
 pub(crate) async fn list(
@@ -26,12 +34,16 @@ pub(crate) async fn list(
             .hint("leave out --state, or give an outcome such as --state failed"));
     }
     if args.shows_finished() {
+        let since = match args.since {
+            None => default_since(client, args.run).await?,
+            given => given,
+        };
         let filter = HistoryFilter {
             task: None,
             outcome: args.final_outcome(),
             queue: args.queue.clone(),
             name: args.name.clone(),
-            since: Some(args.since.unwrap_or(DEFAULT_SINCE)),
+            since,
             tag: args.tag.clone(),
             run: args.run,
             sql: args.sql.clone(),
@@ -42,7 +54,7 @@ pub(crate) async fn list(
         let tasks = if filter.searches_text() {
             search(client, &filter, true, args.limit + 1).await?
         } else {
-            history::finished_tasks(client, &filter, args.limit + 1).await?
+            (history::finished_tasks(client, &filter, args.limit + 1).await?, true)
         };
         return finished(client, out, tasks, args).await;
     }
@@ -64,7 +76,7 @@ pub(crate) async fn list(
             task_queries::live_tasks(client, &filter, order, args.limit + 1).await?
         }
     };
-    live(client, out, tasks, args.limit).await
+    live(client, out, tasks, args).await
 }
 
 /// Searches live tasks, and says on standard error if not all of them were searched.
@@ -91,18 +103,26 @@ async fn live(
     client: &Client,
     out: &Output,
     mut tasks: Vec<LiveTask>,
-    limit: i64,
+    args: &TaskList,
 ) -> Result<u8, Failure> {
-    let more = cut(&mut tasks, limit);
+    let more = cut(&mut tasks, args.limit);
     if out.json {
         out.document(&tasks)?;
     } else if !tasks.is_empty() {
         let now = task_queries::now(client).await?;
-        let rows = tasks.iter().map(|task| live_row(task, now)).collect();
-        out.text(&out.table(
-            &["id", "state", "queue", "priority", "attempt", "failures", "when", "worker", "task"],
-            rows,
-        ))?;
+        let mut rows: Vec<Vec<Field>> = tasks.iter().map(|task| live_row(task, now)).collect();
+        let mut headings = LIVE_HEADINGS.to_vec();
+        if args.live_state() == Some(State::Running) {
+            headings.insert(ACTIVITY_COLUMN, "activity");
+            let running = task_queries::running(client, None).await?;
+            let running: HashMap<_, _> = running.iter().map(|it| (it.id, activity(it))).collect();
+            for (row, task) in rows.iter_mut().zip(&tasks) {
+                // The task may have ended since the list was read.
+                let (text, tone) = running.get(&task.id).cloned().unwrap_or_default();
+                row.insert(ACTIVITY_COLUMN, Field::or_blank(Some(text)).tone(tone));
+            }
+        }
+        out.text(&out.table(&headings, rows))?;
     }
     close(out, tasks.len(), more, "no matching live task")
 }
@@ -110,7 +130,7 @@ async fn live(
 async fn finished(
     client: &Client,
     out: &Output,
-    mut tasks: Vec<AttemptSummary>,
+    (mut tasks, complete): (Vec<AttemptSummary>, bool),
     args: &TaskList,
 ) -> Result<u8, Failure> {
     let more = cut(&mut tasks, args.limit);
@@ -121,10 +141,15 @@ async fn finished(
         let rows = tasks.iter().map(|task| attempt_row(task, now)).collect();
         out.text(&out.table(&ATTEMPT_HEADINGS, rows))?;
     }
-    let nothing = match args.since {
-        Some(_) => "no matching task ended in this period".to_owned(),
-        None => nothing_since("no matching task ended"),
+    let is_default = args.since.is_none() && args.run.is_none();
+    let nothing = match (is_default, args.since) {
+        (true, _) => nothing_since("no matching task ended"),
+        (false, Some(_)) => "no matching task ended in this period".to_owned(),
+        (false, None) => "no matching task of this run ended".to_owned(),
     };
+    if is_default && complete && !more && !tasks.is_empty() && !out.json {
+        note_default_period();
+    }
     close(out, tasks.len(), more, &nothing)
 }
 

@@ -12,7 +12,7 @@ use terminal::visible;
 
 use crate::fleet::workers;
 use crate::output::Tone;
-use crate::output::format::span;
+use crate::output::format::{activity, span};
 
 use super::paint::Paint;
 use super::snapshot::Snapshot;
@@ -104,26 +104,6 @@ fn running(it: &Running, now: Timestamp, paint: Paint) -> Row<'static> {
         Cell::from(visible(&activity)).style(paint.style(tone)),
         Cell::from(visible(&worker.unwrap_or_default())),
     ])
-}
-
-/// Describes the activity of a running task: blockers first, then cancellation, progress, and the
-/// state of its backend.
-fn activity(it: &Running) -> (String, Tone) {
-    if !it.blocked_by.is_empty() {
-        let pids: Vec<String> = it.blocked_by.iter().map(ToString::to_string).collect();
-        return (format!("blocked by {}", pids.join(", ")), Tone::Error);
-    }
-    if it.cancel_requested_at.is_some() {
-        return ("cancel requested".to_owned(), Tone::Warning);
-    }
-    if let Some(progress) = &it.progress {
-        return (progress.clone(), Tone::Success);
-    }
-    match (&it.backend_state, &it.wait_event_type, &it.wait_event) {
-        (None, ..) => ("backend not visible".to_owned(), Tone::Warning),
-        (Some(_), Some(kind), Some(event)) => (format!("{kind}: {event}"), Tone::Plain),
-        (Some(state), ..) => (state.clone(), Tone::Plain),
-    }
 }
 
 const WORKER: [&str; 6] = ["WORKER", "STATE", "BUSY", "HEARTBEAT", "VERSION", "QUEUES"];
