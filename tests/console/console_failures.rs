@@ -47,6 +47,17 @@ async fn a_cause_is_one_line_and_is_retried_as_a_whole_after_a_confirmation() {
     assert!(done.contains("<th scope=\"row\">retried</th><td class=\"n\">3</td>"), "{done}");
     assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.tasks").await, 3);
 
+    // They fail again. The confirmation lists each task once, not each of its ends.
+    let retried: Vec<i64> = database.value("SELECT array_agg(id) FROM mill.tasks").await;
+    let mut worker = Worker::start(&database, &["--readers", "1", "--poll-interval", "50ms"]);
+    database.until_empty().await;
+    assert!(worker.terminate().await.success());
+    let asked = console.get(&path).await.body;
+    assert!(asked.contains("retry 3 tasks?"), "{asked}");
+    for id in retried {
+        assert_eq!(asked.matches(&format!("href=\"/tasks/{id}\"")).count(), 1, "{id}: {asked}");
+    }
+
     let of_queue = console.get("/api/v1/failures?queue=default&since=1h").await.body;
     let of_queue: Value = serde_json::from_str(&of_queue).unwrap();
     assert_eq!(of_queue["groups"].as_array().unwrap().len(), 1);

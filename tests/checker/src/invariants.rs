@@ -153,8 +153,9 @@ WHERE r.state <> 'running' AND NOT CASE t.state
     ELSE false END";
 
 /// A task fails at most the permitted number of times. A permanently failed task has used all
-/// attempts, unless it reported a permanent error. Up to five transient errors, and a limited
-/// number of crashes, do not use up attempts.
+/// attempts, unless it reported a permanent error, or failed by itself after an operator had
+/// cancelled it. Up to five transient errors, and a limited number of crashes, do not use up
+/// attempts. The audit has the cancels whose answer was lost.
 const ATTEMPTS_BOUNDED: &str = "
 SELECT format('task %s: %s attempts failed and %s more by transient errors, of %s', h.task_id, h.failures,
     h.transient_failures, h.max_attempts)
@@ -168,6 +169,8 @@ FROM (SELECT h.task_id, h.life, max(h.max_attempts) AS max_attempts,
 WHERE h.failures + greatest(h.transient_failures - 5, 0) > h.max_attempts
     OR h.used_up AND NOT h.unclear
         AND h.failures + greatest(h.transient_failures - 5, 0) < h.max_attempts
+        AND NOT EXISTS (SELECT FROM chaos.ops o WHERE o.task = h.task_id AND o.what = 'cancel')
+        AND NOT EXISTS (SELECT FROM mill.audit u WHERE u.action = 'cancel' AND u.subject = 'task ' || h.task_id)
 UNION ALL
 SELECT format('task %s lost its worker %s times', h.task_id, count(*))
 FROM chaos.history h WHERE h.outcome = 'lost'

@@ -5,7 +5,7 @@
 //! up to this bound, and checks each task under its row lock. Tasks that have changed state in
 //! between are skipped and reported.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use askama::Template;
 use axum::Router;
@@ -30,6 +30,12 @@ const MAX_TASKS: usize = 10_000;
 
 /// Maximum number of refused tasks listed individually.
 const MAX_REFUSALS: usize = 20;
+
+/// Maximum number of tasks that the confirmation page lists.
+const SAMPLE: usize = 10;
+
+/// Maximum number of rows that are read for them.
+const SAMPLE_ROWS: usize = 50;
 
 pub(crate) fn routes() -> Router<App> {
     Router::new().route("/tasks/bulk", get(confirm).post(execute))
@@ -217,18 +223,20 @@ async fn matching(
     Ok((found, page.more || page.searched_back_to.is_some()))
 }
 
-/// Reads a sample of the selected tasks for the confirmation page.
+/// Reads a sample of the selected tasks for the confirmation page. A task that was retried has a row
+/// for each time that it ended; the sample has the last one.
 async fn sample(
     tx: &Transaction<'_>,
     query: &TaskQuery,
     ids: &[Matching],
 ) -> Result<Vec<TaskSummary>, HttpError> {
-    let some = ids.iter().rev().take(10).map(|it| it.id.0).collect();
+    let some: Vec<i64> = ids.iter().rev().take(SAMPLE).map(|it| it.id.0).collect();
     let query = TaskQuery { ids: Some(some), finished: query.finished, ..TaskQuery::default() };
-    let page = if query.finished {
-        tasks::finished(&**tx, &query, None, 10).await?
-    } else {
-        tasks::live(&**tx, &query, None, 10).await?
-    };
-    Ok(page.tasks)
+    if !query.finished {
+        return Ok(tasks::live(&**tx, &query, None, SAMPLE_ROWS).await?.tasks);
+    }
+    let mut tasks = tasks::finished(&**tx, &query, None, SAMPLE_ROWS).await?.tasks;
+    let mut seen = HashSet::new();
+    tasks.retain(|task| seen.insert(task.id));
+    Ok(tasks)
 }

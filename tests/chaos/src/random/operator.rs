@@ -114,10 +114,10 @@ impl Operator {
     }
 
     async fn cancel_many(&mut self, queue: &str, count: i64) -> Result<()> {
-        // Sends the statement that `pgmill task cancel --queue` sends for each task.
+        // Calls the function that `pgmill task cancel --queue` calls.
         let sql = format!(
-            "SELECT t.id, mill.cancel(t.id) FROM (SELECT t.id FROM mill.tasks t
-             WHERE t.queue = '{queue}' AND t.node IS NULL ORDER BY t.id LIMIT {count}) AS t"
+            "SELECT c.id, c.result FROM mill.cancel_many(ARRAY(SELECT t.id FROM mill.tasks t
+             WHERE t.queue = '{queue}' AND t.node IS NULL ORDER BY t.id LIMIT {count})) AS c"
         );
         if let Reply::Rows(rows) = self.session.query(&sql).await? {
             for row in rows {
