@@ -220,8 +220,12 @@ async fn an_attempt_that_lost_its_claim_is_counted_as_fenced_and_not_as_finished
         // The batch size grows with short tasks.
         database.enqueue_many(40, "SELECT 1").await;
         database.until_empty().await;
-        database.enqueue(steals, options).await;
-        database.enqueue_many(40, "SELECT 1").await;
+        // In one transaction, so that the worker does not claim the first task alone.
+        let tasks = format!(
+            "SELECT mill.enqueue($task${steals}$task${options});
+             SELECT mill.enqueue('SELECT 1') FROM generate_series(1, 40)"
+        );
+        database.execute(&tasks).await;
         database.until_empty().await;
         let succeeded = [("outcome", "succeeded")];
         let name = "pgmill_tasks_finished_total";
