@@ -36,8 +36,8 @@ pub struct Migration {
 pub const MIGRATIONS: &[Migration] = &[Migration {
     version: 2,
     min_compatible_version: 1,
-    name: "002_tags.sql",
-    sql: include_str!("../../../migrations/002_tags.sql"),
+    name: "002_version_2.sql",
+    sql: include_str!("../../../migrations/002_version_2.sql"),
 }];
 
 /// Maximum time that one attempt waits for a lock. This is also the longest time for which an

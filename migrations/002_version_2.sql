@@ -1,5 +1,5 @@
--- Options of tasks (tags, metadata, isolation level), tags and metadata of jobs, runs and schedules. Without defaults and
--- constraints, so that no table is rewritten or scanned: the functions that write these columns check them.
+-- Everything that version 2 changes in existing tables, types and functions. Columns have no constraints and only
+-- constant defaults, so that no table is rewritten or scanned: the functions that write these columns check them.
 
 -- These values can be used only after the commit, so views and SQL functions compare them as text.
 ALTER TYPE mill.expected ADD VALUE 'always';
