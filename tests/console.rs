@@ -11,4 +11,6 @@ pub(crate) mod console_hostile;
 pub(crate) mod console_read_only;
 pub(crate) mod console_size;
 pub(crate) mod console_tls;
+pub(crate) mod console_users;
 pub(crate) mod console_worker;
+pub(crate) mod console_write;

@@ -1,9 +1,10 @@
 //! JSON API below `/api/v1` with the data of the screens. Times are RFC 3339 in UTC, durations are
 //! in seconds.
 //!
-//! The API is read-only. Actions require `pgmill`, SQL, or a form of the console.
+//! GET requests read, POST requests change something ([`write`]).
 
 mod workflows;
+mod write;
 
 use std::sync::Arc;
 
@@ -76,7 +77,8 @@ pub(crate) fn routes() -> Router<App> {
         .routes(routes!(throughput))
         .routes(routes!(audit))
         .routes(routes!(database))
-        .merge(workflows::routes());
+        .merge(workflows::routes())
+        .merge(write::routes());
     let (router, api) = described.split_for_parts();
     let document = Arc::new(openapi::document(&api));
     router.route("/api/v1/openapi.json", get(async move || json_response(&*document)))

@@ -3,12 +3,18 @@
 
 use std::time::Duration;
 
+use axum::http::StatusCode;
 use conninfo::{ConnectError, ConnectionTarget, pool_error, pool_manager};
 use deadpool_postgres::{Object, Pool, RecyclingMethod, Runtime, Transaction};
 use queue::insight::viewer;
 use queue::{QueueError, audit, schema};
 use tokio_postgres::IsolationLevel;
 use tokio_postgres::error::SqlState;
+use tokio_postgres::types::Type;
+
+use crate::http::error::HttpError;
+use crate::options::AccessRules;
+use crate::rights::Rights;
 
 /// Maximum number of sessions: enough for a few users with concurrent requests.
 const MAX_SESSIONS: usize = 6;
@@ -28,13 +34,26 @@ const WRITE_SETTINGS: &str =
 
 const LOGIN: &str = "/* console.login */ SELECT current_user::text";
 
+/// Roles that do not exist, or of which the login is not a member.
+const MISSING_ROLES: &str = "/* console.missing_roles */
+SELECT w.role FROM unnest($1::text[]) AS w(role) WHERE NOT EXISTS (
+    SELECT FROM pg_roles r WHERE r.rolname = w.role AND pg_has_role(r.oid, 'MEMBER'))";
+
+const SET_ROLE: &str = "/* console.set_role */ SELECT set_config('role', $1, true)";
+
+const IS_EXPIRED: &str = "/* console.is_expired */ SELECT clock_timestamp() >= $1";
+
 /// The connection pool.
 pub(crate) struct Database {
     pool: Pool,
 }
 
 /// A session that serves one request.
-pub(crate) struct Session(Object);
+pub(crate) struct Session {
+    client: Object,
+    /// Role that its transactions assume.
+    role: Option<String>,
+}
 
 impl Database {
     pub(crate) fn new(target: &ConnectionTarget) -> Result<Self, ConnectError> {
@@ -52,13 +71,14 @@ impl Database {
         Ok(Self { pool })
     }
 
-    /// Checks that the schema version matches and that the login may read the queue.
-    pub(crate) async fn check(&self) -> Result<(), QueueError> {
+    /// Checks that the schema version matches, that the login may read the queue, and that it may
+    /// assume the roles of the users.
+    pub(crate) async fn check(&self, access: &AccessRules) -> Result<(), QueueError> {
         let mut session = self.session().await?;
         let tx = session.begin_read().await?;
         let login: String = tx.query_typed(LOGIN, &[]).await?[0].try_get(0)?;
         match may_read(&tx).await {
-            Ok(true) => return Ok(()),
+            Ok(true) => return check_roles(&tx, &login, access).await,
             Ok(false) => {}
             // Without any privilege on the schema, not even the version can be read.
             Err(error) if error.sqlstate() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) => {}
@@ -70,9 +90,25 @@ impl Database {
         })
     }
 
+    /// Returns a session with the privileges of the console's login.
     pub(crate) async fn session(&self) -> Result<Session, QueueError> {
-        let object = self.pool.get().await.map_err(pool_error)?;
-        Ok(Session(object))
+        Ok(Session { client: self.pool.get().await.map_err(pool_error)?, role: None })
+    }
+
+    /// Returns a session for a user with these rights.
+    ///
+    /// # Errors
+    /// The rights have expired; the database is unreachable.
+    pub(crate) async fn session_for(&self, rights: &Rights) -> Result<Session, HttpError> {
+        let session = Session { role: rights.role.clone(), ..self.session().await? };
+        if let Some(expires_at) = rights.expires_at {
+            let params = [(&expires_at as _, Type::TIMESTAMPTZ)];
+            if session.client.query_typed(IS_EXPIRED, &params).await?[0].try_get(0)? {
+                return Err(HttpError::new(StatusCode::UNAUTHORIZED, "the access has expired")
+                    .hint(format!("it was valid until {expires_at}; ask for a new token")));
+            }
+        }
+        Ok(session)
     }
 }
 
@@ -82,27 +118,54 @@ async fn may_read(tx: &Transaction<'_>) -> Result<bool, QueueError> {
     Ok(viewer::viewer(&**tx).await?.can_read)
 }
 
+/// Checks that the login is a member of all roles of the users.
+async fn check_roles(
+    tx: &Transaction<'_>,
+    login: &str,
+    access: &AccessRules,
+) -> Result<(), QueueError> {
+    let roles: Vec<&str> = access.roles().collect();
+    let missing = tx.query_typed(MISSING_ROLES, &[(&roles, Type::TEXT_ARRAY)]).await?;
+    let Some(row) = missing.first() else { return Ok(()) };
+    let role: String = row.try_get(0)?;
+    Err(QueueError::Refused {
+        message: format!("login \"{login}\" may not assume the role \"{role}\" of a user"),
+        hint: Some(format!("GRANT \"{role}\" TO \"{login}\"")),
+    })
+}
+
+/// Assumes the role until the end of the transaction. The settings before it need no privilege.
+async fn assume_role(tx: &Transaction<'_>, role: Option<&str>) -> Result<(), QueueError> {
+    if let Some(role) = role {
+        tx.query_typed(SET_ROLE, &[(&role, Type::TEXT)]).await?;
+    }
+    Ok(())
+}
+
 impl Session {
     /// Begins a read-only transaction with a statement timeout of two seconds.
     pub(crate) async fn begin_read(&mut self) -> Result<Transaction<'_>, QueueError> {
-        let tx = self.0.build_transaction().read_only(true).start().await?;
+        let tx = self.client.build_transaction().read_only(true).start().await?;
         tx.batch_execute(READ_SETTINGS).await?;
+        assume_role(&tx, self.role.as_deref()).await?;
         Ok(tx)
     }
 
     /// Like [`Self::begin_read`], with one snapshot for all statements (REPEATABLE READ).
     pub(crate) async fn begin_snapshot(&mut self) -> Result<Transaction<'_>, QueueError> {
         let level = IsolationLevel::RepeatableRead;
-        let builder = self.0.build_transaction().read_only(true).isolation_level(level);
+        let builder = self.client.build_transaction().read_only(true).isolation_level(level);
         let tx = builder.start().await?;
         tx.batch_execute(READ_SETTINGS).await?;
+        assume_role(&tx, self.role.as_deref()).await?;
         Ok(tx)
     }
 
     /// Begins a writing transaction; the audit log records `actor`.
     pub(crate) async fn begin_write(&mut self, actor: &str) -> Result<Transaction<'_>, QueueError> {
-        let tx = self.0.build_transaction().start().await?;
+        let tx = self.client.build_transaction().start().await?;
         tx.batch_execute(WRITE_SETTINGS).await?;
+        assume_role(&tx, self.role.as_deref()).await?;
         audit::set_actor(&*tx, actor).await?;
         Ok(tx)
     }
@@ -110,6 +173,6 @@ impl Session {
     /// Notifies workers after a commit that tasks may be available. Errors are ignored, because the
     /// next poll of the workers finds the tasks anyway.
     pub(crate) async fn notify_workers(&self) {
-        drop(queue::enqueue::notify(&**self.0).await);
+        drop(queue::enqueue::notify(&**self.client).await);
     }
 }

@@ -2,19 +2,17 @@
 //! with `--console-`: [`WorkerConsoleFlags`].
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 
-use crate::options::{Options, StartError, TlsFiles, Token};
+use crate::access_file;
+use crate::options::{AccessRules, Options, StartError, TlsFiles};
 
 /// Heading of these flags in the worker's `--help`, next to `--http` and `--console`.
 const WORKER_HEADING: &str = "HTTP and console";
 /// Position of the first of these flags under that heading, after the worker's own flags.
 const WORKER_DISPLAY_ORDER: usize = 1000;
-
-/// Minimum length of a token; a shorter token could be guessed.
-const MIN_TOKEN_CHARS: usize = 16;
 
 /// Flags of a console, apart from the address to listen on.
 #[derive(Clone, Debug, Default, Args)]
@@ -26,6 +24,10 @@ pub struct ConsoleFlags {
     #[arg(id = "console_token_file", long = "token-file", env = "PGMILL_CONSOLE_TOKEN_FILE")]
     #[arg(value_name = "FILE")]
     pub token_file: Option<PathBuf>,
+    /// File with tokens and users and their rights (TOML), instead of a token file
+    #[arg(id = "console_access_file", long = "access-file", env = "PGMILL_CONSOLE_ACCESS_FILE")]
+    #[arg(value_name = "FILE", conflicts_with = "console_token_file")]
+    pub access_file: Option<PathBuf>,
     /// File with the TLS certificate and its chain (PEM), read at startup
     #[arg(id = "console_tls_cert", long = "tls-cert", env = "PGMILL_CONSOLE_TLS_CERT")]
     #[arg(value_name = "FILE", requires = "console_tls_key")]
@@ -54,19 +56,32 @@ impl ConsoleFlags {
     /// Returns the options of a console that listens on `listen`.
     ///
     /// # Errors
-    /// Returns an error if the token file cannot be read or has too short a token, or if only one
-    /// of certificate and key is set.
+    /// Returns an error if the token file or the access file cannot be read or is invalid, or if only
+    /// one of certificate and key is set.
     pub fn options(&self, listen: SocketAddr) -> Result<Options, StartError> {
         Ok(Options {
             listen,
             read_only: self.read_only,
-            tokens: self.token_file.as_deref().map(tokens).transpose()?.unwrap_or_default(),
+            access: self.access()?,
             base_path: self.base_path.clone(),
             hosts: self.allow_host.clone(),
             tls: self.tls()?,
             behind_proxy: self.behind_proxy,
             flag_prefix: "--",
         })
+    }
+
+    fn access(&self) -> Result<AccessRules, StartError> {
+        match (&self.token_file, &self.access_file) {
+            (None, None) => Ok(AccessRules::default()),
+            (Some(file), None) => access_file::read_tokens(file),
+            (None, Some(file)) => access_file::read(file),
+            // Clap refuses the two flags, but a configuration file may set both.
+            (Some(_), Some(_)) => Err(StartError::Usage {
+                message: "token-file and access-file must not be set together".to_owned(),
+                hint: "list the tokens in the access file".to_owned(),
+            }),
+        }
     }
 
     /// Checks that certificate and key are set together: a configuration file may set only one.
@@ -139,32 +154,6 @@ pub fn base_path(text: &str) -> Result<String, String> {
         Some(steps) if steps.split('/').all(plain) => Ok(path.to_owned()),
         _ => Err("must be a path such as /pgmill, with letters, digits, - _ .".to_owned()),
     }
-}
-
-/// Reads a token file: one token per line, followed by an optional name.
-fn tokens(file: &Path) -> Result<Vec<Token>, StartError> {
-    let named = file.display();
-    let text = std::fs::read_to_string(file).map_err(|error| StartError::Usage {
-        message: format!("could not read the token file {named}: {error}"),
-        hint: format!("openssl rand -hex 32 > {named}"),
-    })?;
-    let token = |line: &str| {
-        let (secret, label) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
-        let label = Some(label.trim().to_owned()).filter(|label| !label.is_empty());
-        Token { secret: secret.to_owned(), label }
-    };
-    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
-    let tokens: Vec<Token> = lines.map(token).collect();
-    let short = |token: &Token| token.secret.chars().count() < MIN_TOKEN_CHARS;
-    if tokens.is_empty() || tokens.iter().any(short) {
-        return Err(StartError::Usage {
-            message: format!(
-                "{named} is empty or has a token of fewer than {MIN_TOKEN_CHARS} characters"
-            ),
-            hint: format!("openssl rand -hex 32 > {named}"),
-        });
-    }
-    Ok(tokens)
 }
 
 #[cfg(test)]

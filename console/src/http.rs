@@ -3,11 +3,13 @@
 
 pub(crate) mod access_check;
 pub(crate) mod access_control;
+pub(crate) mod api_request;
 pub(crate) mod app;
 pub(crate) mod assets;
 pub(crate) mod error;
 pub(crate) mod error_response;
 pub(crate) mod json;
 pub(crate) mod login;
+pub(crate) mod peer_address;
 pub(crate) mod request;
 pub(crate) mod tls;

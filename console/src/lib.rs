@@ -27,6 +27,7 @@
 //! `FormRequest`, which exists only after the origin and CSRF checks and begins no transaction in
 //! read-only mode.
 
+mod access_file;
 mod api;
 mod database;
 mod escape;
@@ -36,11 +37,13 @@ mod http;
 mod openapi;
 mod options;
 mod page;
+mod rights;
 mod screens;
 mod server;
 mod throughput;
 
 pub use filter::parse_public as check_filter;
 pub use flags::{ConsoleFlags, WorkerConsoleFlags, base_path};
-pub use options::{Options, StartError, TlsFiles, Token};
+pub use options::{AccessRules, Options, ProxySignIn, StartError, TlsFiles, Token, UserRule};
+pub use rights::{Rights, Scope};
 pub use server::{BoundConsole, Console};

@@ -29,17 +29,28 @@ pub(crate) fn document(api: &OpenApi) -> Value {
     let all = schemas.clone();
     let types = schemas.as_object_mut().into_iter().flat_map(Map::values_mut);
     for schema in types.filter_map(Value::as_object_mut) {
-        complete_schema(schema, &all);
+        // Types of requests have optional fields; utoipa describes them completely.
+        if schema.get("additionalProperties") == Some(&json!(false)) {
+            complete_text(schema);
+        } else {
+            complete_schema(schema, &all);
+        }
     }
-    for path in paths.as_object_mut().into_iter().flat_map(Map::values_mut) {
-        complete_operation(&mut path["get"]);
+    let methods = paths.as_object_mut().into_iter().flat_map(Map::values_mut);
+    for (method, operation) in methods.filter_map(Value::as_object_mut).flatten() {
+        complete_operation(operation);
+        if method == "post" {
+            complete_change(operation);
+        }
     }
     json!({
         "openapi": "3.1.0",
         "info": {
             "title": "pgmill console",
             "version": env!("CARGO_PKG_VERSION"),
-            "description": "Read-only. Times are RFC 3339 in UTC; durations are in seconds.",
+            "description": "Times are RFC 3339 in UTC; durations are in seconds. A POST request is one \
+                transaction: after an error it has changed nothing. With a header Idempotency-Key, it \
+                can be repeated within a day: the repeated request returns the first result.",
         },
         "components": {
             "securitySchemes": { "token": { "type": "http", "scheme": "bearer" } },
@@ -62,6 +73,40 @@ fn complete_schema(schema: &mut Map<String, Value>, all: &Value) {
         schema.insert("additionalProperties".to_owned(), json!(false));
         schema.insert("properties".to_owned(), Value::Object(properties));
     }
+}
+
+/// Adds the pattern of text to the fields of a request.
+fn complete_text(schema: &mut Map<String, Value>) {
+    let fields = schema.get_mut("properties").and_then(Value::as_object_mut);
+    for field in fields.into_iter().flat_map(Map::values_mut) {
+        let field = if field["items"].is_null() { field } else { &mut field["items"] };
+        let kind = &field["type"];
+        if (*kind == "string" || *kind == json!(["string", "null"])) && field["format"].is_null() {
+            field["pattern"] = json!(NO_NUL);
+        }
+    }
+}
+
+/// Adds the header with the idempotency key, and the errors of a POST request.
+fn complete_change(operation: &mut Value) {
+    if let Some(parameters) = operation["parameters"].as_array_mut() {
+        parameters.push(json!({
+            "name": "Idempotency-Key",
+            "in": "header",
+            "required": false,
+            "description": "Identifies the request when it is repeated",
+            "schema": { "type": "string", "pattern": "^[!-~]{1,255}$" },
+        }));
+    }
+    operation["requestBody"]["required"] = json!(true);
+    for (status, description) in [("413", "Body too large"), ("415", "Body is not JSON")] {
+        operation["responses"][status] = error_response(description);
+    }
+}
+
+fn error_response(description: &str) -> Value {
+    let schema = json!({ "$ref": "#/components/schemas/Error" });
+    json!({ "description": description, "content": { "application/json": { "schema": schema } } })
 }
 
 /// Returns the fields of a type, with those of the types flattened into it.
@@ -91,8 +136,7 @@ fn complete_operation(operation: &mut Value) {
         }
     }
     operation["responses"]["200"]["description"] = json!("Success");
-    let schema = json!({ "$ref": "#/components/schemas/Error" });
     for (status, description) in ERRORS {
-        operation["responses"][status] = json!({ "description": description, "content": { "application/json": { "schema": schema } } });
+        operation["responses"][status] = error_response(description);
     }
 }

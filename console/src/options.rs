@@ -1,11 +1,14 @@
 //! Options of a console server, and errors at its start.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
+use axum::http::HeaderName;
 use conninfo::ConnectError;
 use queue::QueueError;
+
+use crate::rights::Rights;
 
 /// A sign-in token.
 #[derive(Clone)]
@@ -14,12 +17,63 @@ pub struct Token {
     pub secret: String,
     /// The name under which holders of this token act.
     pub label: Option<String>,
+    /// What holders of this token may do.
+    pub rights: Rights,
 }
 
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Token").field("label", &self.label).finish_non_exhaustive()
     }
+}
+
+/// Who may use the console, and what for. The default: everyone who reaches the console.
+#[derive(Clone, Debug, Default)]
+pub struct AccessRules {
+    /// Accepted tokens.
+    pub tokens: Vec<Token>,
+    /// The proxy that signs users in.
+    pub proxy: Option<ProxySignIn>,
+}
+
+impl AccessRules {
+    /// Returns whether users have to sign in.
+    #[must_use]
+    pub fn require_sign_in(&self) -> bool {
+        !self.tokens.is_empty() || self.proxy.is_some()
+    }
+
+    /// Returns the database roles that users assume.
+    pub fn roles(&self) -> impl Iterator<Item = &str> {
+        let tokens = self.tokens.iter().map(|token| &token.rights);
+        let users = self.proxy.iter().flat_map(|proxy| &proxy.users).map(|rule| &rule.rights);
+        tokens.chain(users).filter_map(|rights| rights.role.as_deref())
+    }
+}
+
+/// A proxy that signs users in, and names the user in a header of each request.
+#[derive(Clone, Debug)]
+pub struct ProxySignIn {
+    /// Addresses from which the headers are believed.
+    pub addresses: Vec<IpAddr>,
+    /// Header with the name of the user.
+    pub user_header: HeaderName,
+    /// Header with the user's groups, separated by commas.
+    pub groups_header: Option<HeaderName>,
+    /// Rights of the users; the first rule that matches applies. A user that no rule matches is
+    /// refused.
+    pub users: Vec<UserRule>,
+}
+
+/// Rights of some users.
+#[derive(Clone, Debug)]
+pub struct UserRule {
+    /// Name of the user; `None` matches every name.
+    pub name: Option<String>,
+    /// A group of the user; `None` matches every user.
+    pub group: Option<String>,
+    /// What these users may do.
+    pub rights: Rights,
 }
 
 /// Paths of certificate and key.
@@ -38,8 +92,8 @@ pub struct Options {
     pub listen: SocketAddr,
     /// Rejects all changes, regardless of the privileges of the login.
     pub read_only: bool,
-    /// Accepted tokens. Empty: everyone who reaches the console has access.
-    pub tokens: Vec<Token>,
+    /// Who may use the console.
+    pub access: AccessRules,
     /// Prefix of every path, such as `/pgmill`; empty for none.
     pub base_path: String,
     /// Allowed host names in addition to `localhost` and IP addresses.

@@ -16,6 +16,7 @@ use tokio_util::task::TaskTracker;
 use crate::database::Database;
 use crate::http::access_control::{AccessControl, TlsMode};
 use crate::http::app::{App, AppState};
+use crate::http::peer_address::PeerAddress;
 use crate::http::tls::TlsListener;
 use crate::http::{access_check, assets, error_response, login};
 use crate::options::{Options, StartError, TlsFiles};
@@ -61,7 +62,7 @@ impl BoundConsole {
     pub async fn open(self, target: &ConnectionTarget) -> Result<Console, StartError> {
         let Self { listener, tls, options } = self;
         let database = Database::new(target)?;
-        database.check().await?;
+        database.check(&options.access).await?;
         let listener = TcpListener::from_std(listener)
             .map_err(|source| StartError::Listen { address: options.listen.to_string(), source })?;
         let https = match () {
@@ -72,7 +73,7 @@ impl BoundConsole {
         let app = Arc::new(AppState {
             database,
             throughput: ThroughputCache::new(),
-            access: AccessControl::new(options.tokens, options.hosts, https),
+            access: AccessControl::new(options.access, options.hosts, https),
             read_only: options.read_only,
             event_streams: Arc::new(Semaphore::new(tasks::events::MAX_STREAMS)),
             shutdown: CancellationToken::new(),
@@ -116,12 +117,12 @@ impl Console {
             end.await;
             shutdown.cancel();
         };
-        let router = router(&self.app);
+        let service = router(&self.app).into_make_service_with_connect_info::<PeerAddress>();
         let served = match self.tls {
-            None => axum::serve(self.listener, router).with_graceful_shutdown(end).await,
+            None => axum::serve(self.listener, service).with_graceful_shutdown(end).await,
             Some(config) => {
                 let listener = TlsListener::new(self.listener, config);
-                axum::serve(listener, router).with_graceful_shutdown(end).await
+                axum::serve(listener, service).with_graceful_shutdown(end).await
             }
         };
         reader.abort();
@@ -142,8 +143,9 @@ fn check(options: &Options) -> Result<(), StartError> {
         let message = format!("{here} is not a loopback address: {what}");
         Err(StartError::Usage { message, hint })
     };
-    if options.tokens.is_empty() {
-        let hint = format!("pass {flag}token-file FILE, or listen on 127.0.0.1");
+    if !options.access.require_sign_in() {
+        let hint =
+            format!("pass {flag}token-file FILE or {flag}access-file FILE, or listen on 127.0.0.1");
         return refused("a token is required", hint);
     }
     if options.tls.is_none() && !options.behind_proxy {

@@ -1,6 +1,7 @@
 //! Changes of settings, jobs and runs by operators and producers.
 
 pub mod group;
+pub mod idempotency;
 pub mod job;
 pub mod operate;
 pub mod priority;

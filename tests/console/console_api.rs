@@ -90,7 +90,7 @@ async fn every_answer_is_as_the_api_describes_it() {
     // Check the responses of an empty fleet, of a fleet with waiting tasks, and of a fleet with
     // history.
     for task in [id, failed] {
-        for (path, described) in paths {
+        for (path, described) in paths.iter().filter(|(_, it)| it["get"].is_object()) {
             let parameters = described["get"]["parameters"].as_array().unwrap();
             let named = parameters.iter().filter(|it| it["in"] == "path").count();
             assert_eq!(named, path.matches('{').count(), "{path}: its parameters");
@@ -137,7 +137,9 @@ async fn the_router_has_exactly_the_described_paths() {
     }
     let paths = document["paths"].as_object().unwrap().keys().cloned();
     let mut described: Vec<String> = paths.chain(["/api/v1/openapi.json".to_owned()]).collect();
+    // A path may have a handler for GET and one for POST.
     found.sort();
+    found.dedup();
     described.sort();
     assert_eq!(found, described);
 }
@@ -179,9 +181,14 @@ async fn every_api_error_has_the_same_format() {
     let host = ("Host", console.address.as_str());
     let foreign = console.request("GET", tasks, &[("Host", "evil.example")], "").await;
     assert_api_error("a foreign host", &foreign, 403);
-    let foreign = console.request("POST", tasks, &[host], "").await;
-    assert_api_error("a form from elsewhere", &foreign, 403);
-    assert_api_error("a form", &console.post_with(tasks, "", &[]).await, 405);
+    let origin = [("Origin", "http://evil.example")];
+    let foreign = console.post_json(tasks, &serde_json::json!({}), &origin).await;
+    assert_api_error("a request from elsewhere", &foreign, 403);
+    assert_api_error("a form", &console.post_with(tasks, "", &[]).await, 415);
+    let nothing = console.post_json("/api/v1/queues", &serde_json::json!({}), &[]).await;
+    assert_api_error("a path that only reads", &nothing, 405);
+    let large = serde_json::json!({ "tasks": [{ "statement": "x".repeat(3_000_000) }] });
+    assert_api_error("a large body", &console.post_json(tasks, &large, &[]).await, 413);
     assert_api_error("a method", &console.request("DELETE", tasks, &[host], "").await, 405);
 
     let file = std::env::temp_dir().join(format!("pgmill-test-token-{}", database.name()));

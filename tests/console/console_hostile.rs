@@ -144,9 +144,13 @@ pub(crate) async fn seed(database: &Database) -> (i64, i64) {
     let output = "SELECT EXISTS (SELECT FROM mill.progress WHERE message IS NOT NULL AND notices IS NOT NULL)";
     eventually("progress is recorded", async || database.value(output).await).await;
     database.execute(&format!("SELECT mill.enqueue('SELECT $1', queue => 'none'{named})")).await;
-    database.execute(&format!("SELECT mill.cancel({running})")).await;
-    // Kill the worker: from here on it must change nothing, and its running task must remain.
+    // Kill the worker: from here on it must change nothing, and its running task and the request to
+    // cancel it must remain.
     worker.kill();
+    database.execute(&format!("SELECT mill.cancel({running})")).await;
+    database
+        .execute("SELECT mill.begin_request('c', 'k', 'r'), mill.finish_request('c', 'k', '\"a\"')")
+        .await;
     // Use a run that does not exist, because events of existing runs may be processed meanwhile.
     let event = r#"INSERT INTO mill.run_events (run_id, message, result) VALUES (0, 'm', '["r"]')"#;
     database.execute(event).await;

@@ -84,6 +84,17 @@ impl Console {
         self.request("POST", path, &[&own[..], more].concat(), form).await
     }
 
+    /// Sends a JSON document to the API, as a program does.
+    pub(crate) async fn post_json(
+        &self,
+        path: &str,
+        body: &serde_json::Value,
+        more: &[(&str, &str)],
+    ) -> Answer {
+        let own = [("Host", self.address.as_str()), ("Content-Type", "application/json")];
+        self.request("POST", path, &[&own[..], more].concat(), &body.to_string()).await
+    }
+
     /// Returns the cookie after signing in with this token and name.
     pub(crate) async fn sign_in(&self, token: &str, name: &str) -> String {
         let answer = self.post_with("/login", &format!("token={token}&name={name}"), &[]).await;
@@ -117,11 +128,15 @@ pub(crate) async fn ask(address: &str, request: &[u8]) -> Answer {
 
 /// Formats a request as sent over the network.
 pub(crate) fn request(method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Vec<u8> {
-    let headers: String =
-        headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    let form = [("Content-Type", "application/x-www-form-urlencoded")];
+    let has_type = headers.iter().any(|(name, _)| *name == "Content-Type");
+    let headers: String = headers
+        .iter()
+        .chain(if has_type { &[][..] } else { &form })
+        .map(|(name, value)| format!("{name}: {value}\r\n"))
+        .collect();
     let request = format!(
-        "{method} {path} HTTP/1.1\r\n{headers}Content-Type: application/x-www-form-urlencoded\r\n\
-         Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        "{method} {path} HTTP/1.1\r\n{headers}Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
         body.len()
     );
     request.into_bytes()

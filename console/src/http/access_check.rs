@@ -5,15 +5,23 @@
 //! console's address is refused. A POST must come from a page of this console, according to the
 //! header Origin and, if the browser sends it, Sec-Fetch-Site. The cookie is SameSite, so the
 //! browser sends it only with requests from such a page. Forms carry a CSRF token as well.
+//!
+//! Programs send no Origin, so a POST to the API may omit it, but must have JSON as content type: a
+//! page of another site cannot send that type without asking first (a CORS preflight request), which
+//! is refused.
 
-use axum::extract::{Request, State};
-use axum::http::{HeaderValue, Method, StatusCode, header};
+use std::net::{IpAddr, Ipv4Addr};
+
+use axum::extract::{ConnectInfo, Request, State};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Redirect, Response};
 
-use super::access_control::header_text;
+use super::access_control::{AccessControl, Identity, NotAdmitted, header_text};
 use super::app::App;
 use super::json::json_error;
+use super::peer_address::PeerAddress;
+use crate::rights::Scope;
 
 /// Content-Security-Policy: no external and no inline content.
 const POLICY: &str = "default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; \
@@ -43,70 +51,122 @@ pub(crate) async fn enforce(State(app): State<App>, request: Request, next: Next
     response
 }
 
+/// Why a request is refused.
+enum Refusal {
+    /// An error.
+    Error { status: StatusCode, message: String, hint: &'static str },
+    /// The browser is sent to the sign-in page.
+    SignIn,
+}
+
+fn error(status: StatusCode, message: impl Into<String>, hint: &'static str) -> Refusal {
+    Refusal::Error { status, message: message.into(), hint }
+}
+
 fn authorize(app: &App, mut request: Request) -> Result<Request, Box<Response>> {
     let path = request.uri().path();
-    let path = path.strip_prefix(app.base.as_str()).unwrap_or(path);
+    let path = path.strip_prefix(app.base.as_str()).unwrap_or(path).to_owned();
     let is_api = path.starts_with("/api/");
-    let refuse = |status: StatusCode, message: &str, hint: &str| {
-        Box::new(if is_api {
-            json_error(status, message, Some(hint))
-        } else {
-            plain_refusal(status, message, hint)
-        })
-    };
+    let admitted = check_origin(app, &request, is_api)
+        .and_then(|scope| check_user(app, &request, &path, is_api, scope));
+    match admitted {
+        Ok(identity) => {
+            if let Some(identity) = identity {
+                request.extensions_mut().insert(identity);
+            }
+            Ok(request)
+        }
+        Err(Refusal::SignIn) => {
+            Err(Box::new(Redirect::to(&format!("{}/login", app.base)).into_response()))
+        }
+        Err(Refusal::Error { status, message, hint }) if is_api => {
+            Err(Box::new(json_error(status, &message, Some(hint))))
+        }
+        Err(Refusal::Error { status, message, hint }) => {
+            Err(Box::new(plain_refusal(status, &message, hint)))
+        }
+    }
+}
+
+/// Checks the way of the request. Returns the scope that it needs.
+fn check_origin(app: &App, request: &Request, is_api: bool) -> Result<Scope, Refusal> {
     let headers = request.headers();
     let host = header_text(headers, header::HOST).unwrap_or_default();
     if !app.access.is_allowed_host(host) {
-        return Err(refuse(
-            StatusCode::FORBIDDEN,
-            "host name not allowed",
-            "pgmill console --allow-host NAME",
-        ));
+        let hint = "pgmill console --allow-host NAME";
+        return Err(error(StatusCode::FORBIDDEN, "host name not allowed", hint));
     }
     if !app.access.arrived_over_tls(headers) {
-        return Err(refuse(
-            StatusCode::FORBIDDEN,
-            "the request did not arrive over TLS",
-            "use https; the proxy must set X-Forwarded-Proto: https",
-        ));
+        let hint = "use https; the proxy must set X-Forwarded-Proto: https";
+        return Err(error(StatusCode::FORBIDDEN, "the request did not arrive over TLS", hint));
     }
     if request.uri().query().is_some_and(|it| it.contains("%00")) {
         let message = "the query string contains a NUL character";
-        return Err(refuse(StatusCode::BAD_REQUEST, message, "remove %00"));
+        return Err(error(StatusCode::BAD_REQUEST, message, "remove %00"));
     }
     match *request.method() {
-        Method::GET | Method::HEAD => {}
-        Method::POST => {
-            if !app.access.is_same_origin(headers, host) {
-                return Err(refuse(
-                    StatusCode::FORBIDDEN,
-                    "the request was not sent from a page of this console",
-                    "go back and reload",
-                ));
-            }
-        }
+        Method::GET | Method::HEAD => return Ok(Scope::Read),
+        Method::POST => {}
         _ => {
             let message = format!("method {} not allowed", request.method());
-            return Err(refuse(
-                StatusCode::METHOD_NOT_ALLOWED,
-                &message,
-                "read with GET; forms use POST",
-            ));
+            let hint = "read with GET, change with POST";
+            return Err(error(StatusCode::METHOD_NOT_ALLOWED, message, hint));
         }
     }
+    if is_api && !is_json(headers) {
+        let (status, hint) =
+            (StatusCode::UNSUPPORTED_MEDIA_TYPE, "send Content-Type: application/json");
+        return Err(error(status, "the request has no JSON body", hint));
+    }
+    let from_program = is_api && !headers.contains_key(header::ORIGIN);
+    let own_page = from_program || app.access.is_same_origin(headers, host);
+    if !own_page || !AccessControl::is_same_site(headers) {
+        let message = "the request was not sent from a page of this console";
+        return Err(error(StatusCode::FORBIDDEN, message, "go back and reload"));
+    }
+    Ok(Scope::Operate)
+}
+
+/// Returns the user, who has the scope; `None` for a path that is open to everyone.
+fn check_user(
+    app: &App,
+    request: &Request,
+    path: &str,
+    is_api: bool,
+    scope: Scope,
+) -> Result<Option<Identity>, Refusal> {
+    // The handlers of the API check the scope of a change.
     let open = path.starts_with("/static/") || path == "/login" || path == "/livez";
-    match app.access.identify(headers) {
-        Some(identity) => {
-            request.extensions_mut().insert(identity);
+    let needs_scope = !open && path != "/logout" && !(is_api && scope == Scope::Operate);
+    let from = request.extensions().get::<ConnectInfo<PeerAddress>>();
+    let from = from.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |it| it.0.0);
+    match app.access.identify(request.headers(), from) {
+        Ok(identity) if needs_scope && !identity.rights.allow(scope) => {
+            let message = format!("the scope \"{}\" is required", scope.as_str());
+            Err(error(StatusCode::FORBIDDEN, message, "use another token"))
         }
-        None if open => {}
-        None if is_api => {
+        Ok(identity) => Ok(Some(identity)),
+        Err(_) if open => Ok(None),
+        Err(NotAdmitted::UserRefused(name)) => {
+            let message = format!("\"{name}\" has no access to this console");
+            Err(error(StatusCode::FORBIDDEN, message, "add the user to the access file"))
+        }
+        Err(NotAdmitted::SignInRequired) if !app.access.has_tokens() => {
+            let hint = "open the console through the proxy that signs users in";
+            Err(error(StatusCode::UNAUTHORIZED, "sign-in required", hint))
+        }
+        Err(NotAdmitted::SignInRequired) if is_api => {
             let hint = "Authorization: Bearer TOKEN";
-            return Err(refuse(StatusCode::UNAUTHORIZED, "token required", hint));
+            Err(error(StatusCode::UNAUTHORIZED, "token required", hint))
         }
-        None => return Err(Box::new(Redirect::to(&format!("{}/login", app.base)).into_response())),
+        Err(NotAdmitted::SignInRequired) => Err(Refusal::SignIn),
     }
-    Ok(request)
+}
+
+/// Returns whether the body is JSON according to its content type.
+fn is_json(headers: &HeaderMap) -> bool {
+    let kind = header_text(headers, header::CONTENT_TYPE).unwrap_or_default();
+    kind.split(';').next().is_some_and(|it| it.trim().eq_ignore_ascii_case("application/json"))
 }
 
 /// Returns a plain-text response that reveals nothing of the console.

@@ -43,7 +43,7 @@ struct Fields {
 }
 
 async fn show(State(app): State<App>) -> Result<Response, HttpError> {
-    if !app.access.requires_token() {
+    if !app.access.has_tokens() {
         return Ok(home(&app));
     }
     Ok(Html(LoginPage { base: &app.base, wrong: false }.render()?).into_response())

@@ -14,6 +14,7 @@ use super::access_control::Identity;
 use super::app::App;
 use super::error::HttpError;
 use crate::database::Session;
+use crate::rights::{Rights, Scope};
 
 /// User and path of a request.
 pub(crate) struct RequestContext {
@@ -24,16 +25,27 @@ pub(crate) struct RequestContext {
 }
 
 impl RequestContext {
-    /// Obtains a database session for this request.
-    pub(crate) async fn session(&self) -> Result<Session, QueueError> {
+    /// Obtains a database session for this request, with the role of its user.
+    pub(crate) async fn session(&self) -> Result<Session, HttpError> {
         self.app.throughput.mark_used();
-        self.app.database.session().await
+        self.app.database.session_for(&self.identity.rights).await
     }
 
-    /// Returns the privileges of the login, without write access if the console is read-only.
+    /// Returns the actor recorded in the audit log.
+    pub(crate) fn actor(&self) -> String {
+        match &self.identity.name {
+            Some(name) => format!("console: {name}"),
+            None => "console".to_owned(),
+        }
+    }
+
+    /// Returns the privileges of the user's role, without write access if the console is read-only or
+    /// the user lacks the scope.
     pub(crate) async fn viewer(&self, tx: &Transaction<'_>) -> Result<Viewer, QueueError> {
         let viewer = viewer::viewer(&**tx).await?;
-        Ok(Viewer { may_act: viewer.may_act && !self.app.read_only, ..viewer })
+        let may_act =
+            viewer.may_act && !self.app.read_only && self.identity.rights.allow(Scope::Operate);
+        Ok(Viewer { may_act, ..viewer })
     }
 }
 
@@ -43,6 +55,7 @@ impl FromRequestParts<App> for RequestContext {
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Infallible> {
         let identity = parts.extensions.get::<Identity>().cloned().unwrap_or_else(|| Identity {
             name: None,
+            rights: Rights::default(),
             // A random value, which no form has, so that forms are refused.
             csrf: uuid::Uuid::new_v4().to_string(),
             signed_in: false,
@@ -91,15 +104,7 @@ impl FormRequest {
         if self.context.app.read_only {
             return Err(HttpError::forbidden("this console is read-only"));
         }
-        Ok(session.begin_write(&self.actor()).await?)
-    }
-
-    /// Returns the actor recorded in the audit log.
-    fn actor(&self) -> String {
-        match &self.context.identity.name {
-            Some(name) => format!("console: {name}"),
-            None => "console".to_owned(),
-        }
+        Ok(session.begin_write(&self.context.actor()).await?)
     }
 
     /// Redirects to the page named by the field `return_to`, or else to `default`.

@@ -95,7 +95,7 @@ pg_enum! {
 }
 
 /// A started run.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub struct Started {
     /// The run's id.
     pub run: RunId,

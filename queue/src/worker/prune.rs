@@ -11,6 +11,8 @@ const PRUNE: &str = "/* queue.prune */ SELECT mill.prune()";
 
 const PRUNE_LOG: &str = "/* queue.prune_schedule_log */ SELECT mill.prune_schedule_log()";
 
+const PRUNE_KEYS: &str = "/* queue.prune_idempotency_keys */ SELECT mill.prune_idempotency_keys()";
+
 /// Creates the missing partitions of today and the next seven days. Returns the number created.
 pub async fn prepare_history(client: &impl GenericClient) -> Result<i32, QueueError> {
     scalar(&client.query_typed(PREPARE, &[]).await?[0])
@@ -29,4 +31,9 @@ pub async fn prune(client: &impl GenericClient) -> Result<i32, QueueError> {
 /// `mill.settings.schedule_log_retention`. Returns their number.
 pub async fn prune_schedule_log(client: &impl GenericClient) -> Result<i32, QueueError> {
     scalar(&client.query_typed(PRUNE_LOG, &[]).await?[0])
+}
+
+/// Deletes up to 10,000 idempotency keys that are older than a day. Returns their number.
+pub async fn prune_idempotency_keys(client: &impl GenericClient) -> Result<i32, QueueError> {
+    scalar(&client.query_typed(PRUNE_KEYS, &[]).await?[0])
 }

@@ -1,4 +1,5 @@
-//! Hourly maintenance: creates and drops history partitions, and prunes the log of schedules.
+//! Hourly maintenance: creates and drops history partitions, and prunes the log of
+//! schedules and the idempotency keys.
 
 use std::sync::Arc;
 
@@ -33,24 +34,28 @@ impl Duty for Maintenance {
         Some(())
     }
 
-    /// Returns the number of partitions created, partitions dropped and log rows deleted, added up.
+    /// Returns the number of partitions created, partitions dropped, log rows and
+    /// idempotency keys deleted, added up.
     async fn run_once(&mut self, (): ()) -> Result<u64, QueueError> {
         let control = &self.context.control;
         let created =
             answered(async { prune::prepare_history(&*control.get().await?).await }).await?;
         let dropped = answered(async { prune::prune(&*control.get().await?).await }).await?;
-        let mut log_rows = 0;
+        let (mut log_rows, mut keys) = (0, 0);
         loop {
-            let deleted = async { prune::prune_schedule_log(&*control.get().await?).await };
-            let deleted = answered(deleted).await?;
-            log_rows += deleted;
-            if deleted < 10_000 {
+            let log_chunk = async { prune::prune_schedule_log(&*control.get().await?).await };
+            let log_chunk = answered(log_chunk).await?;
+            let key_chunk = async { prune::prune_idempotency_keys(&*control.get().await?).await };
+            let key_chunk = answered(key_chunk).await?;
+            log_rows += log_chunk;
+            keys += key_chunk;
+            if log_chunk.max(key_chunk) < 10_000 {
                 break;
             }
         }
-        if (created, dropped, log_rows) != (0, 0, 0) {
-            tracing::info!(created, dropped, log_rows, "history maintained");
+        if (created, dropped, log_rows, keys) != (0, 0, 0, 0) {
+            tracing::info!(created, dropped, log_rows, keys, "history maintained");
         }
-        Ok([created, dropped, log_rows].into_iter().map(i32::unsigned_abs).map(u64::from).sum())
+        Ok([created, dropped, log_rows, keys].map(i32::unsigned_abs).map(u64::from).iter().sum())
     }
 }

@@ -1,0 +1,113 @@
+//! Requests of the API that change something.
+
+use std::future::Future;
+use std::pin::Pin;
+
+use axum::body::Bytes;
+use axum::extract::{FromRequest, FromRequestParts, OriginalUri, Request};
+use axum::http::HeaderName;
+use axum::response::Response;
+use deadpool_postgres::Transaction;
+use queue::idempotency;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::access_control::header_text;
+use super::app::App;
+use super::error::{HandlerResult, HttpError};
+use super::json::json_response;
+use super::request::RequestContext;
+use crate::rights::Scope;
+
+/// Header with the idempotency key, as in the draft `draft-ietf-httpapi-idempotency-key-header`.
+pub(crate) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+
+/// Maximum length of an idempotency key, in bytes.
+pub(crate) const MAX_KEY_BYTES: usize = 255;
+
+/// Result of the change that a request makes.
+type Change<'a, R> = Pin<Box<dyn Future<Output = Result<R, HttpError>> + Send + 'a>>;
+
+/// A POST request of the API, with its JSON body. An empty body counts as `{}`.
+pub(crate) struct ApiRequest<T> {
+    context: RequestContext,
+    body: T,
+    key: Option<String>,
+    /// Path, query and body, which a repeated request has in common with the first one.
+    text: String,
+}
+
+impl<T> ApiRequest<T> {
+    /// Makes a change in one transaction, with the privileges of the user's role, and returns the
+    /// result as JSON. If the request repeats an earlier one (by its idempotency key), returns the
+    /// result of the earlier one instead.
+    pub(crate) async fn execute<R: Serialize>(
+        self,
+        scope: Scope,
+        change: impl for<'a> FnOnce(&'a Transaction<'a>, T) -> Change<'a, R> + Send,
+    ) -> HandlerResult {
+        if self.context.app.read_only {
+            return Err(HttpError::forbidden("this console is read-only"));
+        }
+        if !self.context.identity.rights.allow(scope) {
+            let message = format!("the scope \"{}\" is required", scope.as_str());
+            return Err(HttpError::forbidden(message).hint("use another token"));
+        }
+        let caller = self.context.identity.name.clone().unwrap_or_default();
+        let mut session = self.context.session().await?;
+        let tx = session.begin_write(&self.context.actor()).await?;
+        if let Some(key) = &self.key
+            && let Some(answer) = idempotency::begin(&*tx, &caller, key, &self.text).await?
+        {
+            return Ok(json_response(&answer));
+        }
+        let done = change(&tx, self.body).await?;
+        let answer = serde_json::to_value(done)
+            .map_err(|error| HttpError::bad_request(error.to_string()))?;
+        if let Some(key) = &self.key {
+            idempotency::finish(&*tx, &caller, key, &answer).await?;
+        }
+        tx.commit().await?;
+        session.notify_workers().await;
+        Ok(json_response(&answer))
+    }
+}
+
+impl<T: DeserializeOwned> FromRequest<App> for ApiRequest<T> {
+    type Rejection = Response;
+
+    async fn from_request(request: Request, app: &App) -> Result<Self, Response> {
+        use axum::response::IntoResponse;
+
+        let (mut parts, body) = request.into_parts();
+        let Ok(context) = RequestContext::from_request_parts(&mut parts, app).await;
+        let key = key(&parts).map_err(IntoResponse::into_response)?;
+        let Ok(uri) = OriginalUri::from_request_parts(&mut parts, app).await;
+        let request = Request::from_parts(parts, body);
+        let bytes = Bytes::from_request(request, app).await.map_err(IntoResponse::into_response)?;
+        let invalid = |error: String| {
+            HttpError::bad_request(format!("invalid JSON body: {error}"))
+                .hint("/api/v1/openapi.json describes the API")
+                .into_response()
+        };
+        let text = std::str::from_utf8(&bytes).map_err(|error| invalid(error.to_string()))?;
+        let text = if text.trim().is_empty() { "{}" } else { text };
+        let body = serde_json::from_str(text).map_err(|error| invalid(error.to_string()))?;
+        let path = uri.path_and_query().map_or("/", |it| it.as_str());
+        Ok(Self { context, body, key, text: format!("{path}\n{text}") })
+    }
+}
+
+fn key(parts: &axum::http::request::Parts) -> Result<Option<String>, HttpError> {
+    let mut keys = parts.headers.get_all(IDEMPOTENCY_KEY).iter();
+    if keys.next().is_none() {
+        return Ok(None);
+    }
+    let key = header_text(&parts.headers, IDEMPOTENCY_KEY).unwrap_or_default();
+    if keys.next().is_some() || key.is_empty() || key.len() > MAX_KEY_BYTES {
+        let message = "invalid Idempotency-Key";
+        return Err(HttpError::bad_request(message)
+            .hint(format!("send one key of 1 to {MAX_KEY_BYTES} visible ASCII characters")));
+    }
+    Ok(Some(key.to_owned()))
+}

@@ -1,0 +1,136 @@
+//! Users of the console: each has a database role, scopes and an expiry time.
+
+use serde_json::json;
+
+use crate::harness::Database;
+use crate::harness::console::{Console, TokenFile, csrf};
+use crate::harness::login::Login;
+
+const ACCESS: &str = r#"
+[[token]]
+name = "ci"
+token = "token-of-the-producer"
+role = "mill_producer"
+
+[[token]]
+name = "dash board"
+token = "token-of-the-viewer"
+role = "mill_viewer"
+scopes = ["read"]
+
+[[token]]
+name = "ann"
+token = "token-of-the-operator"
+
+[[token]]
+name = "bob"
+token = "token-that-has-expired"
+expires_at = "2020-01-01T00:00:00Z"
+
+[[token]]
+name = "starter"
+token = "token-that-starts-runs"
+scopes = ["run"]
+
+[proxy]
+addresses = ["127.0.0.1"]
+user_header = "X-Forwarded-User"
+groups_header = "X-Forwarded-Groups"
+
+[[user]]
+name = "eve"
+role = "mill_operator"
+
+[[user]]
+group = "analysts"
+role = "mill_viewer"
+"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_user_has_the_privileges_of_a_role() {
+    let database = Database::new().await;
+    let login = Login::new(&database, "console", "mill_viewer, mill_operator, mill_producer").await;
+    let file = TokenFile::new(ACCESS);
+    let mut console =
+        Console::start_at(&database, &login.url(), &["--access-file", file.path()]).await;
+    let host = ("Host", console.address.clone());
+    let task = json!({ "tasks": [{ "statement": "SELECT 1" }] });
+    let pause = json!({ "queue": "default", "paused": true });
+    let start = json!({ "jobs": ["none"] });
+    for (user, get, enqueue, operate, run) in [
+        ("Authorization: Bearer token-of-the-producer", 403, 200, 403, 422),
+        ("Authorization: Bearer token-of-the-viewer", 200, 403, 403, 403),
+        ("Authorization: Bearer token-of-the-operator", 200, 200, 200, 422),
+        ("Authorization: Bearer token-that-has-expired", 401, 401, 401, 401),
+        ("Authorization: Bearer token-that-starts-runs", 403, 403, 403, 422),
+        ("Authorization: Bearer token-of-nobody-at-all", 401, 401, 401, 401),
+        ("X-Forwarded-User: eve", 200, 200, 200, 422),
+        ("X-Forwarded-User: mallory", 403, 403, 403, 403),
+        ("X-Forwarded-Groups: analysts", 401, 401, 401, 401),
+    ] {
+        let own = user.split_once(": ").unwrap();
+        let headers = [(host.0, host.1.as_str()), own];
+        let answer = console.request("GET", "/api/v1/queues", &headers, "").await;
+        assert_eq!(answer.status, get, "{user} reads: {}", answer.body);
+        for (path, body, status) in
+            [("tasks", &task, enqueue), ("queues/pause", &pause, operate), ("runs", &start, run)]
+        {
+            let answer = console.post_json(&format!("/api/v1/{path}"), body, &[own]).await;
+            assert_eq!(answer.status, status, "{user}, {path}: {}", answer.body);
+        }
+    }
+    let audit = "SELECT string_agg(DISTINCT concat_ws(' as ', actor, role), ', ') FROM mill.audit WHERE action = 'pause'";
+    let actors: String = database.value(audit).await;
+    assert_eq!(actors, "console: ann, console: eve as mill_operator");
+
+    // Pages of a user without privileges have no forms; those of an operator work.
+    let page = |user: &'static str, groups: &'static str| {
+        let headers = [
+            (host.0, host.1.clone()),
+            ("X-Forwarded-User", user.into()),
+            ("X-Forwarded-Groups", groups.into()),
+        ];
+        let console = &console;
+        async move {
+            let headers = headers.each_ref().map(|(name, value)| (*name, value.as_str()));
+            console.request("GET", "/queues", &headers, "").await
+        }
+    };
+    let seen = page("carl", "sales, analysts").await;
+    assert_eq!(seen.status, 200);
+    assert!(!seen.body.contains("/queues/default/pause"), "{}", seen.body);
+    let seen = page("eve", "").await.body;
+    let form = format!("paused=false&csrf={}", csrf(&seen));
+    let done =
+        console.post_with("/queues/default/pause", &form, &[("X-Forwarded-User", "eve")]).await;
+    assert_eq!(done.status, 303, "{}", done.body);
+    let other = console
+        .post_with(
+            "/queues/default/pause",
+            &form,
+            &[("X-Forwarded-User", "carl"), ("X-Forwarded-Groups", "analysts")],
+        )
+        .await;
+    assert_eq!(other.status, 403, "{}", other.body);
+    console.terminate().await;
+    login.gone(&database).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_the_addresses_of_the_proxy_can_name_a_user() {
+    let database = Database::new().await;
+    let file = TokenFile::new(
+        r#"
+[proxy]
+addresses = ["192.0.2.1"]
+user_header = "X-Forwarded-User"
+[[user]]
+"#,
+    );
+    let console = Console::start(&database, &["--access-file", file.path()]).await;
+    let headers = [("Host", console.address.as_str()), ("X-Forwarded-User", "ann")];
+    for path in ["/", "/api/v1/queues"] {
+        let answer = console.request("GET", path, &headers, "").await;
+        assert_eq!(answer.status, 401, "{path}: {}", answer.body);
+    }
+}

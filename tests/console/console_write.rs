@@ -1,0 +1,214 @@
+//! The API changes what the pages and `pgmill` change, once per idempotency key.
+
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+use crate::harness::Database;
+use crate::harness::console::{Console, ask, request};
+use crate::harness::http::Answer;
+
+fn document(answer: &Answer) -> Value {
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    serde_json::from_str(&answer.body).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tasks_are_enqueued_cancelled_and_retried() {
+    let database = Database::new().await;
+    let console = Console::start(&database, &[]).await;
+    let task = json!({
+        "tasks": [{ "statement": "SELECT $1::date", "params": ["2026-12-01"], "name": "load", "key": "k" }],
+        "queue": "etl", "priority": "high", "due_at": "2999-01-01T00:00:00Z", "max_attempts": 7,
+        "retry_interval_seconds": 1.5, "timeout_seconds": 60, "isolation": "serializable",
+        "tags": ["nightly"], "metadata": { "team": "dwh" },
+    });
+    let first = document(&console.post_json("/api/v1/tasks", &task, &[]).await);
+    let id = first["tasks"][0]["id"].as_i64().unwrap();
+    assert_eq!(first, json!({ "tasks": [{ "id": id, "created": true }] }));
+    let again = document(&console.post_json("/api/v1/tasks", &task, &[]).await);
+    assert_eq!(again, json!({ "tasks": [{ "id": id, "created": false }] }));
+    let stored: Value = database
+        .value(
+            "SELECT to_jsonb(t) - '{id,enqueued_at,limits}'::text[] FROM mill.tasks t
+             WHERE t.retry_interval = '1.5 seconds' AND t.timeout = '1 minute'",
+        )
+        .await;
+    for (key, value) in [
+        ("queue", json!("etl")),
+        ("priority", json!("high")),
+        ("state", json!("scheduled")),
+        ("max_attempts", json!(7)),
+        ("params", json!(["2026-12-01"])),
+        ("name", json!("load")),
+    ] {
+        assert_eq!(stored[key], value, "{key}");
+    }
+    assert_eq!(stored["options"]["isolation"], "serializable");
+    assert_eq!(stored["options"]["tags"], json!(["nightly"]));
+
+    let path = format!("/api/v1/tasks/{id}");
+    let cancelled = console.post_json(&format!("{path}/cancel"), &json!({}), &[]).await;
+    assert_eq!(document(&cancelled), json!({ "result": "cancelled" }));
+    let retried = console.post_json(&format!("{path}/retry"), &json!({}), &[]).await;
+    assert_eq!(document(&retried), json!({ "result": "retried" }));
+    let several = json!({ "tasks": [{ "statement": "SELECT 1" }, { "statement": "SELECT 2" }] });
+    let several = document(&console.post_json("/api/v1/tasks", &several, &[]).await);
+    assert_eq!(several["tasks"].as_array().unwrap().len(), 2);
+    let audited: i64 = database
+        .value("SELECT count(*) FROM mill.audit WHERE actor = 'console' AND action IN ('cancel', 'retry')")
+        .await;
+    assert_eq!(audited, 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn runs_schedules_jobs_queues_and_workers_are_operated() {
+    let database = Database::new().await;
+    let console = Console::start(&database, &[]).await;
+    database
+        .execute(
+            r#"SELECT mill.set_job('nightly', '[{"name": "a", "statement": "SELECT 1", "params": [{"$param": "day"}]}]');
+               SELECT mill.set_schedule('hourly', 'every(1h)', 'SELECT 1')"#,
+        )
+        .await;
+    let start = json!({ "jobs": ["nightly"], "params": { "day": "2026-12-01" } });
+    let run = document(&console.post_json("/api/v1/runs", &start, &[]).await)["run"].clone();
+    for (path, body, result) in [
+        (format!("runs/{run}/cancel"), json!({ "kill": true }), json!({ "result": "cancelling" })),
+        (
+            "schedules/enable".into(),
+            json!({ "name": "hourly", "enabled": false }),
+            json!({ "result": "disabled" }),
+        ),
+        (
+            "jobs/enable".into(),
+            json!({ "name": "nightly", "enabled": false }),
+            json!({ "result": "disabled" }),
+        ),
+        (
+            "jobs/enable".into(),
+            json!({ "name": "nightly", "enabled": true }),
+            json!({ "result": "enabled" }),
+        ),
+        (
+            "queues/pause".into(),
+            json!({ "queue": "default", "paused": true }),
+            json!({ "result": "paused" }),
+        ),
+    ] {
+        let answer = console.post_json(&format!("/api/v1/{path}"), &body, &[]).await;
+        assert_eq!(document(&answer), result, "{path}");
+    }
+    let now = json!({ "name": "hourly", "force": true });
+    let answer = console.post_json("/api/v1/schedules/run", &now, &[]).await;
+    assert!(document(&answer)["run"].as_i64().is_some_and(|id| Some(id) != run.as_i64()));
+    database.execute(&format!("DO $$ BEGIN PERFORM mill.advance_run({run}); END $$")).await;
+    let answer = console.post_json(&format!("/api/v1/runs/{run}/rerun"), &json!({}), &[]).await;
+    assert_eq!(document(&answer), json!({ "tasks": ["a"] }));
+    for (path, body) in [
+        ("tasks/999/cancel", json!({})),
+        ("runs/999/cancel", json!({})),
+        ("runs/999/rerun", json!({})),
+        ("schedules/run", json!({ "name": "none" })),
+        ("jobs/enable", json!({ "name": "none", "enabled": true })),
+        ("queues/pause", json!({ "queue": "none", "paused": true })),
+        ("workers/00000000-0000-0000-0000-000000000001/drain", json!({ "draining": true })),
+    ] {
+        let answer = console.post_json(&format!("/api/v1/{path}"), &body, &[]).await;
+        assert_eq!(answer.status, 404, "{path}: {}", answer.body);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repeated_request_has_one_effect() {
+    let database = Database::new().await;
+    let console = Console::start(&database, &[]).await;
+    let task = json!({ "tasks": [{ "statement": "SELECT 1" }] });
+    let key = [("Idempotency-Key", "order-7")];
+    // The same request several times at once: one of them enqueues, the others wait for it.
+    let mut requests = JoinSet::new();
+    for _ in 0..8 {
+        let (address, task) = (console.address.clone(), task.to_string());
+        requests.spawn(async move {
+            let headers =
+                [("Host", address.as_str()), ("Content-Type", "application/json"), key[0]];
+            ask(&address, &request("POST", "/api/v1/tasks", &headers, &task)).await
+        });
+    }
+    let mut answers = Vec::new();
+    while let Some(answer) = requests.join_next().await {
+        answers.push(document(&answer.unwrap()));
+    }
+    answers.dedup();
+    assert_eq!(answers.len(), 1, "{answers:?}");
+    assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.tasks").await, 1);
+    // The answer remains after the task has ended.
+    database.execute("SELECT mill.cancel(id) FROM mill.tasks").await;
+    assert_eq!(document(&console.post_json("/api/v1/tasks", &task, &key).await), answers[0]);
+
+    let other = json!({ "tasks": [{ "statement": "SELECT 2" }] });
+    let refused = console.post_json("/api/v1/tasks", &other, &key).await;
+    assert_eq!(refused.status, 422, "{}", refused.body);
+    assert!(refused.body.contains("belongs to another request"), "{}", refused.body);
+    // A request that failed has left no key.
+    let fails = json!({ "tasks": [{ "statement": "" }] });
+    let second = [("Idempotency-Key", "order-8")];
+    assert_eq!(console.post_json("/api/v1/tasks", &fails, &second).await.status, 422);
+    document(&console.post_json("/api/v1/tasks", &other, &second).await);
+    assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.tasks").await, 1);
+
+    database
+        .execute("UPDATE mill.idempotency_keys SET created_at = created_at - interval '25 hours' WHERE key = 'order-7'")
+        .await;
+    assert_eq!(database.value::<i32>("SELECT mill.prune_idempotency_keys()").await, 1);
+    assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.idempotency_keys").await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn invalid_requests_and_other_sites_change_nothing() {
+    let database = Database::new().await;
+    let console = Console::start(&database, &[]).await;
+    let task = json!({ "tasks": [{ "statement": "SELECT 1" }] });
+    for (body, status, message) in [
+        (json!({}), 400, "missing field `tasks`"),
+        (json!({ "tasks": [] }), 400, "tasks must be one task"),
+        (
+            json!({ "tasks": [{ "statement": "SELECT 1" }], "queu": "x" }),
+            400,
+            "unknown field `queu`",
+        ),
+        (
+            json!({ "tasks": [{ "statement": "SELECT 1" }], "timeout_seconds": -1 }),
+            400,
+            "timeout_seconds",
+        ),
+        (json!({ "tasks": [{ "statement": " " }] }), 422, "the statement is empty"),
+        (json!({ "tasks": [{ "statement": "SELECT '\u{0}'" }] }), 422, "0x00"),
+        (
+            json!({ "tasks": [{ "statement": "SELECT 1", "key": "k" }, { "statement": "SELECT 1" }] }),
+            400,
+            "without a key",
+        ),
+    ] {
+        let answer = console.post_json("/api/v1/tasks", &body, &[]).await;
+        assert_eq!(answer.status, status, "{body}: {}", answer.body);
+        assert!(answer.body.contains(message), "{body}: {}", answer.body);
+    }
+    for (headers, status) in [
+        (&[("Origin", "http://evil.example")][..], 403),
+        (&[("Sec-Fetch-Site", "cross-site")], 403),
+        (&[("Idempotency-Key", "")], 400),
+        (&[("Idempotency-Key", "a"), ("Idempotency-Key", "b")], 400),
+    ] {
+        let answer = console.post_json("/api/v1/tasks", &task, headers).await;
+        assert_eq!(answer.status, status, "{headers:?}: {}", answer.body);
+    }
+    // A form of another site can send these content types.
+    for kind in ["text/plain", "application/x-www-form-urlencoded", ""] {
+        let own = [("Host", console.address.as_str()), ("Content-Type", kind)];
+        let answer = console.request("POST", "/api/v1/tasks", &own, &task.to_string()).await;
+        assert_eq!(answer.status, 415, "{kind:?}: {}", answer.body);
+    }
+    assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.tasks").await, 0);
+    let read_only = Console::start(&database, &["--read-only"]).await;
+    assert_eq!(read_only.post_json("/api/v1/tasks", &task, &[]).await.status, 403);
+}
