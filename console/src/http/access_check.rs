@@ -6,14 +6,14 @@
 //! header Origin and, if the browser sends it, Sec-Fetch-Site. The cookie is SameSite, so the
 //! browser sends it only with requests from such a page. Forms carry a CSRF token as well.
 //!
-//! Programs send no Origin, so a POST to the API may omit it, but must have JSON as content type: a
-//! page of another site cannot send that type without asking first (a CORS preflight request), which
-//! is refused.
+//! Programs send no Origin, so a POST to the API may omit it, but `api_request` requires JSON as
+//! content type: a page of another site cannot send that type without asking first (a CORS preflight
+//! request), which is refused.
 
 use std::net::{IpAddr, Ipv4Addr};
 
 use axum::extract::{ConnectInfo, Request, State};
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Redirect, Response};
 
@@ -113,11 +113,6 @@ fn check_origin(app: &App, request: &Request, is_api: bool) -> Result<Scope, Ref
             return Err(error(StatusCode::METHOD_NOT_ALLOWED, message, hint));
         }
     }
-    if is_api && !is_json(headers) {
-        let (status, hint) =
-            (StatusCode::UNSUPPORTED_MEDIA_TYPE, "send Content-Type: application/json");
-        return Err(error(status, "the request has no JSON body", hint));
-    }
     let from_program = is_api && !headers.contains_key(header::ORIGIN);
     let own_page = from_program || app.access.is_same_origin(headers, host);
     if !own_page || !AccessControl::is_same_site(headers) {
@@ -161,12 +156,6 @@ fn check_user(
         }
         Err(NotAdmitted::SignInRequired) => Err(Refusal::SignIn),
     }
-}
-
-/// Returns whether the body is JSON according to its content type.
-fn is_json(headers: &HeaderMap) -> bool {
-    let kind = header_text(headers, header::CONTENT_TYPE).unwrap_or_default();
-    kind.split(';').next().is_some_and(|it| it.trim().eq_ignore_ascii_case("application/json"))
 }
 
 /// Returns a plain-text response that reveals nothing of the console.

@@ -5,7 +5,7 @@ use std::pin::Pin;
 
 use axum::body::Bytes;
 use axum::extract::{FromRequest, FromRequestParts, OriginalUri, Request};
-use axum::http::HeaderName;
+use axum::http::{HeaderName, StatusCode, header};
 use axum::response::Response;
 use deadpool_postgres::Transaction;
 use queue::idempotency;
@@ -20,10 +20,10 @@ use super::request::RequestContext;
 use crate::rights::Scope;
 
 /// Header with the idempotency key, as in the draft `draft-ietf-httpapi-idempotency-key-header`.
-pub(crate) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// Maximum length of an idempotency key, in bytes.
-pub(crate) const MAX_KEY_BYTES: usize = 255;
+const MAX_KEY_BYTES: usize = 255;
 
 /// Result of the change that a request makes.
 type Change<'a, R> = Pin<Box<dyn Future<Output = Result<R, HttpError>> + Send + 'a>>;
@@ -81,6 +81,7 @@ impl<T: DeserializeOwned> FromRequest<App> for ApiRequest<T> {
 
         let (mut parts, body) = request.into_parts();
         let Ok(context) = RequestContext::from_request_parts(&mut parts, app).await;
+        check_content_type(&parts).map_err(IntoResponse::into_response)?;
         let key = key(&parts).map_err(IntoResponse::into_response)?;
         let Ok(uri) = OriginalUri::from_request_parts(&mut parts, app).await;
         let request = Request::from_parts(parts, body);
@@ -98,16 +99,31 @@ impl<T: DeserializeOwned> FromRequest<App> for ApiRequest<T> {
     }
 }
 
+/// Checks that the body is JSON. A form of another site cannot have this content type.
+fn check_content_type(parts: &axum::http::request::Parts) -> Result<(), HttpError> {
+    let kind = header_text(&parts.headers, header::CONTENT_TYPE).unwrap_or_default();
+    let kind = kind.split(';').next().unwrap_or_default().trim();
+    if kind.eq_ignore_ascii_case("application/json") {
+        return Ok(());
+    }
+    let message = "the content type of the request is not JSON";
+    Err(HttpError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message)
+        .hint("send Content-Type: application/json"))
+}
+
 fn key(parts: &axum::http::request::Parts) -> Result<Option<String>, HttpError> {
     let mut keys = parts.headers.get_all(IDEMPOTENCY_KEY).iter();
     if keys.next().is_none() {
         return Ok(None);
     }
     let key = header_text(&parts.headers, IDEMPOTENCY_KEY).unwrap_or_default();
-    if keys.next().is_some() || key.is_empty() || key.len() > MAX_KEY_BYTES {
+    let plain =
+        (1..=MAX_KEY_BYTES).contains(&key.len()) && key.bytes().all(|byte| byte.is_ascii_graphic());
+    if keys.next().is_some() || !plain {
         let message = "invalid Idempotency-Key";
-        return Err(HttpError::bad_request(message)
-            .hint(format!("send one key of 1 to {MAX_KEY_BYTES} visible ASCII characters")));
+        return Err(HttpError::bad_request(message).hint(format!(
+            "send one key of 1 to {MAX_KEY_BYTES} visible ASCII characters, without spaces"
+        )));
     }
     Ok(Some(key.to_owned()))
 }
