@@ -190,7 +190,6 @@ async fn submit_one(
     let enqueued = submit::one(&session.client, &task, &template.options, key).await?;
     drop(task);
     if enqueued.created {
-        notify_workers(session).await;
         print_due_time(enqueued.id, &template.options);
     } else {
         let key = key.unwrap_or_default();

@@ -172,14 +172,16 @@ async fn probe(session: &Session, n: i64) -> Result<f64> {
         format!("INSERT INTO loadtest.starts (probe, at) VALUES ({n}, clock_timestamp())");
     let task = NewTask { statement, ..NewTask::default() };
     let options = TaskOptions::default();
-    let (enqueued, committed) = future::join(
+    // As queue::enqueue::enqueue_and_notify, with the time of the commit.
+    let (enqueued, committed, notified) = future::join3(
         enqueue(&**session, &task, &options, None),
         session.query_typed(COMMITTED, &[]),
+        notify(&**session),
     )
     .await;
     enqueued?;
+    notified?;
     let committed_at: Timestamp = committed?[0].get(0);
-    notify(&**session).await?;
     let begun = Instant::now();
     loop {
         // Long enough for most probes, so that this poll does not disturb the next probe.

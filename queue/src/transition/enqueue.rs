@@ -1,8 +1,9 @@
 //! → scheduled | blocked | pending, when a task is enqueued.
 //!
 //! Calls `mill.submit` and `mill.enqueue_many`, so that a producer needs no privilege on any table.
-//! The caller provides the transaction, and calls [`notify`] after its commit. A NOTIFY inside a
-//! transaction that writes would hold a cluster-wide lock until its WAL is on disk.
+//! The caller provides the transaction, and calls [`notify`] after its commit, or uses
+//! [`enqueue_and_notify`]. A NOTIFY inside a transaction that writes would hold a cluster-wide lock
+//! until its WAL is on disk.
 
 use std::time::Duration;
 
@@ -126,6 +127,22 @@ pub async fn enqueue(
     call.option_args(options);
     call.optional_arg("key", "$", key, Type::TEXT);
     Enqueued::from_row(&call.query(client, SUBMIT).await?[0])
+}
+
+/// Submits one task in a transaction of its own, and notifies the fleet after its commit. Both
+/// statements are sent at once, so that the notification follows the commit without another round
+/// trip. The client must not be in a transaction.
+///
+/// # Errors
+/// As [`enqueue`]. A lost notification is no error: the task then starts up to one poll interval
+/// later.
+pub async fn enqueue_and_notify(
+    client: &impl GenericClient,
+    task: &NewTask,
+    options: &TaskOptions,
+    key: Option<&str>,
+) -> Result<Enqueued, QueueError> {
+    tokio::join!(biased; enqueue(client, task, options, key), notify(client)).0
 }
 
 /// Submits many tasks in one statement, and returns their ids in order.
