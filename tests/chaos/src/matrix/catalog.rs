@@ -81,6 +81,10 @@ const CELLS: &[Row] = &[
             (Idle, &[T]),
         ],
     ),
+    (
+        F::FrozenPromotion,
+        &[(Claimed, &[T]), (Executing, ALL), (Completing, &[T]), (Heartbeat, &[T]), (Idle, &[T])],
+    ),
     (F::Sessions("pgmill control %"), &[(Executing, &[T]), (Heartbeat, &[T]), (Idle, &[T])]),
     (F::Sessions("pgmill claimer %"), &[(Claimed, &[T]), (Executing, &[T]), (Idle, &[T])]),
     (F::Sessions("pgmill listener %"), &[(Executing, &[T]), (Idle, &[T])]),

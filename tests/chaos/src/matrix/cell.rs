@@ -55,6 +55,7 @@ pub(crate) enum Fault {
     ServerFrozen,
     StandbyMissing,
     Promotion,
+    FrozenPromotion,
     /// Terminates sessions whose application_name is LIKE this pattern.
     Sessions(&'static str),
     Message(Cut),
@@ -138,6 +139,7 @@ impl Cell {
                     | Fault::ServerKilled
                     | Fault::ServerImmediate
                     | Fault::Promotion
+                    | Fault::FrozenPromotion
                     | Fault::WalDiskFull
             );
         let unhurt = unhurt || forgotten;
@@ -166,7 +168,7 @@ impl Fault {
             | Self::Refused => Setup::Network,
             Self::DataDiskFull => Setup::DataDisk,
             Self::WalDiskFull => Setup::WalDisk,
-            Self::Promotion => Setup::Standby,
+            Self::Promotion | Self::FrozenPromotion => Setup::Standby,
             _ => Setup::Plain,
         }
     }
@@ -183,6 +185,7 @@ impl Fault {
                 | Self::ServerFrozen
                 | Self::StandbyMissing
                 | Self::Promotion
+                | Self::FrozenPromotion
                 | Self::DataDiskFull
                 | Self::WalDiskFull
                 | Self::TasksLocked
@@ -297,6 +300,7 @@ impl fmt::Display for Fault {
             Self::ServerFrozen => "server: SIGSTOP past the orphan timeout, SIGCONT",
             Self::StandbyMissing => "server: synchronous standby missing for 4 s",
             Self::Promotion => "server: SIGKILL, synchronous standby promoted",
+            Self::FrozenPromotion => "server: SIGSTOP, synchronous standby promoted",
             Self::Sessions("pgmill control %") => "control sessions: terminated",
             Self::Sessions("pgmill claimer %") => "claimer sessions: terminated",
             Self::Sessions("pgmill listener %") => "listener sessions: terminated",

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail, ensure};
 use cluster::Cluster;
 use rustix::process::Signal;
+use tokio::task::block_in_place;
 use tokio::time::sleep;
 
 use super::cell::{Cell, Fault};
@@ -58,6 +59,8 @@ pub(crate) struct Environment<'a> {
     pub(crate) worker_slots: Vec<WorkerSlot>,
     /// Standby of the current trial.
     pub(crate) standby: Option<Cluster>,
+    /// Former primary of the current trial. Its connections stay open, and it answers nothing.
+    pub(crate) frozen: Option<Cluster>,
     test_tasks: Vec<TestTask>,
 }
 
@@ -88,7 +91,7 @@ impl<'a> Environment<'a> {
         for worker_slot in 0..WORKER_SLOTS {
             worker_slots.push(WorkerSlot::new(test_bed, cell, worker_slot, &database).await?);
         }
-        let (standby, test_tasks) = (None, Vec::new());
+        let (standby, frozen, test_tasks) = (None, None, Vec::new());
         Ok(Self {
             test_bed,
             cell,
@@ -98,16 +101,23 @@ impl<'a> Environment<'a> {
             holder,
             worker_slots,
             standby,
+            frozen,
             test_tasks,
         })
     }
 
     /// Prepares the next trial.
     pub(crate) async fn prepare(&mut self) -> Result<()> {
-        if self.cell.fault == Fault::Promotion {
+        self.end_frozen()?;
+        if matches!(self.cell.fault, Fault::Promotion | Fault::FrozenPromotion) {
             self.standby = Some(self.test_bed.start_standby().await?);
         }
         Ok(())
+    }
+
+    /// Ends the former primary, which must not resume: it would still accept writes.
+    fn end_frozen(&mut self) -> Result<()> {
+        self.frozen.take().map_or(Ok(()), |mut server| block_in_place(|| server.crash()))
     }
 
     /// Returns the next task to be hit by the fault.
@@ -236,6 +246,7 @@ impl<'a> Environment<'a> {
     /// Stops the fleet, counts the outcomes, and removes the database. Returns an error if the
     /// fault hit fewer attempts than the trials require.
     pub(crate) async fn close(mut self, tries: u32) -> Result<Counts> {
+        self.end_frozen()?;
         for worker_slot in &self.worker_slots {
             if worker_slot.pid().is_some() {
                 worker_slot.signal(Signal::TERM)?;

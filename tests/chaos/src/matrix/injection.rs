@@ -60,7 +60,7 @@ pub(crate) async fn inject(environment: &mut Environment<'_>, victim: Victim) ->
         }
         Fault::ServerFrozen => environment.test_bed.cluster.freeze()?,
         Fault::StandbyMissing => wait_for_standby(environment, "'nobody'").await?,
-        Fault::Promotion => promote(environment).await?,
+        Fault::Promotion | Fault::FrozenPromotion => promote(environment).await?,
         Fault::Sessions(name) => end_sessions(environment, name).await?,
         Fault::NetworkCut => impair(environment, &[victim.worker_slot], Impairment::Cut)?,
         Fault::NetworkOneWay => impair(environment, &[victim.worker_slot], Impairment::OneWay)?,
@@ -236,14 +236,21 @@ fn delay(environment: &Environment<'_>, by: Duration) {
     }
 }
 
-/// Kills the primary permanently and promotes its standby.
+/// Kills or freezes the primary permanently, and promotes its standby.
 async fn promote(environment: &mut Environment<'_>) -> Result<()> {
     let standby = environment.standby.take().context("no standby")?;
+    let freeze = environment.cell.fault == Fault::FrozenPromotion;
     block_in_place(|| {
-        environment.test_bed.cluster.crash()?;
+        let primary = &mut environment.test_bed.cluster;
+        if freeze {
+            primary.freeze()?
+        } else {
+            primary.crash()?
+        }
         standby.promote()
     })?;
-    environment.test_bed.cluster = standby;
+    let primary = std::mem::replace(&mut environment.test_bed.cluster, standby);
+    environment.frozen = freeze.then_some(primary);
     let url = environment.test_bed.cluster.url(&environment.database);
     for proxies in
         environment.worker_slots.iter().filter_map(|worker_slot| worker_slot.proxies.as_ref())

@@ -61,7 +61,7 @@ impl WorkerSlot {
         let through =
             matches!(cell.moment, Moment::Claimed | Moment::CommitSent | Moment::Heartbeat)
                 || (cell.moment == Moment::Completing && test_bed.networks.is_empty())
-                || matches!(cell.fault, Fault::Latency | Fault::Promotion);
+                || matches!(cell.fault, Fault::Latency | Fault::Promotion | Fault::FrozenPromotion);
         let proxies = if through {
             let tasks = Proxy::start(&test_bed.url(number, TASKS, database)).await?;
             let control = Proxy::start(&test_bed.url(number, FLEET, database)).await?;
