@@ -5,6 +5,7 @@ pub(crate) mod console_access;
 pub(crate) mod console_api;
 pub(crate) mod console_audit;
 pub(crate) mod console_database;
+pub(crate) mod console_environment;
 pub(crate) mod console_failures;
 pub(crate) mod console_fuzz;
 pub(crate) mod console_hostile;

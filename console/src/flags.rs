@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 
 use crate::access_file;
+use crate::environment::{Environment, EnvironmentColor, environment_name};
 use crate::options::{AccessRules, Options, StartError, TlsFiles};
 
 /// Heading of these flags in the worker's `--help`, next to `--http` and `--console`.
@@ -50,6 +51,15 @@ pub struct ConsoleFlags {
     #[arg(id = "console_allow_host", long = "allow-host", env = "PGMILL_CONSOLE_ALLOW_HOST")]
     #[arg(value_name = "NAME", value_delimiter = ',')]
     pub allow_host: Vec<String>,
+    /// Name of the environment, such as prod, shown in the header and the title of every page
+    #[arg(id = "console_environment", long = "environment", env = "PGMILL_CONSOLE_ENVIRONMENT")]
+    #[arg(value_name = "NAME", value_parser = environment_name)]
+    pub environment: Option<String>,
+    /// Color of the environment's name
+    #[arg(id = "console_environment_color", long = "environment-color")]
+    #[arg(env = "PGMILL_CONSOLE_ENVIRONMENT_COLOR", value_name = "COLOR", value_enum)]
+    #[arg(default_value = "gray")]
+    pub environment_color: EnvironmentColor,
 }
 
 impl ConsoleFlags {
@@ -67,6 +77,10 @@ impl ConsoleFlags {
             hosts: self.allow_host.clone(),
             tls: self.tls()?,
             behind_proxy: self.behind_proxy,
+            environment: self.environment.clone().map(|name| {
+                let color = self.environment_color;
+                Environment { name, color }
+            }),
             flag_prefix: "--",
         })
     }

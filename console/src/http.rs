@@ -12,4 +12,5 @@ pub(crate) mod json;
 pub(crate) mod login;
 pub(crate) mod peer_address;
 pub(crate) mod request;
+mod time_zone;
 pub(crate) mod tls;

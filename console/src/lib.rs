@@ -5,6 +5,7 @@
 //! | listener, router, startup and shutdown | `server` |
 //! | command-line flags, shared by all programs that serve the console | `flags` |
 //! | options, and errors at the start | `options` |
+//! | name and colour of the environment | `environment` |
 //! | state shared by all handlers | `http/app` |
 //! | host, origin and token checks; security headers | `http/access_check`, `http/access_control` |
 //! | sign-in, embedded scripts and styles, TLS listener | `http/login`, `http/assets`, `http/tls` |
@@ -30,6 +31,7 @@
 mod access_file;
 mod api;
 mod database;
+mod environment;
 mod escape;
 mod filter;
 mod flags;
@@ -42,6 +44,7 @@ mod screens;
 mod server;
 mod throughput;
 
+pub use environment::{Environment, EnvironmentColor};
 pub use filter::parse_public as check_filter;
 pub use flags::{ConsoleFlags, WorkerConsoleFlags, base_path};
 pub use options::{AccessRules, Options, ProxySignIn, StartError, TlsFiles, Token, UserRule};

@@ -8,6 +8,7 @@ use axum::http::HeaderName;
 use conninfo::ConnectError;
 use queue::QueueError;
 
+use crate::environment::Environment;
 use crate::rights::Rights;
 
 /// A sign-in token.
@@ -102,6 +103,8 @@ pub struct Options {
     pub tls: Option<TlsFiles>,
     /// All requests come through a proxy that terminates TLS.
     pub behind_proxy: bool,
+    /// The environment that every page names.
+    pub environment: Option<Environment>,
     /// Prefix of the console's flags in this program, for hints: `--` or `--console-`.
     pub flag_prefix: &'static str,
 }

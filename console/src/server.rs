@@ -78,6 +78,7 @@ impl BoundConsole {
             event_streams: Arc::new(Semaphore::new(tasks::events::MAX_STREAMS)),
             shutdown: CancellationToken::new(),
             nav_items: screens::NAV_ITEMS,
+            environment: options.environment,
             base: options.base_path.trim_end_matches('/').to_owned(),
         });
         Ok(Console { listener, tls, app })

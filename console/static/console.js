@@ -22,10 +22,10 @@ function clockTime(at) {
 function localTimes(root) {
   for (const time of root.querySelectorAll("time[datetime]")) {
     const at = new Date(time.dateTime);
-    if (!Number.isNaN(at.getTime())) {
-      const date = twoDigits([at.getFullYear(), at.getMonth() + 1, at.getDate()], "-");
-      time.textContent = `${date} ${clockTime(at)}`;
-    }
+    if (Number.isNaN(at.getTime())) continue;
+    const day = twoDigits([at.getMonth() + 1, at.getDate()], "-");
+    const text = `${day} ${clockTime(at)}`;
+    time.textContent = time.classList.contains("short") ? text.slice(0, -3) : `${at.getFullYear()}-${text}`;
   }
 }
 
@@ -231,17 +231,41 @@ function selectAll() {
   });
 }
 
+// Tells the server the time zone of the browser, for plots and calendars, which it draws.
+function storeTimeZone() {
+  const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  const path = document.querySelector("a.brand")?.pathname ?? "/";
+  if (zone) document.cookie = `pgmill_zone=${zone}; Path=${path}; SameSite=Strict; Max-Age=31536000`;
+}
+
+// Scrolls wide grids to their newest column.
+function scrollToEnd() {
+  for (const part of document.querySelectorAll("[data-scroll-end]")) part.scrollLeft = part.scrollWidth;
+}
+
+// Saves the scroll positions of tables before a part of the page is replaced, and returns a function that restores
+// them.
+function saveScroll() {
+  const parts = () => [...document.querySelectorAll("main .scroll")];
+  const saved = parts().map((part) => [part.scrollLeft, part.scrollTop]);
+  return () => parts().forEach((part, place) => {
+    if (saved[place]) part.scrollTo(...saved[place]);
+  });
+}
+
 document.addEventListener("DOMContentLoaded", () => {
+  storeTimeZone();
   localTimes(document);
+  scrollToEnd();
   live();
   keys();
   selectAll();
-  let restoreFocus = () => {};
+  let restore = [];
   document.body.addEventListener("htmx:beforeSwap", () => {
-    restoreFocus = saveFocus();
+    restore = [saveFocus(), saveScroll()];
   });
   document.body.addEventListener("htmx:afterSwap", () => {
     localTimes(document);
-    restoreFocus();
+    for (const part of restore) part();
   });
 });

@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::access_control::AccessControl;
 use crate::database::Database;
+use crate::environment::Environment;
 use crate::throughput::cache::ThroughputCache;
 
 /// State shared by all handlers.
@@ -22,6 +23,8 @@ pub(crate) struct AppState {
     pub(crate) shutdown: CancellationToken,
     /// Entries of the navigation, in order.
     pub(crate) nav_items: &'static [NavItem],
+    /// The environment that every page names.
+    pub(crate) environment: Option<Environment>,
     /// Prefix of every path: empty or `/x`.
     pub(crate) base: String,
 }

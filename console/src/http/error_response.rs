@@ -10,6 +10,7 @@ use axum::response::{Html, IntoResponse, Response};
 use super::app::{App, NavItem};
 use super::error::HttpError;
 use super::json::json_error;
+use crate::environment::Environment;
 
 /// Maximum size of an error body of the framework, in bytes. Actual bodies are shorter.
 const MAX_BODY_BYTES: usize = 4096;
@@ -18,6 +19,7 @@ const MAX_BODY_BYTES: usize = 4096;
 #[template(path = "error.html")]
 struct ErrorPage<'a> {
     base: &'a str,
+    environment: Option<&'a Environment>,
     /// Entries of the navigation; empty if the user may not be signed in.
     nav_items: &'static [NavItem],
     status: u16,
@@ -47,6 +49,7 @@ pub(crate) async fn render_errors(
     let open = path == "/login" || path.starts_with("/static/");
     let screen = ErrorPage {
         base: &app.base,
+        environment: app.environment.as_ref(),
         nav_items: if open { &[] } else { app.nav_items },
         status: error.status.as_u16(),
         message: &error.message,

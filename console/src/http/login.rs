@@ -15,6 +15,7 @@ use super::access_control::{is_https, set_cookie};
 use super::app::{App, AppState};
 use super::error::HttpError;
 use super::request::FormRequest;
+use crate::environment::Environment;
 
 /// Wrong tokens are answered one at a time, each after [`WRONG_TOKEN_DELAY`], to slow down
 /// guessing.
@@ -32,7 +33,12 @@ pub(crate) fn routes() -> Router<App> {
 #[template(path = "login.html")]
 struct LoginPage<'a> {
     base: &'a str,
+    environment: Option<&'a Environment>,
     wrong: bool,
+}
+
+fn login_page(app: &AppState, wrong: bool) -> LoginPage<'_> {
+    LoginPage { base: &app.base, environment: app.environment.as_ref(), wrong }
 }
 
 #[derive(Deserialize)]
@@ -46,7 +52,7 @@ async fn show(State(app): State<App>) -> Result<Response, HttpError> {
     if !app.access.has_tokens() {
         return Ok(home(&app));
     }
-    Ok(Html(LoginPage { base: &app.base, wrong: false }.render()?).into_response())
+    Ok(Html(login_page(&app, false).render()?).into_response())
 }
 
 async fn sign_in(
@@ -59,7 +65,7 @@ async fn sign_in(
     let Some(cookie) = app.access.sign_in(fields.token.trim(), name) else {
         let _one_at_a_time = WRONG_TOKEN_LOCK.lock().await;
         tokio::time::sleep(WRONG_TOKEN_DELAY).await;
-        let page = LoginPage { base: &app.base, wrong: true }.render()?;
+        let page = login_page(&app, true).render()?;
         return Ok((StatusCode::UNAUTHORIZED, Html(page)).into_response());
     };
     let cookie = set_cookie(&app.base, &cookie, is_https(&headers));

@@ -6,6 +6,7 @@ use axum::extract::{Form, FromRequest, FromRequestParts, OriginalUri, Request};
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Redirect, Response};
 use deadpool_postgres::Transaction;
+use jiff::tz::TimeZone;
 use queue::QueueError;
 use queue::insight::viewer::{self, Viewer};
 use subtle::ConstantTimeEq;
@@ -13,6 +14,7 @@ use subtle::ConstantTimeEq;
 use super::access_control::Identity;
 use super::app::App;
 use super::error::HttpError;
+use super::time_zone::time_zone;
 use crate::database::Session;
 use crate::rights::{Rights, Scope};
 
@@ -22,6 +24,8 @@ pub(crate) struct RequestContext {
     pub(crate) identity: Identity,
     /// Path and query, without the base path.
     pub(crate) current_path: String,
+    /// Time zone of the browser; UTC if it is not known.
+    pub(crate) zone: TimeZone,
 }
 
 impl RequestContext {
@@ -64,7 +68,8 @@ impl FromRequestParts<App> for RequestContext {
             OriginalUri::from_request_parts(parts, app).await.map_or(parts.uri.clone(), |it| it.0);
         let whole = uri.path_and_query().map_or("/", |it| it.as_str());
         let current_path = whole.strip_prefix(app.base.as_str()).unwrap_or(whole).to_owned();
-        Ok(Self { app: App::clone(app), identity, current_path })
+        let zone = time_zone(&parts.headers);
+        Ok(Self { app: App::clone(app), identity, current_path, zone })
     }
 }
 

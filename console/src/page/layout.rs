@@ -2,8 +2,10 @@
 
 use askama::Template;
 use axum::response::{Html, IntoResponse};
+use jiff::tz::TimeZone;
 use queue::insight::viewer::Viewer;
 
+use crate::environment::Environment;
 use crate::http::app::NavItem;
 use crate::http::error::HandlerResult;
 use crate::http::request::RequestContext;
@@ -19,6 +21,9 @@ pub(crate) struct Layout {
     pub(crate) name: Option<String>,
     pub(crate) signed_in: bool,
     pub(crate) viewer: Viewer,
+    pub(crate) environment: Option<Environment>,
+    /// Time zone of the browser; UTC if it is not known.
+    pub(crate) zone: TimeZone,
     nav_items: &'static [NavItem],
 }
 
@@ -34,8 +39,15 @@ impl Layout {
             name: context.identity.name.clone(),
             signed_in: context.identity.signed_in,
             viewer,
+            environment: context.app.environment.clone(),
+            zone: context.zone.clone(),
             nav_items: context.app.nav_items,
         }
+    }
+
+    /// Returns the name of the time zone.
+    pub(crate) fn zone_name(&self) -> &str {
+        self.zone.iana_name().unwrap_or("UTC")
     }
 
     /// Returns the entries of the navigation.

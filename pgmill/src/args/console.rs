@@ -8,6 +8,7 @@ pub(super) const CONSOLE_HELP: &str = "\
 Examples:
   pgmill console
   pgmill console --read-only
+  pgmill console --environment prod --environment-color red
   pgmill console --listen 0.0.0.0:8787 --allow-host console.example --token-file /etc/pgmill/token \\
     --tls-cert /etc/pgmill/console.crt --tls-key /etc/pgmill/console.key
   pgmill console --listen 10.0.0.7:8787 --allow-host console.example --token-file /etc/pgmill/token \\
