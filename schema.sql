@@ -3341,6 +3341,7 @@ BEGIN
     SELECT l.tags, l.metadata INTO labels FROM mill.read_labels(options) AS l;
     SELECT j.name INTO kept FROM mill.jobs j WHERE lower(j.name) = lower(put_job.name) FOR UPDATE;
     IF FOUND THEN
+        PERFORM mill.record_job_version(kept);
         UPDATE mill.jobs j SET description = put_job.description, frequency = put_job.frequency,
                 category = put_job.category, priority = put_job.priority,
                 tags = labels.tags, metadata = labels.metadata,
@@ -3379,6 +3380,7 @@ BEGIN
     END IF;
     UPDATE mill.jobs j SET changed_at = now(), changed_by = session_user,
         version = j.version + (before IS NOT NULL)::integer WHERE j.name = kept;
+    PERFORM mill.record_job_version(kept);
     RETURN true;
 END
 $$;
@@ -3421,6 +3423,7 @@ GRANT EXECUTE ON FUNCTION mill.set_job TO mill_operator;
 CREATE OR REPLACE FUNCTION mill.enable_job(job text, enabled boolean DEFAULT true) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
+    PERFORM mill.record_job_version(job);
     UPDATE mill.jobs j SET disabled_at = CASE WHEN enabled THEN NULL ELSE coalesce(j.disabled_at, now()) END,
             version = j.version + (enabled <> (j.disabled_at IS NULL))::integer,
             changed_at = now(), changed_by = session_user
@@ -3428,6 +3431,7 @@ BEGIN
     IF NOT FOUND THEN
         RETURN false;
     END IF;
+    PERFORM mill.record_job_version(job);
     -- The schedule that owns a job enables and disables it; only the change of the schedule is audited.
     PERFORM mill.record_audit('enable_job', 'job ' || j.name, jsonb_build_object('enabled', enabled))
         FROM mill.jobs j WHERE lower(j.name) = lower(enable_job.job) AND NOT j.of_schedule;
@@ -3451,6 +3455,7 @@ BEGIN
     IF NOT FOUND THEN
         RETURN false;
     END IF;
+    PERFORM mill.record_job_version(kept);
     UPDATE mill.job_tasks t SET enabled = enable_job_task.enabled WHERE t.job = kept AND t.name = task;
     SELECT c.name AS child, p.name AS parent INTO wrong
         FROM mill.job_tasks c CROSS JOIN LATERAL jsonb_array_elements(c.params) AS param
@@ -3463,6 +3468,7 @@ BEGIN
     END IF;
     UPDATE mill.jobs j SET version = j.version + changed::integer, changed_at = now(), changed_by = session_user
         WHERE j.name = kept;
+    PERFORM mill.record_job_version(kept);
     PERFORM mill.record_audit('enable_job_task', 'job ' || kept,
         jsonb_build_object('task', task, 'enabled', enable_job_task.enabled));
     RETURN true;
@@ -3632,6 +3638,50 @@ $$;
 COMMENT ON FUNCTION mill.downstream IS
     'Returns the tasks that wait for this task, directly or indirectly, with their distance (1: direct)';
 GRANT EXECUTE ON FUNCTION mill.downstream TO mill_viewer;
+
+-- schema/13_job_versions.sql ----------------------------------------------------------------------
+
+-- Versions of jobs: what each change of a definition changed, and back to which version it can be compared.
+
+CREATE TABLE IF NOT EXISTS mill.job_versions (
+    job mill.label NOT NULL REFERENCES mill.jobs ON DELETE CASCADE,
+    version integer NOT NULL,
+    definition jsonb NOT NULL,
+    changed_at timestamptz NOT NULL,
+    changed_by text NOT NULL,
+    PRIMARY KEY (job, version)
+);
+COMMENT ON TABLE mill.job_versions IS
+    'Definitions of jobs: up to 50 versions of each job, the current version included';
+COMMENT ON COLUMN mill.job_versions.definition IS 'Result of mill.job_definition';
+
+CREATE OR REPLACE VIEW mill.visible_job_versions AS
+    SELECT v.job, v.version, v.changed_at, v.changed_by,
+        CASE WHEN (SELECT mill.sees_statements()) THEN v.definition
+            ELSE jsonb_set(v.definition, '{tasks}', (SELECT coalesce(jsonb_agg(t.value - '{statement,params}'::text[]
+                    ORDER BY t.ordinality), '[]')
+                FROM jsonb_array_elements(v.definition->'tasks') WITH ORDINALITY AS t)) END AS definition
+    FROM mill.job_versions v;
+COMMENT ON VIEW mill.visible_job_versions IS
+    'mill.job_versions for mill_viewer. Hides statements and params of tasks if settings.hide_statements is set';
+
+CREATE OR REPLACE FUNCTION mill.record_job_version(job text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+BEGIN
+    INSERT INTO mill.job_versions (job, version, definition, changed_at, changed_by)
+        SELECT j.name, j.version, mill.job_definition(j.name), j.changed_at, j.changed_by FROM mill.jobs j
+        WHERE lower(j.name) = lower(record_job_version.job) AND NOT EXISTS (SELECT FROM mill.job_versions v
+            WHERE v.job = j.name AND v.version = j.version)
+        ON CONFLICT (job, version) DO NOTHING;
+    DELETE FROM mill.job_versions v USING mill.jobs j
+        WHERE lower(j.name) = lower(record_job_version.job) AND v.job = j.name AND v.version <= j.version - 50;
+END
+$$;
+COMMENT ON FUNCTION mill.record_job_version IS
+    'Stores the current version of a job in mill.job_versions unless it is there, and deletes versions that are too '
+    'old. A function that changes a job calls it before the change, because a job may be older than the table, and '
+    'after it';
 
 -- schema/14_schedules.sql -------------------------------------------------------------------------
 
@@ -6724,6 +6774,7 @@ BEGIN
         ('attempts', ARRAY['token'],
             ARRAY['statement', 'params', 'notices', 'result', 'plan', 'message', 'detail', 'hint', 'context']),
         ('job_tasks', '{}', ARRAY['statement', 'params']),
+        ('job_versions', '{}', ARRAY['definition']),
         ('run_tasks', '{}', ARRAY['statement', 'params', 'result', 'message']),
         ('run_events', '{}', ARRAY['result', 'message']),
         ('progress', '{}', ARRAY['percent', 'message', 'notices']),

@@ -366,6 +366,7 @@ BEGIN
     SELECT l.tags, l.metadata INTO labels FROM mill.read_labels(options) AS l;
     SELECT j.name INTO kept FROM mill.jobs j WHERE lower(j.name) = lower(put_job.name) FOR UPDATE;
     IF FOUND THEN
+        PERFORM mill.record_job_version(kept);
         UPDATE mill.jobs j SET description = put_job.description, frequency = put_job.frequency,
                 category = put_job.category, priority = put_job.priority,
                 tags = labels.tags, metadata = labels.metadata,
@@ -404,6 +405,7 @@ BEGIN
     END IF;
     UPDATE mill.jobs j SET changed_at = now(), changed_by = session_user,
         version = j.version + (before IS NOT NULL)::integer WHERE j.name = kept;
+    PERFORM mill.record_job_version(kept);
     RETURN true;
 END
 $$;
@@ -446,6 +448,7 @@ GRANT EXECUTE ON FUNCTION mill.set_job TO mill_operator;
 CREATE OR REPLACE FUNCTION mill.enable_job(job text, enabled boolean DEFAULT true) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
+    PERFORM mill.record_job_version(job);
     UPDATE mill.jobs j SET disabled_at = CASE WHEN enabled THEN NULL ELSE coalesce(j.disabled_at, now()) END,
             version = j.version + (enabled <> (j.disabled_at IS NULL))::integer,
             changed_at = now(), changed_by = session_user
@@ -453,6 +456,7 @@ BEGIN
     IF NOT FOUND THEN
         RETURN false;
     END IF;
+    PERFORM mill.record_job_version(job);
     -- The schedule that owns a job enables and disables it; only the change of the schedule is audited.
     PERFORM mill.record_audit('enable_job', 'job ' || j.name, jsonb_build_object('enabled', enabled))
         FROM mill.jobs j WHERE lower(j.name) = lower(enable_job.job) AND NOT j.of_schedule;
@@ -476,6 +480,7 @@ BEGIN
     IF NOT FOUND THEN
         RETURN false;
     END IF;
+    PERFORM mill.record_job_version(kept);
     UPDATE mill.job_tasks t SET enabled = enable_job_task.enabled WHERE t.job = kept AND t.name = task;
     SELECT c.name AS child, p.name AS parent INTO wrong
         FROM mill.job_tasks c CROSS JOIN LATERAL jsonb_array_elements(c.params) AS param
@@ -488,6 +493,7 @@ BEGIN
     END IF;
     UPDATE mill.jobs j SET version = j.version + changed::integer, changed_at = now(), changed_by = session_user
         WHERE j.name = kept;
+    PERFORM mill.record_job_version(kept);
     PERFORM mill.record_audit('enable_job_task', 'job ' || kept,
         jsonb_build_object('task', task, 'enabled', enable_job_task.enabled));
     RETURN true;

@@ -28,6 +28,7 @@ BEGIN
         ('attempts', ARRAY['token'],
             ARRAY['statement', 'params', 'notices', 'result', 'plan', 'message', 'detail', 'hint', 'context']),
         ('job_tasks', '{}', ARRAY['statement', 'params']),
+        ('job_versions', '{}', ARRAY['definition']),
         ('run_tasks', '{}', ARRAY['statement', 'params', 'result', 'message']),
         ('run_events', '{}', ARRAY['result', 'message']),
         ('progress', '{}', ARRAY['percent', 'message', 'notices']),

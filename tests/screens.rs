@@ -1,5 +1,6 @@
 //! Screens of the web console.
 
+pub(crate) mod console_job;
 pub(crate) mod console_plans;
 pub(crate) mod console_plots;
 pub(crate) mod console_rerun;

@@ -35,8 +35,8 @@ pub(crate) use fleet::{
 };
 pub(crate) use insight::{AuditArgs, DurationsArgs, FailuresArgs, HistoryArgs};
 pub(crate) use job::{
-    ApplyArgs, DependencyArgs, DependencyPair, DependencyVerb, GraphFormat, JobName, JobVerb,
-    LineageArgs,
+    ApplyArgs, DependencyArgs, DependencyPair, DependencyVerb, GraphFormat, JobDiff, JobName,
+    JobVerb, LineageArgs,
 };
 pub(crate) use profile::{ProfileArgs, ProfileName, ProfileVerb};
 pub(crate) use run::{
@@ -335,7 +335,9 @@ impl Command {
             | Self::Profile(ProfileVerb::List)
             | Self::Limit(LimitVerb::List)
             | Self::Run(RunVerb::List(_) | RunVerb::Show(_) | RunVerb::Graph(_))
-            | Self::Job(JobVerb::List | JobVerb::Show { .. })
+            | Self::Job(
+                JobVerb::List | JobVerb::Show { .. } | JobVerb::Versions { .. } | JobVerb::Diff(_),
+            )
             | Self::Dependency(DependencyVerb::List)
             | Self::Lineage(_)
             | Self::Schedule(

@@ -10,6 +10,7 @@ mod merge;
 mod show;
 mod source;
 mod topology;
+mod versions;
 
 use cli::Failure;
 use tokio_postgres::Client;
@@ -22,6 +23,8 @@ pub(crate) async fn run(client: &mut Client, out: &Output, verb: &JobVerb) -> Re
     match verb {
         JobVerb::List => list::list(client, out).await,
         JobVerb::Show { names } => show::show(client, out, names).await,
+        JobVerb::Versions { name } => versions::versions(client, out, name).await,
+        JobVerb::Diff(args) => versions::diff(client, out, args).await,
         JobVerb::Enable(args) => list::enable(client, out, args, true).await,
         JobVerb::Disable(args) => list::enable(client, out, args, false).await,
     }

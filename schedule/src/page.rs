@@ -75,6 +75,8 @@ pub enum PageFrom<'a> {
     AfterWithRemoved(&'a str, i64),
     /// The schedule with this name.
     Name(&'a str),
+    /// The first schedules by name that run a job, up to the given number.
+    Job(&'a str, i64),
 }
 
 /// Returns a page of schedules, each with up to the given number of its last runs.
@@ -83,15 +85,17 @@ pub async fn page(
     from: PageFrom<'_>,
     runs: i64,
 ) -> Result<SchedulePage, QueueError> {
-    let (after, name, limit, removed) = match from {
-        PageFrom::After(after, limit) => (after, None, limit, false),
-        PageFrom::AfterWithRemoved(after, limit) => (after, None, limit, true),
-        PageFrom::Name(name) => ("", Some(name), 1, true),
+    let (after, name, job, limit, removed) = match from {
+        PageFrom::After(after, limit) => (after, None, None, limit, false),
+        PageFrom::AfterWithRemoved(after, limit) => (after, None, None, limit, true),
+        PageFrom::Name(name) => ("", Some(name), None, 1, true),
+        PageFrom::Job(job, limit) => ("", None, Some(job), limit, false),
     };
     let sql = format!(
         "/* schedule.page */
          SELECT {COLUMNS} FROM mill.schedule_status s
          WHERE s.name > $1 AND ($2::text IS NULL OR s.name = $2) AND ($4 OR s.removed_at IS NULL)
+             AND ($5::text IS NULL OR lower($5) = ANY (SELECT lower(j) FROM unnest(s.jobs) AS j))
          ORDER BY s.name LIMIT $3"
     );
     let wanted = limit + 1;
@@ -100,6 +104,7 @@ pub async fn page(
         (/* name */ &name as _, Type::TEXT),
         (/* limit */ &wanted as _, Type::INT8),
         (/* removed */ &removed as _, Type::BOOL),
+        (/* job */ &job as _, Type::TEXT),
     ];
     let rows = client.query_typed(&sql, &params).await?;
     let mut schedules =

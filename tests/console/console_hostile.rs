@@ -286,8 +286,9 @@ impl Seen {
         if name.starts_with("on") || name == "style" {
             self.faults.push(format!("{element} has {name}"));
         }
-        // An input must submit the original value, and browsers display it as text.
-        if (element, name) != ("input", "value") {
+        // An input must submit the original value, and browsers display it as text. So must an
+        // option, whose value browsers do not display.
+        if !(name == "value" && ["input", "option"].contains(&element)) {
             self.text(&format!("{element} {name}"), value);
         }
     }

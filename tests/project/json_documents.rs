@@ -51,6 +51,8 @@ const DOCUMENTS: &[(&str, &[&str])] = &[
     ("profile remove", &["profile", "remove", "bi", "--dry-run"]),
     ("job list", &["job", "list"]),
     ("job show", &["job", "show", "daily"]),
+    ("job versions", &["job", "versions", "daily"]),
+    ("job diff", &["job", "diff", "daily"]),
     ("job enable", &["job", "enable", "daily", "--dry-run"]),
     ("job disable", &["job", "disable", "daily", "--dry-run"]),
     ("apply", &["apply", "FILE", "--dry-run"]),
@@ -110,6 +112,7 @@ async fn fill(database: &Database) {
             SELECT mill.set_job('daily', '[{"name": "first", "statement": "SELECT $1::int AS n", "params": [{"$param": "n"}], "group": "evening"},
                 {"name": "second", "statement": "SELECT 1", "after": ["first"]},
                 {"name": "fails", "statement": "SELECT 1/0", "max_attempts": 1}]', description => 'every day', frequency => 'daily');
+            SELECT mill.enable_job_task('daily', 'fails', false); SELECT mill.enable_job_task('daily', 'fails');
             SELECT mill.set_dependency('y', 'x'), mill.set_dependency('second', 'first');
             SELECT mill.set_schedule('nightly', 'daily(03:00)', jobs => '{daily}', params => '{"n": 7}');
             SELECT mill.run_now('nightly');

@@ -178,7 +178,7 @@ async fn api_paths(console: &Console, task: i64) -> Vec<String> {
         let name = match &*path {
             "/api/v1/schedules/detail" => "?name=schedule+7",
             "/api/v1/lineage" | "/api/v1/lineage/graph" => "?name=second+7",
-            "/api/v1/jobs/detail" | "/api/v1/jobs/graph" => "?name=job+7",
+            "/api/v1/jobs/detail" | "/api/v1/jobs/graph" | "/api/v1/jobs/versions" => "?name=job+7",
             "/api/v1/throughput" => "?hours=6",
             _ => "",
         };
@@ -198,6 +198,8 @@ async fn pages_of_one(database: &Database) -> Vec<String> {
     let others = [
         "/runs/7",
         "/jobs/detail?name=job+7",
+        "/jobs/detail?name=job+7&task=first+7&runs=90",
+        "/jobs/versions?name=job+7",
         "/schedules/detail?name=schedule+7",
         "/lineage?name=second+7",
     ];

@@ -1,6 +1,7 @@
 //! API handlers for runs, schedules, jobs and lineage.
 
 use axum::extract::{Path, Query};
+use queue::insight::job_versions::JobVersion;
 use queue::lineage::LineageEdge;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -63,6 +64,7 @@ pub(super) fn routes() -> OpenApiRouter<App> {
         .routes(routes!(jobs))
         .routes(routes!(job))
         .routes(routes!(job_graph))
+        .routes(routes!(versions))
         .routes(routes!(lineage))
         .routes(routes!(lineage_graph))
 }
@@ -137,6 +139,14 @@ async fn job_graph(context: RequestContext, Query(params): Query<NameParams>) ->
     let mut session = context.session().await?;
     let tx = session.begin_read().await?;
     Ok(json_response(&jobs::job::data(&tx, &params.name).await?.graph_data()))
+}
+
+/// Versions of a job with their definitions, newest first, up to 50
+#[utoipa::path(get, path = "/api/v1/jobs/versions", params(NameParams), responses((status = 200, body = Vec<JobVersion>)))]
+async fn versions(context: RequestContext, Query(params): Query<NameParams>) -> HandlerResult {
+    let mut session = context.session().await?;
+    let tx = session.begin_read().await?;
+    Ok(json_response(&jobs::versions::data(&tx, &params.name).await?))
 }
 
 /// Reads the lineage of a task. Unlike the screen, the API requires a name.

@@ -139,6 +139,18 @@ pub(crate) fn time(at: impl ByValue<Timestamp>) -> Markup {
     ))
 }
 
+/// Formats a time without its year and seconds, for narrow columns; `console.js` converts the text
+/// to local time. The title has the exact time.
+pub(crate) fn short_time(at: impl ByValue<Timestamp>) -> Markup {
+    let utc = at.value().to_zoned(TimeZone::UTC);
+    Markup(format!(
+        "<time class=\"short\" datetime=\"{}\" title=\"{} UTC\">{}</time>",
+        utc.strftime("%Y-%m-%dT%H:%M:%S%.6fZ"),
+        utc.strftime("%F %T%.6f"),
+        utc.strftime("%m-%d %H:%M"),
+    ))
+}
+
 /// Formats the time elapsed from `at` to `now`.
 pub(crate) fn since(at: impl ByValue<Timestamp>, now: impl ByValue<Timestamp>) -> String {
     span(now.value().duration_since(at.value()).as_secs_f64())

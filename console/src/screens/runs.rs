@@ -1,9 +1,9 @@
-//! Screens about runs: all runs, one run with its graph, timeline and comparison with earlier runs,
+//! Screens about runs: all runs, one run with its graph, timeline and grid of earlier runs,
 //! and actions on a run.
 
 mod actions;
-mod comparison;
 mod gantt;
+pub(crate) mod grid;
 pub(crate) mod list;
 pub(crate) mod run;
 

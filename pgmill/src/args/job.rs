@@ -62,6 +62,21 @@ If several jobs declare a task, it is included once, from the job that gives it 
         #[arg(value_name = "NAME[,NAME…]", required = true, value_delimiter = ',')]
         names: Vec<String>,
     },
+    /// List the versions of a job, newest first
+    #[command(after_help = "Examples:\n  pgmill job versions daily\n\n\
+                            The database keeps the last 50 versions of each job.")]
+    Versions {
+        /// Job name, case-insensitive
+        #[arg(value_parser = label)]
+        name: String,
+    },
+    /// Show what differs between two versions of a job, per task and field
+    #[command(after_help = "\
+Examples:
+  pgmill job diff daily                 # the last change
+  pgmill job diff daily 3               # all changes since version 3
+  pgmill job diff daily 3 5 --json")]
+    Diff(JobDiff),
     /// Enable a job, so that it can start runs again, or one of its tasks
     #[command(
         after_help = "Examples:\n  pgmill job enable daily\n  pgmill job enable daily mart_orders"
@@ -76,6 +91,19 @@ Examples:
 Runs in progress do not change. Tasks after a disabled task wait neither for it nor for the tasks
 before it.")]
     Disable(JobName),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct JobDiff {
+    /// Job name, case-insensitive
+    #[arg(value_parser = label)]
+    pub(crate) name: String,
+    /// Old version [default: the version before the newest]
+    #[arg(value_name = "V1")]
+    pub(crate) from: Option<i32>,
+    /// New version [default: the newest]
+    #[arg(value_name = "V2")]
+    pub(crate) to: Option<i32>,
 }
 
 #[derive(Debug, clap::Args)]

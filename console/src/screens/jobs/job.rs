@@ -1,45 +1,65 @@
-//! Job screen: tasks of a job with their dependencies, and actions on the job.
+//! Job screen: the last runs of a job as a grid, durations, schedules, tasks and dependencies.
+
+use std::collections::HashSet;
 
 use askama::Template;
 use axum::Router;
 use axum::extract::Query;
-use axum::response::Response;
-use axum::routing::{get, post};
+use axum::routing::get;
 use deadpool_postgres::Transaction;
 use jiff::Timestamp;
 use queue::Labels;
 use queue::insight::jobs::{self, JobDetail, JobTask};
-use queue::insight::runs::{self, RunQuery, RunSummary};
-use queue::job;
+use queue::insight::runs;
+use queue::job::Dependency;
 use queue::lineage::{self, LineageEdge};
 use queue::run::Expected;
+use schedule::page::{self, PageFrom, ScheduleSummary};
 use serde::Deserialize;
-use serde_json::{Map, Value};
 
+use super::durations::Durations;
 use crate::escape::Markup;
 use crate::http::app::App;
 use crate::http::error::{HandlerResult, HttpError};
-use crate::http::request::{FormRequest, RequestContext};
+use crate::http::request::RequestContext;
 use crate::page::format;
 use crate::page::graph::{GraphData, MAX_EDGES, MAX_NODES};
 use crate::page::highlight;
 use crate::page::layout::{Layout, render};
+use crate::page::topology::topological_order;
+use crate::screens::runs::grid::{self, RunGrid};
+use crate::screens::schedules::list::{RECENT, local_time, strip};
 
-/// Number of recent runs shown.
-const RUNS: i64 = 5;
+/// Numbers of runs that the plot of durations offers.
+const RUN_CHOICES: [i64; 2] = [30, 90];
+
+/// Maximum number of schedules shown.
+const SCHEDULES: i64 = 20;
+
+/// Maximum number of dependencies on tasks of other jobs shown.
+const OUTSIDE_EDGES: i64 = 100;
 
 pub(crate) fn routes() -> Router<App> {
-    Router::new()
-        .route("/jobs/detail", get(show))
-        .route("/jobs/run", post(run))
-        .route("/jobs/enable", post(enable))
-        .route("/jobs/tasks/enable", post(enable_task))
+    Router::new().route("/jobs/detail", get(show))
 }
 
 #[derive(Debug, Default, Deserialize)]
 struct JobParams {
     #[serde(default)]
     name: String,
+    /// The task of the plot of durations; empty: the whole runs.
+    #[serde(default)]
+    task: String,
+    /// Number of runs in the plot.
+    #[serde(default)]
+    runs: String,
+}
+
+impl JobParams {
+    fn runs(&self) -> i64 {
+        let wanted = self.runs.parse().ok();
+        wanted.filter(|runs| RUN_CHOICES.contains(runs)).unwrap_or(RUN_CHOICES[0])
+    }
 }
 
 /// A job and its edges.
@@ -72,7 +92,13 @@ struct JobPage {
     lines: Vec<TaskRow>,
     params: Vec<String>,
     left_out: i64,
-    runs: Vec<RunSummary>,
+    version: (i32, Timestamp, String),
+    grid: Option<RunGrid>,
+    durations: Durations,
+    /// The task and the number of runs of the plot of durations.
+    plotted: (String, i64),
+    schedules: Vec<ScheduleSummary>,
+    outside: Vec<Dependency>,
     has_graph: bool,
     caveat: Option<String>,
 }
@@ -80,6 +106,23 @@ struct JobPage {
 impl JobPage {
     fn now(&self) -> Timestamp {
         self.page.viewer.now
+    }
+
+    fn run_choices(&self) -> [i64; 2] {
+        RUN_CHOICES
+    }
+
+    fn plot(&self) -> Markup {
+        self.durations.plot(&self.page.base, &self.page.zone)
+    }
+
+    fn strip(&self, it: &ScheduleSummary) -> Markup {
+        strip(&self.page.base, it)
+    }
+
+    fn next_fire(&self, it: &ScheduleSummary) -> String {
+        let at = it.status.next_fire_at;
+        at.map(|at| local_time(&it.status.timing, at)).unwrap_or_default()
     }
 
     /// Returns the URL of the graph data.
@@ -105,14 +148,16 @@ impl JobPageData {
 /// Reads a job by its name; the name is case-insensitive.
 pub(crate) async fn data(tx: &Transaction<'_>, name: &str) -> Result<JobPageData, HttpError> {
     let limit = i64::try_from(MAX_NODES).unwrap_or(i64::MAX);
-    let shape = jobs::job_detail(&**tx, name.trim(), limit).await?.ok_or_else(|| none(name))?;
+    let shape =
+        jobs::job_detail(&**tx, name.trim(), limit).await?.ok_or_else(|| no_such_job(name))?;
     let names: Vec<&str> = shape.tasks.iter().map(|task| task.name.as_str()).collect();
     let wanted = i64::try_from(MAX_EDGES + 1).unwrap_or(i64::MAX);
     let edges = jobs::edges(&**tx, &shape.name, &names, wanted).await?;
     Ok(JobPageData { links: lineage::merge_edges(&edges), shape })
 }
 
-fn none(name: &str) -> HttpError {
+/// Returns the error for a missing job.
+pub(crate) fn no_such_job(name: &str) -> HttpError {
     HttpError::not_found(format!("there is no job {name}"))
 }
 
@@ -121,8 +166,13 @@ async fn show(context: RequestContext, Query(params): Query<JobParams>) -> Handl
     let tx = session.begin_read().await?;
     let viewer = context.viewer(&tx).await?;
     let known = data(&tx, &params.name).await?;
-    let query = RunQuery { job: Some(known.shape.name.clone()), ..RunQuery::default() };
-    let runs = runs::page(&*tx, &query, RUNS).await?.runs;
+    let recent = runs::runs_of_job(&*tx, &known.shape.name, params.runs()).await?;
+    let durations = Durations::read(&tx, &recent, params.task.trim()).await?;
+    let grid = read_grid(&tx, &known, recent).await?;
+    let from = PageFrom::Job(&known.shape.name, SCHEDULES);
+    let schedules = page::page(&*tx, from, RECENT).await?.schedules;
+    let names: Vec<&str> = known.shape.tasks.iter().map(|task| task.name.as_str()).collect();
+    let outside = jobs::outside_edges(&*tx, &names, OUTSIDE_EDGES).await?;
     let (drawing, left_out) = (known.graph_data(), known.left_out());
     let JobPageData { shape, links } = known;
     let line = |task: JobTask| TaskRow {
@@ -149,10 +199,31 @@ async fn show(context: RequestContext, Query(params): Query<JobParams>) -> Handl
         labels: shape.labels,
         params: shape.params,
         left_out,
-        runs,
+        version: (shape.version, shape.changed_at, shape.changed_by),
+        grid,
+        durations,
+        plotted: (params.task.trim().to_owned(), params.runs()),
+        schedules,
+        outside,
         has_graph: drawing.has_edges(),
         caveat: drawing.caveat(),
     })
+}
+
+/// Reads the grid of the last runs; `None` if the job has no run.
+async fn read_grid(
+    tx: &Transaction<'_>,
+    known: &JobPageData,
+    mut runs: Vec<runs::ComparedRun>,
+) -> Result<Option<RunGrid>, HttpError> {
+    runs.truncate(usize::try_from(grid::COLUMNS).unwrap_or(usize::MAX));
+    if runs.is_empty() {
+        return Ok(None);
+    }
+    let names: Vec<&str> = known.shape.tasks.iter().map(|task| task.name.as_str()).collect();
+    let edges = known.links.iter().map(|link| (link.parent.as_str(), link.child.as_str()));
+    let names = topological_order(&names, edges);
+    Ok(Some(RunGrid::read(tx, runs, &names, &HashSet::new()).await?))
 }
 
 fn after(links: &[LineageEdge], task: &str) -> String {
@@ -162,47 +233,4 @@ fn after(links: &[LineageEdge], task: &str) -> String {
         expected => format!("{} ({expected})", link.parent),
     });
     format::one_line(labels.collect::<Vec<_>>().join(", "), 200)
-}
-
-async fn run(form: FormRequest) -> Result<Response, HttpError> {
-    let name = form.field("name").to_owned();
-    let mut session = form.context.session().await?;
-    let tx = form.begin(&mut session).await?;
-    let known = data(&tx, &name).await?;
-    let mut params = Map::new();
-    for param in known.shape.params {
-        let value = form.field(&format!("param:{param}"));
-        if !value.is_empty() {
-            // As on the command line: numbers, true and false keep their type, anything else is
-            // text.
-            let read = serde_json::from_str(value).ok().filter(|it: &Value| !it.is_string());
-            params.insert(param, read.unwrap_or_else(|| value.into()));
-        }
-    }
-    let started = queue::run::start(&*tx, &[known.shape.name], &params, &Labels::default()).await?;
-    tx.commit().await?;
-    session.notify_workers().await;
-    Ok(form.redirect_back(&format!("/runs/{}", started.run)))
-}
-
-async fn enable(form: FormRequest) -> Result<Response, HttpError> {
-    let name = form.field("name").to_owned();
-    let mut session = form.context.session().await?;
-    let tx = form.begin(&mut session).await?;
-    if !job::enable(&*tx, &name, form.parsed("enabled")?).await? {
-        return Err(none(&name));
-    }
-    tx.commit().await?;
-    Ok(form.redirect_back(&format!("/jobs/detail?name={}", format::url_encode(&name))))
-}
-
-async fn enable_task(form: FormRequest) -> Result<Response, HttpError> {
-    let (name, task) = (form.field("name").to_owned(), form.field("task").to_owned());
-    let mut session = form.context.session().await?;
-    let tx = form.begin(&mut session).await?;
-    if !job::enable_task(&*tx, &name, &task, form.parsed("enabled")?).await? {
-        return Err(HttpError::not_found(format!("job {name} has no task {task}")));
-    }
-    tx.commit().await?;
-    Ok(form.redirect_back(&format!("/jobs/detail?name={}", format::url_encode(&name))))
 }

@@ -1,62 +1,80 @@
-//! Grid that compares the tasks of a run with earlier runs of the same jobs.
+//! Grid of tasks and runs: the state of each task in each of the last runs of a job, or of the jobs
+//! of a run.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use deadpool_postgres::Transaction;
-use queue::QueueError;
-use queue::RunId;
+use jiff::Timestamp;
 use queue::insight::runs::{self, ComparedRun, GridCell};
-use queue::run_queries::RunTask;
+use queue::{QueueError, RunId};
 
+use crate::escape::{Markup, escaped};
 use crate::page::format;
 
 /// Maximum number of runs.
-const COLUMNS: i64 = 14;
+pub(crate) const COLUMNS: i64 = 30;
 
 /// Maximum number of tasks.
 const ROWS: usize = 100;
 
-/// Runs from left to right, newest last.
-pub(crate) struct RunComparison {
+/// Height of the bar that shows the duration of a run, in user units.
+const BAR_HEIGHT: f64 = 36.0;
+
+/// Runs from left to right, newest last, and tasks from top to bottom, each after its parents.
+pub(crate) struct RunGrid {
     pub(crate) runs: Vec<ComparedRun>,
-    pub(crate) rows: Vec<ComparisonRow>,
+    pub(crate) rows: Vec<GridRow>,
     /// Number of tasks without a row.
     pub(crate) left_out: usize,
+    /// The run of the page.
+    current: Option<RunId>,
 }
 
 /// The states of a task in each run.
-pub(crate) struct ComparisonRow {
+pub(crate) struct GridRow {
     pub(crate) name: String,
     /// One cell per run; `None` if the run does not have the task.
     pub(crate) cells: Vec<Option<GridCell>>,
 }
 
-/// Builds the grid; `None` if there is no other run to compare with.
-pub(crate) async fn compare_runs(
-    tx: &Transaction<'_>,
-    run: RunId,
-    tasks: &[RunTask],
-) -> Result<Option<RunComparison>, QueueError> {
-    let mut runs = runs::compared_runs(&**tx, run, COLUMNS).await?;
-    if runs.len() < 2 {
-        return Ok(None);
+impl RunGrid {
+    /// Reads the grid of these tasks, which are in the order of the rows. `first` has the tasks that
+    /// get a row even if there are too many tasks.
+    pub(crate) async fn read(
+        tx: &Transaction<'_>,
+        mut runs: Vec<ComparedRun>,
+        names: &[&str],
+        first: &HashSet<&str>,
+    ) -> Result<Self, QueueError> {
+        runs.reverse();
+        let ids: Vec<i64> = runs.iter().map(|it| it.id.0).collect();
+        let names = choose_rows(names, first);
+        let mut cells: HashMap<(String, i64), GridCell> = HashMap::new();
+        for cell in runs::grid_cells(&**tx, &ids, &names.shown).await? {
+            cells.insert((cell.name.clone(), cell.run.0), cell);
+        }
+        let mut row = |name: &&str| GridRow {
+            name: (*name).to_owned(),
+            cells: ids.iter().map(|id| cells.remove(&((*name).to_owned(), *id))).collect(),
+        };
+        let rows = names.shown.iter().map(&mut row).collect();
+        Ok(Self { runs, rows, left_out: names.left_out, current: None })
     }
-    runs.reverse();
-    let ids: Vec<i64> = runs.iter().map(|it| it.id.0).collect();
-    let names: Vec<&str> = tasks.iter().take(ROWS).map(|task| task.name.as_str()).collect();
-    let mut cells: HashMap<(String, i64), GridCell> = HashMap::new();
-    for cell in runs::grid_cells(&**tx, &ids, &names).await? {
-        cells.insert((cell.name.clone(), cell.run.0), cell);
-    }
-    let mut line = |name: &&str| ComparisonRow {
-        name: (*name).to_owned(),
-        cells: ids.iter().map(|id| cells.remove(&((*name).to_owned(), *id))).collect(),
-    };
-    let rows = names.iter().map(&mut line).collect();
-    Ok(Some(RunComparison { runs, rows, left_out: tasks.len().saturating_sub(ROWS) }))
-}
 
-impl RunComparison {
+    /// Marks the run of the page.
+    pub(crate) fn of_run(self, run: RunId) -> Self {
+        Self { current: Some(run), ..self }
+    }
+
+    pub(crate) fn is_current(&self, run: &ComparedRun) -> bool {
+        self.current == Some(run.id)
+    }
+
+    /// Returns the duration of the longest run, in seconds.
+    pub(crate) fn longest(&self) -> f64 {
+        self.runs.iter().map(|it| it.duration_seconds).fold(0.001, f64::max)
+    }
+
     /// Returns the letter of a state; the cell title has the full name.
     pub(crate) fn letter(&self, state: impl AsRef<str>) -> &'static str {
         match state.as_ref() {
@@ -75,5 +93,57 @@ impl RunComparison {
     pub(crate) fn cell_title(&self, name: &str, cell: &GridCell) -> String {
         let duration = cell.duration_seconds.map(|it| format!(", {}", format::span(it)));
         format!("{name} in run {}: {}{}", cell.run, cell.state, duration.unwrap_or_default())
+    }
+
+    /// Returns the instant that a run stands for: the instant for which a schedule fired the run,
+    /// or else its start.
+    pub(crate) fn instant(&self, run: &ComparedRun) -> Timestamp {
+        run.fire_at.unwrap_or(run.started_at)
+    }
+
+    /// Draws the duration of a run as a bar, relative to the longest run of the grid.
+    pub(crate) fn bar(&self, run: &ComparedRun) -> Markup {
+        let height = (run.duration_seconds / self.longest() * BAR_HEIGHT).clamp(1.0, BAR_HEIGHT);
+        let title =
+            format!("run {}: {}, {}", run.id, run.state, format::span(run.duration_seconds));
+        Markup(format!(
+            "<svg class=\"run-bar\" viewBox=\"0 0 14 {BAR_HEIGHT}\" width=\"14\" height=\"{BAR_HEIGHT}\" role=\"img\" \
+             aria-label=\"{0}\"><title>{0}</title><rect class=\"{1}\" x=\"1\" y=\"{2:.1}\" width=\"12\" height=\"{height:.1}\"/></svg>",
+            escaped(&title),
+            format::state_class(run.state.as_str()),
+            BAR_HEIGHT - height,
+        ))
+    }
+}
+
+/// Rows of a grid.
+struct Rows<'a> {
+    shown: Vec<&'a str>,
+    left_out: usize,
+}
+
+/// Chooses the tasks that get a row: all, or as many as fit, with `first` before the others. Keeps
+/// their order.
+fn choose_rows<'a>(names: &[&'a str], first: &HashSet<&str>) -> Rows<'a> {
+    let mut places: Vec<usize> = (0..names.len()).collect();
+    places.sort_by_key(|place| !first.contains(names[*place]));
+    places.truncate(ROWS);
+    places.sort_unstable();
+    let shown = places.iter().map(|place| names[*place]).collect();
+    Rows { shown, left_out: names.len() - places.len() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failed_tasks_get_a_row_even_if_there_are_too_many() {
+        let names: Vec<String> = (0..150).map(|n| format!("t{n}")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let rows = choose_rows(&names, &HashSet::from(["t149"]));
+        assert_eq!((rows.shown.len(), rows.left_out), (ROWS, 50));
+        assert_eq!(rows.shown.last(), Some(&"t149"));
+        assert_eq!(rows.shown[..2], ["t0", "t1"]);
     }
 }

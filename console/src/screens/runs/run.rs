@@ -16,14 +16,15 @@ use queue::run_attempts::{RunAttempt, run_attempts};
 use queue::run_queries::{self, Edge, Run, RunTask};
 use serde::{Deserialize, Serialize};
 
-use super::comparison::{self, RunComparison};
 use super::gantt::{self, Gantt};
+use super::grid::{COLUMNS, RunGrid};
 use crate::http::app::App;
 use crate::http::error::{HandlerResult, HttpError};
 use crate::http::request::RequestContext;
 use crate::page::format;
 use crate::page::graph::{GraphData, MAX_EDGES, MAX_NODES};
 use crate::page::layout::{Layout, render};
+use crate::page::topology::topological_order;
 
 /// Maximum number of attempts read. Of further attempts, the chart and the critical path show
 /// nothing.
@@ -76,7 +77,7 @@ struct RunPage {
     left_out: i64,
     critical: Option<CriticalPath>,
     gantt: Option<Gantt>,
-    grid: Option<RunComparison>,
+    grid: Option<RunGrid>,
     has_graph: bool,
     caveat: Option<String>,
     restart_open: bool,
@@ -174,7 +175,7 @@ async fn page(
     let tx = session.begin_read().await?;
     let viewer = context.viewer(&tx).await?;
     let known = data(&tx, id).await?.ok_or_else(|| no_such_run(id))?;
-    let grid = comparison::compare_runs(&tx, id, &known.tasks).await?;
+    let grid = read_grid(&tx, &known).await?;
     let drawing = known.graph_data();
     let RunDetail { run, tasks, edges, left_out, critical_path: critical, attempts, .. } = known;
     let on_path: HashSet<i64> = critical.iter().flat_map(|it| it.nodes.iter().copied()).collect();
@@ -198,6 +199,26 @@ async fn page(
         caveat: drawing.caveat(),
         restart_open: !params.restart.is_empty(),
     })
+}
+
+/// Reads the grid of a run and of earlier runs of its jobs; `None` if there is no earlier run.
+async fn read_grid(tx: &Transaction<'_>, known: &RunDetail) -> Result<Option<RunGrid>, QueueError> {
+    let runs = runs::compared_runs(&**tx, known.run.id, COLUMNS).await?;
+    if runs.len() < 2 {
+        return Ok(None);
+    }
+    let of_node: HashMap<i64, &str> =
+        known.tasks.iter().map(|task| (task.node, task.name.as_str())).collect();
+    let mut names: Vec<&str> = of_node.values().copied().collect();
+    names.sort_unstable();
+    let name = |node: &i64| of_node.get(node).copied();
+    let edge = |edge: &Edge| Some((name(&edge.parent)?, name(&edge.child)?));
+    let names = topological_order(&names, known.edges.iter().filter_map(edge));
+    let unsuccessful =
+        |task: &&RunTask| matches!(task.state.as_str(), "failed" | "upstream_failed");
+    let first = known.tasks.iter().filter(unsuccessful).map(|task| task.name.as_str()).collect();
+    let grid = RunGrid::read(tx, runs, &names, &first).await?;
+    Ok(Some(grid.of_run(known.run.id)))
 }
 
 /// Returns the dependencies of each task as text.

@@ -1,5 +1,6 @@
 //! Jobs, page by page, each with its newest run.
 
+use jiff::Timestamp;
 use serde::Serialize;
 use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
@@ -63,7 +64,7 @@ pub async fn page(
 const HEAD: &str = "/* queue.insight_job */
 SELECT j.name, j.description, j.category, j.frequency, j.priority::text, j.disabled_at IS NULL AS enabled,
     (SELECT count(*) FROM mill.job_tasks t WHERE t.job = j.name AND t.disabled_at IS NULL) AS task_count,
-    j.tags, j.metadata
+    j.version, j.changed_at, j.changed_by, j.tags, j.metadata
 FROM mill.jobs j WHERE lower(j.name) = lower($1)";
 
 const TASKS: &str = "/* queue.insight_job_tasks */
@@ -81,6 +82,10 @@ SELECT l.child, l.parent, l.expected::text, l.job FROM (
     UNION ALL SELECT d.child, d.parent, d.expected, NULL FROM mill.dependencies d WHERE d.disabled_at IS NULL) AS l
 WHERE l.child = ANY ($2) AND l.parent = ANY ($2) ORDER BY l.parent, l.child LIMIT $3";
 
+const OUTSIDE_EDGES: &str = "/* queue.insight_job_outside_edges */
+SELECT d.child, d.parent, d.expected::text, NULL AS job FROM mill.dependencies d
+WHERE d.disabled_at IS NULL AND (d.child = ANY ($1)) <> (d.parent = ANY ($1)) ORDER BY d.parent, d.child LIMIT $2";
+
 /// A job with the details that its page shows.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub struct JobDetail {
@@ -96,6 +101,12 @@ pub struct JobDetail {
     pub priority: Option<String>,
     /// Whether the job may be run.
     pub enabled: bool,
+    /// Version number, from 1; increases with each change.
+    pub version: i32,
+    /// Time of the last change.
+    pub changed_at: Timestamp,
+    /// The role that last changed the job.
+    pub changed_by: String,
     /// Number of its tasks.
     pub task_count: i64,
     /// The first tasks, by name.
@@ -109,7 +120,8 @@ pub struct JobDetail {
 
 from_row! {
     row => JobDetail {
-        name, description, category, frequency, priority, enabled, task_count,
+        name, description, category, frequency, priority, enabled, version, changed_at, changed_by,
+        task_count,
         tasks: Vec::new(), params: Vec::new(), labels: Labels::from_row(row)?,
     }
 }
@@ -163,4 +175,17 @@ pub async fn edges(
         (/* limit */ &limit as _, Type::INT8),
     ];
     client.query_typed(EDGES, &params).await?.iter().map(Dependency::from_row).collect()
+}
+
+/// Returns the dependencies between these tasks and other tasks, up to the given number. They apply
+/// in runs that have both tasks.
+pub async fn outside_edges(
+    client: &impl GenericClient,
+    tasks: &[&str],
+    limit: i64,
+) -> Result<Vec<Dependency>, QueueError> {
+    let params =
+        [(/* tasks */ &tasks as _, Type::TEXT_ARRAY), (/* limit */ &limit as _, Type::INT8)];
+    let rows = client.query_typed(OUTSIDE_EDGES, &params).await?;
+    rows.iter().map(Dependency::from_row).collect()
 }

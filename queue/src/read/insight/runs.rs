@@ -40,10 +40,29 @@ CROSS JOIN LATERAL (SELECT t.node FROM mill.run_tasks t WHERE t.state = s.state 
     ORDER BY t.node LIMIT $2) AS n
 ORDER BY s.place, n.node LIMIT $2";
 
-const SIBLINGS: &str = "/* queue.insight_run_siblings */
-SELECT r.id, r.state::text, r.started_at FROM mill.runs r
-WHERE r.id <= $1 AND r.id > $1 - $2 AND r.jobs = (SELECT o.jobs FROM mill.runs o WHERE o.id = $1)
-ORDER BY r.id DESC LIMIT $3";
+/// Columns of [`ComparedRun`].
+macro_rules! compared {
+    ($name:literal, $condition:literal) => {
+        concat!(
+            "/* ",
+            $name,
+            " */
+SELECT r.id, r.state::text, r.started_at, r.fire_at,
+    extract(epoch FROM coalesce(r.finished_at, now()) - coalesce(r.restarted_at, r.started_at))::float8
+        AS duration_seconds
+FROM mill.runs r WHERE r.id <= $1 AND r.id > $1 - $2 AND ",
+            $condition,
+            " ORDER BY r.id DESC LIMIT $3"
+        )
+    };
+}
+
+const SIBLINGS: &str = compared!(
+    "queue.insight_run_siblings",
+    "r.jobs = (SELECT o.jobs FROM mill.runs o WHERE o.id = $1)"
+);
+
+const RUNS_OF_JOB: &str = compared!("queue.insight_runs_of_job", "$4 = ANY (r.jobs)");
 
 const CELLS: &str = "/* queue.insight_run_cells */
 SELECT t.run_id AS run, t.name,
@@ -123,9 +142,13 @@ pub struct ComparedRun {
     pub state: RunState,
     /// Start of the run.
     pub started_at: Timestamp,
+    /// The instant for which a schedule fired the run.
+    pub fire_at: Option<Timestamp>,
+    /// Seconds from the start of the run, or from its last restart, to its end or until now.
+    pub duration_seconds: f64,
 }
 
-from_row! { ComparedRun { id, state, started_at } }
+from_row! { ComparedRun { id, state, started_at, fire_at, duration_seconds } }
 
 /// State of a task in one of these runs.
 #[derive(Clone, Debug, Serialize)]
@@ -212,6 +235,22 @@ pub async fn compared_runs(
         (/* limit */ &limit as _, Type::INT8),
     ];
     client.query_typed(SIBLINGS, &params).await?.iter().map(ComparedRun::from_row).collect()
+}
+
+/// Returns the last runs that include a job, newest first. Only the newest 10,000 runs are searched.
+pub async fn runs_of_job(
+    client: &impl GenericClient,
+    job: &str,
+    limit: i64,
+) -> Result<Vec<ComparedRun>, QueueError> {
+    let newest = newest(client).await?;
+    let params = [
+        (/* newest */ &newest as _, Type::INT8),
+        (/* runs_scanned */ &RUNS_SCANNED as _, Type::INT8),
+        (/* limit */ &limit as _, Type::INT8),
+        (/* job */ &job as _, Type::TEXT),
+    ];
+    client.query_typed(RUNS_OF_JOB, &params).await?.iter().map(ComparedRun::from_row).collect()
 }
 
 /// Returns the states of the tasks with these names in these runs.

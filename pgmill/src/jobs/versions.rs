@@ -1,0 +1,125 @@
+//! `pgmill job versions|diff`.
+
+use cli::{Failure, exit};
+use queue::insight::job_versions::{
+    FieldChange, JobVersion, WHOLE_TASK, job_changes, job_versions,
+};
+use queue::{job, task_queries};
+use serde_json::{Value, json};
+use terminal::{counted, line_changes, print_stderr, visible};
+use tokio_postgres::Client;
+
+use crate::args::JobDiff;
+use crate::jobs::show::unknown;
+use crate::output::format::relative_time;
+use crate::output::{Field, Output, Tone};
+
+/// Lists the versions of a job.
+///
+/// # Errors
+/// Fails if there is no such job.
+pub(super) async fn versions(client: &Client, out: &Output, name: &str) -> Result<u8, Failure> {
+    let versions = read(client, name).await?;
+    if out.json {
+        out.document(&versions)?;
+        return Ok(exit::OK);
+    }
+    let now = task_queries::now(client).await?;
+    let row = |(place, version): (usize, &JobVersion)| {
+        let changes = versions.get(place + 1).map(|before| {
+            let changes = job_changes(&before.definition, &version.definition).len();
+            counted(i64::try_from(changes).unwrap_or(i64::MAX), "change")
+        });
+        vec![
+            Field::new(version.version),
+            Field::new(relative_time(version.changed_at, now)),
+            Field::new(&version.changed_by),
+            Field::or_blank(changes),
+        ]
+    };
+    let rows = versions.iter().enumerate().map(row).collect();
+    out.text(&out.table(&["version", "changed", "by", "difference"], rows))?;
+    Ok(exit::OK)
+}
+
+/// Shows the differences between two versions of a job.
+///
+/// # Errors
+/// Fails if there is no such job or version.
+pub(super) async fn diff(client: &Client, out: &Output, args: &JobDiff) -> Result<u8, Failure> {
+    let versions = read(client, &args.name).await?;
+    let at = |wanted: Option<i32>, default: usize| match wanted {
+        Some(number) => versions.iter().find(|it| it.version == number).ok_or_else(|| {
+            let message = format!("job {} has no version {number}", args.name);
+            Failure::not_found(message).hint(format!("pgmill job versions {}", args.name))
+        }),
+        None => versions.get(default).or(versions.last()).ok_or_else(|| unknown(&args.name)),
+    };
+    let (from, to) = (at(args.from, 1)?, at(args.to, 0)?);
+    let changes = job_changes(&from.definition, &to.definition);
+    if out.json {
+        out.document(&json!({
+            "job": to.job, "from": from.version, "to": to.version, "changes": changes,
+        }))?;
+        return Ok(exit::OK);
+    }
+    if changes.is_empty() {
+        print_stderr(visible(&format!(
+            "versions {} and {} of job {} do not differ",
+            from.version, to.version, to.job
+        )));
+        return Ok(exit::OK);
+    }
+    let mut lines = vec![visible(&format!(
+        "job {}, version {} to version {}",
+        to.job, from.version, to.version
+    ))];
+    let mut task = None;
+    for change in &changes {
+        if change.task != task {
+            task.clone_from(&change.task);
+            lines.extend(task.iter().map(|name| visible(&format!("task {name}"))));
+        }
+        lines.extend(format_change(out, change));
+    }
+    out.text(&lines.join("\n"))?;
+    Ok(exit::OK)
+}
+
+/// Reads the versions of a job that exists, newest first.
+async fn read(client: &Client, name: &str) -> Result<Vec<JobVersion>, Failure> {
+    let versions = job_versions(client, name).await?;
+    if versions.is_empty() {
+        if job::definition(client, name).await?.is_none() {
+            return Err(unknown(name));
+        }
+        let message = format!("the database has no version of job {name}");
+        return Err(Failure::not_found(message)
+            .hint("a job has versions from its first change with this version of pgmill"));
+    }
+    Ok(versions)
+}
+
+/// Formats a change as lines with `-` and `+`.
+fn format_change(out: &Output, change: &FieldChange) -> Vec<String> {
+    let text = |value: &Option<Value>| match value {
+        None => String::new(),
+        Some(Value::String(text)) => text.clone(),
+        Some(value) => value.to_string(),
+    };
+    let heading = match (change.field.as_str(), &change.old) {
+        (WHOLE_TASK, None) => "  added".to_owned(),
+        (WHOLE_TASK, Some(_)) => "  removed".to_owned(),
+        (field, _) => format!("  {field}"),
+    };
+    let line = |(sign, line): (char, String)| {
+        let tone = match sign {
+            '-' => Tone::Error,
+            '+' => Tone::Success,
+            _ => Tone::Plain,
+        };
+        out.paint(&visible(&format!("    {sign} {line}")), tone)
+    };
+    let changed = line_changes(&text(&change.old), &text(&change.new)).into_iter().map(line);
+    std::iter::once(visible(&heading)).chain(changed).collect()
+}
