@@ -2,9 +2,10 @@
 //!
 //! Most modules are pure functions from texts to instants. They read neither the clock nor the time
 //! zone of the machine: the caller passes the time. `zone_data` chooses the time zone data. `tick`, `declare`, `reconcile`, `queries`,
-//! `jobs`, `page` and `probe` access the database.
+//! `jobs`, `page`, `calendar` and `probe` access the database.
 
 pub mod annotation;
+pub mod calendar;
 pub mod declare;
 pub mod due;
 pub mod enums;

@@ -82,6 +82,51 @@ async fn schedules_are_listed_page_by_page() {
     assert_eq!(seen, all, "each schedule once");
 }
 
+#[tokio::test]
+async fn the_calendar_shows_past_and_coming_fires_in_the_zone_of_the_user() {
+    let database = Database::new().await;
+    database
+        .execute(
+            "SELECT mill.set_schedule('daily', 'daily(03:15, zone: UTC)', 'SELECT 1'),
+                mill.set_schedule('often', 'every(5 minutes)', 'SELECT 1'), mill.set_schedule('never', 'manual', 'SELECT 1');
+             SELECT mill.run_now('daily'), mill.run_now('often') FROM generate_series(1, 1);
+             UPDATE mill.runs SET fire_at = '2026-03-25 23:15Z', state = 'failed', finished_at = now(), failed = 1
+                WHERE id = 1",
+        )
+        .await;
+    let console = Console::start(&database, &[]).await;
+    let week = console.get("/schedules/calendar?date=2026-03-26").await.body;
+    for text in [
+        "week of 2026-03-23",
+        "class=\"fire failed\" href=\"/runs/1\" title=\"23:15: run 1 failed\"",
+    ] {
+        assert!(week.contains(text), "{text}: {week}");
+    }
+    assert!(week.contains("2 more schedules without a fire"), "{week}");
+    let cookie = [("Host", console.address.as_str()), ("Cookie", "pgmill_zone=Europe/Berlin")];
+    let of = async |path: &str| console.request("GET", path, &cookie, "").await.body;
+    let day = of("/schedules/calendar?view=day&date=2026-03-26").await;
+    assert!(day.contains("title=\"00:15: run 1 failed\"") && day.contains("zone=UTC"), "{day}");
+    let other = of("/schedules/calendar?view=day&date=2026-03-26&zone=UTC").await;
+    assert!(!other.contains("run 1 failed") && other.contains(">Europe/Berlin</a>"), "{other}");
+
+    let tomorrow = "SELECT to_char(now() AT TIME ZONE 'UTC' + interval '1 day', 'YYYY-MM-DD')";
+    let tomorrow: String = database.value(tomorrow).await;
+    let day = console.get(&format!("/schedules/calendar?view=day&date={tomorrow}")).await.body;
+    assert!(day.contains("title=\"03:15: coming\""), "{day}");
+    assert_eq!(
+        day.matches("+9 more").count(),
+        24,
+        "twelve fires an hour, of which three are listed"
+    );
+    database.execute("SELECT mill.enable_schedule('daily', false)").await;
+    let day = console.get(&format!("/schedules/calendar?view=day&date={tomorrow}")).await.body;
+    assert!(!day.contains("03:15: coming"), "{day}");
+    for path in ["/schedules/calendar?date=soon", "/schedules/calendar?date=-009999-01-01"] {
+        assert_eq!(console.get(path).await.status, 400, "{path}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn only_an_operator_tests_a_trigger_and_a_test_fires_nothing() {
     let database = Database::new().await;

@@ -1,7 +1,8 @@
-//! Screens about schedules: all schedules, one schedule with its next fires, runs and log, and
+//! Screens about schedules: all schedules as a list and as a calendar, one schedule with its next fires, runs and log, and
 //! actions on a schedule.
 
 mod actions;
+pub(crate) mod calendar;
 pub(crate) mod list;
 pub(crate) mod schedule;
 
@@ -10,5 +11,5 @@ use axum::Router;
 use crate::http::app::App;
 
 pub(crate) fn routes() -> Router<App> {
-    list::routes().merge(schedule::routes()).merge(actions::routes())
+    list::routes().merge(calendar::routes()).merge(schedule::routes()).merge(actions::routes())
 }
