@@ -23,7 +23,9 @@ use fleet::{FAILED, Incidents, TOKEN};
 
 /// Every path that accepts a form; `*` stands for a name or a number. A new path needs a test that
 /// submits its form.
-const POSTED: [&str; 24] = [
+const POSTED: [&str; 26] = [
+    "/filters/remove",
+    "/filters/save",
     "/groups/*/active-period",
     "/groups/*/concurrency",
     "/groups/*/remove",
@@ -61,6 +63,8 @@ fn screenshot_pages(incidents: &Incidents) -> Value {
         { "name": "task", "path": format!("/tasks/{}", incidents.failed) },
         { "name": "blocked", "path": format!("/tasks/{}", incidents.stuck), "height": 620 },
         { "name": "run", "path": format!("/runs/{}", incidents.run), "height": 920 },
+        { "name": "job", "path": "/jobs/detail?name=nightly", "height": 1180 },
+        { "name": "calendar", "path": "/schedules/calendar", "height": 420 },
         { "name": "schedule", "path": "/schedules/detail?name=hourly%20orders", "height": 760 },
         { "name": "failures", "path": "/failures", "height": 360 },
     ])
@@ -81,6 +85,9 @@ fn more(incidents: &Incidents) -> Vec<String> {
         "/lineage?name=merge",
         "/lineage?name=%3Cscript%3Ealert%286%29%3C%2Fscript%3E",
         "/runs?state=failed&job=nightly",
+        "/jobs/versions?name=nightly",
+        "/schedules/calendar",
+        "/schedules/calendar?view=day",
     ];
     let hostile = incidents.hostile.as_ref().map(|(id, _)| *id);
     let tasks = [incidents.stuck, incidents.blocked_task, incidents.failed]
@@ -248,7 +255,8 @@ async fn an_operator_resolves_incidents_in_a_browser() {
 
 /// Finds each incident from Overview and resolves it; the database confirms the result.
 async fn incidents_are_resolved(session: &mut OperatorSession) {
-    let parts = ["filtered", "blockedBySession", "byKeys", "blockedByTask", "pausedQueue"];
+    let parts =
+        ["filtered", "byLetters", "blockedBySession", "byKeys", "blockedByTask", "pausedQueue"];
     session.run_parts(&parts).await;
     session.run_parts(&["drainingWorker", "unservedQueue", "failures", "failedRun"]).await;
     let it = &session.incidents;
@@ -294,7 +302,7 @@ async fn every_action(session: &mut OperatorSession) {
         .await;
     let parts = ["queueSettings", "priorities", "groupSettings", "drained", "schedule", "job"];
     session.run_parts(&parts).await;
-    session.run_parts(&["run", "task", "bulk"]).await;
+    session.run_parts(&["run", "task", "bulk", "savedFilter", "graphZoom"]).await;
     let it = &session.incidents;
     assert_eq!(end(&it.database, it.live_run).await, "cancelled");
     let facts = [

@@ -9,6 +9,7 @@ pub(crate) mod console_environment;
 pub(crate) mod console_failures;
 pub(crate) mod console_fuzz;
 pub(crate) mod console_hostile;
+pub(crate) mod console_lists;
 pub(crate) mod console_read_only;
 pub(crate) mod console_size;
 pub(crate) mod console_tls;

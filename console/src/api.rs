@@ -20,7 +20,6 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::filter;
 use crate::http::app::App;
 use crate::http::error::{HandlerResult, HttpError};
 use crate::http::json::json_response;
@@ -96,8 +95,7 @@ async fn overview(context: RequestContext) -> HandlerResult {
 /// Tasks that match a filter, newest first, 50 per page
 #[utoipa::path(get, path = "/api/v1/tasks", params(TasksParams), responses((status = 200, body = tasks::list::Listing)))]
 async fn tasks(context: RequestContext, Query(params): Query<TasksParams>) -> HandlerResult {
-    let query =
-        filter::parse(&params.q).map_err(|it| HttpError::bad_request(it.message).hint(it.hint))?;
+    let query = params.query().map_err(|it| HttpError::bad_request(it.message).hint(it.hint))?;
     let mut session = context.session().await?;
     let tx = session.begin_read().await?;
     Ok(json_response(&tasks::list::data(&tx, &query, &params).await?))

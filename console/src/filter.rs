@@ -7,12 +7,14 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use jiff::{Span, SpanRelativeTo};
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
+use jiff::{Span, SpanRelativeTo, Timestamp};
 use queue::insight::tasks::TaskQuery;
 use queue::{Outcome, State};
 
 /// Filter keys with their help texts.
-pub(crate) const KEYS: [(&str, &str); 14] = [
+pub(crate) const KEYS: [(&str, &str); 17] = [
     (
         "state",
         "pending, running, scheduled, blocked; outcomes such as failed,timed_out; or finished",
@@ -25,10 +27,13 @@ pub(crate) const KEYS: [(&str, &str); 14] = [
     ("run", "id of a run"),
     ("tag", "a tag of the task"),
     ("sql", "a part of the SQL"),
+    ("params", "a part of the parameters"),
     ("error", "a part of the error message"),
     ("sqlstate", "of the error, such as 40* or 23505"),
     ("cause", "a cause listed on the Failures screen"),
     ("since", "enqueued or finished within 90s, 15m, 2h, 3d"),
+    ("from", "enqueued or finished at this time or later, in UTC: 2026-12-01 or 2026-12-01T14:00"),
+    ("to", "enqueued or finished at this time or earlier"),
     ("id", "one or more task ids: 4711,4712"),
 ];
 
@@ -75,10 +80,13 @@ pub(crate) fn parse(text: &str) -> Result<TaskQuery, FilterError> {
             "run" => query.run = Some(number("run", &value)?),
             "tag" => query.tag = Some(value),
             "sql" => query.sql = Some(value),
+            "params" => query.params = Some(value),
             "error" => query.error = Some(value),
             "sqlstate" => query.sqlstate = Some(value.to_uppercase()),
             "cause" => query.cause = Some(value),
             "since" => query.since = Some(since(&value)?),
+            "from" => query.from = Some(instant("from", &value)?),
+            "to" => query.to = Some(instant("to", &value)?),
             "id" => query.ids = Some(ids(&value)?),
             other => return Err(unknown(other)),
         }
@@ -194,6 +202,17 @@ pub(crate) fn since(value: &str) -> Result<Duration, FilterError> {
     Duration::try_from(span).map(|span| span.min(longest)).map_err(|_| wrong())
 }
 
+/// Parses a date or a time. Without an offset it is in UTC, so that a filter means the same to all
+/// users.
+fn instant(key: &str, value: &str) -> Result<Timestamp, FilterError> {
+    let local = |value: &str| value.parse::<DateTime>().ok()?.to_zoned(TimeZone::UTC).ok();
+    let at = value.parse().ok().or_else(|| local(value).map(|at| at.timestamp()));
+    at.ok_or_else(|| {
+        let hint = format!("for example {key}:2026-12-01, {key}:2026-12-01T14:00");
+        invalid(format!("\"{value}\" is not a time"), hint)
+    })
+}
+
 fn unknown(key: &str) -> FilterError {
     let keys: Vec<&str> = KEYS.iter().map(|(key, _)| *key).collect();
     let near = keys.iter().find(|known| known.starts_with(key) || key.starts_with(*known));
@@ -238,6 +257,7 @@ mod tests {
         add("sqlstate", query.sqlstate.clone());
         add("sql", query.sql.clone());
         add("error", query.error.clone());
+        add("params", query.params.clone());
         add("since", query.since.map(|it| format!("{}s", it.as_secs())));
         let ids = query
             .ids
@@ -260,6 +280,10 @@ mod tests {
         let text = parse("sql:\"FROM orders\" error:duplicate").unwrap();
         assert_eq!(text.sql.as_deref(), Some("FROM orders"));
         assert_eq!((text.error.as_deref(), text.finished), (Some("duplicate"), true));
+        let period = parse("from:2026-12-01 to:2026-12-01T14:00+01 params:eu").unwrap();
+        let texts = [period.from, period.to].map(|at| at.unwrap().to_string());
+        assert_eq!(texts, ["2026-12-01T00:00:00Z", "2026-12-01T13:00:00Z"]);
+        assert_eq!(period.params.as_deref(), Some("eu"));
         let several = parse("state:failed,timed-out,lost").unwrap();
         assert_eq!(several.outcomes, [Outcome::Failed, Outcome::TimedOut, Outcome::Lost]);
         assert_eq!(parse("  ").unwrap(), TaskQuery::default());
@@ -275,6 +299,7 @@ mod tests {
             ("state:failed,", "one of scheduled"),
             ("state:failed,pending", "one of scheduled"),
             ("since:soon", "since:15m"),
+            ("from:noon", "from:2026-12-01T14:00"),
             ("queue:", "without a space"),
             ("run:x", "run:12"),
             ("name:\"a", "at the end"),

@@ -5,6 +5,7 @@ pub(crate) mod fleet;
 pub(crate) mod history;
 pub(crate) mod jobs;
 pub(crate) mod runs;
+pub(crate) mod saved_filters;
 pub(crate) mod schedules;
 pub(crate) mod tasks;
 
@@ -14,19 +15,24 @@ use crate::http::app::{App, NavItem};
 
 /// Screens in the order of the navigation.
 pub(crate) const NAV_ITEMS: &[NavItem] = &[
-    NavItem { path: "/", label: "Overview", routes: fleet::overview::routes },
-    NavItem { path: "/tasks", label: "Tasks", routes: tasks::routes },
-    NavItem { path: "/runs", label: "Runs", routes: runs::routes },
-    NavItem { path: "/schedules", label: "Schedules", routes: schedules::routes },
-    NavItem { path: "/jobs", label: "Jobs", routes: jobs::routes },
-    NavItem { path: "/lineage", label: "Lineage", routes: jobs::lineage::routes },
-    NavItem { path: "/failures", label: "Failures", routes: history::failures::routes },
-    NavItem { path: "/workers", label: "Workers", routes: fleet::workers::routes },
-    NavItem { path: "/queues", label: "Queues", routes: fleet::queues::routes },
-    NavItem { path: "/priorities", label: "Priorities", routes: fleet::priorities::routes },
-    NavItem { path: "/groups", label: "Groups", routes: fleet::groups::routes },
-    NavItem { path: "/audit", label: "Audit", routes: history::audit::routes },
-    NavItem { path: "/database", label: "Database", routes: fleet::database::routes },
+    NavItem { path: "/", label: "Overview", key: 'o', routes: fleet::overview::routes },
+    NavItem { path: "/tasks", label: "Tasks", key: 't', routes: tasks::routes },
+    NavItem { path: "/runs", label: "Runs", key: 'r', routes: runs::routes },
+    NavItem { path: "/schedules", label: "Schedules", key: 's', routes: schedules::routes },
+    NavItem { path: "/jobs", label: "Jobs", key: 'j', routes: jobs::routes },
+    NavItem { path: "/lineage", label: "Lineage", key: 'l', routes: jobs::lineage::routes },
+    NavItem { path: "/failures", label: "Failures", key: 'f', routes: history::failures::routes },
+    NavItem { path: "/workers", label: "Workers", key: 'w', routes: fleet::workers::routes },
+    NavItem { path: "/queues", label: "Queues", key: 'q', routes: fleet::queues::routes },
+    NavItem {
+        path: "/priorities",
+        label: "Priorities",
+        key: 'p',
+        routes: fleet::priorities::routes,
+    },
+    NavItem { path: "/groups", label: "Groups", key: 'g', routes: fleet::groups::routes },
+    NavItem { path: "/audit", label: "Audit", key: 'a', routes: history::audit::routes },
+    NavItem { path: "/database", label: "Database", key: 'd', routes: fleet::database::routes },
 ];
 
 /// Returns the routes of all screens.

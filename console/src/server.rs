@@ -165,6 +165,7 @@ async fn run_throughput_cache(app: App) {
 
 fn router(app: &App) -> Router {
     let inner = screens::routes()
+        .merge(screens::saved_filters::routes())
         .merge(api::routes())
         .merge(login::routes())
         .merge(assets::routes())

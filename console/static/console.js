@@ -154,6 +154,7 @@ function pausedBy(on, streaming) {
   const parts = [...document.querySelectorAll(LIVE_PARTS)];
   const focused = document.activeElement;
   if (parts.some((part) => part.querySelector("details[open]"))) return "paused while a section is open";
+  if (parts.some((part) => part.querySelector('input[name="id"]:checked'))) return "paused while tasks are selected";
   const typing = focused.matches("input, select, button") && parts.some((part) => part.contains(focused));
   return typing ? "paused while a control has the focus" : null;
 }
@@ -204,31 +205,63 @@ function live() {
   document.addEventListener("toggle", render, true);
 }
 
-// The key `/` opens the filter from any page.
+// Opens the filter, of this page or else of the list of tasks.
+function openFilter() {
+  const filter = document.getElementById("filter");
+  if (filter) {
+    filter.focus();
+    filter.select();
+  } else {
+    const tasks = document.querySelector('nav a[href$="/tasks"]');
+    if (tasks) location.href = tasks.href + "#filter";
+  }
+}
+
+// Moves the focus to the link of the next or the previous row of the page's tables.
+function moveRow(by) {
+  const links = [...document.querySelectorAll("main table.list tbody tr")]
+    .map((row) => row.querySelector("a[href]")).filter((link) => link);
+  const row = document.activeElement?.closest("tr");
+  const at = row ? links.findIndex((link) => row.contains(link)) : -1;
+  const place = at < 0 ? (by > 0 ? 0 : links.length - 1) : at + by;
+  links[place]?.focus();
+}
+
+// Keys: `/` opens the filter, `?` lists the keys, `j` and `k` move through the rows of a list, and `g` with the key of
+// a screen opens the screen. Keys with Ctrl, Alt or Meta, and keys in a field, belong to the browser.
 function keys() {
+  const help = document.getElementById("keys");
+  let going = false;
   document.addEventListener("keydown", (event) => {
     const typing = event.target.matches("input, textarea, select") || event.ctrlKey || event.metaKey || event.altKey;
-    if (event.key !== "/" || typing) return;
-    const filter = document.getElementById("filter");
+    if (typing || event.key === "Shift") return;
+    const screen = going ? document.querySelector(`nav a[data-key="${CSS.escape(event.key)}"]`) : null;
+    going = false;
+    if (screen) screen.click();
+    else if (event.key === "/") openFilter();
+    else if (event.key === "?") help?.showModal();
+    else if (event.key === "j") moveRow(1);
+    else if (event.key === "k") moveRow(-1);
+    else if (event.key === "g") going = true;
+    else return;
     event.preventDefault();
-    if (filter) {
-      filter.focus();
-      filter.select();
-    } else {
-      const tasks = document.querySelector('nav a[href$="/tasks"]');
-      if (tasks) location.href = tasks.href + "#filter";
-    }
   });
+  const button = document.getElementById("show-keys");
+  if (button) {
+    button.hidden = false;
+    button.addEventListener("click", () => help.showModal());
+  }
   if (location.hash === "#filter") document.getElementById("filter")?.focus();
 }
 
+// Lets the box in the heading of a list select all rows. A refresh replaces both.
 function selectAll() {
   const all = document.getElementById("all");
   if (!all) return;
   all.hidden = false;
-  all.addEventListener("change", () => {
+  all.onchange = () => {
     for (const box of document.querySelectorAll('input[name="id"]')) box.checked = all.checked;
-  });
+  };
 }
 
 // Tells the server the time zone of the browser, for plots and calendars, which it draws.
@@ -266,6 +299,7 @@ document.addEventListener("DOMContentLoaded", () => {
   });
   document.body.addEventListener("htmx:afterSwap", () => {
     localTimes(document);
+    selectAll();
     for (const part of restore) part();
   });
 });

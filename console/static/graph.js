@@ -29,12 +29,26 @@ function widthOf(text) {
   return context.measureText(text).width;
 }
 
-function layout(data) {
+// The longest usual second line of a box. Boxes with a state are at least as wide, so that the layout stays the same
+// while states and durations change.
+const WIDEST_SUBTITLE = "running, 59 min 59 s";
+
+// Returns the layout of a graph. A layout of hundreds of nodes takes seconds, so it is calculated again only if the
+// nodes or the edges have changed, and not for each new state.
+function layout(figure, data) {
+  const shape = JSON.stringify([data.nodes.map((node) => [node.id, !subtitle(node)]), data.edges.map((edge) => [edge.from, edge.to, edge.label])]);
+  if (figure.shape !== shape) figure.graph = newLayout(data);
+  figure.shape = shape;
+  return figure.graph;
+}
+
+function newLayout(data) {
   const graph = new dagre.graphlib.Graph();
   graph.setGraph({ rankdir: "LR", nodesep: 14, ranksep: 44, marginx: 8, marginy: 8 });
   graph.setDefaultEdgeLabel(() => ({}));
   for (const node of data.nodes) {
-    const width = Math.max(widthOf(shortened(node.label)), widthOf(subtitle(node))) + 26;
+    const note = subtitle(node) ? Math.max(widthOf(subtitle(node)), widthOf(WIDEST_SUBTITLE)) : 0;
+    const width = Math.max(widthOf(shortened(node.label)), note) + 26;
     graph.setNode(node.id, { width, height: subtitle(node) ? BOX_HEIGHT : 28 });
   }
   for (const edge of data.edges) {
@@ -101,11 +115,100 @@ function picture(figure, data, graph) {
   const svg = element("svg", { viewBox: `0 0 ${width} ${height}`, width, height });
   svg.append(arrows());
   for (const edge of data.edges) svg.append(edgeElement(edge, graph.edge(edge.from, edge.to)));
-  for (const node of data.nodes) svg.append(nodeElement(node, graph.node(node.id), figure.dataset.base));
+  for (const node of data.nodes) {
+    const it = nodeElement(node, graph.node(node.id), figure.dataset.base);
+    it.dataset.label = node.label;
+    svg.append(it);
+  }
   return svg;
 }
 
-// Redraws a figure only if its data has changed, and keeps the scroll position.
+// Zoom factors: from a graph of hundreds of tasks that fits the page to twice the size of the text.
+const MIN_ZOOM = 0.05;
+const MAX_ZOOM = 2;
+const ZOOM_STEP = 1.25;
+
+// Returns the node that a graph shows first: a failed task, or else the first task without parents.
+function firstNode(data, graph) {
+  const failed = data.nodes.find((node) => node.state === "failed");
+  const current = data.nodes.find((node) => node.state === "current");
+  const children = new Set(data.edges.map((edge) => edge.to));
+  const node = failed ?? current ?? data.nodes.find((it) => !children.has(it.id)) ?? data.nodes[0];
+  return graph.node(node.id);
+}
+
+// Zoom, search and scroll position of a figure.
+function view(figure) {
+  const canvas = figure.querySelector(".canvas");
+  const tools = figure.querySelector(".graph-tools");
+  let size = { width: 0, height: 0 };
+  let zoom = 1;
+  let matches = [];
+  let shown = -1;
+  const scale = (wanted, at = { x: canvas.clientWidth / 2, y: canvas.clientHeight / 2 }) => {
+    const before = zoom;
+    zoom = Math.min(MAX_ZOOM, Math.max(MIN_ZOOM, wanted));
+    const svg = canvas.querySelector("svg");
+    svg.setAttribute("width", size.width * zoom);
+    svg.setAttribute("height", size.height * zoom);
+    // The point below the pointer, or in the middle, stays where it is.
+    canvas.scrollLeft = (canvas.scrollLeft + at.x) * (zoom / before) - at.x;
+    canvas.scrollTop = (canvas.scrollTop + at.y) * (zoom / before) - at.y;
+    tools.querySelector("output").textContent = `${Math.round(zoom * 100)} %`;
+  };
+  const center = (at) => canvas.scrollTo(at.x * zoom - canvas.clientWidth / 2, at.y * zoom - canvas.clientHeight / 2);
+  const fit = () => scale(Math.min(1, (canvas.clientWidth - 2) / size.width, (canvas.clientHeight - 2) / size.height));
+  const search = (text) => {
+    const all = [...canvas.querySelectorAll("[data-label]")];
+    const found = (it) => text && it.dataset.label.toLowerCase().includes(text.toLowerCase());
+    for (const it of all) it.classList.toggle("found", Boolean(found(it)));
+    matches = all.filter(found);
+    shown = -1;
+    tools.querySelector(".matches").textContent = text ? `${matches.length} found` : "";
+  };
+  // Scrolls to the next match. A graph that is zoomed out is shown at full size.
+  const next = () => {
+    if (!matches.length) return;
+    shown = (shown + 1) % matches.length;
+    const box = matches[shown].querySelector("rect") ?? matches[shown];
+    if (zoom < 0.8) scale(1);
+    const [x, y] = ["x", "y"].map((key) => Number(box.getAttribute(key)));
+    center({ x: x + Number(box.getAttribute("width")) / 2, y });
+  };
+  tools.querySelector("[data-zoom=in]").addEventListener("click", () => scale(zoom * ZOOM_STEP));
+  tools.querySelector("[data-zoom=out]").addEventListener("click", () => scale(zoom / ZOOM_STEP));
+  tools.querySelector("[data-zoom=fit]").addEventListener("click", fit);
+  tools.querySelector("[data-zoom=full]").addEventListener("click", () => scale(1));
+  const input = tools.querySelector("input");
+  input.addEventListener("input", () => search(input.value.trim()));
+  input.addEventListener("keydown", (event) => {
+    if (event.key === "Enter") next();
+  });
+  // The wheel alone scrolls the page; with Ctrl, it zooms, as in maps.
+  canvas.addEventListener("wheel", (event) => {
+    if (!event.ctrlKey) return;
+    event.preventDefault();
+    const { left, top } = canvas.getBoundingClientRect();
+    scale(zoom * (event.deltaY < 0 ? ZOOM_STEP : 1 / ZOOM_STEP), { x: event.clientX - left, y: event.clientY - top });
+  }, { passive: false });
+  return {
+    // Shows a drawing: the first time at its first node, later at the same place.
+    show: (svg, data, graph) => {
+      const first = size.width === 0;
+      const { scrollLeft, scrollTop } = canvas;
+      size = graph.graph();
+      canvas.replaceChildren(svg);
+      const large = canvas.scrollWidth > canvas.clientWidth || canvas.scrollHeight > canvas.clientHeight;
+      if (first) tools.hidden = !large && data.nodes.length < 10;
+      scale(zoom);
+      search(input.value.trim());
+      if (first) center(firstNode(data, graph));
+      else canvas.scrollTo(scrollLeft, scrollTop);
+    },
+  };
+}
+
+// Redraws a figure only if its data has changed.
 async function draw(figure) {
   const answer = await fetch(figure.dataset.graph, { headers: { accept: "application/json" } });
   if (!answer.ok) return;
@@ -115,12 +218,9 @@ async function draw(figure) {
   const data = JSON.parse(text);
   if (!data.nodes.length) return;
   figure.hidden = false;
-  const canvas = figure.querySelector(".canvas");
-  const { scrollLeft, scrollTop } = canvas;
-  canvas.replaceChildren(picture(figure, data, layout(data)));
-  canvas.scrollTo(scrollLeft, scrollTop);
-  const fit = figure.querySelector("[data-fit]");
-  fit.hidden = canvas.scrollWidth <= canvas.clientWidth && canvas.scrollHeight <= canvas.clientHeight && !figure.classList.contains("fitted");
+  const graph = layout(figure, data);
+  figure.view ??= view(figure);
+  figure.view.show(picture(figure, data, graph), data, graph);
 }
 
 document.addEventListener("DOMContentLoaded", () => {
@@ -128,10 +228,4 @@ document.addEventListener("DOMContentLoaded", () => {
   const all = () => figures.forEach((figure) => draw(figure).catch(() => {}));
   all();
   document.body.addEventListener("tick", all);
-  for (const figure of figures) {
-    const fit = figure.querySelector("[data-fit]");
-    fit.addEventListener("click", () => {
-      fit.textContent = figure.classList.toggle("fitted") ? "full size" : "fit";
-    });
-  }
 });

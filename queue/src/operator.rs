@@ -1,4 +1,4 @@
-//! Changes of settings, jobs and runs by operators and producers.
+//! Changes of settings, jobs, runs and saved filters by operators and producers.
 
 pub mod group;
 pub mod idempotency;
@@ -7,3 +7,4 @@ pub mod operate;
 pub mod priority;
 pub mod profile;
 pub mod run;
+pub mod saved_filter;

@@ -126,3 +126,33 @@ export async function bulk(page, config) {
   await button(page, "cancel 1").click();
   await page.getByRole("row").filter({ hasText: "cancelled" }).waitFor();
 }
+
+// Saves the filter of a list, opens it, and removes it.
+export async function savedFilter(page, config) {
+  await page.goto(at(config, "tasks?q=state:failed"));
+  await page.getByText("Save filter …").click();
+  await page.getByLabel("name").fill("all failures");
+  await button(page, "Save for all users").click();
+  await page.goto(at(config, "tasks"));
+  await page.getByRole("link", { name: "all failures" }).click();
+  await page.waitForURL("**/tasks?q=state%3Afailed");
+  await page.getByText("Save filter …").click();
+  await page.getByRole("button", { name: "Remove all failures" }).click();
+  await page.getByRole("link", { name: "all failures" }).waitFor({ state: "detached" });
+}
+
+// Zooms a graph and finds a task in it.
+export async function graphZoom(page, config) {
+  await page.goto(at(config, "jobs/detail?name=nightly"));
+  const svg = page.locator(".graph svg");
+  await svg.waitFor();
+  await page.evaluate(() => { document.querySelector(".graph-tools").hidden = false; });
+  const width = () => svg.evaluate((it) => Number(it.getAttribute("width")));
+  const full = await width();
+  await page.getByRole("button", { name: "zoom out", exact: true }).click();
+  if ((await width()) >= full) throw new Error("the graph is not smaller after zooming out");
+  await page.getByRole("button", { name: "full size" }).click();
+  if ((await width()) !== full) throw new Error("the graph does not have its full size");
+  await page.getByLabel("find a task in the graph").fill("LOAD");
+  await page.getByText(/^[1-9]\d* found$/).waitFor();
+}

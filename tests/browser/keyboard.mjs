@@ -58,3 +58,22 @@ export async function filtered(page, config) {
   // The branch of the run is a load too.
   if (rows !== config.failed + 1) fault(`${rows} failed tasks are listed, not ${config.failed + 1}`);
 }
+
+// Opens screens, the list of keys and a row of a list with single keys.
+export async function byLetters(page, config) {
+  await page.goto(config.url);
+  await page.keyboard.press("?");
+  await page.getByRole("dialog").getByText("next and previous row").waitFor();
+  await page.keyboard.press("Escape");
+  await page.keyboard.press("g");
+  await page.keyboard.press("r");
+  await page.waitForURL("**/runs");
+  await page.keyboard.press("j");
+  await page.keyboard.press("j");
+  await page.keyboard.press("k");
+  const first = await page.locator("table.list tbody tr a").first().getAttribute("href");
+  const focused = await page.evaluate(() => document.activeElement.getAttribute("href"));
+  if (focused !== first) fault(`the keys j and k lead to ${focused}, not to ${first}`);
+  await page.keyboard.press("Enter");
+  await page.waitForURL(/\/runs\/\d+$/);
+}

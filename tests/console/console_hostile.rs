@@ -61,6 +61,7 @@ const CLOSED: &[(&str, &str)] = &[
     ("profiles.name", PROFILE_NAME),
     ("run_tasks.run_as", PROFILE_NAME),
     ("tasks.run_as", PROFILE_NAME),
+    ("saved_filters.screen", "names of screens"),
 ];
 const QUEUE_NAME: &str = "letters, digits and some signs";
 const PROFILE_NAME: &str = "letters, digits and underscores";
@@ -104,7 +105,7 @@ pub(crate) async fn seed(database: &Database) -> (i64, i64) {
             "SELECT mill.set_group('g', 'described'); SELECT mill.set_active_period('g', '00:00', '23:59', 'UTC');
              SELECT mill.set_max_running('queue', 'default', 100); SELECT mill.pause('other');
              SELECT mill.set_profile('etl', ARRAY['mill_producer'], 'described');
-             SELECT mill.set_dependency('it', 'parent');
+             SELECT mill.set_dependency('it', 'parent'); SELECT mill.save_filter('tasks', 'it', 'q=it');
              CREATE TABLE public.inbox (came_at timestamptz NOT NULL);
              INSERT INTO public.inbox VALUES (now());
              SELECT mill.set_schedule('triggered', 'trigger(table: inbox, age: came_at, every: 1s, rows: 1)', 'SELECT 1');

@@ -48,7 +48,7 @@ const WAITS_FOR_LOCK: &str = "SELECT pg_advisory_lock(1);
 SELECT mill.enqueue('SELECT pg_advisory_xact_lock(1)', name => 'held ' || n, queue => 'held') FROM generate_series(1, 4) AS n";
 
 /// Filters as users write them, in addition to those of the screens and the API.
-const MORE: [&str; 13] = [
+const MORE: [&str; 20] = [
     "/?hours=6&queue=etl-3",
     "/tasks?q=state:pending+queue:etl-3",
     "/tasks?q=state:scheduled",
@@ -62,6 +62,13 @@ const MORE: [&str; 13] = [
     "/failures?queue=etl-3",
     "/runs?state=running",
     "/runs?job=job+7",
+    "/runs?from=2026-01-01&to=2100-01-01",
+    "/schedules/calendar?view=day",
+    "/tasks?q=sql:nothing",
+    "/tasks?q=params:nothing&sort=oldest",
+    "/tasks?q=nothing+state:pending",
+    "/tasks?q=state:running&sort=duration",
+    "/tasks?q=state:finished+from:2026-01-01+to:2100-01-01",
 ];
 
 /// Maximum number of rows that a scan may read, or that a sort or an aggregate may consume. It is

@@ -199,17 +199,17 @@ async fn a_large_run_is_shown_up_to_a_readable_size() {
         .execute(
             "SELECT mill.set_job('wide', (SELECT jsonb_agg(jsonb_build_object('name', 'n' || n, 'statement', 'SELECT 1',
                  'after', CASE WHEN n > 200 THEN (SELECT jsonb_agg('n' || p) FROM generate_series(1, 50) p) ELSE '[]' END))
-             FROM generate_series(1, 400) n)); SELECT mill.start_run(ARRAY['wide']);
-             UPDATE mill.run_tasks SET state = 'failed', task_id = NULL WHERE name = 'n399'",
+             FROM generate_series(1, 600) n)); SELECT mill.start_run(ARRAY['wide']);
+             UPDATE mill.run_tasks SET state = 'failed', task_id = NULL WHERE name = 'n599'",
         )
         .await;
     let known = json_at(&console, "/api/v1/runs/1").await;
-    assert_eq!(known["tasks"].as_array().unwrap().len(), 300);
+    assert_eq!(known["tasks"].as_array().unwrap().len(), 500);
     assert_eq!((&known["left_out"], &known["critical_path"]), (&json!(100), &Value::Null));
     assert_eq!((&known["too_many_edges"], &known["edges"]), (&json!(true), &json!([])));
-    assert!(known.to_string().contains("\"n399\""), "the failed tasks are shown");
+    assert!(known.to_string().contains("\"n599\""), "the failed tasks are shown");
     let page = console.get("/runs/1").await.body;
-    assert!(page.contains("300 of 400 tasks"), "{page}");
+    assert!(page.contains("500 of 600 tasks"), "{page}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

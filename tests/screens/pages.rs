@@ -193,7 +193,7 @@ async fn a_filter_selects_several_outcomes() {
     ids.sort_unstable();
     assert_eq!(ids, [failed, timed_out]);
     let shown = console.get("/tasks?q=state:timed_out,failed,lost,unknown+since:1h").await.body;
-    assert!(shown.contains("aria-current=\"true\">failed</a>"), "{shown}");
+    assert!(shown.contains("aria-current=\"true\">failed <small>2</small></a>"), "{shown}");
     let asked = console.get("/tasks/bulk?q=state:failed,timed_out").await.body;
     assert!(asked.contains("retry 2 tasks?"), "{asked}");
     let done = console.post("/tasks/bulk", "q=state:failed,timed_out").await.body;

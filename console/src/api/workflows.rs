@@ -84,7 +84,7 @@ async fn read_run(context: &RequestContext, id: &str) -> Result<RunDetail, HttpE
     runs::run::data(&tx, id).await?.ok_or_else(|| no_such_run(id))
 }
 
-/// One run with up to 300 of its tasks
+/// One run with up to 500 of its tasks
 ///
 /// Of a larger run, running, failed and upstream_failed tasks come first.
 #[utoipa::path(get, path = "/api/v1/runs/{id}", params(("id" = i64, Path, minimum = 1)), responses((status = 200, body = RunDetail)))]
@@ -125,7 +125,7 @@ async fn jobs(context: RequestContext, Query(params): Query<PageParams>) -> Hand
     Ok(json_response(&jobs::list::data(&tx, &params.after).await?))
 }
 
-/// One job with up to 300 of its tasks and the dependencies between them
+/// One job with up to 500 of its tasks and the dependencies between them
 #[utoipa::path(get, path = "/api/v1/jobs/detail", params(NameParams), responses((status = 200, body = jobs::job::JobPageData)))]
 async fn job(context: RequestContext, Query(params): Query<NameParams>) -> HandlerResult {
     let mut session = context.session().await?;

@@ -38,5 +38,7 @@ pub(crate) struct NavItem {
     pub(crate) path: &'static str,
     /// Link text.
     pub(crate) label: &'static str,
+    /// The key that opens the screen after `g`.
+    pub(crate) key: char,
     pub(crate) routes: fn() -> Router<App>,
 }

@@ -20,6 +20,7 @@ const FILES: &[(&str, &str, &str)] = &[
     ("console.js", SCRIPT, include_str!("../../static/console.js")),
     ("plot.js", SCRIPT, include_str!("../../static/plot.js")),
     ("graph.js", SCRIPT, include_str!("../../static/graph.js")),
+    ("gantt.js", SCRIPT, include_str!("../../static/gantt.js")),
     ("icon.svg", "image/svg+xml", include_str!("../../static/icon.svg")),
     ("htmx.js", SCRIPT, include_str!("../../static/vendor/htmx.min.js")),
     ("dagre.js", SCRIPT, include_str!("../../static/vendor/dagre.min.js")),

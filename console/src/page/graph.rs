@@ -10,9 +10,9 @@ use terminal::visible;
 
 use super::format;
 
-/// Maximum number of nodes in a graph: a browser needs seconds to lay out more, and nobody can read
-/// the result.
-pub(crate) const MAX_NODES: usize = 300;
+/// Maximum number of nodes in a graph. A browser needs three seconds to lay out as many with twice
+/// as many edges, which it does once, and longer for more.
+pub(crate) const MAX_NODES: usize = 500;
 
 /// Maximum number of edges in a graph.
 pub(crate) const MAX_EDGES: usize = 2000;

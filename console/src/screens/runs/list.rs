@@ -1,21 +1,49 @@
 //! Runs screen: list of runs, filtered by state, job and schedule.
 
+use std::collections::HashMap;
+use std::sync::Arc;
+
 use askama::Template;
 use axum::Router;
 use axum::extract::Query;
 use axum::routing::get;
 use deadpool_postgres::Transaction;
+use jiff::Timestamp;
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
 use queue::insight::runs::{self, COUNT_LIMIT, RunPage as Listing, RunQuery, RunSummary};
+use queue::saved_filter;
 use serde::Deserialize;
 
 use crate::http::app::App;
+use crate::http::download::{DownloadFormat, DownloadPage, download, json_rows};
 use crate::http::error::{HandlerResult, HttpError};
 use crate::http::request::RequestContext;
 use crate::page::format;
 use crate::page::layout::{Layout, render};
+use crate::screens::saved_filters::SavedFilters;
 
 /// Runs per page.
 const PAGE_SIZE: i64 = 50;
+
+/// Runs that a download reads at a time.
+const DOWNLOAD_PAGE_SIZE: i64 = 500;
+
+/// Columns of a CSV file.
+const COLUMNS: [&str; 12] = [
+    "id",
+    "state",
+    "jobs",
+    "schedule",
+    "started_at",
+    "started_by",
+    "finished_at",
+    "duration_seconds",
+    "restarts",
+    "tasks",
+    "finished",
+    "failed",
+];
 
 const STATES: [(&str, &str); 5] = [
     ("all", ""),
@@ -26,7 +54,7 @@ const STATES: [(&str, &str); 5] = [
 ];
 
 pub(crate) fn routes() -> Router<App> {
-    Router::new().route("/runs", get(show))
+    Router::new().route("/runs", get(show)).route("/runs/download", get(save_as))
 }
 
 /// Query parameters of the screen; empty parameters are ignored.
@@ -42,6 +70,18 @@ pub(crate) struct RunsParams {
     /// runs fired by this schedule
     #[serde(default)]
     pub(crate) schedule: String,
+    /// runs that started at this time or later, such as 2026-12-01T14:00
+    #[serde(default)]
+    #[param(value_type = String, example = "2026-12-01T14:00")]
+    pub(crate) from: String,
+    /// runs that started at this time or earlier
+    #[serde(default)]
+    #[param(value_type = String, example = "2026-12-02T14:00")]
+    pub(crate) to: String,
+    /// time zone of `from` and `to`, such as Europe/Berlin; UTC if it is missing
+    #[serde(default)]
+    #[param(value_type = String, example = "UTC")]
+    pub(crate) zone: String,
     /// `next` of the previous page
     #[serde(default)]
     #[param(value_type = i64)]
@@ -57,25 +97,51 @@ impl RunsParams {
             state: state.map_err(HttpError::bad_request)?,
             job: given(&self.job),
             schedule: given(&self.schedule),
+            from: self.instant(&self.from)?,
+            to: self.instant(&self.to)?,
             after: after.map_err(|_| {
                 HttpError::bad_request("invalid page cursor").hint("start at the first page")
             })?,
         })
     }
 
+    /// Parses a time in the zone of the parameters; `None` for an empty text.
+    fn instant(&self, text: &str) -> Result<Option<Timestamp>, HttpError> {
+        let text = text.trim();
+        if text.is_empty() {
+            return Ok(None);
+        }
+        let zone = match self.zone.trim() {
+            "" => TimeZone::UTC,
+            name => TimeZone::get(name)
+                .map_err(|_| HttpError::bad_request(format!("unknown time zone \"{name}\"")))?,
+        };
+        let at = text.parse::<DateTime>().ok().and_then(|it| it.to_zoned(zone).ok());
+        at.map(|at| Some(at.timestamp())).ok_or_else(|| {
+            HttpError::bad_request(format!("invalid time \"{text}\""))
+                .hint("for example 2026-12-01 or 2026-12-01T14:00")
+        })
+    }
+
+    /// Returns the query string with another state and cursor.
+    fn query_string(&self, state: &str, after: &str) -> String {
+        let period = !(self.from.trim().is_empty() && self.to.trim().is_empty());
+        SavedFilters::query_of(&[
+            ("state", state),
+            ("job", &self.job),
+            ("schedule", &self.schedule),
+            ("from", &self.from),
+            ("to", &self.to),
+            ("zone", if period { &self.zone } else { "" }),
+            ("after", after),
+        ])
+    }
+
     /// Returns the URL of the list with another state or cursor.
     fn path(&self, base: &str, state: &str, after: &str) -> String {
-        let pairs = [
-            ("state", state),
-            ("job", self.job.trim()),
-            ("schedule", self.schedule.trim()),
-            ("after", after),
-        ];
-        let given = pairs.iter().filter(|(_, value)| !value.is_empty());
-        let query: Vec<String> =
-            given.map(|(name, value)| format!("{name}={}", format::url_encode(value))).collect();
+        let query = self.query_string(state, after);
         let mark = if query.is_empty() { "" } else { "?" };
-        format!("{base}/runs{mark}{}", query.join("&"))
+        format!("{base}/runs{mark}{query}")
     }
 }
 
@@ -86,6 +152,7 @@ struct RunsPage {
     params: RunsParams,
     listing: Listing,
     timed_out: bool,
+    saved: SavedFilters,
 }
 
 impl RunsPage {
@@ -99,6 +166,16 @@ impl RunsPage {
 
     fn older_path(&self, id: &i64) -> String {
         self.params.path(&self.page.base, &self.params.state, &id.to_string())
+    }
+
+    fn download_path(&self, kind: &str) -> String {
+        let query = self.params.query_string(&self.params.state, "");
+        format!("{}/runs/download?{query}&format={kind}", self.page.base)
+    }
+
+    /// Returns the time zone of the period, which is that of the browser unless the URL has one.
+    fn zone(&self) -> &str {
+        if self.params.zone.is_empty() { self.page.zone_name() } else { &self.params.zone }
     }
 
     fn failed(&self, run: &RunSummary) -> String {
@@ -123,5 +200,34 @@ async fn show(context: RequestContext, Query(params): Query<RunsParams>) -> Hand
         }
         listing => listing?,
     };
-    render(&RunsPage { page: Layout::new(&context, "Runs", viewer), params, listing, timed_out })
+    let mut all = Vec::new();
+    if !timed_out {
+        all = saved_filter::saved_filters(&*tx, "runs").await?;
+    }
+    let query = params.query_string(&params.state, "");
+    let saved = SavedFilters { screen: "runs", all, query };
+    let page = Layout::new(&context, "Runs", viewer);
+    render(&RunsPage { page, params, listing, timed_out, saved })
+}
+
+async fn save_as(
+    context: RequestContext,
+    Query(params): Query<RunsParams>,
+    Query(pairs): Query<HashMap<String, String>>,
+) -> HandlerResult {
+    let format = DownloadFormat::parse(pairs.get("format").map_or("", String::as_str))?;
+    let shared = Arc::new((context, params.query()?));
+    let read = move |after: String| {
+        let shared = Arc::clone(&shared);
+        async move {
+            let (context, query) = &*shared;
+            let query = RunQuery { after: after.parse().ok().or(query.after), ..query.clone() };
+            let mut session = context.session().await?;
+            let tx = session.begin_read().await?;
+            let page = runs::page(&*tx, &query, DOWNLOAD_PAGE_SIZE).await?;
+            let next = page.next.map(|id| id.to_string());
+            Ok(DownloadPage { rows: json_rows(&page.runs), next })
+        }
+    };
+    download(("runs", format), &COLUMNS, read).await
 }

@@ -1,24 +1,56 @@
 //! Tasks screen: list of tasks that match a filter, with bulk actions.
 
+use std::sync::Arc;
+
 use askama::Template;
 use axum::Router;
 use axum::extract::Query;
 use axum::routing::get;
 use deadpool_postgres::Transaction;
 use jiff::Timestamp;
-use queue::insight::tasks::{self, PageCursor, TaskQuery, TaskSummary};
-use queue::{Outcome, TaskId};
+use queue::insight::tasks::{
+    self, COUNT_LIMIT, PageCursor, TaskCounts, TaskOrder, TaskQuery, TaskSummary,
+};
+use queue::{Outcome, State, TaskId, saved_filter};
 use serde::{Deserialize, Serialize};
 
 use crate::filter::{self, FilterError};
 use crate::http::app::App;
+use crate::http::download::{DownloadFormat, DownloadPage, download, json_rows};
 use crate::http::error::{HandlerResult, HttpError};
 use crate::http::request::RequestContext;
 use crate::page::format;
 use crate::page::layout::{Layout, render};
+use crate::screens::saved_filters::SavedFilters;
 
 /// Tasks per page.
 const PAGE_SIZE: usize = 50;
+
+/// Tasks that a download reads at a time.
+const DOWNLOAD_PAGE_SIZE: usize = 500;
+
+/// Maximum number of tasks in a list by duration, which has no further pages.
+const LONGEST: usize = 200;
+
+/// Columns of a CSV file.
+const COLUMNS: [&str; 16] = [
+    "id",
+    "state",
+    "outcome",
+    "queue",
+    "name",
+    "priority",
+    "attempt",
+    "max_attempts",
+    "at",
+    "due_at",
+    "duration_seconds",
+    "sqlstate",
+    "message",
+    "worker",
+    "tags",
+    "statement_head",
+];
 
 /// Predefined filters: label, filter.
 const TABS: [(&str, &str); 7] = [
@@ -32,7 +64,7 @@ const TABS: [(&str, &str); 7] = [
 ];
 
 pub(crate) fn routes() -> Router<App> {
-    Router::new().route("/tasks", get(show))
+    Router::new().route("/tasks", get(show)).route("/tasks/download", get(save_as))
 }
 
 /// Query parameters of the screen.
@@ -44,6 +76,28 @@ pub(crate) struct TasksParams {
     /// `next` of the previous page
     #[serde(default)]
     pub(crate) after: String,
+    /// order of live tasks: newest (default), oldest, or duration (running tasks only)
+    #[serde(default)]
+    #[param(pattern = "^(|newest|oldest|duration)$")]
+    pub(crate) sort: String,
+}
+
+impl TasksParams {
+    /// Parses the filter and the order.
+    pub(crate) fn query(&self) -> Result<TaskQuery, FilterError> {
+        let query = filter::parse(&self.q)?;
+        let order = match self.sort.as_str() {
+            "oldest" => TaskOrder::Oldest,
+            "duration" if !query.finished => TaskOrder::Longest,
+            _ => TaskOrder::Newest,
+        };
+        Ok(TaskQuery { order, ..query })
+    }
+
+    /// Returns the query string of the first page.
+    fn query_string(&self, sort: &str) -> String {
+        SavedFilters::query_of(&[("q", &self.q), ("sort", sort)])
+    }
 }
 
 /// A page of tasks.
@@ -55,6 +109,8 @@ pub(crate) struct Listing {
     pub(crate) next: Option<String>,
     /// The time back to which history was searched, if the search stopped early.
     pub(crate) searched_back_to: Option<Timestamp>,
+    /// The number of live tasks that were searched, if the search stopped early.
+    pub(crate) searched_tasks: Option<i64>,
 }
 
 #[derive(Template)]
@@ -66,6 +122,8 @@ struct TasksPage {
     listing: Listing,
     filter_error: Option<FilterError>,
     timed_out: bool,
+    counts: TaskCounts,
+    saved: SavedFilters,
 }
 
 impl TasksPage {
@@ -77,6 +135,40 @@ impl TasksPage {
     /// whatever other conditions the two have.
     fn current(&self, filter: &&str) -> bool {
         self.filter_error.is_none() && same_states(&self.query, filter)
+    }
+
+    /// Returns the number of tasks that a predefined filter selects; `None` if it is not counted.
+    fn tab_count(&self, label: &&str) -> Option<String> {
+        let it = &self.counts;
+        let number = match *label {
+            "running" => it.running,
+            "pending" => it.pending,
+            "blocked" => it.blocked,
+            "scheduled" => it.scheduled,
+            "failed" => it.failed,
+            _ => return None,
+        };
+        Some(format::count(number.min(COUNT_LIMIT), number > COUNT_LIMIT))
+    }
+
+    /// Returns the URL of the first page in another order.
+    fn sorted_path(&self, sort: &str) -> String {
+        format!("{}/tasks?{}", self.page.base, self.params.query_string(sort))
+    }
+
+    fn page_path(&self, after: &str) -> String {
+        let after = format::url_encode(after);
+        format!("{}&after={after}", self.sorted_path(&self.params.sort))
+    }
+
+    fn download_path(&self, kind: &str) -> String {
+        let query = self.params.query_string(&self.params.sort);
+        format!("{}/tasks/download?{query}&format={kind}", self.page.base)
+    }
+
+    /// Returns whether the list has running tasks only, so that it can be sorted by duration.
+    fn only_running(&self) -> bool {
+        self.query.state == Some(State::Running)
     }
 
     /// Returns the bulk action: cancel for live tasks, retry for finished ones.
@@ -102,7 +194,7 @@ async fn show(context: RequestContext, Query(params): Query<TasksParams>) -> Han
     let mut session = context.session().await?;
     let tx = session.begin_read().await?;
     let viewer = context.viewer(&tx).await?;
-    let parsed = filter::parse(&params.q);
+    let parsed = params.query();
     let (query, filter_error) = match parsed {
         Ok(query) => (query, None),
         Err(error) => (TaskQuery::default(), Some(error)),
@@ -111,6 +203,7 @@ async fn show(context: RequestContext, Query(params): Query<TasksParams>) -> Han
     let listing = match filter_error {
         Some(_) => Listing::default(),
         None => match data(&tx, &query, &params).await {
+            // The transaction is aborted, so the page has no counts either.
             Err(error) if error.timed_out() => {
                 timed_out = true;
                 Listing::default()
@@ -118,8 +211,44 @@ async fn show(context: RequestContext, Query(params): Query<TasksParams>) -> Han
             listing => listing?,
         },
     };
+    let (mut counts, mut all) = (TaskCounts::default(), Vec::new());
+    if !timed_out {
+        counts = tasks::counts(&*tx).await?;
+        all = saved_filter::saved_filters(&*tx, "tasks").await?;
+    }
+    let saved = SavedFilters { screen: "tasks", all, query: params.query_string(&params.sort) };
     let page = Layout::new(&context, "Tasks", viewer);
-    render(&TasksPage { page, params, query, listing, filter_error, timed_out })
+    render(&TasksPage { page, params, query, listing, filter_error, timed_out, counts, saved })
+}
+
+/// Parameters of a download.
+#[derive(Debug, Default, Deserialize)]
+struct DownloadParams {
+    #[serde(default)]
+    q: String,
+    #[serde(default)]
+    sort: String,
+    #[serde(default)]
+    format: String,
+}
+
+async fn save_as(context: RequestContext, Query(given): Query<DownloadParams>) -> HandlerResult {
+    let format = DownloadFormat::parse(&given.format)?;
+    let params = TasksParams { q: given.q, sort: given.sort, after: String::new() };
+    let query =
+        params.query().map_err(|error| HttpError::bad_request(error.message).hint(error.hint))?;
+    let shared = Arc::new((context, query));
+    let read = move |after: String| {
+        let shared = Arc::clone(&shared);
+        async move {
+            let (context, query) = &*shared;
+            let mut session = context.session().await?;
+            let tx = session.begin_read().await?;
+            let listing = page(&tx, query, &after, DOWNLOAD_PAGE_SIZE).await?;
+            Ok(DownloadPage { rows: json_rows(&listing.tasks), next: listing.next })
+        }
+    };
+    download(("tasks", format), &COLUMNS, read).await
 }
 
 /// Reads a page of tasks.
@@ -128,12 +257,23 @@ pub(crate) async fn data(
     query: &TaskQuery,
     params: &TasksParams,
 ) -> Result<Listing, HttpError> {
+    page(tx, query, &params.after, PAGE_SIZE).await
+}
+
+async fn page(
+    tx: &Transaction<'_>,
+    query: &TaskQuery,
+    after: &str,
+    limit: usize,
+) -> Result<Listing, HttpError> {
+    let by_duration = query.order == TaskOrder::Longest;
+    let limit = if by_duration { LONGEST } else { limit };
     let page = if query.finished {
-        tasks::finished(&**tx, query, parse_finished_cursor(&params.after)?, PAGE_SIZE).await?
+        tasks::finished(&**tx, query, parse_finished_cursor(after)?, limit).await?
     } else {
-        tasks::live(&**tx, query, parse_live_cursor(&params.after)?, PAGE_SIZE).await?
+        tasks::live(&**tx, query, parse_live_cursor(after)?, limit).await?
     };
-    let last = page.tasks.last().filter(|_| page.more);
+    let last = page.tasks.last().filter(|_| page.more && !by_duration);
     let next = last.map(|task| match task.state {
         Some(_) => task.id.to_string(),
         None => format!("{}.{}", task.at.as_microsecond(), task.id),
@@ -141,7 +281,13 @@ pub(crate) async fn data(
     let next = next.or_else(|| {
         page.searched_back_to.map(|at| format!("{}.{}", at.as_microsecond(), i64::MAX))
     });
-    Ok(Listing { tasks: page.tasks, next, searched_back_to: page.searched_back_to })
+    let next = next.or_else(|| page.searched.map(|it| it.last.to_string()));
+    Ok(Listing {
+        tasks: page.tasks,
+        next,
+        searched_back_to: page.searched_back_to,
+        searched_tasks: page.searched.map(|it| it.tasks),
+    })
 }
 
 fn parse_live_cursor(text: &str) -> Result<Option<TaskId>, HttpError> {

@@ -4,7 +4,7 @@
 //! runs and reports where it stopped. For runs in progress there is an index, regardless of their
 //! age.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
@@ -31,6 +31,22 @@ const COLUMNS: &str = "r.id, r.jobs, s.name AS schedule, r.state::text, r.starte
 
 const NEWEST: &str = "/* queue.insight_newest_run */
 SELECT coalesce((SELECT r.id FROM mill.runs r ORDER BY r.id DESC LIMIT 1), 0) AS newest";
+
+/// Finds the first run that started at a time or later by bisection of the ids. There is no index on
+/// the time, but ids and times ascend together.
+const FIRST_SINCE: &str = "/* queue.insight_first_run_since */
+WITH RECURSIVE search AS (
+    SELECT 0::bigint AS low, $1::bigint AS high
+    UNION ALL
+    SELECT CASE WHEN m.earlier THEN m.middle + 1 ELSE m.low END, CASE WHEN m.earlier THEN m.high ELSE m.middle END
+    FROM (SELECT s.low, s.high, (s.low + s.high) / 2 AS middle, coalesce((SELECT r.started_at < $2 FROM mill.runs r
+        WHERE r.id >= (s.low + s.high) / 2 ORDER BY r.id LIMIT 1), false) AS earlier FROM search s WHERE s.low < s.high) AS m
+)
+SELECT s.low FROM search s WHERE s.low >= s.high";
+
+/// Maximum time for which a transaction that starts a run is open. The order of runs that started
+/// within this time may differ from the order of their ids.
+const MAX_DISORDER: SignedDuration = SignedDuration::from_hours(1);
 
 /// Sorts the nodes that need attention first.
 const NODES: &str = "/* queue.insight_run_nodes */
@@ -79,6 +95,10 @@ pub struct RunQuery {
     pub job: Option<String>,
     /// The schedule that fired the run.
     pub schedule: Option<String>,
+    /// Selects runs that started at this time or later.
+    pub from: Option<Timestamp>,
+    /// Selects runs that started at this time or earlier.
+    pub to: Option<Timestamp>,
     /// Selects runs with smaller ids than this one.
     pub after: Option<i64>,
 }
@@ -175,9 +195,16 @@ pub async fn page(
 ) -> Result<RunPage, QueueError> {
     let newest = newest(client).await?;
     // Ids begin at 1, so either this is the last page, or `lowest` leaves another page.
-    let after = query.after.unwrap_or(i64::MAX).min(newest.saturating_add(1));
+    let mut after = query.after.unwrap_or(i64::MAX).min(newest.saturating_add(1));
+    if let Some(to) = query.to.and_then(|to| to.checked_add(MAX_DISORDER).ok()) {
+        after = after.min(first_since(client, newest, to).await?);
+    }
+    let first = match query.from.and_then(|from| from.checked_sub(MAX_DISORDER).ok()) {
+        Some(from) => first_since(client, newest, from).await?,
+        None => 0,
+    };
     let back = if query.state == Some(RunState::Running) { after } else { RUNS_SCANNED };
-    let lowest = after.saturating_sub(back).max(0);
+    let lowest = after.saturating_sub(back).max(first);
     let sql = format!(
         "/* queue.insight_runs */
          SELECT {COLUMNS} FROM mill.runs r LEFT JOIN mill.schedules s ON s.id = r.schedule_id
@@ -185,6 +212,7 @@ pub async fn page(
              AND ($6::text IS NULL OR $6 = ANY (r.jobs))
              AND ($7::text IS NULL OR r.schedule_id = (SELECT o.id FROM mill.schedules o WHERE o.name = $7))
              AND ($5::text IS DISTINCT FROM 'running' OR r.state = 'running')
+             AND ($8::timestamptz IS NULL OR r.started_at >= $8) AND ($9::timestamptz IS NULL OR r.started_at <= $9)
          ORDER BY r.id DESC LIMIT $1"
     );
     let wanted = limit + 1;
@@ -196,6 +224,8 @@ pub async fn page(
         (/* state */ &query.state.map(RunState::as_str) as _, Type::TEXT),
         (/* job */ &query.job as _, Type::TEXT),
         (/* schedule */ &query.schedule as _, Type::TEXT),
+        (/* from */ &query.from as _, Type::TIMESTAMPTZ),
+        (/* to */ &query.to as _, Type::TIMESTAMPTZ),
     ];
     let rows = client.query_typed(&sql, &params).await?;
     let mut runs = rows.iter().map(RunSummary::from_row).collect::<Result<Vec<_>, _>>()?;
@@ -203,7 +233,7 @@ pub async fn page(
     runs.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
     let next = match runs.last().filter(|_| full) {
         Some(last) => Some(last.id.0),
-        None => Some(lowest).filter(|lowest| *lowest > 1),
+        None => Some(lowest).filter(|lowest| *lowest > first.max(1)),
     };
     Ok(RunPage { runs, next })
 }
@@ -211,6 +241,18 @@ pub async fn page(
 /// Returns the highest run id; 0 if there are no runs.
 pub(super) async fn newest(client: &impl GenericClient) -> Result<i64, QueueError> {
     scalar(&client.query_typed(NEWEST, &[]).await?[0])
+}
+
+/// Returns the id of the first run that started at this time or later; the id after the newest if
+/// there is none.
+async fn first_since(
+    client: &impl GenericClient,
+    newest: i64,
+    at: Timestamp,
+) -> Result<i64, QueueError> {
+    let end = newest.saturating_add(1);
+    let params = [(&end as _, Type::INT8), (&at as _, Type::TIMESTAMPTZ)];
+    scalar(&client.query_typed(FIRST_SINCE, &params).await?[0])
 }
 
 /// Returns up to this number of nodes of a run, with released and failed nodes first.

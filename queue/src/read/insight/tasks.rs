@@ -1,9 +1,10 @@
 //! Lists of tasks by a filter, newest first, page by page.
 //!
-//! Live tasks are paged by id, finished tasks by the time at which they finished. History has no
-//! index on time, only a summary per block range. So a page of finished tasks searches a span of
-//! time, then longer spans, until it is full, has reached the start of history, or has used up its
-//! time. The page reports how far back it searched.
+//! Live tasks are paged by id, finished tasks by the time at which they finished. A search for a text
+//! in live tasks searches a number of tasks at a time, until the page is full, all tasks are
+//! searched, or its time is used up. History has no index on time, only a summary per block range.
+//! So a page of finished tasks searches a span of time, then longer spans, until it is full, has
+//! reached the start of history, or has used up its time. The page reports how far it searched.
 
 use std::time::{Duration, Instant};
 
@@ -29,6 +30,62 @@ const SPANS_MINUTES: [i64; 6] = [2, 15, 120, 1440, 10_080, 576_000];
 
 /// Time after which a page stops searching and shows the tasks that it has found.
 const SEARCH_BUDGET: Duration = Duration::from_millis(700);
+
+/// Number of live tasks that a search for a text reads at a time.
+const LIVE_WINDOW: i64 = 30_000;
+
+/// Maximum of a count of tasks by state.
+pub const COUNT_LIMIT: i64 = 10_000;
+
+const WINDOW_NEWEST: &str = "/* queue.insight_live_window */
+SELECT t.id FROM mill.tasks t WHERE t.id < $1 ORDER BY t.id DESC OFFSET $2 LIMIT 1";
+
+const WINDOW_OLDEST: &str = "/* queue.insight_live_window_oldest */
+SELECT t.id FROM mill.tasks t WHERE t.id > $1 ORDER BY t.id OFFSET $2 LIMIT 1";
+
+/// Each count stops at its limit plus one. The order of an index makes the planner read that index,
+/// where it would otherwise scan the table if most tasks have the state.
+const COUNTS: &str = "/* queue.insight_task_counts */
+SELECT (SELECT count(*) FROM (SELECT FROM mill.tasks t WHERE t.state = 'running' LIMIT $1) AS r) AS running,
+    (SELECT count(*) FROM (SELECT FROM mill.tasks t WHERE t.state = 'pending'
+        ORDER BY t.queue, t.priority, t.run_as, t.id LIMIT $1) AS p) AS pending,
+    (SELECT count(*) FROM (SELECT FROM mill.tasks t WHERE t.state = 'blocked'
+        ORDER BY t.blocking_limit_id, t.priority, t.id LIMIT $1) AS b) AS blocked,
+    (SELECT count(*) FROM (SELECT FROM mill.tasks t WHERE t.state = 'scheduled'
+        ORDER BY t.due_at, t.id LIMIT $1) AS s) AS scheduled,
+    (SELECT count(*) FROM (SELECT FROM mill.attempts a
+        WHERE a.final AND a.outcome IN ('failed', 'timed_out', 'lost', 'unknown')
+            AND a.finished_at > now() - interval '24 hours' LIMIT $1) AS f) AS failed";
+
+/// Order of a list of live tasks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TaskOrder {
+    /// Highest id first.
+    #[default]
+    Newest,
+    /// Lowest id first.
+    Oldest,
+    /// Longest duration of the current attempt first. The list has running tasks only, whose number
+    /// is that of the readers, and has no further pages.
+    Longest,
+}
+
+/// Numbers of tasks by state, each up to [`COUNT_LIMIT`] plus one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TaskCounts {
+    /// Running tasks.
+    pub running: i64,
+    /// Pending tasks.
+    pub pending: i64,
+    /// Blocked tasks.
+    pub blocked: i64,
+    /// Scheduled tasks.
+    pub scheduled: i64,
+    /// Tasks that ended without success within 24 hours and were not cancelled.
+    pub failed: i64,
+}
+
+from_row! { TaskCounts { running, pending, blocked, scheduled, failed } }
 
 /// A filter on tasks. The default matches all live tasks.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -65,6 +122,22 @@ pub struct TaskQuery {
     pub sql: Option<String>,
     /// A part of the error's message of a finished task, in upper or lower case.
     pub error: Option<String>,
+    /// A part of the parameters as JSON, in upper or lower case.
+    pub params: Option<String>,
+    /// Selects live tasks that were enqueued, or finished tasks that finished, at this time or later.
+    pub from: Option<Timestamp>,
+    /// Selects live tasks that were enqueued, or finished tasks that finished, at this time or
+    /// earlier.
+    pub to: Option<Timestamp>,
+    /// Order of live tasks. Finished tasks are sorted newest first.
+    pub order: TaskOrder,
+}
+
+impl TaskQuery {
+    /// Returns whether live tasks are compared with a text for which there is no index.
+    fn searches_text(&self) -> bool {
+        [&self.sql, &self.params, &self.name, &self.tag].iter().any(|it| it.is_some())
+    }
 }
 
 /// Position at which the next page of finished tasks begins: after this task, which finished at
@@ -141,20 +214,93 @@ pub struct TaskPage {
     /// For finished tasks, the time back to which the page searched; there may be older tasks.
     /// `None` if the search was complete.
     pub searched_back_to: Option<Timestamp>,
+    /// For live tasks, where the search stopped; `None` if the search was complete.
+    pub searched: Option<LiveSearch>,
 }
 
-/// Returns live tasks with ids below `before`, newest first.
+/// The part of the live tasks that a search has read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LiveSearch {
+    /// Number of tasks.
+    pub tasks: i64,
+    /// The last of them.
+    pub last: TaskId,
+}
+
+/// Returns the numbers of tasks by state.
+///
+/// # Errors
+/// Same as [`live`].
+pub async fn counts(client: &impl GenericClient) -> Result<TaskCounts, QueueError> {
+    let limit = COUNT_LIMIT + 1;
+    TaskCounts::from_row(&client.query_typed(COUNTS, &[(&limit, Type::INT8)]).await?[0])
+}
+
+/// Returns live tasks in the order of the query, after the task `after`.
 ///
 /// # Errors
 /// Fails if the search takes longer than the session's statement timeout.
 pub async fn live(
     client: &impl GenericClient,
     query: &TaskQuery,
-    before: Option<TaskId>,
+    after: Option<TaskId>,
     limit: usize,
 ) -> Result<TaskPage, QueueError> {
+    if !query.searches_text() || query.order == TaskOrder::Longest {
+        return page(&live_rows(client, query, (after, None), limit + 1).await?, limit, None);
+    }
+    let begun = Instant::now();
+    let (mut from, mut searched, mut rows) = (after, 0, Vec::new());
+    loop {
+        let last = window_end(client, query.order, from).await?;
+        rows.extend(live_rows(client, query, (from, last), limit + 1 - rows.len()).await?);
+        searched += LIVE_WINDOW;
+        let done = rows.len() > limit || begun.elapsed() >= SEARCH_BUDGET;
+        match last {
+            Some(last) if done => {
+                let stopped = rows.len() <= limit;
+                let found = page(&rows, limit, None)?;
+                let search = LiveSearch { tasks: searched, last };
+                return Ok(TaskPage { searched: stopped.then_some(search), ..found });
+            }
+            None => return page(&rows, limit, None),
+            _ => from = last,
+        }
+    }
+}
+
+/// Returns the last of the next [`LIVE_WINDOW`] live tasks; `None` if there are fewer.
+async fn window_end(
+    client: &impl GenericClient,
+    order: TaskOrder,
+    after: Option<TaskId>,
+) -> Result<Option<TaskId>, QueueError> {
+    let (sql, first) = match order {
+        TaskOrder::Oldest => (WINDOW_OLDEST, i64::MIN),
+        _ => (WINDOW_NEWEST, i64::MAX),
+    };
+    let (after, offset) = (after.map_or(first, |id| id.0), LIVE_WINDOW - 1);
+    let rows = client.query_typed(sql, &[(&after, Type::INT8), (&offset, Type::INT8)]).await?;
+    rows.first().map(scalar).transpose()
+}
+
+/// Returns live tasks after the first of these ids, up to and including the second.
+async fn live_rows(
+    client: &impl GenericClient,
+    query: &TaskQuery,
+    (after, last): (Option<TaskId>, Option<TaskId>),
+    limit: usize,
+) -> Result<Vec<Row>, QueueError> {
+    let (order, conditions_of_order) = match query.order {
+        TaskOrder::Newest => ("t.id DESC", Some(["t.id < ?", "t.id >= ?"])),
+        TaskOrder::Oldest => ("t.id", Some(["t.id > ?", "t.id <= ?"])),
+        TaskOrder::Longest => ("t.claimed_at, t.id", None),
+    };
     let mut conditions = live_conditions(query);
-    conditions.bind("t.id < ?", before.map(|id| id.0), Type::INT8);
+    if let Some([from, to]) = conditions_of_order {
+        conditions.bind(from, after.map(|id| id.0), Type::INT8);
+        conditions.bind(to, last.map(|id| id.0), Type::INT8);
+    }
     let statement = format!(
         "/* queue.insight_live */
 SELECT t.id, t.queue, t.name, t.state::text, NULL AS outcome, t.priority::text, t.attempt,
@@ -162,14 +308,12 @@ SELECT t.id, t.queue, t.name, t.state::text, NULL AS outcome, t.priority::text, 
     extract(epoch FROM now() - t.claimed_at)::float8 AS duration_seconds, t.claimed_by AS worker_id,
     s.host, s.pid, left(t.statement, 200) AS statement_head, NULL AS sqlstate, NULL AS message,
     false AS retried, to_jsonb(t.options) AS options
-FROM (SELECT * FROM mill.visible_tasks t WHERE {} ORDER BY t.id DESC LIMIT {}) AS t
+FROM (SELECT * FROM mill.visible_tasks t WHERE {} ORDER BY {order} LIMIT {limit}) AS t
     LEFT JOIN mill.worker_starts s ON s.id = t.claimed_by
-ORDER BY t.id DESC",
-        conditions.text(),
-        limit + 1
+ORDER BY {order}",
+        conditions.text()
     );
-    let rows = conditions.query(client, &statement).await?;
-    page(&rows, limit, None)
+    conditions.query(client, &statement).await
 }
 
 /// Returns the ids of up to `limit` live tasks, oldest first. Leaves out ids above `newest`.
@@ -205,13 +349,17 @@ pub async fn finished(
 ) -> Result<TaskPage, QueueError> {
     let begun = Instant::now();
     let now = crate::read::task_queries::now(client).await?;
-    let oldest = query.since.and_then(|since| now.checked_sub(since).ok());
+    let since = query.since.and_then(|since| now.checked_sub(since).ok());
+    // A span excludes its beginning.
+    let from = query.from.and_then(|from| from.checked_sub(SignedDuration::from_micros(1)).ok());
+    let oldest = since.max(from);
+    let newest = query.to.map_or(now, |to| to.min(now));
     if query.ids.is_some() {
-        let rows = finished_rows(client, query, (None, now, after), limit + 1).await?;
+        let rows = finished_rows(client, query, (oldest, newest, after), limit + 1).await?;
         return page(&rows, limit, None);
     }
     let horizon = oldest.map_or_else(|| first_day(now), |oldest| oldest.max(first_day(now)));
-    let mut to = after.map_or(now, |after| after.at);
+    let mut to = after.map_or(newest, |after| after.at.min(newest));
     let mut rows: Vec<Row> = Vec::new();
     let mut spans = SPANS_MINUTES.iter();
     let mut span = SPANS_MINUTES[0];
@@ -223,7 +371,9 @@ pub async fn finished(
         match finished_rows(client, query, (Some(from), to, after), wanted).await {
             Ok(found) => rows.extend(found),
             // The transaction is aborted, but the rows found before are more useful than an error.
-            Err(error) if error.sqlstate() == Some(&SqlState::QUERY_CANCELED) && to < now => break,
+            Err(error) if error.sqlstate() == Some(&SqlState::QUERY_CANCELED) && to < newest => {
+                break;
+            }
             Err(error) => return Err(error),
         }
         to = from;
@@ -294,6 +444,11 @@ fn live_conditions(query: &TaskQuery) -> Conditions {
     conditions.bind("t.id = ANY (?)", query.ids.clone(), Type::INT8_ARRAY);
     let since = query.since.map(|since| since.as_secs_f64());
     conditions.bind("t.enqueued_at > now() - make_interval(secs => ?)", since, Type::FLOAT8);
+    conditions.bind("t.enqueued_at >= ?", query.from, Type::TIMESTAMPTZ);
+    conditions.bind("t.enqueued_at <= ?", query.to, Type::TIMESTAMPTZ);
+    if query.order == TaskOrder::Longest {
+        conditions.literal("t.state = 'running'");
+    }
     conditions
 }
 
@@ -311,6 +466,8 @@ fn common(conditions: &mut Conditions, query: &TaskQuery, table: &str) {
     conditions.bind(&format!("? = ANY ({table}.tags)"), query.tag.clone(), Type::TEXT);
     let sql = format!("strpos(lower({table}.statement), lower(?)) > 0");
     conditions.bind(&sql, query.sql.clone(), Type::TEXT);
+    let params = format!("strpos(lower({table}.params::text), lower(?)) > 0");
+    conditions.bind(&params, query.params.clone(), Type::TEXT);
 }
 
 fn page(
@@ -319,5 +476,5 @@ fn page(
     searched_back_to: Option<Timestamp>,
 ) -> Result<TaskPage, QueueError> {
     let tasks = rows.iter().take(limit).map(TaskSummary::from_row).collect::<Result<_, _>>()?;
-    Ok(TaskPage { tasks, more: rows.len() > limit, searched_back_to })
+    Ok(TaskPage { tasks, more: rows.len() > limit, searched_back_to, searched: None })
 }

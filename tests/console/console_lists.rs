@@ -1,0 +1,182 @@
+//! Lists of the console: searches, order, counts, periods, saved filters and downloads.
+
+use serde_json::Value;
+
+use crate::harness::Database;
+use crate::harness::console::Console;
+use crate::harness::login::Login;
+
+/// Tasks in every live state, and a finished one whose texts a spreadsheet would evaluate.
+const TASKS: &str = r#"
+SELECT mill.set_max_running('queue', 'full', 0);
+SELECT mill.enqueue('SELECT $1::text', name => 'german', params => '["Köln"]'),
+    mill.enqueue('SELECT 1', name => 'blocked', queue => 'full'),
+    mill.enqueue('SELECT 1', name => 'tomorrow', due_at => now() + interval '1 day');
+UPDATE mill.tasks SET enqueued_at = '2026-03-01 12:00Z' WHERE name = 'tomorrow';
+INSERT INTO mill.tasks (queue, priority, state, due_at, name, statement, attempt, token, claimed_by, session_pid,
+    session_started_at, claimed_at)
+SELECT 'etl', 'normal', 'running', now(), 'running ' || n, 'SELECT 1', 1, gen_random_uuid(), gen_random_uuid(), 1, now(),
+    now() - n % 2 * interval '1 hour' - n * interval '1 minute' FROM generate_series(1, 3) AS n;
+INSERT INTO mill.attempts (finished_at, task_id, enqueued_at, due_at, started_at, retry_interval, attempt, outcome,
+    priority, mode, backoff, max_attempts, final, jitter, at_most_once, external, queue, name, sqlstate, message,
+    statement)
+SELECT now(), nextval('mill.tasks_id_seq'), now(), now(), now(), '10 seconds', 1, 'failed', 'normal', 'transaction',
+    'exponential', 1, true, true, false, false, 'etl', '=cmd|calc', '22012', '@SUM(1), "x"', '-- SELECT 1'"#;
+
+/// Returns the content of a streamed response, without the sizes of its chunks.
+fn without_chunks(body: &str) -> String {
+    let (mut text, mut rest) = (String::new(), body);
+    while let Some((size, chunk)) = rest.split_once("\r\n") {
+        let size = usize::from_str_radix(size, 16).unwrap();
+        text.push_str(&chunk[..size]);
+        rest = chunk[size..].strip_prefix("\r\n").unwrap();
+    }
+    text
+}
+
+async fn names(console: &Console, query: &str) -> Vec<String> {
+    let body = console.get(&format!("/api/v1/tasks?{query}")).await.body;
+    let page: Value = serde_json::from_str(&body).unwrap();
+    let tasks = page["tasks"].as_array().unwrap_or_else(|| panic!("{query}: {body}"));
+    tasks.iter().map(|task| task["name"].as_str().unwrap_or_default().to_owned()).collect()
+}
+
+#[tokio::test]
+async fn tasks_are_found_by_parameters_and_period_and_sorted_by_duration() {
+    let database = Database::new().await;
+    database.execute(TASKS).await;
+    let console = Console::start(&database, &[]).await;
+    for (query, found) in [
+        ("q=params:k%C3%B6ln", &["german"][..]),
+        ("q=params:nothing", &[]),
+        ("q=from:2026-03-01T12:00+to:2026-03-01T12:00", &["tomorrow"]),
+        ("q=to:2026-03-01T14:00%2B03", &[]),
+        ("q=state:running&sort=duration", &["running 3", "running 1", "running 2"]),
+        ("q=state:running&sort=oldest", &["running 1", "running 2", "running 3"]),
+        ("q=state:running", &["running 3", "running 2", "running 1"]),
+        ("q=state:finished+to:2026-03-01", &[]),
+        ("q=state:finished+from:2026-03-01", &["=cmd|calc"]),
+    ] {
+        assert_eq!(names(&console, query).await, found, "{query}");
+    }
+    let page = console.get("/tasks?q=state:running").await.body;
+    for text in [
+        "running <small>3</small>",
+        "blocked <small>1</small>",
+        "failed <small>1</small>",
+        "sort=duration",
+    ] {
+        assert!(page.contains(text), "{text}: {page}");
+    }
+    assert!(!console.get("/tasks").await.body.contains("sort=duration"), "not bounded");
+}
+
+#[tokio::test]
+async fn a_search_continues_until_it_has_searched_every_live_task() {
+    let database = Database::new().await;
+    database
+        .execute(
+            "INSERT INTO mill.tasks (queue, priority, state, due_at, name, statement)
+             SELECT 'etl', 'normal', 'pending', now(), 'n' || n, 'SELECT ' || n FROM generate_series(1, 70000) AS n",
+        )
+        .await;
+    let console = Console::start(&database, &[]).await;
+    for sort in ["", "&sort=oldest"] {
+        let mut found = Vec::new();
+        let mut after = String::new();
+        for page in 0.. {
+            assert!(page < 4, "at most one page per window and one more");
+            let path = format!("/api/v1/tasks?q=sql:69999+sql:69999&after={after}{sort}");
+            let path = if page == 0 { path.replace("&after=", "") } else { path };
+            let body: Value = serde_json::from_str(&console.get(&path).await.body).unwrap();
+            found.extend(body["tasks"].as_array().unwrap().iter().map(|it| it["name"].clone()));
+            let Some(next) = body["next"].as_str() else { break };
+            assert!(body["searched_tasks"].as_i64().unwrap() >= 30_000, "{body}");
+            after = next.to_owned();
+        }
+        assert_eq!(found, ["n69999"]);
+    }
+}
+
+#[tokio::test]
+async fn a_list_is_downloaded_and_no_cell_is_a_formula() {
+    let database = Database::new().await;
+    database.execute(TASKS).await;
+    database
+        .execute(
+            "INSERT INTO mill.tasks (queue, priority, state, due_at, name, statement)
+             SELECT 'many', 'normal', 'pending', now(), 'n' || n, 'SELECT 1' FROM generate_series(1, 10100) AS n;
+             SELECT mill.set_job('j', '[{\"name\": \"t\", \"statement\": \"SELECT 1\"}]');
+             SELECT mill.start_run(ARRAY['j'])",
+        )
+        .await;
+    let console = Console::start(&database, &[]).await;
+    let csv = console.get("/tasks/download?q=state:finished").await;
+    assert!(csv.headers.contains("attachment; filename=\"tasks.csv\""), "{}", csv.headers);
+    for text in ["id,state,outcome", ",'=cmd|calc,", "\"'@SUM(1), \"\"x\"\"\"", ",'-- SELECT 1"] {
+        assert!(csv.body.contains(text), "{text}: {}", csv.body);
+    }
+    let json = console.get("/tasks/download?q=queue:many&format=json").await.body;
+    let tasks: Vec<Value> = serde_json::from_str(&without_chunks(&json)).unwrap();
+    assert_eq!((tasks.len(), &tasks[9999]["name"]), (10_000, &Value::from("n101")));
+    let runs = console.get("/runs/download?format=csv").await.body;
+    assert!(runs.contains("1,running,j,"), "{runs}");
+    for path in ["/tasks/download?q=state:nonsense", "/runs/download?format=xls"] {
+        assert_eq!(console.get(path).await.status, 400, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn runs_are_listed_by_their_start_in_the_zone_of_the_user() {
+    let database = Database::new().await;
+    database
+        .execute(
+            "SELECT mill.set_job('j', '[{\"name\": \"t\", \"statement\": \"SELECT 1\"}]');
+             SELECT mill.start_run(ARRAY['j']) FROM generate_series(1, 40);
+             UPDATE mill.runs SET started_at = '2026-03-01 00:30Z'::timestamptz + id * interval '1 day'",
+        )
+        .await;
+    let console = Console::start(&database, &[]).await;
+    let listed = async |query: &str| -> Vec<i64> {
+        let body = console.get(&format!("/api/v1/runs?{query}")).await.body;
+        let page: Value = serde_json::from_str(&body).unwrap();
+        let runs = page["runs"].as_array().unwrap_or_else(|| panic!("{query}: {body}"));
+        runs.iter().map(|it| it["id"].as_i64().unwrap()).collect()
+    };
+    assert_eq!(listed("from=2026-03-11&to=2026-03-13").await, [11, 10]);
+    assert_eq!(listed("from=2026-03-11T00:31&to=2026-03-13T00:30").await, [12, 11]);
+    // Half past midnight in UTC is the evening before in New York.
+    assert_eq!(listed("from=2026-03-10&to=2026-03-11&zone=America/New_York").await, [10]);
+    assert_eq!(listed("to=2026-03-02").await, [0; 0]);
+    assert_eq!(listed("from=2026-04-09").await, [40, 39]);
+    for path in ["/runs?from=noon", "/runs?from=2026-03-01&zone=Mars/Base"] {
+        assert_eq!(console.get(path).await.status, 400, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn a_saved_filter_is_shared_and_only_operators_save_filters() {
+    let database = Database::new().await;
+    let console = Console::start(&database, &[]).await;
+    let save = "screen=tasks&name=my+<failures>&query=q%3Dstate%253Afailed";
+    assert_eq!(console.post("/filters/save", save).await.status, 303);
+    let viewer = Login::new(&database, "viewer", "mill_viewer").await;
+    let reading = Console::start_at(&database, &viewer.url(), &[]).await;
+    let page = reading.get("/tasks?q=state:failed").await.body;
+    assert!(
+        page.contains("my &#60;failures&#62;") && page.contains("/tasks?q=state%3Afailed"),
+        "{page}"
+    );
+    assert!(!page.contains("/filters/save"), "{page}");
+    let refused = reading.post("/filters/save", save).await;
+    assert_eq!(refused.status, 403, "{}", refused.body);
+    assert!(!console.get("/runs").await.body.contains("my &#60;failures"));
+    let remove = "screen=tasks&name=my+<failures>";
+    assert_eq!(console.post("/filters/remove", remove).await.status, 303);
+    assert_eq!(console.post("/filters/remove", remove).await.status, 404);
+    let wrong = console.post("/filters/save", "screen=other&name=x&query=y").await;
+    assert_eq!(wrong.status, 422, "{}", wrong.body);
+    let audited = "SELECT string_agg(action || ' ' || subject, ', ' ORDER BY at) FROM mill.audit";
+    let audited = database.value::<String>(audited).await;
+    assert_eq!(audited, "save_filter filter my <failures>, remove_filter filter my <failures>");
+}
