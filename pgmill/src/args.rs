@@ -43,8 +43,8 @@ pub(crate) use run::{
     RunCancel, RunGraph, RunList, RunRerun, RunRestart, RunRetry, RunShow, RunVerb,
 };
 pub(crate) use schedule::{
-    ScheduleCancel, ScheduleHistory, ScheduleList, ScheduleLog, ScheduleName, ScheduleNext,
-    ScheduleRunNow, ScheduleSet, ScheduleVerb, jitter,
+    ScheduleCalendar, ScheduleCancel, ScheduleHistory, ScheduleList, ScheduleLog, ScheduleName,
+    ScheduleNext, ScheduleRunNow, ScheduleSet, ScheduleVerb, jitter,
 };
 pub(crate) use task::{BulkFlags, CancelArgs, RetryArgs, TaskList, TaskListOrder, TaskVerb};
 pub(crate) use value::{DEFAULT_SINCE, DryRun};
@@ -344,6 +344,7 @@ impl Command {
                 ScheduleVerb::List(_)
                 | ScheduleVerb::Show(_)
                 | ScheduleVerb::Next(_)
+                | ScheduleVerb::Calendar(_)
                 | ScheduleVerb::Test(_)
                 | ScheduleVerb::History(_)
                 | ScheduleVerb::Log(_),

@@ -1,6 +1,7 @@
 //! Commands about schedules: list, show, test, change and define them, and their history.
 
 mod actions;
+mod calendar;
 pub(crate) mod fires;
 mod list;
 mod log;
@@ -22,6 +23,7 @@ pub(crate) async fn run(
         ScheduleVerb::List(args) => list::list(client, out, args).await,
         ScheduleVerb::Show(args) => show::show(client, out, &args.name).await,
         ScheduleVerb::Next(args) => fires::next(client, out, args).await,
+        ScheduleVerb::Calendar(args) => calendar::calendar(client, out, args).await,
         ScheduleVerb::Test(args) => fires::test(client, out, &args.name).await,
         ScheduleVerb::History(args) => log::history(client, out, args).await,
         ScheduleVerb::Log(args) => log::log(client, out, args).await,

@@ -70,6 +70,7 @@ const DOCUMENTS: &[(&str, &[&str])] = &[
     ("schedule list", &["schedule", "list"]),
     ("schedule show", &["schedule", "show", "nightly"]),
     ("schedule next", &["schedule", "next", "nightly", "--count", "2"]),
+    ("schedule calendar", &["schedule", "calendar"]),
     ("schedule test", &["schedule", "test", "nightly"]),
     ("schedule history", &["schedule", "history", "nightly"]),
     ("schedule log", &["schedule", "log", "nightly"]),

@@ -305,3 +305,34 @@ async fn the_doctor_reports_errors_mistakes_and_schedules_without_a_tick() {
     let _worker = Worker::start(&database, &FLAGS);
     eventually("a worker has ticked", async || finding(&database).await.0 == "ok").await;
 }
+
+#[tokio::test]
+async fn the_calendar_lists_past_and_coming_fires_of_all_schedules_in_order() {
+    let database = Database::new().await;
+    database
+        .execute(
+            "SELECT mill.set_schedule('daily', 'daily(12:00, zone: UTC)', 'SELECT 1'),
+                mill.set_schedule('hourly', 'every(1 hours)', 'SELECT 1'), mill.set_schedule('other', 'manual', 'SELECT 1');
+             SELECT mill.run_now('other');
+             UPDATE mill.runs SET fire_at = '2026-03-25 23:15Z'",
+        )
+        .await;
+    let arguments = [
+        "schedule",
+        "calendar",
+        "--from",
+        "2026-03-25T00:00Z",
+        "--to",
+        "2999-01-02T12:30Z",
+        "--limit",
+        "3",
+    ];
+    let text = Program::pgmill(&database, &[&arguments[..], &["--json"]].concat()).succeeds().await;
+    let fires: Vec<Value> = serde_json::from_str(&text).unwrap();
+    let of = |name: &str| fires.iter().filter(|it| it["schedule"] == name).count();
+    assert_eq!([of("other"), of("daily"), of("hourly")], [1, 3, 3], "{text}");
+    assert_eq!((&fires[0]["run_id"], &fires[0]["state"]), (&1.into(), &"running".into()));
+    assert!(fires.is_sorted_by_key(|it| it["fire_at"].as_str().unwrap().to_owned()), "{text}");
+    let table = Program::pgmill(&database, &arguments).succeeds().await;
+    assert!(table.contains("coming") && table.contains("running"), "{table}");
+}

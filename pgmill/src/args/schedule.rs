@@ -56,6 +56,12 @@ Examples:
   pgmill schedule next --timing 'nth(last, fri, 18:00, zone: America/New_York)' --count 12
   pgmill schedule next nightly --from 2027-03-28")]
     Next(ScheduleNext),
+    /// List past and coming fires of all schedules, in the order of time
+    #[command(after_help = "\
+Examples:
+  pgmill schedule calendar                # a day back and a day ahead
+  pgmill schedule calendar --from today --to 2027-04-01 --limit 5")]
+    Calendar(ScheduleCalendar),
     /// Enable a schedule: it fires again from now on
     #[command(after_help = "Examples:\n  pgmill schedule enable nightly")]
     Enable(ScheduleName),
@@ -155,6 +161,21 @@ pub(crate) struct ScheduleNext {
     /// [default: now]
     #[arg(long, value_name = "TIME")]
     pub(crate) from: Option<PeriodBound>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ScheduleCalendar {
+    /// Begin at this time: today, 2027-03-28, "2027-03-28 03:00" (local), RFC 3339 [default: a day
+    /// ago]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) from: Option<PeriodBound>,
+    /// End before this time [default: in a day]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) to: Option<PeriodBound>,
+    /// Maximum number of past fires, and of coming fires, of each schedule
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    pub(crate) limit: u16,
 }
 
 #[derive(Debug, clap::Args)]

@@ -1,0 +1,71 @@
+//! `pgmill schedule calendar`: past and coming fires of all schedules.
+
+use cli::{Failure, exit};
+use jiff::SignedDuration;
+use jiff::tz::TimeZone;
+use schedule::calendar::{self, CalendarFire};
+use schedule::page::{self, PageFrom};
+use terminal::print_stderr;
+use tokio_postgres::Client;
+
+use crate::args::ScheduleCalendar;
+use crate::output::format::{instant, relative_time};
+use crate::output::{Field, Output, Tone};
+
+/// Schedules read at a time.
+const PAGE_SIZE: i64 = 200;
+
+/// Lists the fires of all schedules in a period, in the order of time.
+///
+/// # Errors
+/// Fails if a bound of the period is outside of the calendar.
+pub(crate) async fn calendar(
+    client: &Client,
+    out: &Output,
+    args: &ScheduleCalendar,
+) -> Result<u8, Failure> {
+    let now = queue::task_queries::now(client).await?;
+    let day = SignedDuration::from_hours(24);
+    let from = instant("--from", args.from.as_ref(), now)?.unwrap_or(now - day);
+    let to = instant("--to", args.to.as_ref(), now)?.unwrap_or(now + day);
+    let limit = usize::from(args.limit);
+    // A fire at the beginning of the period belongs to it.
+    let before = from.checked_sub(SignedDuration::from_micros(1)).unwrap_or(from);
+    let (mut fires, mut after) = (Vec::new(), Some(String::new()));
+    while let Some(name) = after {
+        let page = page::page(client, PageFrom::After(&name, PAGE_SIZE), 0).await?;
+        let names: Vec<String> = page.schedules.iter().map(|it| it.status.name.clone()).collect();
+        fires.extend(calendar::fired(client, &names, (from, to), args.limit.into()).await?);
+        let coming =
+            |it: &page::ScheduleSummary| calendar::coming(&it.status, (now.max(before), to), limit);
+        fires.extend(page.schedules.iter().flat_map(coming));
+        after = page.next;
+    }
+    fires.sort_by(|a, b| (a.fire_at, &a.schedule).cmp(&(b.fire_at, &b.schedule)));
+    if out.json {
+        out.document(&fires)?;
+    } else if fires.is_empty() {
+        print_stderr("no schedule fires in this period");
+    } else {
+        let row = |fire: &CalendarFire| {
+            let state = fire.state.map_or("coming", |state| state.as_str());
+            let tone = match state {
+                "failed" => Tone::Error,
+                "cancelled" => Tone::Warning,
+                "succeeded" => Tone::Success,
+                _ => Tone::Plain,
+            };
+            let local = fire.fire_at.to_zoned(TimeZone::system());
+            vec![
+                Field::new(local.strftime("%a %F %T %Z")),
+                Field::new(&fire.schedule),
+                Field::new(state).tone(tone),
+                Field::or_blank(fire.run_id),
+                Field::new(relative_time(fire.fire_at, now)),
+            ]
+        };
+        let headings = ["fire", "schedule", "state", "run", "relative"];
+        out.text(&out.table(&headings, fires.iter().map(row).collect()))?;
+    }
+    Ok(exit::OK)
+}
