@@ -22,7 +22,7 @@ export async function reachable(browser, config) {
       const url = new URL(href, page.url());
       if (url.origin !== new URL(config.url).origin || url.hash) continue;
       // The full text of a long value, as JSON.
-      if (url.pathname.startsWith("/api/")) continue;
+      if (url.pathname.startsWith("/api/") || url.pathname.endsWith("/download")) continue;
       const path = url.pathname + url.search;
       if (!found.has(shape(path))) found.set(shape(path), path);
     }

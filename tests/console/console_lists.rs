@@ -59,7 +59,11 @@ async fn tasks_are_found_by_parameters_and_period_and_sorted_by_duration() {
     ] {
         assert_eq!(names(&console, query).await, found, "{query}");
     }
+    let live = "hx-trigger=\"tick";
+    let searched = console.get("/tasks?q=sql:orders").await.body;
+    assert!(!searched.contains(live), "a page does not repeat a search every three seconds");
     let page = console.get("/tasks?q=state:running").await.body;
+    assert!(page.contains(live), "{page}");
     for text in [
         "running <small>3</small>",
         "blocked <small>1</small>",
@@ -69,6 +73,7 @@ async fn tasks_are_found_by_parameters_and_period_and_sorted_by_duration() {
         assert!(page.contains(text), "{text}: {page}");
     }
     assert!(!console.get("/tasks").await.body.contains("sort=duration"), "not bounded");
+    assert_eq!(console.get("/api/v1/tasks?sort=name").await.status, 400);
 }
 
 #[tokio::test]
@@ -174,6 +179,8 @@ async fn a_saved_filter_is_shared_and_only_operators_save_filters() {
     let remove = "screen=tasks&name=my+<failures>";
     assert_eq!(console.post("/filters/remove", remove).await.status, 303);
     assert_eq!(console.post("/filters/remove", remove).await.status, 404);
+    let wrong = console.post("/filters/save", "screen=tasks&name=x&query=a%0Ab").await;
+    assert_eq!(wrong.status, 400, "{}", wrong.body);
     let wrong = console.post("/filters/save", "screen=other&name=x&query=y").await;
     assert_eq!(wrong.status, 422, "{}", wrong.body);
     let audited = "SELECT string_agg(action || ' ' || subject, ', ' ORDER BY at) FROM mill.audit";

@@ -48,6 +48,10 @@ async fn save(form: FormRequest) -> Result<Response, HttpError> {
             "the name of a filter needs 1 to {NAME_CHARS} characters"
         )));
     }
+    // The redirection names the query.
+    if !query.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(HttpError::bad_request("the query of a filter must be percent-encoded"));
+    }
     let mut session = form.context.session().await?;
     let tx = form.begin(&mut session).await?;
     saved_filter::save(&*tx, screen, name, query).await?;

@@ -168,9 +168,10 @@ impl RunsPage {
         self.params.path(&self.page.base, &self.params.state, &id.to_string())
     }
 
-    fn download_path(&self, kind: &str) -> String {
+    fn download_path(&self, format: &str) -> String {
         let query = self.params.query_string(&self.params.state, "");
-        format!("{}/runs/download?{query}&format={kind}", self.page.base)
+        let separator = if query.is_empty() { "" } else { "&" };
+        format!("{}/runs/download?{query}{separator}format={format}", self.page.base)
     }
 
     /// Returns the time zone of the period, which is that of the browser unless the URL has one.

@@ -89,14 +89,25 @@ impl TasksParams {
         let order = match self.sort.as_str() {
             "oldest" => TaskOrder::Oldest,
             "duration" if !query.finished => TaskOrder::Longest,
-            _ => TaskOrder::Newest,
+            "" | "newest" | "duration" => TaskOrder::Newest,
+            other => {
+                return Err(FilterError {
+                    message: format!("unknown order \"{other}\""),
+                    hint: "newest, oldest or duration".to_owned(),
+                });
+            }
         };
         Ok(TaskQuery { order, ..query })
     }
 
     /// Returns the query string of the first page.
     fn query_string(&self, sort: &str) -> String {
-        SavedFilters::query_of(&[("q", &self.q), ("sort", sort)])
+        self.query_string_with(sort, ("", ""))
+    }
+
+    /// Returns the query string with one more parameter.
+    fn query_string_with(&self, sort: &str, more: (&str, &str)) -> String {
+        SavedFilters::query_of(&[("q", &self.q), ("sort", sort), more])
     }
 }
 
@@ -157,18 +168,24 @@ impl TasksPage {
     }
 
     fn page_path(&self, after: &str) -> String {
-        let after = format::url_encode(after);
-        format!("{}&after={after}", self.sorted_path(&self.params.sort))
+        let query = self.params.query_string_with(&self.params.sort, ("after", after));
+        format!("{}/tasks?{query}", self.page.base)
     }
 
-    fn download_path(&self, kind: &str) -> String {
-        let query = self.params.query_string(&self.params.sort);
-        format!("{}/tasks/download?{query}&format={kind}", self.page.base)
+    fn download_path(&self, format: &str) -> String {
+        let query = self.params.query_string_with(&self.params.sort, ("format", format));
+        format!("{}/tasks/download?{query}", self.page.base)
     }
 
     /// Returns whether the list has running tasks only, so that it can be sorted by duration.
     fn only_running(&self) -> bool {
         self.query.state == Some(State::Running)
+    }
+
+    /// Returns whether the page refreshes the list. A search that reads many tasks is not repeated.
+    fn live(&self) -> bool {
+        let complete = self.filter_error.is_none() && !self.timed_out;
+        complete && !self.query.searches_text() && self.listing.searched_back_to.is_none()
     }
 
     /// Returns the bulk action: cancel for live tasks, retry for finished ones.

@@ -134,9 +134,11 @@ pub struct TaskQuery {
 }
 
 impl TaskQuery {
-    /// Returns whether live tasks are compared with a text for which there is no index.
-    fn searches_text(&self) -> bool {
-        [&self.sql, &self.params, &self.name, &self.tag].iter().any(|it| it.is_some())
+    /// Returns whether tasks are compared with a text for which there is no index.
+    #[must_use]
+    pub fn searches_text(&self) -> bool {
+        let texts = [&self.sql, &self.params, &self.name, &self.tag, &self.error];
+        texts.iter().any(|it| it.is_some())
     }
 }
 
