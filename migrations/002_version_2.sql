@@ -32,3 +32,7 @@ DROP FUNCTION mill.fire_or_skip(mill.schedules, timestamptz, bigint, interval);
 ALTER TABLE mill.schedules ADD COLUMN tags text[], ADD COLUMN metadata jsonb, ADD COLUMN queued_later timestamptz[];
 ALTER TABLE mill.schedules ADD COLUMN new_timing text, ADD COLUMN new_timing_at timestamptz,
     ADD COLUMN new_timing_error text, ADD COLUMN trigger_checked_at timestamptz, ADD COLUMN trigger_result text;
+CREATE TYPE mill.backfill_state AS ENUM ('running', 'paused', 'finished', 'cancelled');
+-- schema.sql creates the index that replaces runs_fire.
+ALTER TABLE mill.runs ADD COLUMN backfill_id bigint;
+DROP INDEX mill.runs_fire;

@@ -22,6 +22,7 @@ BEGIN
         CREATE TYPE mill.declared_in AS ENUM ('comment', 'file', 'call');
         CREATE TYPE mill.schedule_event AS ENUM
             ('fired', 'skipped', 'completed', 'error', 'missed', 'reclaimed');
+        CREATE TYPE mill.backfill_state AS ENUM ('running', 'paused', 'finished', 'cancelled');
         -- These checks belong to domains and not to the table: PostgreSQL would parse and evaluate
         -- checks of mill.tasks again in every claim, which would take a third of the time of the claim.
         CREATE DOMAIN mill.queue_name AS text CONSTRAINT queue_name CHECK (

@@ -34,6 +34,7 @@ CREATE TABLE IF NOT EXISTS mill.runs (
     metadata jsonb,
     restarted_at timestamptz,
     skipped integer NOT NULL DEFAULT 0,
+    backfill_id bigint,
     CONSTRAINT fired_by_a_schedule CHECK (num_nonnulls(schedule_id, fire_at, reason) IN (0, 3)),
     CONSTRAINT finished_has_time CHECK ((state = 'running') = (finished_at IS NULL)),
     CONSTRAINT every_task_counts CHECK (state = 'running'
@@ -62,12 +63,19 @@ COMMENT ON COLUMN mill.runs.metadata IS
     'Metadata of the jobs, of the schedule and of the call that started the run, in ascending precedence; null: none';
 COMMENT ON COLUMN mill.runs.restarted_at IS
     'Time at which the run, having ended, was restarted last; null: never. Its duration counts from then';
-COMMENT ON COLUMN mill.runs.reason IS 'Reason of the fire: schedule, manual, or the trigger condition that was met';
+COMMENT ON COLUMN mill.runs.reason IS
+    'Reason of the fire: schedule, manual, backfill, or the trigger condition that was met';
+COMMENT ON COLUMN mill.runs.backfill_id IS 'Backfill that started the run; null: none';
 COMMENT ON COLUMN mill.runs.dropped IS
     'Edges that the run leaves out because none of its jobs contains their parent: parent > child';
 
--- Used by mill.fire: a schedule fires once per fire time, even if several workers process the schedule.
-CREATE UNIQUE INDEX IF NOT EXISTS runs_fire ON mill.runs (schedule_id, fire_at) WHERE schedule_id IS NOT NULL;
+-- Used by mill.fire: a schedule fires once per fire time, even if several workers process the schedule. An
+-- operator can start further runs for the same time.
+CREATE UNIQUE INDEX IF NOT EXISTS runs_fired_once ON mill.runs
+    (schedule_id, fire_at, (CASE WHEN reason IN ('manual', 'backfill') THEN id ELSE 0 END))
+    WHERE schedule_id IS NOT NULL;
+-- A backfill starts one run per instant.
+CREATE UNIQUE INDEX IF NOT EXISTS runs_backfill ON mill.runs (backfill_id, fire_at) WHERE backfill_id IS NOT NULL;
 -- For the history of one schedule, with keyset pagination.
 CREATE INDEX IF NOT EXISTS runs_schedule ON mill.runs (schedule_id, id) WHERE schedule_id IS NOT NULL;
 -- Used by mill.blocking_run, and by the fleet metrics, which count the runs in progress.
@@ -499,7 +507,7 @@ CREATE OR REPLACE VIEW mill.run_status AS
         coalesce(n.succeeded, r.succeeded) AS succeeded, coalesce(n.failed, r.failed) AS failed,
         coalesce(n.ignored, r.ignored) AS ignored, coalesce(n.cancelled, r.cancelled) AS cancelled,
         coalesce(n.upstream_failed, r.upstream_failed) AS upstream_failed,
-        r.tags, r.metadata, r.restarted_at, coalesce(n.skipped, r.skipped) AS skipped
+        r.tags, r.metadata, r.restarted_at, coalesce(n.skipped, r.skipped) AS skipped, r.backfill_id
     FROM mill.runs r LEFT JOIN LATERAL (
         SELECT count(*) AS tasks, count(*) FILTER (WHERE t.state IN ('waiting', 'ready')) AS waiting,
             count(*) FILTER (WHERE t.state = 'released') AS released,

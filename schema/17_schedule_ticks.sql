@@ -1,19 +1,19 @@
 -- Ticks of schedules: whether a due schedule fires, its runs and its log. Status: 18_schedule_views.sql.
 --
 -- Workers parse timings, compute fire times and measure triggers. The functions of this file decide
--- whether to fire, under the lock of the schedule's row. The unique index runs_fire ensures that a
--- schedule fires once per fire time.
+-- whether to fire, under the lock of the schedule's row. The unique index runs_fired_once ensures
+-- that a schedule fires once per fire time.
 
 -- Decision and fire -------------------------------------------------------------------------------
 
 CREATE OR REPLACE FUNCTION mill.blocking_run(schedule mill.schedules) RETURNS bigint
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT r.id FROM mill.runs r
-    WHERE r.schedule_id = schedule.id AND r.state = 'running' AND schedule.overlap <> 'allow'
+    WHERE r.schedule_id = schedule.id AND r.state = 'running' AND r.backfill_id IS NULL AND schedule.overlap <> 'allow'
     ORDER BY r.id LIMIT 1
 $$;
 COMMENT ON FUNCTION mill.blocking_run IS
-    'Returns the run in progress that prevents another run of the schedule; null: none';
+    'Returns the run in progress that prevents another run of the schedule; null: none. Runs of backfills do not count';
 GRANT EXECUTE ON FUNCTION mill.blocking_run TO mill_viewer;
 
 CREATE OR REPLACE FUNCTION mill.evaluate_trigger(trigger jsonb, pending bigint, oldest_age interval,
@@ -166,10 +166,12 @@ BEGIN
         -- continues with its next fire.
         GET STACKED DIAGNOSTICS problem = MESSAGE_TEXT, broken = CONSTRAINT_NAME;
         -- While the condition of a trigger stays met, the same error is logged once.
-        IF broken <> 'runs_fire' AND (schedule.mode <> 'triggered' OR problem IS DISTINCT FROM schedule.error) THEN
+        IF broken <> 'runs_fired_once'
+            AND (schedule.mode <> 'triggered' OR problem IS DISTINCT FROM schedule.error)
+        THEN
             PERFORM mill.log_schedule_event(schedule.id, 'error', problem, fire_at, reason, pending);
         END IF;
-        UPDATE mill.schedules s SET error = problem WHERE s.id = schedule.id AND broken <> 'runs_fire';
+        UPDATE mill.schedules s SET error = problem WHERE s.id = schedule.id AND broken <> 'runs_fired_once';
         RETURN NULL;
     END;
     PERFORM mill.log_schedule_event(schedule.id, 'fired', NULL, fire_at, reason, pending, run_id => fired);
@@ -476,6 +478,10 @@ BEGIN
             WHERE t.run_id = ended.id AND t.state = 'failed' AND NOT t.ignore_failure ORDER BY t.node LIMIT 1) END,
         ended.fire_at, ended.reason, run_id => ended.id, outcome => ended.state,
         duration => ended.finished_at - coalesce(ended.restarted_at, ended.started_at));
+    -- The state of the last run tells whether the schedule itself works.
+    IF ended.backfill_id IS NOT NULL THEN
+        RETURN;
+    END IF;
     UPDATE mill.schedules s SET last_finished_at = ended.finished_at, last_state = ended.state,
             last_success_at = CASE WHEN ended.state = 'succeeded' THEN ended.finished_at ELSE s.last_success_at END,
             next_tick_at = CASE WHEN s.queued_fire_at IS NOT NULL THEN now() ELSE s.next_tick_at END
@@ -510,6 +516,10 @@ BEGIN
         WHERE x.removed_at < now() - t.schedule_log_retention
             AND NOT EXISTS (SELECT FROM mill.runs r WHERE r.schedule_id = x.id)
         FOR UPDATE OF x SKIP LOCKED);
+    DELETE FROM mill.backfills b USING mill.settings t
+        WHERE NOT EXISTS (SELECT FROM mill.runs r WHERE r.backfill_id = b.id)
+            AND (b.finished_at < now() - t.schedule_log_retention
+                OR NOT EXISTS (SELECT FROM mill.schedules s WHERE s.id = b.schedule_id));
     SELECT array_agg(j.name) INTO unused FROM (SELECT x.name FROM mill.jobs x CROSS JOIN mill.settings t
         WHERE x.of_schedule AND x.disabled_at < now() - t.schedule_log_retention
             AND NOT EXISTS (SELECT FROM mill.schedules s WHERE x.name = ANY (s.jobs))
@@ -522,5 +532,5 @@ END
 $$;
 COMMENT ON FUNCTION mill.prune_schedule_log IS
     'Deletes rows older than settings.schedule_log_retention, up to 10000, and schedules that were removed before this '
-    'time and have no run left, with their jobs. Returns the number of deleted rows of the log';
+    'time and have no run left, with their jobs and backfills. Returns the number of deleted rows of the log';
 GRANT EXECUTE ON FUNCTION mill.prune_schedule_log TO mill_worker;

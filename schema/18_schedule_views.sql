@@ -14,7 +14,8 @@ CREATE OR REPLACE VIEW mill.schedule_status AS
         CASE WHEN s.next_tick_at < now() THEN now() - s.next_tick_at END AS overdue, s.tags, s.metadata,
         s.new_timing, s.new_timing_error, s.trigger_checked_at, s.trigger_result
     FROM mill.schedules s LEFT JOIN LATERAL (SELECT r.id FROM mill.runs r
-        WHERE r.schedule_id = s.id AND r.state = 'running' ORDER BY r.id LIMIT 1) AS going ON true;
+        WHERE r.schedule_id = s.id AND r.state = 'running' AND r.backfill_id IS NULL ORDER BY r.id LIMIT 1) AS going
+        ON true;
 COMMENT ON VIEW mill.schedule_status IS
     'Schedules with their declaration, the settings of operators, the next fire, and the state of the last run';
 GRANT SELECT ON mill.schedule_status TO mill_worker;
@@ -25,7 +26,7 @@ CREATE OR REPLACE VIEW mill.schedule_history AS
         coalesce(live.attempt, one.attempts) AS attempts, one.task_id,
         CASE WHEN (SELECT mill.sees_statements()) THEN coalesce(failed.message, one.message, place.message) END
             AS message,
-        place.worker, r.jobs
+        place.worker, r.jobs, r.backfill_id
     FROM mill.runs r JOIN mill.schedules s ON s.id = r.schedule_id
         LEFT JOIN mill.run_tasks one ON r.tasks = 1 AND one.run_id = r.id AND one.node = 1
         -- While the task is in the queue, its number of attempts is there, and its last error in history.
@@ -104,6 +105,10 @@ BEGIN
         reason := format('%s; the new timing %s is not in force: %s', reason, s.new_timing,
             coalesce(s.new_timing_error, 'no worker has checked it yet'));
     END IF;
+    reason := concat_ws('; ', reason, (SELECT string_agg(format('backfill %s %s, %s of %s instants are done%s', b.id,
+            CASE b.state WHEN 'paused' THEN 'is paused' ELSE 'is in progress' END, b.fired + b.skipped - b.running,
+            coalesce(b.instants::text, 'an unknown number of'), ', error: ' || b.error), '; ' ORDER BY b.id)
+        FROM mill.backfill_status b WHERE b.schedule = schedule_test.name AND b.finished_at IS NULL));
     next_fire_at := s.next_fire_at;
     RETURN NEXT;
 END

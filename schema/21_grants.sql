@@ -34,6 +34,7 @@ BEGIN
         ('progress', '{}', ARRAY['percent', 'message', 'notices']),
         ('runs', '{}', ARRAY['params']),
         ('schedules', '{}', ARRAY['params', 'definition']),
+        ('backfills', '{}', ARRAY['params']),
         ('schedule_log', '{}', ARRAY['message']),
         ('profiles', ARRAY['key'], '{}')) AS t(name, from_all, from_viewers)
     LOOP

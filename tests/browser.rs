@@ -23,7 +23,7 @@ use fleet::{FAILED, Incidents, TOKEN};
 
 /// Every path that accepts a form; `*` stands for a name or a number. A new path needs a test that
 /// submits its form.
-const POSTED: [&str; 26] = [
+const POSTED: [&str; 28] = [
     "/filters/remove",
     "/filters/save",
     "/groups/*/active-period",
@@ -43,6 +43,8 @@ const POSTED: [&str; 26] = [
     "/runs/*/cancel",
     "/runs/*/restart",
     "/runs/*/retry",
+    "/schedules/backfill",
+    "/schedules/change-backfill",
     "/schedules/enable",
     "/schedules/run-now",
     "/schedules/test",

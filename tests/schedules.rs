@@ -1,6 +1,7 @@
 //! Schedules, from declaration to fire.
 
 pub(crate) mod annotation;
+pub(crate) mod backfill;
 pub(crate) mod new_timing;
 pub(crate) mod problems;
 pub(crate) mod removed;

@@ -1,5 +1,6 @@
 //! The command line of `pgmill`.
 
+mod backfill;
 mod capacity;
 mod console;
 mod fleet;
@@ -24,6 +25,7 @@ use queue::RunId;
 use queue::TaskId;
 use terminal::label;
 
+pub(crate) use backfill::{BackfillId, BackfillList, BackfillStart};
 pub(crate) use capacity::{
     GroupArgs, GroupDefaultArgs, GroupImportArgs, GroupName, GroupVerb, LimitArgs, LimitFlags,
     LimitRemoveArgs, LimitVerb, OrOff, PriorityVerb, QueueSetArgs, ReserveArgs, WeightArgs,
@@ -347,7 +349,8 @@ impl Command {
                 | ScheduleVerb::Calendar(_)
                 | ScheduleVerb::Test(_)
                 | ScheduleVerb::History(_)
-                | ScheduleVerb::Log(_),
+                | ScheduleVerb::Log(_)
+                | ScheduleVerb::Backfills(_),
             )
             | Self::Worker(WorkerVerb::List) => Some("mill_viewer"),
             Self::Task(TaskVerb::Cancel(_) | TaskVerb::Retry(_))
@@ -376,6 +379,10 @@ impl Command {
                 | ScheduleVerb::Remove(_)
                 | ScheduleVerb::Sync(_)
                 | ScheduleVerb::RunNow(_)
+                | ScheduleVerb::Backfill(_)
+                | ScheduleVerb::PauseBackfill(_)
+                | ScheduleVerb::ResumeBackfill(_)
+                | ScheduleVerb::CancelBackfill(_)
                 | ScheduleVerb::Cancel(_),
             )
             | Self::Job(JobVerb::Enable(_) | JobVerb::Disable(_))

@@ -1,6 +1,7 @@
 //! Commands about schedules: list, show, test, change and define them, and their history.
 
 mod actions;
+mod backfill;
 mod calendar;
 pub(crate) mod fires;
 mod list;
@@ -8,6 +9,7 @@ mod log;
 mod show;
 
 use cli::Failure;
+use schedule::backfill::BackfillAction;
 use tokio_postgres::Client;
 
 use crate::args::ScheduleVerb;
@@ -33,6 +35,17 @@ pub(crate) async fn run(
         ScheduleVerb::Remove(args) => actions::remove(client, out, args).await,
         ScheduleVerb::Cancel(args) => actions::cancel(client, out, args).await,
         ScheduleVerb::Sync(args) => actions::sync(client, out, args).await,
+        ScheduleVerb::Backfill(args) => backfill::start(client, out, args).await,
+        ScheduleVerb::Backfills(args) => backfill::list(client, out, args).await,
+        ScheduleVerb::PauseBackfill(args) => {
+            backfill::change(client, out, args, BackfillAction::Pause).await
+        }
+        ScheduleVerb::ResumeBackfill(args) => {
+            backfill::change(client, out, args, BackfillAction::Resume).await
+        }
+        ScheduleVerb::CancelBackfill(args) => {
+            backfill::change(client, out, args, BackfillAction::Cancel).await
+        }
         ScheduleVerb::RunNow(args) => actions::run_now(client, out, args).await,
     }
 }

@@ -89,7 +89,7 @@ fn lateness(fire: Timestamp, now: Timestamp) -> Duration {
     Duration::try_from(now.duration_since(fire)).unwrap_or(Duration::ZERO)
 }
 
-fn before(instant: Timestamp) -> Timestamp {
+pub(crate) fn before(instant: Timestamp) -> Timestamp {
     instant.checked_sub(SignedDuration::from_nanos(1)).unwrap_or(instant)
 }
 

@@ -37,6 +37,20 @@ queue::pg_enum! {
 }
 
 queue::pg_enum! {
+    /// State of a backfill.
+    BackfillState {
+        /// Workers start its runs.
+        Running = "running",
+        /// Workers start no more runs until an operator resumes the backfill.
+        Paused = "paused",
+        /// All its runs have ended.
+        Finished = "finished",
+        /// An operator has ended the backfill.
+        Cancelled = "cancelled",
+    }
+}
+
+queue::pg_enum! {
     /// An event of a schedule.
     Event {
         /// A run was started.

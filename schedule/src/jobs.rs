@@ -1,7 +1,7 @@
 //! The jobs that a schedule runs, and the statement of a schedule that has one.
 
 use queue::QueueError;
-use queue::row::{FromRow, column, from_row};
+use queue::row::{FromRow, column, from_row, scalar};
 use serde::Serialize;
 use serde_json::Value;
 use tokio_postgres::GenericClient;
@@ -15,6 +15,13 @@ FROM mill.schedules s CROSS JOIN LATERAL unnest(s.jobs) WITH ORDINALITY AS w(job
     JOIN mill.jobs j ON lower(j.name) = lower(w.job)
     LEFT JOIN mill.visible_job_tasks t ON s.own_job AND t.job = j.name AND t.disabled_at IS NULL
 WHERE s.name = $1 ORDER BY w.place";
+
+const PARAMS: &str = "/* schedule.params */
+SELECT DISTINCT p.name #>> '{}' AS param FROM (SELECT t.params FROM mill.schedules s
+        JOIN mill.visible_job_tasks t ON lower(t.job) = ANY (SELECT lower(j) FROM unnest(s.jobs) AS j)
+    WHERE s.name = $1 AND t.disabled_at IS NULL AND t.params IS NOT NULL LIMIT 10000) AS t
+    CROSS JOIN LATERAL jsonb_path_query(t.params, '$.**.\"$param\"', '{}', true) AS p(name)
+WHERE p.name #>> '{}' NOT IN ('fire_at', 'schedule', 'reason') ORDER BY 1";
 
 /// A job that a schedule runs.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
@@ -73,4 +80,14 @@ pub async fn jobs(
 ) -> Result<Vec<ScheduledJob>, QueueError> {
     let rows = client.query_typed(JOBS, &[(&schedule, Type::TEXT)]).await?;
     rows.iter().map(ScheduledJob::from_row).collect()
+}
+
+/// Returns the names of the parameters that the jobs of a schedule take, except for the values of
+/// the fire.
+pub async fn param_names(
+    client: &impl GenericClient,
+    schedule: &str,
+) -> Result<Vec<String>, QueueError> {
+    let rows = client.query_typed(PARAMS, &[(&schedule, Type::TEXT)]).await?;
+    rows.iter().map(scalar).collect()
 }

@@ -25,6 +25,7 @@ async fn seed(database: &Database) -> (i64, i64, i64, Worker) {
     ]);
     job(database, "slow", slow).await;
     schedule(database, "s", "manual", "SELECT 1", "").await;
+    schedule(database, "clock", "daily(03:00)", "SELECT 1", "").await;
     let (failed, in_progress) = (start(database, "it").await, start(database, "slow").await);
     let worker = Worker::start(database, &["--queues", "default", "--poll-interval", "50ms"]);
     assert_eq!(end(database, failed).await, "failed");
@@ -50,6 +51,7 @@ async fn every_console_action_is_recorded_with_login_and_user() {
     let seat: Uuid = database.value("SELECT id FROM mill.workers").await;
     let id = database.enqueue("SELECT 1", ", queue => 'etl'").await;
     let period = "opens=22:00&closes=06:00";
+    let backfill = "name=clock&from=2026-01-01T00:00&to=2026-01-02T00:00";
     let acts = [
         ("/tasks/{id}/cancel", id.to_string(), "", "cancel"),
         ("/tasks/{id}/retry", id.to_string(), "", "retry"),
@@ -72,6 +74,8 @@ async fn every_console_action_is_recorded_with_login_and_user() {
         ("/runs/{id}/restart", failed.to_string(), "which=failed", "restart_run"),
         ("/runs/{id}/restart", rerun.to_string(), "which=all", "rerun_run"),
         ("/schedules/run-now", String::new(), "name=s", "run_now"),
+        ("/schedules/backfill", String::new(), backfill, "backfill_schedule"),
+        ("/schedules/change-backfill", String::new(), "id=1&action=pause", "pause_backfill"),
         ("/schedules/enable", String::new(), "name=s&enabled=false", "enable_schedule"),
     ];
     // The path /schedules/test only evaluates a schedule, so the audit has no entry for it.

@@ -81,6 +81,14 @@ const DOCUMENTS: &[(&str, &[&str])] = &[
     ("schedule run-now", &["schedule", "run-now", "nightly", "--dry-run"]),
     ("schedule run-now", &["schedule", "run-now", "nightly", "--force"]),
     ("schedule cancel", &["schedule", "cancel", "nightly", "--dry-run"]),
+    (
+        "schedule backfill",
+        &["schedule", "backfill", "nightly", "--from", "2026-01-01", "--to", "2026-01-03"],
+    ),
+    ("schedule backfills", &["schedule", "backfills"]),
+    ("schedule pause-backfill", &["schedule", "pause-backfill", "1", "--dry-run"]),
+    ("schedule resume-backfill", &["schedule", "resume-backfill", "1", "--dry-run"]),
+    ("schedule cancel-backfill", &["schedule", "cancel-backfill", "1", "--dry-run"]),
     ("schedule sync", &["schedule", "sync", "--dry-run"]),
     ("worker list", &["worker", "list"]),
     ("worker drain", &["worker", "drain", "--host", "HOST", "--dry-run"]),
@@ -117,6 +125,7 @@ async fn fill(database: &Database) {
             SELECT mill.set_dependency('y', 'x'), mill.set_dependency('second', 'first');
             SELECT mill.set_schedule('nightly', 'daily(03:00)', jobs => '{daily}', params => '{"n": 7}');
             SELECT mill.run_now('nightly');
+            SELECT mill.pause_backfill(mill.backfill_schedule('nightly', '2026-01-01', '2026-01-03'));
             CREATE PROCEDURE wrong() LANGUAGE sql AS 'SELECT 1'; COMMENT ON PROCEDURE wrong() IS '@daily(99:99)'"#,
         )
         .await;

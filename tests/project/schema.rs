@@ -18,7 +18,7 @@ use queue::{
     Backoff, Claim, Isolation, LimitKind, Mode, Outcome, Priority, ReservedCapacity, State, TaskId,
     WorkerId, cancel, drift, limit, promote, prune, reclaim, schema,
 };
-use schedule::enums::{DeclaredIn, Event, FireMode, Overlap};
+use schedule::enums::{BackfillState, DeclaredIn, Event, FireMode, Overlap};
 
 use crate::harness::private::server_programs;
 use crate::harness::{Database, Worker};
@@ -147,6 +147,7 @@ async fn the_enums_of_the_schema_equal_the_enums_of_the_programs() {
         ("run_task_state", RunTaskState::ALL.iter().map(|word| word.as_str()).collect()),
         ("reserved_capacity", ReservedCapacity::ALL.iter().map(|word| word.as_str()).collect()),
         ("fire_mode", FireMode::ALL.iter().map(|word| word.as_str()).collect()),
+        ("backfill_state", BackfillState::ALL.iter().map(|word| word.as_str()).collect()),
         ("overlap", Overlap::ALL.iter().map(|word| word.as_str()).collect()),
         ("declared_in", DeclaredIn::ALL.iter().map(|word| word.as_str()).collect()),
         ("schedule_event", Event::ALL.iter().map(|word| word.as_str()).collect()),
@@ -159,7 +160,7 @@ async fn the_enums_of_the_schema_equal_the_enums_of_the_programs() {
         WHERE typnamespace = 'mill'::regnamespace AND typtype = 'e'";
     assert_eq!(
         database.value::<i64>(types).await,
-        16,
+        17,
         "the schema has an enum unknown to the programs"
     );
 }

@@ -132,7 +132,7 @@ async fn five_workers_that_are_killed_fire_two_thousand_instants_once_each() {
 }
 
 /// Statement that runs as long as the test holds the lock.
-const WAITS_FOR_LOCK: &str = "SELECT pg_advisory_xact_lock_shared(7)";
+pub(crate) const WAITS_FOR_LOCK: &str = "SELECT pg_advisory_xact_lock_shared(7)";
 
 #[tokio::test]
 async fn a_fire_during_a_run_is_skipped_or_waits_or_runs_concurrently() {

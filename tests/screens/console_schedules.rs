@@ -167,3 +167,43 @@ async fn only_an_operator_tests_a_trigger_and_a_test_fires_nothing() {
     eventually("its sessions are gone", async || database.value::<i64>(&gone).await == 0).await;
     viewer.drop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backfill_is_tried_started_and_controlled_on_the_page_of_its_schedule() {
+    let database = Database::new().await;
+    schedule(&database, "s", "daily(03:00, zone: Europe/Berlin)", "SELECT 1", "").await;
+    schedule(&database, "m", "manual", "SELECT 1", "").await;
+    let console = Console::start(&database, &[]).await;
+    assert!(!console.get("/schedules/detail?name=m").await.body.contains("Backfill"));
+    let form = "name=s&from=2026-01-01T03:00&to=2026-01-10T02:59:59&max_running=2";
+    let tried = console.post("/schedules/backfill", &format!("{form}&dry_run=true")).await.body;
+    assert!(tried.contains("the backfill has 9 instants"), "{tried}");
+    assert!(
+        tried.contains("Thu 2026-01-01 03:00:00 CET to Fri 2026-01-09 03:00:00 CET"),
+        "{tried}"
+    );
+    assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.backfills").await, 0);
+    assert_eq!(console.post("/schedules/backfill", form).await.status, 303);
+    let kept = "SELECT concat_ws(' ', from_at AT TIME ZONE 'UTC', to_at AT TIME ZONE 'UTC', max_running, state)
+        FROM mill.backfills";
+    let wanted = "2026-01-01 02:00:00 2026-01-10 01:59:59 2 ";
+    assert_eq!(database.value::<String>(kept).await, format!("{wanted}running"));
+    let id: i64 = database.value("SELECT id FROM mill.backfills").await;
+    for (action, state) in [("pause", "paused"), ("resume", "running"), ("cancel", "cancelled")] {
+        let page = console.get("/schedules/detail?name=s").await.body;
+        assert!(page.contains(&format!("value=\"{action}\"")), "{page}");
+        let form = format!("id={id}&action={action}");
+        assert_eq!(console.post("/schedules/change-backfill", &form).await.status, 303);
+        assert_eq!(database.value::<String>(kept).await, format!("{wanted}{state}"));
+    }
+    let page = console.get("/api/v1/schedules/detail?name=s").await.body;
+    let page: Value = serde_json::from_str(&page).unwrap();
+    assert_eq!(page["backfills"][0]["state"], "cancelled");
+    let refused =
+        console.post("/schedules/change-backfill", &format!("id={id}&action=pause")).await;
+    assert_eq!(refused.status, 422, "{}", refused.body);
+    let empty = "name=s&from=2026-01-01T04:00&to=2026-01-01T05:00";
+    assert_eq!(console.post("/schedules/backfill", empty).await.status, 400);
+    let nobody = console.post("/schedules/change-backfill", "id=7&action=pause").await;
+    assert_eq!(nobody.status, 404);
+}

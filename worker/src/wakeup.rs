@@ -1,4 +1,4 @@
-//! Wakes claimer, permit granter, run advancer and heartbeat, on events inside and outside the
+//! Wakes claimer, permit granter, run advancer, scheduler and heartbeat, on events inside and outside the
 //! process.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -53,6 +53,7 @@ pub(crate) struct Wakeup {
     /// Runs to advance: a task of the run has ended in this process, or a poll found the run.
     pub(crate) runs_to_advance: PendingSet<RunId>,
     claim_notify: Notify,
+    run_end_notify: Notify,
     heartbeat_notify: Notify,
     permit_notify: Notify,
     reconcile: AtomicBool,
@@ -70,6 +71,7 @@ impl Default for Wakeup {
             released_limits: PendingSet::default(),
             runs_to_advance: PendingSet::default(),
             claim_notify: Notify::new(),
+            run_end_notify: Notify::new(),
             heartbeat_notify: Notify::new(),
             permit_notify: Notify::new(),
             reconcile: AtomicBool::new(false),
@@ -93,6 +95,16 @@ impl Wakeup {
     /// Resolves when new tasks may be waiting for permits.
     pub(crate) async fn permits_requested(&self) {
         self.permit_notify.notified().await;
+    }
+
+    /// Notifies the scheduler that a run has ended, for which a backfill may wait.
+    pub(crate) fn notify_run_end(&self) {
+        self.run_end_notify.notify_one();
+    }
+
+    /// Resolves when a run has ended in this process.
+    pub(crate) async fn run_ended(&self) {
+        self.run_end_notify.notified().await;
     }
 
     /// Requests a sweep, because there may be tasks with ids below the watermarks.

@@ -9,6 +9,7 @@ use deadpool_postgres::Transaction;
 use jiff::tz::TimeZone;
 use queue::QueueError;
 use queue::insight::viewer::{self, Viewer};
+use serde_json::{Map, Value};
 use subtle::ConstantTimeEq;
 
 use super::access_control::Identity;
@@ -99,6 +100,17 @@ impl FormRequest {
         name: &str,
     ) -> Result<Option<T>, HttpError> {
         if self.field(name).is_empty() { Ok(None) } else { self.parsed(name).map(Some) }
+    }
+
+    /// Returns the values of the fields `param:NAME`. Numbers, true and false keep their type, as on
+    /// the command line; anything else is text.
+    pub(crate) fn params(&self, names: &[String]) -> Map<String, Value> {
+        let value = |name: &String| {
+            let text = self.field(&format!("param:{name}"));
+            let read = serde_json::from_str(text).ok().filter(|it: &Value| !it.is_string());
+            (!text.is_empty()).then(|| (name.clone(), read.unwrap_or_else(|| text.into())))
+        };
+        names.iter().filter_map(value).collect()
     }
 
     /// Begins a transaction on behalf of the user. The database checks the privileges of the login.

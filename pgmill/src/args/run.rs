@@ -86,6 +86,9 @@ pub(crate) struct RunList {
     /// Show only runs that this schedule fired
     #[arg(long, value_name = "NAME", value_parser = label, help_heading = FILTERS)]
     pub(crate) schedule: Option<String>,
+    /// Show only runs of this backfill
+    #[arg(long, value_name = "BACKFILL", help_heading = FILTERS)]
+    pub(crate) backfill: Option<i64>,
     /// Show only runs with this tag
     #[arg(long, value_name = "TAG", help_heading = FILTERS)]
     pub(crate) tag: Option<String>,

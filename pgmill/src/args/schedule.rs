@@ -9,6 +9,7 @@ use queue::run::RunState;
 use schedule::enums::{Event, Overlap};
 use terminal::label;
 
+use super::backfill::{BACKFILL_HELP, BackfillId, BackfillList, BackfillStart};
 use super::value::{DryRun, FILTERS, duration, enum_value, limit};
 
 const OVERRIDES: &str = "Overrides";
@@ -86,6 +87,27 @@ Examples:
   pgmill schedule run-now nightly --force     even if a run is in progress
   pgmill run cancel 12 --kill                 cancels the run and its running tasks")]
     RunNow(ScheduleRunNow),
+    /// Run a schedule for each instant of a period in the past
+    #[command(after_help = BACKFILL_HELP)]
+    Backfill(BackfillStart),
+    /// List backfills with their progress, newest first
+    #[command(
+        after_help = "Examples:\n  pgmill schedule backfills\n  pgmill schedule backfills nightly"
+    )]
+    Backfills(BackfillList),
+    /// Pause a backfill: it starts no more runs; runs in progress continue
+    #[command(after_help = "Examples:\n  pgmill schedule pause-backfill 3")]
+    PauseBackfill(BackfillId),
+    /// Resume a paused backfill at its next instant
+    #[command(after_help = "Examples:\n  pgmill schedule resume-backfill 3")]
+    ResumeBackfill(BackfillId),
+    /// End a backfill: it starts no more runs; runs in progress continue
+    #[command(after_help = "\
+Examples:
+  pgmill schedule cancel-backfill 3
+  pgmill run list --backfill 3 --state running --json | jq '.[].id'
+  pgmill run cancel 12                        cancels a run of the backfill")]
+    CancelBackfill(BackfillId),
     /// Cancel the runs of a schedule that are in progress; later fires are not affected
     #[command(after_help = "\
 Examples:

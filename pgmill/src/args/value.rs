@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 pub(crate) use cli::duration::parse as duration;
 use queue::{RunId, TaskId};
+use serde_json::Value;
 
 /// Help heading of options that select rows.
 pub(super) const FILTERS: &str = "Filters";
@@ -38,6 +39,17 @@ pub(super) fn limit() -> clap::builder::RangedI64ValueParser<i64> {
 pub(super) fn since_help(meaning: &str, condition: &str) -> String {
     let hours = DEFAULT_SINCE.as_secs() / 3600;
     format!("{meaning}: 90s, \"1h 30m\", \"2 days\" [default{condition}: {hours}h]")
+}
+
+/// Parses `NAME=VALUE`. A value that is not JSON is a string.
+pub(super) fn param(text: &str) -> Result<(String, Value), &'static str> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => {
+            let value = serde_json::from_str(value).unwrap_or_else(|_| value.into());
+            Ok((name.to_owned(), value))
+        }
+        _ => Err("expected NAME=VALUE"),
+    }
 }
 
 pub(super) fn run_id(text: &str) -> Result<RunId, &'static str> {

@@ -33,6 +33,7 @@ pub(super) async fn list(client: &Client, out: &Output, args: &RunList) -> Resul
         since: args.since,
         tag: args.tag.clone(),
         slow: args.slow,
+        backfill: args.backfill,
     };
     // Query one row more than is shown, to learn whether there are more.
     let mut runs = run_queries::runs(client, &filter, args.limit + 1).await?;

@@ -108,7 +108,11 @@ async fn critical_path(
 /// Formats the fire time and the reason of a run that a schedule has fired.
 pub(crate) fn fire(run: &Run) -> Option<String> {
     let (at, reason) = (run.fire_at?, run.reason.as_deref()?);
-    Some(format!("fired for {}: {}", local_time(at), visible(reason)))
+    let mut text = format!("fired for {}: {}", local_time(at), visible(reason));
+    if let Some(id) = run.backfill_id {
+        text.push_str(&format!(" {id}"));
+    }
+    Some(text)
 }
 
 fn heading(out: &Output, run: &Run) -> String {

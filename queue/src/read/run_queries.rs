@@ -21,7 +21,7 @@ const RUN: &str =
     extract(epoch FROM r.duration)::float8 AS duration, r.cancelled_by, r.restarts,
     coalesce(r.dropped, '{}') AS dropped, r.tasks, r.waiting, r.released, r.succeeded, r.failed,
     r.ignored, r.cancelled, r.upstream_failed, r.skipped,
-    r.schedule, r.fire_at, r.reason, r.tags, r.metadata, r.restarted_at";
+    r.schedule, r.fire_at, r.reason, r.tags, r.metadata, r.restarted_at, r.backfill_id";
 
 const TASK: &str = "t.node, t.name, t.job, t.task_id, t.state, t.started_at, t.finished_at,
     extract(epoch FROM t.duration)::float8 AS duration, t.attempts, t.rows, t.queue, t.priority::text,
@@ -55,6 +55,8 @@ pub struct RunFilter {
     pub tag: Option<String>,
     /// Only runs that take much longer than usual.
     pub slow: bool,
+    /// The backfill that started the run.
+    pub backfill: Option<i64>,
 }
 
 /// A run and its progress.
@@ -72,6 +74,8 @@ pub struct Run {
     pub fire_at: Option<Timestamp>,
     /// For a run that a schedule fired, the reason of the fire.
     pub reason: Option<String>,
+    /// The backfill that started the run.
+    pub backfill_id: Option<i64>,
     /// State of the run.
     pub state: RunState,
     /// Start, by the database clock.
@@ -104,7 +108,7 @@ pub struct Run {
 from_row! {
     row => Run {
         id, jobs, params: column::<Option<_>>(row, "params")?.unwrap_or_default(), schedule,
-        fire_at, reason, state, started_at, started_by, finished_at,
+        fire_at, reason, backfill_id, state, started_at, started_by, finished_at,
         duration: column(row, "duration").map(duration)?, cancelled_by, restarts, restarted_at,
         dropped, count: TaskCounts::from_row(row)?, labels: Labels::from_row(row)?,
     }
@@ -272,10 +276,10 @@ pub async fn runs(
             AND ($3 IS NULL OR $3 = ANY (r.tags)) AND ($4 IS NULL OR $4 = ANY (r.jobs))
             AND ($5 IS NULL OR r.schedule = $5)
             AND ($6 IS NULL OR r.started_at > now() - make_interval(secs => $6))
-            AND (NOT $7 OR r.id IN (SELECT s.id FROM mill.slow_runs s))
+            AND (NOT $7 OR r.id IN (SELECT s.id FROM mill.slow_runs s)) AND ($8 IS NULL OR r.backfill_id = $8)
          ORDER BY r.id DESC LIMIT $2"
     );
-    let values: [(&(dyn ToSql + Sync), Type); 7] = [
+    let values: [(&(dyn ToSql + Sync), Type); 8] = [
         (/* state */ &filter.state.map(RunState::as_str), Type::TEXT),
         (/* limit */ &limit, Type::INT8),
         (/* tag */ &filter.tag, Type::TEXT),
@@ -283,6 +287,7 @@ pub async fn runs(
         (/* schedule */ &filter.schedule, Type::TEXT),
         (/* since */ &filter.since.map(|since| since.as_secs_f64()), Type::FLOAT8),
         (/* slow */ &filter.slow, Type::BOOL),
+        (/* backfill_id */ &filter.backfill, Type::INT8),
     ];
     client.query_typed(&sql, &values).await?.iter().map(Run::from_row).collect()
 }

@@ -60,6 +60,7 @@ impl Duty for RunAdvancer {
             }
             if let Some(state) = advanced.ended {
                 metrics.run_finished(state);
+                wakeup.notify_run_end();
                 tracing::info!(%run, %state, "run finished");
             }
             if !advanced.more {

@@ -1,4 +1,4 @@
-//! Fires schedules as soon as they are due.
+//! Fires schedules as soon as they are due, and continues backfills.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use queue::QueueError;
 use queue::enqueue::notify;
 use rand::RngExt;
+use schedule::backfill::{self, AdvanceSummary};
 use schedule::tick::{TickSummary, next_tick_in, tick_due};
 use schedule::zone_data::zone_data;
 use tokio::sync::watch;
@@ -22,6 +23,8 @@ pub(crate) struct Scheduler {
     /// Set by the poller: when the next schedule is due.
     next_tick: watch::Receiver<Option<Instant>>,
     tick_at: Option<Instant>,
+    /// Whether a backfill may continue when a run ends.
+    backfills: bool,
 }
 
 impl Scheduler {
@@ -31,7 +34,7 @@ impl Scheduler {
         next_tick: watch::Receiver<Option<Instant>>,
     ) -> Self {
         tracing::info!("time zones of schedules: {}", zone_data().describe());
-        Self { context, triggers, next_tick, tick_at: None }
+        Self { context, triggers, next_tick, tick_at: None, backfills: false }
     }
 
     async fn tick(&self) -> Result<TickSummary, QueueError> {
@@ -42,6 +45,17 @@ impl Scheduler {
             notify(&*client).await?;
         }
         Ok(ticked)
+    }
+
+    async fn advance_backfills(&self) -> Result<AdvanceSummary, QueueError> {
+        let mut client = self.context.control.get().await?;
+        let advanced = backfill::advance(&mut client).await?;
+        if advanced.fired > 0 {
+            self.context.wakeup.notify();
+            notify(&*client).await?;
+            tracing::debug!(fired = advanced.fired, "advanced backfills");
+        }
+        Ok(advanced)
     }
 
     fn record(&self, ticked: &TickSummary) {
@@ -74,11 +88,12 @@ impl Duty for Scheduler {
                     }
                 }
                 () = until(self.tick_at) => return Some(()),
+                () = self.context.wakeup.run_ended(), if self.backfills => return Some(()),
             }
         }
     }
 
-    /// Ticks all due schedules and returns the number of fires.
+    /// Ticks all due schedules, continues the backfills, and returns the number of fires.
     async fn run_once(&mut self, (): ()) -> Result<u64, QueueError> {
         let mut fired = 0;
         loop {
@@ -93,6 +108,9 @@ impl Duty for Scheduler {
                 break;
             }
         }
+        let advanced = answered(self.advance_backfills()).await?;
+        fired += advanced.fired;
+        self.backfills = advanced.in_progress;
         self.context.metrics.schedules.nothing_due();
         // A schedule that another worker has locked remains due until that worker commits.
         let min_wait = Duration::from_millis(rand::rng().random_range(20..60));

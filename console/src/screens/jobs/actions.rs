@@ -4,7 +4,6 @@ use axum::Router;
 use axum::response::Response;
 use axum::routing::post;
 use queue::{Labels, job};
-use serde_json::{Map, Value};
 
 use super::job::{data, no_such_job};
 use crate::http::app::App;
@@ -24,16 +23,7 @@ async fn run(form: FormRequest) -> Result<Response, HttpError> {
     let mut session = form.context.session().await?;
     let tx = form.begin(&mut session).await?;
     let known = data(&tx, &name).await?;
-    let mut params = Map::new();
-    for param in known.shape.params {
-        let value = form.field(&format!("param:{param}"));
-        if !value.is_empty() {
-            // As on the command line: numbers, true and false keep their type, anything else is
-            // text.
-            let read = serde_json::from_str(value).ok().filter(|it: &Value| !it.is_string());
-            params.insert(param, read.unwrap_or_else(|| value.into()));
-        }
-    }
+    let params = form.params(&known.shape.params);
     let started = queue::run::start(&*tx, &[known.shape.name], &params, &Labels::default()).await?;
     tx.commit().await?;
     session.notify_workers().await;

@@ -5,7 +5,7 @@ use axum::response::Response;
 use axum::routing::post;
 use schedule::declare;
 
-use super::schedule::{data, dry_run, no_such_schedule, render_page};
+use super::schedule::{Shown, data, dry_run, no_such_schedule, render_page};
 use crate::http::app::App;
 use crate::http::error::{HandlerResult, HttpError};
 use crate::http::request::FormRequest;
@@ -57,5 +57,6 @@ async fn test(form: FormRequest) -> HandlerResult {
     let tx = session.begin_read().await?;
     let test = dry_run(&tx, &name).await?;
     drop(tx);
-    render_page(&form.context, viewer, known, (test, true))
+    let shown = Shown { test, tested: true, ..Shown::default() };
+    render_page(&form.context, viewer, known, shown)
 }

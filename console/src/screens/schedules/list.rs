@@ -6,6 +6,7 @@ use axum::extract::Query;
 use axum::routing::get;
 use deadpool_postgres::Transaction;
 use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use queue::QueueError;
 use schedule::Timing;
 use schedule::page::{self, PageFrom, ScheduleSummary};
@@ -105,10 +106,14 @@ async fn list(context: RequestContext, Query(params): Query<SchedulesParams>) ->
 
 /// Formats a time in the time zone of the schedule.
 pub(crate) fn local_time(timing: &str, at: Timestamp) -> String {
+    at.to_zoned(zone(timing)).strftime("%a %F %H:%M:%S %Z").to_string()
+}
+
+/// Returns the time zone of a timing.
+pub(crate) fn zone(timing: &str) -> TimeZone {
     let timing = Timing::parse(timing).ok();
-    let zone = timing.as_ref().and_then(Timing::cadence).map(|it| it.zone().clone());
-    let local = at.to_zoned(zone.unwrap_or(jiff::tz::TimeZone::UTC));
-    local.strftime("%a %F %H:%M:%S %Z").to_string()
+    let cadence = timing.as_ref().and_then(Timing::cadence);
+    cadence.map_or(TimeZone::UTC, |cadence| cadence.zone().clone())
 }
 
 /// Returns by how long the evaluation of the schedule is overdue; `None` if it is no more overdue

@@ -9,13 +9,14 @@ use jiff::Timestamp;
 use queue::QueueError;
 use queue::insight::viewer::Viewer;
 use schedule::Timing;
-use schedule::enums::FireMode;
+use schedule::backfill::{self, Backfill, BackfillPreview};
+use schedule::enums::{BackfillState, FireMode};
 use schedule::jobs::{self, ScheduledJob};
 use schedule::page::{self, PageFrom, ScheduleSummary};
 use schedule::queries::{self, FiredRun, LogEntry, LogFilter, RunHistoryFilter, TestResult};
 use serde::{Deserialize, Serialize};
 
-use super::list::{RECENT, local_time, new_timing_error, overdue, strip};
+use super::list::{RECENT, local_time, new_timing_error, overdue, strip, zone};
 use crate::escape::Markup;
 use crate::http::app::App;
 use crate::http::error::{HandlerResult, HttpError};
@@ -25,6 +26,9 @@ use crate::page::layout::{Layout, render};
 
 /// Number of next fires shown.
 const NEXT_FIRES: usize = 5;
+
+/// Maximum number of backfills shown.
+const BACKFILLS: i64 = 5;
 
 /// Rows per page of the run history and of the log.
 const PAGE_SIZE: i64 = 20;
@@ -50,7 +54,11 @@ struct ScheduleParams {
 pub(crate) struct ScheduleDetail {
     pub(crate) schedule: ScheduleSummary,
     pub(crate) jobs: Vec<ScheduledJob>,
+    /// Names of the parameters that its jobs take, except for those of the fire.
+    pub(crate) params: Vec<String>,
     pub(crate) fires: Vec<Fire>,
+    /// The newest backfills.
+    pub(crate) backfills: Vec<Backfill>,
     pub(crate) history: Vec<FiredRun>,
     pub(crate) log: Vec<LogEntry>,
 }
@@ -69,8 +77,18 @@ struct SchedulePage {
     page: Layout,
     name: String,
     known: ScheduleDetail,
-    test: Option<TestResult>,
-    tested: bool,
+    shown: Shown,
+}
+
+/// What the page shows in addition to the schedule.
+#[derive(Default)]
+pub(crate) struct Shown {
+    /// What a tick would do now.
+    pub(crate) test: Option<TestResult>,
+    /// Whether the user has requested this test as a dry run.
+    pub(crate) tested: bool,
+    /// The instants of a backfill that the user has requested as a dry run.
+    pub(crate) preview: Option<BackfillPreview>,
 }
 
 impl SchedulePage {
@@ -94,6 +112,40 @@ impl SchedulePage {
         new_timing_error(&self.known.schedule.status)
     }
 
+    fn scheduled(&self) -> bool {
+        self.known.schedule.status.mode == FireMode::Scheduled
+    }
+
+    fn zone_name(&self) -> String {
+        zone(&self.known.schedule.status.timing).iana_name().unwrap_or("UTC").to_owned()
+    }
+
+    fn local(&self, at: &Timestamp) -> String {
+        local_time(&self.known.schedule.status.timing, *at)
+    }
+
+    /// Returns the error of a backfill, or else its runs by state.
+    fn backfill_result(&self, it: &Backfill) -> String {
+        if let Some(error) = &it.error {
+            return format::one_line(error, 200);
+        }
+        let counts = [
+            (it.running, "running"),
+            (it.failed, "failed"),
+            (it.cancelled, "cancelled"),
+            (i64::from(it.skipped), "skipped"),
+        ];
+        let counts = counts.iter().filter(|(count, _)| *count > 0);
+        counts.map(|(count, word)| format!("{count} {word}")).collect::<Vec<_>>().join(", ")
+    }
+
+    fn backfill_actions(&self, it: &Backfill) -> [&'static str; 2] {
+        match it.state {
+            BackfillState::Paused => ["resume", "cancel"],
+            _ => ["pause", "cancel"],
+        }
+    }
+
     fn is_active(&self) -> bool {
         self.known.schedule.status.removed_at.is_none()
     }
@@ -107,7 +159,7 @@ impl SchedulePage {
         }
     }
 
-    fn params(&self) -> Option<String> {
+    fn own_params(&self) -> Option<String> {
         let params = &self.known.schedule.status.params;
         params.as_object().filter(|it| !it.is_empty()).map(|_| params.to_string())
     }
@@ -165,8 +217,10 @@ async fn read(
         ..LogFilter::default()
     };
     let log = queries::log(&**tx, &wanted).await?.unwrap_or_default();
+    let params = jobs::param_names(&**tx, name).await?;
     let jobs = jobs::jobs(&**tx, name).await?;
-    Ok(ScheduleDetail { schedule, jobs, fires, history, log })
+    let backfills = backfill::backfills(&**tx, Some(name), None, BACKFILLS).await?;
+    Ok(ScheduleDetail { schedule, jobs, params, fires, backfills, history, log })
 }
 
 /// Returns the error for a missing schedule.
@@ -188,25 +242,18 @@ async fn one(context: RequestContext, Query(params): Query<ScheduleParams>) -> H
     // request.
     let clock = known.schedule.status.mode != FireMode::Triggered;
     let test = if clock { queries::test(&*tx, &params.name).await? } else { None };
-    render_page(&context, viewer, known, (test, false))
+    render_page(&context, viewer, known, Shown { test, ..Shown::default() })
 }
 
-/// Renders the page. `test` is what a tick would do now; `tested` says whether the user has
-/// requested this test as a dry run.
+/// Renders the page.
 pub(crate) fn render_page(
     context: &RequestContext,
     viewer: Viewer,
     known: ScheduleDetail,
-    (test, tested): (Option<TestResult>, bool),
+    shown: Shown,
 ) -> HandlerResult {
     let name = known.schedule.status.name.clone();
-    render(&SchedulePage {
-        page: Layout::new(context, name.clone(), viewer),
-        name,
-        known,
-        test,
-        tested,
-    })
+    render(&SchedulePage { page: Layout::new(context, name.clone(), viewer), name, known, shown })
 }
 
 /// Evaluates what a tick would do now.

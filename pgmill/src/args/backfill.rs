@@ -1,0 +1,65 @@
+//! Arguments of the commands on backfills, which are subcommands of `pgmill schedule`.
+
+use cli::time::PeriodBound;
+use serde_json::Value;
+use terminal::label;
+
+use super::value::{limit, param};
+
+pub(super) const BACKFILL_HELP: &str = "\
+Examples:
+  pgmill schedule backfill nightly --from 2026-01-01 --to 2026-03-31 --dry-run
+  pgmill schedule backfill nightly --from 2026-01-01 --to 2026-03-31
+  pgmill schedule backfill nightly --from 2026-01-01 --to yesterday --max-running 4 --param full=true
+  pgmill schedule backfills nightly
+
+Each instant of the schedule's timing in the period, including its bounds, becomes a run whose fire_at
+is the instant. Workers start the runs in order. A day stands for its first moment in the local time
+zone. The regular timing does not change, and regular fires do not wait for a backfill.";
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct BackfillStart {
+    /// Schedule name
+    #[arg(value_parser = label)]
+    pub(crate) name: String,
+    /// Start of the period: yesterday, 2026-11-21, "2026-11-21 03:00" (local), RFC 3339
+    #[arg(long, value_name = "TIME")]
+    pub(crate) from: PeriodBound,
+    /// End of the period, which may not be in the future
+    #[arg(long, value_name = "TIME")]
+    pub(crate) to: PeriodBound,
+    /// Maximum number of runs of the backfill in progress
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(i32).range(1..=1000))]
+    pub(crate) max_running: i32,
+    /// Parameter of the runs, in addition to those of the schedule; may be repeated. A VALUE that is
+    /// not JSON is a string
+    #[arg(long = "param", value_name = "NAME=VALUE", value_parser = param)]
+    pub(crate) params: Vec<(String, Value)>,
+    /// Run the instants that have a run already, too
+    #[arg(long)]
+    pub(crate) again: bool,
+    /// Show the instants, without starting runs
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct BackfillList {
+    /// Schedule name [default: all schedules]
+    #[arg(value_parser = label)]
+    pub(crate) name: Option<String>,
+    /// Maximum number of rows
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = limit())]
+    pub(crate) limit: i64,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct BackfillId {
+    /// Id of the backfill
+    #[arg(value_name = "BACKFILL")]
+    pub(crate) id: i64,
+    /// Show what would change, without changing it
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
