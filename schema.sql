@@ -2994,7 +2994,9 @@ CREATE TABLE IF NOT EXISTS mill.jobs (
     changed_by text NOT NULL DEFAULT session_user,
     disabled_at timestamptz,
     tags text[],
-    metadata jsonb
+    metadata jsonb,
+    expected_duration interval,
+    deadline interval
 );
 COMMENT ON TABLE mill.jobs IS 'Jobs: named sets of tasks with edges';
 COMMENT ON COLUMN mill.jobs.category IS 'Free-text category';
@@ -3035,6 +3037,7 @@ CREATE TABLE IF NOT EXISTS mill.job_tasks (
     disabled_at timestamptz,
     options mill.task_options,
     enabled boolean NOT NULL DEFAULT true,
+    expected_duration interval,
     PRIMARY KEY (job, name),
     CONSTRAINT at_most_once_runs_once
         CHECK (NOT at_most_once OR (mode = 'autocommit' AND max_attempts = 1))
@@ -3057,7 +3060,7 @@ CREATE OR REPLACE VIEW mill.visible_job_tasks AS
         x.external, x.ignore_failure, x.join_mode, x.run_as, x.disabled_at,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.statement END AS statement,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.params END AS params,
-        (x.options).tags, (x.options).metadata, x.options, x.enabled
+        (x.options).tags, (x.options).metadata, x.options, x.enabled, x.expected_duration
     FROM mill.job_tasks x;
 COMMENT ON VIEW mill.visible_job_tasks IS
     'mill.job_tasks for mill_viewer. Hides statements and params if settings.hide_statements is set';
@@ -3088,7 +3091,7 @@ CREATE OR REPLACE FUNCTION mill.job_definition(job text) RETURNS jsonb
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT mill.without_nulls(jsonb_build_object('name', j.name, 'description', j.description,
         'category', j.category, 'frequency', j.frequency, 'priority', j.priority, 'enabled', j.disabled_at IS NULL,
-        'tags', j.tags, 'metadata', j.metadata,
+        'tags', j.tags, 'metadata', j.metadata, 'expected_duration', j.expected_duration, 'deadline', j.deadline,
         'tasks', (SELECT coalesce(jsonb_agg(mill.without_nulls(
                 to_jsonb(t) - ARRAY['job', 'disabled_at', 'group_name', 'join_mode', 'options']
                 || coalesce(to_jsonb(t.options), '{}') || jsonb_build_object(
@@ -3176,7 +3179,7 @@ BEGIN
     IF FOUND THEN
         RAISE EXCEPTION 'unknown key "%"', unknown USING ERRCODE = '22023';
     END IF;
-    PERFORM mill.check_statement(task->>'statement', NULL);
+    PERFORM mill.check_durations(task - 'deadline'), mill.check_statement(task->>'statement', NULL);
     PERFORM mill.check_job_params(task->'params') WHERE task ? 'params';
     IF task ? 'group' AND NOT EXISTS (SELECT FROM mill.groups g WHERE g.name = task->>'group') THEN
         RAISE EXCEPTION 'there is no group "%"', task->>'group' USING ERRCODE = '22023',
@@ -3338,7 +3341,8 @@ BEGIN
         RAISE EXCEPTION 'name, description, statement, params, after and at_most_once have no default'
             USING ERRCODE = '22023';
     END IF;
-    PERFORM mill.check_labels(options - 'task_defaults');
+    PERFORM mill.check_labels(options - '{task_defaults,expected_duration,deadline}'::text[]);
+    PERFORM mill.check_durations(options);
     SELECT l.tags, l.metadata INTO labels FROM mill.read_labels(options) AS l;
     SELECT j.name INTO kept FROM mill.jobs j WHERE lower(j.name) = lower(put_job.name) FOR UPDATE;
     IF FOUND THEN
@@ -3346,13 +3350,17 @@ BEGIN
         UPDATE mill.jobs j SET description = put_job.description, frequency = put_job.frequency,
                 category = put_job.category, priority = put_job.priority,
                 tags = labels.tags, metadata = labels.metadata,
+                expected_duration = (options->>'expected_duration')::interval,
+                deadline = (options->>'deadline')::interval,
                 disabled_at = CASE enabled WHEN true THEN NULL WHEN false THEN coalesce(j.disabled_at, now())
                     ELSE j.disabled_at END
             WHERE j.name = kept;
     ELSE
-        INSERT INTO mill.jobs (name, description, category, frequency, priority, disabled_at, tags, metadata)
+        INSERT INTO mill.jobs (name, description, category, frequency, priority, disabled_at, tags, metadata,
+                expected_duration, deadline)
             VALUES (name, description, category, frequency, priority, CASE WHEN NOT enabled THEN now() END,
-                labels.tags, labels.metadata);
+                labels.tags, labels.metadata, (options->>'expected_duration')::interval,
+                (options->>'deadline')::interval);
         kept := name;
     END IF;
     SELECT array_agg(t.value->>'name') INTO names FROM jsonb_array_elements(tasks) AS t;
@@ -3416,8 +3424,9 @@ COMMENT ON FUNCTION mill.set_job IS
     'stays enabled or disabled as it is. Returns whether anything changed. tasks: [{"name", "statement", "params", '
     '"queue", "priority", "group", "concurrency_key", "max_attempts", "retry_interval", "backoff", "jitter", '
     '"timeout", "mode", "at_most_once", "external", "ignore_failure", "join", "run_as", "tags", "metadata", '
-    '"description", "enabled", "after": ["parent", {"task": "parent", "expected": "failed"}]}]. options, for the '
-    'runs of the job: {"tags": ["etl"], "metadata": {"owner": "bi"}}, and defaults for its tasks: {"task_defaults": '
+    '"description", "enabled", "expected_duration", "after": ["parent", {"task": "parent", "expected": "failed"}]}]. '
+    'options, for the runs of the job: {"tags": ["etl"], "metadata": {"owner": "bi"}, "expected_duration": "20 min", '
+    '"deadline": "2 h"}, and defaults for its tasks: {"task_defaults": '
     '{"queue": "etl", "group": "loads"}}';
 GRANT EXECUTE ON FUNCTION mill.set_job TO mill_operator;
 
@@ -3740,7 +3749,9 @@ CREATE TABLE IF NOT EXISTS mill.schedules (
     new_timing_at timestamptz,
     new_timing_error text,
     trigger_checked_at timestamptz,
-    trigger_result text
+    trigger_result text,
+    expected_duration interval,
+    deadline interval
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
     autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
 COMMENT ON TABLE mill.schedules IS 'Schedules: when to start runs of jobs automatically';
@@ -3919,7 +3930,7 @@ BEGIN
     END IF;
     SELECT k INTO unknown FROM jsonb_object_keys(definition) AS k WHERE k <> ALL (ARRAY['name', 'timing',
         'statement', 'jobs', 'params', 'task', 'overlap', 'catch_up', 'max_lateness', 'jitter', 'description',
-        'category', 'enabled', 'tags', 'metadata']);
+        'category', 'enabled', 'tags', 'metadata', 'expected_duration', 'deadline']);
     IF FOUND THEN
         RAISE EXCEPTION 'unknown key "%" in a schedule', unknown USING ERRCODE = '22023';
     ELSIF num_nonnulls(definition->>'statement', definition->'jobs') <> 1 THEN
@@ -3932,7 +3943,7 @@ BEGIN
             HINT = 'task, description and category require a statement, whose params belong in task; '
                 'params requires jobs.';
     END IF;
-    PERFORM mill.check_schedule(definition);
+    PERFORM mill.check_schedule(definition), mill.check_durations(definition);
     SELECT l.tags, l.metadata INTO labels FROM mill.read_labels(definition) AS l;
     SELECT s.* INTO kept FROM mill.schedules s WHERE s.name = definition->>'name' FOR NO KEY UPDATE;
     IF kept.removed_at IS NULL AND kept.declared_in <> declared_in THEN
@@ -3969,12 +3980,14 @@ BEGIN
         kept_timing := kept.timing;
     END IF;
     INSERT INTO mill.schedules AS s (name, declared_in, declared_as, definition, jobs, own_job, params, timing,
-        overlap, catch_up, max_lateness, declared_jitter, enabled, next_tick_at, tags, metadata)
+        overlap, catch_up, max_lateness, declared_jitter, enabled, next_tick_at, tags, metadata, expected_duration,
+        deadline)
     VALUES (definition->>'name', declared_in, declared_as, document, wanted, definition ? 'statement',
         coalesce(definition->'params', '{}'), definition->>'timing',
         coalesce((definition->>'overlap')::mill.overlap, 'skip'), coalesce((definition->>'catch_up')::integer, 1),
         (definition->>'max_lateness')::interval, coalesce((definition->>'jitter')::interval, '0'),
-        coalesce(enabled, true), CASE WHEN coalesce(enabled, true) THEN now() END, labels.tags, labels.metadata)
+        coalesce(enabled, true), CASE WHEN coalesce(enabled, true) THEN now() END, labels.tags, labels.metadata,
+        (definition->>'expected_duration')::interval, (definition->>'deadline')::interval)
     ON CONFLICT (name) DO UPDATE SET declared_in = excluded.declared_in, declared_as = excluded.declared_as,
         definition = excluded.definition, jobs = excluded.jobs, own_job = excluded.own_job,
         params = excluded.params, timing = coalesce(kept_timing, excluded.timing),
@@ -3984,6 +3997,7 @@ BEGIN
         overlap = excluded.overlap, catch_up = excluded.catch_up, max_lateness = excluded.max_lateness,
         declared_jitter = excluded.declared_jitter, removed_at = NULL,
         tags = excluded.tags, metadata = excluded.metadata,
+        expected_duration = excluded.expected_duration, deadline = excluded.deadline,
         enabled = coalesce(enabled, s.enabled)
     RETURNING s.* INTO put;
     -- If the timing changed, or the schedule became active or inactive, the next fire is computed from
@@ -4008,7 +4022,8 @@ $$;
 COMMENT ON FUNCTION mill.put_schedule IS
     'Creates or replaces a schedule. definition: name, timing, statement or jobs, task (settings of the statement, as '
     'in mill.set_job), params, overlap, catch_up, max_lateness, jitter, description, category, enabled, tags, '
-    'metadata. Returns new, changed or unchanged. A new timing of an existing schedule takes effect when '
+    'metadata, expected_duration, deadline. Returns new, changed or unchanged. A new timing of an existing schedule '
+    'takes effect when '
     'mill.accept_timing is called';
 GRANT EXECUTE ON FUNCTION mill.put_schedule TO mill_worker, mill_operator;
 
@@ -4044,7 +4059,7 @@ CREATE OR REPLACE FUNCTION mill.set_schedule(name text, timing text, statement t
     description text DEFAULT NULL, category text DEFAULT NULL, enabled boolean DEFAULT NULL,
     options jsonb DEFAULT NULL) RETURNS text
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT mill.check_labels(options);
+    SELECT mill.check_labels(options - '{expected_duration,deadline}'::text[]);
     SELECT mill.put_schedule(mill.without_nulls(jsonb_build_object('name', name, 'timing', timing,
         'statement', statement, 'jobs', to_jsonb(jobs), 'params', params, 'task', task,
         'overlap', overlap, 'catch_up', catch_up,
@@ -4055,7 +4070,8 @@ COMMENT ON FUNCTION mill.set_schedule IS
     'Creates or replaces a schedule. Returns new, changed or unchanged. timing: manual, a cadence such as '
     'daily(03:15), or trigger(…). The schedule runs either statement or jobs. task: settings of the statement, '
     '{"params", "queue", "priority", "group", "max_attempts", "timeout", "mode", …}. params: parameters of the runs '
-    'of jobs. enabled null: the schedule stays enabled or disabled as it is. Only a worker can parse a timing: until '
+    'of jobs. options: {"tags", "metadata", "expected_duration", "deadline"}. enabled null: the schedule stays '
+    'enabled or disabled as it is. Only a worker can parse a timing: until '
     'one has accepted the new timing of an existing schedule, the old timing stays in force';
 GRANT EXECUTE ON FUNCTION mill.set_schedule TO mill_operator;
 
@@ -4182,6 +4198,9 @@ CREATE TABLE IF NOT EXISTS mill.runs (
     restarted_at timestamptz,
     skipped integer NOT NULL DEFAULT 0,
     backfill_id bigint,
+    expected_duration interval,
+    late_at timestamptz,
+    late_since timestamptz,
     CONSTRAINT fired_by_a_schedule CHECK (num_nonnulls(schedule_id, fire_at, reason) IN (0, 3)),
     CONSTRAINT finished_has_time CHECK ((state = 'running') = (finished_at IS NULL)),
     CONSTRAINT every_task_counts CHECK (state = 'running'
@@ -4269,6 +4288,7 @@ CREATE TABLE IF NOT EXISTS mill.run_tasks (
     statement mill.statement NOT NULL,
     options mill.task_options,
     parent_failed boolean NOT NULL DEFAULT false,
+    expected_duration interval,
     PRIMARY KEY (run_id, node),
     CONSTRAINT run_tasks_name UNIQUE (name, run_id),
     CONSTRAINT run_at_most_once_runs_once
@@ -4376,10 +4396,13 @@ BEGIN
         UNION ALL SELECT schedule.tags, schedule.metadata, cardinality(wanted) + 1
         UNION ALL SELECT l.tags, l.metadata, cardinality(wanted) + 2 FROM mill.read_labels(options) AS l
     )
-    INSERT INTO mill.runs (jobs, params, schedule_id, fire_at, reason, tags, metadata)
-        VALUES (wanted, params, schedule.id, fire_at, reason,
+    INSERT INTO mill.runs (jobs, params, schedule_id, fire_at, reason, expected_duration, late_at, tags, metadata)
+        SELECT wanted, params, schedule.id, fire_at, reason, d.expected_duration,
+            CASE WHEN reason IN ('manual', 'backfill') THEN clock_timestamp()
+                ELSE coalesce(fire_at, clock_timestamp()) END + d.deadline,
             (SELECT array_agg(DISTINCT t COLLATE "C" ORDER BY t COLLATE "C") FROM given g, unnest(g.tags) AS t),
-            (SELECT jsonb_object_agg(e.key, e.value ORDER BY g.precedence) FROM given g, jsonb_each(g.metadata) AS e))
+            (SELECT jsonb_object_agg(e.key, e.value ORDER BY g.precedence) FROM given g, jsonb_each(g.metadata) AS e)
+        FROM mill.declared_durations(wanted, schedule) AS d
         RETURNING runs.id INTO run_id;
 
     WITH chosen AS MATERIALIZED (
@@ -4411,7 +4434,7 @@ BEGIN
     ), put AS (
         INSERT INTO mill.run_tasks (run_id, node, name, job, statement, params, takes_results, queue, priority,
             group_name, concurrency_key, max_attempts, retry_interval, backoff, jitter, timeout, mode,
-            at_most_once, external, ignore_failure, join_mode, run_as, parents, state, options)
+            at_most_once, external, ignore_failure, join_mode, run_as, parents, state, options, expected_duration)
         SELECT run_id, n.node, n.name, n.job, n.statement, mill.substitute_params(n.params, offered || params),
             coalesce(n.params @? '$[*]."$result"', false), n.queue, n.chosen_priority, n.chosen_group,
             n.concurrency_key,
@@ -4420,7 +4443,7 @@ BEGIN
             n.at_most_once, n.external, n.ignore_failure, n.join_mode, n.run_as, coalesce(p.parents, 0),
             CASE WHEN p.parents > 0 THEN 'waiting' ELSE 'ready' END::mill.run_task_state,
             CASE WHEN NOT n.options IS NULL OR NOT (q.store_params AND q.store_output)
-                THEN mill.resolve_options(n.options, n.queue, n.params) END
+                THEN mill.resolve_options(n.options, n.queue, n.params) END, n.expected_duration
         FROM numbered n LEFT JOIN mill.queues q ON q.name = n.queue
             LEFT JOIN (SELECT e.child, count(e.parent)::integer AS parents FROM edge e GROUP BY e.child) AS p
                 ON p.child = n.node
@@ -4654,7 +4677,8 @@ CREATE OR REPLACE VIEW mill.run_status AS
         coalesce(n.succeeded, r.succeeded) AS succeeded, coalesce(n.failed, r.failed) AS failed,
         coalesce(n.ignored, r.ignored) AS ignored, coalesce(n.cancelled, r.cancelled) AS cancelled,
         coalesce(n.upstream_failed, r.upstream_failed) AS upstream_failed,
-        r.tags, r.metadata, r.restarted_at, coalesce(n.skipped, r.skipped) AS skipped, r.backfill_id
+        r.tags, r.metadata, r.restarted_at, coalesce(n.skipped, r.skipped) AS skipped, r.backfill_id,
+        r.expected_duration, r.late_at, r.late_since
     FROM mill.runs r LEFT JOIN LATERAL (
         SELECT count(*) AS tasks, count(*) FILTER (WHERE t.state IN ('waiting', 'ready')) AS waiting,
             count(*) FILTER (WHERE t.state = 'released') AS released,
@@ -4682,7 +4706,7 @@ CREATE OR REPLACE VIEW mill.run_task_status AS
         CASE WHEN (SELECT mill.sees_statements()) THEN r.result END AS result,
         CASE WHEN (SELECT mill.sees_statements()) THEN r.params END AS params,
         CASE WHEN (SELECT mill.sees_statements()) THEN r.statement END AS statement,
-        (r.options).tags, (r.options).metadata, r.options
+        (r.options).tags, (r.options).metadata, r.options, r.expected_duration
     FROM mill.run_tasks r LEFT JOIN mill.tasks t ON r.state = 'released' AND t.id = r.task_id;
 COMMENT ON VIEW mill.run_task_status IS
     'Tasks of runs. For a released task, state is the state of the live task in the queue';
@@ -5013,6 +5037,7 @@ BEGIN
                 count(*) FILTER (WHERE t.state = 'skipped') AS skipped
             FROM mill.run_tasks t WHERE t.run_id = finish_run.run_id) AS n
         WHERE r.id = finish_run.run_id RETURNING r.* INTO ended;
+    PERFORM mill.mark_late(finish_run.run_id) WHERE ended.late_at IS NOT NULL;
     PERFORM mill.erase_unstored(finish_run.run_id);
     DELETE FROM mill.limits l WHERE l.kind = 'group' AND l.run_id = finish_run.run_id;
     IF ended.schedule_id IS NOT NULL THEN
@@ -5170,7 +5195,10 @@ BEGIN
     END IF;
     PERFORM mill.check_stored(run.id, nodes) WHERE run.state <> 'running';
     UPDATE mill.runs r SET state = 'running', finished_at = NULL, cancelled_at = NULL, cancelled_by = NULL,
-            kill = false, restarts = r.restarts + 1, restarted_at = clock_timestamp()
+            kill = false, restarts = r.restarts + 1, restarted_at = clock_timestamp(),
+            -- The deadline counts from the restart, too, unless the run is late already.
+            late_at = CASE WHEN r.late_since IS NOT NULL THEN r.late_at
+                ELSE r.late_at + (clock_timestamp() - coalesce(r.restarted_at, r.started_at)) END
         WHERE r.id = run.id AND r.state <> 'running';
     DELETE FROM mill.cancel_requests c USING mill.run_tasks t
         WHERE t.run_id = run.id AND t.node = ANY (nodes) AND c.task_id = t.task_id;
@@ -5320,6 +5348,88 @@ COMMENT ON FUNCTION mill.retry_run_task IS
     'run has ended, it is in progress again. Returns retried, or the state of a task that is in another state, or not '
     'found';
 GRANT EXECUTE ON FUNCTION mill.retry_run_task TO mill_operator;
+
+-- schema/16_run_deadlines.sql ---------------------------------------------------------------------
+
+-- Deadlines of runs: which runs are late. A schedule or a job declares them, and a run takes them over when it
+-- starts.
+
+COMMENT ON COLUMN mill.jobs.expected_duration IS
+    'Duration after which a run of the job is slower than expected; null: four times the usual duration, see '
+    'mill.slow_runs';
+COMMENT ON COLUMN mill.jobs.deadline IS
+    'Time after the start of a run, or after the fire that started it, at which the run is late; null: never';
+COMMENT ON COLUMN mill.schedules.expected_duration IS 'As in mill.jobs. Overrides the jobs; null: as in the jobs';
+COMMENT ON COLUMN mill.schedules.deadline IS 'As in mill.jobs. Overrides the jobs; null: as in the jobs';
+COMMENT ON COLUMN mill.job_tasks.expected_duration IS
+    'Duration after which the task is slower than expected; null: see mill.slow_tasks';
+COMMENT ON COLUMN mill.run_tasks.expected_duration IS 'As in mill.job_tasks';
+COMMENT ON COLUMN mill.runs.expected_duration IS
+    'Duration after which the run is slower than expected; null: not declared';
+COMMENT ON COLUMN mill.runs.late_at IS 'Time at which the run is late if it has not ended; null: never';
+COMMENT ON COLUMN mill.runs.late_since IS
+    'The deadline that the run has missed, kept after its end; null: the run is not late. Only mill.mark_late sets it';
+-- Used by the poll of every worker, and by mill.mark_late_runs.
+CREATE INDEX IF NOT EXISTS runs_deadline ON mill.runs (late_at) WHERE state = 'running' AND late_at IS NOT NULL;
+-- For the late runs of one schedule.
+CREATE INDEX IF NOT EXISTS runs_late ON mill.runs (schedule_id, id) WHERE late_since IS NOT NULL;
+GRANT SELECT (late_at, late_since) ON mill.runs TO mill_worker;
+
+CREATE OR REPLACE FUNCTION mill.check_durations(document jsonb) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    wrong text;
+BEGIN
+    SELECT k INTO wrong FROM unnest('{expected_duration,deadline}'::text[]) AS k
+        WHERE (document->>k)::interval NOT BETWEEN '1 millisecond' AND '365 days' LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION '% must be from 1 millisecond to 365 days', wrong USING ERRCODE = '22023';
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION mill.check_durations IS
+    'Raises an error if expected_duration or deadline of a job, a task or a schedule is out of range';
+
+CREATE OR REPLACE FUNCTION mill.declared_durations(jobs text[], schedule mill.schedules, OUT expected_duration interval,
+    OUT deadline interval)
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT coalesce(schedule.expected_duration, max(j.expected_duration)), coalesce(schedule.deadline, min(j.deadline))
+    FROM mill.jobs j WHERE lower(j.name) = ANY (SELECT lower(n) FROM unnest(jobs) AS n)
+$$;
+COMMENT ON FUNCTION mill.declared_durations IS
+    'Returns the expected duration and the deadline of a run of these jobs: those of the schedule, or else the longest '
+    'expected duration and the shortest deadline of the jobs';
+GRANT EXECUTE ON FUNCTION mill.declared_durations TO mill_viewer;
+
+CREATE OR REPLACE FUNCTION mill.mark_late(run_id bigint) RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    UPDATE mill.runs r SET late_since = r.late_at
+        WHERE r.id = mark_late.run_id AND r.late_since IS NULL
+            AND r.late_at < coalesce(r.finished_at, clock_timestamp());
+    RETURN FOUND;
+END
+$$;
+COMMENT ON FUNCTION mill.mark_late IS
+    'Marks a run as late if it has missed its deadline. Returns true once per run: for the call that marked it. The '
+    'only place where a run becomes late; mill.mark_late_runs and mill.finish_run call it';
+
+CREATE OR REPLACE FUNCTION mill.mark_late_runs() RETURNS bigint
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT count(*) FROM (SELECT r.id FROM mill.runs r
+        WHERE r.state = 'running' AND r.late_at <= now() AND r.late_since IS NULL
+        ORDER BY r.late_at LIMIT 1000 FOR NO KEY UPDATE SKIP LOCKED) AS due WHERE mill.mark_late(due.id)
+$$;
+COMMENT ON FUNCTION mill.mark_late_runs IS
+    'Marks the runs in progress that have missed their deadlines, up to 1000, and returns their number. Leaves out '
+    'runs that another session has locked';
+GRANT EXECUTE ON FUNCTION mill.mark_late_runs TO mill_worker;
+
+CREATE OR REPLACE VIEW mill.late_runs AS
+    SELECT r.id, r.jobs, (SELECT s.name FROM mill.schedules s WHERE s.id = r.schedule_id) AS schedule, r.fire_at,
+        r.started_at, r.late_since, now() - r.late_since AS late_by
+    FROM mill.runs r WHERE r.state = 'running' AND r.late_at IS NOT NULL AND r.late_since IS NOT NULL;
+COMMENT ON VIEW mill.late_runs IS 'Runs in progress that have missed their deadline';
 
 -- schema/17_schedule_backfills.sql ----------------------------------------------------------------
 
@@ -6225,8 +6335,10 @@ CREATE OR REPLACE VIEW mill.schedule_status AS
         s.max_attempts, s.retry_interval, CASE WHEN (SELECT mill.sees_statements()) THEN s.params END AS params,
         s.version, s.changed_at, s.changed_by,
         CASE WHEN s.next_tick_at < now() THEN now() - s.next_tick_at END AS overdue, s.tags, s.metadata,
-        s.new_timing, s.new_timing_error, s.trigger_checked_at, s.trigger_result
-    FROM mill.schedules s LEFT JOIN LATERAL (SELECT r.id FROM mill.runs r
+        s.new_timing, s.new_timing_error, s.trigger_checked_at, s.trigger_result, d.expected_duration, d.deadline,
+        (SELECT count(*) FROM mill.runs r WHERE r.schedule_id = s.id AND r.late_since IS NOT NULL) AS late_runs
+    FROM mill.schedules s CROSS JOIN LATERAL mill.declared_durations(s.jobs, s) AS d
+        LEFT JOIN LATERAL (SELECT r.id FROM mill.runs r
         WHERE r.schedule_id = s.id AND r.state = 'running' AND r.backfill_id IS NULL ORDER BY r.id LIMIT 1) AS going
         ON true;
 COMMENT ON VIEW mill.schedule_status IS
@@ -6239,7 +6351,7 @@ CREATE OR REPLACE VIEW mill.schedule_history AS
         coalesce(live.attempt, one.attempts) AS attempts, one.task_id,
         CASE WHEN (SELECT mill.sees_statements()) THEN coalesce(failed.message, one.message, place.message) END
             AS message,
-        place.worker, r.jobs, r.backfill_id
+        place.worker, r.jobs, r.backfill_id, r.late_since
     FROM mill.runs r JOIN mill.schedules s ON s.id = r.schedule_id
         LEFT JOIN mill.run_tasks one ON r.tasks = 1 AND one.run_id = r.id AND one.node = 1
         -- While the task is in the queue, its number of attempts is there, and its last error in history.
@@ -6318,7 +6430,10 @@ BEGIN
         reason := format('%s; the new timing %s is not in force: %s', reason, s.new_timing,
             coalesce(s.new_timing_error, 'no worker has checked it yet'));
     END IF;
-    reason := concat_ws('; ', reason, (SELECT string_agg(format('backfill %s %s, %s of %s instants are done%s', b.id,
+    reason := concat_ws('; ', reason, (SELECT string_agg(format('run %s has been late since %s', r.id,
+            date_trunc('second', r.late_since)), '; ' ORDER BY r.id) FROM mill.late_runs r
+        WHERE r.schedule = schedule_test.name), (SELECT
+        string_agg(format('backfill %s %s, %s of %s instants are done%s', b.id,
             CASE b.state WHEN 'paused' THEN 'is paused' ELSE 'is in progress' END, b.fired + b.skipped - b.running,
             coalesce(b.instants::text, 'an unknown number of'), ', error: ' || b.error), '; ' ORDER BY b.id)
         FROM mill.backfill_status b WHERE b.schedule = schedule_test.name AND b.finished_at IS NULL));
@@ -6689,11 +6804,13 @@ COMMENT ON VIEW mill.durations IS
 -- Looks up the attempts of at most 100 tasks, in the index on names; the limits keep the cost independent
 -- of the size of the history.
 CREATE OR REPLACE VIEW mill.slow_tasks AS
-    SELECT t.id, t.queue, t.name, t.claimed_at AS started_at, now() - t.claimed_at AS duration, u.p95
-    FROM (SELECT r.id, r.queue::text AS queue, r.name::text AS name, r.claimed_at FROM mill.tasks r
+    SELECT t.id, t.queue, t.name, t.claimed_at AS started_at, now() - t.claimed_at AS duration, u.p95,
+        d.expected_duration
+    FROM (SELECT r.id, r.queue::text AS queue, r.name::text AS name, r.claimed_at, r.run_id, r.node FROM mill.tasks r
             WHERE r.state = 'running' AND r.name IS NOT NULL AND r.claimed_at < now() - interval '1 minute'
             ORDER BY r.claimed_at LIMIT 100) AS t
         CROSS JOIN mill.settings s
+        LEFT JOIN mill.run_tasks d ON d.run_id = t.run_id AND d.node = t.node
         CROSS JOIN LATERAL (
             SELECT percentile_cont(0.95) WITHIN GROUP (ORDER BY x.run) AS p95, count(*) AS runs
             FROM (SELECT l.finished_at - l.started_at AS run FROM (
@@ -6703,9 +6820,10 @@ CREATE OR REPLACE VIEW mill.slow_tasks AS
                         AND a.finished_at < now() + interval '1 hour'
                     ORDER BY a.finished_at DESC LIMIT 200) AS l
                 WHERE l.outcome = 'succeeded' ORDER BY l.finished_at DESC LIMIT 30) AS x) AS u
-    WHERE u.runs >= 5 AND now() - t.claimed_at > s.slow_factor * u.p95;
+    WHERE now() - t.claimed_at > coalesce(d.expected_duration, CASE WHEN u.runs >= 5 THEN s.slow_factor * u.p95 END);
 COMMENT ON VIEW mill.slow_tasks IS
-    'Tasks that have run for more than a minute, and for more than settings.slow_factor times the usual duration of '
+    'Tasks that have run for more than a minute, and for more than their expected_duration, or without one, for more '
+    'than settings.slow_factor times the usual duration of '
     'tasks with their queue and name. p95: the usual duration, the 95th percentile of the last 30 successful attempts '
     'of the last seven days. Only tasks with a name that has at least five such attempts; of the running tasks, the '
     '100 longest';
@@ -6733,13 +6851,16 @@ CREATE OR REPLACE VIEW mill.slow_runs AS
             WHERE n.state = 'succeeded' AND n.restarts = 0) AS r
         WHERE r.place <= 30 GROUP BY r.jobs HAVING count(*) >= 5
     )
-    SELECT g.id, g.jobs, g.started_at, now() - g.began_at AS duration, u.p95
-    FROM (SELECT r.id, r.jobs, r.started_at, coalesce(r.restarted_at, r.started_at) AS began_at FROM mill.runs r
+    SELECT g.id, g.jobs, g.started_at, now() - g.began_at AS duration, u.p95, g.expected_duration
+    FROM (SELECT r.id, r.jobs, r.started_at, coalesce(r.restarted_at, r.started_at) AS began_at, r.expected_duration
+            FROM mill.runs r
             WHERE r.state = 'running' ORDER BY r.schedule_id LIMIT 500) AS g
-        JOIN learned u ON u.jobs = g.jobs CROSS JOIN mill.settings s
-    WHERE now() - g.began_at > greatest(interval '1 minute', s.slow_factor * u.p95);
+        LEFT JOIN learned u ON u.jobs = g.jobs CROSS JOIN mill.settings s
+    WHERE now() - g.began_at > coalesce(g.expected_duration,
+        CASE WHEN u.p95 IS NOT NULL THEN greatest(interval '1 minute', s.slow_factor * u.p95) END);
 COMMENT ON VIEW mill.slow_runs IS
-    'Runs in progress for more than a minute, and for more than settings.slow_factor times the usual duration of runs '
+    'Runs in progress for longer than their expected_duration. Of runs without one: those in progress for more than a '
+    'minute, and for more than settings.slow_factor times the usual duration of runs '
     'of their jobs. p95: the usual duration, the 95th percentile of up to 30 successful runs of the same jobs without '
     'a restart, at least five, among the newest 1000 runs. Searches 500 runs in progress';
 

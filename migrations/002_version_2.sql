@@ -34,5 +34,10 @@ ALTER TABLE mill.schedules ADD COLUMN new_timing text, ADD COLUMN new_timing_at 
     ADD COLUMN new_timing_error text, ADD COLUMN trigger_checked_at timestamptz, ADD COLUMN trigger_result text;
 CREATE TYPE mill.backfill_state AS ENUM ('running', 'paused', 'finished', 'cancelled');
 -- schema.sql creates the index that replaces runs_fire.
-ALTER TABLE mill.runs ADD COLUMN backfill_id bigint;
+ALTER TABLE mill.runs ADD COLUMN backfill_id bigint, ADD COLUMN expected_duration interval,
+    ADD COLUMN late_at timestamptz, ADD COLUMN late_since timestamptz;
+ALTER TABLE mill.jobs ADD COLUMN expected_duration interval, ADD COLUMN deadline interval;
+ALTER TABLE mill.schedules ADD COLUMN expected_duration interval, ADD COLUMN deadline interval;
+ALTER TABLE mill.job_tasks ADD COLUMN expected_duration interval;
+ALTER TABLE mill.run_tasks ADD COLUMN expected_duration interval;
 DROP INDEX mill.runs_fire;

@@ -18,7 +18,9 @@ CREATE TABLE IF NOT EXISTS mill.jobs (
     changed_by text NOT NULL DEFAULT session_user,
     disabled_at timestamptz,
     tags text[],
-    metadata jsonb
+    metadata jsonb,
+    expected_duration interval,
+    deadline interval
 );
 COMMENT ON TABLE mill.jobs IS 'Jobs: named sets of tasks with edges';
 COMMENT ON COLUMN mill.jobs.category IS 'Free-text category';
@@ -59,6 +61,7 @@ CREATE TABLE IF NOT EXISTS mill.job_tasks (
     disabled_at timestamptz,
     options mill.task_options,
     enabled boolean NOT NULL DEFAULT true,
+    expected_duration interval,
     PRIMARY KEY (job, name),
     CONSTRAINT at_most_once_runs_once
         CHECK (NOT at_most_once OR (mode = 'autocommit' AND max_attempts = 1))
@@ -81,7 +84,7 @@ CREATE OR REPLACE VIEW mill.visible_job_tasks AS
         x.external, x.ignore_failure, x.join_mode, x.run_as, x.disabled_at,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.statement END AS statement,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.params END AS params,
-        (x.options).tags, (x.options).metadata, x.options, x.enabled
+        (x.options).tags, (x.options).metadata, x.options, x.enabled, x.expected_duration
     FROM mill.job_tasks x;
 COMMENT ON VIEW mill.visible_job_tasks IS
     'mill.job_tasks for mill_viewer. Hides statements and params if settings.hide_statements is set';
@@ -112,7 +115,7 @@ CREATE OR REPLACE FUNCTION mill.job_definition(job text) RETURNS jsonb
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT mill.without_nulls(jsonb_build_object('name', j.name, 'description', j.description,
         'category', j.category, 'frequency', j.frequency, 'priority', j.priority, 'enabled', j.disabled_at IS NULL,
-        'tags', j.tags, 'metadata', j.metadata,
+        'tags', j.tags, 'metadata', j.metadata, 'expected_duration', j.expected_duration, 'deadline', j.deadline,
         'tasks', (SELECT coalesce(jsonb_agg(mill.without_nulls(
                 to_jsonb(t) - ARRAY['job', 'disabled_at', 'group_name', 'join_mode', 'options']
                 || coalesce(to_jsonb(t.options), '{}') || jsonb_build_object(
@@ -200,7 +203,7 @@ BEGIN
     IF FOUND THEN
         RAISE EXCEPTION 'unknown key "%"', unknown USING ERRCODE = '22023';
     END IF;
-    PERFORM mill.check_statement(task->>'statement', NULL);
+    PERFORM mill.check_durations(task - 'deadline'), mill.check_statement(task->>'statement', NULL);
     PERFORM mill.check_job_params(task->'params') WHERE task ? 'params';
     IF task ? 'group' AND NOT EXISTS (SELECT FROM mill.groups g WHERE g.name = task->>'group') THEN
         RAISE EXCEPTION 'there is no group "%"', task->>'group' USING ERRCODE = '22023',
@@ -362,7 +365,8 @@ BEGIN
         RAISE EXCEPTION 'name, description, statement, params, after and at_most_once have no default'
             USING ERRCODE = '22023';
     END IF;
-    PERFORM mill.check_labels(options - 'task_defaults');
+    PERFORM mill.check_labels(options - '{task_defaults,expected_duration,deadline}'::text[]);
+    PERFORM mill.check_durations(options);
     SELECT l.tags, l.metadata INTO labels FROM mill.read_labels(options) AS l;
     SELECT j.name INTO kept FROM mill.jobs j WHERE lower(j.name) = lower(put_job.name) FOR UPDATE;
     IF FOUND THEN
@@ -370,13 +374,17 @@ BEGIN
         UPDATE mill.jobs j SET description = put_job.description, frequency = put_job.frequency,
                 category = put_job.category, priority = put_job.priority,
                 tags = labels.tags, metadata = labels.metadata,
+                expected_duration = (options->>'expected_duration')::interval,
+                deadline = (options->>'deadline')::interval,
                 disabled_at = CASE enabled WHEN true THEN NULL WHEN false THEN coalesce(j.disabled_at, now())
                     ELSE j.disabled_at END
             WHERE j.name = kept;
     ELSE
-        INSERT INTO mill.jobs (name, description, category, frequency, priority, disabled_at, tags, metadata)
+        INSERT INTO mill.jobs (name, description, category, frequency, priority, disabled_at, tags, metadata,
+                expected_duration, deadline)
             VALUES (name, description, category, frequency, priority, CASE WHEN NOT enabled THEN now() END,
-                labels.tags, labels.metadata);
+                labels.tags, labels.metadata, (options->>'expected_duration')::interval,
+                (options->>'deadline')::interval);
         kept := name;
     END IF;
     SELECT array_agg(t.value->>'name') INTO names FROM jsonb_array_elements(tasks) AS t;
@@ -440,8 +448,9 @@ COMMENT ON FUNCTION mill.set_job IS
     'stays enabled or disabled as it is. Returns whether anything changed. tasks: [{"name", "statement", "params", '
     '"queue", "priority", "group", "concurrency_key", "max_attempts", "retry_interval", "backoff", "jitter", '
     '"timeout", "mode", "at_most_once", "external", "ignore_failure", "join", "run_as", "tags", "metadata", '
-    '"description", "enabled", "after": ["parent", {"task": "parent", "expected": "failed"}]}]. options, for the '
-    'runs of the job: {"tags": ["etl"], "metadata": {"owner": "bi"}}, and defaults for its tasks: {"task_defaults": '
+    '"description", "enabled", "expected_duration", "after": ["parent", {"task": "parent", "expected": "failed"}]}]. '
+    'options, for the runs of the job: {"tags": ["etl"], "metadata": {"owner": "bi"}, "expected_duration": "20 min", '
+    '"deadline": "2 h"}, and defaults for its tasks: {"task_defaults": '
     '{"queue": "etl", "group": "loads"}}';
 GRANT EXECUTE ON FUNCTION mill.set_job TO mill_operator;
 

@@ -35,6 +35,9 @@ CREATE TABLE IF NOT EXISTS mill.runs (
     restarted_at timestamptz,
     skipped integer NOT NULL DEFAULT 0,
     backfill_id bigint,
+    expected_duration interval,
+    late_at timestamptz,
+    late_since timestamptz,
     CONSTRAINT fired_by_a_schedule CHECK (num_nonnulls(schedule_id, fire_at, reason) IN (0, 3)),
     CONSTRAINT finished_has_time CHECK ((state = 'running') = (finished_at IS NULL)),
     CONSTRAINT every_task_counts CHECK (state = 'running'
@@ -122,6 +125,7 @@ CREATE TABLE IF NOT EXISTS mill.run_tasks (
     statement mill.statement NOT NULL,
     options mill.task_options,
     parent_failed boolean NOT NULL DEFAULT false,
+    expected_duration interval,
     PRIMARY KEY (run_id, node),
     CONSTRAINT run_tasks_name UNIQUE (name, run_id),
     CONSTRAINT run_at_most_once_runs_once
@@ -229,10 +233,13 @@ BEGIN
         UNION ALL SELECT schedule.tags, schedule.metadata, cardinality(wanted) + 1
         UNION ALL SELECT l.tags, l.metadata, cardinality(wanted) + 2 FROM mill.read_labels(options) AS l
     )
-    INSERT INTO mill.runs (jobs, params, schedule_id, fire_at, reason, tags, metadata)
-        VALUES (wanted, params, schedule.id, fire_at, reason,
+    INSERT INTO mill.runs (jobs, params, schedule_id, fire_at, reason, expected_duration, late_at, tags, metadata)
+        SELECT wanted, params, schedule.id, fire_at, reason, d.expected_duration,
+            CASE WHEN reason IN ('manual', 'backfill') THEN clock_timestamp()
+                ELSE coalesce(fire_at, clock_timestamp()) END + d.deadline,
             (SELECT array_agg(DISTINCT t COLLATE "C" ORDER BY t COLLATE "C") FROM given g, unnest(g.tags) AS t),
-            (SELECT jsonb_object_agg(e.key, e.value ORDER BY g.precedence) FROM given g, jsonb_each(g.metadata) AS e))
+            (SELECT jsonb_object_agg(e.key, e.value ORDER BY g.precedence) FROM given g, jsonb_each(g.metadata) AS e)
+        FROM mill.declared_durations(wanted, schedule) AS d
         RETURNING runs.id INTO run_id;
 
     WITH chosen AS MATERIALIZED (
@@ -264,7 +271,7 @@ BEGIN
     ), put AS (
         INSERT INTO mill.run_tasks (run_id, node, name, job, statement, params, takes_results, queue, priority,
             group_name, concurrency_key, max_attempts, retry_interval, backoff, jitter, timeout, mode,
-            at_most_once, external, ignore_failure, join_mode, run_as, parents, state, options)
+            at_most_once, external, ignore_failure, join_mode, run_as, parents, state, options, expected_duration)
         SELECT run_id, n.node, n.name, n.job, n.statement, mill.substitute_params(n.params, offered || params),
             coalesce(n.params @? '$[*]."$result"', false), n.queue, n.chosen_priority, n.chosen_group,
             n.concurrency_key,
@@ -273,7 +280,7 @@ BEGIN
             n.at_most_once, n.external, n.ignore_failure, n.join_mode, n.run_as, coalesce(p.parents, 0),
             CASE WHEN p.parents > 0 THEN 'waiting' ELSE 'ready' END::mill.run_task_state,
             CASE WHEN NOT n.options IS NULL OR NOT (q.store_params AND q.store_output)
-                THEN mill.resolve_options(n.options, n.queue, n.params) END
+                THEN mill.resolve_options(n.options, n.queue, n.params) END, n.expected_duration
         FROM numbered n LEFT JOIN mill.queues q ON q.name = n.queue
             LEFT JOIN (SELECT e.child, count(e.parent)::integer AS parents FROM edge e GROUP BY e.child) AS p
                 ON p.child = n.node
@@ -507,7 +514,8 @@ CREATE OR REPLACE VIEW mill.run_status AS
         coalesce(n.succeeded, r.succeeded) AS succeeded, coalesce(n.failed, r.failed) AS failed,
         coalesce(n.ignored, r.ignored) AS ignored, coalesce(n.cancelled, r.cancelled) AS cancelled,
         coalesce(n.upstream_failed, r.upstream_failed) AS upstream_failed,
-        r.tags, r.metadata, r.restarted_at, coalesce(n.skipped, r.skipped) AS skipped, r.backfill_id
+        r.tags, r.metadata, r.restarted_at, coalesce(n.skipped, r.skipped) AS skipped, r.backfill_id,
+        r.expected_duration, r.late_at, r.late_since
     FROM mill.runs r LEFT JOIN LATERAL (
         SELECT count(*) AS tasks, count(*) FILTER (WHERE t.state IN ('waiting', 'ready')) AS waiting,
             count(*) FILTER (WHERE t.state = 'released') AS released,
@@ -535,7 +543,7 @@ CREATE OR REPLACE VIEW mill.run_task_status AS
         CASE WHEN (SELECT mill.sees_statements()) THEN r.result END AS result,
         CASE WHEN (SELECT mill.sees_statements()) THEN r.params END AS params,
         CASE WHEN (SELECT mill.sees_statements()) THEN r.statement END AS statement,
-        (r.options).tags, (r.options).metadata, r.options
+        (r.options).tags, (r.options).metadata, r.options, r.expected_duration
     FROM mill.run_tasks r LEFT JOIN mill.tasks t ON r.state = 'released' AND t.id = r.task_id;
 COMMENT ON VIEW mill.run_task_status IS
     'Tasks of runs. For a released task, state is the state of the live task in the queue';

@@ -259,6 +259,7 @@ BEGIN
                 count(*) FILTER (WHERE t.state = 'skipped') AS skipped
             FROM mill.run_tasks t WHERE t.run_id = finish_run.run_id) AS n
         WHERE r.id = finish_run.run_id RETURNING r.* INTO ended;
+    PERFORM mill.mark_late(finish_run.run_id) WHERE ended.late_at IS NOT NULL;
     PERFORM mill.erase_unstored(finish_run.run_id);
     DELETE FROM mill.limits l WHERE l.kind = 'group' AND l.run_id = finish_run.run_id;
     IF ended.schedule_id IS NOT NULL THEN

@@ -50,7 +50,10 @@ BEGIN
     END IF;
     PERFORM mill.check_stored(run.id, nodes) WHERE run.state <> 'running';
     UPDATE mill.runs r SET state = 'running', finished_at = NULL, cancelled_at = NULL, cancelled_by = NULL,
-            kill = false, restarts = r.restarts + 1, restarted_at = clock_timestamp()
+            kill = false, restarts = r.restarts + 1, restarted_at = clock_timestamp(),
+            -- The deadline counts from the restart, too, unless the run is late already.
+            late_at = CASE WHEN r.late_since IS NOT NULL THEN r.late_at
+                ELSE r.late_at + (clock_timestamp() - coalesce(r.restarted_at, r.started_at)) END
         WHERE r.id = run.id AND r.state <> 'running';
     DELETE FROM mill.cancel_requests c USING mill.run_tasks t
         WHERE t.run_id = run.id AND t.node = ANY (nodes) AND c.task_id = t.task_id;

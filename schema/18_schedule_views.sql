@@ -12,8 +12,10 @@ CREATE OR REPLACE VIEW mill.schedule_status AS
         s.max_attempts, s.retry_interval, CASE WHEN (SELECT mill.sees_statements()) THEN s.params END AS params,
         s.version, s.changed_at, s.changed_by,
         CASE WHEN s.next_tick_at < now() THEN now() - s.next_tick_at END AS overdue, s.tags, s.metadata,
-        s.new_timing, s.new_timing_error, s.trigger_checked_at, s.trigger_result
-    FROM mill.schedules s LEFT JOIN LATERAL (SELECT r.id FROM mill.runs r
+        s.new_timing, s.new_timing_error, s.trigger_checked_at, s.trigger_result, d.expected_duration, d.deadline,
+        (SELECT count(*) FROM mill.runs r WHERE r.schedule_id = s.id AND r.late_since IS NOT NULL) AS late_runs
+    FROM mill.schedules s CROSS JOIN LATERAL mill.declared_durations(s.jobs, s) AS d
+        LEFT JOIN LATERAL (SELECT r.id FROM mill.runs r
         WHERE r.schedule_id = s.id AND r.state = 'running' AND r.backfill_id IS NULL ORDER BY r.id LIMIT 1) AS going
         ON true;
 COMMENT ON VIEW mill.schedule_status IS
@@ -26,7 +28,7 @@ CREATE OR REPLACE VIEW mill.schedule_history AS
         coalesce(live.attempt, one.attempts) AS attempts, one.task_id,
         CASE WHEN (SELECT mill.sees_statements()) THEN coalesce(failed.message, one.message, place.message) END
             AS message,
-        place.worker, r.jobs, r.backfill_id
+        place.worker, r.jobs, r.backfill_id, r.late_since
     FROM mill.runs r JOIN mill.schedules s ON s.id = r.schedule_id
         LEFT JOIN mill.run_tasks one ON r.tasks = 1 AND one.run_id = r.id AND one.node = 1
         -- While the task is in the queue, its number of attempts is there, and its last error in history.
@@ -105,7 +107,10 @@ BEGIN
         reason := format('%s; the new timing %s is not in force: %s', reason, s.new_timing,
             coalesce(s.new_timing_error, 'no worker has checked it yet'));
     END IF;
-    reason := concat_ws('; ', reason, (SELECT string_agg(format('backfill %s %s, %s of %s instants are done%s', b.id,
+    reason := concat_ws('; ', reason, (SELECT string_agg(format('run %s has been late since %s', r.id,
+            date_trunc('second', r.late_since)), '; ' ORDER BY r.id) FROM mill.late_runs r
+        WHERE r.schedule = schedule_test.name), (SELECT
+        string_agg(format('backfill %s %s, %s of %s instants are done%s', b.id,
             CASE b.state WHEN 'paused' THEN 'is paused' ELSE 'is in progress' END, b.fired + b.skipped - b.running,
             coalesce(b.instants::text, 'an unknown number of'), ', error: ' || b.error), '; ' ORDER BY b.id)
         FROM mill.backfill_status b WHERE b.schedule = schedule_test.name AND b.finished_at IS NULL));

@@ -292,11 +292,13 @@ COMMENT ON VIEW mill.durations IS
 -- Looks up the attempts of at most 100 tasks, in the index on names; the limits keep the cost independent
 -- of the size of the history.
 CREATE OR REPLACE VIEW mill.slow_tasks AS
-    SELECT t.id, t.queue, t.name, t.claimed_at AS started_at, now() - t.claimed_at AS duration, u.p95
-    FROM (SELECT r.id, r.queue::text AS queue, r.name::text AS name, r.claimed_at FROM mill.tasks r
+    SELECT t.id, t.queue, t.name, t.claimed_at AS started_at, now() - t.claimed_at AS duration, u.p95,
+        d.expected_duration
+    FROM (SELECT r.id, r.queue::text AS queue, r.name::text AS name, r.claimed_at, r.run_id, r.node FROM mill.tasks r
             WHERE r.state = 'running' AND r.name IS NOT NULL AND r.claimed_at < now() - interval '1 minute'
             ORDER BY r.claimed_at LIMIT 100) AS t
         CROSS JOIN mill.settings s
+        LEFT JOIN mill.run_tasks d ON d.run_id = t.run_id AND d.node = t.node
         CROSS JOIN LATERAL (
             SELECT percentile_cont(0.95) WITHIN GROUP (ORDER BY x.run) AS p95, count(*) AS runs
             FROM (SELECT l.finished_at - l.started_at AS run FROM (
@@ -306,9 +308,10 @@ CREATE OR REPLACE VIEW mill.slow_tasks AS
                         AND a.finished_at < now() + interval '1 hour'
                     ORDER BY a.finished_at DESC LIMIT 200) AS l
                 WHERE l.outcome = 'succeeded' ORDER BY l.finished_at DESC LIMIT 30) AS x) AS u
-    WHERE u.runs >= 5 AND now() - t.claimed_at > s.slow_factor * u.p95;
+    WHERE now() - t.claimed_at > coalesce(d.expected_duration, CASE WHEN u.runs >= 5 THEN s.slow_factor * u.p95 END);
 COMMENT ON VIEW mill.slow_tasks IS
-    'Tasks that have run for more than a minute, and for more than settings.slow_factor times the usual duration of '
+    'Tasks that have run for more than a minute, and for more than their expected_duration, or without one, for more '
+    'than settings.slow_factor times the usual duration of '
     'tasks with their queue and name. p95: the usual duration, the 95th percentile of the last 30 successful attempts '
     'of the last seven days. Only tasks with a name that has at least five such attempts; of the running tasks, the '
     '100 longest';
@@ -336,13 +339,16 @@ CREATE OR REPLACE VIEW mill.slow_runs AS
             WHERE n.state = 'succeeded' AND n.restarts = 0) AS r
         WHERE r.place <= 30 GROUP BY r.jobs HAVING count(*) >= 5
     )
-    SELECT g.id, g.jobs, g.started_at, now() - g.began_at AS duration, u.p95
-    FROM (SELECT r.id, r.jobs, r.started_at, coalesce(r.restarted_at, r.started_at) AS began_at FROM mill.runs r
+    SELECT g.id, g.jobs, g.started_at, now() - g.began_at AS duration, u.p95, g.expected_duration
+    FROM (SELECT r.id, r.jobs, r.started_at, coalesce(r.restarted_at, r.started_at) AS began_at, r.expected_duration
+            FROM mill.runs r
             WHERE r.state = 'running' ORDER BY r.schedule_id LIMIT 500) AS g
-        JOIN learned u ON u.jobs = g.jobs CROSS JOIN mill.settings s
-    WHERE now() - g.began_at > greatest(interval '1 minute', s.slow_factor * u.p95);
+        LEFT JOIN learned u ON u.jobs = g.jobs CROSS JOIN mill.settings s
+    WHERE now() - g.began_at > coalesce(g.expected_duration,
+        CASE WHEN u.p95 IS NOT NULL THEN greatest(interval '1 minute', s.slow_factor * u.p95) END);
 COMMENT ON VIEW mill.slow_runs IS
-    'Runs in progress for more than a minute, and for more than settings.slow_factor times the usual duration of runs '
+    'Runs in progress for longer than their expected_duration. Of runs without one: those in progress for more than a '
+    'minute, and for more than settings.slow_factor times the usual duration of runs '
     'of their jobs. p95: the usual duration, the 95th percentile of up to 30 successful runs of the same jobs without '
     'a restart, at least five, among the newest 1000 runs. Searches 500 runs in progress';
 

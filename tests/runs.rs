@@ -1,6 +1,7 @@
 //! Jobs and runs.
 
 pub(crate) mod apply;
+pub(crate) mod deadlines;
 pub(crate) mod job_versions;
 pub(crate) mod run;
 pub(crate) mod run_cli;

@@ -8,7 +8,7 @@ use queue::RunId;
 use queue::doctor::HorizonHolder;
 use queue::history::OutcomeCount;
 use queue::insight::problems::{
-    FailedRuns, ProblemSources, ScheduleProblem, ScheduleProblemKind, SlowRun, SlowTask,
+    FailedRuns, LateRun, ProblemSources, ScheduleProblem, ScheduleProblemKind, SlowRun, SlowTask,
 };
 use queue::task_queries::Running;
 use queue::workers::Worker;
@@ -119,7 +119,8 @@ pub fn find_problems(facts: &FleetFacts<'_>) -> Vec<Problem> {
         .chain(facts.finished.iter().filter_map(|finished| failed_outcomes(finished, now)))
         .chain(sources.slow_tasks.iter().map(slow_task))
         .chain(sources.runs.iter().map(|failed| failed_runs(failed, now)))
-        .chain(sources.slow_runs.iter().map(slow_run))
+        .chain(sources.late_runs.iter().map(late_run))
+        .chain(sources.slow_runs.iter().filter(|slow| !is_late(slow, sources)).map(slow_run))
         .chain(sources.limits.iter().filter_map(|it| backlog::limit(it, now, backlog_wait)))
         .chain(sources.schedules.iter().map(|it| schedule(it, now)))
         .chain(sources.horizon.iter().filter_map(old_snapshot).take(1))
@@ -237,19 +238,44 @@ fn failed_runs(failed: &FailedRuns, now: Timestamp) -> Problem {
 }
 
 fn slow_task(task: &SlowTask) -> Problem {
-    let message = format!(
-        "task {} ({}) takes much longer than usual: p95 is {}",
-        task.id,
-        task.name,
-        span(task.p95_seconds)
-    );
+    let how = slower(task.expected_seconds, task.p95_seconds);
+    let message = format!("task {} ({}) {how}", task.id, task.name);
     Problem { age_seconds: task.duration_seconds, message, about: ProblemSubject::Task(task.id) }
 }
 
 fn slow_run(run: &SlowRun) -> Problem {
-    let (jobs, usual) = (run.jobs.join(", "), span(run.p95_seconds));
-    let message = format!("run {} of {jobs} takes much longer than usual: p95 is {usual}", run.id);
+    let how = slower(run.expected_seconds, run.p95_seconds);
+    let message = format!("run {} of {} {how}", run.id, run.jobs.join(", "));
     Problem { age_seconds: run.duration_seconds, message, about: ProblemSubject::Run(run.id) }
+}
+
+/// Describes a duration that exceeds the declared one, or else the usual one.
+fn slower(expected_seconds: Option<f64>, p95_seconds: Option<f64>) -> String {
+    match expected_seconds {
+        Some(seconds) => format!("is slower than expected: {} are declared", span(seconds)),
+        None => {
+            let usual = span(p95_seconds.unwrap_or_default());
+            format!("takes much longer than usual: p95 is {usual}")
+        }
+    }
+}
+
+/// Returns whether a late run is reported already.
+fn is_late(run: &SlowRun, sources: &ProblemSources) -> bool {
+    sources.late_runs.iter().any(|late| late.id == run.id)
+}
+
+fn late_run(run: &LateRun) -> Problem {
+    let whose = match &run.schedule {
+        Some(name) => format!("schedule {name}"),
+        None => run.jobs.join(", "),
+    };
+    let message = format!(
+        "run {} of {whose} is late: it missed its deadline {} ago",
+        run.id,
+        span(run.late_seconds)
+    );
+    Problem { age_seconds: run.late_seconds, message, about: ProblemSubject::Run(run.id) }
 }
 
 fn schedule(problem: &ScheduleProblem, now: Timestamp) -> Problem {
@@ -262,6 +288,9 @@ fn schedule(problem: &ScheduleProblem, now: Timestamp) -> Problem {
         }
         ScheduleProblemKind::Overdue => {
             format!("schedule {name} is due, and no worker has processed it")
+        }
+        ScheduleProblemKind::Late => {
+            format!("a fire of schedule {name} is late: it waits for the run in progress")
         }
         ScheduleProblemKind::Declaration => format!(
             "the comment of {name} has an error at {message}; its schedules stay as they were"

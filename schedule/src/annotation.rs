@@ -1,8 +1,8 @@
 //! Schedule annotations in the comment of a procedure or function.
 //!
 //! A comment may contain, anywhere in its text, calls with a leading `@`: any number of timings,
-//! such as `@daily(03:15)`, and the calls `@retry(…)`, `@job(…)`, `@task(…)`, `@fire(…)` and
-//! `@tags(…)`, each at most once. An `@` within a word, or before a word without a parenthesis, is
+//! such as `@daily(03:15)`, and the calls `@retry(…)`, `@job(…)`, `@task(…)`, `@fire(…)`, `@tags(…)`,
+//! `@expected(…)` and `@deadline(…)`, each at most once. An `@` within a word, or before a word without a parenthesis, is
 //! plain text, as in `me@example.org` or `@param x`.
 
 use std::collections::HashSet;
@@ -14,6 +14,7 @@ use crate::error::{ValidationError, nearest};
 use crate::timing::Timing;
 use crate::timing::arguments::DAY_SECS;
 use crate::timing::call::{self, Call};
+use crate::timing::duration;
 
 /// The annotations of a comment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,6 +31,10 @@ pub struct Annotations {
     pub fire: FireAnnotation,
     /// `@tags(ops, nightly)`: tags of the schedules and of their runs.
     pub tags: Vec<String>,
+    /// `@expected(20m)`: duration after which a run is slower than expected.
+    pub expected_duration: Option<Duration>,
+    /// `@deadline(2h)`: time after its fire at which a run is late.
+    pub deadline: Option<Duration>,
     /// If there is a timing: the text outside the annotations, on one line.
     pub text: String,
     /// Errors, in order. Their positions are in characters of the comment.
@@ -102,7 +107,7 @@ pub struct FireAnnotation {
 }
 
 /// Annotations that apply to all timings of a comment.
-const SHARED: &[&str] = &["retry", "job", "task", "fire", "tags"];
+const SHARED: &[&str] = &["retry", "job", "task", "fire", "tags", "expected", "deadline"];
 
 /// Number of errors after which the rest of a comment is not parsed. A comment with so many errors
 /// is not meant to contain schedules, and each error costs the parsing of a call that may be long.
@@ -235,6 +240,8 @@ impl Annotations {
             "job" => self.job = JobAnnotation::read(call)?,
             "task" => self.task = TaskAnnotation::read(call)?,
             "fire" => self.fire = FireAnnotation::read(call)?,
+            "expected" => self.expected_duration = Some(one_duration(call)?),
+            "deadline" => self.deadline = Some(one_duration(call)?),
             _ => self.tags = tags(call)?,
         }
         Ok(())
@@ -276,6 +283,22 @@ impl Annotations {
 fn tags(call: &Call) -> Result<Vec<String>, ValidationError> {
     call.only(&[])?;
     Ok(call.positional().map(|arg| arg.value.clone()).collect())
+}
+
+/// Returns the only argument of a call, a duration.
+fn one_duration(call: &Call) -> Result<Duration, ValidationError> {
+    call.only(&[])?;
+    let mut given = call.positional();
+    let (Some(arg), None) = (given.next(), given.next()) else {
+        return Err(ValidationError::new(call.at, format!("@{} takes one duration", call.word))
+            .hint(format!("write for example @{}(20m)", call.word)));
+    };
+    let length = duration::parse(&arg.value, arg.at)?;
+    if (Duration::from_millis(1)..=days(365)).contains(&length) {
+        return Ok(length);
+    }
+    Err(ValidationError::new(arg.at, format!("@{} is out of range", call.word))
+        .hint("expected a duration of up to 365 days"))
 }
 
 fn days(count: u64) -> Duration {

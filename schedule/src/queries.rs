@@ -17,7 +17,9 @@ pub(crate) const COLUMNS: &str = "s.name, s.mode::text, s.timing, s.jobs, s.decl
     extract(epoch FROM s.jitter)::float8 AS jitter_seconds, s.max_attempts::integer,
     extract(epoch FROM s.retry_interval)::float8 AS retry_interval_seconds, s.params, s.version, s.changed_at,
     s.changed_by, s.removed_at, s.queued_fire_at, s.tags, s.metadata, s.new_timing,
-    s.new_timing_error, s.trigger_checked_at, s.trigger_result";
+    s.new_timing_error, s.trigger_checked_at, s.trigger_result,
+    extract(epoch FROM s.expected_duration)::float8 AS expected_duration_seconds,
+    extract(epoch FROM s.deadline)::float8 AS deadline_seconds, s.late_runs";
 
 const LOG: &str = "/* schedule.log */
 SELECT l.id, l.logged_at, s.name AS schedule, l.event::text, l.fire_at, l.reason, l.message, l.rows, l.count,
@@ -32,7 +34,8 @@ const ID: &str = "/* schedule.id */ SELECT s.id FROM mill.schedules s WHERE s.na
 
 const HISTORY: &str = "/* schedule.history */
 SELECT h.run_id, h.schedule, h.fire_at, h.reason, h.state::text, h.started_at, h.finished_at,
-    extract(epoch FROM h.duration)::float8 AS duration_seconds, h.tasks, h.attempts, h.message, h.worker
+    extract(epoch FROM h.duration)::float8 AS duration_seconds, h.tasks, h.attempts, h.message, h.worker,
+    h.late_since
 FROM mill.schedule_history h
 WHERE ($1::text IS NULL OR h.schedule_id = (SELECT s.id FROM mill.schedules s WHERE s.name = $1))
     AND ($2::text IS NULL OR h.state = $2::text::mill.run_state)
@@ -165,6 +168,14 @@ pub struct ScheduleStatus {
     pub trigger_checked_at: Option<Timestamp>,
     /// Result of the last evaluation of the trigger, or the error of its probe.
     pub trigger_result: Option<String>,
+    /// Duration after which a run is slower than expected, in seconds: that of the schedule, or else
+    /// of its jobs.
+    pub expected_duration_seconds: Option<f64>,
+    /// Time after its fire at which a run is late, in seconds: that of the schedule, or else of its
+    /// jobs.
+    pub deadline_seconds: Option<f64>,
+    /// Number of runs in history that have missed their deadline.
+    pub late_runs: i64,
     /// Tags and metadata of the schedule's runs, in addition to those of the jobs.
     #[serde(flatten)]
     pub labels: Labels,
@@ -176,7 +187,8 @@ from_row! {
         last_fire_at, last_finished_at, last_state, last_success_at, error, running_run_id, overlap,
         catch_up, max_lateness_seconds, jitter_seconds, max_attempts, retry_interval_seconds,
         params: column::<Option<_>>(row, "params")?.unwrap_or_default(), version, changed_at,
-        changed_by, removed_at, queued_fire_at, trigger_checked_at, trigger_result, labels: Labels::from_row(row)?,
+        changed_by, removed_at, queued_fire_at, trigger_checked_at, trigger_result,
+        expected_duration_seconds, deadline_seconds, late_runs, labels: Labels::from_row(row)?,
     }
 }
 
@@ -243,12 +255,14 @@ pub struct FiredRun {
     pub message: Option<String>,
     /// `host:pid` of the worker of the last attempt, if the run has a single task.
     pub worker: Option<String>,
+    /// The deadline that the run has missed.
+    pub late_since: Option<Timestamp>,
 }
 
 from_row! {
     FiredRun {
         run_id, schedule, fire_at, reason, state, started_at, finished_at, duration_seconds, tasks,
-        attempts, message, worker,
+        attempts, message, worker, late_since,
     }
 }
 

@@ -188,7 +188,8 @@ fn rejection(procedure: &Procedure, of_that_name: usize) -> Option<(String, Stri
 }
 
 fn desired(procedure: &Procedure, annotated: &Annotations) -> Vec<DesiredSchedule> {
-    let Annotations { retry, job, task, fire, tags, text, .. } = annotated;
+    let Annotations { retry, job, task, fire, tags, text, expected_duration, deadline, .. } =
+        annotated;
     let title_and_text = [job.name.as_deref().unwrap_or_default(), text];
     let description = title_and_text.into_iter().filter(|it| !it.is_empty()).collect::<Vec<_>>();
     let description = description.join(": ");
@@ -222,6 +223,8 @@ fn desired(procedure: &Procedure, annotated: &Annotations) -> Vec<DesiredSchedul
             ("catch_up", fire.catch_up.map(Value::from)),
             ("max_lateness", fire.max_lateness.map(seconds)),
             ("jitter", fire.jitter.map(seconds)),
+            ("expected_duration", expected_duration.map(seconds)),
+            ("deadline", deadline.map(seconds)),
             ("tags", (!tags.is_empty()).then(|| json!(tags))),
         ])
     };

@@ -36,8 +36,11 @@ const TICK_TRIGGER: &str = "/* schedule.tick_trigger */
 SELECT t.fired, t.skipped FROM mill.tick_trigger($1, $2, $3, $4, $5, $6) AS t";
 
 const NEXT: &str = "/* schedule.next_tick */
-SELECT extract(epoch FROM s.next_tick_at - now())::float8 FROM mill.schedules s
-WHERE s.next_tick_at IS NOT NULL ORDER BY s.next_tick_at LIMIT 1";
+SELECT extract(epoch FROM least((SELECT s.next_tick_at FROM mill.schedules s WHERE s.next_tick_at IS NOT NULL
+        ORDER BY s.next_tick_at LIMIT 1), (SELECT r.late_at FROM mill.runs r WHERE r.state = 'running'
+        AND r.late_at IS NOT NULL AND r.late_since IS NULL ORDER BY r.late_at LIMIT 1)) - now())::float8";
+
+const MARK_LATE: &str = "/* schedule.mark_late_runs */ SELECT mill.mark_late_runs()";
 
 /// `mill.schedules.id`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -262,8 +265,13 @@ pub async fn tick_trigger(
     Ok((column::<i32>(&rows[0], "fired")? > 0, column::<i32>(&rows[0], "skipped")? > 0))
 }
 
-/// Returns the time until the next tick; `None` if no tick is planned.
+/// Marks the runs that have missed their deadlines, and returns their number.
+pub async fn mark_late_runs(client: &impl GenericClient) -> Result<i64, QueueError> {
+    scalar(&client.query_typed(MARK_LATE, &[]).await?[0])
+}
+
+/// Returns the time until the next tick or the next deadline of a run; `None` if there is none.
 pub async fn next_tick_in(client: &impl GenericClient) -> Result<Option<Duration>, QueueError> {
     let rows = client.query_typed(NEXT, &[]).await?;
-    Ok(rows.first().map(scalar).transpose()?.map(duration))
+    Ok(scalar::<Option<_>>(&rows[0])?.map(duration))
 }

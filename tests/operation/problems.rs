@@ -7,7 +7,7 @@ use crate::harness::console::Console;
 use crate::harness::{Database, Program, Worker, eventually};
 
 /// Returns the messages of the problems in `pgmill status`.
-async fn problems(database: &Database) -> Vec<String> {
+pub(crate) async fn problems(database: &Database) -> Vec<String> {
     let printed = Program::pgmill(database, &["status", "--json"]).succeeds().await;
     let status: Value = serde_json::from_str(&printed).unwrap();
     let messages = status["problems"].as_array().unwrap().iter();

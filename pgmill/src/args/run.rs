@@ -18,6 +18,7 @@ Examples:
   pgmill run list
   pgmill run list --state failed --since '2 days'
   pgmill run list --job daily
+  pgmill run list --late
   pgmill run list --slow
   pgmill run list --json | jq '.[] | select(.count.failed > 0) | .id'")]
     List(RunList),
@@ -95,8 +96,11 @@ pub(crate) struct RunList {
     /// Show only runs that started in the last DURATION: 90s, "1h 30m", "2 days"
     #[arg(long, value_name = "DURATION", value_parser = duration, help_heading = FILTERS)]
     pub(crate) since: Option<Duration>,
-    /// Show only runs in progress that take much longer than usual
-    #[arg(long, alias = "late", help_heading = FILTERS)]
+    /// Show only runs that have missed their deadline, in progress or ended
+    #[arg(long, help_heading = FILTERS)]
+    pub(crate) late: bool,
+    /// Show only runs in progress that take longer than expected, or much longer than usual
+    #[arg(long, help_heading = FILTERS)]
     pub(crate) slow: bool,
     /// Maximum number of rows
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = limit())]

@@ -139,6 +139,7 @@ impl<'a> Reader<'a> {
         section.put(&mut document, "frequency", section.text("frequency"));
         section.put(&mut document, "priority", section.enum_value::<Priority>("priority"));
         section.put(&mut document, "enabled", section.boolean("enabled"));
+        durations(&section, &mut document);
         labels(&section, &mut document);
         // The priority is a property of the job itself, which runs of several jobs compare.
         let mut defaults = options(&section);
@@ -181,6 +182,8 @@ impl<'a> Reader<'a> {
         document.insert("statement".to_owned(), json!(statement));
         section.put(&mut document, "description", section.text("description"));
         section.put(&mut document, "enabled", section.boolean("enabled"));
+        let expected = section.span("expected_duration", false);
+        section.put(&mut document, "expected_duration", expected);
         section.put(&mut document, "params", params(&section));
         section.put(&mut document, "jitter", section.boolean("jitter"));
         section.put(&mut document, "ignore_failure", section.boolean("ignore_failure"));
@@ -226,8 +229,17 @@ struct ReadTask {
 }
 
 /// Keys of a job, besides the defaults for its tasks.
-const JOB_KEYS: [&str; 7] =
-    ["description", "category", "frequency", "enabled", "task", "tags", "metadata"];
+const JOB_KEYS: [&str; 9] = [
+    "description",
+    "category",
+    "frequency",
+    "enabled",
+    "task",
+    "tags",
+    "metadata",
+    "expected_duration",
+    "deadline",
+];
 
 /// Keys with the options of a statement, in a job or in a schedule.
 const TASK_OPTION_KEYS: [&str; 15] = [
@@ -253,7 +265,8 @@ const TASK_OPTION_KEYS: [&str; 15] = [
 const MAX_ATTEMPTS_ALIASES: [&str; 2] = ["attempts", "max_retries"];
 
 /// Further keys of a task of a job.
-const TASK_KEYS: [&str; 11] = [
+const TASK_KEYS: [&str; 12] = [
+    "expected_duration",
     "description",
     "enabled",
     "statement",
@@ -266,6 +279,13 @@ const TASK_KEYS: [&str; 11] = [
     "tags",
     "metadata",
 ];
+
+/// Adds the expected duration and the deadline of runs.
+fn durations(section: &Section<'_>, document: &mut Map<String, Value>) {
+    for key in ["expected_duration", "deadline"] {
+        section.put(document, key, section.span(key, false));
+    }
+}
 
 /// Adds tags and metadata.
 fn labels(section: &Section<'_>, document: &mut Map<String, Value>) {

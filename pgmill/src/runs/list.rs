@@ -34,6 +34,7 @@ pub(super) async fn list(client: &Client, out: &Output, args: &RunList) -> Resul
         tag: args.tag.clone(),
         slow: args.slow,
         backfill: args.backfill,
+        late: args.late,
     };
     // Query one row more than is shown, to learn whether there are more.
     let mut runs = run_queries::runs(client, &filter, args.limit + 1).await?;
@@ -45,7 +46,7 @@ pub(super) async fn list(client: &Client, out: &Output, args: &RunList) -> Resul
             vec![
                 Field::new(run.id),
                 Field::new(with_tags(run.title(), &run.labels)),
-                Field::new(run.state_text()).tone(run_tone(run.state)),
+                state(run),
                 Field::new(run.count.tasks),
                 Field::count(run.count.finished()),
                 Field::count(run.count.failed).tone(Tone::Error),
@@ -67,6 +68,14 @@ pub(super) async fn list(client: &Client, out: &Output, args: &RunList) -> Resul
 pub(super) async fn find(client: &Client, id: RunId) -> Result<Run, Failure> {
     let found = run_queries::run(client, id).await?;
     found.ok_or_else(|| Failure::not_found(format!("there is no run {id}")).hint("pgmill run list"))
+}
+
+/// Formats the state of a run, and whether it is late.
+fn state(run: &Run) -> Field {
+    match run.late_since {
+        Some(_) => Field::new(format!("{}, late", run.state_text())).tone(Tone::Error),
+        None => Field::new(run.state_text()).tone(run_tone(run.state)),
+    }
 }
 
 pub(super) fn run_tone(state: RunState) -> Tone {

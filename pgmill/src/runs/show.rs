@@ -137,6 +137,15 @@ fn heading(out: &Output, run: &Run) -> String {
     if let Some(fire) = fire(run) {
         let _ = write!(text, "\n{fire}");
     }
+    if let Some(at) = run.late_since {
+        let late = out.paint("late", Tone::Error);
+        let _ = write!(text, "\n{late}: the deadline was {}", local_time(at));
+    } else if let Some(at) = run.late_at.filter(|_| run.state == RunState::Running) {
+        let _ = write!(text, "\ndeadline {}", local_time(at));
+    }
+    if let Some(seconds) = run.expected_duration_seconds {
+        let _ = write!(text, "\nexpected duration {}", span(seconds));
+    }
     for (word, value) in label_lines(&run.labels) {
         let _ = write!(text, "\n{word} {value}");
     }

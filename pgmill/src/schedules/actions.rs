@@ -171,6 +171,8 @@ fn declared_fields(args: &ScheduleSet) -> Map<String, Value> {
         ("overlap", args.overlap.map(|overlap| overlap.as_str().into())),
         ("catch_up", args.catch_up.map(Value::from)),
         ("max_lateness", args.max_lateness.map(seconds)),
+        ("expected_duration", args.expected_duration.map(seconds)),
+        ("deadline", args.deadline.map(seconds)),
         ("description", args.description.clone().map(Value::from)),
     ];
     fields.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()

@@ -105,7 +105,10 @@ pub(crate) fn runs(out: &Output, fired: &[FiredRun]) -> String {
             Field::new(&it.schedule),
             Field::new(local_time(it.fire_at)),
             Field::new(one_line(&it.reason, 50)),
-            Field::new(&it.state).tone(tone),
+            match it.late_since {
+                Some(_) => Field::new(format!("{}, late", it.state)).tone(Tone::Error),
+                None => Field::new(&it.state).tone(tone),
+            },
             Field::new(span(it.duration_seconds)),
             Field::or_blank(it.attempts),
             Field::or_blank(it.worker.as_deref()),

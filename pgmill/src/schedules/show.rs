@@ -12,7 +12,7 @@ use terminal::{HIDDEN, visible};
 use tokio_postgres::Client;
 
 use crate::output::Output;
-use crate::output::format::{label_lines, local_time, relative_time, span};
+use crate::output::format::{counted, label_lines, local_time, relative_time, span};
 use crate::schedules::fires::table_of_fires;
 use crate::schedules::list::find;
 use crate::schedules::log;
@@ -89,6 +89,13 @@ fn heading(it: &ScheduleStatus, jobs: &[ScheduledJob], now: Timestamp) -> String
     if it.jitter_seconds > 0.0 {
         let _ = write!(text, ", jitter {}", span(it.jitter_seconds));
     }
+    for (word, seconds) in
+        [("expected duration", it.expected_duration_seconds), ("deadline", it.deadline_seconds)]
+    {
+        if let Some(seconds) = seconds {
+            let _ = write!(text, ", {word} {}", span(seconds));
+        }
+    }
     if let Some(max_attempts) = it.max_attempts {
         let _ = write!(text, ", max attempts {max_attempts}");
     }
@@ -122,6 +129,9 @@ fn heading(it: &ScheduleStatus, jobs: &[ScheduledJob], now: Timestamp) -> String
     }
     if let Some((at, found)) = it.trigger_checked_at.zip(it.trigger_result.as_ref()) {
         let _ = write!(text, "\ntrigger checked {}: {found}", relative_time(at, now));
+    }
+    if it.late_runs > 0 {
+        let _ = write!(text, "\n{} late", counted(it.late_runs, "run"));
     }
     if let Some(run) = it.running_run_id {
         let _ = write!(text, "\nrun {run} is in progress: pgmill run show {run}");

@@ -35,7 +35,7 @@ WITH holder (kind, transactions, seconds) AS (
 )
 SELECT w.alive, w.stale, coalesce(pg_total_relation_size('mill.tasks'), 0) AS table_bytes,
     coalesce((SELECT s.n_dead_tup FROM pg_stat_user_tables s WHERE s.relid = 'mill.tasks'::regclass), 0) AS dead_tuples,
-    (SELECT v.version FROM mill.schema_version v) AS schema_version, r.runs_running, r.runs_cancelling,
+    (SELECT v.version FROM mill.schema_version v) AS schema_version, r.runs_running, r.runs_cancelling, r.runs_late,
     (SELECT coalesce(sum(pg_total_relation_size(i.inhrelid)), 0)::int8 FROM pg_inherits i
         WHERE i.inhparent = 'mill.attempts'::regclass) AS attempts_bytes,
     (SELECT greatest(extract(epoch FROM ((now() AT TIME ZONE 'UTC')::date + coalesce(min(n), 8))::timestamp
@@ -56,7 +56,8 @@ SELECT w.alive, w.stale, coalesce(pg_total_relation_size('mill.tasks'), 0) AS ta
 FROM wal, (SELECT count(*) FILTER (WHERE now() - w.heartbeat_at < w.orphan_timeout) AS alive,
         count(*) FILTER (WHERE now() - w.heartbeat_at >= w.orphan_timeout) AS stale FROM mill.workers w) AS w,
     (SELECT count(*) FILTER (WHERE r.cancelled_at IS NULL) AS runs_running,
-        count(*) FILTER (WHERE r.cancelled_at IS NOT NULL) AS runs_cancelling
+        count(*) FILTER (WHERE r.cancelled_at IS NOT NULL) AS runs_cancelling,
+        count(r.late_since) AS runs_late
     FROM mill.runs r WHERE r.state = 'running') AS r";
 
 /// The fleet, its tables and its server.
@@ -76,6 +77,8 @@ pub struct Fleet {
     pub runs_running: i64,
     /// Number of cancelled runs that still have unfinished tasks.
     pub runs_cancelling: i64,
+    /// Number of runs in progress that have missed their deadline.
+    pub runs_late: i64,
     /// Size of history with its indexes, in bytes.
     pub attempts_bytes: i64,
     /// Seconds until the first day (UTC) for which history has no partition; at most 8 days.
@@ -97,7 +100,7 @@ pub struct Fleet {
 from_row! {
     row => Fleet {
         alive, stale, table_bytes, dead_tuples, schema_version, runs_running, runs_cancelling,
-        attempts_bytes, history_seconds, connections, connections_max, frozen_age,
+        runs_late, attempts_bytes, history_seconds, connections, connections_max, frozen_age,
         replication_lag_bytes, slot_bytes, horizon: horizon(row)?,
     }
 }

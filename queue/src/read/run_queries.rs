@@ -21,7 +21,8 @@ const RUN: &str =
     extract(epoch FROM r.duration)::float8 AS duration, r.cancelled_by, r.restarts,
     coalesce(r.dropped, '{}') AS dropped, r.tasks, r.waiting, r.released, r.succeeded, r.failed,
     r.ignored, r.cancelled, r.upstream_failed, r.skipped,
-    r.schedule, r.fire_at, r.reason, r.tags, r.metadata, r.restarted_at, r.backfill_id";
+    r.schedule, r.fire_at, r.reason, r.tags, r.metadata, r.restarted_at, r.backfill_id,
+    extract(epoch FROM r.expected_duration)::float8 AS expected_duration_seconds, r.late_at, r.late_since";
 
 const TASK: &str = "t.node, t.name, t.job, t.task_id, t.state, t.started_at, t.finished_at,
     extract(epoch FROM t.duration)::float8 AS duration, t.attempts, t.rows, t.queue, t.priority::text,
@@ -53,10 +54,12 @@ pub struct RunFilter {
     pub since: Option<Duration>,
     /// Tag.
     pub tag: Option<String>,
-    /// Only runs that take much longer than usual.
+    /// Only runs in progress that take longer than expected, or much longer than usual.
     pub slow: bool,
     /// The backfill that started the run.
     pub backfill: Option<i64>,
+    /// Only runs that have missed their deadline, in progress or ended.
+    pub late: bool,
 }
 
 /// A run and its progress.
@@ -95,6 +98,12 @@ pub struct Run {
     pub restarts: i32,
     /// The last restart.
     pub restarted_at: Option<Timestamp>,
+    /// Duration after which the run is slower than expected, in seconds, if it was declared.
+    pub expected_duration_seconds: Option<f64>,
+    /// Time at which the run is late if it has not ended.
+    pub late_at: Option<Timestamp>,
+    /// The deadline that the run has missed; kept after its end.
+    pub late_since: Option<Timestamp>,
     /// Edges that were left out because their parent is in none of the run's jobs:
     /// `parent > child`.
     pub dropped: Vec<String>,
@@ -110,7 +119,8 @@ from_row! {
         id, jobs, params: column::<Option<_>>(row, "params")?.unwrap_or_default(), schedule,
         fire_at, reason, backfill_id, state, started_at, started_by, finished_at,
         duration: column(row, "duration").map(duration)?, cancelled_by, restarts, restarted_at,
-        dropped, count: TaskCounts::from_row(row)?, labels: Labels::from_row(row)?,
+        expected_duration_seconds, late_at, late_since, dropped,
+        count: TaskCounts::from_row(row)?, labels: Labels::from_row(row)?,
     }
 }
 
@@ -277,9 +287,10 @@ pub async fn runs(
             AND ($5 IS NULL OR r.schedule = $5)
             AND ($6 IS NULL OR r.started_at > now() - make_interval(secs => $6))
             AND (NOT $7 OR r.id IN (SELECT s.id FROM mill.slow_runs s)) AND ($8 IS NULL OR r.backfill_id = $8)
+            AND (NOT $9 OR r.late_since IS NOT NULL)
          ORDER BY r.id DESC LIMIT $2"
     );
-    let values: [(&(dyn ToSql + Sync), Type); 8] = [
+    let values: [(&(dyn ToSql + Sync), Type); 9] = [
         (/* state */ &filter.state.map(RunState::as_str), Type::TEXT),
         (/* limit */ &limit, Type::INT8),
         (/* tag */ &filter.tag, Type::TEXT),
@@ -288,6 +299,7 @@ pub async fn runs(
         (/* since */ &filter.since.map(|since| since.as_secs_f64()), Type::FLOAT8),
         (/* slow */ &filter.slow, Type::BOOL),
         (/* backfill_id */ &filter.backfill, Type::INT8),
+        (/* late */ &filter.late, Type::BOOL),
     ];
     client.query_typed(&sql, &values).await?.iter().map(Run::from_row).collect()
 }

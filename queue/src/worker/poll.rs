@@ -49,8 +49,9 @@ SELECT
     ARRAY(SELECT w.weight FROM mill.priorities w ORDER BY w.priority) AS weights, p.last_heartbeats,
     ARRAY(SELECT t.run FROM pending_run t LIMIT 100) AS runs,
     extract(epoch FROM CASE WHEN EXISTS (SELECT FROM mill.backfills b WHERE b.state = 'running') THEN now()
-        ELSE (SELECT s.next_tick_at FROM mill.schedules s WHERE s.next_tick_at IS NOT NULL
-            ORDER BY s.next_tick_at LIMIT 1) END - now())::float8 AS next_tick_in
+        ELSE least((SELECT s.next_tick_at FROM mill.schedules s WHERE s.next_tick_at IS NOT NULL
+            ORDER BY s.next_tick_at LIMIT 1), (SELECT r.late_at FROM mill.runs r WHERE r.state = 'running'
+            AND r.late_at IS NOT NULL AND r.late_since IS NULL ORDER BY r.late_at LIMIT 1)) END - now())::float8 AS next_tick_in
 FROM (SELECT coalesce(array_agg(id), '{}') AS ids, coalesce(array_agg(heartbeat), '{}') AS heartbeats,
         coalesce(array_agg(session_alive), '{}') AS sessions_alive, coalesce(array_agg(heartbeat_age), '{}') AS heartbeat_ages,
         coalesce(array_agg(last_heartbeat), '{}') AS last_heartbeats
@@ -63,8 +64,8 @@ pub struct PollResult {
     pub pending: bool,
     /// Time until the next scheduled task is due, if there is one; zero if it is due already.
     pub next_due_in: Option<Duration>,
-    /// Time until the next tick of a schedule is due, if there is one; zero if it is due already, or
-    /// if a backfill is in progress.
+    /// Time until the next tick of a schedule or the next deadline of a run, if there is one; zero if
+    /// it is due already, or if a backfill is in progress.
     pub next_tick_in: Option<Duration>,
     /// Whether a task waits for a permit.
     pub blocked: bool,

@@ -1,4 +1,4 @@
-//! Fires schedules as soon as they are due, and continues backfills.
+//! Fires schedules as soon as they are due, continues backfills, and marks late runs.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use queue::QueueError;
 use queue::enqueue::notify;
 use rand::RngExt;
 use schedule::backfill::{self, AdvanceSummary};
-use schedule::tick::{TickSummary, next_tick_in, tick_due};
+use schedule::tick::{TickSummary, mark_late_runs, next_tick_in, tick_due};
 use schedule::zone_data::zone_data;
 use tokio::sync::watch;
 
@@ -93,7 +93,8 @@ impl Duty for Scheduler {
         }
     }
 
-    /// Ticks all due schedules, continues the backfills, and returns the number of fires.
+    /// Ticks all due schedules, continues the backfills, marks late runs, and returns the number of
+    /// fires.
     async fn run_once(&mut self, (): ()) -> Result<u64, QueueError> {
         let mut fired = 0;
         loop {
@@ -111,6 +112,11 @@ impl Duty for Scheduler {
         let advanced = answered(self.advance_backfills()).await?;
         fired += advanced.fired;
         self.backfills = advanced.in_progress;
+        let late = answered(async { mark_late_runs(&*self.context.control.get().await?).await });
+        let late = late.await?;
+        if late > 0 {
+            tracing::warn!(late, "runs have missed their deadlines");
+        }
         self.context.metrics.schedules.nothing_due();
         // A schedule that another worker has locked remains due until that worker commits.
         let min_wait = Duration::from_millis(rand::rng().random_range(20..60));

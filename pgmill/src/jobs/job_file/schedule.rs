@@ -10,11 +10,12 @@ use toml::de::DeValue;
 
 use super::section::{Key, Section, start};
 use super::{
-    MAX_ATTEMPTS_ALIASES, Reader, TASK_OPTION_KEYS, check_at_most_once, labels, options, params,
+    MAX_ATTEMPTS_ALIASES, Reader, TASK_OPTION_KEYS, check_at_most_once, durations, labels, options,
+    params,
 };
 use crate::jobs::source::ValidationError;
 
-const SCHEDULE_KEYS: [&str; 15] = [
+const SCHEDULE_KEYS: [&str; 17] = [
     "timing",
     "job",
     "jobs",
@@ -28,6 +29,8 @@ const SCHEDULE_KEYS: [&str; 15] = [
     "catch_up",
     "max_lateness",
     "jitter",
+    "expected_duration",
+    "deadline",
     "tags",
     "metadata",
 ];
@@ -70,6 +73,7 @@ impl<'a> Reader<'a> {
         section.put(&mut document, "catch_up", section.whole("catch_up", 0..=1000));
         section.put(&mut document, "max_lateness", section.span("max_lateness", true));
         section.put(&mut document, "jitter", section.jitter("jitter"));
+        durations(&section, &mut document);
         labels(&section, &mut document);
         let file = match section.note(jobs(&section))? {
             Some(jobs) => {

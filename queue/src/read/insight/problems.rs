@@ -1,11 +1,11 @@
 //! Problems that the console shows an operator first, in addition to those of queues and workers:
-//! backends that block a task, limits that hold tasks back, tasks and runs that take longer than
-//! usual, problems of schedules, and failed runs.
+//! backends that block a task, limits that hold tasks back, tasks and runs that are late or take
+//! longer than usual, problems of schedules, and failed runs.
 
 mod slow;
 mod waiting_limits;
 
-pub use slow::{SlowRun, SlowTask, slow_runs, slow_tasks};
+pub use slow::{LateRun, SlowRun, SlowTask, late_runs, slow_runs, slow_tasks};
 pub use waiting_limits::{WaitingLimit, waiting_limits};
 
 use jiff::Timestamp;
@@ -48,6 +48,9 @@ FROM mill.schedule_status s WHERE s.status = 'error' AND s.new_timing_error IS N
 UNION ALL
 SELECT s.name, 'overdue', NULL, now() - s.overdue
 FROM mill.schedule_status s WHERE s.status NOT IN ('removed', 'disabled') AND s.overdue > interval '1 minute'
+UNION ALL
+SELECT s.name, 'late', NULL, s.queued_fire_at + s.deadline
+FROM mill.schedule_status s WHERE s.status NOT IN ('removed', 'disabled') AND s.queued_fire_at + s.deadline < now()
 UNION ALL
 SELECT e.declared_as, 'declaration', e.place || ': ' || e.message, e.found_at
 FROM mill.schedule_declaration_errors e
@@ -101,6 +104,8 @@ pub struct ProblemSources {
     pub slow_tasks: Vec<SlowTask>,
     /// Runs that take much longer than usual.
     pub slow_runs: Vec<SlowRun>,
+    /// Runs in progress that have missed their deadlines.
+    pub late_runs: Vec<LateRun>,
     /// Holders of the oldest snapshots.
     pub horizon: Vec<HorizonHolder>,
     /// Wait in seconds from which a backlog is a problem.
@@ -139,6 +144,8 @@ pg_enum! {
         NewTiming = "new_timing",
         /// It is due, and no worker has processed it.
         Overdue = "overdue",
+        /// A fire that waits for a run in progress has missed its deadline.
+        Late = "late",
         /// The comment of a procedure has an error, so its schedules stay as they were.
         Declaration = "declaration",
     }
@@ -188,6 +195,7 @@ pub async fn problem_sources(client: &impl GenericClient) -> Result<ProblemSourc
         schedules: schedule_problems(client).await?,
         slow_tasks: slow_tasks(client).await?,
         slow_runs: slow_runs(client).await?,
+        late_runs: late_runs(client).await?,
         horizon: doctor::horizon(client).await?,
         backlog_wait_seconds: scalar(&client.query_typed(BACKLOG_WAIT, &[]).await?[0])?,
     })

@@ -27,7 +27,7 @@ const COLUMNS: &str = "r.id, r.jobs, s.name AS schedule, r.state::text, r.starte
     r.restarts, r.tasks::bigint, (r.tasks - r.open)::bigint AS finished,
     CASE WHEN r.state <> 'running' THEN r.failed ELSE (SELECT count(*) FROM (SELECT FROM mill.run_tasks t
         WHERE t.state = 'failed' AND t.run_id = r.id LIMIT $2) AS f) END::bigint AS failed,
-    r.cancelled_at IS NOT NULL AS cancelled";
+    r.cancelled_at IS NOT NULL AS cancelled, r.late_since IS NOT NULL AS late";
 
 const NEWEST: &str = "/* queue.insight_newest_run */
 SELECT coalesce((SELECT r.id FROM mill.runs r ORDER BY r.id DESC LIMIT 1), 0) AS newest";
@@ -133,6 +133,8 @@ pub struct RunSummary {
     /// Number of failed tasks. For a run in progress, counted up to [`COUNT_LIMIT`] and including
     /// failures that are ignored.
     pub failed: i64,
+    /// Whether the run has missed its deadline.
+    pub late: bool,
 }
 
 from_row! {
@@ -141,6 +143,7 @@ from_row! {
         cancelling: column(row, "cancelled")?
             && column::<RunState>(row, "state")? == RunState::Running,
         started_at, started_by, finished_at, duration_seconds, restarts, tasks, finished, failed,
+        late,
     }
 }
 

@@ -1,5 +1,6 @@
-//! Running tasks and runs that take much longer than usual.
+//! Running tasks and runs that take longer than expected or much longer than usual, and late runs.
 
+use jiff::Timestamp;
 use serde::Serialize;
 use tokio_postgres::GenericClient;
 
@@ -9,13 +10,19 @@ use crate::row::{FromRow, from_row};
 
 const TASKS: &str = "/* queue.insight_slow_tasks */
 SELECT s.id, s.queue, s.name, extract(epoch FROM s.duration)::float8 AS duration_seconds,
-    extract(epoch FROM s.p95)::float8 AS p95_seconds
+    extract(epoch FROM s.p95)::float8 AS p95_seconds,
+    extract(epoch FROM s.expected_duration)::float8 AS expected_seconds
 FROM mill.slow_tasks_unless_locked() AS s ORDER BY s.started_at LIMIT 20";
 
 const RUNS: &str = "/* queue.insight_slow_runs */
 SELECT s.id, s.jobs, extract(epoch FROM s.duration)::float8 AS duration_seconds,
-    extract(epoch FROM s.p95)::float8 AS p95_seconds
+    extract(epoch FROM s.p95)::float8 AS p95_seconds,
+    extract(epoch FROM s.expected_duration)::float8 AS expected_seconds
 FROM mill.slow_runs s ORDER BY s.started_at LIMIT 20";
+
+const LATE: &str = "/* queue.insight_late_runs */
+SELECT l.id, l.jobs, l.schedule, l.late_since, extract(epoch FROM l.late_by)::float8 AS late_seconds
+FROM mill.late_runs l ORDER BY l.late_since LIMIT 20";
 
 /// A running task that takes much longer than usual.
 #[derive(Clone, Debug, Serialize)]
@@ -29,10 +36,12 @@ pub struct SlowTask {
     /// Duration of the running attempt, in seconds.
     pub duration_seconds: f64,
     /// 95th percentile of the durations of the last successful attempts, in seconds.
-    pub p95_seconds: f64,
+    pub p95_seconds: Option<f64>,
+    /// Declared expected duration, in seconds.
+    pub expected_seconds: Option<f64>,
 }
 
-from_row! { SlowTask { id, queue, name, duration_seconds, p95_seconds } }
+from_row! { SlowTask { id, queue, name, duration_seconds, p95_seconds, expected_seconds } }
 
 /// A run in progress that takes much longer than usual.
 #[derive(Clone, Debug, Serialize)]
@@ -44,10 +53,29 @@ pub struct SlowRun {
     /// Duration of the run, in seconds.
     pub duration_seconds: f64,
     /// 95th percentile of the durations of the last successful runs, in seconds.
-    pub p95_seconds: f64,
+    pub p95_seconds: Option<f64>,
+    /// Declared expected duration, in seconds.
+    pub expected_seconds: Option<f64>,
 }
 
-from_row! { SlowRun { id, jobs, duration_seconds, p95_seconds } }
+from_row! { SlowRun { id, jobs, duration_seconds, p95_seconds, expected_seconds } }
+
+/// A run in progress that has missed its deadline.
+#[derive(Clone, Debug, Serialize)]
+pub struct LateRun {
+    /// The run's id.
+    pub id: RunId,
+    /// The jobs of the run.
+    pub jobs: Vec<String>,
+    /// The schedule that fired the run.
+    pub schedule: Option<String>,
+    /// The deadline.
+    pub late_since: Timestamp,
+    /// Time since the deadline, in seconds.
+    pub late_seconds: f64,
+}
+
+from_row! { LateRun { id, jobs, schedule, late_since, late_seconds } }
 
 /// Returns up to 20 slow tasks, longest first; none if the history is locked.
 pub async fn slow_tasks(client: &impl GenericClient) -> Result<Vec<SlowTask>, QueueError> {
@@ -57,4 +85,9 @@ pub async fn slow_tasks(client: &impl GenericClient) -> Result<Vec<SlowTask>, Qu
 /// Returns up to 20 slow runs, oldest first.
 pub async fn slow_runs(client: &impl GenericClient) -> Result<Vec<SlowRun>, QueueError> {
     client.query_typed(RUNS, &[]).await?.iter().map(SlowRun::from_row).collect()
+}
+
+/// Returns up to 20 late runs, the latest first.
+pub async fn late_runs(client: &impl GenericClient) -> Result<Vec<LateRun>, QueueError> {
+    client.query_typed(LATE, &[]).await?.iter().map(LateRun::from_row).collect()
 }

@@ -1,0 +1,79 @@
+-- Deadlines of runs: which runs are late. A schedule or a job declares them, and a run takes them over when it
+-- starts.
+
+COMMENT ON COLUMN mill.jobs.expected_duration IS
+    'Duration after which a run of the job is slower than expected; null: four times the usual duration, see '
+    'mill.slow_runs';
+COMMENT ON COLUMN mill.jobs.deadline IS
+    'Time after the start of a run, or after the fire that started it, at which the run is late; null: never';
+COMMENT ON COLUMN mill.schedules.expected_duration IS 'As in mill.jobs. Overrides the jobs; null: as in the jobs';
+COMMENT ON COLUMN mill.schedules.deadline IS 'As in mill.jobs. Overrides the jobs; null: as in the jobs';
+COMMENT ON COLUMN mill.job_tasks.expected_duration IS
+    'Duration after which the task is slower than expected; null: see mill.slow_tasks';
+COMMENT ON COLUMN mill.run_tasks.expected_duration IS 'As in mill.job_tasks';
+COMMENT ON COLUMN mill.runs.expected_duration IS
+    'Duration after which the run is slower than expected; null: not declared';
+COMMENT ON COLUMN mill.runs.late_at IS 'Time at which the run is late if it has not ended; null: never';
+COMMENT ON COLUMN mill.runs.late_since IS
+    'The deadline that the run has missed, kept after its end; null: the run is not late. Only mill.mark_late sets it';
+-- Used by the poll of every worker, and by mill.mark_late_runs.
+CREATE INDEX IF NOT EXISTS runs_deadline ON mill.runs (late_at) WHERE state = 'running' AND late_at IS NOT NULL;
+-- For the late runs of one schedule.
+CREATE INDEX IF NOT EXISTS runs_late ON mill.runs (schedule_id, id) WHERE late_since IS NOT NULL;
+GRANT SELECT (late_at, late_since) ON mill.runs TO mill_worker;
+
+CREATE OR REPLACE FUNCTION mill.check_durations(document jsonb) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    wrong text;
+BEGIN
+    SELECT k INTO wrong FROM unnest('{expected_duration,deadline}'::text[]) AS k
+        WHERE (document->>k)::interval NOT BETWEEN '1 millisecond' AND '365 days' LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION '% must be from 1 millisecond to 365 days', wrong USING ERRCODE = '22023';
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION mill.check_durations IS
+    'Raises an error if expected_duration or deadline of a job, a task or a schedule is out of range';
+
+CREATE OR REPLACE FUNCTION mill.declared_durations(jobs text[], schedule mill.schedules, OUT expected_duration interval,
+    OUT deadline interval)
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT coalesce(schedule.expected_duration, max(j.expected_duration)), coalesce(schedule.deadline, min(j.deadline))
+    FROM mill.jobs j WHERE lower(j.name) = ANY (SELECT lower(n) FROM unnest(jobs) AS n)
+$$;
+COMMENT ON FUNCTION mill.declared_durations IS
+    'Returns the expected duration and the deadline of a run of these jobs: those of the schedule, or else the longest '
+    'expected duration and the shortest deadline of the jobs';
+GRANT EXECUTE ON FUNCTION mill.declared_durations TO mill_viewer;
+
+CREATE OR REPLACE FUNCTION mill.mark_late(run_id bigint) RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    UPDATE mill.runs r SET late_since = r.late_at
+        WHERE r.id = mark_late.run_id AND r.late_since IS NULL
+            AND r.late_at < coalesce(r.finished_at, clock_timestamp());
+    RETURN FOUND;
+END
+$$;
+COMMENT ON FUNCTION mill.mark_late IS
+    'Marks a run as late if it has missed its deadline. Returns true once per run: for the call that marked it. The '
+    'only place where a run becomes late; mill.mark_late_runs and mill.finish_run call it';
+
+CREATE OR REPLACE FUNCTION mill.mark_late_runs() RETURNS bigint
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT count(*) FROM (SELECT r.id FROM mill.runs r
+        WHERE r.state = 'running' AND r.late_at <= now() AND r.late_since IS NULL
+        ORDER BY r.late_at LIMIT 1000 FOR NO KEY UPDATE SKIP LOCKED) AS due WHERE mill.mark_late(due.id)
+$$;
+COMMENT ON FUNCTION mill.mark_late_runs IS
+    'Marks the runs in progress that have missed their deadlines, up to 1000, and returns their number. Leaves out '
+    'runs that another session has locked';
+GRANT EXECUTE ON FUNCTION mill.mark_late_runs TO mill_worker;
+
+CREATE OR REPLACE VIEW mill.late_runs AS
+    SELECT r.id, r.jobs, (SELECT s.name FROM mill.schedules s WHERE s.id = r.schedule_id) AS schedule, r.fire_at,
+        r.started_at, r.late_since, now() - r.late_since AS late_by
+    FROM mill.runs r WHERE r.state = 'running' AND r.late_at IS NOT NULL AND r.late_since IS NOT NULL;
+COMMENT ON VIEW mill.late_runs IS 'Runs in progress that have missed their deadline';
