@@ -435,39 +435,6 @@ COMMENT ON FUNCTION mill.tick_trigger IS
     'condition of the trigger is met. taken_at: time at which mill.lock_due_schedules returned the schedule';
 GRANT EXECUTE ON FUNCTION mill.tick_trigger TO mill_worker;
 
-CREATE OR REPLACE FUNCTION mill.run_now(name text, force boolean DEFAULT false) RETURNS bigint
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    s mill.schedules;
-    blocker bigint;
-    started bigint;
-BEGIN
-    SELECT x.* INTO s FROM mill.schedules x WHERE x.name = run_now.name FOR NO KEY UPDATE;
-    IF NOT FOUND THEN
-        RETURN NULL;
-    ELSIF s.removed_at IS NOT NULL THEN
-        RAISE EXCEPTION 'the declaration of schedule "%" was removed at %', s.name, date_trunc('second', s.removed_at)
-            USING ERRCODE = '55000', HINT = 'Declare the schedule again.';
-    END IF;
-    blocker := mill.blocking_run(s);
-    IF blocker IS NOT NULL AND NOT force THEN
-        RAISE EXCEPTION 'run % of schedule "%" is still running', blocker, s.name USING ERRCODE = '55000',
-            HINT = 'Wait for it, cancel it (pgmill run cancel), or start another run concurrently with --force.';
-    END IF;
-    SELECT r.run_id INTO started
-        FROM mill.create_run(s.jobs, s.params, s, clock_timestamp(), 'manual', NULL) AS r;
-    PERFORM mill.log_schedule_event(s.id, 'fired', 'by ' || session_user, r.fire_at, r.reason, run_id => r.id)
-        FROM mill.runs r WHERE r.id = started;
-    PERFORM mill.record_audit('run_now', 'schedule ' || s.name, jsonb_build_object('run', started, 'force', force));
-    RETURN started;
-END
-$$;
-COMMENT ON FUNCTION mill.run_now IS
-    'Starts a run of a schedule immediately, without regard to its timing and without changing it. Returns the id of '
-    'the run; null: the schedule does not exist. Raises an error if a run is in progress that must not overlap, '
-    'unless force is set';
-GRANT EXECUTE ON FUNCTION mill.run_now TO mill_operator;
-
 -- Log ---------------------------------------------------------------------------------------------
 
 CREATE OR REPLACE FUNCTION mill.log_completed(ended mill.runs) RETURNS void

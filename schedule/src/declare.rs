@@ -1,9 +1,10 @@
 //! Declares schedules, and changes the settings that belong to operators.
 
+use jiff::Timestamp;
 use queue::QueueError;
 use queue::row::{FromRow, from_row, scalar};
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use tokio_postgres::GenericClient;
 use tokio_postgres::types::{Json, Type};
 
@@ -24,7 +25,7 @@ const ENABLE: &str = "/* schedule.enable */ SELECT mill.enable_schedule($1, $2)"
 
 const OVERRIDE: &str = "/* schedule.override */ SELECT mill.override_schedule($1, $2)";
 
-const RUN_NOW: &str = "/* schedule.run_now */ SELECT mill.run_now($1, $2)";
+const RUN_NOW: &str = "/* schedule.run_now */ SELECT mill.run_now($1, $2, $3)";
 
 /// Result of a declaration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -159,17 +160,25 @@ pub async fn override_settings(
     scalar(&client.query_typed(OVERRIDE, &params).await?[0])
 }
 
-/// Starts a run of a schedule without changing its timing. The caller has to notify the workers.
-/// Returns `None` if the schedule does not exist.
+/// Starts a run of a schedule without changing its timing: for the instant `fire_at`, or else for
+/// the current time, with these parameters in addition to those of the schedule. The caller has to
+/// notify the workers. Returns `None` if the schedule does not exist.
 ///
 /// # Errors
-/// Fails if a run is in progress that must not overlap, unless `force` is set, and if the role
-/// lacks the privilege.
+/// Fails if a run is in progress that must not overlap, or if the instant has a run already, unless
+/// `force` is set; if the instant is in the future; and if the role lacks the privilege.
 pub async fn run_now(
     client: &impl GenericClient,
     name: &str,
     force: bool,
+    params: &Map<String, Value>,
+    fire_at: Option<Timestamp>,
 ) -> Result<Option<queue::RunId>, QueueError> {
-    let params = [(&name as _, Type::TEXT), (&force as _, Type::BOOL)];
-    scalar(&client.query_typed(RUN_NOW, &params).await?[0])
+    let options = json!({ "params": params, "fire_at": fire_at });
+    let values = [
+        (/* name */ &name as _, Type::TEXT),
+        (/* force */ &force as _, Type::BOOL),
+        (/* options */ &Json(options) as _, Type::JSONB),
+    ];
+    scalar(&client.query_typed(RUN_NOW, &values).await?[0])
 }

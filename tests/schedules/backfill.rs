@@ -4,6 +4,7 @@
 use rand::RngExt;
 use serde_json::{Value, json};
 
+use crate::harness::console::Console;
 use crate::harness::login::Login;
 use crate::harness::{Database, Fleet, Program, Worker, eventually};
 use crate::runs::run::{end, job};
@@ -276,4 +277,51 @@ async fn viewers_read_backfills_and_only_operators_start_and_change_them() {
     assert_eq!(state(&database, 1).await, "cancelled 0 0");
     viewer.drop().await;
     operator.drop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_manual_run_takes_parameters_and_an_instant() {
+    let database = Database::new().await;
+    database.execute("CREATE TABLE effect (fire_at timestamptz, day integer, size text)").await;
+    let statement = "INSERT INTO effect VALUES ($1::timestamptz, $2::integer, $3::text)";
+    let params = json!([{"$param": "fire_at"}, {"$param": "day"}, {"$param": "size"}]);
+    job(&database, "load", json!([{"name": "t", "statement": statement, "params": params}])).await;
+    database
+        .execute(
+            r#"SELECT mill.set_schedule('s', 'daily(03:00, zone: Europe/Berlin)', jobs => '{load}',
+                   params => '{"day": 1, "size": "small"}')"#,
+        )
+        .await;
+    let _worker = Worker::start(&database, &FLAGS);
+    let command = ["schedule", "run-now", "s", "--param", "day=7", "--at", "2026-01-01T02:00:00Z"];
+    output_of(&database, &command).await;
+    assert_eq!(end(&database, 1).await, "succeeded");
+    let effect = "SELECT string_agg(concat_ws(' ', fire_at AT TIME ZONE 'UTC', day, size), ', ' ORDER BY fire_at, day) FROM effect";
+    assert_eq!(database.value::<String>(effect).await, "2026-01-01 02:00:00 7 small");
+    let shown = json_of(&database, &["run", "show", "1"]).await;
+    assert_eq!(
+        (&shown["run"]["schedule"], &shown["run"]["fire_at"], &shown["run"]["reason"]),
+        (&json!("s"), &json!("2026-01-01T02:00:00Z"), &json!("manual"))
+    );
+    refused(&database, &command, 5, &["has a run for 2026-01-01 02:00:00+00 already: run 1"]).await;
+    let future = ["schedule", "run-now", "s", "--at", "2096-01-01"];
+    refused(&database, &future, 5, &["is in the future"]).await;
+    let unknown = ["schedule", "run-now", "s", "--param", "x=1"];
+    refused(&database, &unknown, 5, &["unknown parameter \"x\""]).await;
+    // The page asks for the same.
+    let console = Console::start(&database, &[]).await;
+    let page = console.get("/schedules/detail?name=s").await.body;
+    for field in ["name=\"param:day\"", "name=\"param:size\"", "name=\"at\"", "(Europe/Berlin)"] {
+        assert!(page.contains(field), "{field} in {page}");
+    }
+    let form = "name=s&param:day=8&param:size=&at=2026-01-01T03:00";
+    assert_eq!(console.post("/schedules/run-now", form).await.status, 422);
+    let started = console.post("/schedules/run-now", &format!("{form}&force=true")).await;
+    assert_eq!(started.status, 303, "{}", started.body);
+    eventually("both runs have ended", async || {
+        database.value::<i64>("SELECT count(*) FROM effect").await == 2
+    })
+    .await;
+    let both = "2026-01-01 02:00:00 7 small, 2026-01-01 02:00:00 8 small";
+    assert_eq!(database.value::<String>(effect).await, both);
 }

@@ -133,9 +133,15 @@ struct RerunRequest {
 struct RunScheduleRequest {
     /// The schedule.
     name: String,
-    /// Whether to start a run while another one is in progress.
+    /// Whether to start a run while another one is in progress, or again for the same instant.
     #[serde(default)]
     force: bool,
+    /// Parameters, in addition to those of the schedule.
+    #[serde(default)]
+    #[schema(value_type = Object)]
+    params: Map<String, Value>,
+    /// Instant in the past for which the run is; by default the current time.
+    fire_at: Option<Timestamp>,
 }
 
 #[derive(Debug, Deserialize, ToSchema)]
@@ -392,8 +398,9 @@ async fn run_schedule(request: ApiRequest<RunScheduleRequest>) -> HandlerResult 
     request
         .execute(Scope::Run, |tx, body| {
             Box::pin(async move {
-                let run = declare::run_now(&**tx, &body.name, body.force).await?;
-                let run = run.ok_or_else(|| no_such("schedule", &body.name))?;
+                let RunScheduleRequest { name, force, params, fire_at } = body;
+                let run = declare::run_now(&**tx, &name, force, &params, fire_at).await?;
+                let run = run.ok_or_else(|| no_such("schedule", &name))?;
                 Ok(Started { run, dropped: Vec::new() })
             })
         })

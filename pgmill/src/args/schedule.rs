@@ -7,10 +7,11 @@ use cli::time::PeriodBound;
 use queue::Mode;
 use queue::run::RunState;
 use schedule::enums::{Event, Overlap};
+use serde_json::Value;
 use terminal::label;
 
 use super::backfill::{BACKFILL_HELP, BackfillId, BackfillList, BackfillStart};
-use super::value::{DryRun, FILTERS, duration, enum_value, limit};
+use super::value::{DryRun, FILTERS, duration, enum_value, limit, param};
 
 const OVERRIDES: &str = "Overrides";
 const DEFINITION: &str = "Definition";
@@ -86,6 +87,7 @@ Examples:
 Examples:
   pgmill schedule run-now nightly
   pgmill schedule run-now nightly --force     even if a run is in progress
+  pgmill schedule run-now nightly --param full=true --at '2026-12-01 03:00'
   pgmill run cancel 12 --kill                 cancels the run and its running tasks")]
     RunNow(ScheduleRunNow),
     /// Run a schedule for each instant of a period in the past
@@ -272,7 +274,15 @@ pub(crate) struct ScheduleRunNow {
     /// Schedule name
     #[arg(value_parser = label)]
     pub(crate) name: String,
-    /// Start a run even if a run of the schedule is in progress
+    /// Parameter of the run, in addition to those of the schedule; may be repeated. A VALUE that is
+    /// not JSON is a string
+    #[arg(long = "param", value_name = "NAME=VALUE", value_parser = param)]
+    pub(crate) params: Vec<(String, Value)>,
+    /// Instant for which to run, the fire_at of the run: yesterday, 2026-11-21, "2026-11-21 03:00"
+    /// (local), RFC 3339 [default: now]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) at: Option<PeriodBound>,
+    /// Start a run even if a run of the schedule is in progress, or the instant has a run already
     #[arg(long)]
     pub(crate) force: bool,
     /// Show what would change, without changing it

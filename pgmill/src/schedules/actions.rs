@@ -16,7 +16,7 @@ use tokio_postgres::{Client, Transaction};
 use crate::args::{DryRun, ScheduleCancel, ScheduleName, ScheduleRunNow, ScheduleSet};
 use crate::jobs::job_file::runnable;
 use crate::output::Output;
-use crate::output::format::counted;
+use crate::output::format::{counted, instant};
 use crate::runs::actions::{MAX_RUNS, cancel_runs};
 use crate::schedules::fires::parse;
 use crate::schedules::list::{find, missing, print_declaration_error};
@@ -220,14 +220,18 @@ pub(crate) async fn remove(
 /// Starts a run of a schedule.
 ///
 /// # Errors
-/// Fails if there is no such schedule, or without `--force` if a run is in progress.
+/// Fails if there is no such schedule, or without `--force` if a run is in progress or the instant
+/// has a run already.
 pub(crate) async fn run_now(
     client: &mut Client,
     out: &Output,
     args: &ScheduleRunNow,
 ) -> Result<u8, Failure> {
+    let now = queue::task_queries::now(client).await?;
+    let at = instant("--at", args.at.as_ref(), now)?;
+    let params = args.params.iter().cloned().collect();
     let transaction = client.transaction().await.map_err(QueueError::from)?;
-    let started = declare::run_now(&transaction, &args.name, args.force).await?;
+    let started = declare::run_now(&transaction, &args.name, args.force, &params, at).await?;
     commit_unless_dry_run(transaction, args.dry_run).await?;
     let Some(run) = started else { return Err(missing(&args.name)) };
     if args.dry_run {

@@ -3,8 +3,10 @@
 use axum::Router;
 use axum::response::Response;
 use axum::routing::post;
-use schedule::declare;
+use schedule::{declare, jobs, queries};
 
+use super::backfills::instant;
+use super::list::zone;
 use super::schedule::{Shown, data, dry_run, no_such_schedule, render_page};
 use crate::http::app::App;
 use crate::http::error::{HandlerResult, HttpError};
@@ -22,7 +24,14 @@ async fn run_now(form: FormRequest) -> Result<Response, HttpError> {
     let name = form.field("name");
     let mut session = form.context.session().await?;
     let tx = form.begin(&mut session).await?;
-    let started = declare::run_now(&*tx, name, form.field("force") == "true").await?;
+    let known = queries::status(&*tx, name).await?.ok_or_else(|| no_such_schedule(name))?;
+    let at = match form.field("at") {
+        "" => None,
+        _ => Some(instant(&form, "at", &zone(&known.timing))?),
+    };
+    let params = form.params(&jobs::param_names(&*tx, name).await?);
+    let force = form.field("force") == "true";
+    let started = declare::run_now(&*tx, name, force, &params, at).await?;
     let run = started.ok_or_else(|| no_such_schedule(name))?;
     tx.commit().await?;
     session.notify_workers().await;

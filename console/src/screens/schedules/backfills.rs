@@ -75,7 +75,11 @@ async fn change(form: FormRequest) -> Result<Response, HttpError> {
 }
 
 /// Reads a time in the time zone of the schedule.
-fn instant(form: &FormRequest, field: &str, zone: &TimeZone) -> Result<Timestamp, HttpError> {
+pub(super) fn instant(
+    form: &FormRequest,
+    field: &str,
+    zone: &TimeZone,
+) -> Result<Timestamp, HttpError> {
     let local: DateTime = form.parsed(field)?;
     let zoned = local.to_zoned(zone.clone());
     Ok(zoned.map_err(|_| HttpError::bad_request(format!("invalid time for {field}")))?.timestamp())
