@@ -242,6 +242,8 @@ COMMENT ON TYPE mill.schedule_event IS
     'Event of a schedule. completed: a run of the schedule finished. missed: fires were not started because no '
     'worker ticked in time. reclaimed: the worker of a task of a run died';
 COMMENT ON TYPE mill.backoff IS 'Growth of the wait before a retry: fixed, or doubled with each failure';
+COMMENT ON TYPE mill.backfill_state IS
+    'State of a backfill: running, paused, finished (all its runs have ended) or cancelled';
 
 -- schema/03_settings.sql --------------------------------------------------------------------------
 
@@ -5427,8 +5429,8 @@ GRANT EXECUTE ON FUNCTION mill.mark_late_runs TO mill_worker;
 
 CREATE OR REPLACE VIEW mill.late_runs AS
     SELECT r.id, r.jobs, (SELECT s.name FROM mill.schedules s WHERE s.id = r.schedule_id) AS schedule, r.fire_at,
-        r.started_at, r.late_since, now() - r.late_since AS late_by
-    FROM mill.runs r WHERE r.state = 'running' AND r.late_at IS NOT NULL AND r.late_since IS NOT NULL;
+        r.started_at, r.late_at AS late_since, now() - r.late_at AS late_by
+    FROM mill.runs r WHERE r.state = 'running' AND r.late_at <= now();
 COMMENT ON VIEW mill.late_runs IS 'Runs in progress that have missed their deadline';
 
 -- schema/17_schedule_backfills.sql ----------------------------------------------------------------
@@ -5481,7 +5483,8 @@ COMMENT ON COLUMN mill.backfills.error IS
 CREATE INDEX IF NOT EXISTS backfills_schedule ON mill.backfills (schedule_id);
 -- Used by the poll of every worker.
 CREATE INDEX IF NOT EXISTS backfills_running ON mill.backfills (id) WHERE state = 'running';
-GRANT SELECT (id, state) ON mill.backfills TO mill_worker;
+GRANT SELECT (id, state, schedule_id, next_at, max_running) ON mill.backfills TO mill_worker;
+GRANT SELECT (schedule_id, backfill_id) ON mill.runs TO mill_worker;
 
 CREATE OR REPLACE VIEW mill.backfill_status AS
     SELECT b.id, s.name AS schedule, b.state, b.timing, b.from_at, b.to_at, b.next_at, b.max_running, b.again,
@@ -5540,7 +5543,7 @@ BEGIN
             coalesce((options->>'again')::boolean, false), coalesce(options->'params', '{}'))
         RETURNING backfills.id INTO created;
     PERFORM mill.record_audit('backfill_schedule', 'schedule ' || s.name,
-        options || jsonb_build_object('backfill', created, 'from', from_at, 'to', to_at));
+        options - 'params' || jsonb_build_object('backfill', created, 'from', from_at, 'to', to_at));
     RETURN created;
 END
 $$;
@@ -5752,7 +5755,7 @@ BEGIN
     PERFORM mill.log_schedule_event(s.id, 'fired', 'by ' || session_user, r.fire_at, r.reason, run_id => r.id)
         FROM mill.runs r WHERE r.id = started;
     PERFORM mill.record_audit('run_now', 'schedule ' || s.name,
-        jsonb_build_object('run', started, 'force', force) || options);
+        jsonb_build_object('run', started, 'force', force) || options - 'params');
     RETURN started;
 END
 $$;
@@ -6368,10 +6371,11 @@ CREATE OR REPLACE VIEW mill.schedule_status AS
         s.max_attempts, s.retry_interval, CASE WHEN (SELECT mill.sees_statements()) THEN s.params END AS params,
         s.version, s.changed_at, s.changed_by,
         CASE WHEN s.next_tick_at < now() THEN now() - s.next_tick_at END AS overdue, s.tags, s.metadata,
-        s.new_timing, s.new_timing_error, s.trigger_checked_at, s.trigger_result, d.expected_duration, d.deadline,
+        s.new_timing, s.new_timing_error, s.trigger_checked_at, s.trigger_result,
+        -- As expressions, so that a query which does not read them does not evaluate them.
+        (mill.declared_durations(s.jobs, s)).expected_duration, (mill.declared_durations(s.jobs, s)).deadline,
         (SELECT count(*) FROM mill.runs r WHERE r.schedule_id = s.id AND r.late_since IS NOT NULL) AS late_runs
-    FROM mill.schedules s CROSS JOIN LATERAL mill.declared_durations(s.jobs, s) AS d
-        LEFT JOIN LATERAL (SELECT r.id FROM mill.runs r
+    FROM mill.schedules s LEFT JOIN LATERAL (SELECT r.id FROM mill.runs r
         WHERE r.schedule_id = s.id AND r.state = 'running' AND r.backfill_id IS NULL ORDER BY r.id LIMIT 1) AS going
         ON true;
 COMMENT ON VIEW mill.schedule_status IS

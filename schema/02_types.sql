@@ -99,3 +99,5 @@ COMMENT ON TYPE mill.schedule_event IS
     'Event of a schedule. completed: a run of the schedule finished. missed: fires were not started because no '
     'worker ticked in time. reclaimed: the worker of a task of a run died';
 COMMENT ON TYPE mill.backoff IS 'Growth of the wait before a retry: fixed, or doubled with each failure';
+COMMENT ON TYPE mill.backfill_state IS
+    'State of a backfill: running, paused, finished (all its runs have ended) or cancelled';

@@ -74,6 +74,6 @@ GRANT EXECUTE ON FUNCTION mill.mark_late_runs TO mill_worker;
 
 CREATE OR REPLACE VIEW mill.late_runs AS
     SELECT r.id, r.jobs, (SELECT s.name FROM mill.schedules s WHERE s.id = r.schedule_id) AS schedule, r.fire_at,
-        r.started_at, r.late_since, now() - r.late_since AS late_by
-    FROM mill.runs r WHERE r.state = 'running' AND r.late_at IS NOT NULL AND r.late_since IS NOT NULL;
+        r.started_at, r.late_at AS late_since, now() - r.late_at AS late_by
+    FROM mill.runs r WHERE r.state = 'running' AND r.late_at <= now();
 COMMENT ON VIEW mill.late_runs IS 'Runs in progress that have missed their deadline';

@@ -46,7 +46,8 @@ COMMENT ON COLUMN mill.backfills.error IS
 CREATE INDEX IF NOT EXISTS backfills_schedule ON mill.backfills (schedule_id);
 -- Used by the poll of every worker.
 CREATE INDEX IF NOT EXISTS backfills_running ON mill.backfills (id) WHERE state = 'running';
-GRANT SELECT (id, state) ON mill.backfills TO mill_worker;
+GRANT SELECT (id, state, schedule_id, next_at, max_running) ON mill.backfills TO mill_worker;
+GRANT SELECT (schedule_id, backfill_id) ON mill.runs TO mill_worker;
 
 CREATE OR REPLACE VIEW mill.backfill_status AS
     SELECT b.id, s.name AS schedule, b.state, b.timing, b.from_at, b.to_at, b.next_at, b.max_running, b.again,
@@ -105,7 +106,7 @@ BEGIN
             coalesce((options->>'again')::boolean, false), coalesce(options->'params', '{}'))
         RETURNING backfills.id INTO created;
     PERFORM mill.record_audit('backfill_schedule', 'schedule ' || s.name,
-        options || jsonb_build_object('backfill', created, 'from', from_at, 'to', to_at));
+        options - 'params' || jsonb_build_object('backfill', created, 'from', from_at, 'to', to_at));
     RETURN created;
 END
 $$;

@@ -43,7 +43,7 @@ BEGIN
     PERFORM mill.log_schedule_event(s.id, 'fired', 'by ' || session_user, r.fire_at, r.reason, run_id => r.id)
         FROM mill.runs r WHERE r.id = started;
     PERFORM mill.record_audit('run_now', 'schedule ' || s.name,
-        jsonb_build_object('run', started, 'force', force) || options);
+        jsonb_build_object('run', started, 'force', force) || options - 'params');
     RETURN started;
 END
 $$;

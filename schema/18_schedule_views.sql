@@ -12,10 +12,11 @@ CREATE OR REPLACE VIEW mill.schedule_status AS
         s.max_attempts, s.retry_interval, CASE WHEN (SELECT mill.sees_statements()) THEN s.params END AS params,
         s.version, s.changed_at, s.changed_by,
         CASE WHEN s.next_tick_at < now() THEN now() - s.next_tick_at END AS overdue, s.tags, s.metadata,
-        s.new_timing, s.new_timing_error, s.trigger_checked_at, s.trigger_result, d.expected_duration, d.deadline,
+        s.new_timing, s.new_timing_error, s.trigger_checked_at, s.trigger_result,
+        -- As expressions, so that a query which does not read them does not evaluate them.
+        (mill.declared_durations(s.jobs, s)).expected_duration, (mill.declared_durations(s.jobs, s)).deadline,
         (SELECT count(*) FROM mill.runs r WHERE r.schedule_id = s.id AND r.late_since IS NOT NULL) AS late_runs
-    FROM mill.schedules s CROSS JOIN LATERAL mill.declared_durations(s.jobs, s) AS d
-        LEFT JOIN LATERAL (SELECT r.id FROM mill.runs r
+    FROM mill.schedules s LEFT JOIN LATERAL (SELECT r.id FROM mill.runs r
         WHERE r.schedule_id = s.id AND r.state = 'running' AND r.backfill_id IS NULL ORDER BY r.id LIMIT 1) AS going
         ON true;
 COMMENT ON VIEW mill.schedule_status IS

@@ -36,6 +36,10 @@ async fn seed(database: &Database) -> (i64, i64, i64, Worker) {
     (failed, rerun, in_progress, worker)
 }
 
+const AUDIT: &str = "SELECT login, coalesce(actor, ''), action, id FROM mill.audit WHERE id > $1";
+const PERIOD: &str = "opens=22:00&closes=06:00";
+const BACKFILL: &str = "name=clock&from=2026-01-01T00:00&to=2026-01-02T00:00";
+
 #[tokio::test(flavor = "multi_thread")]
 async fn every_console_action_is_recorded_with_login_and_user() {
     let database = Database::new().await;
@@ -50,8 +54,6 @@ async fn every_console_action_is_recorded_with_login_and_user() {
     let (failed, rerun, in_progress, worker) = seed(&database).await;
     let seat: Uuid = database.value("SELECT id FROM mill.workers").await;
     let id = database.enqueue("SELECT 1", ", queue => 'etl'").await;
-    let period = "opens=22:00&closes=06:00";
-    let backfill = "name=clock&from=2026-01-01T00:00&to=2026-01-02T00:00";
     let acts = [
         ("/tasks/{id}/cancel", id.to_string(), "", "cancel"),
         ("/tasks/{id}/retry", id.to_string(), "", "retry"),
@@ -62,7 +64,7 @@ async fn every_console_action_is_recorded_with_login_and_user() {
         ("/priorities/reserve", String::new(), "capacity=high", "update_settings"),
         ("/queues/{queue}/shared-commit", String::new(), "milliseconds=20", "set_shared_commit"),
         ("/groups/{group}/concurrency", String::new(), "max_running=2", "set_group"),
-        ("/groups/{group}/active-period", String::new(), period, "set_active_period"),
+        ("/groups/{group}/active-period", String::new(), PERIOD, "set_active_period"),
         ("/groups/create", String::new(), "name=h", "set_group"),
         ("/groups/{group}/remove", String::new(), "", "drop_group"),
         ("/workers/{id}/drain", seat.to_string(), "draining=true", "drain"),
@@ -74,7 +76,7 @@ async fn every_console_action_is_recorded_with_login_and_user() {
         ("/runs/{id}/restart", failed.to_string(), "which=failed", "restart_run"),
         ("/runs/{id}/restart", rerun.to_string(), "which=all", "rerun_run"),
         ("/schedules/run-now", String::new(), "name=s", "run_now"),
-        ("/schedules/backfill", String::new(), backfill, "backfill_schedule"),
+        ("/schedules/backfill", String::new(), BACKFILL, "backfill_schedule"),
         ("/schedules/change-backfill", String::new(), "id=1&action=pause", "pause_backfill"),
         ("/schedules/enable", String::new(), "name=s&enabled=false", "enable_schedule"),
     ];
@@ -87,8 +89,7 @@ async fn every_console_action_is_recorded_with_login_and_user() {
         let answer =
             console.post_with(&path, &format!("{form}&csrf={csrf_token}"), &own[1..]).await;
         assert!(matches!(answer.status, 200 | 303), "{path}: {}", answer.body);
-        let rows = "SELECT login, coalesce(actor, ''), action, id FROM mill.audit WHERE id > $1";
-        let rows = database.rows(rows, &[&seen]).await;
+        let rows = database.rows(AUDIT, &[&seen]).await;
         assert!(!rows.is_empty(), "{path} is not audited");
         for row in &rows {
             let who = (row.get::<_, String>(0), row.get::<_, String>(1));

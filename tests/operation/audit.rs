@@ -114,6 +114,21 @@ const ACTS: &[(&str, &str)] = &[
     ),
     ("SELECT mill.run_now('s')", r#"run_now schedule s {"run": 1, "force": false}"#),
     ("SELECT mill.cancel_run(1)", r#"cancel_run run 1 {"kill": false}"#),
+    (
+        "SELECT mill.set_schedule('c', 'daily(03:00)', 'SELECT 1')",
+        r#"put_schedule schedule c {"result": "new", "timing": "daily(03:00)", "enabled": true, "declared_in": "call"}"#,
+    ),
+    (
+        "SELECT mill.run_now('c', true, '{\"params\": {}, \"fire_at\": \"2026-01-01T03:00Z\"}')",
+        r#"run_now schedule c {"run": 2, "force": true, "fire_at": "2026-01-01T03:00Z"}"#,
+    ),
+    (
+        "SELECT mill.backfill_schedule('c', '2026-01-01Z', '2026-01-02Z', '{\"max_running\": 2}')",
+        r#"backfill_schedule schedule c {"to": "2026-01-02T00:00:00+00:00", "from": "2026-01-01T00:00:00+00:00", "backfill": 1, "max_running": 2}"#,
+    ),
+    ("SELECT mill.pause_backfill(1)", r#"pause_backfill schedule c {"backfill": 1}"#),
+    ("SELECT mill.resume_backfill(1)", r#"resume_backfill schedule c {"backfill": 1}"#),
+    ("SELECT mill.cancel_backfill(1)", r#"cancel_backfill schedule c {"backfill": 1}"#),
     ("SELECT mill.remove_schedules(ARRAY['s'])", "remove_schedules schedule s"),
 ];
 
@@ -131,6 +146,10 @@ const NOTHING: &[&str] = &[
     "SELECT mill.drop_dependency('x', 'y')",
     "SELECT mill.cancel_run(77)",
     "SELECT mill.enable_schedule('nobody')",
+    "SELECT mill.backfill_schedule('nobody', now(), now())",
+    "SELECT mill.pause_backfill(77)",
+    "SELECT mill.resume_backfill(77)",
+    "SELECT mill.cancel_backfill(1)",
     "SELECT mill.override_schedule('nobody', '{}')",
     "UPDATE mill.settings SET max_crashes = max_crashes",
 ];

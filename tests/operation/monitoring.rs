@@ -138,13 +138,17 @@ async fn failures(database: &Database, prometheus: &Prometheus) {
     database.execute(&format!("SELECT mill.set_job('broken', '{task}')")).await;
     database.execute("SELECT mill.start_run(ARRAY['broken'])").await;
     prometheus.until("PgmillRunsFailing", true).await;
-    // A run waits in a queue that no worker serves.
-    let task = "[{\"name\": \"wait\", \"statement\": \"SELECT 1\", \"queue\": \"unserved\"}]";
+    // A run takes longer than its deadline, because its task waits for a lock.
+    let task = "[{\"name\": \"wait\", \"statement\": \"SELECT pg_advisory_xact_lock(77)\"}]";
     let late = "options => '{\"deadline\": \"1 ms\"}'";
-    database.execute(&format!("SELECT mill.set_job('late', '{task}', {late})")).await;
-    let late: i64 = database.value("SELECT run_id FROM mill.start_run(ARRAY['late'])").await;
+    database
+        .execute(&format!(
+            "SELECT pg_advisory_lock(77); SELECT mill.set_job('late', '{task}', {late});
+             SELECT mill.start_run(ARRAY['late'])"
+        ))
+        .await;
     prometheus.until("PgmillRunLate", true).await;
-    database.execute(&format!("SELECT mill.cancel_run({late})")).await;
+    database.execute("SELECT pg_advisory_unlock(77)").await;
     prometheus.until("PgmillRunLate", false).await;
     eventually("PgmillFailureRatio fires", async || {
         database.enqueue("SELECT 1 / 0", ", max_attempts => 1, queue => 'failing'").await;

@@ -83,25 +83,7 @@ fn heading(it: &ScheduleStatus, jobs: &[ScheduledJob], now: Timestamp) -> String
         it.overlap,
         it.catch_up
     );
-    if let Some(seconds) = it.max_lateness_seconds {
-        let _ = write!(text, " no later than {}", span(seconds));
-    }
-    if it.jitter_seconds > 0.0 {
-        let _ = write!(text, ", jitter {}", span(it.jitter_seconds));
-    }
-    for (word, seconds) in
-        [("expected duration", it.expected_duration_seconds), ("deadline", it.deadline_seconds)]
-    {
-        if let Some(seconds) = seconds {
-            let _ = write!(text, ", {word} {}", span(seconds));
-        }
-    }
-    if let Some(max_attempts) = it.max_attempts {
-        let _ = write!(text, ", max attempts {max_attempts}");
-    }
-    if let Some(seconds) = it.retry_interval_seconds {
-        let _ = write!(text, ", retry interval {}", span(seconds));
-    }
+    describe_settings(&mut text, it);
     jobs.iter().for_each(|job| describe_job(&mut text, job));
     if let Some(params) = it.params.as_object().filter(|params| !params.is_empty()) {
         let _ = write!(text, "\nparams {}", Value::from(params.clone()));
@@ -140,6 +122,29 @@ fn heading(it: &ScheduleStatus, jobs: &[ScheduledJob], now: Timestamp) -> String
         let _ = write!(text, "\nerror: {error}");
     }
     text.lines().map(visible).collect::<Vec<_>>().join("\n")
+}
+
+/// Adds the settings of the fires, and those that operators have overridden.
+fn describe_settings(text: &mut String, it: &ScheduleStatus) {
+    if let Some(seconds) = it.max_lateness_seconds {
+        let _ = write!(text, " no later than {}", span(seconds));
+    }
+    if it.jitter_seconds > 0.0 {
+        let _ = write!(text, ", jitter {}", span(it.jitter_seconds));
+    }
+    for (word, seconds) in
+        [("expected duration", it.expected_duration_seconds), ("deadline", it.deadline_seconds)]
+    {
+        if let Some(seconds) = seconds {
+            let _ = write!(text, ", {word} {}", span(seconds));
+        }
+    }
+    if let Some(max_attempts) = it.max_attempts {
+        let _ = write!(text, ", max attempts {max_attempts}");
+    }
+    if let Some(seconds) = it.retry_interval_seconds {
+        let _ = write!(text, ", retry interval {}", span(seconds));
+    }
 }
 
 /// Adds the description of a job, and its statement if it was created from one.

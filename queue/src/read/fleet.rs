@@ -57,7 +57,7 @@ FROM wal, (SELECT count(*) FILTER (WHERE now() - w.heartbeat_at < w.orphan_timeo
         count(*) FILTER (WHERE now() - w.heartbeat_at >= w.orphan_timeout) AS stale FROM mill.workers w) AS w,
     (SELECT count(*) FILTER (WHERE r.cancelled_at IS NULL) AS runs_running,
         count(*) FILTER (WHERE r.cancelled_at IS NOT NULL) AS runs_cancelling,
-        count(r.late_since) AS runs_late
+        count(*) FILTER (WHERE r.late_at <= now()) AS runs_late
     FROM mill.runs r WHERE r.state = 'running') AS r";
 
 /// The fleet, its tables and its server.

@@ -50,7 +50,8 @@ SELECT s.name, 'overdue', NULL, now() - s.overdue
 FROM mill.schedule_status s WHERE s.status NOT IN ('removed', 'disabled') AND s.overdue > interval '1 minute'
 UNION ALL
 SELECT s.name, 'late', NULL, s.queued_fire_at + s.deadline
-FROM mill.schedule_status s WHERE s.status NOT IN ('removed', 'disabled') AND s.queued_fire_at + s.deadline < now()
+FROM mill.schedule_status s WHERE s.status NOT IN ('removed', 'disabled') 
+    AND s.queued_fire_at IS NOT NULL AND s.queued_fire_at + s.deadline < now()
 UNION ALL
 SELECT e.declared_as, 'declaration', e.place || ': ' || e.message, e.found_at
 FROM mill.schedule_declaration_errors e
