@@ -2,6 +2,7 @@
 
 pub(crate) mod apply;
 pub(crate) mod deadlines;
+pub(crate) mod eta;
 pub(crate) mod job_versions;
 pub(crate) mod run;
 pub(crate) mod run_cli;

@@ -2,6 +2,7 @@
 
 use cli::Failure;
 use queue::RunId;
+use queue::insight::eta::etas;
 use queue::run::RunState;
 use queue::run_queries::{self, Run, RunFilter};
 use tokio_postgres::Client;
@@ -11,7 +12,7 @@ use crate::output::format::{local_time, span, with_tags};
 use crate::output::list::{close, cut};
 use crate::output::{Field, Output, Tone};
 
-const RUN_HEADINGS: [&str; 10] = [
+const RUN_HEADINGS: [&str; 11] = [
     "run",
     "jobs",
     "state",
@@ -21,8 +22,12 @@ const RUN_HEADINGS: [&str; 10] = [
     "upstream_failed",
     "started",
     "duration",
+    "expected end",
     "by",
 ];
+
+/// Maximum number of runs whose expected end a list contains.
+const MAX_ETAS: usize = 20;
 
 /// Lists runs.
 pub(super) async fn list(client: &Client, out: &Output, args: &RunList) -> Result<u8, Failure> {
@@ -39,6 +44,12 @@ pub(super) async fn list(client: &Client, out: &Output, args: &RunList) -> Resul
     // Query one row more than is shown, to learn whether there are more.
     let mut runs = run_queries::runs(client, &filter, args.limit + 1).await?;
     let more = cut(&mut runs, args.limit);
+    let in_progress: Vec<_> = runs.iter().filter(|it| it.state == RunState::Running).collect();
+    let ids: Vec<_> = in_progress.iter().take(MAX_ETAS).map(|it| it.id).collect();
+    let etas = etas(client, &ids).await?;
+    for run in &mut runs {
+        run.eta_at = etas.get(&run.id).and_then(|eta| eta.clone().ok());
+    }
     if out.json {
         out.document(&runs)?;
     } else if !runs.is_empty() {
@@ -53,6 +64,7 @@ pub(super) async fn list(client: &Client, out: &Output, args: &RunList) -> Resul
                 Field::count(run.count.upstream_failed),
                 Field::new(local_time(run.started_at)),
                 Field::new(span(run.duration.as_secs_f64())),
+                Field::or_blank(run.eta_at.map(local_time)),
                 Field::new(run.starter()),
             ]
         };

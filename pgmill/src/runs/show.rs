@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use cli::{Failure, exit};
 use queue::critical_path::{CriticalPath, critical_tasks};
+use queue::insight::eta::etas;
 use queue::run::RunState;
 use queue::run_attempts::run_attempts;
 use queue::run_queries::{self, Edge, Run, RunTask};
@@ -40,16 +41,24 @@ pub(super) async fn show(client: &Client, out: &Output, args: &RunShow) -> Resul
     if args.watch {
         follow(client, args.run).await?;
     }
-    let run = find(client, args.run).await?;
+    let mut run = find(client, args.run).await?;
+    let eta = etas(client, &[args.run]).await?.remove(&args.run);
+    run.eta_at = eta.as_ref().and_then(|eta| eta.clone().ok());
     let tasks = run_queries::tasks(client, args.run).await?;
     let edges = run_queries::edges(client, args.run).await?;
     let path = critical_path(client, &run, &tasks, &edges).await?;
     if out.json {
         out.document(&json!({
             "run": run, "tasks": tasks, "edges": edges, "critical_path": path,
+            "no_eta": eta.and_then(Result::err),
         }))?;
     } else {
         out.text(&heading(out, &run))?;
+        match eta {
+            Some(Ok(at)) => out.text(&format!("expected end {}", local_time(at)))?,
+            Some(Err(reason)) => out.text(&visible(&format!("no expected end: {reason}")))?,
+            None => {}
+        }
         out.text(&table(out, &tasks, args.all))?;
         if !path.tasks.is_empty() {
             let (steps, times) = (path_steps(&path, span), path_times(&path, span));

@@ -21,6 +21,7 @@
 
 pub mod backlog_history;
 mod condition;
+pub mod eta;
 pub mod groups;
 pub mod job_versions;
 pub mod jobs;

@@ -104,6 +104,8 @@ pub struct Run {
     pub late_at: Option<Timestamp>,
     /// The deadline that the run has missed; kept after its end.
     pub late_since: Option<Timestamp>,
+    /// Expected end of a run in progress, if [`crate::insight::eta`] has estimated it.
+    pub eta_at: Option<Timestamp>,
     /// Edges that were left out because their parent is in none of the run's jobs:
     /// `parent > child`.
     pub dropped: Vec<String>,
@@ -119,8 +121,8 @@ from_row! {
         id, jobs, params: column::<Option<_>>(row, "params")?.unwrap_or_default(), schedule,
         fire_at, reason, backfill_id, state, started_at, started_by, finished_at,
         duration: column(row, "duration").map(duration)?, cancelled_by, restarts, restarted_at,
-        expected_duration_seconds, late_at, late_since, dropped,
-        count: TaskCounts::from_row(row)?, labels: Labels::from_row(row)?,
+        expected_duration_seconds, late_at, late_since, eta_at: None,
+        dropped, count: TaskCounts::from_row(row)?, labels: Labels::from_row(row)?,
     }
 }
 

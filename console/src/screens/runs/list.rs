@@ -11,10 +11,13 @@ use deadpool_postgres::Transaction;
 use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
+use queue::insight::eta::etas;
 use queue::insight::runs::{self, COUNT_LIMIT, RunPage as Listing, RunQuery, RunSummary};
-use queue::saved_filter;
+use queue::run::RunState;
+use queue::{RunId, saved_filter};
 use serde::Deserialize;
 
+use crate::escape::Markup;
 use crate::http::app::App;
 use crate::http::download::{DownloadFormat, DownloadPage, download, json_rows};
 use crate::http::error::{HandlerResult, HttpError};
@@ -25,6 +28,9 @@ use crate::screens::saved_filters::SavedFilters;
 
 /// Runs per page.
 const PAGE_SIZE: i64 = 50;
+
+/// Maximum number of runs whose expected end the list contains.
+const MAX_ETAS: usize = 20;
 
 /// Runs that a download reads at a time.
 const DOWNLOAD_PAGE_SIZE: i64 = 500;
@@ -62,7 +68,7 @@ pub(crate) fn routes() -> Router<App> {
 pub(crate) struct RunsParams {
     /// state of the runs
     #[serde(default)]
-    #[param(value_type = queue::run::RunState, inline)]
+    #[param(value_type = RunState, inline)]
     pub(crate) state: String,
     /// runs that include this job
     #[serde(default)]
@@ -179,6 +185,10 @@ impl RunsPage {
         if self.params.zone.is_empty() { self.page.zone_name() } else { &self.params.zone }
     }
 
+    fn eta(&self, run: &RunSummary) -> Option<Markup> {
+        run.eta_at.map(|at| format::ago(at, self.page.viewer.now))
+    }
+
     fn failed(&self, run: &RunSummary) -> String {
         format::count(run.failed, run.finished_at.is_none() && run.failed >= COUNT_LIMIT)
     }
@@ -186,7 +196,14 @@ impl RunsPage {
 
 /// Reads a page of runs.
 pub(crate) async fn data(tx: &Transaction<'_>, params: &RunsParams) -> Result<Listing, HttpError> {
-    Ok(runs::page(&**tx, &params.query()?, PAGE_SIZE).await?)
+    let mut page = runs::page(&**tx, &params.query()?, PAGE_SIZE).await?;
+    let in_progress = page.runs.iter().filter(|run| run.state == RunState::Running);
+    let ids: Vec<RunId> = in_progress.take(MAX_ETAS).map(|run| run.id).collect();
+    let etas = etas(&**tx, &ids).await?;
+    for run in &mut page.runs {
+        run.eta_at = etas.get(&run.id).and_then(|eta| eta.clone().ok());
+    }
+    Ok(page)
 }
 
 async fn show(context: RequestContext, Query(params): Query<RunsParams>) -> HandlerResult {

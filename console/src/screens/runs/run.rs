@@ -10,6 +10,7 @@ use deadpool_postgres::Transaction;
 use queue::QueueError;
 use queue::RunId;
 use queue::critical_path::{CriticalPath, critical_tasks};
+use queue::insight::eta::etas;
 use queue::insight::runs;
 use queue::run::{Expected, RunState};
 use queue::run_attempts::{RunAttempt, run_attempts};
@@ -41,6 +42,8 @@ pub(crate) fn routes() -> Router<App> {
 #[derive(Serialize, utoipa::ToSchema)]
 pub(crate) struct RunDetail {
     pub(crate) run: Run,
+    /// Why the expected end of a run in progress is unknown.
+    pub(crate) no_eta: Option<String>,
     /// Tasks; in a large run, running, failed and upstream_failed tasks come first.
     pub(crate) tasks: Vec<RunTask>,
     pub(crate) edges: Vec<Edge>,
@@ -73,6 +76,7 @@ struct TaskRow {
 struct RunPage {
     page: Layout,
     run: Run,
+    no_eta: Option<String>,
     rows: Vec<TaskRow>,
     left_out: i64,
     critical: Option<CriticalPath>,
@@ -126,7 +130,10 @@ impl RunPage {
 
 /// Reads a run; `None` if the run does not exist.
 pub(crate) async fn data(tx: &Transaction<'_>, id: RunId) -> Result<Option<RunDetail>, QueueError> {
-    let Some(run) = run_queries::run(&**tx, id).await? else { return Ok(None) };
+    let Some(mut run) = run_queries::run(&**tx, id).await? else { return Ok(None) };
+    let eta = etas(&**tx, &[id]).await?.remove(&id);
+    run.eta_at = eta.as_ref().and_then(|eta| eta.clone().ok());
+    let no_eta = eta.and_then(Result::err);
     let limit = i64::try_from(MAX_NODES).unwrap_or(i64::MAX);
     let nodes = runs::nodes(&**tx, id, limit).await?;
     let mut tasks = run_queries::tasks_at(&**tx, id, &nodes).await?;
@@ -151,7 +158,16 @@ pub(crate) async fn data(tx: &Transaction<'_>, id: RunId) -> Result<Option<RunDe
         CriticalPath::of(&path, &attempts, run.restarted_at)
     });
     let left_out = left_out.max(0);
-    Ok(Some(RunDetail { run, tasks, edges, left_out, too_many_edges, critical_path, attempts }))
+    Ok(Some(RunDetail {
+        run,
+        no_eta,
+        tasks,
+        edges,
+        left_out,
+        too_many_edges,
+        critical_path,
+        attempts,
+    }))
 }
 
 impl RunDetail {
@@ -177,7 +193,9 @@ async fn page(
     let known = data(&tx, id).await?.ok_or_else(|| no_such_run(id))?;
     let grid = read_grid(&tx, &known).await?;
     let drawing = known.graph_data();
-    let RunDetail { run, tasks, edges, left_out, critical_path: critical, attempts, .. } = known;
+    let RunDetail {
+        run, no_eta, tasks, edges, left_out, critical_path: critical, attempts, ..
+    } = known;
     let on_path: HashSet<i64> = critical.iter().flat_map(|it| it.nodes.iter().copied()).collect();
     let gantt = gantt::chart(&tasks, &attempts, run.restarted_at, &on_path, viewer.now);
     let after = parents(&tasks, &edges);
@@ -191,6 +209,7 @@ async fn page(
         rows: tasks.into_iter().map(row).collect(),
         page: Layout::new(&context, title, viewer),
         run,
+        no_eta,
         left_out,
         critical: critical.filter(|it| it.nodes.len() > 1),
         gantt,

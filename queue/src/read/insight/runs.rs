@@ -135,6 +135,8 @@ pub struct RunSummary {
     pub failed: i64,
     /// Whether the run has missed its deadline.
     pub late: bool,
+    /// Expected end of a run in progress, if it was estimated.
+    pub eta_at: Option<Timestamp>,
 }
 
 from_row! {
@@ -143,7 +145,7 @@ from_row! {
         cancelling: column(row, "cancelled")?
             && column::<RunState>(row, "state")? == RunState::Running,
         started_at, started_by, finished_at, duration_seconds, restarts, tasks, finished, failed,
-        late,
+        late, eta_at: None,
     }
 }
 
