@@ -21,9 +21,7 @@ pub mod task_defaults;
 mod transition;
 mod worker;
 
-pub use operator::{
-    group, idempotency, job, operate, priority, profile, run, saved_filter,
-};
+pub use operator::{group, idempotency, job, operate, priority, profile, run, saved_filter};
 pub use read::{
     attempt, audit, critical_path, doctor, fleet, history, insight, lineage, lock_wait, names,
     queue_status, run_attempts, run_queries, task_queries, workers,

@@ -2,7 +2,7 @@
 
 use cli::Failure;
 use queue::RunId;
-use queue::insight::eta::etas;
+use queue::insight::eta::{MAX_TASKS_OF_LIST, etas};
 use queue::run::RunState;
 use queue::run_queries::{self, Run, RunFilter};
 use tokio_postgres::Client;
@@ -46,7 +46,7 @@ pub(super) async fn list(client: &Client, out: &Output, args: &RunList) -> Resul
     let more = cut(&mut runs, args.limit);
     let in_progress: Vec<_> = runs.iter().filter(|it| it.state == RunState::Running).collect();
     let ids: Vec<_> = in_progress.iter().take(MAX_ETAS).map(|it| it.id).collect();
-    let etas = etas(client, &ids).await?;
+    let etas = etas(client, &ids, MAX_TASKS_OF_LIST).await?;
     for run in &mut runs {
         run.eta_at = etas.get(&run.id).and_then(|eta| eta.clone().ok());
     }

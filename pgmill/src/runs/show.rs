@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use cli::{Failure, exit};
 use queue::critical_path::{CriticalPath, critical_tasks};
-use queue::insight::eta::etas;
+use queue::insight::eta::{MAX_TASKS, etas};
 use queue::run::RunState;
 use queue::run_attempts::run_attempts;
 use queue::run_queries::{self, Edge, Run, RunTask};
@@ -42,7 +42,7 @@ pub(super) async fn show(client: &Client, out: &Output, args: &RunShow) -> Resul
         follow(client, args.run).await?;
     }
     let mut run = find(client, args.run).await?;
-    let eta = etas(client, &[args.run]).await?.remove(&args.run);
+    let eta = etas(client, &[args.run], MAX_TASKS).await?.remove(&args.run);
     run.eta_at = eta.as_ref().and_then(|eta| eta.clone().ok());
     let tasks = run_queries::tasks(client, args.run).await?;
     let edges = run_queries::edges(client, args.run).await?;

@@ -11,7 +11,7 @@ use deadpool_postgres::Transaction;
 use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
-use queue::insight::eta::etas;
+use queue::insight::eta::{MAX_TASKS_OF_LIST, etas};
 use queue::insight::runs::{self, COUNT_LIMIT, RunPage as Listing, RunQuery, RunSummary};
 use queue::run::RunState;
 use queue::{RunId, saved_filter};
@@ -199,7 +199,7 @@ pub(crate) async fn data(tx: &Transaction<'_>, params: &RunsParams) -> Result<Li
     let mut page = runs::page(&**tx, &params.query()?, PAGE_SIZE).await?;
     let in_progress = page.runs.iter().filter(|run| run.state == RunState::Running);
     let ids: Vec<RunId> = in_progress.take(MAX_ETAS).map(|run| run.id).collect();
-    let etas = etas(&**tx, &ids).await?;
+    let etas = etas(&**tx, &ids, MAX_TASKS_OF_LIST).await?;
     for run in &mut page.runs {
         run.eta_at = etas.get(&run.id).and_then(|eta| eta.clone().ok());
     }

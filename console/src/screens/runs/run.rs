@@ -10,7 +10,7 @@ use deadpool_postgres::Transaction;
 use queue::QueueError;
 use queue::RunId;
 use queue::critical_path::{CriticalPath, critical_tasks};
-use queue::insight::eta::etas;
+use queue::insight::eta::{MAX_TASKS, etas};
 use queue::insight::runs;
 use queue::run::{Expected, RunState};
 use queue::run_attempts::{RunAttempt, run_attempts};
@@ -131,7 +131,7 @@ impl RunPage {
 /// Reads a run; `None` if the run does not exist.
 pub(crate) async fn data(tx: &Transaction<'_>, id: RunId) -> Result<Option<RunDetail>, QueueError> {
     let Some(mut run) = run_queries::run(&**tx, id).await? else { return Ok(None) };
-    let eta = etas(&**tx, &[id]).await?.remove(&id);
+    let eta = etas(&**tx, &[id], MAX_TASKS).await?.remove(&id);
     run.eta_at = eta.as_ref().and_then(|eta| eta.clone().ok());
     let no_eta = eta.and_then(Result::err);
     let limit = i64::try_from(MAX_NODES).unwrap_or(i64::MAX);

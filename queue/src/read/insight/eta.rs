@@ -15,8 +15,11 @@ use crate::id::RunId;
 use crate::operator::run::{JoinMode, RunTaskState};
 use crate::row::{FromRow, column, from_row};
 
-/// Maximum number of tasks for which one call estimates, in all runs together.
+/// Maximum number of tasks of a run whose end is estimated.
 pub const MAX_TASKS: i64 = 2000;
+
+/// Maximum number of tasks in all runs of a list. Each costs a lookup, and a list is read often.
+pub const MAX_TASKS_OF_LIST: i64 = 500;
 
 /// Number of earlier runs whose durations are read.
 const HISTORY: i64 = 20;
@@ -70,10 +73,11 @@ impl Task {
 }
 
 /// Returns the expected ends of these runs. Runs that are not in progress are left out. Estimates for
-/// up to [`MAX_TASKS`] tasks, in the smallest runs.
+/// up to `max_tasks` tasks, in the smallest runs.
 pub async fn etas(
     client: &impl GenericClient,
     runs: &[RunId],
+    max_tasks: i64,
 ) -> Result<HashMap<RunId, Eta>, QueueError> {
     let ids: Vec<i64> = runs.iter().map(|run| run.0).collect();
     let (mut found, mut small, mut tasks, mut now) = (HashMap::new(), Vec::new(), 0, None);
@@ -81,10 +85,10 @@ pub async fn etas(
         let run: RunId = column(&row, "id")?;
         now = Some(column(&row, "now")?);
         tasks += i64::from(column::<i32>(&row, "tasks")?);
-        if tasks <= MAX_TASKS {
+        if tasks <= max_tasks {
             small.push(run.0);
         } else {
-            found.insert(run, Err(format!("more than {MAX_TASKS} tasks")));
+            found.insert(run, Err(format!("more than {max_tasks} tasks")));
         }
     }
     let Some(now) = now.filter(|_| !small.is_empty()) else { return Ok(found) };
