@@ -1,0 +1,231 @@
+//! HTTP POST. Redirects are not followed, because the address of a redirect is chosen by the
+//! receiver.
+
+use std::path::Path;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::client::conn::http1;
+use hyper::header::{CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
+use hyper::{Method, StatusCode, Uri};
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use crate::address;
+use crate::error::{SendError, SettingsError};
+use crate::settings::HttpSettings;
+use crate::tls;
+
+/// A message.
+pub(crate) struct Request<'a> {
+    /// URL of destinations that set none.
+    pub(crate) default_url: Option<&'a str>,
+    /// Content.
+    pub(crate) body: &'a Value,
+    /// Id of the message, by which the receiver can recognize a repetition.
+    pub(crate) id: Option<&'a str>,
+}
+
+/// The parts of a URL.
+struct Target {
+    encrypted: bool,
+    host: String,
+    port: u16,
+    path: String,
+}
+
+impl Target {
+    /// Parses a URL. The error does not contain the URL, which may be a secret.
+    fn parse(url: &str, allow_plain: bool) -> Result<Self, String> {
+        let uri: Uri = url.trim().parse().map_err(|_| "the url is invalid".to_owned())?;
+        let encrypted = match uri.scheme_str() {
+            Some("https") => true,
+            Some("http") if allow_plain => false,
+            _ => {
+                return Err(
+                    "the url must begin with https://, or with http:// if allow_private is set"
+                        .to_owned(),
+                );
+            }
+        };
+        let authority = uri.authority().ok_or("the url has no host")?;
+        if authority.as_str().contains('@') {
+            return Err(
+                "the url has a user name; set the header Authorization in headers_file".to_owned()
+            );
+        }
+        Ok(Self {
+            encrypted,
+            host: authority.host().to_owned(),
+            port: authority.port_u16().unwrap_or(if encrypted { 443 } else { 80 }),
+            path: uri.path_and_query().map_or_else(|| "/".to_owned(), ToString::to_string),
+        })
+    }
+}
+
+/// Checks the settings, and reads the files once.
+pub(crate) fn check(
+    settings: &HttpSettings,
+    default_url: Option<&str>,
+) -> Result<(), SettingsError> {
+    let read = |path: &Path| {
+        std::fs::read_to_string(path)
+            .map_err(|error| SettingsError(format!("could not read {}: {error}", path.display())))
+    };
+    let url = match (&settings.url, &settings.url_file) {
+        (Some(url), _) => url.clone(),
+        (None, Some(path)) => read(path)?,
+        (None, None) => default_url.unwrap_or_default().to_owned(),
+    };
+    Target::parse(&url, settings.allow_private).map_err(SettingsError)?;
+    if let Some(path) = &settings.headers_file {
+        parse_headers(&read(path)?).map_err(SettingsError)?;
+    }
+    if let Some(path) = &settings.routing_key_file {
+        read(path)?;
+    }
+    tls::connector(settings.ca_file.as_deref()).map(drop).map_err(SettingsError)
+}
+
+/// Reads a file that contains a secret.
+pub(crate) async fn read_secret(path: &Path) -> Result<String, SendError> {
+    let text = tokio::fs::read_to_string(path).await;
+    text.map(|text| text.trim().to_owned()).map_err(|error| {
+        SendError::unavailable(format!("could not read {}: {error}", path.display()))
+    })
+}
+
+/// Sends the message.
+pub(crate) async fn post(settings: &HttpSettings, request: Request<'_>) -> Result<(), SendError> {
+    let url = match (&settings.url, &settings.url_file) {
+        (Some(url), _) => url.clone(),
+        (None, Some(path)) => read_secret(path).await?,
+        (None, None) => request.default_url.unwrap_or_default().to_owned(),
+    };
+    let target = Target::parse(&url, settings.allow_private).map_err(SendError::unavailable)?;
+    let mut headers = match &settings.headers_file {
+        Some(path) => parse_headers(&read_secret(path).await?).map_err(SendError::unavailable)?,
+        None => HeaderMap::new(),
+    };
+    let host = HeaderValue::from_str(&host_header(&target))
+        .map_err(|_| SendError::unavailable("the host of the url is invalid"))?;
+    headers.insert(HOST, host);
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    let agent = concat!("pgmill/", env!("CARGO_PKG_VERSION"));
+    headers.entry(USER_AGENT).or_insert(HeaderValue::from_static(agent));
+    if let Some(Ok(id)) = request.id.map(HeaderValue::from_str) {
+        headers.insert(HeaderName::from_static("idempotency-key"), id);
+    }
+    let mut message = hyper::Request::new(Full::new(Bytes::from(request.body.to_string())));
+    *message.method_mut() = Method::POST;
+    *message.uri_mut() =
+        target.path.parse().map_err(|_| SendError::unavailable("the url is invalid"))?;
+    *message.headers_mut() = headers;
+    let stream = address::connect(&target.host, target.port, settings.allow_private).await?;
+    if target.encrypted {
+        let stream = tls::connect(&target.host, stream, settings.ca_file.as_deref()).await?;
+        exchange(stream, message, &target.host).await
+    } else {
+        exchange(stream, message, &target.host).await
+    }
+}
+
+fn host_header(target: &Target) -> String {
+    let usual = if target.encrypted { 443 } else { 80 };
+    if target.port == usual {
+        target.host.clone()
+    } else {
+        format!("{}:{}", target.host, target.port)
+    }
+}
+
+fn parse_headers(text: &str) -> Result<HeaderMap, String> {
+    let mut headers = HeaderMap::new();
+    for line in text.lines().filter(|line| !line.trim().is_empty()) {
+        let invalid = || "headers_file has a line that is not \"Name: value\"".to_owned();
+        let (name, value) = line.split_once(':').ok_or_else(invalid)?;
+        let name = HeaderName::from_bytes(name.trim().as_bytes()).map_err(|_| invalid())?;
+        let mut value = HeaderValue::from_str(value.trim()).map_err(|_| invalid())?;
+        value.set_sensitive(true);
+        headers.append(name, value);
+    }
+    Ok(headers)
+}
+
+/// Sends the request on a new connection, and reads the head of the answer only.
+async fn exchange(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    message: hyper::Request<Full<Bytes>>,
+    host: &str,
+) -> Result<(), SendError> {
+    let failed = |error: hyper::Error| {
+        SendError::unavailable(format!("could not send the request to {host}: {error}"))
+    };
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(failed)?;
+    let answer = sender.send_request(message);
+    tokio::pin!(answer, connection);
+    let response = tokio::select! {
+        response = &mut answer => response,
+        ended = &mut connection => match ended {
+            Ok(()) => answer.await,
+            Err(error) => Err(error),
+        },
+    };
+    let response = response.map_err(failed)?;
+    judge(host, response.status(), response.headers())
+}
+
+fn judge(host: &str, status: StatusCode, headers: &HeaderMap) -> Result<(), SendError> {
+    if status.is_success() {
+        return Ok(());
+    }
+    let message = format!("{host} answered {}", status.as_u16());
+    if status.is_redirection() {
+        return Err(SendError::rejected(format!("{message}; redirects are not followed")));
+    }
+    let later = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_EARLY, StatusCode::TOO_MANY_REQUESTS];
+    if status.is_client_error() && !later.contains(&status) {
+        return Err(SendError::rejected(message));
+    }
+    let seconds = headers.get("retry-after").and_then(|value| value.to_str().ok()?.parse().ok());
+    Err(SendError::unavailable(message).after(seconds.map(Duration::from_secs)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_decides_whether_other_messages_wait() {
+        let answer = |status: u16, retry_after: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert("retry-after", HeaderValue::from_static(retry_after));
+            judge("host", StatusCode::from_u16(status).unwrap(), &headers).err()
+        };
+        assert!(answer(202, "").is_none());
+        for (status, rejected) in
+            [(302, true), (400, true), (404, true), (408, false), (500, false)]
+        {
+            let error = answer(status, "").unwrap();
+            assert_eq!(error.rejected, rejected, "{error}");
+        }
+        let limited = answer(429, "120").unwrap();
+        assert_eq!(
+            (limited.rejected, limited.retry_after),
+            (false, Some(Duration::from_secs(120)))
+        );
+    }
+
+    #[test]
+    fn a_url_is_split_and_its_errors_do_not_contain_it() {
+        let target =
+            Target::parse("https://hooks.example.com/services/T0/B0?x=1\n", false).unwrap();
+        assert_eq!((target.host.as_str(), target.port), ("hooks.example.com", 443));
+        assert_eq!(target.path, "/services/T0/B0?x=1");
+        assert_eq!(host_header(&Target::parse("http://[::1]:81", true).unwrap()), "[::1]:81");
+        let error = Target::parse("https://exa mple/secret", false).err().unwrap();
+        assert!(!error.contains("secret"), "{error}");
+    }
+}
