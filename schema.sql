@@ -16,16 +16,20 @@
 --   07_workers         live workers, all workers since the start of the history, orders to them, progress
 --   08_permits         blocked <-> pending
 --   09_enqueue         -> scheduled | blocked | pending
+--   09_notifications   events that are reported, and the outbox of notifications
 --   (claim)            pending -> running      queue/src/transition/claim.rs
 --   10_finish          complete: running -> finished     in the task's own transaction
 --                      fail, release_claim, reclaim: running -> scheduled | blocked | pending | finished
+--   11_notification_delivery   notifications -> sent | dead
 --   11_operator        cancel, retry, pause, resume, drain
+--   11_subscriptions   set, remove, enable and test subscriptions; their status
 --   12_jobs            graphs of tasks
 --   13_dependencies    edges that hold in every run, and the lineage
 --   14_schedules       when jobs run automatically
 --   15_runs            a run is a frozen copy of jobs
 --   16_run_advance     ready tasks are inserted into mill.tasks
 --   16_run_control     cancel, restart and rerun of runs
+--   16_run_notifications   notifications of the end of a run
 --   17_schedule_ticks  a fire is a run with a schedule and a fire time; each happens once
 --   18_schedule_views  status of schedules, the runs that they fired, dry run
 --   19_views           monitoring: running tasks, status, history, failures, input for autoscalers
@@ -1492,7 +1496,8 @@ CREATE UNLOGGED TABLE IF NOT EXISTS mill.workers (
     queues text[],
     profiles jsonb NOT NULL DEFAULT '{"": 1}',
     error text,
-    error_since timestamptz
+    error_since timestamptz,
+    destinations text[]
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 200,
     autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
 COMMENT ON TABLE mill.workers IS
@@ -1504,6 +1509,7 @@ COMMENT ON COLUMN mill.workers.profiles IS 'Number of readers per profile: {"pro
 COMMENT ON COLUMN mill.workers.error IS
     'Error that an operation of the worker meets again and again, such as recording the end of a task; null: none';
 COMMENT ON COLUMN mill.workers.error_since IS 'Time of the first heartbeat that reported an error; null: none';
+COMMENT ON COLUMN mill.workers.destinations IS 'Destinations of notifications that the worker is configured for';
 COMMENT ON COLUMN mill.workers.queues IS 'Queues that the worker serves; null: all queues';
 GRANT SELECT, INSERT, UPDATE, DELETE ON mill.workers TO mill_worker;
 
@@ -2236,6 +2242,242 @@ COMMENT ON FUNCTION mill.enqueue IS
     'that task and raises a notice. options: {"tags": ["etl"], "metadata": {"owner": "bi"}}';
 GRANT EXECUTE ON FUNCTION mill.enqueue TO mill_producer;
 
+-- schema/09_notifications.sql ---------------------------------------------------------------------
+
+-- Notifications: which events are reported to whom, and the outbox of notifications.
+--
+-- The transaction that causes an event inserts a row of mill.notifications for each subscription that
+-- matches the event, so a notification exists exactly if the event was committed. The insert locks
+-- nothing that another event could wait for. Successful tasks are not events: mill.complete does not
+-- look at subscriptions.
+--
+-- The duty notifier of the workers delivers the rows: 11_notification_delivery.sql.
+
+DO $$
+BEGIN
+    IF to_regtype('mill.notify_event') IS NULL THEN
+        CREATE TYPE mill.notify_event AS ENUM ('attempt_failed', 'task_failed', 'run_failed', 'run_succeeded',
+            'run_recovered', 'schedule_missed', 'late', 'queue_backlog', 'worker_lost', 'test');
+    END IF;
+END
+$$;
+COMMENT ON TYPE mill.notify_event IS
+    'Event that can be reported. attempt_failed: an attempt of a task failed. task_failed: a task ended as failed, '
+    'timed_out, lost or unknown. run_recovered: a run succeeded after the previous run of the same schedule or of the '
+    'same jobs failed. late: something is not finished by its deadline. queue_backlog: a queue passed a threshold of '
+    'the subscription, or is below it again. test: a message that an operator requested';
+
+CREATE TABLE IF NOT EXISTS mill.subscriptions (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    name mill.label NOT NULL UNIQUE,
+    events mill.notify_event[] NOT NULL CONSTRAINT events_given CHECK (cardinality(events) > 0),
+    queue mill.queue_name,
+    job mill.label,
+    schedule text,
+    tag text,
+    task mill.label,
+    destination mill.profile_name,
+    channel text CONSTRAINT channel_length CHECK (octet_length(channel) BETWEEN 1 AND 63 AND channel <> 'mill'),
+    statement mill.statement,
+    task_queue mill.queue_name,
+    run_as mill.profile_name,
+    min_pending integer CONSTRAINT min_pending_range CHECK (min_pending BETWEEN 1 AND 100000),
+    min_age interval CONSTRAINT min_age_range CHECK (min_age > '0'),
+    rate_messages integer CONSTRAINT rate_messages_range CHECK (rate_messages BETWEEN 1 AND 1000000),
+    rate_period interval CONSTRAINT rate_period_range CHECK (rate_period BETWEEN '1 second' AND '365 days'),
+    enabled boolean NOT NULL DEFAULT true,
+    description text,
+    created_by text NOT NULL DEFAULT session_user,
+    created_at timestamptz NOT NULL DEFAULT now(),
+    changed_at timestamptz NOT NULL DEFAULT now(),
+    CONSTRAINT one_destination CHECK (num_nonnulls(destination, channel, statement) = 1),
+    CONSTRAINT task_settings CHECK (statement IS NOT NULL OR num_nonnulls(task_queue, run_as) = 0),
+    CONSTRAINT rate_whole CHECK (num_nonnulls(rate_messages, rate_period) IN (0, 2)),
+    CONSTRAINT backlog_threshold
+        CHECK (('queue_backlog' = ANY (events)) = (num_nonnulls(min_pending, min_age) > 0))
+);
+COMMENT ON TABLE mill.subscriptions IS
+    'Subscriptions: events that are reported, and the destination, channel or task that receives them. Set with '
+    'mill.set_subscription';
+COMMENT ON COLUMN mill.subscriptions.queue IS
+    'Reports only events of this queue. queue, job, schedule, tag and task have to match all; null: any';
+COMMENT ON COLUMN mill.subscriptions.task IS 'Reports only events of tasks with this name; null: any';
+COMMENT ON COLUMN mill.subscriptions.destination IS
+    'Name of a destination in the configuration of workers, [destinations.NAME]. Its address and its secrets are not '
+    'in the database';
+COMMENT ON COLUMN mill.subscriptions.channel IS 'Channel to NOTIFY';
+COMMENT ON COLUMN mill.subscriptions.statement IS
+    'Statement of the task that is enqueued for each message; $1 is the message as jsonb';
+COMMENT ON COLUMN mill.subscriptions.task_queue IS 'Queue of this task; null: default';
+COMMENT ON COLUMN mill.subscriptions.run_as IS 'Profile of this task; null: none';
+COMMENT ON COLUMN mill.subscriptions.min_pending IS
+    'queue_backlog: number of pending tasks from which a queue has a backlog; null: any number';
+COMMENT ON COLUMN mill.subscriptions.min_age IS
+    'queue_backlog: wait of the oldest pending task from which a queue has a backlog; null: any wait';
+COMMENT ON COLUMN mill.subscriptions.rate_messages IS
+    'Maximum number of messages per rate_period; null: no limit. If more notifications are due, one message '
+    'summarizes all of them';
+GRANT SELECT ON mill.subscriptions TO mill_worker;
+
+-- Only the senders lock its rows, never a transaction that causes an event.
+CREATE TABLE IF NOT EXISTS mill.subscription_state (
+    subscription_id bigint PRIMARY KEY,
+    window_started_at timestamptz,
+    window_messages integer NOT NULL DEFAULT 0,
+    failures integer NOT NULL DEFAULT 0,
+    retry_at timestamptz,
+    last_error text,
+    last_error_at timestamptz,
+    last_sent_at timestamptz,
+    messages_sent bigint NOT NULL DEFAULT 0,
+    backlog_checked_at timestamptz
+);
+COMMENT ON TABLE mill.subscription_state IS 'State of the delivery of each subscription';
+COMMENT ON COLUMN mill.subscription_state.window_started_at IS
+    'Start of the current rate_period, in which window_messages messages were attempted';
+COMMENT ON COLUMN mill.subscription_state.failures IS
+    'Number of failed messages since the last one that was delivered';
+COMMENT ON COLUMN mill.subscription_state.retry_at IS 'Time before which no message is attempted; null: none';
+COMMENT ON COLUMN mill.subscription_state.last_error IS
+    'Error of the last message that failed, since the last one that was delivered; null: none';
+GRANT SELECT ON mill.subscription_state TO mill_worker;
+
+CREATE TABLE IF NOT EXISTS mill.notifications (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    subscription_id bigint NOT NULL,
+    event mill.notify_event NOT NULL,
+    document jsonb NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    next_attempt_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    retry_until timestamptz NOT NULL DEFAULT clock_timestamp() + interval '3 days',
+    attempts integer NOT NULL DEFAULT 0,
+    message_id uuid,
+    last_error text,
+    sent_at timestamptz,
+    dead_at timestamptz,
+    CONSTRAINT one_end CHECK (num_nonnulls(sent_at, dead_at) < 2)
+) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0,
+    vacuum_truncate = off);
+COMMENT ON TABLE mill.notifications IS
+    'Outbox: one row per event and subscription. Delivered rows are deleted after a day, undeliverable ones after '
+    'settings.history_retention';
+COMMENT ON COLUMN mill.notifications.document IS
+    'The event as JSON. It never has statements or parameters, and no error messages while settings.hide_statements '
+    'is set';
+COMMENT ON COLUMN mill.notifications.next_attempt_at IS
+    'Earliest time of the next attempt. While a worker sends the notification, this is the time at which another '
+    'worker may send it again';
+COMMENT ON COLUMN mill.notifications.message_id IS
+    'Message that contains the notification, new at each attempt; null: not attempted yet';
+COMMENT ON COLUMN mill.notifications.dead_at IS 'Time at which the attempts ended without success; null: they did not';
+-- Used by mill.take_messages. It does not contain next_attempt_at, so that an attempt need not update it.
+CREATE INDEX IF NOT EXISTS notifications_due ON mill.notifications (subscription_id, id)
+    WHERE sent_at IS NULL AND dead_at IS NULL;
+-- Used by mill.prune_notifications.
+CREATE INDEX IF NOT EXISTS notifications_ended ON mill.notifications (coalesce(sent_at, dead_at))
+    WHERE sent_at IS NOT NULL OR dead_at IS NOT NULL;
+-- Used by mill.subscription_status and mill.retry_notifications.
+CREATE INDEX IF NOT EXISTS notifications_dead ON mill.notifications (subscription_id, id) WHERE dead_at IS NOT NULL;
+GRANT SELECT ON mill.notifications TO mill_worker;
+
+CREATE TABLE IF NOT EXISTS mill.backlog_notices (
+    subscription_id bigint NOT NULL,
+    queue text NOT NULL,
+    began_at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (subscription_id, queue)
+);
+COMMENT ON TABLE mill.backlog_notices IS 'Queues whose backlog has been reported and has not ended';
+
+-- Events ------------------------------------------------------------------------------------------
+
+CREATE OR REPLACE FUNCTION mill.notification_document(event mill.notify_event, subscription text, document jsonb)
+RETURNS jsonb
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT jsonb_strip_nulls(jsonb_build_object('event', event, 'time', clock_timestamp(), 'subscription', subscription)
+        || CASE WHEN s.hide_statements THEN document - '{message,errors}'::text[] ELSE document END)
+    FROM mill.settings s
+$$;
+COMMENT ON FUNCTION mill.notification_document IS
+    'Returns the document of a notification. Omits error messages while settings.hide_statements is set';
+
+CREATE OR REPLACE FUNCTION mill.notify_first(events mill.notify_event[], subject jsonb, details jsonb)
+RETURNS integer
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    problem text;
+    inserted integer := 0;
+BEGIN
+    INSERT INTO mill.notifications (subscription_id, event, document)
+        SELECT s.id, e.event, mill.notification_document(e.event, s.name,
+            subject - 'from_subscription' || coalesce(details, '{}'))
+        FROM mill.subscriptions s CROSS JOIN LATERAL (SELECT u.event
+            FROM unnest(events) WITH ORDINALITY AS u(event, place)
+            WHERE u.event = ANY (s.events) ORDER BY u.place LIMIT 1) AS e
+        WHERE s.enabled
+            AND (s.queue IS NULL OR s.queue = subject->>'queue')
+            AND (s.task IS NULL OR s.task = subject->>'task')
+            AND (s.schedule IS NULL OR s.schedule = subject->>'schedule')
+            AND (s.job IS NULL OR s.job = subject->>'job' OR subject->'jobs' ? s.job)
+            AND (s.tag IS NULL OR subject->'tags' ? s.tag)
+            -- A task of a subscription that fails would enqueue the next one, without end.
+            AND NOT (s.statement IS NOT NULL AND subject ? 'from_subscription');
+    GET DIAGNOSTICS inserted = ROW_COUNT;
+    RETURN inserted;
+EXCEPTION WHEN OTHERS THEN
+    -- The caller ends a task or a run, or fires schedules: none of these may depend on a notification.
+    GET STACKED DIAGNOSTICS problem = MESSAGE_TEXT;
+    RAISE WARNING 'cannot insert notifications of event %: %', events[1], problem;
+    RETURN 0;
+END
+$$;
+COMMENT ON FUNCTION mill.notify_first IS
+    'As mill.notify, for several events, the most specific first: a subscription gets one notification, of the first '
+    'event that it has';
+
+CREATE OR REPLACE FUNCTION mill.notify(event mill.notify_event, subject jsonb, details jsonb DEFAULT NULL)
+RETURNS integer
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+BEGIN
+    -- Without a subscription, this query of an empty table is the whole cost.
+    IF NOT EXISTS (SELECT FROM mill.subscriptions s WHERE s.enabled AND event = ANY (s.events)) THEN
+        RETURN 0;
+    END IF;
+    RETURN mill.notify_first(ARRAY[event], subject, details);
+END
+$$;
+COMMENT ON FUNCTION mill.notify IS
+    'Inserts a notification for each subscription that matches, in the transaction of the caller. subject: what the '
+    'filters of subscriptions compare, {"queue", "task", "job", "jobs", "schedule", "tags", …}. details: the rest of '
+    'the document. Never raises an error. Returns the number of notifications';
+GRANT EXECUTE ON FUNCTION mill.notify TO mill_worker;
+
+CREATE OR REPLACE FUNCTION mill.notify_attempt(task mill.tasks, outcome mill.outcome, final boolean, report jsonb)
+RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    of_run record;
+BEGIN
+    SELECT t.job, r.jobs, r.tags, s.name AS schedule INTO of_run
+        FROM mill.runs r LEFT JOIN mill.run_tasks t ON t.run_id = r.id AND t.node = task.node
+            LEFT JOIN mill.schedules s ON s.id = r.schedule_id
+        WHERE r.id = task.run_id AND task.node IS NOT NULL;
+    PERFORM mill.notify_first(
+        CASE WHEN final THEN '{task_failed,attempt_failed}' ELSE '{attempt_failed}' END::mill.notify_event[],
+        jsonb_build_object('task_id', task.id, 'task', task.name, 'queue', task.queue, 'run_id', task.run_id,
+            'job', of_run.job, 'jobs', of_run.jobs, 'schedule', of_run.schedule,
+            'tags', nullif(coalesce((task.options).tags, '{}') || coalesce(of_run.tags, '{}'), '{}'))
+            || CASE WHEN (task.options).metadata ? 'pgmill_subscription' THEN '{"from_subscription": true}'
+                ELSE '{}' END::jsonb,
+        jsonb_build_object('outcome', outcome, 'attempt', task.attempt, 'max_attempts', task.max_attempts,
+            'final', final, 'sqlstate', report->'sqlstate', 'message', left(report->>'message', 1000)));
+END
+$$;
+COMMENT ON FUNCTION mill.notify_attempt IS
+    'Inserts the notifications of an attempt that did not succeed, for mill.record_attempt';
+GRANT EXECUTE ON FUNCTION mill.notify_attempt TO mill_worker;
+
 -- schema/10_finish.sql ----------------------------------------------------------------------------
 
 -- End of an attempt: complete, fail, release_claim, reclaim. Every change requires the token of the
@@ -2319,11 +2561,17 @@ BEGIN
         VALUES (task.run_id, task.node, record_attempt.outcome, task.claimed_at, finished, task.attempt,
             task.session_pid, (report->>'rows')::bigint, report->>'message');
     END IF;
+    -- Without a subscription, this query of an empty table is the whole cost.
+    IF record_attempt.outcome NOT IN ('succeeded', 'cancelled') AND EXISTS (SELECT FROM mill.subscriptions s
+        WHERE s.enabled AND s.events && '{attempt_failed,task_failed}')
+    THEN
+        PERFORM mill.notify_attempt(task, record_attempt.outcome, record_attempt.final, report);
+    END IF;
 END
 $$;
 COMMENT ON FUNCTION mill.record_attempt IS
     'Writes the history row of an attempt. If the attempt is final, also frees the deduplication key and notifies the '
-    'run';
+    'run. If the attempt did not succeed, also inserts the notifications of subscriptions';
 GRANT EXECUTE ON FUNCTION mill.record_attempt TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.first_row(result jsonb) RETURNS jsonb
@@ -2603,6 +2851,377 @@ COMMENT ON FUNCTION mill.reclaim IS
     'Reclaims the tasks of a dead worker whose backends no longer exist, up to max_count. An at-most-once task ends '
     'as unknown, a task that reaches settings.max_crashes as lost. released: whether the task will be attempted again';
 GRANT EXECUTE ON FUNCTION mill.reclaim TO mill_worker;
+
+-- schema/11_notification_delivery.sql -------------------------------------------------------------
+
+-- Delivery of notifications: claim, end of an attempt, delivery inside the database, backlogs of queues.
+--
+-- A sender claims the notifications of a message with next_attempt_at in the future, sends the message
+-- without an open transaction, and then records the result. If the sender dies in between, another one
+-- sends the notifications again after a minute: each message is delivered at least once. A message to a
+-- channel or a task is delivered in the transaction that marks its notifications as sent: exactly once.
+--
+-- The row of mill.subscription_state is locked during a claim, so that the workers together do not exceed
+-- the rate of a subscription.
+
+CREATE OR REPLACE FUNCTION mill.delivery_backoff(failures integer) RETURNS interval
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT least(interval '15 minutes', interval '5 s' * 2 ^ least(failures - 1, 10)) * (0.5 + random())
+$$;
+COMMENT ON FUNCTION mill.delivery_backoff IS
+    'Returns the wait after this many failures: 5 seconds, doubled with each failure, up to 15 minutes, with jitter';
+
+CREATE OR REPLACE FUNCTION mill.digest_document(subscription mill.subscriptions, message_id uuid, ids bigint[])
+RETURNS jsonb
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    WITH included AS MATERIALIZED (
+        SELECT n.id, n.event, n.document, n.created_at FROM mill.notifications n
+        WHERE n.id = ANY (ids) AND n.message_id = digest_document.message_id
+    ), grouped AS (
+        SELECT i.event, i.document->>'sqlstate' AS sqlstate, left(i.document->>'message', 200) AS message,
+            count(*) AS count
+        FROM included i GROUP BY 1, 2, 3 ORDER BY count(*) DESC, 1, 2, 3 LIMIT 10
+    )
+    SELECT jsonb_build_object('event', 'digest', 'time', clock_timestamp(), 'subscription', subscription.name,
+        'count', (SELECT count(*) FROM included), 'first_at', (SELECT min(i.created_at) FROM included i),
+        'last_at', (SELECT max(i.created_at) FROM included i),
+        'events', (SELECT jsonb_agg(jsonb_strip_nulls(to_jsonb(g))) FROM grouped g),
+        'samples', (SELECT jsonb_agg(s.document) FROM (SELECT i.document FROM included i ORDER BY i.id LIMIT 5) AS s))
+$$;
+COMMENT ON FUNCTION mill.digest_document IS
+    'Returns one document for many notifications: their number by event and error, and the first five of them';
+
+CREATE OR REPLACE FUNCTION mill.take_messages(subscription mill.subscriptions, state mill.subscription_state,
+    max_messages integer, expires_in interval)
+RETURNS TABLE (message_id uuid, ids bigint[], document jsonb)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    -- Bounds the number of notifications of a digest.
+    max_count CONSTANT integer := 10000;
+    left_in_window integer := max_messages;
+    due bigint[];
+    one bigint;
+BEGIN
+    IF subscription.rate_messages IS NOT NULL THEN
+        IF coalesce(state.window_started_at <= now() - subscription.rate_period, true) THEN
+            state.window_started_at := now();
+            state.window_messages := 0;
+        END IF;
+        left_in_window := subscription.rate_messages - state.window_messages;
+        IF left_in_window <= 0 THEN
+            UPDATE mill.subscription_state d
+                SET retry_at = state.window_started_at + subscription.rate_period
+                WHERE d.subscription_id = subscription.id;
+            RETURN;
+        END IF;
+    END IF;
+    due := ARRAY(SELECT n.id FROM mill.notifications n
+        WHERE n.subscription_id = subscription.id AND n.sent_at IS NULL AND n.dead_at IS NULL
+            AND n.next_attempt_at <= now()
+        ORDER BY n.id LIMIT CASE WHEN subscription.rate_messages IS NULL THEN max_messages ELSE max_count END);
+    IF subscription.rate_messages IS NOT NULL AND cardinality(due) > left_in_window THEN
+        message_id := gen_random_uuid();
+        ids := due;
+        UPDATE mill.notifications n SET message_id = take_messages.message_id, attempts = n.attempts + 1,
+                next_attempt_at = now() + expires_in
+            WHERE n.id = ANY (due);
+        document := mill.digest_document(subscription, message_id, ids)
+            || jsonb_build_object('message_id', message_id);
+        state.window_messages := state.window_messages + 1;
+        RETURN NEXT;
+    ELSE
+        FOREACH one IN ARRAY due[1:max_messages] LOOP
+            message_id := gen_random_uuid();
+            ids := ARRAY[one];
+            UPDATE mill.notifications n SET message_id = take_messages.message_id, attempts = n.attempts + 1,
+                    next_attempt_at = now() + expires_in
+                WHERE n.id = one
+                RETURNING n.document || jsonb_build_object('message_id', n.message_id, 'notification_id', n.id)
+                INTO document;
+            state.window_messages := state.window_messages + 1;
+            RETURN NEXT;
+        END LOOP;
+    END IF;
+    UPDATE mill.subscription_state d SET window_started_at = state.window_started_at,
+            window_messages = state.window_messages
+        WHERE d.subscription_id = subscription.id AND subscription.rate_messages IS NOT NULL;
+END
+$$;
+COMMENT ON FUNCTION mill.take_messages IS
+    'Claims due notifications of a subscription whose state is locked, and returns the messages to send: one per '
+    'notification, or one digest of all if they are more than the rate allows';
+
+CREATE OR REPLACE FUNCTION mill.due_subscriptions(destinations text[], busy bigint[]) RETURNS SETOF bigint
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT s.id FROM mill.subscriptions s JOIN mill.subscription_state d ON d.subscription_id = s.id
+    WHERE s.enabled AND coalesce(d.retry_at <= now(), true)
+        AND (s.destination IS NULL OR s.destination = ANY (destinations)) AND s.id <> ALL (busy)
+        AND EXISTS (SELECT FROM mill.notifications n WHERE n.subscription_id = s.id AND n.sent_at IS NULL
+            AND n.dead_at IS NULL AND n.next_attempt_at <= now())
+$$;
+COMMENT ON FUNCTION mill.due_subscriptions IS
+    'Returns the subscriptions that have due notifications, except those in busy: to channels, to tasks, and to these '
+    'destinations';
+
+CREATE OR REPLACE FUNCTION mill.notifications_due(destinations text[]) RETURNS boolean
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    -- Every worker polls this. Without subscriptions, the first query is the whole cost.
+    RETURN EXISTS (SELECT FROM mill.subscriptions) AND (
+        EXISTS (SELECT FROM mill.due_subscriptions(destinations, '{}'))
+        OR EXISTS (SELECT FROM mill.subscriptions s JOIN mill.subscription_state d ON d.subscription_id = s.id
+            WHERE s.enabled AND num_nonnulls(s.min_pending, s.min_age) > 0
+                AND coalesce(d.backlog_checked_at <= now() - interval '10 s', true)));
+END
+$$;
+COMMENT ON FUNCTION mill.notifications_due IS
+    'Returns whether a worker with these destinations has notifications to send or backlogs to check';
+GRANT EXECUTE ON FUNCTION mill.notifications_due TO mill_worker;
+
+CREATE OR REPLACE FUNCTION mill.claim_messages(destinations text[], busy bigint[], max_subscriptions integer)
+RETURNS TABLE (subscription_id bigint, subscription text, destination text, message_id uuid, ids bigint[],
+    document jsonb)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    found record;
+BEGIN
+    FOR found IN SELECT s, d FROM mill.subscriptions s JOIN mill.subscription_state d ON d.subscription_id = s.id
+        WHERE s.destination IS NOT NULL AND s.id IN (SELECT mill.due_subscriptions(destinations, busy))
+        ORDER BY random() LIMIT max_subscriptions FOR UPDATE OF d SKIP LOCKED
+    LOOP
+        -- A sender attempts these messages one after another, with a time limit of 10 s each.
+        RETURN QUERY SELECT (found.s).id, (found.s).name::text, (found.s).destination::text, m.message_id, m.ids,
+                m.document
+            FROM mill.take_messages(found.s, found.d, 4, interval '60 s') AS m;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION mill.claim_messages IS
+    'Claims messages to these destinations, up to four per subscription, for a minute. busy: subscriptions to leave '
+    'out, because the caller is sending their messages';
+GRANT EXECUTE ON FUNCTION mill.claim_messages TO mill_worker;
+
+CREATE OR REPLACE FUNCTION mill.message_sent(subscription_id bigint, message_id uuid, ids bigint[]) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    marked boolean;
+BEGIN
+    UPDATE mill.notifications n SET sent_at = clock_timestamp(), dead_at = NULL, last_error = NULL
+        WHERE n.id = ANY (ids) AND n.message_id = message_sent.message_id;
+    marked := FOUND;
+    UPDATE mill.subscription_state d SET failures = 0, last_error = NULL, last_error_at = NULL,
+            last_sent_at = clock_timestamp(), messages_sent = d.messages_sent + 1,
+            retry_at = CASE WHEN d.failures = 0 THEN d.retry_at END
+        WHERE d.subscription_id = message_sent.subscription_id;
+    RETURN marked;
+END
+$$;
+COMMENT ON FUNCTION mill.message_sent IS
+    'Records that a message was delivered. Returns false if another sender has claimed its notifications since';
+GRANT EXECUTE ON FUNCTION mill.message_sent TO mill_worker;
+
+CREATE OR REPLACE FUNCTION mill.message_failed(subscription_id bigint, message_id uuid, ids bigint[], error text,
+    rejected boolean, retry_after interval DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    UPDATE mill.notifications n SET last_error = error,
+            dead_at = CASE WHEN n.retry_until <= now() OR rejected AND n.attempts >= 10 THEN clock_timestamp() END,
+            next_attempt_at = CASE WHEN rejected THEN now() + mill.delivery_backoff(n.attempts) ELSE now() END
+        WHERE n.id = ANY (ids) AND n.message_id = message_failed.message_id AND n.sent_at IS NULL;
+    UPDATE mill.subscription_state d SET failures = d.failures + 1, last_error = error,
+            last_error_at = clock_timestamp(), retry_at = CASE WHEN rejected THEN d.retry_at
+                ELSE now() + greatest(mill.delivery_backoff(d.failures + 1), least(retry_after, '1 day')) END
+        WHERE d.subscription_id = message_failed.subscription_id;
+END
+$$;
+COMMENT ON FUNCTION mill.message_failed IS
+    'Records that a message was not delivered. rejected: the receiver refuses this message, so the other messages of '
+    'the subscription do not wait; after ten attempts its notifications are dead. Otherwise the whole subscription '
+    'waits, at least retry_after. Notifications are dead after three days in either case';
+GRANT EXECUTE ON FUNCTION mill.message_failed TO mill_worker;
+
+CREATE OR REPLACE FUNCTION mill.message_released(message_id uuid, ids bigint[]) RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    UPDATE mill.notifications n SET attempts = n.attempts - 1, next_attempt_at = now()
+    WHERE n.id = ANY (ids) AND n.message_id = message_released.message_id AND n.sent_at IS NULL
+$$;
+COMMENT ON FUNCTION mill.message_released IS 'Returns the notifications of a message that was not attempted';
+GRANT EXECUTE ON FUNCTION mill.message_released TO mill_worker;
+
+-- Inside the database -----------------------------------------------------------------------------
+
+CREATE OR REPLACE FUNCTION mill.channel_payload(document jsonb) RETURNS text
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+    -- The server refuses payloads of 8000 bytes. What is left without these keys is shorter.
+    SELECT CASE WHEN octet_length(document::text) <= 7900 THEN document::text
+        ELSE (document - '{message,errors,events,samples,tags,jobs}'::text[] || '{"truncated": true}')::text END
+$$;
+COMMENT ON FUNCTION mill.channel_payload IS
+    'Returns the payload of a NOTIFY. If the document is too long, omits its texts and lists and adds "truncated"';
+
+CREATE OR REPLACE FUNCTION mill.deliver(subscription mill.subscriptions, document jsonb) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF subscription.channel IS NOT NULL THEN
+        PERFORM pg_notify(subscription.channel, mill.channel_payload(document));
+    ELSE
+        PERFORM mill.submit(subscription.statement, params => jsonb_build_array(document),
+            name => left('notify ' || subscription.name, 128), queue => subscription.task_queue,
+            profile => (SELECT p.key FROM mill.profiles p WHERE p.name = subscription.run_as),
+            options => jsonb_build_object('metadata',
+                jsonb_build_object('pgmill_subscription', left(subscription.name, 512))));
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION mill.deliver IS 'Delivers a message to a channel or as a task, in the caller''s transaction';
+
+CREATE OR REPLACE FUNCTION mill.deliver_in_database()
+RETURNS TABLE (subscription text, kind text, messages integer, error text)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    found record;
+    message record;
+BEGIN
+    -- Asynchronous commit is safe here: a crash loses the delivery and its record together, or neither.
+    PERFORM set_config('synchronous_commit', 'off', true);
+    FOR found IN SELECT s, d FROM mill.subscriptions s JOIN mill.subscription_state d ON d.subscription_id = s.id
+        WHERE s.destination IS NULL AND s.id IN (SELECT mill.due_subscriptions('{}', '{}'))
+        ORDER BY s.id LIMIT 20 FOR UPDATE OF d SKIP LOCKED
+    LOOP
+        subscription := (found.s).name;
+        kind := CASE WHEN (found.s).channel IS NOT NULL THEN 'channel' ELSE 'task' END;
+        messages := 0;
+        error := NULL;
+        BEGIN
+            FOR message IN SELECT m.* FROM mill.take_messages(found.s, found.d, 500, interval '60 s') AS m LOOP
+                PERFORM mill.deliver(found.s, message.document);
+                PERFORM mill.message_sent((found.s).id, message.message_id, message.ids);
+                messages := messages + 1;
+            END LOOP;
+        EXCEPTION WHEN OTHERS THEN
+            GET STACKED DIAGNOSTICS error = MESSAGE_TEXT;
+            messages := 0;
+            UPDATE mill.subscription_state d SET failures = d.failures + 1, last_error = error,
+                    last_error_at = clock_timestamp(), retry_at = now() + mill.delivery_backoff(d.failures + 1)
+                WHERE d.subscription_id = (found.s).id;
+        END;
+        RETURN NEXT;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION mill.deliver_in_database IS
+    'Delivers due notifications to channels and as tasks, up to 500 per subscription. Returns the number of messages '
+    'by subscription';
+GRANT EXECUTE ON FUNCTION mill.deliver_in_database TO mill_worker;
+
+-- Backlogs ----------------------------------------------------------------------------------------
+
+-- A loose index scan finds the queues, and then the lanes of a queue. The head of a lane is its oldest
+-- task, unless a task was enqueued with an earlier due time or returned to the queue.
+CREATE OR REPLACE FUNCTION mill.pending_by_queue(only_queue text, max_count integer)
+RETURNS TABLE (queue text, pending bigint, oldest_age interval)
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
+SET jit = off AS $$
+    WITH RECURSIVE lane (queue, priority, run_as) AS (
+        (SELECT t.queue, t.priority, t.run_as FROM mill.tasks t
+         WHERE t.state = 'pending' AND (only_queue IS NULL OR t.queue = only_queue)
+         ORDER BY t.queue, t.priority, t.run_as LIMIT 1)
+        UNION ALL
+        SELECT next.queue, next.priority, next.run_as FROM lane CROSS JOIN LATERAL (
+            SELECT t.queue, t.priority, t.run_as FROM mill.tasks t
+            WHERE t.state = 'pending' AND (only_queue IS NULL OR t.queue = only_queue)
+                AND (t.queue, t.priority, t.run_as) > (lane.queue, lane.priority, lane.run_as)
+            ORDER BY t.queue, t.priority, t.run_as LIMIT 1) AS next
+    )
+    SELECT l.queue::text, sum(c.count)::bigint, max(h.age) FROM (SELECT * FROM lane LIMIT 1000) AS l
+        CROSS JOIN LATERAL (SELECT count(*) AS count FROM (SELECT FROM mill.tasks t WHERE t.state = 'pending'
+            AND t.queue = l.queue AND t.priority = l.priority AND t.run_as = l.run_as
+            ORDER BY t.id LIMIT max_count) AS few) AS c
+        CROSS JOIN LATERAL (SELECT now() - t.due_at AS age FROM mill.tasks t WHERE t.state = 'pending'
+            AND t.queue = l.queue AND t.priority = l.priority AND t.run_as = l.run_as ORDER BY t.id LIMIT 1) AS h
+    GROUP BY l.queue
+$$;
+COMMENT ON FUNCTION mill.pending_by_queue IS
+    'Returns the queues with pending tasks, counting up to max_count tasks per lane, and the wait of the oldest task';
+
+CREATE OR REPLACE FUNCTION mill.check_backlogs() RETURNS integer
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    s mill.subscriptions;
+    inserted integer;
+    total integer := 0;
+BEGIN
+    FOR s IN SELECT x.* FROM mill.subscriptions x JOIN mill.subscription_state d ON d.subscription_id = x.id
+        WHERE x.enabled AND num_nonnulls(x.min_pending, x.min_age) > 0
+            AND coalesce(d.backlog_checked_at <= now() - interval '10 s', true)
+        FOR UPDATE OF d SKIP LOCKED
+    LOOP
+        UPDATE mill.subscription_state d SET backlog_checked_at = now() WHERE d.subscription_id = s.id;
+        WITH found AS MATERIALIZED (
+            SELECT p.* FROM mill.pending_by_queue(s.queue, coalesce(s.min_pending, 1000)) AS p
+            WHERE p.pending >= s.min_pending OR p.oldest_age >= s.min_age
+        ), begun AS (
+            INSERT INTO mill.backlog_notices (subscription_id, queue) SELECT s.id, f.queue FROM found f
+            ON CONFLICT DO NOTHING RETURNING backlog_notices.queue
+        ), ended AS (
+            DELETE FROM mill.backlog_notices b WHERE b.subscription_id = s.id
+                AND NOT EXISTS (SELECT FROM found f WHERE f.queue = b.queue)
+            RETURNING b.queue, b.began_at
+        )
+        INSERT INTO mill.notifications (subscription_id, event, document)
+        SELECT s.id, 'queue_backlog', mill.notification_document('queue_backlog', s.name, n.document) FROM (
+            SELECT jsonb_build_object('queue', f.queue, 'pending', f.pending, 'resolved', false, 'oldest_seconds',
+                round(extract(epoch FROM f.oldest_age)::numeric, 3)) AS document
+            FROM begun b JOIN found f ON f.queue = b.queue
+            UNION ALL
+            SELECT jsonb_build_object('queue', e.queue, 'resolved', true, 'seconds',
+                round(extract(epoch FROM now() - e.began_at)::numeric, 3))
+            FROM ended e) AS n;
+        GET DIAGNOSTICS inserted = ROW_COUNT;
+        total := total + inserted;
+    END LOOP;
+    RETURN total;
+END
+$$;
+COMMENT ON FUNCTION mill.check_backlogs IS
+    'Inserts a notification for each queue whose backlog began or ended, for subscriptions that were last checked more '
+    'than 10 seconds ago. Returns the number of notifications';
+GRANT EXECUTE ON FUNCTION mill.check_backlogs TO mill_worker;
+
+CREATE OR REPLACE FUNCTION mill.prune_notifications() RETURNS integer
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    deleted integer;
+    orphans integer;
+BEGIN
+    -- A disabled subscription, or one whose destination no worker has, attempts nothing.
+    UPDATE mill.notifications n SET dead_at = clock_timestamp(),
+            last_error = coalesce(n.last_error, 'no worker has sent the notification in time')
+        WHERE n.id IN (SELECT x.id FROM mill.subscriptions s CROSS JOIN LATERAL (SELECT o.id FROM mill.notifications o
+            WHERE o.subscription_id = s.id AND o.sent_at IS NULL AND o.dead_at IS NULL AND o.retry_until <= now()
+            ORDER BY o.id LIMIT 10000) AS x)
+            AND n.next_attempt_at <= now();
+    DELETE FROM mill.notifications n WHERE n.id IN (SELECT x.id FROM mill.notifications x, mill.settings t
+        WHERE (x.sent_at IS NOT NULL OR x.dead_at IS NOT NULL)
+            AND coalesce(x.sent_at, x.dead_at) < now() - CASE WHEN x.sent_at IS NOT NULL THEN interval '1 day'
+                ELSE t.history_retention END
+        ORDER BY coalesce(x.sent_at, x.dead_at) LIMIT 10000);
+    GET DIAGNOSTICS deleted = ROW_COUNT;
+    -- A transaction may insert a notification while its subscription is removed.
+    DELETE FROM mill.notifications n WHERE n.id IN (SELECT x.id FROM mill.notifications x
+        WHERE x.sent_at IS NULL AND x.dead_at IS NULL
+            AND NOT EXISTS (SELECT FROM mill.subscriptions s WHERE s.id = x.subscription_id) LIMIT 10000);
+    GET DIAGNOSTICS orphans = ROW_COUNT;
+    RETURN deleted + orphans;
+END
+$$;
+COMMENT ON FUNCTION mill.prune_notifications IS
+    'Deletes delivered notifications after a day and dead ones after settings.history_retention, up to 10000 of each. '
+    'Marks notifications as dead that were not attempted within three days. Returns the number of deleted rows';
+GRANT EXECUTE ON FUNCTION mill.prune_notifications TO mill_worker;
 
 -- schema/11_operator.sql --------------------------------------------------------------------------
 
@@ -2973,6 +3592,288 @@ $$;
 COMMENT ON FUNCTION mill.drain IS
     'Makes a worker stop claiming tasks, or resume (draining => false). Returns false if the worker does not exist';
 GRANT EXECUTE ON FUNCTION mill.drain TO mill_operator;
+
+-- schema/11_subscriptions.sql ---------------------------------------------------------------------
+
+-- Subscriptions: functions for operators, each of which records the change in mill.audit; status of
+-- subscriptions and notifications for viewers.
+
+CREATE OR REPLACE FUNCTION mill.check_filters(subscription mill.subscriptions) RETURNS void
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    wrong record;
+BEGIN
+    -- A filter that an event does not have matches nothing.
+    SELECT e.event, f.filter, a.allowed INTO wrong
+        FROM unnest(subscription.events) AS e(event)
+            CROSS JOIN LATERAL (SELECT CASE
+                WHEN e.event IN ('attempt_failed', 'task_failed', 'late') THEN '{queue,task,job,schedule,tag}'
+                WHEN e.event IN ('run_failed', 'run_succeeded', 'run_recovered', 'schedule_missed')
+                    THEN '{job,schedule,tag}'
+                WHEN e.event = 'queue_backlog' THEN '{queue}' ELSE '{}' END::text[] AS allowed) AS a
+            CROSS JOIN LATERAL (VALUES ('queue', subscription.queue::text), ('task', subscription.task),
+                ('job', subscription.job), ('schedule', subscription.schedule), ('tag', subscription.tag))
+                AS f(filter, value)
+        WHERE f.value IS NOT NULL AND f.filter <> ALL (a.allowed) LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'event % has no %', wrong.event, wrong.filter USING ERRCODE = '22023',
+            HINT = CASE WHEN wrong.allowed = '{}' THEN 'Use another subscription, without filters, for this event.'
+                ELSE format('Its filters are %s. Use another subscription for this event.',
+                    array_to_string(wrong.allowed, ', ')) END;
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION mill.check_filters IS
+    'Raises an error if an event of the subscription lacks the subject of a filter, for mill.set_subscription';
+
+CREATE OR REPLACE FUNCTION mill.check_subscription(subscription mill.subscriptions) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    kinds integer := num_nonnulls(subscription.destination, subscription.channel, subscription.statement);
+BEGIN
+    IF coalesce(cardinality(subscription.events), 0) = 0 THEN
+        RAISE EXCEPTION 'subscription "%" has no events', subscription.name USING ERRCODE = '22023',
+            HINT = format('Set events to one or more of %s.',
+                array_to_string(array_remove(enum_range(NULL::mill.notify_event), 'test'), ', '));
+    ELSIF 'test' = ANY (subscription.events) THEN
+        RAISE EXCEPTION 'test is not an event to subscribe to' USING ERRCODE = '22023',
+            HINT = 'Every subscription receives its tests: SELECT mill.test_subscription(name).';
+    ELSIF kinds <> 1 THEN
+        RAISE EXCEPTION 'subscription "%" has % receivers; it needs exactly one', subscription.name, kinds
+            USING ERRCODE = '22023', HINT = 'Set one of destination, channel and statement.';
+    ELSIF subscription.channel = 'mill' THEN
+        RAISE EXCEPTION 'channel mill is the channel of the workers' USING ERRCODE = '22023';
+    ELSIF 'queue_backlog' = ANY (subscription.events) <>
+        (num_nonnulls(subscription.min_pending, subscription.min_age) > 0)
+    THEN
+        RAISE EXCEPTION 'min_pending and min_age are the thresholds of queue_backlog' USING ERRCODE = '22023',
+            HINT = 'With queue_backlog, set at least one of them; without it, none.';
+    ELSIF subscription.statement IS NULL AND num_nonnulls(subscription.task_queue, subscription.run_as) > 0 THEN
+        RAISE EXCEPTION 'task_queue and run_as are settings of a statement' USING ERRCODE = '22023';
+    END IF;
+    PERFORM mill.check_filters(subscription);
+    IF subscription.statement IS NOT NULL THEN
+        PERFORM mill.check_statement(subscription.statement, '[{}]');
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION mill.check_subscription IS
+    'Raises an error if the settings of a subscription contradict each other, for mill.set_subscription';
+
+CREATE OR REPLACE FUNCTION mill.set_subscription(name text, options jsonb) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    put mill.subscriptions;
+    before jsonb;
+    existed boolean;
+BEGIN
+    PERFORM mill.check_keys(options, '{events,queue,job,schedule,tag,task,destination,channel,statement,task_queue,
+        run_as,min_pending,min_age,rate_messages,rate_period,enabled,description}');
+    SELECT s.* INTO put FROM mill.subscriptions s WHERE s.name = set_subscription.name FOR UPDATE;
+    existed := FOUND;
+    IF existed THEN
+        before := to_jsonb(put) - 'statement';
+    ELSE
+        put.name := set_subscription.name;
+        put.enabled := true;
+        put.created_by := session_user;
+        put.created_at := now();
+        -- Messages to people are limited, unless the caller sets another limit or none.
+        IF options->>'destination' IS NOT NULL THEN
+            put.rate_messages := 10;
+            put.rate_period := '1 minute';
+        END IF;
+    END IF;
+    -- A new receiver replaces the former one.
+    IF num_nonnulls(options->>'destination', options->>'channel', options->>'statement') > 0 THEN
+        put.destination := NULL;
+        put.channel := NULL;
+        put.statement := NULL;
+        IF options->>'statement' IS NULL THEN
+            put.task_queue := NULL;
+            put.run_as := NULL;
+        END IF;
+    END IF;
+    put := jsonb_populate_record(put, options);
+    put.enabled := coalesce(put.enabled, true);
+    put.events := ARRAY(SELECT DISTINCT e FROM unnest(put.events) AS e ORDER BY e);
+    put.run_as := nullif(put.run_as, '');
+    put.rate_period := CASE WHEN put.rate_messages IS NOT NULL THEN coalesce(put.rate_period, '1 minute') END;
+    put.changed_at := now();
+    PERFORM mill.check_subscription(put);
+    IF put.run_as IS NOT NULL THEN
+        PERFORM mill.check_profile(put.run_as), mill.check_routine(put.run_as, put.statement);
+    END IF;
+    IF existed THEN
+        IF before - 'changed_at' = to_jsonb(put) - '{statement,changed_at}'::text[]
+            AND NOT EXISTS (SELECT FROM mill.subscriptions s
+                WHERE s.id = put.id AND s.statement IS DISTINCT FROM put.statement)
+        THEN
+            RETURN false;
+        END IF;
+        UPDATE mill.subscriptions s SET (events, queue, job, schedule, tag, task, destination, channel, statement,
+                task_queue, run_as, min_pending, min_age, rate_messages, rate_period, enabled, description, changed_at)
+            = (put.events, put.queue, put.job, put.schedule, put.tag, put.task, put.destination, put.channel,
+                put.statement, put.task_queue, put.run_as, put.min_pending, put.min_age, put.rate_messages,
+                put.rate_period, put.enabled, put.description, put.changed_at)
+            WHERE s.id = put.id;
+        UPDATE mill.subscription_state d SET retry_at = NULL WHERE d.subscription_id = put.id;
+    ELSE
+        INSERT INTO mill.subscriptions (name, events, queue, job, schedule, tag, task, destination, channel, statement,
+                task_queue, run_as, min_pending, min_age, rate_messages, rate_period, enabled, description)
+            VALUES (put.name, put.events, put.queue, put.job, put.schedule, put.tag, put.task, put.destination,
+                put.channel, put.statement, put.task_queue, put.run_as, put.min_pending, put.min_age,
+                put.rate_messages, put.rate_period, put.enabled, put.description)
+            RETURNING id INTO put.id;
+        INSERT INTO mill.subscription_state (subscription_id) VALUES (put.id);
+    END IF;
+    -- A backlog that the subscription no longer watches is not reported as ended.
+    DELETE FROM mill.backlog_notices b WHERE b.subscription_id = put.id
+        AND (num_nonnulls(put.min_pending, put.min_age) = 0 OR b.queue IS DISTINCT FROM coalesce(put.queue, b.queue));
+    PERFORM mill.record_change('set_subscription', 'subscription ' || put.name, before, options - 'statement');
+    RETURN true;
+END
+$$;
+COMMENT ON FUNCTION mill.set_subscription IS
+    'Creates or changes a subscription. Returns whether anything changed. options: {"events": ["task_failed", …], '
+    'filters "queue", "job", "schedule", "tag", "task"; one of "destination" (configured at workers), "channel" '
+    '(NOTIFY) and "statement" (a task, with "task_queue" and "run_as"); thresholds of queue_backlog "min_pending", '
+    '"min_age"; "rate_messages" per "rate_period"; "enabled", "description"}. Omitted options are unchanged, null '
+    'removes an option';
+GRANT EXECUTE ON FUNCTION mill.set_subscription TO mill_operator;
+
+CREATE OR REPLACE FUNCTION mill.remove_subscription(name text) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    gone bigint;
+BEGIN
+    DELETE FROM mill.subscriptions s WHERE s.name = remove_subscription.name RETURNING s.id INTO gone;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    DELETE FROM mill.subscription_state d WHERE d.subscription_id = gone;
+    DELETE FROM mill.backlog_notices b WHERE b.subscription_id = gone;
+    -- mill.prune_notifications deletes the ones that were sent.
+    DELETE FROM mill.notifications n WHERE n.subscription_id = gone AND n.sent_at IS NULL AND n.dead_at IS NULL;
+    DELETE FROM mill.notifications n WHERE n.subscription_id = gone AND n.dead_at IS NOT NULL;
+    PERFORM mill.record_audit('remove_subscription', 'subscription ' || remove_subscription.name);
+    RETURN true;
+END
+$$;
+COMMENT ON FUNCTION mill.remove_subscription IS
+    'Removes a subscription and its undelivered notifications. Returns false if it does not exist';
+GRANT EXECUTE ON FUNCTION mill.remove_subscription TO mill_operator;
+
+CREATE OR REPLACE FUNCTION mill.enable_subscription(name text, enabled boolean DEFAULT true) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+BEGIN
+    UPDATE mill.subscriptions s SET enabled = enable_subscription.enabled, changed_at = now()
+        WHERE s.name = enable_subscription.name;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    PERFORM mill.record_audit('enable_subscription', 'subscription ' || enable_subscription.name,
+        jsonb_build_object('enabled', enable_subscription.enabled));
+    RETURN true;
+END
+$$;
+COMMENT ON FUNCTION mill.enable_subscription IS
+    'Enables or disables a subscription. A disabled one gets no notifications, and those it has are not sent. Returns '
+    'false if it does not exist';
+GRANT EXECUTE ON FUNCTION mill.enable_subscription TO mill_operator;
+
+CREATE OR REPLACE FUNCTION mill.test_subscription(name text) RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    s mill.subscriptions;
+    inserted bigint;
+BEGIN
+    SELECT x.* INTO s FROM mill.subscriptions x WHERE x.name = test_subscription.name;
+    IF NOT FOUND THEN
+        RETURN NULL;
+    ELSIF NOT s.enabled THEN
+        RAISE EXCEPTION 'subscription "%" is disabled', s.name USING ERRCODE = '55000',
+            HINT = 'Enable it with pgmill subscription enable.';
+    END IF;
+    INSERT INTO mill.notifications (subscription_id, event, document)
+        VALUES (s.id, 'test', mill.notification_document('test', s.name,
+            jsonb_build_object('requested_by', coalesce(left(nullif(current_setting('mill.actor', true), ''), 200),
+                session_user))))
+        RETURNING id INTO inserted;
+    UPDATE mill.subscription_state d SET retry_at = NULL WHERE d.subscription_id = s.id;
+    PERFORM mill.record_audit('test_subscription', 'subscription ' || s.name);
+    RETURN inserted;
+END
+$$;
+COMMENT ON FUNCTION mill.test_subscription IS
+    'Sends a message of event test to a subscription. Returns the id of the notification; null: the subscription does '
+    'not exist';
+GRANT EXECUTE ON FUNCTION mill.test_subscription TO mill_operator;
+
+CREATE OR REPLACE FUNCTION mill.retry_notifications(subscription text DEFAULT NULL, ids bigint[] DEFAULT NULL)
+RETURNS integer
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    chosen bigint[];
+    retried integer;
+BEGIN
+    chosen := ARRAY(SELECT s.id FROM mill.subscriptions s
+        WHERE retry_notifications.subscription IS NULL OR s.name = retry_notifications.subscription);
+    UPDATE mill.notifications n SET dead_at = NULL, attempts = 0, next_attempt_at = now(),
+            retry_until = now() + interval '3 days'
+        WHERE n.subscription_id = ANY (chosen) AND n.dead_at IS NOT NULL
+            AND (retry_notifications.ids IS NULL OR n.id = ANY (retry_notifications.ids));
+    GET DIAGNOSTICS retried = ROW_COUNT;
+    -- What is not dead and waits because of a failure is attempted now, too.
+    UPDATE mill.subscription_state d SET retry_at = NULL WHERE d.subscription_id = ANY (chosen) AND d.failures > 0;
+    PERFORM mill.record_audit('retry_notifications', coalesce('subscription ' || retry_notifications.subscription,
+        'subscriptions'), jsonb_build_object('notifications', retried));
+    RETURN retried;
+END
+$$;
+COMMENT ON FUNCTION mill.retry_notifications IS
+    'Attempts dead notifications again: those with these ids, of this subscription, or all. Ends the wait after '
+    'failures of these subscriptions. Returns the number of dead notifications';
+GRANT EXECUTE ON FUNCTION mill.retry_notifications TO mill_operator;
+
+-- Status ------------------------------------------------------------------------------------------
+
+CREATE OR REPLACE VIEW mill.subscription_status AS
+    SELECT s.id, s.name, s.events, s.queue, s.job, s.schedule, s.tag, s.task,
+        CASE WHEN s.destination IS NOT NULL THEN 'destination' WHEN s.channel IS NOT NULL THEN 'channel'
+            ELSE 'task' END AS kind,
+        s.destination, s.channel, CASE WHEN (SELECT mill.sees_statements()) THEN s.statement END AS statement,
+        s.task_queue, s.run_as, s.min_pending, s.min_age, s.rate_messages, s.rate_period, s.enabled, s.description,
+        s.created_by, s.created_at, s.changed_at, d.messages_sent, d.last_sent_at, d.failures, d.last_error,
+        d.last_error_at, d.retry_at, w.pending, w.oldest_pending_at, x.dead,
+        CASE WHEN s.destination IS NOT NULL THEN (SELECT count(*) FROM mill.workers v
+            WHERE s.destination = ANY (v.destinations) AND now() - v.heartbeat_at < v.orphan_timeout) END AS workers
+    FROM mill.subscriptions s JOIN mill.subscription_state d ON d.subscription_id = s.id
+        CROSS JOIN LATERAL (SELECT count(*) AS pending, min(p.created_at) AS oldest_pending_at
+            FROM (SELECT n.created_at FROM mill.notifications n WHERE n.subscription_id = s.id AND n.sent_at IS NULL
+                AND n.dead_at IS NULL ORDER BY n.id LIMIT 10000) AS p) AS w
+        CROSS JOIN LATERAL (SELECT count(*) AS dead FROM (SELECT FROM mill.notifications n
+            WHERE n.subscription_id = s.id AND n.dead_at IS NOT NULL LIMIT 10000) AS p) AS x;
+COMMENT ON VIEW mill.subscription_status IS
+    'Subscriptions with their settings and the state of the delivery. pending, dead: number of notifications, at most '
+    '10000. workers: number of live workers that have the destination';
+GRANT SELECT ON mill.subscription_status TO mill_worker;
+
+CREATE OR REPLACE VIEW mill.visible_notifications AS
+    SELECT n.id, n.subscription_id, coalesce(s.name, n.document->>'subscription') AS subscription, n.event,
+        CASE WHEN (SELECT mill.sees_statements()) THEN n.document ELSE n.document - '{message,errors}'::text[]
+            END AS document,
+        CASE WHEN n.sent_at IS NOT NULL THEN 'sent' WHEN n.dead_at IS NOT NULL THEN 'dead' ELSE 'pending' END AS state,
+        n.created_at, n.next_attempt_at, n.attempts, n.last_error, n.sent_at, n.dead_at
+    FROM mill.notifications n LEFT JOIN mill.subscriptions s ON s.id = n.subscription_id;
+COMMENT ON VIEW mill.visible_notifications IS
+    'Notifications for mill_viewer: pending, sent within a day, or dead. Hides error messages if '
+    'settings.hide_statements is set';
 
 -- schema/12_jobs.sql ------------------------------------------------------------------------------
 
@@ -5045,6 +5946,7 @@ BEGIN
     IF ended.schedule_id IS NOT NULL THEN
         PERFORM mill.log_completed(ended);
     END IF;
+    PERFORM mill.notify_run(ended);
     RETURN ended.state;
 END
 $$;
@@ -5432,6 +6334,72 @@ CREATE OR REPLACE VIEW mill.late_runs AS
         r.started_at, r.late_at AS late_since, now() - r.late_at AS late_by
     FROM mill.runs r WHERE r.state = 'running' AND r.late_at <= now();
 COMMENT ON VIEW mill.late_runs IS 'Runs in progress that have missed their deadline';
+
+-- schema/16_run_notifications.sql -----------------------------------------------------------------
+
+-- Notifications of the end of a run, in the transaction of mill.finish_run.
+
+CREATE OR REPLACE FUNCTION mill.recovers(ended mill.runs) RETURNS boolean
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    previous mill.run_state;
+BEGIN
+    IF ended.state <> 'succeeded' THEN
+        RETURN false;
+    ELSIF ended.restarted_at IS NOT NULL THEN
+        -- The audit row of the restart has the state that the run had before.
+        SELECT (a.detail->>'state')::mill.run_state INTO previous FROM mill.audit a
+            WHERE a.subject = 'run ' || ended.id AND a.detail ? 'state' ORDER BY a.id DESC LIMIT 1;
+    ELSIF ended.schedule_id IS NOT NULL THEN
+        SELECT r.state INTO previous FROM mill.runs r
+            WHERE r.schedule_id = ended.schedule_id AND r.id < ended.id AND r.state IN ('succeeded', 'failed')
+            ORDER BY r.id DESC LIMIT 1;
+    ELSE
+        -- No index covers the jobs, so only the newest runs are read, by primary key.
+        SELECT r.state INTO previous FROM mill.runs r
+            WHERE r.id BETWEEN ended.id - 1000 AND ended.id - 1 AND r.schedule_id IS NULL AND r.jobs = ended.jobs
+                AND r.state IN ('succeeded', 'failed')
+            ORDER BY r.id DESC LIMIT 1;
+    END IF;
+    RETURN coalesce(previous = 'failed', false);
+END
+$$;
+COMMENT ON FUNCTION mill.recovers IS
+    'Returns whether a run succeeded after a failure: of itself, before it was restarted; or of the previous run of '
+    'its schedule; or without a schedule, of the previous run of the same jobs, among the 1000 newest';
+
+CREATE OR REPLACE FUNCTION mill.notify_run(ended mill.runs) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    events mill.notify_event[];
+    schedule text;
+    errors jsonb;
+BEGIN
+    IF ended.state = 'cancelled' OR NOT EXISTS (SELECT FROM mill.subscriptions s
+        WHERE s.enabled AND s.events && '{run_failed,run_succeeded,run_recovered}')
+    THEN
+        RETURN;
+    END IF;
+    events := CASE WHEN ended.state = 'failed' THEN '{run_failed}'
+        WHEN mill.recovers(ended) THEN '{run_recovered,run_succeeded}' ELSE '{run_succeeded}' END;
+    SELECT s.name INTO schedule FROM mill.schedules s WHERE s.id = ended.schedule_id;
+    SELECT jsonb_agg(jsonb_build_object('task', f.name, 'outcome', f.outcome, 'message', left(f.message, 300))
+            ORDER BY f.finished_at)
+        INTO errors FROM (SELECT t.name, t.outcome, t.message, t.finished_at FROM mill.run_tasks t
+            WHERE t.run_id = ended.id AND t.state = 'failed' ORDER BY t.finished_at LIMIT 5) AS f;
+    PERFORM mill.notify_first(events,
+        jsonb_build_object('run_id', ended.id, 'jobs', ended.jobs, 'schedule', schedule, 'tags', ended.tags),
+        jsonb_build_object('outcome', ended.state, 'tasks', ended.tasks, 'succeeded', ended.succeeded,
+            'failed', ended.failed + ended.ignored,
+            'not_completed', ended.cancelled + ended.upstream_failed + ended.skipped,
+            'seconds', round(extract(epoch FROM ended.finished_at - coalesce(ended.restarted_at, ended.started_at))
+                ::numeric, 3),
+            'fire_at', ended.fire_at, 'errors', errors));
+END
+$$;
+COMMENT ON FUNCTION mill.notify_run IS
+    'Inserts the notifications of the end of a run, for mill.finish_run. The document has the number of tasks by '
+    'outcome and the first five errors';
 
 -- schema/17_schedule_backfills.sql ----------------------------------------------------------------
 
@@ -6100,6 +7068,9 @@ BEGIN
                 plan.missed_from, CASE WHEN plan.missed > 1 THEN format(' to %s', plan.missed_to) ELSE '' END,
                 CASE WHEN plan.uncounted THEN ', and more, not counted, until one hour ago' ELSE '' END),
                 plan.missed_to, count => plan.missed);
+            PERFORM mill.notify('schedule_missed', jsonb_build_object('schedule', s.name, 'jobs', s.jobs,
+                'tags', s.tags), jsonb_build_object('count', plan.missed, 'missed_from', plan.missed_from,
+                'missed_to', plan.missed_to));
         END IF;
         IF num_nonnulls(plan.error, plan.failure) > 0 THEN
             PERFORM mill.log_schedule_event(plan.id, 'error', coalesce(plan.error, plan.failure));
@@ -7290,6 +8261,8 @@ BEGIN
         ('schedules', '{}', ARRAY['params', 'definition']),
         ('backfills', '{}', ARRAY['params']),
         ('schedule_log', '{}', ARRAY['message']),
+        ('subscriptions', '{}', ARRAY['statement']),
+        ('notifications', '{}', ARRAY['document']),
         ('profiles', ARRAY['key'], '{}')) AS t(name, from_all, from_viewers)
     LOOP
         SELECT string_agg(quote_ident(a.attname), ', ') INTO open FROM pg_attribute a

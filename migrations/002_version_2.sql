@@ -17,7 +17,7 @@ ALTER TABLE mill.runs ADD COLUMN tags text[], ADD COLUMN metadata jsonb, ADD COL
 ALTER TABLE mill.runs ADD COLUMN skipped integer NOT NULL DEFAULT 0, DROP CONSTRAINT every_task_counts,
     ADD CONSTRAINT every_task_counts CHECK (state = 'running'
         OR tasks = succeeded + failed + ignored + cancelled + upstream_failed + skipped);
-ALTER TABLE mill.workers ADD COLUMN error text, ADD COLUMN error_since timestamptz;
+ALTER TABLE mill.workers ADD COLUMN error text, ADD COLUMN error_since timestamptz, ADD COLUMN destinations text[];
 ALTER TABLE mill.profiles ADD COLUMN routines text[];
 ALTER TABLE mill.queues ADD COLUMN store_params boolean NOT NULL DEFAULT true,
     ADD COLUMN store_output boolean NOT NULL DEFAULT true;

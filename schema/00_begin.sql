@@ -12,16 +12,20 @@
 --   07_workers         live workers, all workers since the start of the history, orders to them, progress
 --   08_permits         blocked <-> pending
 --   09_enqueue         -> scheduled | blocked | pending
+--   09_notifications   events that are reported, and the outbox of notifications
 --   (claim)            pending -> running      queue/src/transition/claim.rs
 --   10_finish          complete: running -> finished     in the task's own transaction
 --                      fail, release_claim, reclaim: running -> scheduled | blocked | pending | finished
+--   11_notification_delivery   notifications -> sent | dead
 --   11_operator        cancel, retry, pause, resume, drain
+--   11_subscriptions   set, remove, enable and test subscriptions; their status
 --   12_jobs            graphs of tasks
 --   13_dependencies    edges that hold in every run, and the lineage
 --   14_schedules       when jobs run automatically
 --   15_runs            a run is a frozen copy of jobs
 --   16_run_advance     ready tasks are inserted into mill.tasks
 --   16_run_control     cancel, restart and rerun of runs
+--   16_run_notifications   notifications of the end of a run
 --   17_schedule_ticks  a fire is a run with a schedule and a fire time; each happens once
 --   18_schedule_views  status of schedules, the runs that they fired, dry run
 --   19_views           monitoring: running tasks, status, history, failures, input for autoscalers

@@ -16,7 +16,8 @@ CREATE UNLOGGED TABLE IF NOT EXISTS mill.workers (
     queues text[],
     profiles jsonb NOT NULL DEFAULT '{"": 1}',
     error text,
-    error_since timestamptz
+    error_since timestamptz,
+    destinations text[]
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 200,
     autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
 COMMENT ON TABLE mill.workers IS
@@ -28,6 +29,7 @@ COMMENT ON COLUMN mill.workers.profiles IS 'Number of readers per profile: {"pro
 COMMENT ON COLUMN mill.workers.error IS
     'Error that an operation of the worker meets again and again, such as recording the end of a task; null: none';
 COMMENT ON COLUMN mill.workers.error_since IS 'Time of the first heartbeat that reported an error; null: none';
+COMMENT ON COLUMN mill.workers.destinations IS 'Destinations of notifications that the worker is configured for';
 COMMENT ON COLUMN mill.workers.queues IS 'Queues that the worker serves; null: all queues';
 GRANT SELECT, INSERT, UPDATE, DELETE ON mill.workers TO mill_worker;
 

@@ -79,11 +79,17 @@ BEGIN
         VALUES (task.run_id, task.node, record_attempt.outcome, task.claimed_at, finished, task.attempt,
             task.session_pid, (report->>'rows')::bigint, report->>'message');
     END IF;
+    -- Without a subscription, this query of an empty table is the whole cost.
+    IF record_attempt.outcome NOT IN ('succeeded', 'cancelled') AND EXISTS (SELECT FROM mill.subscriptions s
+        WHERE s.enabled AND s.events && '{attempt_failed,task_failed}')
+    THEN
+        PERFORM mill.notify_attempt(task, record_attempt.outcome, record_attempt.final, report);
+    END IF;
 END
 $$;
 COMMENT ON FUNCTION mill.record_attempt IS
     'Writes the history row of an attempt. If the attempt is final, also frees the deduplication key and notifies the '
-    'run';
+    'run. If the attempt did not succeed, also inserts the notifications of subscriptions';
 GRANT EXECUTE ON FUNCTION mill.record_attempt TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.first_row(result jsonb) RETURNS jsonb

@@ -265,6 +265,7 @@ BEGIN
     IF ended.schedule_id IS NOT NULL THEN
         PERFORM mill.log_completed(ended);
     END IF;
+    PERFORM mill.notify_run(ended);
     RETURN ended.state;
 END
 $$;

@@ -322,6 +322,9 @@ BEGIN
                 plan.missed_from, CASE WHEN plan.missed > 1 THEN format(' to %s', plan.missed_to) ELSE '' END,
                 CASE WHEN plan.uncounted THEN ', and more, not counted, until one hour ago' ELSE '' END),
                 plan.missed_to, count => plan.missed);
+            PERFORM mill.notify('schedule_missed', jsonb_build_object('schedule', s.name, 'jobs', s.jobs,
+                'tags', s.tags), jsonb_build_object('count', plan.missed, 'missed_from', plan.missed_from,
+                'missed_to', plan.missed_to));
         END IF;
         IF num_nonnulls(plan.error, plan.failure) > 0 THEN
             PERFORM mill.log_schedule_event(plan.id, 'error', coalesce(plan.error, plan.failure));

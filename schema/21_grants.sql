@@ -36,6 +36,8 @@ BEGIN
         ('schedules', '{}', ARRAY['params', 'definition']),
         ('backfills', '{}', ARRAY['params']),
         ('schedule_log', '{}', ARRAY['message']),
+        ('subscriptions', '{}', ARRAY['statement']),
+        ('notifications', '{}', ARRAY['document']),
         ('profiles', ARRAY['key'], '{}')) AS t(name, from_all, from_viewers)
     LOOP
         SELECT string_agg(quote_ident(a.attname), ', ') INTO open FROM pg_attribute a

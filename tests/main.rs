@@ -13,6 +13,7 @@ mod commands;
 mod console;
 mod guarantees;
 mod harness;
+mod notifications;
 mod operation;
 mod project;
 mod runs;

@@ -8,7 +8,8 @@ use queue::RunId;
 use queue::doctor::HorizonHolder;
 use queue::history::OutcomeCount;
 use queue::insight::problems::{
-    FailedRuns, LateRun, ProblemSources, ScheduleProblem, ScheduleProblemKind, SlowRun, SlowTask,
+    FailedRuns, FailingSubscription, LateRun, ProblemSources, ScheduleProblem, ScheduleProblemKind,
+    SlowRun, SlowTask,
 };
 use queue::task_queries::Running;
 use queue::workers::Worker;
@@ -70,6 +71,8 @@ pub enum ProblemSubject {
     Declarations,
     /// An old snapshot.
     Snapshot,
+    /// A subscription to events.
+    Subscription(String),
 }
 
 /// Attempts of a queue that failed in the last hour.
@@ -123,6 +126,7 @@ pub fn find_problems(facts: &FleetFacts<'_>) -> Vec<Problem> {
         .chain(sources.slow_runs.iter().filter(|slow| !is_late(slow, sources)).map(slow_run))
         .chain(sources.limits.iter().filter_map(|it| backlog::limit(it, now, backlog_wait)))
         .chain(sources.schedules.iter().map(|it| schedule(it, now)))
+        .chain(sources.subscriptions.iter().map(|it| subscription(it, now)))
         .chain(sources.horizon.iter().filter_map(old_snapshot).take(1))
         .collect();
     problems.sort_by(|a, b| b.age_seconds.total_cmp(&a.age_seconds));
@@ -301,6 +305,24 @@ fn schedule(problem: &ScheduleProblem, now: Timestamp) -> Problem {
         _ => ProblemSubject::Schedule(name.clone()),
     };
     Problem { age_seconds: age(now, problem.at), message, about }
+}
+
+fn subscription(failing: &FailingSubscription, now: Timestamp) -> Problem {
+    let name = &failing.name;
+    let message = match (&failing.destination, &failing.last_error) {
+        (Some(destination), _) if failing.unserved == Some(true) => {
+            format!("no live worker has the destination {destination} of subscription {name}")
+        }
+        (_, Some(error)) => {
+            format!("notifications of subscription {name} are not delivered: {error}")
+        }
+        (_, None) => format!(
+            "{} of subscription {name} could not be delivered",
+            counted(failing.dead, "notification")
+        ),
+    };
+    let about = ProblemSubject::Subscription(name.clone());
+    Problem { age_seconds: age(now, failing.at), message, about }
 }
 
 /// Reports an old snapshot. The snapshots of running tasks are not reported, because they are

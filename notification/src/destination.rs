@@ -97,8 +97,13 @@ impl Destination {
                 (http, Some(PAGERDUTY_URL), body)
             }
         };
-        let id = document["message_id"].as_str();
-        http::post(settings, Request { default_url: url, body: &body, id }).await
+        // A notification has the same id in every message, so that a receiver can recognize a
+        // repetition.
+        let id = match document["notification_id"].as_i64() {
+            Some(id) => format!("notification-{id}"),
+            None => document["message_id"].as_str().unwrap_or_default().to_owned(),
+        };
+        http::post(settings, Request { default_url: url, body: &body, id: &id }).await
     }
 }
 

@@ -25,7 +25,7 @@ pub(crate) struct Request<'a> {
     /// Content.
     pub(crate) body: &'a Value,
     /// Id of the message, by which the receiver can recognize a repetition.
-    pub(crate) id: Option<&'a str>,
+    pub(crate) id: &'a str,
 }
 
 /// The parts of a URL.
@@ -115,7 +115,7 @@ pub(crate) async fn post(settings: &HttpSettings, request: Request<'_>) -> Resul
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     let agent = concat!("pgmill/", env!("CARGO_PKG_VERSION"));
     headers.entry(USER_AGENT).or_insert(HeaderValue::from_static(agent));
-    if let Some(Ok(id)) = request.id.map(HeaderValue::from_str) {
+    if let Ok(id) = HeaderValue::from_str(request.id) {
         headers.insert(HeaderName::from_static("idempotency-key"), id);
     }
     let mut message = hyper::Request::new(Full::new(Bytes::from(request.body.to_string())));
@@ -174,10 +174,10 @@ async fn exchange(
         },
     };
     let response = response.map_err(failed)?;
-    judge(host, response.status(), response.headers())
+    evaluate(host, response.status(), response.headers())
 }
 
-fn judge(host: &str, status: StatusCode, headers: &HeaderMap) -> Result<(), SendError> {
+fn evaluate(host: &str, status: StatusCode, headers: &HeaderMap) -> Result<(), SendError> {
     if status.is_success() {
         return Ok(());
     }
@@ -202,7 +202,7 @@ mod tests {
         let answer = |status: u16, retry_after: &'static str| {
             let mut headers = HeaderMap::new();
             headers.insert("retry-after", HeaderValue::from_static(retry_after));
-            judge("host", StatusCode::from_u16(status).unwrap(), &headers).err()
+            evaluate("host", StatusCode::from_u16(status).unwrap(), &headers).err()
         };
         assert!(answer(202, "").is_none());
         for (status, rejected) in

@@ -9,7 +9,7 @@ use crate::error::SettingsError;
 use crate::text;
 
 /// Names that a placeholder can have: keys of documents, the texts, and the whole document.
-const NAMES: [&str; 44] = [
+const NAMES: [&str; 45] = [
     "attempt",
     "count",
     "document",
@@ -31,6 +31,7 @@ const NAMES: [&str; 44] = [
     "missed_from",
     "missed_to",
     "not_completed",
+    "notification_id",
     "oldest_seconds",
     "outcome",
     "pending",

@@ -6,6 +6,7 @@ mod console;
 mod fleet;
 mod insight;
 mod job;
+mod notification;
 mod profile;
 mod run;
 mod schedule;
@@ -39,6 +40,10 @@ pub(crate) use insight::{AuditArgs, DurationsArgs, FailuresArgs, HistoryArgs};
 pub(crate) use job::{
     ApplyArgs, DependencyArgs, DependencyPair, DependencyVerb, GraphFormat, JobDiff, JobName,
     JobVerb, LineageArgs,
+};
+pub(crate) use notification::{
+    NotificationList, NotificationRetry, NotificationVerb, SubscriptionName, SubscriptionSet,
+    SubscriptionVerb,
 };
 pub(crate) use profile::{ProfileArgs, ProfileName, ProfileVerb};
 pub(crate) use run::{
@@ -225,6 +230,16 @@ mill_operator. While the connection is lost, top shows the last data and reconne
     #[command(subcommand)]
     #[command(after_help = "Examples:\n  pgmill schedule list\n  pgmill schedule test nightly")]
     Schedule(ScheduleVerb),
+    /// List, set, enable, disable, test and remove subscriptions: who is notified of which events
+    #[command(subcommand)]
+    #[command(after_help = "Examples:\n  pgmill subscription list\n  \
+                            pgmill subscription set ops --events task_failed --destination slack")]
+    Subscription(SubscriptionVerb),
+    /// List notifications, and send undeliverable ones again
+    #[command(subcommand)]
+    #[command(after_help = "Examples:\n  pgmill notification list --state dead\n  \
+                            pgmill notification retry")]
+    Notification(NotificationVerb),
     /// Apply jobs, schedules and dependencies from files
     #[command(after_help = job::APPLY_HELP)]
     Apply(ApplyArgs),
@@ -388,6 +403,8 @@ impl Command {
             | Self::Job(JobVerb::Enable(_) | JobVerb::Disable(_))
             | Self::Dependency(DependencyVerb::Add(_) | DependencyVerb::Remove(_))
             | Self::Worker(WorkerVerb::Drain(_)) => Some("mill_operator"),
+            Self::Subscription(verb) => Some(verb.role()),
+            Self::Notification(verb) => Some(verb.role()),
             Self::Profile(ProfileVerb::Set(_) | ProfileVerb::Remove(_)) => Some("mill_owner"),
         }
     }

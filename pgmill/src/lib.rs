@@ -9,6 +9,7 @@
 //! | `jobs` | `pgmill job`, `apply` and the files it reads, `dependency`, `lineage` |
 //! | `schedules` | `pgmill schedule` |
 //! | `fleet` | `pgmill status`, `top`, `console`, `worker`, `health`, `queue`, `priority`, `limit`, `group` |
+//! | `notifications` | `pgmill subscription`, `notification` |
 //! | `history` | `pgmill history`, `failures`, `durations`, `audit` |
 //! | `database` | `pgmill init`, `doctor`, `profile` |
 //! | `session`, `lock_wait` | connection of a command, and its wait for a lock |
@@ -25,6 +26,7 @@ mod fleet;
 mod history;
 mod jobs;
 mod lock_wait;
+mod notifications;
 mod output;
 mod runs;
 mod schedules;
@@ -109,6 +111,8 @@ async fn on_session(command: &Command, session: &mut Session, out: &Output) -> R
         Command::Priority(verb) => fleet::capacity::run_priority(client, out, verb).await,
         Command::Limit(verb) => fleet::capacity::run_limit(client, out, verb).await,
         Command::Group(verb) => fleet::groups::run(client, out, verb).await,
+        Command::Subscription(verb) => notifications::run_subscription(client, out, verb).await,
+        Command::Notification(verb) => notifications::run_notification(client, out, verb).await,
         Command::History(args) => history::attempts::run(client, out, args).await,
         Command::Failures(args) => history::failures::run(client, out, args).await,
         Command::Durations(args) => history::durations::run(client, out, args).await,

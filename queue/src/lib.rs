@@ -21,7 +21,9 @@ pub mod task_defaults;
 mod transition;
 mod worker;
 
-pub use operator::{group, idempotency, job, operate, priority, profile, run, saved_filter};
+pub use operator::{
+    group, idempotency, job, operate, priority, profile, run, saved_filter, subscription,
+};
 pub use read::{
     attempt, audit, critical_path, doctor, fleet, history, insight, lineage, lock_wait, names,
     queue_status, run_attempts, run_queries, task_queries, workers,
@@ -31,7 +33,7 @@ pub use transition::{
     bulk, cancel, claim, complete, enqueue, fail, limit, promote, reclaim, release, resolve_commit,
     retry,
 };
-pub use worker::{heartbeat, poll, progress, prune, server};
+pub use worker::{heartbeat, notification, poll, progress, prune, server};
 
 pub use error::{QueueError, chain, database_message};
 pub use id::{LimitId, RunId, TaskId, Token, WorkerId};

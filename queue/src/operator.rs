@@ -8,3 +8,4 @@ pub mod priority;
 pub mod profile;
 pub mod run;
 pub mod saved_filter;
+pub mod subscription;

@@ -9,6 +9,7 @@ pub(crate) mod pooler;
 pub(crate) mod private;
 pub(crate) mod program;
 pub(crate) mod prometheus;
+pub(crate) mod receiver;
 pub(crate) mod record;
 pub(crate) mod routes;
 pub(crate) mod terminal;
@@ -21,6 +22,7 @@ pub(crate) use pooler::Pooler;
 pub(crate) use private::PrivateDatabase;
 pub(crate) use program::Program;
 pub(crate) use prometheus::Prometheus;
+pub(crate) use receiver::Receiver;
 pub(crate) use worker::{Fleet, Worker};
 
 /// Time limit of [`eventually`]. It is much longer than any operation takes, also on a slow

@@ -49,6 +49,18 @@ const DOCUMENTS: &[(&str, &[&str])] = &[
     ("profile list", &["profile", "list"]),
     ("profile set", &["profile", "set", "bi", "--description", "reports", "--dry-run"]),
     ("profile remove", &["profile", "remove", "bi", "--dry-run"]),
+    ("subscription list", &["subscription", "list"]),
+    ("subscription show", &["subscription", "show", "ops"]),
+    (
+        "subscription set",
+        &["subscription", "set", "ops", "--rate", "30/5m", "--clear", "queue", "--dry-run"],
+    ),
+    ("subscription enable", &["subscription", "enable", "ops", "--dry-run"]),
+    ("subscription disable", &["subscription", "disable", "ops", "--dry-run"]),
+    ("subscription test", &["subscription", "test", "ops", "--dry-run"]),
+    ("subscription remove", &["subscription", "remove", "ops", "--dry-run"]),
+    ("notification list", &["notification", "list"]),
+    ("notification retry", &["notification", "retry", "--dry-run"]),
     ("job list", &["job", "list"]),
     ("job show", &["job", "show", "daily"]),
     ("job versions", &["job", "versions", "daily"]),
@@ -110,6 +122,7 @@ async fn fill(database: &Database) {
     database
         .execute(
             r#"SELECT pg_advisory_lock(1);
+            SELECT mill.set_subscription('ops', '{"events": ["task_failed"], "queue": "etl", "destination": "chat"}');
             SELECT mill.enqueue('SELECT 1/0', name => 'fails', queue => 'etl', max_attempts => 2, retry_interval => '0 s',
                 key => 'k', options => '{"tags": ["nightly"], "metadata": {"owner": "bi"}}');
             SELECT mill.enqueue('SELECT count(*) FROM generate_series(1, 3)', name => 'counts', explain => true, params => '[]');

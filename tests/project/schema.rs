@@ -14,6 +14,7 @@ use queue::fail::{Report, fail};
 use queue::release::release;
 use queue::retry::RetryDecision;
 use queue::run::{Expected, JoinMode, RunState, RunTaskState};
+use queue::subscription::NotifyEvent;
 use queue::{
     Backoff, Claim, Isolation, LimitKind, Mode, Outcome, Priority, ReservedCapacity, State, TaskId,
     WorkerId, cancel, drift, limit, promote, prune, reclaim, schema,
@@ -146,6 +147,7 @@ async fn the_enums_of_the_schema_equal_the_enums_of_the_programs() {
         ("run_state", RunState::ALL.iter().map(|word| word.as_str()).collect()),
         ("run_task_state", RunTaskState::ALL.iter().map(|word| word.as_str()).collect()),
         ("reserved_capacity", ReservedCapacity::ALL.iter().map(|word| word.as_str()).collect()),
+        ("notify_event", NotifyEvent::ALL.iter().map(|word| word.as_str()).collect()),
         ("fire_mode", FireMode::ALL.iter().map(|word| word.as_str()).collect()),
         ("backfill_state", BackfillState::ALL.iter().map(|word| word.as_str()).collect()),
         ("overlap", Overlap::ALL.iter().map(|word| word.as_str()).collect()),

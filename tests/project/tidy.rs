@@ -6,8 +6,20 @@ use std::path::{Path, PathBuf};
 
 /// Crates whose code is the product.
 const PRODUCT: &[&str] = &[
-    "conninfo", "queue", "schedule", "cli", "worker", "enqueue", "pgmill", "console", "terminal",
-    "health", "cluster", "demo", "loadtest",
+    "conninfo",
+    "queue",
+    "schedule",
+    "notification",
+    "cli",
+    "worker",
+    "enqueue",
+    "pgmill",
+    "console",
+    "terminal",
+    "health",
+    "cluster",
+    "demo",
+    "loadtest",
 ];
 
 const MAX_LINES: usize = 500;

@@ -6,7 +6,7 @@ use crate::harness::Database;
 use crate::harness::login::{Login, answer};
 
 /// An operation, with a statement that performs it.
-const VERBS: [(&str, &str); 29] = [
+const VERBS: [(&str, &str); 31] = [
     (
         "finish a claim with its token",
         "SELECT mill.complete(ARRAY[1], ARRAY[gen_random_uuid()], NULL, NULL, NULL, NULL)",
@@ -43,6 +43,15 @@ const VERBS: [(&str, &str); 29] = [
     (
         "control runs and schedules",
         "SELECT mill.cancel_run(0), mill.enable_schedule('daily', false)",
+    ),
+    (
+        "read subscriptions and notifications",
+        "SELECT statement FROM mill.subscription_status; SELECT document FROM mill.visible_notifications",
+    ),
+    (
+        "set subscriptions",
+        "SELECT mill.set_subscription('s', '{\"events\": [\"task_failed\"], \"channel\": \"c\"}'), mill.test_subscription('s'),
+             mill.retry_notifications(), mill.remove_subscription('s')",
     ),
     ("change settings", "UPDATE mill.settings SET max_crashes = 6"),
     (

@@ -7,6 +7,7 @@ pub(crate) mod failure_detector;
 pub(crate) mod heartbeat;
 pub(crate) mod listener;
 pub(crate) mod maintenance;
+pub(crate) mod notifier;
 pub(crate) mod peer_sampling;
 pub(crate) mod permit_granter;
 pub(crate) mod poll;

@@ -3,6 +3,7 @@
 pub(crate) mod config;
 #[cfg_attr(not(feature = "console"), path = "startup/no_console.rs")]
 pub(crate) mod console;
+pub(crate) mod destinations;
 pub(crate) mod login;
 pub(crate) mod pooler_check;
 pub(crate) mod privileges;

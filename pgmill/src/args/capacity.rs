@@ -270,7 +270,7 @@ pub(crate) fn parse_max_running(text: &str) -> Result<OrOff<i32>, String> {
     })
 }
 
-fn rate(text: &str) -> Result<OrOff<Rate>, String> {
+pub(super) fn rate(text: &str) -> Result<OrOff<Rate>, String> {
     or_off(text, |text| {
         let (starts, period) =
             text.split_once('/').ok_or("expected N/DURATION such as 100/1m, or \"off\"")?;

@@ -3,6 +3,7 @@
 use cli::{Failure, exit};
 use health::doctor_checks::{self, CheckStatus, Finding};
 use queue::drift::Difference;
+use queue::insight::problems::{FailingSubscription, failing_subscriptions};
 use queue::schema::InstalledSchema;
 use queue::{doctor, drift, priority, schema, workers};
 use schedule::queries::{Health, health};
@@ -68,6 +69,7 @@ async fn environment_checks(
         findings.push(doctor_checks::connections(&doctor::server(client).await?, &workers));
         findings.push(doctor_checks::priorities(&priority::priorities(client).await?));
         findings.push(schedules(&health(client).await?));
+        findings.push(notifications(&failing_subscriptions(client).await?));
         findings.push(Finding::ok("time zones", zone_data().describe()));
         findings.extend(doctor_checks::overrides(&doctor::overrides(client).await?));
         findings.extend(doctor_checks::memberships(&doctor::memberships(client).await?));
@@ -100,6 +102,16 @@ fn schedules(health: &Health) -> Finding {
         return Finding::warning(CHECK, wrong).hint("pgmill schedule list");
     }
     Finding::ok(CHECK, message)
+}
+
+fn notifications(failing: &[FailingSubscription]) -> Finding {
+    const CHECK: &str = "notifications";
+    if failing.is_empty() {
+        return Finding::ok(CHECK, "every subscription is delivered");
+    }
+    let names: Vec<&str> = failing.iter().map(|it| it.name.as_str()).collect();
+    let message = format!("not delivered: {}", names.join(", "));
+    Finding::warning(CHECK, message).hint("pgmill subscription list")
 }
 
 fn report(out: &Output, findings: &[Finding], differences: &[Difference]) -> String {

@@ -127,6 +127,7 @@ fn next(about: &ProblemSubject) -> String {
         ProblemSubject::Schedule(name) => format!("pgmill schedule log {name}"),
         ProblemSubject::Declarations => "pgmill schedule sync --dry-run".to_owned(),
         ProblemSubject::Snapshot => "pgmill doctor".to_owned(),
+        ProblemSubject::Subscription(name) => format!("pgmill subscription show {name}"),
     }
 }
 

@@ -50,6 +50,12 @@ SELECT w.alive, w.stale, coalesce(pg_total_relation_size('mill.tasks'), 0) AS ta
         FROM pg_stat_replication s) AS replication_lag_bytes,
     (SELECT coalesce(greatest(max(pg_wal_lsn_diff(wal.written, s.restart_lsn)), 0), 0)::int8
         FROM pg_replication_slots s) AS slot_bytes,
+    (SELECT coalesce(max(extract(epoch FROM now() - n.created_at)), 0)::float8 FROM mill.subscriptions s
+        CROSS JOIN LATERAL (SELECT o.created_at FROM mill.notifications o WHERE o.subscription_id = s.id
+            AND o.sent_at IS NULL AND o.dead_at IS NULL ORDER BY o.id LIMIT 1) AS n
+        WHERE s.enabled) AS notification_seconds,
+    (SELECT count(*) FROM (SELECT FROM mill.notifications n WHERE n.dead_at IS NOT NULL LIMIT 10000) AS few)
+        AS notifications_dead,
     (SELECT array_agg(p.kind ORDER BY p.kind) FROM pinned p) AS kinds,
     (SELECT array_agg(p.seconds ORDER BY p.kind) FROM pinned p) AS seconds,
     (SELECT array_agg(p.transactions::int8 ORDER BY p.kind) FROM pinned p) AS transactions
@@ -93,6 +99,10 @@ pub struct Fleet {
     pub replication_lag_bytes: i64,
     /// WAL that the most lagging replication slot retains, in bytes.
     pub slot_bytes: i64,
+    /// Age of the oldest notification that is not delivered, in seconds.
+    pub notification_seconds: f64,
+    /// Number of undeliverable notifications, at most 10,000.
+    pub notifications_dead: i64,
     /// For each kind, the holder with the oldest xmin horizon.
     pub horizon: Vec<OldestHolder>,
 }
@@ -101,7 +111,7 @@ from_row! {
     row => Fleet {
         alive, stale, table_bytes, dead_tuples, schema_version, runs_running, runs_cancelling,
         runs_late, attempts_bytes, history_seconds, connections, connections_max, frozen_age,
-        replication_lag_bytes, slot_bytes, horizon: horizon(row)?,
+        replication_lag_bytes, slot_bytes, notification_seconds, notifications_dead, horizon: horizon(row)?,
     }
 }
 

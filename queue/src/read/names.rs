@@ -19,6 +19,8 @@ pub enum NameKind {
     Group,
     /// Profiles.
     Profile,
+    /// Subscriptions.
+    Subscription,
     /// Concurrency keys with a limit.
     LimitKey,
     /// Ids of runs, the newest first.
@@ -69,6 +71,9 @@ const JOBS: &str = names!("queue.job_names", "j.name", "FROM mill.jobs j");
 const SCHEDULES: &str =
     names!("queue.schedule_names", "s.name", "FROM mill.schedules s WHERE s.removed_at IS NULL");
 const GROUPS: &str = names!("queue.group_names", "g.name", "FROM mill.groups g");
+const SUBSCRIPTIONS: &str =
+    names!("queue.subscription_names", "s.name", "FROM mill.subscriptions s");
+
 const PROFILES: &str = names!("queue.profile_names", "p.name", "FROM mill.profiles p");
 const LIMIT_KEYS: &str =
     names!("queue.limit_key_names", "l.name", "FROM mill.effective_limits l WHERE l.kind = 'key'");
@@ -100,6 +105,7 @@ pub async fn names(
         NameKind::Schedule => SCHEDULES,
         NameKind::Group => GROUPS,
         NameKind::Profile => PROFILES,
+        NameKind::Subscription => SUBSCRIPTIONS,
         NameKind::LimitKey => LIMIT_KEYS,
         NameKind::Run => RUNS,
         NameKind::Worker => WORKERS,

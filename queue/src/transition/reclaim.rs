@@ -41,10 +41,10 @@ const SESSION_GONE: &str = "/* queue.session_gone */
 SELECT NOT EXISTS (SELECT FROM pg_stat_activity a
     WHERE a.pid = $1 AND coalesce(a.backend_start = $2, true)) AS gone";
 
-/// Maximum number of tasks in a transaction. Each task of a run that a schedule fired takes a
-/// subtransaction (`mill.log_schedule_event`), and a backend caches 64: above that, every snapshot
-/// on the server becomes more expensive.
-const BATCH_SIZE: i32 = 60;
+/// Maximum number of tasks in a transaction. Each task takes up to two subtransactions, for the log
+/// of its schedule (`mill.log_schedule_event`) and for notifications (`mill.notify_first`). A backend
+/// caches 64 of them: above that, every snapshot on the server becomes more expensive.
+const BATCH_SIZE: i32 = 30;
 
 const RECLAIM: &str = concat!(
     "/* queue.reclaim */
@@ -62,10 +62,18 @@ WHERE ",
     still_dead!()
 );
 
-/// Deletes the worker unless it still holds a claim.
+/// Deletes the worker unless it still holds a claim, and notifies subscribers of its loss.
 const DELETE_WORKER: &str = "/* queue.delete_worker */
-DELETE FROM mill.workers w WHERE w.id = $1 AND w.heartbeat_at = $2
-    AND NOT EXISTS (SELECT FROM mill.tasks t WHERE t.state = 'running' AND t.claimed_by = $1)";
+WITH gone AS (
+    DELETE FROM mill.workers w WHERE w.id = $1 AND w.heartbeat_at = $2
+        AND NOT EXISTS (SELECT FROM mill.tasks t WHERE t.state = 'running' AND t.claimed_by = $1)
+    RETURNING w.id, w.heartbeat_at, w.readers
+)
+SELECT mill.notify('worker_lost', jsonb_build_object('worker', g.id, 'host', s.host, 'pid', s.pid),
+    jsonb_build_object('heartbeat_at', g.heartbeat_at, 'readers', g.readers, 'tasks',
+        (SELECT count(*) FROM mill.attempts a WHERE a.finished_at > g.heartbeat_at AND a.worker_id = g.id
+            AND a.outcome <> 'succeeded' AND a.outcome <> 'cancelled' AND a.outcome IN ('lost', 'unknown'))))
+FROM gone g LEFT JOIN mill.worker_starts s ON s.id = g.id";
 
 /// Another worker, as recorded in the database.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -173,7 +181,7 @@ pub async fn reclaim(
     if let Some(row) = client.query_typed(REMAINING, &dead.params()).await?.first() {
         reclaimed.remaining = scalar(row).map(i64::cast_unsigned)?;
         if reclaimed.remaining == 0 {
-            client.execute_typed(DELETE_WORKER, &dead.params()).await?;
+            client.query_typed(DELETE_WORKER, &dead.params()).await?;
         }
     }
     Ok(reclaimed)

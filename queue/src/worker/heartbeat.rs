@@ -22,8 +22,9 @@ WITH started AS (
 ), session_lock_key AS (
     SELECT pg_advisory_lock_shared($5)
 )
-INSERT INTO mill.workers (id, session_lock_key, readers, queues, heartbeat_interval, orphan_timeout, profiles)
-SELECT $1, $5, $6, $7, make_interval(secs => $8), make_interval(secs => $9), $10 FROM session_lock_key
+INSERT INTO mill.workers (id, session_lock_key, readers, queues, heartbeat_interval, orphan_timeout, profiles,
+    destinations)
+SELECT $1, $5, $6, $7, make_interval(secs => $8), make_interval(secs => $9), $10, $12 FROM session_lock_key
 ON CONFLICT (id) DO UPDATE SET heartbeat_at = now(), heartbeat = workers.heartbeat + 1";
 
 const HEARTBEAT: &str = "/* queue.heartbeat */
@@ -55,6 +56,8 @@ pub struct WorkerRegistration {
     pub profiles: BTreeMap<String, u32>,
     /// Queues that the worker serves; `None` means every queue.
     pub queues: Option<Vec<String>>,
+    /// Names of the destinations of notifications that the worker is configured for.
+    pub destinations: Vec<String>,
     /// Time between heartbeats.
     pub heartbeat_interval: Duration,
     /// Time without a heartbeat after which the worker is considered dead.
@@ -109,6 +112,7 @@ pub async fn register(
                 ),
                 (/* profiles */ &Json(&registration.profiles), Type::JSONB),
                 (/* schema_version */ &crate::schema::VERSION, Type::INT4),
+                (/* destinations */ &registration.destinations, Type::TEXT_ARRAY),
             ],
         )
         .await?;

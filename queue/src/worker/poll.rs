@@ -53,7 +53,8 @@ SELECT
                 AND r.backfill_id = b.id) < CASE WHEN b.next_at IS NULL THEN 1 ELSE b.max_running END) THEN now()
         ELSE least((SELECT s.next_tick_at FROM mill.schedules s WHERE s.next_tick_at IS NOT NULL
             ORDER BY s.next_tick_at LIMIT 1), (SELECT r.late_at FROM mill.runs r WHERE r.state = 'running'
-            AND r.late_at IS NOT NULL AND r.late_since IS NULL ORDER BY r.late_at LIMIT 1)) END - now())::float8 AS next_tick_in
+            AND r.late_at IS NOT NULL AND r.late_since IS NULL ORDER BY r.late_at LIMIT 1)) END - now())::float8 AS next_tick_in,
+    mill.notifications_due($6) AS notifications_due
 FROM (SELECT coalesce(array_agg(id), '{}') AS ids, coalesce(array_agg(heartbeat), '{}') AS heartbeats,
         coalesce(array_agg(session_alive), '{}') AS sessions_alive, coalesce(array_agg(heartbeat_age), '{}') AS heartbeat_ages,
         coalesce(array_agg(last_heartbeat), '{}') AS last_heartbeats
@@ -77,6 +78,8 @@ pub struct PollResult {
     pub weights: Vec<f64>,
     /// Runs with pending events, up to 100.
     pub runs: Vec<RunId>,
+    /// Whether there are notifications to send or backlogs to check.
+    pub notifications_due: bool,
     /// Every other worker that is registered and, if requested, every other worker that holds
     /// claims; `None` if the poll did not read the other workers.
     pub peers: Option<Vec<Peer>>,
@@ -97,19 +100,22 @@ pub struct PollOptions {
     pub pending: bool,
 }
 
-/// Polls for a worker that serves these queues; `None` means all queues.
+/// Polls for a worker that serves these queues (`None` means all queues) and has these destinations
+/// of notifications.
 pub async fn poll(
     client: &impl GenericClient,
     me: WorkerId,
     queues: Option<&[String]>,
+    destinations: &[String],
     options: PollOptions,
 ) -> Result<PollResult, QueueError> {
-    let params: [(&(dyn ToSql + Sync), Type); 5] = [
+    let params: [(&(dyn ToSql + Sync), Type); 6] = [
         (/* me */ &me.0, Type::UUID),
         (/* queues */ &queues, Type::TEXT_ARRAY),
         (/* peers */ &options.peers, Type::BOOL),
         (/* pending */ &options.pending, Type::BOOL),
         (/* unregistered */ &(options.peers && options.unregistered), Type::BOOL),
+        (/* destinations */ &destinations, Type::TEXT_ARRAY),
     ];
     let rows = client.query_typed(POLL, &params).await?;
     let row = &rows[0];
@@ -139,6 +145,7 @@ pub async fn poll(
         limits: column(row, "limits")?,
         weights: column(row, "weights")?,
         runs: column(row, "runs")?,
+        notifications_due: column(row, "notifications_due")?,
         peers: options.peers.then(|| seen.collect()),
     })
 }

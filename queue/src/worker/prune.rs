@@ -9,6 +9,9 @@ use crate::row::scalar;
 const PREPARE: &str = "/* queue.prepare_history */ SELECT mill.prepare_history()";
 const PRUNE: &str = "/* queue.prune */ SELECT mill.prune()";
 
+const PRUNE_NOTIFICATIONS: &str =
+    "/* queue.prune_notifications */ SELECT mill.prune_notifications()";
+
 const PRUNE_LOG: &str = "/* queue.prune_schedule_log */ SELECT mill.prune_schedule_log()";
 
 const PRUNE_KEYS: &str = "/* queue.prune_idempotency_keys */ SELECT mill.prune_idempotency_keys()";
@@ -36,4 +39,10 @@ pub async fn prune_schedule_log(client: &impl GenericClient) -> Result<i32, Queu
 /// Deletes up to 10,000 idempotency keys that are older than a day. Returns their number.
 pub async fn prune_idempotency_keys(client: &impl GenericClient) -> Result<i32, QueueError> {
     scalar(&client.query_typed(PRUNE_KEYS, &[]).await?[0])
+}
+
+/// Deletes up to 10,000 notifications of each kind that were delivered a day ago, or could not be
+/// delivered within the retention of history. Returns their number.
+pub async fn prune_notifications(client: &impl GenericClient) -> Result<i32, QueueError> {
+    scalar(&client.query_typed(PRUNE_NOTIFICATIONS, &[]).await?[0])
 }

@@ -1,5 +1,5 @@
-//! Hourly maintenance: creates and drops history partitions, and prunes the log of
-//! schedules and the idempotency keys.
+//! Hourly maintenance: creates and drops history partitions, and prunes the log of schedules, the
+//! idempotency keys and the notifications.
 
 use std::sync::Arc;
 
@@ -34,28 +34,31 @@ impl Duty for Maintenance {
         Some(())
     }
 
-    /// Returns the number of partitions created, partitions dropped, log rows and
-    /// idempotency keys deleted, added up.
+    /// Returns the number of partitions created, partitions dropped, and rows deleted, added up.
     async fn run_once(&mut self, (): ()) -> Result<u64, QueueError> {
         let control = &self.context.control;
         let created =
             answered(async { prune::prepare_history(&*control.get().await?).await }).await?;
         let dropped = answered(async { prune::prune(&*control.get().await?).await }).await?;
-        let (mut log_rows, mut keys) = (0, 0);
+        let (mut log_rows, mut keys, mut notifications) = (0, 0, 0);
         loop {
             let log_chunk = async { prune::prune_schedule_log(&*control.get().await?).await };
             let log_chunk = answered(log_chunk).await?;
             let key_chunk = async { prune::prune_idempotency_keys(&*control.get().await?).await };
             let key_chunk = answered(key_chunk).await?;
+            let sent_chunk = async { prune::prune_notifications(&*control.get().await?).await };
+            let sent_chunk = answered(sent_chunk).await?;
             log_rows += log_chunk;
             keys += key_chunk;
-            if log_chunk.max(key_chunk) < 10_000 {
+            notifications += sent_chunk;
+            if log_chunk.max(key_chunk).max(sent_chunk) < 10_000 {
                 break;
             }
         }
-        if (created, dropped, log_rows, keys) != (0, 0, 0, 0) {
-            tracing::info!(created, dropped, log_rows, keys, "history maintained");
+        let done = [created, dropped, log_rows, keys, notifications];
+        if done != [0; 5] {
+            tracing::info!(created, dropped, log_rows, keys, notifications, "history maintained");
         }
-        Ok([created, dropped, log_rows, keys].map(i32::unsigned_abs).map(u64::from).iter().sum())
+        Ok(done.map(i32::unsigned_abs).map(u64::from).iter().sum())
     }
 }

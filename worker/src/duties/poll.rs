@@ -1,5 +1,5 @@
 //! Periodically polls the queue, in one statement, and passes the results to claimer, promoter,
-//! scheduler, permit granter and reclaimer.
+//! scheduler, permit granter, reclaimer and notifier.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,6 +22,8 @@ use crate::timing::MAX_POLL_INTERVAL;
 pub(crate) struct Poller {
     context: Arc<Context>,
     queues: Option<Vec<String>>,
+    /// Destinations of notifications.
+    destinations: Vec<String>,
     /// At most [`MAX_POLL_INTERVAL`].
     poll_interval: Duration,
     channels: PollChannels,
@@ -39,6 +41,8 @@ pub(crate) struct PollChannels {
     pub(crate) next_tick: watch::Sender<Option<Instant>>,
     /// Whether limits need work, for the permit granter.
     pub(crate) limits_pending: watch::Sender<bool>,
+    /// Whether notifications are due, for the notifier.
+    pub(crate) notifications_due: watch::Sender<bool>,
     /// Weights of the priorities, for the claimer.
     pub(crate) weights: watch::Sender<Weights>,
     /// The other workers, for the reclaimer.
@@ -51,6 +55,7 @@ impl Default for PollChannels {
             next_due: watch::Sender::default(),
             next_tick: watch::Sender::default(),
             limits_pending: watch::Sender::default(),
+            notifications_due: watch::Sender::default(),
             weights: watch::Sender::default(),
             peer_snapshots: watch::Sender::new(PeerSnapshot::empty()),
         }
@@ -61,12 +66,22 @@ impl Poller {
     pub(crate) fn new(
         context: Arc<Context>,
         queues: Option<Vec<String>>,
+        destinations: Vec<String>,
         poll_interval: Duration,
         channels: PollChannels,
     ) -> Self {
         let peer_sampling = PeerSampling::default();
         let continuity = PollContinuity { unbroken_since: Instant::now(), after_outage: false };
-        Self { context, queues, poll_interval, channels, peer_sampling, continuity, first: true }
+        Self {
+            context,
+            queues,
+            destinations,
+            poll_interval,
+            channels,
+            peer_sampling,
+            continuity,
+            first: true,
+        }
     }
 
     async fn poll(&mut self) -> Result<(), QueueError> {
@@ -77,12 +92,15 @@ impl Poller {
         let busy = context.wakeup.take_tasks_found() && !context.wakeup.is_idle();
         let (peers, unregistered) = self.peer_sampling.include_peers(rand::rng().random());
         let wanted = PollOptions { peers, unregistered, pending: !busy };
-        let polled = poll(&*client, context.worker, self.queues.as_deref(), wanted).await?;
+        let polled =
+            poll(&*client, context.worker, self.queues.as_deref(), &self.destinations, wanted)
+                .await?;
         if polled.pending && wanted.pending {
             context.wakeup.request_sweep();
         }
         context.wakeup.runs_to_advance.add(polled.runs);
         channels.limits_pending.send_replace(polled.limits && (polled.pending || polled.blocked));
+        channels.notifications_due.send_replace(polled.notifications_due);
         channels.weights.send_replace(Weights::new(polled.weights));
         self.peer_sampling.record(polled.peers.as_deref(), rand::rng().random());
         // An answer that took long is outdated, because the server had stalled.

@@ -13,6 +13,7 @@ use clap::builder::Resettable;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command, CommandFactory, FromArgMatches};
 use conninfo::{ConnectionSource, Layer, SourceNames};
+use notification::DestinationSettings;
 
 use self::file::ConfigFile;
 use crate::startup::profile::Profile;
@@ -28,6 +29,8 @@ pub(crate) struct Config {
     pub(crate) task: Option<ConnectionSource>,
     /// Profiles by name.
     pub(crate) run_as: BTreeMap<String, Profile>,
+    /// Destinations of notifications by name.
+    pub(crate) destinations: BTreeMap<String, DestinationSettings>,
     origins: Vec<Origin>,
     /// The configuration file.
     path: PathBuf,
@@ -68,8 +71,15 @@ impl Config {
         let database = connection(SourceNames::DATABASE, url, url_file, &mut origins)?;
         let (url, url_file) = (settings.task_url.take(), settings.task_url_file.take());
         let task = connection(SourceNames::TASK, url, url_file, &mut origins)?;
-        let config =
-            Self { settings, database, task, run_as: file.run_as, origins, path: file.path };
+        let config = Self {
+            settings,
+            database,
+            task,
+            run_as: file.run_as,
+            destinations: file.destinations,
+            origins,
+            path: file.path,
+        };
         config.check()?;
         Ok(config)
     }
@@ -149,7 +159,14 @@ fn origins(command: &Command, matches: &ArgMatches, file: &ConfigFile) -> Vec<Or
         value: format!("{} readers", profile.readers),
         layer: Some(Layer::File),
     };
-    settings(command).map(of).chain(file.run_as.iter().map(profile)).collect()
+    let destination = |(name, settings): (&String, &DestinationSettings)| Origin {
+        name: format!("destinations.{name}"),
+        value: settings.kind().to_owned(),
+        layer: Some(Layer::File),
+    };
+    let profiles = file.run_as.iter().map(profile);
+    let destinations = file.destinations.iter().map(destination);
+    settings(command).map(of).chain(profiles).chain(destinations).collect()
 }
 
 /// Returns the connection string, or the file that contains one, whichever is given. Removes the

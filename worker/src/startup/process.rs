@@ -25,6 +25,7 @@ use crate::control::Control;
 use crate::duties::failure_detector::FailureDetector;
 use crate::duties::heartbeat::Heartbeat;
 use crate::duties::maintenance::Maintenance;
+use crate::duties::notifier::{Destinations, Notifier};
 use crate::duties::permit_granter::PermitGranter;
 use crate::duties::poll::{PollChannels, Poller};
 use crate::duties::promoter::Promoter;
@@ -40,7 +41,7 @@ use crate::startup::console::{self, Console};
 use crate::startup::login::{Login, interleave, logins, readers_by_profile};
 use crate::startup::sd_notify::SdNotify;
 use crate::startup::settings::Settings;
-use crate::startup::{pooler_check, privileges};
+use crate::startup::{destinations, pooler_check, privileges};
 use crate::telemetry::fleet_metrics::{FleetMetrics, FleetPublisher};
 use crate::telemetry::http::{self, HttpState};
 use crate::telemetry::metrics::Metrics;
@@ -58,6 +59,7 @@ struct Process {
     weights: watch::Sender<Weights>,
     progress: ProgressReporter,
     sd_notify: SdNotify,
+    destinations: Destinations,
 }
 
 /// Runs the worker until a signal, or until it has been idle for `exit_when_idle`.
@@ -70,6 +72,7 @@ pub(crate) async fn run(config: Config, environment: &Environment) -> anyhow::Re
     let url = config.database.clone().map(ConnectionSource::read).transpose()?;
     let target = ConnectionTarget::resolve(url.as_deref(), environment)?;
     let logins = logins(&config, &target, environment)?;
+    let destinations = destinations::open(&config)?;
     if target.password_given_inline() && config.on_command_line("database_url")
         || logins[0].target.password_given_inline() && config.on_command_line("task_url")
     {
@@ -101,13 +104,14 @@ pub(crate) async fn run(config: Config, environment: &Environment) -> anyhow::Re
         progress: ProgressReporter::default(),
         sd_notify: SdNotify::from_environment(),
         separate_task_login: config.task.is_some(),
+        destinations,
         settings: config.settings,
     };
     process.run_until_shutdown(&mut signals).await
 }
 
 impl Process {
-    async fn run_until_shutdown(self, signals: &mut Signals) -> anyhow::Result<()> {
+    async fn run_until_shutdown(mut self, signals: &mut Signals) -> anyhow::Result<()> {
         let http = match self.settings.http {
             Some(address) => Some(
                 TcpListener::bind(address)
@@ -119,7 +123,8 @@ impl Process {
         let bound = console::bind(&self.settings)?;
         let started = self.start(signals, bound).await?;
         let Some((heartbeat, console)) = started else { return Ok(()) };
-        let background = self.background(heartbeat, http);
+        let destinations = std::mem::take(&mut self.destinations);
+        let background = self.background(heartbeat, http, destinations);
         if let Some(console) = console {
             background.spawn(console.ended());
         }
@@ -245,6 +250,7 @@ impl Process {
             readers: self.total_readers(),
             profiles: readers_by_profile(&self.logins),
             queues: self.settings.queues.clone(),
+            destinations: self.destinations.keys().cloned().collect(),
             heartbeat_interval: self.settings.heartbeat_interval.0,
             orphan_timeout: self.settings.orphan_timeout.0,
         };
@@ -252,7 +258,12 @@ impl Process {
     }
 
     /// Starts the duties and the other background services.
-    fn background(&self, heartbeat: Heartbeat, http: Option<TcpListener>) -> TaskTracker {
+    fn background(
+        &self,
+        heartbeat: Heartbeat,
+        http: Option<TcpListener>,
+        destinations: Destinations,
+    ) -> TaskTracker {
         let tasks = TaskTracker::new();
         let context = || Arc::clone(&self.context);
         let poll_interval = self.settings.poll_interval.0;
@@ -270,6 +281,9 @@ impl Process {
         tasks.spawn(duty::run(Maintenance::new(context()), context()));
         tasks.spawn(duty::run(ProgressWriter::new(context(), &self.progress), context()));
         tasks.spawn(self.schedules(channels.next_tick.subscribe()));
+        let names = destinations.keys().cloned().collect();
+        let due = channels.notifications_due.subscribe();
+        tasks.spawn(duty::run(Notifier::new(context(), destinations, due), context()));
         if let Some(listener) = http {
             let metrics = FleetMetrics::default();
             let interval = self.settings.fleet_metrics_interval.0;
@@ -279,7 +293,8 @@ impl Process {
             tasks.spawn(http::run(listener, state));
         }
         let queues = self.settings.queues.clone();
-        tasks.spawn(duty::run(Poller::new(context(), queues, poll_interval, channels), context()));
+        let poller = Poller::new(context(), queues, names, poll_interval, channels);
+        tasks.spawn(duty::run(poller, context()));
         tasks
     }
 

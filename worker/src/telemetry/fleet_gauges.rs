@@ -153,6 +153,7 @@ fn fill_fleet(new: &Registrar<'_>, fleet: &Fleet) -> Result<()> {
     for (name, help, value) in whole {
         new.whole(name, help, value)?;
     }
+    fill_notifications(new, fleet)?;
     new.gauge(
         "pgmill_history_partitions_ahead_seconds",
         "Seconds until the first day (UTC) without a history partition",
@@ -175,6 +176,17 @@ fn fill_fleet(new: &Registrar<'_>, fleet: &Fleet) -> Result<()> {
             seconds.with_label_values(&[&pinned.kind]).set(pinned.seconds);
         }
     }
+    Ok(())
+}
+
+fn fill_notifications(new: &Registrar<'_>, fleet: &Fleet) -> Result<()> {
+    new.gauge(
+        "pgmill_notification_oldest_pending_seconds",
+        "Seconds since the event of the oldest notification that is not delivered; 0 if none",
+        fleet.notification_seconds,
+    )?;
+    let help = "Notifications that could not be delivered";
+    new.whole("pgmill_notifications_dead", help, fleet.notifications_dead)?;
     Ok(())
 }
 

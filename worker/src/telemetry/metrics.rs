@@ -51,6 +51,7 @@ pub(crate) struct Metrics {
     heartbeat_age: Gauge,
     last_heartbeat: Arc<Mutex<Option<Instant>>>,
     tasks_reclaimed: IntCounter,
+    notifications: IntCounterVec,
     run_tasks_enqueued: IntCounter,
     runs_finished: IntCounterVec,
     fenced_attempts: IntCounter,
@@ -146,6 +147,11 @@ impl Metrics {
                 "pgmill_tasks_reclaimed_total",
                 "Tasks of dead workers that this worker reclaimed",
             )?,
+            notifications: new.counters(
+                "pgmill_notifications_total",
+                "Messages of notifications that this worker attempted, by kind and result",
+                &["kind", "result"],
+            )?,
             run_tasks_enqueued: new.counter(
                 "pgmill_run_tasks_enqueued_total",
                 "Tasks of runs that this worker enqueued",
@@ -183,6 +189,10 @@ impl Metrics {
         };
         registry.register(Box::new(prometheus::process_collector::ProcessCollector::for_self()))?;
         metrics.shared_commit_finished(0, 0);
+        for result in ["sent", "failed"] {
+            metrics.notifications("channel", result, 0);
+            metrics.notifications("task", result, 0);
+        }
         for state in RunState::ALL.iter().filter(|state| **state != RunState::Running) {
             metrics.runs_finished.with_label_values(&[state.as_str()]).inc_by(0);
         }
@@ -252,6 +262,11 @@ impl Metrics {
 
     pub(crate) fn heartbeat_succeeded(&self) {
         *self.last_heartbeat.lock() = Some(Instant::now());
+    }
+
+    /// Records messages of notifications. `kind`: of the receiver. `result`: `sent` or `failed`.
+    pub(crate) fn notifications(&self, kind: &str, result: &str, messages: u64) {
+        self.notifications.with_label_values(&[kind, result]).inc_by(messages);
     }
 
     pub(crate) fn run_tasks_enqueued(&self, tasks: u64) {

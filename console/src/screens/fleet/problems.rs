@@ -80,5 +80,6 @@ fn path(about: &ProblemSubject) -> String {
         ProblemSubject::Limit(_) => "/queues".to_owned(),
         ProblemSubject::Declarations => "/schedules".to_owned(),
         ProblemSubject::Snapshot => "/database".to_owned(),
+        ProblemSubject::Subscription(_) => "/subscriptions".to_owned(),
     }
 }

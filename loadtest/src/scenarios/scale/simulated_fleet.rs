@@ -143,6 +143,7 @@ impl<'a> SimulatedFleet<'a> {
                 readers,
                 profiles: BTreeMap::from([(String::new(), readers)]),
                 queues: None,
+                destinations: Vec::new(),
                 heartbeat_interval: Duration::from_secs(5),
                 orphan_timeout: Duration::from_secs(3600),
             };
@@ -202,7 +203,7 @@ impl<'a> SimulatedFleet<'a> {
                 let unregistered = what == Operation::PollUnregistered;
                 let peers = unregistered || what == Operation::PollPeers;
                 let wanted = PollOptions { peers, unregistered, pending: true };
-                poll(&*self.session, worker, None, wanted).await?;
+                poll(&*self.session, worker, None, &[], wanted).await?;
             }
             Operation::Claim => *last = self.claim(worker, *last).await?,
         }

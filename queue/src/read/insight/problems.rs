@@ -1,11 +1,14 @@
 //! Problems that the console shows an operator first, in addition to those of queues and workers:
 //! backends that block a task, limits that hold tasks back, tasks and runs that are late or take
-//! longer than usual, problems of schedules, and failed runs.
+//! longer than usual, problems of schedules, failed runs, and subscriptions whose notifications are
+//! not delivered.
 
 mod slow;
+mod subscriptions;
 mod waiting_limits;
 
 pub use slow::{LateRun, SlowRun, SlowTask, late_runs, slow_runs, slow_tasks};
+pub use subscriptions::{FailingSubscription, failing_subscriptions};
 pub use waiting_limits::{WaitingLimit, waiting_limits};
 
 use jiff::Timestamp;
@@ -109,6 +112,8 @@ pub struct ProblemSources {
     pub late_runs: Vec<LateRun>,
     /// Holders of the oldest snapshots.
     pub horizon: Vec<HorizonHolder>,
+    /// Subscriptions whose notifications are not delivered.
+    pub subscriptions: Vec<FailingSubscription>,
     /// Wait in seconds from which a backlog is a problem.
     pub backlog_wait_seconds: f64,
 }
@@ -198,6 +203,7 @@ pub async fn problem_sources(client: &impl GenericClient) -> Result<ProblemSourc
         slow_runs: slow_runs(client).await?,
         late_runs: late_runs(client).await?,
         horizon: doctor::horizon(client).await?,
+        subscriptions: failing_subscriptions(client).await?,
         backlog_wait_seconds: scalar(&client.query_typed(BACKLOG_WAIT, &[]).await?[0])?,
     })
 }

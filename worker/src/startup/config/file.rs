@@ -10,14 +10,15 @@ use clap::builder::Arg;
 use clap::error::ContextKind;
 use clap::{ArgAction, Command};
 use cli::Failure;
+use notification::DestinationSettings;
 use serde::Deserialize;
 use toml::de::{DeTable, DeValue};
 
 use crate::startup::profile::Profile;
 use crate::startup::settings::settings;
 
-/// The only key that is not a setting.
-const RUN_AS: &str = "run_as";
+/// The tables, which are not settings.
+const TABLES: [&str; 2] = ["run_as", "destinations"];
 
 /// The values in a configuration file, each valid for its setting.
 #[derive(Debug, Default)]
@@ -26,6 +27,7 @@ pub(super) struct ConfigFile {
     /// The values of each key, written as on the command line.
     pub(super) values: BTreeMap<String, Vec<String>>,
     pub(super) run_as: BTreeMap<String, Profile>,
+    pub(super) destinations: BTreeMap<String, DestinationSettings>,
 }
 
 /// The tables of a configuration file.
@@ -33,6 +35,8 @@ pub(super) struct ConfigFile {
 struct Tables {
     #[serde(default)]
     run_as: BTreeMap<String, Profile>,
+    #[serde(default)]
+    destinations: BTreeMap<String, DestinationSettings>,
 }
 
 impl ConfigFile {
@@ -45,12 +49,12 @@ impl ConfigFile {
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("could not read the configuration file {}", path.display()))?;
         let table = DeTable::parse(&text).with_context(place)?;
-        let Tables { run_as } = toml::from_str(&text).with_context(place)?;
+        let Tables { run_as, destinations } = toml::from_str(&text).with_context(place)?;
         let mut values = BTreeMap::new();
         for (key, value) in table.get_ref() {
             let at = |offset| cli::location(path, &text, offset);
             let (name, key_at, value_at) = (key.get_ref(), key.span().start, value.span().start);
-            if name == RUN_AS {
+            if TABLES.contains(&&**name) {
                 continue;
             }
             let Some(setting) = settings(command).find(|arg| arg.get_id() == &**name) else {
@@ -61,7 +65,7 @@ impl ConfigFile {
                 .map_err(|problem| Failure::usage(format!("{}: {name} {problem}", at(value_at))))?;
             values.insert(name.to_string(), texts);
         }
-        Ok(Self { path: path.to_owned(), values, run_as })
+        Ok(Self { path: path.to_owned(), values, run_as, destinations })
     }
 }
 

@@ -1,0 +1,145 @@
+//! Delivery of notifications, for the duty of the workers.
+//!
+//! A claim and the record of its result are separate transactions, between which the worker sends
+//! the message. A claim that is not followed by a result expires after a minute, by the database
+//! clock; another worker then sends the message again.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio_postgres::GenericClient;
+use tokio_postgres::types::{ToSql, Type};
+use uuid::Uuid;
+
+use crate::error::QueueError;
+use crate::row::{FromRow, column, from_row, scalar};
+
+const CLAIM: &str = "/* queue.claim_messages */
+SELECT m.subscription_id, m.subscription, m.destination, m.message_id, m.ids, m.document
+FROM mill.claim_messages($1, $2, $3) AS m";
+
+const SENT: &str = "/* queue.message_sent */ SELECT mill.message_sent($1, $2, $3)";
+
+const FAILED: &str = "/* queue.message_failed */
+SELECT mill.message_failed($1, $2, $3, $4, $5, make_interval(secs => $6))";
+
+const RELEASED: &str = "/* queue.message_released */ SELECT mill.message_released($1, $2)";
+
+const DELIVER: &str = "/* queue.deliver_in_database */
+SELECT d.subscription, d.kind, d.messages, d.error FROM mill.deliver_in_database() AS d";
+
+const CHECK_BACKLOGS: &str = "/* queue.check_backlogs */ SELECT mill.check_backlogs()";
+
+/// A claimed message to a destination.
+#[derive(Clone, Debug)]
+pub struct ClaimedMessage {
+    /// Id of the subscription.
+    pub subscription_id: i64,
+    /// Name of the subscription.
+    pub subscription: String,
+    /// Name of the destination.
+    pub destination: String,
+    message_id: Uuid,
+    ids: Vec<i64>,
+    /// The document to send.
+    pub document: Value,
+}
+
+from_row! { ClaimedMessage { subscription_id, subscription, destination, message_id, ids, document } }
+
+/// Messages that were delivered to a channel or as tasks.
+#[derive(Clone, Debug)]
+pub struct Delivered {
+    /// Name of the subscription.
+    pub subscription: String,
+    /// `channel` or `task`.
+    pub kind: String,
+    /// Number of messages.
+    pub messages: u64,
+    /// Why there are none.
+    pub error: Option<String>,
+}
+
+from_row! {
+    row => Delivered {
+        subscription, kind, messages: u64::from(column::<i32>(row, "messages")?.cast_unsigned()), error,
+    }
+}
+
+/// Claims messages to these destinations, up to four per subscription. Leaves out the subscriptions
+/// in `busy`.
+pub async fn claim(
+    client: &impl GenericClient,
+    destinations: &[String],
+    busy: &[i64],
+    max_subscriptions: i32,
+) -> Result<Vec<ClaimedMessage>, QueueError> {
+    let params: [(&(dyn ToSql + Sync), Type); 3] = [
+        (/* destinations */ &destinations, Type::TEXT_ARRAY),
+        (/* busy */ &busy, Type::INT8_ARRAY),
+        (/* max_subscriptions */ &max_subscriptions, Type::INT4),
+    ];
+    client.query_typed(CLAIM, &params).await?.iter().map(ClaimedMessage::from_row).collect()
+}
+
+/// Records that the message was delivered. Returns `false` if the claim had expired, so that the
+/// message is sent again.
+pub async fn sent(
+    client: &impl GenericClient,
+    message: &ClaimedMessage,
+) -> Result<bool, QueueError> {
+    let params: [(&(dyn ToSql + Sync), Type); 3] = [
+        (/* subscription_id */ &message.subscription_id, Type::INT8),
+        (/* message_id */ &message.message_id, Type::UUID),
+        (/* ids */ &message.ids, Type::INT8_ARRAY),
+    ];
+    scalar(&client.query_typed(SENT, &params).await?[0])
+}
+
+/// Records that the message was not delivered. `rejected`: the receiver refuses this message, so
+/// that other messages of the subscription need not wait.
+pub async fn failed(
+    client: &impl GenericClient,
+    message: &ClaimedMessage,
+    error: &str,
+    rejected: bool,
+    retry_after: Option<Duration>,
+) -> Result<(), QueueError> {
+    let retry_after = retry_after.map(|wait| wait.as_secs_f64().min(1e9));
+    let params: [(&(dyn ToSql + Sync), Type); 6] = [
+        (/* subscription_id */ &message.subscription_id, Type::INT8),
+        (/* message_id */ &message.message_id, Type::UUID),
+        (/* ids */ &message.ids, Type::INT8_ARRAY),
+        (/* error */ &error, Type::TEXT),
+        (/* rejected */ &rejected, Type::BOOL),
+        (/* retry_after */ &retry_after, Type::FLOAT8),
+    ];
+    client.query_typed(FAILED, &params).await?;
+    Ok(())
+}
+
+/// Returns a message that was not attempted.
+pub async fn released(
+    client: &impl GenericClient,
+    message: &ClaimedMessage,
+) -> Result<(), QueueError> {
+    let params: [(&(dyn ToSql + Sync), Type); 2] = [
+        (/* message_id */ &message.message_id, Type::UUID),
+        (/* ids */ &message.ids, Type::INT8_ARRAY),
+    ];
+    client.query_typed(RELEASED, &params).await?;
+    Ok(())
+}
+
+/// Delivers due notifications to channels and as tasks.
+pub async fn deliver_in_database(
+    client: &impl GenericClient,
+) -> Result<Vec<Delivered>, QueueError> {
+    client.query_typed(DELIVER, &[]).await?.iter().map(Delivered::from_row).collect()
+}
+
+/// Inserts notifications of backlogs that began or ended. Returns their number.
+pub async fn check_backlogs(client: &impl GenericClient) -> Result<u64, QueueError> {
+    let inserted: i32 = scalar(&client.query_typed(CHECK_BACKLOGS, &[]).await?[0])?;
+    Ok(u64::from(inserted.cast_unsigned()))
+}

@@ -1,0 +1,368 @@
+-- Delivery of notifications: claim, end of an attempt, delivery inside the database, backlogs of queues.
+--
+-- A sender claims the notifications of a message with next_attempt_at in the future, sends the message
+-- without an open transaction, and then records the result. If the sender dies in between, another one
+-- sends the notifications again after a minute: each message is delivered at least once. A message to a
+-- channel or a task is delivered in the transaction that marks its notifications as sent: exactly once.
+--
+-- The row of mill.subscription_state is locked during a claim, so that the workers together do not exceed
+-- the rate of a subscription.
+
+CREATE OR REPLACE FUNCTION mill.delivery_backoff(failures integer) RETURNS interval
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT least(interval '15 minutes', interval '5 s' * 2 ^ least(failures - 1, 10)) * (0.5 + random())
+$$;
+COMMENT ON FUNCTION mill.delivery_backoff IS
+    'Returns the wait after this many failures: 5 seconds, doubled with each failure, up to 15 minutes, with jitter';
+
+CREATE OR REPLACE FUNCTION mill.digest_document(subscription mill.subscriptions, message_id uuid, ids bigint[])
+RETURNS jsonb
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    WITH included AS MATERIALIZED (
+        SELECT n.id, n.event, n.document, n.created_at FROM mill.notifications n
+        WHERE n.id = ANY (ids) AND n.message_id = digest_document.message_id
+    ), grouped AS (
+        SELECT i.event, i.document->>'sqlstate' AS sqlstate, left(i.document->>'message', 200) AS message,
+            count(*) AS count
+        FROM included i GROUP BY 1, 2, 3 ORDER BY count(*) DESC, 1, 2, 3 LIMIT 10
+    )
+    SELECT jsonb_build_object('event', 'digest', 'time', clock_timestamp(), 'subscription', subscription.name,
+        'count', (SELECT count(*) FROM included), 'first_at', (SELECT min(i.created_at) FROM included i),
+        'last_at', (SELECT max(i.created_at) FROM included i),
+        'events', (SELECT jsonb_agg(jsonb_strip_nulls(to_jsonb(g))) FROM grouped g),
+        'samples', (SELECT jsonb_agg(s.document) FROM (SELECT i.document FROM included i ORDER BY i.id LIMIT 5) AS s))
+$$;
+COMMENT ON FUNCTION mill.digest_document IS
+    'Returns one document for many notifications: their number by event and error, and the first five of them';
+
+CREATE OR REPLACE FUNCTION mill.take_messages(subscription mill.subscriptions, state mill.subscription_state,
+    max_messages integer, expires_in interval)
+RETURNS TABLE (message_id uuid, ids bigint[], document jsonb)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    -- Bounds the number of notifications of a digest.
+    max_count CONSTANT integer := 10000;
+    left_in_window integer := max_messages;
+    due bigint[];
+    one bigint;
+BEGIN
+    IF subscription.rate_messages IS NOT NULL THEN
+        IF coalesce(state.window_started_at <= now() - subscription.rate_period, true) THEN
+            state.window_started_at := now();
+            state.window_messages := 0;
+        END IF;
+        left_in_window := subscription.rate_messages - state.window_messages;
+        IF left_in_window <= 0 THEN
+            UPDATE mill.subscription_state d
+                SET retry_at = state.window_started_at + subscription.rate_period
+                WHERE d.subscription_id = subscription.id;
+            RETURN;
+        END IF;
+    END IF;
+    due := ARRAY(SELECT n.id FROM mill.notifications n
+        WHERE n.subscription_id = subscription.id AND n.sent_at IS NULL AND n.dead_at IS NULL
+            AND n.next_attempt_at <= now()
+        ORDER BY n.id LIMIT CASE WHEN subscription.rate_messages IS NULL THEN max_messages ELSE max_count END);
+    IF subscription.rate_messages IS NOT NULL AND cardinality(due) > left_in_window THEN
+        message_id := gen_random_uuid();
+        ids := due;
+        UPDATE mill.notifications n SET message_id = take_messages.message_id, attempts = n.attempts + 1,
+                next_attempt_at = now() + expires_in
+            WHERE n.id = ANY (due);
+        document := mill.digest_document(subscription, message_id, ids)
+            || jsonb_build_object('message_id', message_id);
+        state.window_messages := state.window_messages + 1;
+        RETURN NEXT;
+    ELSE
+        FOREACH one IN ARRAY due[1:max_messages] LOOP
+            message_id := gen_random_uuid();
+            ids := ARRAY[one];
+            UPDATE mill.notifications n SET message_id = take_messages.message_id, attempts = n.attempts + 1,
+                    next_attempt_at = now() + expires_in
+                WHERE n.id = one
+                RETURNING n.document || jsonb_build_object('message_id', n.message_id, 'notification_id', n.id)
+                INTO document;
+            state.window_messages := state.window_messages + 1;
+            RETURN NEXT;
+        END LOOP;
+    END IF;
+    UPDATE mill.subscription_state d SET window_started_at = state.window_started_at,
+            window_messages = state.window_messages
+        WHERE d.subscription_id = subscription.id AND subscription.rate_messages IS NOT NULL;
+END
+$$;
+COMMENT ON FUNCTION mill.take_messages IS
+    'Claims due notifications of a subscription whose state is locked, and returns the messages to send: one per '
+    'notification, or one digest of all if they are more than the rate allows';
+
+CREATE OR REPLACE FUNCTION mill.due_subscriptions(destinations text[], busy bigint[]) RETURNS SETOF bigint
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT s.id FROM mill.subscriptions s JOIN mill.subscription_state d ON d.subscription_id = s.id
+    WHERE s.enabled AND coalesce(d.retry_at <= now(), true)
+        AND (s.destination IS NULL OR s.destination = ANY (destinations)) AND s.id <> ALL (busy)
+        AND EXISTS (SELECT FROM mill.notifications n WHERE n.subscription_id = s.id AND n.sent_at IS NULL
+            AND n.dead_at IS NULL AND n.next_attempt_at <= now())
+$$;
+COMMENT ON FUNCTION mill.due_subscriptions IS
+    'Returns the subscriptions that have due notifications, except those in busy: to channels, to tasks, and to these '
+    'destinations';
+
+CREATE OR REPLACE FUNCTION mill.notifications_due(destinations text[]) RETURNS boolean
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    -- Every worker polls this. Without subscriptions, the first query is the whole cost.
+    RETURN EXISTS (SELECT FROM mill.subscriptions) AND (
+        EXISTS (SELECT FROM mill.due_subscriptions(destinations, '{}'))
+        OR EXISTS (SELECT FROM mill.subscriptions s JOIN mill.subscription_state d ON d.subscription_id = s.id
+            WHERE s.enabled AND num_nonnulls(s.min_pending, s.min_age) > 0
+                AND coalesce(d.backlog_checked_at <= now() - interval '10 s', true)));
+END
+$$;
+COMMENT ON FUNCTION mill.notifications_due IS
+    'Returns whether a worker with these destinations has notifications to send or backlogs to check';
+GRANT EXECUTE ON FUNCTION mill.notifications_due TO mill_worker;
+
+CREATE OR REPLACE FUNCTION mill.claim_messages(destinations text[], busy bigint[], max_subscriptions integer)
+RETURNS TABLE (subscription_id bigint, subscription text, destination text, message_id uuid, ids bigint[],
+    document jsonb)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    found record;
+BEGIN
+    FOR found IN SELECT s, d FROM mill.subscriptions s JOIN mill.subscription_state d ON d.subscription_id = s.id
+        WHERE s.destination IS NOT NULL AND s.id IN (SELECT mill.due_subscriptions(destinations, busy))
+        ORDER BY random() LIMIT max_subscriptions FOR UPDATE OF d SKIP LOCKED
+    LOOP
+        -- A sender attempts these messages one after another, with a time limit of 10 s each.
+        RETURN QUERY SELECT (found.s).id, (found.s).name::text, (found.s).destination::text, m.message_id, m.ids,
+                m.document
+            FROM mill.take_messages(found.s, found.d, 4, interval '60 s') AS m;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION mill.claim_messages IS
+    'Claims messages to these destinations, up to four per subscription, for a minute. busy: subscriptions to leave '
+    'out, because the caller is sending their messages';
+GRANT EXECUTE ON FUNCTION mill.claim_messages TO mill_worker;
+
+CREATE OR REPLACE FUNCTION mill.message_sent(subscription_id bigint, message_id uuid, ids bigint[]) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    marked boolean;
+BEGIN
+    UPDATE mill.notifications n SET sent_at = clock_timestamp(), dead_at = NULL, last_error = NULL
+        WHERE n.id = ANY (ids) AND n.message_id = message_sent.message_id;
+    marked := FOUND;
+    UPDATE mill.subscription_state d SET failures = 0, last_error = NULL, last_error_at = NULL,
+            last_sent_at = clock_timestamp(), messages_sent = d.messages_sent + 1,
+            retry_at = CASE WHEN d.failures = 0 THEN d.retry_at END
+        WHERE d.subscription_id = message_sent.subscription_id;
+    RETURN marked;
+END
+$$;
+COMMENT ON FUNCTION mill.message_sent IS
+    'Records that a message was delivered. Returns false if another sender has claimed its notifications since';
+GRANT EXECUTE ON FUNCTION mill.message_sent TO mill_worker;
+
+CREATE OR REPLACE FUNCTION mill.message_failed(subscription_id bigint, message_id uuid, ids bigint[], error text,
+    rejected boolean, retry_after interval DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    UPDATE mill.notifications n SET last_error = error,
+            dead_at = CASE WHEN n.retry_until <= now() OR rejected AND n.attempts >= 10 THEN clock_timestamp() END,
+            next_attempt_at = CASE WHEN rejected THEN now() + mill.delivery_backoff(n.attempts) ELSE now() END
+        WHERE n.id = ANY (ids) AND n.message_id = message_failed.message_id AND n.sent_at IS NULL;
+    UPDATE mill.subscription_state d SET failures = d.failures + 1, last_error = error,
+            last_error_at = clock_timestamp(), retry_at = CASE WHEN rejected THEN d.retry_at
+                ELSE now() + greatest(mill.delivery_backoff(d.failures + 1), least(retry_after, '1 day')) END
+        WHERE d.subscription_id = message_failed.subscription_id;
+END
+$$;
+COMMENT ON FUNCTION mill.message_failed IS
+    'Records that a message was not delivered. rejected: the receiver refuses this message, so the other messages of '
+    'the subscription do not wait; after ten attempts its notifications are dead. Otherwise the whole subscription '
+    'waits, at least retry_after. Notifications are dead after three days in either case';
+GRANT EXECUTE ON FUNCTION mill.message_failed TO mill_worker;
+
+CREATE OR REPLACE FUNCTION mill.message_released(message_id uuid, ids bigint[]) RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    UPDATE mill.notifications n SET attempts = n.attempts - 1, next_attempt_at = now()
+    WHERE n.id = ANY (ids) AND n.message_id = message_released.message_id AND n.sent_at IS NULL
+$$;
+COMMENT ON FUNCTION mill.message_released IS 'Returns the notifications of a message that was not attempted';
+GRANT EXECUTE ON FUNCTION mill.message_released TO mill_worker;
+
+-- Inside the database -----------------------------------------------------------------------------
+
+CREATE OR REPLACE FUNCTION mill.channel_payload(document jsonb) RETURNS text
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+    -- The server refuses payloads of 8000 bytes. What is left without these keys is shorter.
+    SELECT CASE WHEN octet_length(document::text) <= 7900 THEN document::text
+        ELSE (document - '{message,errors,events,samples,tags,jobs}'::text[] || '{"truncated": true}')::text END
+$$;
+COMMENT ON FUNCTION mill.channel_payload IS
+    'Returns the payload of a NOTIFY. If the document is too long, omits its texts and lists and adds "truncated"';
+
+CREATE OR REPLACE FUNCTION mill.deliver(subscription mill.subscriptions, document jsonb) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF subscription.channel IS NOT NULL THEN
+        PERFORM pg_notify(subscription.channel, mill.channel_payload(document));
+    ELSE
+        PERFORM mill.submit(subscription.statement, params => jsonb_build_array(document),
+            name => left('notify ' || subscription.name, 128), queue => subscription.task_queue,
+            profile => (SELECT p.key FROM mill.profiles p WHERE p.name = subscription.run_as),
+            options => jsonb_build_object('metadata',
+                jsonb_build_object('pgmill_subscription', left(subscription.name, 512))));
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION mill.deliver IS 'Delivers a message to a channel or as a task, in the caller''s transaction';
+
+CREATE OR REPLACE FUNCTION mill.deliver_in_database()
+RETURNS TABLE (subscription text, kind text, messages integer, error text)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    found record;
+    message record;
+BEGIN
+    -- Asynchronous commit is safe here: a crash loses the delivery and its record together, or neither.
+    PERFORM set_config('synchronous_commit', 'off', true);
+    FOR found IN SELECT s, d FROM mill.subscriptions s JOIN mill.subscription_state d ON d.subscription_id = s.id
+        WHERE s.destination IS NULL AND s.id IN (SELECT mill.due_subscriptions('{}', '{}'))
+        ORDER BY s.id LIMIT 20 FOR UPDATE OF d SKIP LOCKED
+    LOOP
+        subscription := (found.s).name;
+        kind := CASE WHEN (found.s).channel IS NOT NULL THEN 'channel' ELSE 'task' END;
+        messages := 0;
+        error := NULL;
+        BEGIN
+            FOR message IN SELECT m.* FROM mill.take_messages(found.s, found.d, 500, interval '60 s') AS m LOOP
+                PERFORM mill.deliver(found.s, message.document);
+                PERFORM mill.message_sent((found.s).id, message.message_id, message.ids);
+                messages := messages + 1;
+            END LOOP;
+        EXCEPTION WHEN OTHERS THEN
+            GET STACKED DIAGNOSTICS error = MESSAGE_TEXT;
+            messages := 0;
+            UPDATE mill.subscription_state d SET failures = d.failures + 1, last_error = error,
+                    last_error_at = clock_timestamp(), retry_at = now() + mill.delivery_backoff(d.failures + 1)
+                WHERE d.subscription_id = (found.s).id;
+        END;
+        RETURN NEXT;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION mill.deliver_in_database IS
+    'Delivers due notifications to channels and as tasks, up to 500 per subscription. Returns the number of messages '
+    'by subscription';
+GRANT EXECUTE ON FUNCTION mill.deliver_in_database TO mill_worker;
+
+-- Backlogs ----------------------------------------------------------------------------------------
+
+-- A loose index scan finds the queues, and then the lanes of a queue. The head of a lane is its oldest
+-- task, unless a task was enqueued with an earlier due time or returned to the queue.
+CREATE OR REPLACE FUNCTION mill.pending_by_queue(only_queue text, max_count integer)
+RETURNS TABLE (queue text, pending bigint, oldest_age interval)
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
+SET jit = off AS $$
+    WITH RECURSIVE lane (queue, priority, run_as) AS (
+        (SELECT t.queue, t.priority, t.run_as FROM mill.tasks t
+         WHERE t.state = 'pending' AND (only_queue IS NULL OR t.queue = only_queue)
+         ORDER BY t.queue, t.priority, t.run_as LIMIT 1)
+        UNION ALL
+        SELECT next.queue, next.priority, next.run_as FROM lane CROSS JOIN LATERAL (
+            SELECT t.queue, t.priority, t.run_as FROM mill.tasks t
+            WHERE t.state = 'pending' AND (only_queue IS NULL OR t.queue = only_queue)
+                AND (t.queue, t.priority, t.run_as) > (lane.queue, lane.priority, lane.run_as)
+            ORDER BY t.queue, t.priority, t.run_as LIMIT 1) AS next
+    )
+    SELECT l.queue::text, sum(c.count)::bigint, max(h.age) FROM (SELECT * FROM lane LIMIT 1000) AS l
+        CROSS JOIN LATERAL (SELECT count(*) AS count FROM (SELECT FROM mill.tasks t WHERE t.state = 'pending'
+            AND t.queue = l.queue AND t.priority = l.priority AND t.run_as = l.run_as
+            ORDER BY t.id LIMIT max_count) AS few) AS c
+        CROSS JOIN LATERAL (SELECT now() - t.due_at AS age FROM mill.tasks t WHERE t.state = 'pending'
+            AND t.queue = l.queue AND t.priority = l.priority AND t.run_as = l.run_as ORDER BY t.id LIMIT 1) AS h
+    GROUP BY l.queue
+$$;
+COMMENT ON FUNCTION mill.pending_by_queue IS
+    'Returns the queues with pending tasks, counting up to max_count tasks per lane, and the wait of the oldest task';
+
+CREATE OR REPLACE FUNCTION mill.check_backlogs() RETURNS integer
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    s mill.subscriptions;
+    inserted integer;
+    total integer := 0;
+BEGIN
+    FOR s IN SELECT x.* FROM mill.subscriptions x JOIN mill.subscription_state d ON d.subscription_id = x.id
+        WHERE x.enabled AND num_nonnulls(x.min_pending, x.min_age) > 0
+            AND coalesce(d.backlog_checked_at <= now() - interval '10 s', true)
+        FOR UPDATE OF d SKIP LOCKED
+    LOOP
+        UPDATE mill.subscription_state d SET backlog_checked_at = now() WHERE d.subscription_id = s.id;
+        WITH found AS MATERIALIZED (
+            SELECT p.* FROM mill.pending_by_queue(s.queue, coalesce(s.min_pending, 1000)) AS p
+            WHERE p.pending >= s.min_pending OR p.oldest_age >= s.min_age
+        ), begun AS (
+            INSERT INTO mill.backlog_notices (subscription_id, queue) SELECT s.id, f.queue FROM found f
+            ON CONFLICT DO NOTHING RETURNING backlog_notices.queue
+        ), ended AS (
+            DELETE FROM mill.backlog_notices b WHERE b.subscription_id = s.id
+                AND NOT EXISTS (SELECT FROM found f WHERE f.queue = b.queue)
+            RETURNING b.queue, b.began_at
+        )
+        INSERT INTO mill.notifications (subscription_id, event, document)
+        SELECT s.id, 'queue_backlog', mill.notification_document('queue_backlog', s.name, n.document) FROM (
+            SELECT jsonb_build_object('queue', f.queue, 'pending', f.pending, 'resolved', false, 'oldest_seconds',
+                round(extract(epoch FROM f.oldest_age)::numeric, 3)) AS document
+            FROM begun b JOIN found f ON f.queue = b.queue
+            UNION ALL
+            SELECT jsonb_build_object('queue', e.queue, 'resolved', true, 'seconds',
+                round(extract(epoch FROM now() - e.began_at)::numeric, 3))
+            FROM ended e) AS n;
+        GET DIAGNOSTICS inserted = ROW_COUNT;
+        total := total + inserted;
+    END LOOP;
+    RETURN total;
+END
+$$;
+COMMENT ON FUNCTION mill.check_backlogs IS
+    'Inserts a notification for each queue whose backlog began or ended, for subscriptions that were last checked more '
+    'than 10 seconds ago. Returns the number of notifications';
+GRANT EXECUTE ON FUNCTION mill.check_backlogs TO mill_worker;
+
+CREATE OR REPLACE FUNCTION mill.prune_notifications() RETURNS integer
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    deleted integer;
+    orphans integer;
+BEGIN
+    -- A disabled subscription, or one whose destination no worker has, attempts nothing.
+    UPDATE mill.notifications n SET dead_at = clock_timestamp(),
+            last_error = coalesce(n.last_error, 'no worker has sent the notification in time')
+        WHERE n.id IN (SELECT x.id FROM mill.subscriptions s CROSS JOIN LATERAL (SELECT o.id FROM mill.notifications o
+            WHERE o.subscription_id = s.id AND o.sent_at IS NULL AND o.dead_at IS NULL AND o.retry_until <= now()
+            ORDER BY o.id LIMIT 10000) AS x)
+            AND n.next_attempt_at <= now();
+    DELETE FROM mill.notifications n WHERE n.id IN (SELECT x.id FROM mill.notifications x, mill.settings t
+        WHERE (x.sent_at IS NOT NULL OR x.dead_at IS NOT NULL)
+            AND coalesce(x.sent_at, x.dead_at) < now() - CASE WHEN x.sent_at IS NOT NULL THEN interval '1 day'
+                ELSE t.history_retention END
+        ORDER BY coalesce(x.sent_at, x.dead_at) LIMIT 10000);
+    GET DIAGNOSTICS deleted = ROW_COUNT;
+    -- A transaction may insert a notification while its subscription is removed.
+    DELETE FROM mill.notifications n WHERE n.id IN (SELECT x.id FROM mill.notifications x
+        WHERE x.sent_at IS NULL AND x.dead_at IS NULL
+            AND NOT EXISTS (SELECT FROM mill.subscriptions s WHERE s.id = x.subscription_id) LIMIT 10000);
+    GET DIAGNOSTICS orphans = ROW_COUNT;
+    RETURN deleted + orphans;
+END
+$$;
+COMMENT ON FUNCTION mill.prune_notifications IS
+    'Deletes delivered notifications after a day and dead ones after settings.history_retention, up to 10000 of each. '
+    'Marks notifications as dead that were not attempted within three days. Returns the number of deleted rows';
+GRANT EXECUTE ON FUNCTION mill.prune_notifications TO mill_worker;

@@ -1,0 +1,85 @@
+//! Messages to channels and as tasks: exactly once.
+
+use std::future::poll_fn;
+
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio_postgres::AsyncMessage;
+
+use crate::harness::{Database, Fleet, Worker, eventually};
+use crate::notifications::events::subscribe;
+use crate::runs::run::FLAGS;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_channel_gets_the_document_and_a_long_one_without_its_texts() {
+    let database = Database::new().await;
+    let (client, mut connection) = conninfo::open(&database.target()).await.unwrap();
+    let (sender, mut payloads) = mpsc::unbounded_channel();
+    #[expect(clippy::disallowed_methods, reason = "a test ends with its runtime")]
+    tokio::spawn(async move {
+        while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
+            if let AsyncMessage::Notification(notification) = message {
+                let _ = sender.send(notification.payload().to_owned());
+            }
+        }
+    });
+    client.batch_execute("LISTEN events").await.unwrap();
+    subscribe(&database, "tasks", json!({"events": ["task_failed"]})).await;
+    let _worker = Worker::start(&database, &FLAGS);
+    let id = database.enqueue("SELECT 1/0", ", max_attempts => 1").await;
+    let payload: Value = serde_json::from_str(&payloads.recv().await.unwrap()).unwrap();
+    assert_eq!((&payload["event"], &payload["task_id"]), (&json!("task_failed"), &json!(id)));
+    assert!(payload["message_id"].is_string());
+    let long = "SELECT mill.notify('task_failed', '{\"task_id\": 7}',
+        jsonb_build_object('message', repeat('é', 6000)))";
+    database.execute(long).await;
+    let payload = payloads.recv().await.unwrap();
+    assert!(payload.len() < 8000, "{payload}");
+    let payload: Value = serde_json::from_str(&payload).unwrap();
+    assert_eq!((&payload["task_id"], &payload["truncated"]), (&json!(7), &json!(true)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_event_becomes_exactly_one_task_while_workers_die() {
+    let database = Database::new().await;
+    database.execute("CREATE TABLE handled (message_id uuid, task_id bigint)").await;
+    let statement = "INSERT INTO handled
+        SELECT ($1::jsonb->>'message_id')::uuid, ($1::jsonb->>'task_id')::bigint";
+    let options =
+        json!({"events": ["task_failed"], "statement": statement, "task_queue": "handlers"});
+    subscribe(&database, "on_failure", options).await;
+    let mut fleet = Fleet::start(&database, 2, &FLAGS);
+    let count = 300_i64;
+    for n in 0..count {
+        database.enqueue("SELECT 1/0", ", max_attempts => 1").await;
+        if n % 100 == 50 {
+            fleet.replace(usize::try_from(n).unwrap() % fleet.len());
+        }
+    }
+    eventually("every failure is handled", async || {
+        database.value::<i64>("SELECT count(DISTINCT task_id) FROM handled").await == count
+    })
+    .await;
+    database.until_empty().await;
+    assert_eq!(database.value::<i64>("SELECT count(*) FROM handled").await, count);
+    let queues = "SELECT count(DISTINCT task_id) FROM mill.attempts WHERE queue = 'handlers'";
+    assert_eq!(database.value::<i64>(queues).await, count);
+}
+
+/// Otherwise the failure would enqueue the next task, without end.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_failure_of_a_task_of_a_subscription_starts_no_further_task() {
+    let database = Database::new().await;
+    let options =
+        json!({"events": ["attempt_failed", "task_failed"], "statement": "SELECT $1::jsonb, 1/0"});
+    subscribe(&database, "on_failure", options).await;
+    subscribe(&database, "others", json!({"events": ["task_failed"]})).await;
+    let _worker = Worker::start(&database, &FLAGS);
+    database.enqueue("SELECT 1/0", ", max_attempts => 1").await;
+    let notified = "SELECT count(*) FROM mill.visible_notifications WHERE subscription = ";
+    eventually("both failures are reported to the other subscription", async || {
+        database.value::<i64>(&format!("{notified} 'others'")).await == 2
+    })
+    .await;
+    assert_eq!(database.value::<i64>(&format!("{notified} 'on_failure'")).await, 1);
+}
