@@ -31,6 +31,12 @@ pub(crate) const NAV_ITEMS: &[NavItem] = &[
         routes: fleet::priorities::routes,
     },
     NavItem { path: "/groups", label: "Groups", key: 'g', routes: fleet::groups::routes },
+    NavItem {
+        path: "/subscriptions",
+        label: "Subscriptions",
+        key: 'n',
+        routes: fleet::subscriptions::routes,
+    },
     NavItem { path: "/audit", label: "Audit", key: 'a', routes: history::audit::routes },
     NavItem { path: "/database", label: "Database", key: 'd', routes: fleet::database::routes },
 ];

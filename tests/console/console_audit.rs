@@ -18,6 +18,9 @@ const LABELLED: &str = "labelled-token-of-enough-characters";
 /// Creates two failed runs, a run in progress with a failed part, and a worker.
 async fn seed(database: &Database) -> (i64, i64, i64, Worker) {
     database.execute("SELECT mill.set_group('g')").await;
+    let subscription =
+        r#"SELECT mill.set_subscription('n', '{"events": ["task_failed"], "channel": "c"}')"#;
+    database.execute(subscription).await;
     job(database, "it", json!([{"name": "a", "statement": "SELECT 1/0", "max_attempts": 1}])).await;
     let slow = json!([
         {"name": "a", "statement": "SELECT 1/0", "max_attempts": 1},
@@ -39,6 +42,18 @@ async fn seed(database: &Database) -> (i64, i64, i64, Worker) {
 const AUDIT: &str = "SELECT login, coalesce(actor, ''), action, id FROM mill.audit WHERE id > $1";
 const PERIOD: &str = "opens=22:00&closes=06:00";
 const BACKFILL: &str = "name=clock&from=2026-01-01T00:00&to=2026-01-02T00:00";
+
+/// Actions whose path has no id: path, id, form and recorded action.
+fn acts_without_id() -> [(&'static str, String, &'static str, &'static str); 5] {
+    let act = |path, form, action| (path, String::new(), form, action);
+    [
+        act("/groups/create", "name=h", "set_group"),
+        act("/groups/{group}/remove", "", "drop_group"),
+        act("/subscriptions/{subscription}/test", "", "test_subscription"),
+        act("/subscriptions/{subscription}/retry", "", "retry_notifications"),
+        act("/subscriptions/{subscription}/enable", "enabled=false", "enable_subscription"),
+    ]
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_console_action_is_recorded_with_login_and_user() {
@@ -65,8 +80,6 @@ async fn every_console_action_is_recorded_with_login_and_user() {
         ("/queues/{queue}/shared-commit", String::new(), "milliseconds=20", "set_shared_commit"),
         ("/groups/{group}/concurrency", String::new(), "max_running=2", "set_group"),
         ("/groups/{group}/active-period", String::new(), PERIOD, "set_active_period"),
-        ("/groups/create", String::new(), "name=h", "set_group"),
-        ("/groups/{group}/remove", String::new(), "", "drop_group"),
         ("/workers/{id}/drain", seat.to_string(), "draining=true", "drain"),
         ("/jobs/run", String::new(), "name=slow", "start_run"),
         ("/jobs/tasks/enable", String::new(), "name=slow&task=a&enabled=false", "enable_job_task"),
@@ -80,12 +93,14 @@ async fn every_console_action_is_recorded_with_login_and_user() {
         ("/schedules/change-backfill", String::new(), "id=1&action=pause", "pause_backfill"),
         ("/schedules/enable", String::new(), "name=s&enabled=false", "enable_schedule"),
     ];
+    let acts: Vec<_> = acts.into_iter().chain(acts_without_id()).collect();
     // The path /schedules/test only evaluates a schedule, so the audit has no entry for it.
     let tried = acts.iter().map(|it| it.0.to_owned()).chain(["/schedules/test".to_owned()]);
     assert_eq!(tried.collect::<BTreeSet<_>>(), BTreeSet::from_iter(post_routes()));
     let mut seen: i64 = database.value("SELECT coalesce(max(id), 0) FROM mill.audit").await;
     for (path, id, form, act) in acts {
-        let path = filled(path, &[("id", &id), ("queue", "etl"), ("group", "g")]);
+        let path =
+            filled(path, &[("id", &id), ("queue", "etl"), ("group", "g"), ("subscription", "n")]);
         let answer =
             console.post_with(&path, &format!("{form}&csrf={csrf_token}"), &own[1..]).await;
         assert!(matches!(answer.status, 200 | 303), "{path}: {}", answer.body);

@@ -62,6 +62,10 @@ const CLOSED: &[(&str, &str)] = &[
     ("run_tasks.run_as", PROFILE_NAME),
     ("tasks.run_as", PROFILE_NAME),
     ("saved_filters.screen", "names of screens"),
+    ("subscriptions.queue", QUEUE_NAME),
+    ("subscriptions.task_queue", QUEUE_NAME),
+    ("subscriptions.destination", PROFILE_NAME),
+    ("subscriptions.run_as", PROFILE_NAME),
 ];
 const QUEUE_NAME: &str = "letters, digits and some signs";
 const PROFILE_NAME: &str = "letters, digits and underscores";
@@ -155,6 +159,7 @@ pub(crate) async fn seed(database: &Database) -> (i64, i64) {
     // Use a run that does not exist, because events of existing runs may be processed meanwhile.
     let event = r#"INSERT INTO mill.run_events (run_id, message, result) VALUES (0, 'm', '["r"]')"#;
     database.execute(event).await;
+    subscribe(database).await;
     for table in ["jobs", "runs", "schedules"] {
         let labels = r#"tags = '{t}', metadata = '{"k": "v"}'"#;
         database.execute(&format!("UPDATE mill.{table} SET {labels}")).await;
@@ -165,6 +170,20 @@ pub(crate) async fn seed(database: &Database) -> (i64, i64) {
         database.execute(&format!("UPDATE mill.{table} SET options = {options}")).await;
     }
     (running, failed)
+}
+
+/// Creates a subscription of each kind with every optional setting, and a notification of each.
+async fn subscribe(database: &Database) {
+    database
+        .execute(
+            r#"SELECT mill.set_subscription(k, s::jsonb || '{"events": ["task_failed"], "queue": "q", "job": "it",
+                "schedule": "it", "tag": "t", "task": "it", "description": "d"}'), mill.test_subscription(k) FROM (VALUES
+                ('d', '{"destination": "d"}'), ('c', '{"channel": "c"}'),
+                ('s', '{"statement": "SELECT $1", "task_queue": "q", "run_as": "etl"}')) AS v(k, s);
+            UPDATE mill.notifications SET last_error = 'e', dead_at = now(); UPDATE mill.subscription_state SET last_error = 'e';
+            INSERT INTO mill.backlog_notices VALUES (1, 'q'); UPDATE mill.workers SET destinations = '{d}'"#,
+        )
+        .await;
 }
 
 /// Replaces every string in the value.

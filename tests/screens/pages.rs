@@ -8,7 +8,7 @@ use crate::harness::login::Login;
 use crate::harness::{Database, Worker, eventually};
 
 /// Every screen of the navigation.
-pub(crate) const SCREENS: [&str; 13] = [
+pub(crate) const SCREENS: [&str; 14] = [
     "/",
     "/tasks",
     "/runs",
@@ -20,6 +20,7 @@ pub(crate) const SCREENS: [&str; 13] = [
     "/queues",
     "/priorities",
     "/groups",
+    "/subscriptions",
     "/audit",
     "/database",
 ];
@@ -40,11 +41,13 @@ async fn seed(database: &Database) -> (i64, i64) {
     drop(worker);
     database
         .execute(
-            "SELECT mill.set_group('<script>g', '<script>d', max_running => 2);
+            r#"SELECT mill.set_group('<script>g', '<script>d', max_running => 2);
              SELECT mill.set_max_running('queue', 'limited', 0);
              SELECT mill.enqueue('SELECT 1', name => '<script>', queue => 'etl', group_name => '<script>g');
              SELECT mill.enqueue('SELECT 1', queue => 'limited');
-             SELECT mill.enqueue('SELECT 1', queue => 'etl', due_at => now() + interval '1 day')",
+             SELECT mill.set_subscription('<script>s', '{"events": ["task_failed"], "destination": "ops", "tag": "<script>t"}');
+             SELECT mill.notify('task_failed', '{"task": "<script>", "task_id": 1, "tags": ["<script>t"]}');
+             SELECT mill.enqueue('SELECT 1', queue => 'etl', due_at => now() + interval '1 day')"#,
         )
         .await;
     (failed, wrong)
@@ -301,4 +304,33 @@ async fn a_running_task_shows_who_blocks_it() {
     assert!(console.get("/workers").await.body.contains(&format!(">{id}</a>")));
     assert_eq!(console.post(&format!("/tasks/{id}/cancel"), "").await.status, 303);
     assert_eq!(database.outcome(id).await, "cancelled");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operator_tests_and_disables_a_subscription() {
+    let database = Database::new().await;
+    database
+        .execute(
+            r#"SELECT mill.set_subscription('s', '{"events": ["task_failed"], "channel": "c"}');
+            SELECT mill.notify('task_failed', '{"task": "load", "task_id": 7}');
+            UPDATE mill.notifications SET dead_at = now(), last_error = 'no answer'"#,
+        )
+        .await;
+    let console = Console::start(&database, &[]).await;
+    let page = console.get("/subscriptions").await.body;
+    assert!(page.contains("no answer") && page.contains("/tasks/7\">load</a>"), "{page}");
+    for (path, form, status) in [
+        ("/subscriptions/s/retry", "", 303),
+        ("/subscriptions/s/test", "", 303),
+        ("/subscriptions/s/enable", "enabled=false", 303),
+        ("/subscriptions/s/test", "", 422),
+        ("/subscriptions/nobodys/enable", "enabled=true", 404),
+        ("/subscriptions/nobodys/test", "", 404),
+        ("/subscriptions/nobodys/retry", "", 404),
+    ] {
+        let answer = console.post(path, form).await;
+        assert_eq!(answer.status, status, "{path}: {}", answer.body);
+    }
+    let state = "SELECT NOT enabled AND pending = 2 AND dead = 0 FROM mill.subscription_status";
+    assert!(database.value::<bool>(state).await);
 }

@@ -1,5 +1,5 @@
-//! Screens about the fleet: overview with problems, workers, queues, priorities, groups, and the
-//! database.
+//! Screens about the fleet: overview with problems, workers, queues, priorities, groups,
+//! subscriptions, and the database.
 
 pub(crate) mod database;
 pub(crate) mod groups;
@@ -8,4 +8,5 @@ pub(crate) mod priorities;
 mod problems;
 pub(crate) mod queue_stats;
 pub(crate) mod queues;
+pub(crate) mod subscriptions;
 pub(crate) mod workers;
