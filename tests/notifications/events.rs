@@ -158,10 +158,10 @@ async fn a_backlog_is_reported_once_when_it_begins_and_once_when_it_ends() {
     .await;
     database.execute(check_again).await;
     let found = until_notified(&database, "backlog", 3).await;
-    let mut told: Vec<String> =
+    let mut reported: Vec<String> =
         found.iter().map(|it| format!("{} {}", it["queue"], it["resolved"])).collect();
-    told[..2].sort();
-    assert_eq!(told, ["\"etl\" false", "\"old\" false", "\"etl\" true"]);
+    reported[..2].sort();
+    assert_eq!(reported, ["\"etl\" false", "\"old\" false", "\"etl\" true"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -28,14 +28,14 @@ pub(crate) enum SubscriptionVerb {
 Examples:
   pgmill subscription set ops --events task_failed,run_failed,run_recovered --destination slack
   pgmill subscription set loads --events task_failed --queue etl --channel etl_failures
-  pgmill subscription set clean-up --events run_failed --job nightly --statement 'CALL app.clean_up($1)'
-  pgmill subscription set backlog --events queue_backlog --min-pending 1000 --min-age 10m --destination pager
+  pgmill subscription set undo --events run_failed --job nightly --statement 'CALL app.undo($1)'
+  pgmill subscription set backlog --events queue_backlog --min-age 10m --destination pager
   pgmill subscription set ops --rate 30/5m
   pgmill subscription set ops --clear queue
 
-A destination is a table [destinations.NAME] in the configuration of the workers. A statement runs as a
-task, whose parameter $1 is the message as jsonb. The filters --queue, --job, --schedule, --tag and
---task have to match all. If more events are due than --rate allows, one message summarizes them.")]
+A destination is a table [destinations.NAME] in the configuration of the workers. A statement runs
+as a task, whose parameter $1 is the message as jsonb. If several filters are given, all of them
+have to match. If more events are due than --rate allows, one message summarizes them.")]
     Set(Box<SubscriptionSet>),
     /// Remove a subscription and its undelivered notifications
     #[command(after_help = "Examples:\n  pgmill subscription remove ops")]

@@ -109,6 +109,7 @@ impl AuditPage {
         match kind {
             "task" if name.parse::<i64>().is_ok() => Some(format!("/tasks/{name}")),
             "queue" => Some(format::tasks_path("", format!("queue:\"{name}\""))),
+            "subscription" => Some("/subscriptions".to_owned()),
             _ => None,
         }
     }
