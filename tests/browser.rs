@@ -52,6 +52,9 @@ const POSTED: &[&str] = &[
     "/tasks/*/retry",
     "/tasks/bulk",
     "/workers/*/drain",
+    "/subscriptions/*/enable",
+    "/subscriptions/*/retry",
+    "/subscriptions/*/test",
 ];
 
 /// Held while a test uses the database, because only one database of this name can exist at a time.
@@ -302,9 +305,16 @@ async fn every_action(session: &mut OperatorSession) {
     database
         .execute("INSERT INTO deliveries VALUES ('totals'); SELECT mill.set_group('unused')")
         .await;
+    database
+        .execute(
+            r#"SELECT mill.set_subscription('on call', '{"events": ["run_failed"], "channel": "on_call"}');
+            UPDATE mill.subscription_state SET failures = 2, last_error = 'no answer'"#,
+        )
+        .await;
     let parts = ["queueSettings", "priorities", "groupSettings", "drained", "schedule", "job"];
     session.run_parts(&parts).await;
-    session.run_parts(&["run", "task", "bulk", "savedFilter", "graphZoom"]).await;
+    let parts = ["run", "task", "bulk", "savedFilter", "graphZoom", "subscription"];
+    session.run_parts(&parts).await;
     let it = &session.incidents;
     assert_eq!(end(&it.database, it.live_run).await, "cancelled");
     let facts = [
@@ -315,6 +325,7 @@ async fn every_action(session: &mut OperatorSession) {
         ("group", "max_running = 0 AND priority = 'low' AND description = 'files for others' AND opens = '22:00'
              AND closes = '06:00' AND zone = 'Europe/Berlin' FROM mill.groups WHERE name = 'exports & more'"),
         ("removed", "count(*) = 0 FROM mill.groups WHERE name = 'unused'"),
+        ("subscription", "NOT enabled FROM mill.subscriptions WHERE name = 'on call'"),
         ("drained", "array_agg(s.host) = '{batch-2}' FROM mill.workers w JOIN mill.worker_starts s USING (id)
              WHERE w.draining"),
         ("schedule", "count(*) = 1 FROM mill.runs r JOIN mill.schedules s ON s.id = r.schedule_id

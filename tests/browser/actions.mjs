@@ -156,3 +156,12 @@ export async function graphZoom(page, config) {
   await page.getByLabel("find a task in the graph").fill("LOAD");
   await page.getByText(/^[1-9]\d* found$/).waitFor();
 }
+
+export async function subscription(page, config) {
+  await page.goto(at(config, "subscriptions"));
+  await page.getByRole("button", { name: "Retry on call" }).click();
+  await page.getByRole("button", { name: "Test on call" }).click();
+  await page.getByRole("cell", { name: "test", exact: true }).waitFor();
+  await page.getByRole("button", { name: "Disable on call" }).click();
+  await page.getByRole("button", { name: "Enable on call" }).waitFor();
+}
