@@ -904,6 +904,101 @@ $$;
 COMMENT ON FUNCTION mill.drop_group IS 'Removes a group that has no live tasks. Returns false if it does not exist';
 GRANT EXECUTE ON FUNCTION mill.drop_group TO mill_operator;
 
+-- schema/04_maintenance.sql -----------------------------------------------------------------------
+
+-- Maintenance: a window is a period in which the whole fleet is paused. It begins at once or at a planned time,
+-- and ends at a given time or when an operator resumes the fleet.
+--
+-- Each claim reads this table, so a pause takes effect with its commit. Workers need not be told: a claim that starts
+-- afterwards returns no task, and the first poll after the end of the window finds the waiting tasks.
+
+CREATE TABLE IF NOT EXISTS mill.maintenance_windows (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    starts_at timestamptz NOT NULL,
+    ends_at timestamptz NOT NULL DEFAULT 'infinity',
+    reason text CONSTRAINT reason_length CHECK (length(reason) <= 1000),
+    created_at timestamptz NOT NULL DEFAULT now(),
+    created_by text NOT NULL DEFAULT session_user
+);
+COMMENT ON TABLE mill.maintenance_windows IS
+    'Periods in which the fleet is paused, in force or planned. mill.pause_fleet removes windows that have ended; '
+    'mill.audit keeps a record';
+COMMENT ON COLUMN mill.maintenance_windows.ends_at IS 'infinity: until mill.resume_fleet is called';
+-- Used by every claim. Its session disables sequential scans, and without this index each claim would seem so expensive
+-- that the server compiles its plan.
+CREATE INDEX IF NOT EXISTS maintenance_windows_end ON mill.maintenance_windows (ends_at);
+GRANT SELECT ON mill.maintenance_windows TO mill_worker;
+
+CREATE OR REPLACE FUNCTION mill.fleet_paused() RETURNS boolean
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT EXISTS (SELECT FROM mill.maintenance_windows w WHERE w.ends_at > now() AND w.starts_at <= now())
+$$;
+COMMENT ON FUNCTION mill.fleet_paused IS 'Returns whether a maintenance window is in force';
+GRANT EXECUTE ON FUNCTION mill.fleet_paused TO mill_worker, mill_viewer;
+
+CREATE OR REPLACE FUNCTION mill.describe_fleet_pause() RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT format('the fleet is paused%s%s', ' until ' || date_trunc('second', nullif(w.ends_at, 'infinity')),
+        ': ' || w.reason)
+    FROM mill.maintenance_windows w WHERE w.ends_at > now() AND w.starts_at <= now()
+    ORDER BY w.ends_at DESC, w.id DESC LIMIT 1
+$$;
+COMMENT ON FUNCTION mill.describe_fleet_pause IS
+    'Returns until when and why the fleet is paused, for mill.why and the console; null if the fleet is not paused';
+GRANT EXECUTE ON FUNCTION mill.describe_fleet_pause TO mill_worker, mill_viewer;
+
+CREATE OR REPLACE FUNCTION mill.pause_fleet(until timestamptz DEFAULT NULL, reason text DEFAULT NULL,
+    starts_at timestamptz DEFAULT NULL) RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    planned CONSTANT boolean := starts_at > now();
+    window_start CONSTANT timestamptz := greatest(starts_at, now());
+    window_end CONSTANT timestamptz := coalesce(until, 'infinity');
+    window_id bigint;
+BEGIN
+    IF window_end <= window_start THEN
+        RAISE EXCEPTION 'the pause would end at %, which is not after its start at %', window_end, window_start
+            USING ERRCODE = '22023', HINT = 'Give an end in the future, or none: mill.resume_fleet() ends the pause.';
+    END IF;
+    DELETE FROM mill.maintenance_windows w WHERE w.ends_at <= now();
+    -- A pause that begins now replaces the one in force, so that its end can be moved.
+    IF planned IS NOT TRUE THEN
+        DELETE FROM mill.maintenance_windows w WHERE w.starts_at <= now();
+    END IF;
+    INSERT INTO mill.maintenance_windows (starts_at, ends_at, reason)
+        VALUES (window_start, window_end, nullif(btrim(reason), ''))
+        RETURNING id INTO window_id;
+    PERFORM mill.record_audit('pause_fleet', 'fleet', jsonb_strip_nulls(jsonb_build_object('until', until,
+        'reason', nullif(btrim(reason), ''), 'starts_at', CASE WHEN planned THEN starts_at END)));
+    RETURN window_id;
+END
+$$;
+COMMENT ON FUNCTION mill.pause_fleet IS
+    'Pauses the fleet: no task is claimed and no schedule fires; running tasks finish. until: end of the pause; null: '
+    'until mill.resume_fleet is called. starts_at: plans a pause that begins then; null: begins now and replaces the '
+    'pause in force. Returns the id of the maintenance window';
+GRANT EXECUTE ON FUNCTION mill.pause_fleet TO mill_operator;
+
+CREATE OR REPLACE FUNCTION mill.resume_fleet(planned boolean DEFAULT false) RETURNS integer
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    ended integer;
+BEGIN
+    DELETE FROM mill.maintenance_windows w WHERE w.ends_at > now() AND (planned OR w.starts_at <= now());
+    GET DIAGNOSTICS ended = ROW_COUNT;
+    IF ended > 0 THEN
+        PERFORM mill.record_audit('resume_fleet', 'fleet', jsonb_build_object('windows', ended, 'planned', planned));
+        PERFORM pg_notify('mill', 'sweep');
+    END IF;
+    RETURN ended;
+END
+$$;
+COMMENT ON FUNCTION mill.resume_fleet IS
+    'Ends the pause of the fleet. planned: also removes planned maintenance windows. Returns the number of windows '
+    'that were ended or removed';
+GRANT EXECUTE ON FUNCTION mill.resume_fleet TO mill_operator;
+
 -- schema/04_routines.sql --------------------------------------------------------------------------
 
 -- Routines of profiles: a profile can be restricted to tasks that consist of one call of an allowed routine.
@@ -6587,7 +6682,9 @@ DECLARE
 BEGIN
     -- Asynchronous commit is safe here, as for a tick: WAL is written in order.
     PERFORM set_config('synchronous_commit', 'off', true);
-    FOR b IN SELECT x.* FROM mill.backfills x WHERE x.state = 'running' ORDER BY x.id FOR NO KEY UPDATE SKIP LOCKED LOOP
+    FOR b IN SELECT x.* FROM mill.backfills x WHERE x.state = 'running' AND NOT (SELECT mill.fleet_paused())
+        ORDER BY x.id FOR NO KEY UPDATE SKIP LOCKED
+    LOOP
         SELECT count(*) INTO in_progress FROM mill.runs r
             WHERE r.schedule_id = b.schedule_id AND r.state = 'running' AND r.backfill_id = b.id;
         IF b.next_at IS NULL AND in_progress = 0 THEN
@@ -6989,7 +7086,8 @@ BEGIN
     -- Asynchronous commit is safe here: WAL is written in order, so if a run survives a crash, every
     -- earlier change of its schedule does too.
     PERFORM set_config('synchronous_commit', 'off', true);
-    FOR s IN SELECT x.* FROM mill.schedules x WHERE x.next_tick_at <= now()
+    -- While the fleet is paused, schedules become due and wait, as if no worker were running.
+    FOR s IN SELECT x.* FROM mill.schedules x WHERE x.next_tick_at <= now() AND NOT (SELECT mill.fleet_paused())
         ORDER BY x.next_tick_at LIMIT max_count FOR NO KEY UPDATE SKIP LOCKED
     LOOP
         id := s.id;
@@ -7028,7 +7126,7 @@ COMMENT ON FUNCTION mill.lock_due_schedules IS
     'Locks due schedules for the caller''s transaction, up to max_count. planned_from: if next_fire_at is null, time '
     'from which to search for the next fire. now: current time minus the delay caused by jitter. measure: query that '
     'the caller must run for a parsed trigger, within timeout seconds. timing: a new timing that no worker has checked '
-    'precedes the timing in force';
+    'precedes the timing in force. Returns nothing while the fleet is paused';
 GRANT EXECUTE ON FUNCTION mill.lock_due_schedules TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.tick(plans jsonb) RETURNS TABLE (schedule_id bigint, fired integer, skipped integer)
@@ -7334,14 +7432,15 @@ CREATE OR REPLACE VIEW mill.schedule_status AS
     SELECT s.id, s.name, s.mode, s.timing, s.jobs, s.declared_in, s.declared_as, s.enabled, s.removed_at,
         CASE WHEN s.removed_at IS NOT NULL THEN 'removed' WHEN NOT s.enabled THEN 'disabled'
             WHEN num_nonnulls(s.error, s.new_timing_error) > 0 THEN 'error'
-            WHEN s.next_tick_at < now() - interval '1 minute' THEN 'overdue'
+            WHEN s.next_tick_at < now() - interval '1 minute' AND NOT (SELECT mill.fleet_paused()) THEN 'overdue'
             WHEN going.id IS NOT NULL THEN 'running' ELSE 'waiting' END AS status,
         s.next_fire_at, s.last_fire_at, s.last_finished_at, s.last_state, s.last_success_at, s.queued_fire_at, s.error,
         going.id AS running_run_id, s.overlap, s.catch_up, s.max_lateness,
         coalesce(s.jitter, s.declared_jitter) AS jitter,
         s.max_attempts, s.retry_interval, CASE WHEN (SELECT mill.sees_statements()) THEN s.params END AS params,
         s.version, s.changed_at, s.changed_by,
-        CASE WHEN s.next_tick_at < now() THEN now() - s.next_tick_at END AS overdue, s.tags, s.metadata,
+        CASE WHEN s.next_tick_at < now() AND NOT (SELECT mill.fleet_paused()) THEN now() - s.next_tick_at
+            END AS overdue, s.tags, s.metadata,
         s.new_timing, s.new_timing_error, s.trigger_checked_at, s.trigger_result,
         -- As expressions, so that a query which does not read them does not evaluate them.
         (mill.declared_durations(s.jobs, s)).expected_duration, (mill.declared_durations(s.jobs, s)).deadline,
@@ -7427,7 +7526,10 @@ BEGIN
         reason := reason || '; if it were enabled: ' || (SELECT e.reason
             FROM mill.evaluate_trigger(s.trigger, pending_rows, oldest_row_age, s.last_fire_at) AS e);
     END IF;
-    IF s.next_tick_at < now() - interval '1 minute' THEN
+    IF mill.is_active(s) AND mill.fleet_paused() THEN
+        would_fire := false;
+        reason := format('%s; %s', mill.describe_fleet_pause(), reason);
+    ELSIF s.next_tick_at < now() - interval '1 minute' THEN
         would_fire := false;
         reason := format('it has been due since %s, but no worker has processed it',
             date_trunc('second', s.next_tick_at));
@@ -7720,7 +7822,7 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
         SELECT FROM walk CROSS JOIN LATERAL (
             SELECT FROM mill.tasks t WHERE t.state = 'pending' AND t.queue = walk.queue LIMIT 100000) AS task
         WHERE (scale_hint.queues IS NULL OR walk.queue = ANY (scale_hint.queues))
-            AND walk.queue NOT IN (SELECT p.name FROM paused p)
+            AND walk.queue NOT IN (SELECT p.name FROM paused p) AND NOT (SELECT mill.fleet_paused())
         LIMIT 100000
     ), due AS MATERIALIZED (
         SELECT t.queue FROM mill.tasks t WHERE t.state = 'scheduled' AND t.due_at <= now() LIMIT 100000
@@ -7728,7 +7830,7 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
     SELECT (SELECT count(*) FROM waiting)
         + (SELECT count(*) FROM due d
             WHERE (scale_hint.queues IS NULL OR d.queue = ANY (scale_hint.queues))
-                AND d.queue NOT IN (SELECT p.name FROM paused p))
+                AND d.queue NOT IN (SELECT p.name FROM paused p) AND NOT (SELECT mill.fleet_paused()))
         + (SELECT count(*) FROM mill.tasks t WHERE t.state = 'running'
             AND (scale_hint.queues IS NULL OR t.queue = ANY (scale_hint.queues)))
 $$;
@@ -7736,8 +7838,9 @@ COMMENT ON FUNCTION mill.scale_hint IS
     'Returns the number of readers that could be busy now, in all queues or in the given ones: tasks ready to run '
     '(pending, or scheduled and due) plus running tasks. Divide it by the readers per worker to get the number of '
     'workers. Excludes tasks of paused queues, blocked tasks (more workers do not help them) and tasks that are not '
-    'due. Includes running tasks of paused queues, so that a busy fleet is not scaled down. Counts at most 100000 '
-    'pending and 100000 due tasks. Ignores profiles: a task whose profile no worker has is counted';
+    'due; while the fleet is paused, excludes all tasks that wait. Includes running tasks of paused queues, so that a '
+    'busy fleet is not scaled down. Counts at most 100000 pending and 100000 due tasks. Ignores profiles: a '
+    'task whose profile no worker has is counted';
 GRANT EXECUTE ON FUNCTION mill.scale_hint TO mill_viewer;
 
 -- History -----------------------------------------------------------------------------------------
@@ -8057,6 +8160,7 @@ DECLARE
     place text;
     ahead bigint;
     kept bigint;
+    pause text := mill.describe_fleet_pause();
 BEGIN
     SELECT t.* INTO task FROM mill.tasks t WHERE t.id = why.id;
     SELECT a.* INTO last_attempt FROM mill.attempts a
@@ -8100,7 +8204,9 @@ BEGIN
                 THEN format(', waiting for %s: %s', backend.wait_event_type, backend.wait_event) END);
     END IF;
 
-    IF task.state = 'blocked' THEN
+    IF pause IS NOT NULL AND (task.state <> 'scheduled' OR task.due_at <= now()) THEN
+        RETURN pause;
+    ELSIF task.state = 'blocked' THEN
         RETURN mill.why_blocked(task);
     ELSIF task.state = 'scheduled' AND task.due_at > now() THEN
         IF task.attempt > 0 AND last_attempt.task_id IS NOT NULL THEN

@@ -182,7 +182,9 @@ DECLARE
 BEGIN
     -- Asynchronous commit is safe here, as for a tick: WAL is written in order.
     PERFORM set_config('synchronous_commit', 'off', true);
-    FOR b IN SELECT x.* FROM mill.backfills x WHERE x.state = 'running' ORDER BY x.id FOR NO KEY UPDATE SKIP LOCKED LOOP
+    FOR b IN SELECT x.* FROM mill.backfills x WHERE x.state = 'running' AND NOT (SELECT mill.fleet_paused())
+        ORDER BY x.id FOR NO KEY UPDATE SKIP LOCKED
+    LOOP
         SELECT count(*) INTO in_progress FROM mill.runs r
             WHERE r.schedule_id = b.schedule_id AND r.state = 'running' AND r.backfill_id = b.id;
         IF b.next_at IS NULL AND in_progress = 0 THEN

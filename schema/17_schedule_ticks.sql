@@ -243,7 +243,8 @@ BEGIN
     -- Asynchronous commit is safe here: WAL is written in order, so if a run survives a crash, every
     -- earlier change of its schedule does too.
     PERFORM set_config('synchronous_commit', 'off', true);
-    FOR s IN SELECT x.* FROM mill.schedules x WHERE x.next_tick_at <= now()
+    -- While the fleet is paused, schedules become due and wait, as if no worker were running.
+    FOR s IN SELECT x.* FROM mill.schedules x WHERE x.next_tick_at <= now() AND NOT (SELECT mill.fleet_paused())
         ORDER BY x.next_tick_at LIMIT max_count FOR NO KEY UPDATE SKIP LOCKED
     LOOP
         id := s.id;
@@ -282,7 +283,7 @@ COMMENT ON FUNCTION mill.lock_due_schedules IS
     'Locks due schedules for the caller''s transaction, up to max_count. planned_from: if next_fire_at is null, time '
     'from which to search for the next fire. now: current time minus the delay caused by jitter. measure: query that '
     'the caller must run for a parsed trigger, within timeout seconds. timing: a new timing that no worker has checked '
-    'precedes the timing in force';
+    'precedes the timing in force. Returns nothing while the fleet is paused';
 GRANT EXECUTE ON FUNCTION mill.lock_due_schedules TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.tick(plans jsonb) RETURNS TABLE (schedule_id bigint, fired integer, skipped integer)

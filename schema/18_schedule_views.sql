@@ -4,14 +4,15 @@ CREATE OR REPLACE VIEW mill.schedule_status AS
     SELECT s.id, s.name, s.mode, s.timing, s.jobs, s.declared_in, s.declared_as, s.enabled, s.removed_at,
         CASE WHEN s.removed_at IS NOT NULL THEN 'removed' WHEN NOT s.enabled THEN 'disabled'
             WHEN num_nonnulls(s.error, s.new_timing_error) > 0 THEN 'error'
-            WHEN s.next_tick_at < now() - interval '1 minute' THEN 'overdue'
+            WHEN s.next_tick_at < now() - interval '1 minute' AND NOT (SELECT mill.fleet_paused()) THEN 'overdue'
             WHEN going.id IS NOT NULL THEN 'running' ELSE 'waiting' END AS status,
         s.next_fire_at, s.last_fire_at, s.last_finished_at, s.last_state, s.last_success_at, s.queued_fire_at, s.error,
         going.id AS running_run_id, s.overlap, s.catch_up, s.max_lateness,
         coalesce(s.jitter, s.declared_jitter) AS jitter,
         s.max_attempts, s.retry_interval, CASE WHEN (SELECT mill.sees_statements()) THEN s.params END AS params,
         s.version, s.changed_at, s.changed_by,
-        CASE WHEN s.next_tick_at < now() THEN now() - s.next_tick_at END AS overdue, s.tags, s.metadata,
+        CASE WHEN s.next_tick_at < now() AND NOT (SELECT mill.fleet_paused()) THEN now() - s.next_tick_at
+            END AS overdue, s.tags, s.metadata,
         s.new_timing, s.new_timing_error, s.trigger_checked_at, s.trigger_result,
         -- As expressions, so that a query which does not read them does not evaluate them.
         (mill.declared_durations(s.jobs, s)).expected_duration, (mill.declared_durations(s.jobs, s)).deadline,
@@ -97,7 +98,10 @@ BEGIN
         reason := reason || '; if it were enabled: ' || (SELECT e.reason
             FROM mill.evaluate_trigger(s.trigger, pending_rows, oldest_row_age, s.last_fire_at) AS e);
     END IF;
-    IF s.next_tick_at < now() - interval '1 minute' THEN
+    IF mill.is_active(s) AND mill.fleet_paused() THEN
+        would_fire := false;
+        reason := format('%s; %s', mill.describe_fleet_pause(), reason);
+    ELSIF s.next_tick_at < now() - interval '1 minute' THEN
         would_fire := false;
         reason := format('it has been due since %s, but no worker has processed it',
             date_trunc('second', s.next_tick_at));

@@ -200,7 +200,7 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
         SELECT FROM walk CROSS JOIN LATERAL (
             SELECT FROM mill.tasks t WHERE t.state = 'pending' AND t.queue = walk.queue LIMIT 100000) AS task
         WHERE (scale_hint.queues IS NULL OR walk.queue = ANY (scale_hint.queues))
-            AND walk.queue NOT IN (SELECT p.name FROM paused p)
+            AND walk.queue NOT IN (SELECT p.name FROM paused p) AND NOT (SELECT mill.fleet_paused())
         LIMIT 100000
     ), due AS MATERIALIZED (
         SELECT t.queue FROM mill.tasks t WHERE t.state = 'scheduled' AND t.due_at <= now() LIMIT 100000
@@ -208,7 +208,7 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
     SELECT (SELECT count(*) FROM waiting)
         + (SELECT count(*) FROM due d
             WHERE (scale_hint.queues IS NULL OR d.queue = ANY (scale_hint.queues))
-                AND d.queue NOT IN (SELECT p.name FROM paused p))
+                AND d.queue NOT IN (SELECT p.name FROM paused p) AND NOT (SELECT mill.fleet_paused()))
         + (SELECT count(*) FROM mill.tasks t WHERE t.state = 'running'
             AND (scale_hint.queues IS NULL OR t.queue = ANY (scale_hint.queues)))
 $$;
@@ -216,8 +216,9 @@ COMMENT ON FUNCTION mill.scale_hint IS
     'Returns the number of readers that could be busy now, in all queues or in the given ones: tasks ready to run '
     '(pending, or scheduled and due) plus running tasks. Divide it by the readers per worker to get the number of '
     'workers. Excludes tasks of paused queues, blocked tasks (more workers do not help them) and tasks that are not '
-    'due. Includes running tasks of paused queues, so that a busy fleet is not scaled down. Counts at most 100000 '
-    'pending and 100000 due tasks. Ignores profiles: a task whose profile no worker has is counted';
+    'due; while the fleet is paused, excludes all tasks that wait. Includes running tasks of paused queues, so that a '
+    'busy fleet is not scaled down. Counts at most 100000 pending and 100000 due tasks. Ignores profiles: a '
+    'task whose profile no worker has is counted';
 GRANT EXECUTE ON FUNCTION mill.scale_hint TO mill_viewer;
 
 -- History -----------------------------------------------------------------------------------------

@@ -62,6 +62,7 @@ DECLARE
     place text;
     ahead bigint;
     kept bigint;
+    pause text := mill.describe_fleet_pause();
 BEGIN
     SELECT t.* INTO task FROM mill.tasks t WHERE t.id = why.id;
     SELECT a.* INTO last_attempt FROM mill.attempts a
@@ -105,7 +106,9 @@ BEGIN
                 THEN format(', waiting for %s: %s', backend.wait_event_type, backend.wait_event) END);
     END IF;
 
-    IF task.state = 'blocked' THEN
+    IF pause IS NOT NULL AND (task.state <> 'scheduled' OR task.due_at <= now()) THEN
+        RETURN pause;
+    ELSIF task.state = 'blocked' THEN
         RETURN mill.why_blocked(task);
     ELSIF task.state = 'scheduled' AND task.due_at > now() THEN
         IF task.attempt > 0 AND last_attempt.task_id IS NOT NULL THEN

@@ -10,6 +10,7 @@ pub(crate) mod monitoring;
 pub(crate) mod operator_views;
 pub(crate) mod priority;
 pub(crate) mod problems;
+pub(crate) mod steering;
 pub(crate) mod submit;
 pub(crate) mod task_statistics;
 pub(crate) mod wait;

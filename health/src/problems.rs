@@ -11,6 +11,7 @@ use queue::insight::problems::{
     FailedRuns, FailingSubscription, LateRun, ProblemSources, ScheduleProblem, ScheduleProblemKind,
     SlowRun, SlowTask,
 };
+use queue::maintenance::MaintenanceWindow;
 use queue::task_queries::Running;
 use queue::workers::Worker;
 use queue::{LimitKind, Outcome, TaskId};
@@ -45,6 +46,8 @@ pub struct Problem {
 /// The subject of a problem.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ProblemSubject {
+    /// The whole fleet, while it is paused.
+    FleetPause,
     /// A queue that is paused.
     Paused(String),
     /// A queue with a backlog.
@@ -105,11 +108,13 @@ pub struct FleetFacts<'a> {
     pub sources: &'a ProblemSources,
 }
 
-/// Returns all problems, oldest first.
+/// Returns all problems, oldest first. A pause of the whole fleet precedes all others, and takes the
+/// place of the backlogs that it causes.
 #[must_use]
 pub fn find_problems(facts: &FleetFacts<'_>) -> Vec<Problem> {
     let (now, workers, sources) = (facts.now, facts.workers, facts.sources);
-    let backlog_wait = sources.backlog_wait_seconds;
+    let pause = sources.pause();
+    let backlog_wait = if pause.is_some() { f64::INFINITY } else { sources.backlog_wait_seconds };
     let mut problems: Vec<Problem> = facts
         .waiting
         .iter()
@@ -130,7 +135,21 @@ pub fn find_problems(facts: &FleetFacts<'_>) -> Vec<Problem> {
         .chain(sources.horizon.iter().filter_map(old_snapshot).take(1))
         .collect();
     problems.sort_by(|a, b| b.age_seconds.total_cmp(&a.age_seconds));
+    problems.splice(0..0, pause.map(|pause| fleet_pause(pause, now)));
     problems
+}
+
+fn fleet_pause(pause: &MaintenanceWindow, now: Timestamp) -> Problem {
+    let end = pause.ends_at.map_or_else(
+        || "until it is resumed".to_owned(),
+        |end| format!("for another {}", span(end.duration_since(now).as_secs_f64())),
+    );
+    let reason = pause.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+    Problem {
+        age_seconds: age(now, pause.starts_at),
+        message: format!("the fleet is paused {end}, by {}{reason}", pause.created_by),
+        about: ProblemSubject::FleetPause,
+    }
 }
 
 /// Describes a blocking backend by its task, or else by its application, user and state.

@@ -34,7 +34,8 @@ pub(crate) use capacity::{
 };
 pub(crate) use console::ConsoleArgs;
 pub(crate) use fleet::{
-    DrainArgs, HealthArgs, HealthUrl, QueueArgs, QueuePauseArgs, QueueVerb, TopArgs, WorkerVerb,
+    DrainArgs, HealthArgs, HealthUrl, PauseArgs, QueueArgs, QueuePauseArgs, QueueVerb, ResumeArgs,
+    TopArgs, WorkerVerb,
 };
 pub(crate) use insight::{AuditArgs, DurationsArgs, FailuresArgs, HistoryArgs};
 pub(crate) use job::{
@@ -194,6 +195,12 @@ Examples:
 Works over ssh and in 80 columns; ? lists the keys. Viewing needs the role mill_viewer; actions need
 mill_operator. While the connection is lost, top shows the last data and reconnects.")]
     Top(TopArgs),
+    /// Pause the whole fleet, now or at a planned time: nothing is claimed, schedules do not fire
+    #[command(after_help = fleet::PAUSE_HELP)]
+    Pause(PauseArgs),
+    /// End the pause of the fleet
+    #[command(after_help = fleet::RESUME_HELP)]
+    Resume(ResumeArgs),
     /// List, show, cancel and retry tasks
     #[command(subcommand)]
     #[command(after_help = "Examples:\n  pgmill task list --queue etl\n  pgmill task show 4711")]
@@ -368,7 +375,9 @@ impl Command {
                 | ScheduleVerb::Backfills(_),
             )
             | Self::Worker(WorkerVerb::List) => Some("mill_viewer"),
-            Self::Task(TaskVerb::Cancel(_) | TaskVerb::Retry(_))
+            Self::Pause(_)
+            | Self::Resume(_)
+            | Self::Task(TaskVerb::Cancel(_) | TaskVerb::Retry(_))
             | Self::Queue(
                 QueueVerb::Pause(_)
                 | QueueVerb::Resume(_)

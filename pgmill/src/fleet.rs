@@ -6,6 +6,7 @@ mod group_import;
 mod group_settings;
 pub(crate) mod groups;
 pub(crate) mod health;
+pub(crate) mod pause;
 pub(crate) mod queues;
 pub(crate) mod status;
 pub(crate) mod top;

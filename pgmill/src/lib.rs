@@ -8,7 +8,7 @@
 //! | `runs` | `pgmill run` |
 //! | `jobs` | `pgmill job`, `apply` and the files it reads, `dependency`, `lineage` |
 //! | `schedules` | `pgmill schedule` |
-//! | `fleet` | `pgmill status`, `top`, `console`, `worker`, `health`, `queue`, `priority`, `limit`, `group` |
+//! | `fleet` | `pgmill status`, `top`, `pause`, `resume`, `console`, `worker`, `health`, `queue`, `priority`, `limit`, `group` |
 //! | `notifications` | `pgmill subscription`, `notification` |
 //! | `history` | `pgmill history`, `failures`, `durations`, `audit` |
 //! | `database` | `pgmill init`, `doctor`, `profile` |
@@ -106,6 +106,8 @@ async fn on_session(command: &Command, session: &mut Session, out: &Output) -> R
         Command::Dependency(verb) => jobs::dependencies::run(client, out, verb).await,
         Command::Lineage(args) => jobs::lineage::run(client, out, args).await,
         Command::Status => fleet::status::run(client, out).await,
+        Command::Pause(args) => fleet::pause::pause(client, out, args).await,
+        Command::Resume(args) => fleet::pause::resume(client, out, args).await,
         Command::Worker(verb) => fleet::workers::run(client, out, verb).await,
         Command::Queue(verb) => fleet::queues::run(client, out, verb).await,
         Command::Priority(verb) => fleet::capacity::run_priority(client, out, verb).await,

@@ -22,7 +22,8 @@ mod transition;
 mod worker;
 
 pub use operator::{
-    group, idempotency, job, operate, priority, profile, run, saved_filter, subscription,
+    group, idempotency, job, maintenance, operate, priority, profile, run, saved_filter,
+    subscription,
 };
 pub use read::{
     attempt, audit, critical_path, doctor, fleet, history, insight, lineage, lock_wait, names,

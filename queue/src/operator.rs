@@ -3,6 +3,7 @@
 pub mod group;
 pub mod idempotency;
 pub mod job;
+pub mod maintenance;
 pub mod operate;
 pub mod priority;
 pub mod profile;

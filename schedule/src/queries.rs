@@ -63,7 +63,8 @@ const HEALTH: &str = "/* schedule.health */
 SELECT count(*) FILTER (WHERE s.enabled AND num_nonnulls(s.error, s.new_timing_error) = 0) AS enabled,
     count(*) FILTER (WHERE s.enabled AND num_nonnulls(s.error, s.new_timing_error) > 0) AS errors,
     count(*) FILTER (WHERE NOT s.enabled) AS disabled,
-    coalesce(greatest(extract(epoch FROM now() - min(s.next_tick_at)), 0), 0)::float8 AS overdue_seconds,
+    CASE WHEN mill.fleet_paused() THEN 0
+        ELSE coalesce(greatest(extract(epoch FROM now() - min(s.next_tick_at)), 0), 0) END::float8 AS overdue_seconds,
     (SELECT count(*) FROM mill.schedule_declaration_errors) AS declaration_errors
 FROM mill.schedules s WHERE s.removed_at IS NULL";
 
@@ -82,7 +83,7 @@ pub struct Health {
     pub errors: i64,
     /// Number of disabled schedules.
     pub disabled: i64,
-    /// Seconds by which the most overdue tick of a schedule is late.
+    /// Seconds by which the most overdue tick of a schedule is late; 0 while the fleet is paused.
     pub overdue_seconds: f64,
     /// Number of errors in comments of procedures, found by the last schedule sync.
     pub declaration_errors: i64,

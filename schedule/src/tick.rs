@@ -37,7 +37,8 @@ SELECT t.fired, t.skipped FROM mill.tick_trigger($1, $2, $3, $4, $5, $6) AS t";
 
 const NEXT: &str = "/* schedule.next_tick */
 SELECT extract(epoch FROM least((SELECT s.next_tick_at FROM mill.schedules s WHERE s.next_tick_at IS NOT NULL
-        ORDER BY s.next_tick_at LIMIT 1), (SELECT r.late_at FROM mill.runs r WHERE r.state = 'running'
+        AND NOT (SELECT mill.fleet_paused()) ORDER BY s.next_tick_at LIMIT 1),
+    (SELECT r.late_at FROM mill.runs r WHERE r.state = 'running'
         AND r.late_at IS NOT NULL AND r.late_since IS NULL ORDER BY r.late_at LIMIT 1)) - now())::float8";
 
 const MARK_LATE: &str = "/* schedule.mark_late_runs */ SELECT mill.mark_late_runs()";

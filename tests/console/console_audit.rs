@@ -74,6 +74,8 @@ async fn every_console_action_is_recorded_with_login_and_user() {
         ("/tasks/{id}/retry", id.to_string(), "", "retry"),
         ("/tasks/bulk", String::new(), "q=queue:etl", "cancel"),
         ("/queues/{queue}/pause", String::new(), "paused=true", "pause"),
+        ("/fleet/pause", String::new(), "length=5&start=10&reason=x", "pause_fleet"),
+        ("/fleet/resume", String::new(), "planned=true", "resume_fleet"),
         ("/queues/{queue}/limit", String::new(), "max_running=3", "set_max_running"),
         ("/priorities/weights", String::new(), "low=7", "set_weights"),
         ("/priorities/reserve", String::new(), "capacity=high", "update_settings"),

@@ -13,6 +13,8 @@ const NONE: [&str; 3] = ["completions", "console", "top"];
 const DOCUMENTS: &[(&str, &[&str])] = &[
     ("init", &["init"]),
     ("status", &["status"]),
+    ("pause", &["pause", "--for", "1h", "--dry-run"]),
+    ("resume", &["resume", "--planned", "--dry-run"]),
     ("doctor", &["doctor"]),
     ("task list", &["task", "list"]),
     ("task list --finished", &["task", "list", "--finished"]),
@@ -128,6 +130,7 @@ async fn fill(database: &Database) {
             SELECT mill.enqueue('SELECT count(*) FROM generate_series(1, 3)', name => 'counts', explain => true, params => '[]');
             SELECT mill.set_max_running('queue', 'etl', 2), mill.set_rate('key', 'customer', 10, '1 min'),
                 mill.set_rate('key', 'unused', 10, '1 min'), mill.set_shared_commit('etl', '20 ms');
+            SELECT mill.pause_fleet(reason => 'upgrade', starts_at => now() + interval '1 day');
             SELECT mill.set_group('evening', 'after work', 'high', 2), mill.set_group('spare');
             SELECT mill.set_active_period('evening', '00:00', '23:59', 'UTC');
             SELECT mill.set_profile('bi', '{mill_producer}');

@@ -4,6 +4,7 @@
 pub(crate) mod database;
 pub(crate) mod groups;
 pub(crate) mod overview;
+mod pause;
 pub(crate) mod priorities;
 mod problems;
 pub(crate) mod queue_stats;

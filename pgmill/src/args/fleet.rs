@@ -1,8 +1,9 @@
-//! Arguments of `pgmill top`, `health`, `queue` and `worker`.
+//! Arguments of `pgmill top`, `health`, `pause`, `resume`, `queue` and `worker`.
 
 use std::time::Duration;
 
 use clap::{ArgGroup, Subcommand};
+use cli::time::PeriodBound;
 use terminal::queue_name;
 
 use super::capacity::QueueSetArgs;
@@ -37,6 +38,50 @@ pub(crate) struct HealthUrl {
     /// HOST:PORT, with an IPv6 address in brackets.
     pub(crate) place: String,
     pub(crate) path: String,
+}
+
+pub(super) const PAUSE_HELP: &str = "\
+Examples:
+  pgmill pause --reason 'storage upgrade'
+  pgmill pause --for 2h
+  pgmill pause --from 'tomorrow 02:00' --for 90m --reason 'storage upgrade'
+
+While the fleet is paused, workers claim no task of any queue, and schedules do not fire. Running
+tasks finish. A pause takes effect at once, and ends by the database's clock or with pgmill resume;
+pgmill status lists the planned ones. docs/operate.md describes what happens to schedules.";
+
+pub(super) const RESUME_HELP: &str = "\
+Examples:
+  pgmill resume
+  pgmill resume --planned       also removes planned pauses";
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct PauseArgs {
+    /// Length of the pause; without --for and --until, it lasts until pgmill resume
+    #[arg(long = "for", value_name = "DURATION", value_parser = duration, conflicts_with = "until")]
+    pub(crate) length: Option<Duration>,
+    /// End of the pause: \"2026-12-01 03:00\", \"03:00\", \"tomorrow 03:00\" or RFC 3339
+    #[arg(long, value_name = "TIME")]
+    pub(crate) until: Option<PeriodBound>,
+    /// Plan a pause that begins at this time, in the forms of --until
+    #[arg(long, value_name = "TIME")]
+    pub(crate) from: Option<PeriodBound>,
+    /// Reason that status, why and the console show
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: Option<String>,
+    /// Show what would change, without changing it
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ResumeArgs {
+    /// Also remove planned pauses
+    #[arg(long)]
+    pub(crate) planned: bool,
+    /// Show what would change, without changing it
+    #[arg(long)]
+    pub(crate) dry_run: bool,
 }
 
 #[derive(Debug, Subcommand)]

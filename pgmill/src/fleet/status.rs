@@ -17,7 +17,7 @@ use serde_json::json;
 use terminal::visible;
 use tokio_postgres::Client;
 
-use crate::fleet::{queues, workers};
+use crate::fleet::{pause, queues, workers};
 use crate::output::format::{counted, outcome_tone, span};
 use crate::output::{Field, Output, Tone};
 
@@ -71,6 +71,7 @@ pub(crate) async fn run(client: &Client, out: &Output) -> Result<u8, Failure> {
         out.document(&json!({
             "problems": problems, "queues": status.queues, "workers": status.workers,
             "finished_last_hour": status.finished, "limits": status.sources.limits,
+            "maintenance_windows": status.sources.windows,
         }))?;
     } else {
         out.text(&screen(out, &status, &problems))?;
@@ -109,6 +110,7 @@ fn waiting(status: &QueueStatus) -> Option<QueueBacklog<'_>> {
 /// Returns a command that shows details or fixes the problem.
 fn next(about: &ProblemSubject) -> String {
     match about {
+        ProblemSubject::FleetPause => "pgmill resume".to_owned(),
         ProblemSubject::Paused(queue) => format!("pgmill queue resume {queue}"),
         ProblemSubject::Backlog(queue) => {
             format!("pgmill task list --queue {queue} --state running")
@@ -146,6 +148,8 @@ fn screen(out: &Output, status: &FleetStatus, problems: &[Problem]) -> String {
         let rows = problems.iter().map(row).collect();
         parts.push(out.table(&["since", "problem", "next"], rows));
     }
+    let planned = status.sources.windows.iter().filter(|window| !window.is_active);
+    parts.extend(planned.map(|it| format!("pause planned {}", pause::period(it, status.now))));
     parts.push(if status.queues.is_empty() {
         "no live tasks".to_owned()
     } else {

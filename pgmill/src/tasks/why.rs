@@ -6,7 +6,7 @@ use health::problems::{self, QueueBacklog};
 use jiff::Timestamp;
 use queue::insight::problems::waiting_limits;
 use queue::task_queries::Running;
-use queue::{QueueError, queue_status, task_queries};
+use queue::{QueueError, maintenance, queue_status, task_queries};
 use serde_json::{Value, json};
 use terminal::visible;
 use tokio_postgres::Client;
@@ -84,6 +84,7 @@ async fn why_queue(client: &Client, name: &str) -> Result<Option<String>, QueueE
         oldest_seconds: queue.oldest_pending_seconds.unwrap_or_default(),
     };
     let mut reasons = problems::queue_blockers(&backlog, &workers, &limits, now);
+    reasons.splice(0..0, maintenance::describe_pause(client).await?);
     if reasons.is_empty() && queue.blocked > 0 {
         reasons.push(format!(
             "queue {name}: {} for permits, see pgmill limit list and pgmill group list",

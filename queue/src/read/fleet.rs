@@ -33,7 +33,7 @@ WITH holder (kind, transactions, seconds) AS (
 ), wal (written) AS (
     SELECT CASE WHEN pg_is_in_recovery() THEN NULL ELSE pg_current_wal_lsn() END
 )
-SELECT w.alive, w.stale, coalesce(pg_total_relation_size('mill.tasks'), 0) AS table_bytes,
+SELECT w.alive, w.stale, mill.fleet_paused() AS paused, coalesce(pg_total_relation_size('mill.tasks'), 0) AS table_bytes,
     coalesce((SELECT s.n_dead_tup FROM pg_stat_user_tables s WHERE s.relid = 'mill.tasks'::regclass), 0) AS dead_tuples,
     (SELECT v.version FROM mill.schema_version v) AS schema_version, r.runs_running, r.runs_cancelling, r.runs_late,
     (SELECT coalesce(sum(pg_total_relation_size(i.inhrelid)), 0)::int8 FROM pg_inherits i
@@ -73,6 +73,8 @@ pub struct Fleet {
     pub alive: i64,
     /// Number of workers without a current heartbeat that have not been reclaimed yet.
     pub stale: i64,
+    /// Whether a maintenance window is in force.
+    pub paused: bool,
     /// Size of the tasks table with indexes and TOAST, in bytes.
     pub table_bytes: i64,
     /// Number of dead rows in the tasks table, according to the statistics.
@@ -109,7 +111,7 @@ pub struct Fleet {
 
 from_row! {
     row => Fleet {
-        alive, stale, table_bytes, dead_tuples, schema_version, runs_running, runs_cancelling,
+        alive, stale, paused, table_bytes, dead_tuples, schema_version, runs_running, runs_cancelling,
         runs_late, attempts_bytes, history_seconds, connections, connections_max, frozen_age,
         replication_lag_bytes, slot_bytes, notification_seconds, notifications_dead, horizon: horizon(row)?,
     }

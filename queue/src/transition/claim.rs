@@ -55,6 +55,7 @@ WITH picked AS MATERIALIZED (
         LIMIT lane.max_tasks
         FOR NO KEY UPDATE OF t SKIP LOCKED
     ) AS head
+    WHERE NOT EXISTS (SELECT FROM mill.maintenance_windows w WHERE w.ends_at > now() AND w.starts_at <= now())
     LIMIT $4
 ), batch AS MATERIALIZED (
     SELECT array_agg(picked.id) AS ids FROM picked

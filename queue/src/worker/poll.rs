@@ -48,12 +48,14 @@ SELECT
     EXISTS (SELECT FROM mill.limits) AS limits,
     ARRAY(SELECT w.weight FROM mill.priorities w ORDER BY w.priority) AS weights, p.last_heartbeats,
     ARRAY(SELECT t.run FROM pending_run t LIMIT 100) AS runs,
-    extract(epoch FROM CASE WHEN EXISTS (SELECT FROM mill.backfills b WHERE b.state = 'running'
-            AND (SELECT count(*) FROM mill.runs r WHERE r.schedule_id = b.schedule_id AND r.state = 'running'
-                AND r.backfill_id = b.id) < CASE WHEN b.next_at IS NULL THEN 1 ELSE b.max_running END) THEN now()
+    extract(epoch FROM CASE WHEN NOT (SELECT mill.fleet_paused()) AND EXISTS (SELECT FROM mill.backfills b
+            WHERE b.state = 'running' AND (SELECT count(*) FROM mill.runs r WHERE r.schedule_id = b.schedule_id
+                AND r.state = 'running' AND r.backfill_id = b.id)
+                < CASE WHEN b.next_at IS NULL THEN 1 ELSE b.max_running END) THEN now()
         ELSE least((SELECT s.next_tick_at FROM mill.schedules s WHERE s.next_tick_at IS NOT NULL
-            ORDER BY s.next_tick_at LIMIT 1), (SELECT r.late_at FROM mill.runs r WHERE r.state = 'running'
-            AND r.late_at IS NOT NULL AND r.late_since IS NULL ORDER BY r.late_at LIMIT 1)) END - now())::float8 AS next_tick_in,
+            AND NOT (SELECT mill.fleet_paused()) ORDER BY s.next_tick_at LIMIT 1), (SELECT r.late_at FROM mill.runs r
+            WHERE r.state = 'running' AND r.late_at IS NOT NULL AND r.late_since IS NULL ORDER BY r.late_at LIMIT 1))
+        END - now())::float8 AS next_tick_in,
     mill.notifications_due($6) AS notifications_due
 FROM (SELECT coalesce(array_agg(id), '{}') AS ids, coalesce(array_agg(heartbeat), '{}') AS heartbeats,
         coalesce(array_agg(session_alive), '{}') AS sessions_alive, coalesce(array_agg(heartbeat_age), '{}') AS heartbeat_ages,
@@ -68,7 +70,8 @@ pub struct PollResult {
     /// Time until the next scheduled task is due, if there is one; zero if it is due already.
     pub next_due_in: Option<Duration>,
     /// Time until the next tick of a schedule or the next deadline of a run, if there is one; zero if
-    /// it is due already, or if a backfill can continue.
+    /// it is due already, or if a backfill can continue. While the fleet is paused, only deadlines
+    /// count.
     pub next_tick_in: Option<Duration>,
     /// Whether a task waits for a permit.
     pub blocked: bool,

@@ -116,6 +116,11 @@ fn fill_fleet(new: &Registrar<'_>, fleet: &Fleet) -> Result<()> {
     runs.with_label_values(&["cancelling"]).set(fleet.runs_cancelling as f64);
     let whole = [
         ("pgmill_runs_late", "Unfinished runs that have missed their deadline", fleet.runs_late),
+        (
+            "pgmill_fleet_paused",
+            "1 while a maintenance window pauses the fleet",
+            fleet.paused.into(),
+        ),
         ("pgmill_table_bytes", "Size of the tasks table including indexes", fleet.table_bytes),
         ("pgmill_table_dead_tuples", "Dead tuples in the tasks table", fleet.dead_tuples),
         (

@@ -68,6 +68,7 @@ fn waiting(queue: &QueueStats) -> Option<QueueBacklog<'_>> {
 fn path(about: &ProblemSubject) -> String {
     match about {
         ProblemSubject::Backlog(queue) => tasks_path("", format!("queue:\"{queue}\"")),
+        ProblemSubject::FleetPause => "/queues".to_owned(),
         ProblemSubject::Paused(queue) => format!("/queues#queue-{}", url_encode(queue)),
         ProblemSubject::Unserved(_) | ProblemSubject::Worker => "/workers".to_owned(),
         ProblemSubject::QueueFailures(queue) => format!("/failures?queue={}", url_encode(queue)),

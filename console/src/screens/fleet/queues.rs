@@ -8,6 +8,7 @@ use axum::extract::Path;
 use axum::response::Response;
 use axum::routing::{get, post};
 use queue::limit::{self, Rate};
+use queue::maintenance::{self, MaintenanceWindow};
 use queue::{LimitKind, operate};
 
 use super::queue_stats::{FleetSnapshot, QueueStats};
@@ -23,6 +24,7 @@ pub(crate) fn routes() -> Router<App> {
         .route("/queues/{queue}/pause", post(pause))
         .route("/queues/{queue}/limit", post(set))
         .route("/queues/{queue}/shared-commit", post(set_shared_commit))
+        .merge(super::pause::routes())
 }
 
 #[derive(Template)]
@@ -30,6 +32,8 @@ pub(crate) fn routes() -> Router<App> {
 struct QueuesPage {
     page: Layout,
     queues: Vec<QueueStats>,
+    /// Planned pauses of the fleet.
+    planned: Vec<MaintenanceWindow>,
 }
 
 async fn show(context: RequestContext) -> HandlerResult {
@@ -37,7 +41,10 @@ async fn show(context: RequestContext) -> HandlerResult {
     let tx = session.begin_read().await?;
     let viewer = context.viewer(&tx).await?;
     let fleet = FleetSnapshot::read(&tx, &context.app.throughput, viewer.now).await?;
-    render(&QueuesPage { page: Layout::new(&context, "Queues", viewer), queues: fleet.queues() })
+    let mut planned = maintenance::windows(&*tx).await?;
+    planned.retain(|window| !window.is_active);
+    let page = Layout::new(&context, "Queues", viewer);
+    render(&QueuesPage { page, queues: fleet.queues(), planned })
 }
 
 async fn pause(Path(queue): Path<String>, form: FormRequest) -> Result<Response, HttpError> {

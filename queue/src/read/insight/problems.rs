@@ -21,6 +21,7 @@ use crate::doctor::{self, HorizonHolder};
 use crate::error::QueueError;
 use crate::id::RunId;
 use crate::id::TaskId;
+use crate::operator::maintenance::{self, MaintenanceWindow};
 use crate::pg_enum;
 use crate::row::{FromRow, from_row, scalar};
 
@@ -98,6 +99,8 @@ SELECT extract(epoch FROM s.backlog_wait)::float8 FROM mill.settings s";
 /// Facts about problems that the lists of queues, workers and running tasks do not contain.
 #[derive(Clone, Debug, Default)]
 pub struct ProblemSources {
+    /// Maintenance windows in force, and planned ones.
+    pub windows: Vec<MaintenanceWindow>,
     /// Runs that failed.
     pub runs: Vec<FailedRuns>,
     /// Limits for whose permits tasks wait.
@@ -116,6 +119,15 @@ pub struct ProblemSources {
     pub subscriptions: Vec<FailingSubscription>,
     /// Wait in seconds from which a backlog is a problem.
     pub backlog_wait_seconds: f64,
+}
+
+impl ProblemSources {
+    /// Returns the window that pauses the fleet for longest; `None` if the fleet is not paused.
+    #[must_use]
+    pub fn pause(&self) -> Option<&MaintenanceWindow> {
+        let is_active = self.windows.iter().filter(|window| window.is_active);
+        is_active.max_by_key(|window| window.ends_at.unwrap_or(Timestamp::MAX))
+    }
 }
 
 /// A backend that holds a lock for which a task waits.
@@ -196,6 +208,7 @@ from_row! { FailedRuns { jobs, runs, run, in_progress, failed, tasks, at } }
 /// Returns the facts about problems.
 pub async fn problem_sources(client: &impl GenericClient) -> Result<ProblemSources, QueueError> {
     Ok(ProblemSources {
+        windows: maintenance::windows(client).await?,
         runs: failed_runs(client).await?,
         limits: waiting_limits(client).await?,
         schedules: schedule_problems(client).await?,

@@ -10,7 +10,8 @@ use crate::row::{FromRow, from_row};
 const VIEWER: &str = "/* queue.insight_viewer */
 SELECT current_user::text AS login, current_database()::text AS database,
     has_function_privilege('mill.cancel(bigint, boolean)', 'EXECUTE') AS may_act,
-    mill.sees_statements(), now(), has_function_privilege('mill.why(bigint)', 'EXECUTE') AS can_read";
+    mill.sees_statements(), now(), has_function_privilege('mill.why(bigint)', 'EXECUTE') AS can_read,
+    mill.describe_fleet_pause() AS fleet_pause";
 
 /// The session's login and its privileges.
 #[derive(Clone, Debug, Serialize)]
@@ -25,11 +26,13 @@ pub struct Viewer {
     pub may_act: bool,
     /// Whether the login may see statements and results.
     pub sees_statements: bool,
+    /// Until when and why the fleet is paused; `None` if it is not.
+    pub fleet_pause: Option<String>,
     /// Time of the database clock.
     pub now: Timestamp,
 }
 
-from_row! { Viewer { login, database, can_read, may_act, sees_statements, now } }
+from_row! { Viewer { login, database, can_read, may_act, sees_statements, fleet_pause, now } }
 
 /// Returns the session's login and its privileges.
 ///

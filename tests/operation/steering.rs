@@ -1,0 +1,3 @@
+//! Operators steer what waits: they pause the fleet, change waiting tasks, and purge queues.
+
+pub(crate) mod maintenance;
