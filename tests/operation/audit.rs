@@ -14,6 +14,8 @@ const ACTS: &[(&str, &str)] = &[
     ("SELECT mill.retry(1)", r#"retry task 1 {"result": "retried"}"#),
     ("SELECT mill.cancel_many('{1}')", r#"cancel task 1 {"result": "cancelled"}"#),
     ("SELECT mill.retry_many('{1}')", r#"retry task 1 {"result": "retried"}"#),
+    ("SELECT mill.pause_fleet(reason => 'r')", r#"pause_fleet fleet {"reason": "r"}"#),
+    ("SELECT mill.resume_fleet()", r#"resume_fleet fleet {"planned": false, "windows": 1}"#),
     ("SELECT mill.pause('q')", "pause queue q"),
     ("SELECT mill.resume('q')", "resume queue q"),
     (
