@@ -54,7 +54,9 @@ pub(crate) use schedule::{
     ScheduleCalendar, ScheduleCancel, ScheduleHistory, ScheduleList, ScheduleLog, ScheduleName,
     ScheduleNext, ScheduleRunNow, ScheduleSet, ScheduleVerb, jitter,
 };
-pub(crate) use task::{BulkFlags, CancelArgs, RetryArgs, TaskList, TaskListOrder, TaskVerb};
+pub(crate) use task::{
+    BulkFlags, CancelArgs, RetryArgs, SetArgs, TaskList, TaskListOrder, TaskVerb,
+};
 pub(crate) use value::{DEFAULT_SINCE, DryRun};
 
 const AFTER_HELP: &str = "\
@@ -201,7 +203,7 @@ mill_operator. While the connection is lost, top shows the last data and reconne
     /// End the pause of the fleet
     #[command(after_help = fleet::RESUME_HELP)]
     Resume(ResumeArgs),
-    /// List, show, cancel and retry tasks
+    /// List, show, cancel, retry and change tasks
     #[command(subcommand)]
     #[command(after_help = "Examples:\n  pgmill task list --queue etl\n  pgmill task show 4711")]
     Task(TaskVerb),
@@ -377,7 +379,7 @@ impl Command {
             | Self::Worker(WorkerVerb::List) => Some("mill_viewer"),
             Self::Pause(_)
             | Self::Resume(_)
-            | Self::Task(TaskVerb::Cancel(_) | TaskVerb::Retry(_))
+            | Self::Task(TaskVerb::Cancel(_) | TaskVerb::Retry(_) | TaskVerb::Set(_))
             | Self::Queue(
                 QueueVerb::Pause(_)
                 | QueueVerb::Resume(_)

@@ -1,4 +1,4 @@
-//! Commands about tasks: list, show, cancel and retry them, and explain why one does not run.
+//! Commands about tasks: list, show, cancel, retry and change them, and explain why one does not run.
 
 pub(crate) mod actions;
 mod list;
@@ -20,5 +20,6 @@ pub(crate) async fn run(client: &mut Client, out: &Output, verb: &TaskVerb) -> R
         TaskVerb::Show { id, .. } => show::run(client, out, *id).await,
         TaskVerb::Cancel(args) => actions::cancel(client, out, args).await,
         TaskVerb::Retry(args) => actions::retry(client, out, args).await,
+        TaskVerb::Set(args) => actions::set(client, out, args).await,
     }
 }

@@ -31,8 +31,8 @@ pub use read::{
 };
 pub use schema::{drift, upgrade};
 pub use transition::{
-    bulk, cancel, claim, complete, enqueue, fail, limit, promote, reclaim, release, resolve_commit,
-    retry,
+    bulk, cancel, change, claim, complete, enqueue, fail, limit, promote, reclaim, release,
+    resolve_commit, retry,
 };
 pub use worker::{heartbeat, notification, poll, progress, prune, server};
 

@@ -2,6 +2,7 @@
 
 pub mod bulk;
 pub mod cancel;
+pub mod change;
 pub mod claim;
 pub mod complete;
 pub mod enqueue;

@@ -14,6 +14,14 @@ const ACTS: &[(&str, &str)] = &[
     ("SELECT mill.retry(1)", r#"retry task 1 {"result": "retried"}"#),
     ("SELECT mill.cancel_many('{1}')", r#"cancel task 1 {"result": "cancelled"}"#),
     ("SELECT mill.retry_many('{1}')", r#"retry task 1 {"result": "retried"}"#),
+    (
+        "SELECT mill.change_task(1, '{\"priority\": \"high\"}')",
+        r#"change_task task 1 {"priority": {"new": "high", "old": "normal"}}"#,
+    ),
+    (
+        "SELECT mill.change_tasks('{1}', '{\"priority\": \"low\"}')",
+        r#"change_task task 1 {"priority": {"new": "low", "old": "high"}}"#,
+    ),
     ("SELECT mill.pause_fleet(reason => 'r')", r#"pause_fleet fleet {"reason": "r"}"#),
     ("SELECT mill.resume_fleet()", r#"resume_fleet fleet {"planned": false, "windows": 1}"#),
     ("SELECT mill.pause('q')", "pause queue q"),

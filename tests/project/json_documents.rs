@@ -24,6 +24,7 @@ const DOCUMENTS: &[(&str, &[&str])] = &[
     ("task show --plan", &["task", "show", "2", "--plan"]),
     ("task cancel", &["task", "cancel", "--state", "pending", "--dry-run"]),
     ("task retry", &["task", "retry", "1", "4711", "--dry-run"]),
+    ("task set", &["task", "set", "--state", "scheduled", "--now", "--dry-run"]),
     ("history", &["history"]),
     ("failures", &["failures"]),
     ("durations", &["durations"]),

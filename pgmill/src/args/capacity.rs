@@ -15,7 +15,7 @@ use super::value::{duration, enum_value};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OrOff<T>(pub(crate) Option<T>);
 
-fn or_off<T>(
+pub(super) fn or_off<T>(
     text: &str,
     value: impl FnOnce(&str) -> Result<T, String>,
 ) -> Result<OrOff<T>, String> {

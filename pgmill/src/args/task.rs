@@ -4,8 +4,16 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{ArgGroup, Subcommand};
-use queue::{Outcome, RunId, State, TaskId};
+use cli::Failure;
+use cli::time::Moment;
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use queue::change::TaskChanges;
+use queue::{Outcome, Priority, RunId, State, TaskId};
+use serde_json::Value;
+use terminal::{label, queue_name};
 
+use super::capacity::{OrOff, or_off};
 use super::value::{FILTERS, duration, enum_value, limit, run_id, since_help, task_id};
 
 #[derive(Debug, Subcommand)]
@@ -56,6 +64,19 @@ Examples:
   pgmill task retry --outcome lost --yes
   pgmill task retry --sqlstate 40P01 --since 2h --yes")]
     Retry(RetryArgs),
+    /// Change tasks that wait: their priority, queue, due time, parameters and other options
+    #[command(after_help = "\
+Examples:
+  pgmill task set 4711 --priority high
+  pgmill task set 4711 4712 --front
+  pgmill task set 4711 --at 'tomorrow 03:00' --timeout 2h
+  pgmill task set 4711 --params '[\"2026-11-20\", 7]' --dry-run
+  pgmill task set --from-queue etl --queue slow --yes
+
+A running task is refused. A task of a run keeps the changes in its retries. --front sets the
+priority critical, the highest that is not reserved: within a priority, workers claim the tasks of a
+queue in the order of their ids, and between priorities, weights decide (pgmill priority list).")]
+    Set(SetArgs),
 }
 
 #[derive(Debug, clap::Args)]
@@ -191,6 +212,100 @@ pub(crate) struct CancelArgs {
     pub(crate) since: Option<Duration>,
     #[command(flatten)]
     pub(crate) flags: BulkFlags,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(group = ArgGroup::new("which").required(true).multiple(true)
+    .args(["ids", "state", "from_queue", "name", "tag"]))]
+#[command(group = ArgGroup::new("what").required(true).multiple(true).args(["priority", "front",
+    "queue", "at", "wait", "now", "params", "max_attempts", "timeout", "group"]))]
+pub(crate) struct SetArgs {
+    /// Task ids
+    #[arg(value_name = "ID", value_parser = task_id, allow_negative_numbers = true)]
+    #[arg(conflicts_with_all = ["state", "from_queue", "name", "tag"])]
+    pub(crate) ids: Vec<TaskId>,
+    /// New priority
+    #[arg(long, value_parser = enum_value::<Priority>(Priority::ALL.iter().map(|it| it.as_str())))]
+    priority: Option<Priority>,
+    /// Start the tasks earlier than others of their queue: the same as --priority critical
+    #[arg(long, conflicts_with = "priority")]
+    front: bool,
+    /// New queue
+    #[arg(long, value_name = "QUEUE", value_parser = queue_name)]
+    queue: Option<String>,
+    /// New due time: "2026-12-01 03:00", "03:00", "tomorrow 03:00" or RFC 3339
+    #[arg(long, value_name = "TIME", conflicts_with_all = ["wait", "now"])]
+    at: Option<Moment>,
+    /// New due time, from now
+    #[arg(long = "in", value_name = "DURATION", value_parser = duration, conflicts_with = "now")]
+    wait: Option<Duration>,
+    /// Make the tasks due now
+    #[arg(long)]
+    now: bool,
+    /// New values of $1, $2, … as a JSON array; off: none
+    #[arg(long, value_name = "JSON|off", value_parser = params)]
+    params: Option<OrOff<Vec<Value>>>,
+    /// New maximum number of failed attempts; the first attempt counts too
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..=10_000))]
+    max_attempts: Option<i32>,
+    /// New maximum run time of an attempt; off: none
+    #[arg(long, value_name = "DURATION|off", value_parser = timeout)]
+    timeout: Option<OrOff<Duration>>,
+    /// New group; off: none
+    #[arg(long, value_name = "GROUP|off", value_parser = group)]
+    group: Option<OrOff<String>>,
+    /// Change tasks in this state
+    #[arg(long, value_parser = enum_value::<State>(["scheduled", "blocked", "pending"].into_iter()))]
+    #[arg(help_heading = FILTERS)]
+    pub(crate) state: Option<State>,
+    /// Change tasks of this queue
+    #[arg(long, value_name = "QUEUE", help_heading = FILTERS)]
+    pub(crate) from_queue: Option<String>,
+    /// Change tasks whose name matches: * stands for any characters, ? for a single one
+    #[arg(long, value_name = "PATTERN", help_heading = FILTERS)]
+    pub(crate) name: Option<String>,
+    /// Change tasks with this tag
+    #[arg(long, value_name = "TAG", help_heading = FILTERS)]
+    pub(crate) tag: Option<String>,
+    #[command(flatten)]
+    pub(crate) flags: BulkFlags,
+}
+
+impl SetArgs {
+    /// Returns the changes. `now` is the time of the database clock.
+    ///
+    /// # Errors
+    /// Fails for a time in the past or outside the range of the calendar.
+    pub(crate) fn changes(&self, now: Timestamp) -> Result<TaskChanges, Failure> {
+        let local = now.to_zoned(TimeZone::system());
+        let wrong = |error| Failure::usage(format!("--at: {error}"));
+        let at = self.at.as_ref().map(|at| at.resolve(&local).map_err(wrong)).transpose()?;
+        let later = self.wait.map(|wait| now.saturating_add(wait)).transpose();
+        let later = later.map_err(|error| Failure::usage(format!("--in: {error}")))?;
+        Ok(TaskChanges {
+            priority: self.priority.or(self.front.then_some(Priority::Critical)),
+            queue: self.queue.clone(),
+            due_at: at.or(later).map(Some).or(self.now.then_some(None)),
+            params: self.params.clone().map(|it| it.0),
+            max_attempts: self.max_attempts,
+            timeout: self.timeout.map(|it| it.0),
+            group: self.group.clone().map(|it| it.0),
+        })
+    }
+}
+
+fn params(text: &str) -> Result<OrOff<Vec<Value>>, String> {
+    or_off(text, |text| {
+        serde_json::from_str(text).map_err(|_| "expected a JSON array, or \"off\"".to_owned())
+    })
+}
+
+fn timeout(text: &str) -> Result<OrOff<Duration>, String> {
+    or_off(text, |text| duration(text).map_err(|error| error.to_string()))
+}
+
+fn group(text: &str) -> Result<OrOff<String>, String> {
+    or_off(text, |text| label(text).map_err(|error| error.to_string()))
 }
 
 #[derive(Debug, clap::Args)]

@@ -1,10 +1,11 @@
-//! `pgmill task cancel` and `pgmill task retry`: act on tasks by id or by filter.
+//! `pgmill task cancel`, `pgmill task retry` and `pgmill task set`: act on tasks by id or by filter.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, IsTerminal, Write};
 
 use cli::{Failure, exit};
 use queue::bulk::{self, BulkResult};
+use queue::change::TaskChanges;
 use queue::history::HistoryFilter;
 use queue::task_queries::TaskFilter;
 use queue::{Outcome, State, TaskId, history, task_queries};
@@ -13,23 +14,25 @@ use terminal::{bulk_bar, print_stderr, visible};
 use tokio_postgres::Client;
 
 use crate::args::DEFAULT_SINCE;
-use crate::args::{BulkFlags, CancelArgs, RetryArgs};
+use crate::args::{BulkFlags, CancelArgs, RetryArgs, SetArgs};
 use crate::output::Output;
 use crate::output::format::counted;
 use crate::output::list::nothing_since;
 
 /// The action. The state or outcome, if given, is checked again for each task when the action runs.
 #[derive(Clone, Copy, Debug)]
-enum Verb {
+enum Verb<'a> {
     Cancel(Option<State>),
     Retry(Option<Outcome>),
+    Change(&'a TaskChanges, Option<State>),
 }
 
-impl Verb {
+impl Verb<'_> {
     fn as_str(self) -> &'static str {
         match self {
             Self::Cancel(_) => "cancel",
             Self::Retry(_) => "retry",
+            Self::Change(..) => "change",
         }
     }
 
@@ -44,6 +47,12 @@ impl Verb {
             (Self::Cancel(state), true) => bulk::predict_cancel(client, ids, state).await?,
             (Self::Retry(outcome), false) => bulk::retry_chunk(client, ids, outcome).await?,
             (Self::Retry(outcome), true) => bulk::predict_retry(client, ids, outcome).await?,
+            (Self::Change(changes, state), false) => {
+                bulk::change_chunk(client, ids, changes, state).await?
+            }
+            (Self::Change(changes, state), true) => {
+                bulk::predict_change(client, ids, changes, state).await?
+            }
         })
     }
 }
@@ -136,10 +145,37 @@ pub(crate) async fn retry(
     by_filter(client, out, verb, (&ids, &args.flags)).await
 }
 
+/// Changes waiting tasks by id or filter.
+///
+/// # Errors
+/// As [`cancel`]; also if an option is invalid.
+pub(crate) async fn set(client: &mut Client, out: &Output, args: &SetArgs) -> Result<u8, Failure> {
+    let changes = args.changes(task_queries::now(client).await?)?;
+    let verb = Verb::Change(&changes, args.state);
+    if !args.ids.is_empty() {
+        return run(client, out, verb, (&args.ids, args.flags.dry_run)).await;
+    }
+    let mut ids = Vec::new();
+    for state in
+        args.state.map_or(vec![State::Scheduled, State::Blocked, State::Pending], |it| vec![it])
+    {
+        let filter = TaskFilter {
+            state: Some(state),
+            queue: args.from_queue.clone(),
+            name: args.name.clone(),
+            since: None,
+            tag: args.tag.clone(),
+            run: None,
+        };
+        ids.extend(task_queries::live_ids(client, &filter, None).await?);
+    }
+    by_filter(client, out, verb, (&ids, &args.flags)).await
+}
+
 async fn by_filter(
     client: &mut Client,
     out: &Output,
-    verb: Verb,
+    verb: Verb<'_>,
     (ids, flags): (&[TaskId], &BulkFlags),
 ) -> Result<u8, Failure> {
     if ids.is_empty() {
@@ -153,7 +189,7 @@ async fn by_filter(
 }
 
 /// Asks for confirmation on a terminal; fails without one.
-fn confirm(verb: Verb, ids: &[TaskId]) -> Result<bool, Failure> {
+fn confirm(verb: Verb<'_>, ids: &[TaskId]) -> Result<bool, Failure> {
     let question = format!("{} {}", verb.as_str(), counted(ids.len() as u64, "task"));
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
         return Err(Failure::usage(format!(
@@ -178,7 +214,7 @@ fn confirm(verb: Verb, ids: &[TaskId]) -> Result<bool, Failure> {
 async fn run(
     client: &mut Client,
     out: &Output,
-    verb: Verb,
+    verb: Verb<'_>,
     (ids, dry_run): (&[TaskId], bool),
 ) -> Result<u8, Failure> {
     let bar = bulk_bar(verb.as_str(), ids.len() as u64);

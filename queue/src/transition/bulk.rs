@@ -1,18 +1,20 @@
-//! Cancels and retries many tasks, in chunks. Each chunk is one transaction, and checks each task
-//! again.
+//! Cancels, retries and changes many tasks, in chunks. Each chunk is one transaction, and checks each
+//! task again.
 //!
 //! The list of ids is a snapshot, which is out of date by the time an operator confirms it.
 //! Therefore each statement checks again that a task still has the state or outcome of the filter,
 //! and the function that it calls locks the row.
 
 use serde::{Serialize, Serializer};
-use tokio_postgres::types::Type;
+use serde_json::Value;
+use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{GenericClient, Transaction};
 
 use crate::error::QueueError;
 use crate::id::TaskId;
 use crate::row::{FromRow, from_row};
 use crate::task::{Outcome, State};
+use crate::transition::change::TaskChanges;
 
 /// Maximum number of tasks per chunk. The row locks of a chunk last until its commit, and a locked
 /// task cannot finish until then.
@@ -24,13 +26,17 @@ SELECT c.id, c.result FROM mill.cancel_many($1, $2::text::mill.state) AS c";
 const RETRY_MANY: &str = "/* queue.retry_many */
 SELECT r.id, r.result FROM mill.retry_many($1, $2::text::mill.outcome) AS r";
 
+const CHANGE_MANY: &str = "/* queue.change_tasks */
+SELECT c.id, c.result FROM mill.change_tasks($1, $3, $2::text::mill.state) AS c";
+
 /// Result for one task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct BulkResult {
     /// The task.
     pub id: TaskId,
-    /// The result of [`cancel`](crate::transition::cancel::cancel) or
-    /// [`retry`](crate::transition::cancel::retry). Two more results are possible. `changed`: the
+    /// The result of [`cancel`](crate::transition::cancel::cancel),
+    /// [`retry`](crate::transition::cancel::retry) or
+    /// [`change`](crate::transition::change::change). Two more results are possible. `changed`: the
     /// task no longer matches the filter and was left alone. `refused`: see `message`.
     #[serde(serialize_with = "as_json_word")]
     pub result: String,
@@ -60,7 +66,7 @@ pub async fn cancel_chunk(
     ids: &[TaskId],
     state: Option<State>,
 ) -> Result<Vec<BulkResult>, QueueError> {
-    run_chunk(client, CANCEL_MANY, ids, state.map(State::as_str)).await
+    run_chunk(client, ids, ChunkAction::Cancel(state)).await
 }
 
 /// Retries these tasks in one transaction, or in a savepoint of the caller's transaction. With an
@@ -74,12 +80,41 @@ pub async fn retry_chunk(
     ids: &[TaskId],
     outcome: Option<Outcome>,
 ) -> Result<Vec<BulkResult>, QueueError> {
+    chunk_or_each(client, ids, ChunkAction::Retry(outcome)).await
+}
+
+/// Changes these waiting tasks as [`retry_chunk`] retries tasks. With a state, leaves tasks alone
+/// that are no longer in it.
+///
+/// # Errors
+/// After an error, none of the tasks is changed.
+pub async fn change_chunk(
+    client: &mut impl GenericClient,
+    ids: &[TaskId],
+    changes: &TaskChanges,
+    state: Option<State>,
+) -> Result<Vec<BulkResult>, QueueError> {
+    let document = changes.document();
+    let mut answers = chunk_or_each(client, ids, ChunkAction::Change(&document, state)).await?;
+    for answer in answers.iter_mut().filter(|answer| answer.result == "running") {
+        answer.result = "refused".to_owned();
+        answer.message =
+            Some("the task is running, and only a task that waits can be changed".into());
+    }
+    Ok(answers)
+}
+
+async fn chunk_or_each(
+    client: &mut impl GenericClient,
+    ids: &[TaskId],
+    action: ChunkAction<'_>,
+) -> Result<Vec<BulkResult>, QueueError> {
     let mut transaction = client.transaction().await?;
-    let answers = match retry_all_or_none(&mut transaction, ids, outcome).await {
+    let answers = match all_or_none(&mut transaction, ids, action).await {
         Err(error) if error.refused() => {
             let mut answers = Vec::with_capacity(ids.len());
             for id in ids {
-                match retry_all_or_none(&mut transaction, &[*id], outcome).await {
+                match all_or_none(&mut transaction, &[*id], action).await {
                     Ok(answer) => answers.extend(answer),
                     Err(error) if error.refused() => answers.push(BulkResult::refused(*id, &error)),
                     Err(error) => return Err(error),
@@ -126,15 +161,31 @@ pub async fn predict_retry(
     Ok(answers)
 }
 
-/// Retries all of these tasks or none, in a savepoint, so that a refusal does not abort the
+/// Returns the results that [`change_chunk`] would have, as [`predict_retry`] does.
+///
+/// # Errors
+/// As [`change_chunk`].
+pub async fn predict_change(
+    client: &mut impl GenericClient,
+    ids: &[TaskId],
+    changes: &TaskChanges,
+    state: Option<State>,
+) -> Result<Vec<BulkResult>, QueueError> {
+    let mut transaction = client.transaction().await?;
+    let answers = change_chunk(&mut transaction, ids, changes, state).await?;
+    transaction.rollback().await?;
+    Ok(answers)
+}
+
+/// Acts on all of these tasks or none, in a savepoint, so that a refusal does not abort the
 /// transaction.
-async fn retry_all_or_none(
+async fn all_or_none(
     transaction: &mut Transaction<'_>,
     ids: &[TaskId],
-    outcome: Option<Outcome>,
+    action: ChunkAction<'_>,
 ) -> Result<Vec<BulkResult>, QueueError> {
     let savepoint = transaction.transaction().await?;
-    let answers = run_chunk(&savepoint, RETRY_MANY, ids, outcome.map(Outcome::as_str)).await;
+    let answers = run_chunk(&savepoint, ids, action).await;
     match &answers {
         Ok(_) => savepoint.commit().await?,
         Err(_) => savepoint.rollback().await?,
@@ -149,14 +200,32 @@ impl BulkResult {
     }
 }
 
+/// What to do with the tasks of a chunk. The state or outcome, if given, is checked for each task.
+#[derive(Clone, Copy)]
+enum ChunkAction<'a> {
+    Cancel(Option<State>),
+    Retry(Option<Outcome>),
+    Change(&'a Value, Option<State>),
+}
+
 async fn run_chunk(
     client: &impl GenericClient,
-    statement: &str,
     ids: &[TaskId],
-    still: Option<&str>,
+    action: ChunkAction<'_>,
 ) -> Result<Vec<BulkResult>, QueueError> {
     let ids: Vec<i64> = ids.iter().map(|id| id.0).collect();
-    let rows =
-        client.query_typed(statement, &[(&ids, Type::INT8_ARRAY), (&still, Type::TEXT)]).await?;
+    let (statement, still, changes) = match action {
+        ChunkAction::Cancel(state) => (CANCEL_MANY, state.map(State::as_str), None),
+        ChunkAction::Retry(outcome) => (RETRY_MANY, outcome.map(Outcome::as_str), None),
+        ChunkAction::Change(changes, state) => {
+            (CHANGE_MANY, state.map(State::as_str), Some(changes))
+        }
+    };
+    let mut params: Vec<(&(dyn ToSql + Sync), Type)> =
+        vec![(/* ids */ &ids, Type::INT8_ARRAY), (/* still */ &still, Type::TEXT)];
+    if changes.is_some() {
+        params.push((/* changes */ &changes, Type::JSONB));
+    }
+    let rows = client.query_typed(statement, &params).await?;
     rows.iter().map(BulkResult::from_row).collect()
 }
