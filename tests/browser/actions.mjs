@@ -82,6 +82,13 @@ export async function schedule(page, config) {
   await page.getByText("Run now …").click();
   await button(page, "Start a run").click();
   await page.waitForURL(/\/runs\/\d+$/);
+  await page.goto(at(config, "schedules/detail?name=hourly%20orders"));
+  await page.getByText("Backfill …").click();
+  await page.locator('input[name="from"]').fill("2026-01-01T00:00");
+  await page.locator('input[name="to"]').fill("2026-03-01T00:00");
+  await button(page, "Start the backfill").click();
+  await button(page, "cancel backfill").first().click();
+  await page.locator(".tag", { hasText: "cancelled" }).first().waitFor();
 }
 
 export async function job(page, config) {
