@@ -2359,7 +2359,7 @@ $$;
 COMMENT ON TYPE mill.notify_event IS
     'Event that can be reported. attempt_failed: an attempt of a task failed. task_failed: a task ended as failed, '
     'timed_out, lost or unknown. run_recovered: a run succeeded after the previous run of the same schedule or of the '
-    'same jobs failed. late: something is not finished by its deadline. queue_backlog: a queue passed a threshold of '
+    'same jobs failed. late: a run has not ended by its deadline. queue_backlog: a queue passed a threshold of '
     'the subscription, or is below it again. test: a message that an operator requested';
 
 CREATE TABLE IF NOT EXISTS mill.subscriptions (
@@ -3702,8 +3702,8 @@ BEGIN
     SELECT e.event, f.filter, a.allowed INTO wrong
         FROM unnest(subscription.events) AS e(event)
             CROSS JOIN LATERAL (SELECT CASE
-                WHEN e.event IN ('attempt_failed', 'task_failed', 'late') THEN '{queue,task,job,schedule,tag}'
-                WHEN e.event IN ('run_failed', 'run_succeeded', 'run_recovered', 'schedule_missed')
+                WHEN e.event IN ('attempt_failed', 'task_failed') THEN '{queue,task,job,schedule,tag}'
+                WHEN e.event IN ('run_failed', 'run_succeeded', 'run_recovered', 'late', 'schedule_missed')
                     THEN '{job,schedule,tag}'
                 WHEN e.event = 'queue_backlog' THEN '{queue}' ELSE '{}' END::text[] AS allowed) AS a
             CROSS JOIN LATERAL (VALUES ('queue', subscription.queue::text), ('task', subscription.task),
@@ -6536,11 +6536,20 @@ GRANT EXECUTE ON FUNCTION mill.declared_durations TO mill_viewer;
 
 CREATE OR REPLACE FUNCTION mill.mark_late(run_id bigint) RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    late mill.runs;
 BEGIN
     UPDATE mill.runs r SET late_since = r.late_at
         WHERE r.id = mark_late.run_id AND r.late_since IS NULL
-            AND r.late_at < coalesce(r.finished_at, clock_timestamp());
-    RETURN FOUND;
+            AND r.late_at < coalesce(r.finished_at, clock_timestamp())
+        RETURNING r.* INTO late;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    PERFORM mill.notify('late', mill.run_subject(late),
+        jsonb_build_object('late_since', late.late_since, 'started_at', late.started_at, 'tasks', late.tasks,
+            'open', late.open));
+    RETURN true;
 END
 $$;
 COMMENT ON FUNCTION mill.mark_late IS
@@ -6566,7 +6575,8 @@ COMMENT ON VIEW mill.late_runs IS 'Runs in progress that have missed their deadl
 
 -- schema/16_run_notifications.sql -----------------------------------------------------------------
 
--- Notifications of the end of a run, in the transaction of mill.finish_run.
+-- Notifications of the end of a run, in the transaction of mill.finish_run, and the subject of all notifications of a
+-- run.
 
 CREATE OR REPLACE FUNCTION mill.recovers(ended mill.runs) RETURNS boolean
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -6597,11 +6607,17 @@ COMMENT ON FUNCTION mill.recovers IS
     'Returns whether a run succeeded after a failure: of itself, before it was restarted; or of the previous run of '
     'its schedule; or without a schedule, of the previous run of the same jobs, among the 1000 newest';
 
+CREATE OR REPLACE FUNCTION mill.run_subject(run mill.runs) RETURNS jsonb
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT jsonb_build_object('run_id', run.id, 'jobs', run.jobs, 'tags', run.tags,
+        'schedule', (SELECT s.name FROM mill.schedules s WHERE s.id = run.schedule_id))
+$$;
+COMMENT ON FUNCTION mill.run_subject IS 'Returns the subject of the notifications of a run, for mill.notify';
+
 CREATE OR REPLACE FUNCTION mill.notify_run(ended mill.runs) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     events mill.notify_event[];
-    schedule text;
     errors jsonb;
 BEGIN
     IF ended.state = 'cancelled' OR NOT EXISTS (SELECT FROM mill.subscriptions s
@@ -6611,13 +6627,11 @@ BEGIN
     END IF;
     events := CASE WHEN ended.state = 'failed' THEN '{run_failed}'
         WHEN mill.recovers(ended) THEN '{run_recovered,run_succeeded}' ELSE '{run_succeeded}' END;
-    SELECT s.name INTO schedule FROM mill.schedules s WHERE s.id = ended.schedule_id;
     SELECT jsonb_agg(jsonb_build_object('task', f.name, 'outcome', f.outcome, 'message', left(f.message, 300))
             ORDER BY f.finished_at)
         INTO errors FROM (SELECT t.name, t.outcome, t.message, t.finished_at FROM mill.run_tasks t
             WHERE t.run_id = ended.id AND t.state = 'failed' ORDER BY t.finished_at LIMIT 5) AS f;
-    PERFORM mill.notify_first(events,
-        jsonb_build_object('run_id', ended.id, 'jobs', ended.jobs, 'schedule', schedule, 'tags', ended.tags),
+    PERFORM mill.notify_first(events, mill.run_subject(ended),
         jsonb_build_object('outcome', ended.state, 'tasks', ended.tasks, 'succeeded', ended.succeeded,
             'failed', ended.failed + ended.ignored,
             'not_completed', ended.cancelled + ended.upstream_failed + ended.skipped,

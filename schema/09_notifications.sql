@@ -18,7 +18,7 @@ $$;
 COMMENT ON TYPE mill.notify_event IS
     'Event that can be reported. attempt_failed: an attempt of a task failed. task_failed: a task ended as failed, '
     'timed_out, lost or unknown. run_recovered: a run succeeded after the previous run of the same schedule or of the '
-    'same jobs failed. late: something is not finished by its deadline. queue_backlog: a queue passed a threshold of '
+    'same jobs failed. late: a run has not ended by its deadline. queue_backlog: a queue passed a threshold of '
     'the subscription, or is below it again. test: a message that an operator requested';
 
 CREATE TABLE IF NOT EXISTS mill.subscriptions (

@@ -50,11 +50,20 @@ GRANT EXECUTE ON FUNCTION mill.declared_durations TO mill_viewer;
 
 CREATE OR REPLACE FUNCTION mill.mark_late(run_id bigint) RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    late mill.runs;
 BEGIN
     UPDATE mill.runs r SET late_since = r.late_at
         WHERE r.id = mark_late.run_id AND r.late_since IS NULL
-            AND r.late_at < coalesce(r.finished_at, clock_timestamp());
-    RETURN FOUND;
+            AND r.late_at < coalesce(r.finished_at, clock_timestamp())
+        RETURNING r.* INTO late;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    PERFORM mill.notify('late', mill.run_subject(late),
+        jsonb_build_object('late_since', late.late_since, 'started_at', late.started_at, 'tasks', late.tasks,
+            'open', late.open));
+    RETURN true;
 END
 $$;
 COMMENT ON FUNCTION mill.mark_late IS

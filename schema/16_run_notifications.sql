@@ -1,4 +1,5 @@
--- Notifications of the end of a run, in the transaction of mill.finish_run.
+-- Notifications of the end of a run, in the transaction of mill.finish_run, and the subject of all notifications of a
+-- run.
 
 CREATE OR REPLACE FUNCTION mill.recovers(ended mill.runs) RETURNS boolean
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -29,11 +30,17 @@ COMMENT ON FUNCTION mill.recovers IS
     'Returns whether a run succeeded after a failure: of itself, before it was restarted; or of the previous run of '
     'its schedule; or without a schedule, of the previous run of the same jobs, among the 1000 newest';
 
+CREATE OR REPLACE FUNCTION mill.run_subject(run mill.runs) RETURNS jsonb
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT jsonb_build_object('run_id', run.id, 'jobs', run.jobs, 'tags', run.tags,
+        'schedule', (SELECT s.name FROM mill.schedules s WHERE s.id = run.schedule_id))
+$$;
+COMMENT ON FUNCTION mill.run_subject IS 'Returns the subject of the notifications of a run, for mill.notify';
+
 CREATE OR REPLACE FUNCTION mill.notify_run(ended mill.runs) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     events mill.notify_event[];
-    schedule text;
     errors jsonb;
 BEGIN
     IF ended.state = 'cancelled' OR NOT EXISTS (SELECT FROM mill.subscriptions s
@@ -43,13 +50,11 @@ BEGIN
     END IF;
     events := CASE WHEN ended.state = 'failed' THEN '{run_failed}'
         WHEN mill.recovers(ended) THEN '{run_recovered,run_succeeded}' ELSE '{run_succeeded}' END;
-    SELECT s.name INTO schedule FROM mill.schedules s WHERE s.id = ended.schedule_id;
     SELECT jsonb_agg(jsonb_build_object('task', f.name, 'outcome', f.outcome, 'message', left(f.message, 300))
             ORDER BY f.finished_at)
         INTO errors FROM (SELECT t.name, t.outcome, t.message, t.finished_at FROM mill.run_tasks t
             WHERE t.run_id = ended.id AND t.state = 'failed' ORDER BY t.finished_at LIMIT 5) AS f;
-    PERFORM mill.notify_first(events,
-        jsonb_build_object('run_id', ended.id, 'jobs', ended.jobs, 'schedule', schedule, 'tags', ended.tags),
+    PERFORM mill.notify_first(events, mill.run_subject(ended),
         jsonb_build_object('outcome', ended.state, 'tasks', ended.tasks, 'succeeded', ended.succeeded,
             'failed', ended.failed + ended.ignored,
             'not_completed', ended.cancelled + ended.upstream_failed + ended.skipped,

@@ -100,6 +100,29 @@ async fn runs_are_reported_with_their_counts_and_first_errors() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_late_run_is_reported_once() {
+    let database = Database::new().await;
+    subscribe(&database, "late", json!({"events": ["late"], "job": "slow"})).await;
+    let tasks = r#"[{"name": "a", "statement": "SELECT 1", "queue": "none"}]"#;
+    database
+        .execute(&format!(
+            "SELECT mill.set_job('slow', '{tasks}', options => '{{\"deadline\": \"1 hour\"}}'); \
+             SELECT mill.set_job('other', '{tasks}', options => '{{\"deadline\": \"1 hour\"}}'); \
+             SELECT mill.start_run(ARRAY['slow']), mill.start_run(ARRAY['other']); \
+             UPDATE mill.runs SET late_at = now() - interval '1 second'"
+        ))
+        .await;
+    for _ in 0..2 {
+        database.execute("SELECT mill.mark_late_runs()").await;
+    }
+    let reported = documents(&database, "late").await;
+    assert_eq!(reported.len(), 1, "{reported:?}");
+    assert_eq!(reported[0]["event"], "late");
+    assert_eq!(reported[0]["jobs"], json!(["slow"]));
+    assert_eq!(reported[0]["open"], json!(1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn missed_fires_and_lost_workers_are_reported() {
     let database = Database::new().await;
     let missed = json!({"events": ["schedule_missed"], "schedule": "hourly"});

@@ -53,7 +53,7 @@ pg_enum! {
         RunRecovered = "run_recovered",
         /// Fires of a schedule were missed.
         ScheduleMissed = "schedule_missed",
-        /// Something is not finished by its deadline.
+        /// A run has not ended by its deadline.
         Late = "late",
         /// A queue passed a threshold, or is below it again.
         QueueBacklog = "queue_backlog",
