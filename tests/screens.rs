@@ -1,6 +1,8 @@
 //! Screens of the web console.
 
+pub(crate) mod console_environment;
 pub(crate) mod console_job;
+pub(crate) mod console_lists;
 pub(crate) mod console_plans;
 pub(crate) mod console_plots;
 pub(crate) mod console_rerun;

@@ -14,7 +14,7 @@ use tokio_postgres::types::Type;
 
 use crate::http::error::HttpError;
 use crate::options::AccessRules;
-use crate::rights::Rights;
+use crate::options::rights::Rights;
 
 /// Maximum number of sessions: enough for a few users with concurrent requests.
 const MAX_SESSIONS: usize = 6;

@@ -28,25 +28,21 @@
 //! `FormRequest`, which exists only after the origin and CSRF checks and begins no transaction in
 //! read-only mode.
 
-mod access_file;
 mod api;
 mod database;
-mod environment;
 mod escape;
 mod filter;
-mod flags;
 mod http;
 mod openapi;
 mod options;
 mod page;
-mod rights;
 mod screens;
 mod server;
 mod throughput;
 
-pub use environment::{Environment, EnvironmentColor};
 pub use filter::parse_public as check_filter;
-pub use flags::{ConsoleFlags, WorkerConsoleFlags, base_path};
+pub use options::environment::{Environment, EnvironmentColor};
+pub use options::flags::{ConsoleFlags, WorkerConsoleFlags, base_path};
+pub use options::rights::{Rights, Scope};
 pub use options::{AccessRules, Options, ProxySignIn, StartError, TlsFiles, Token, UserRule};
-pub use rights::{Rights, Scope};
 pub use server::{BoundConsole, Console};

@@ -1,5 +1,10 @@
 //! Options of a console server, and errors at its start.
 
+mod access_file;
+pub(crate) mod environment;
+pub(crate) mod flags;
+pub(crate) mod rights;
+
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -8,8 +13,8 @@ use axum::http::HeaderName;
 use conninfo::ConnectError;
 use queue::QueueError;
 
-use crate::environment::Environment;
-use crate::rights::Rights;
+use crate::options::environment::Environment;
+use crate::options::rights::Rights;
 
 /// A sign-in token.
 #[derive(Clone)]

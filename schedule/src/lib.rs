@@ -2,12 +2,11 @@
 //!
 //! Most modules are pure functions from texts to instants. They read neither the clock nor the time
 //! zone of the machine: the caller passes the time. `zone_data` chooses the time zone data. `tick`,
-//! `backfill`, `declare`, `reconcile`, `queries`, `jobs`, `page`, `calendar` and `probe` access the
+//! `backfill`, `declare`, `reconcile`, `queries`, `jobs`, `page` and `probe` access the
 //! database.
 
 pub mod annotation;
 pub mod backfill;
-pub mod calendar;
 pub mod declare;
 pub mod due;
 pub mod enums;

@@ -1,5 +1,7 @@
 //! Schedules page by page, each with the states of its last runs.
 
+pub mod calendar;
+
 use jiff::Timestamp;
 use queue::QueueError;
 use queue::row::{FromRow, column, from_row};

@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 
 use tokio::task::spawn_blocking;
 
-use crate::console::console_hostile::seed;
+use crate::console::seed::seed;
 use crate::harness::Database;
 use crate::harness::console::Console;
 

@@ -1,7 +1,7 @@
 //! API handlers for runs, schedules, jobs and lineage.
 
 use axum::extract::{Path, Query};
-use queue::insight::job_versions::JobVersion;
+use queue::insight::jobs::versions::JobVersion;
 use queue::lineage::LineageEdge;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

@@ -24,7 +24,7 @@ use utoipa_axum::routes;
 use crate::http::api_request::ApiRequest;
 use crate::http::app::App;
 use crate::http::error::{HandlerResult, HttpError};
-use crate::rights::Scope;
+use crate::options::rights::Scope;
 use crate::screens::runs::run::{no_such_run, run_id};
 
 /// Tasks to enqueue, with common options. Durations are in seconds.

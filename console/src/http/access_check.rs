@@ -21,7 +21,7 @@ use super::access_control::{AccessControl, Identity, NotAdmitted, header_text};
 use super::app::App;
 use super::json::json_error;
 use super::peer_address::PeerAddress;
-use crate::rights::Scope;
+use crate::options::rights::Scope;
 
 /// Content-Security-Policy: no external and no inline content.
 const POLICY: &str = "default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; \

@@ -8,8 +8,8 @@ use parking_lot::Mutex;
 use subtle::ConstantTimeEq;
 use uuid::Uuid;
 
+use crate::options::rights::Rights;
 use crate::options::{AccessRules, ProxySignIn, Token, UserRule};
-use crate::rights::Rights;
 
 /// Maximum number of signed-in sessions, and of users of a proxy; a further one drops the oldest.
 const MAX_LOGIN_SESSIONS: usize = 1000;

@@ -17,7 +17,7 @@ use super::app::App;
 use super::error::{HandlerResult, HttpError};
 use super::json::json_response;
 use super::request::RequestContext;
-use crate::rights::Scope;
+use crate::options::rights::Scope;
 
 /// Header with the idempotency key, as in the draft `draft-ietf-httpapi-idempotency-key-header`.
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");

@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::access_control::AccessControl;
 use crate::database::Database;
-use crate::environment::Environment;
+use crate::options::environment::Environment;
 use crate::throughput::cache::ThroughputCache;
 
 /// State shared by all handlers.

@@ -10,7 +10,7 @@ use axum::response::{Html, IntoResponse, Response};
 use super::app::{App, NavItem};
 use super::error::HttpError;
 use super::json::json_error;
-use crate::environment::Environment;
+use crate::options::environment::Environment;
 
 /// Maximum size of an error body of the framework, in bytes. Actual bodies are shorter.
 const MAX_BODY_BYTES: usize = 4096;

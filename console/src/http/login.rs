@@ -15,7 +15,7 @@ use super::access_control::{is_https, set_cookie};
 use super::app::{App, AppState};
 use super::error::HttpError;
 use super::request::FormRequest;
-use crate::environment::Environment;
+use crate::options::environment::Environment;
 
 /// Wrong tokens are answered one at a time, each after [`WRONG_TOKEN_DELAY`], to slow down
 /// guessing.

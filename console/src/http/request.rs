@@ -17,7 +17,7 @@ use super::app::App;
 use super::error::HttpError;
 use super::time_zone::time_zone;
 use crate::database::Session;
-use crate::rights::{Rights, Scope};
+use crate::options::rights::{Rights, Scope};
 
 /// User and path of a request.
 pub(crate) struct RequestContext {

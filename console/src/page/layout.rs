@@ -5,10 +5,10 @@ use axum::response::{Html, IntoResponse};
 use jiff::tz::TimeZone;
 use queue::insight::viewer::Viewer;
 
-use crate::environment::Environment;
 use crate::http::app::NavItem;
 use crate::http::error::HandlerResult;
 use crate::http::request::RequestContext;
+use crate::options::environment::Environment;
 
 /// Data of the page layout.
 pub(crate) struct Layout {

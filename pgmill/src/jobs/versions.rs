@@ -1,7 +1,7 @@
 //! `pgmill job versions|diff`.
 
 use cli::{Failure, exit};
-use queue::insight::job_versions::{
+use queue::insight::jobs::versions::{
     FieldChange, JobVersion, WHOLE_TASK, job_changes, job_versions,
 };
 use queue::{job, task_queries};

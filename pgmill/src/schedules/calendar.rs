@@ -3,7 +3,7 @@
 use cli::{Failure, exit};
 use jiff::SignedDuration;
 use jiff::tz::TimeZone;
-use schedule::calendar::{self, CalendarFire};
+use schedule::page::calendar::{self, CalendarFire};
 use schedule::page::{self, PageFrom};
 use terminal::print_stderr;
 use tokio_postgres::Client;

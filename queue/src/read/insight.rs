@@ -10,7 +10,7 @@
 //! | lists of tasks by a filter, page by page | `tasks`, `condition` |
 //! | lists of runs, bounded queries on one run, its tasks compared with earlier runs | `runs` |
 //! | lists of jobs | `jobs` |
-//! | versions of a job and their differences | `job_versions` |
+//! | versions of a job and their differences | `jobs::versions` |
 //! | ended attempts per minute | `throughput` |
 //! | waiting tasks per minute | `backlog_history` |
 //! | durations by task name; failures by cause | `statistics` |
@@ -23,7 +23,6 @@ pub mod backlog_history;
 mod condition;
 pub mod eta;
 pub mod groups;
-pub mod job_versions;
 pub mod jobs;
 pub mod lanes;
 pub mod problems;

@@ -5,7 +5,7 @@ use axum::Router;
 use axum::extract::Query;
 use axum::routing::get;
 use deadpool_postgres::Transaction;
-use queue::insight::job_versions::{
+use queue::insight::jobs::versions::{
     FieldChange, JobVersion, WHOLE_TASK, job_changes, job_versions,
 };
 use queue::job;

@@ -9,7 +9,7 @@ use axum::routing::get;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp, ToSpan, Zoned};
-use schedule::calendar::{self, CalendarFire};
+use schedule::page::calendar::{self, CalendarFire};
 use schedule::page::{self, PageFrom};
 use serde::Deserialize;
 

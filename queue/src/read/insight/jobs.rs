@@ -1,5 +1,7 @@
 //! Jobs, page by page, each with its newest run.
 
+pub mod versions;
+
 use jiff::Timestamp;
 use serde::Serialize;
 use tokio_postgres::GenericClient;

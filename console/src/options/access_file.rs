@@ -6,8 +6,8 @@ use std::path::Path;
 use jiff::Timestamp;
 use serde::Deserialize;
 
+use crate::options::rights::{Rights, Scope};
 use crate::options::{AccessRules, ProxySignIn, StartError, Token, UserRule};
-use crate::rights::{Rights, Scope};
 
 /// Minimum length of a token; a shorter token could be guessed.
 const MIN_TOKEN_CHARS: usize = 16;

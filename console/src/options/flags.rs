@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 
-use crate::access_file;
-use crate::environment::{Environment, EnvironmentColor, environment_name};
+use crate::options::access_file;
+use crate::options::environment::{Environment, EnvironmentColor, environment_name};
 use crate::options::{AccessRules, Options, StartError, TlsFiles};
 
 /// Heading of these flags in the worker's `--help`, next to `--http` and `--console`.
