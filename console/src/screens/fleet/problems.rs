@@ -68,7 +68,6 @@ fn waiting(queue: &QueueStats) -> Option<QueueBacklog<'_>> {
 fn path(about: &ProblemSubject) -> String {
     match about {
         ProblemSubject::Backlog(queue) => tasks_path("", format!("queue:\"{queue}\"")),
-        ProblemSubject::FleetPause => "/queues".to_owned(),
         ProblemSubject::Paused(queue) => format!("/queues#queue-{}", url_encode(queue)),
         ProblemSubject::Unserved(_) | ProblemSubject::Worker => "/workers".to_owned(),
         ProblemSubject::QueueFailures(queue) => format!("/failures?queue={}", url_encode(queue)),
@@ -78,7 +77,7 @@ fn path(about: &ProblemSubject) -> String {
         ProblemSubject::Runs(job) => format!("/runs?state=failed&job={}", url_encode(job)),
         ProblemSubject::Schedule(name) => format!("/schedules/detail?name={}", url_encode(name)),
         ProblemSubject::Limit(LimitKind::Group) => "/groups".to_owned(),
-        ProblemSubject::Limit(_) => "/queues".to_owned(),
+        ProblemSubject::FleetPause | ProblemSubject::Limit(_) => "/queues".to_owned(),
         ProblemSubject::Declarations => "/schedules".to_owned(),
         ProblemSubject::Snapshot => "/database".to_owned(),
         ProblemSubject::Subscription(_) => "/subscriptions".to_owned(),

@@ -243,9 +243,9 @@ async fn promote(environment: &mut Environment<'_>) -> Result<()> {
     block_in_place(|| {
         let primary = &mut environment.test_bed.cluster;
         if freeze {
-            primary.freeze()?
+            primary.freeze()?;
         } else {
-            primary.crash()?
+            primary.crash()?;
         }
         standby.promote()
     })?;
