@@ -366,16 +366,6 @@ impl Command {
             )
             | Self::Dependency(DependencyVerb::List)
             | Self::Lineage(_)
-            | Self::Schedule(
-                ScheduleVerb::List(_)
-                | ScheduleVerb::Show(_)
-                | ScheduleVerb::Next(_)
-                | ScheduleVerb::Calendar(_)
-                | ScheduleVerb::Test(_)
-                | ScheduleVerb::History(_)
-                | ScheduleVerb::Log(_)
-                | ScheduleVerb::Backfills(_),
-            )
             | Self::Worker(WorkerVerb::List) => Some("mill_viewer"),
             Self::Pause(_)
             | Self::Resume(_)
@@ -398,22 +388,10 @@ impl Command {
                 RunVerb::Cancel(_) | RunVerb::Retry(_) | RunVerb::Restart(_) | RunVerb::Rerun(_),
             )
             | Self::Apply(_)
-            | Self::Schedule(
-                ScheduleVerb::Enable(_)
-                | ScheduleVerb::Disable(_)
-                | ScheduleVerb::Set(_)
-                | ScheduleVerb::Remove(_)
-                | ScheduleVerb::Sync(_)
-                | ScheduleVerb::RunNow(_)
-                | ScheduleVerb::Backfill(_)
-                | ScheduleVerb::PauseBackfill(_)
-                | ScheduleVerb::ResumeBackfill(_)
-                | ScheduleVerb::CancelBackfill(_)
-                | ScheduleVerb::Cancel(_),
-            )
             | Self::Job(JobVerb::Enable(_) | JobVerb::Disable(_))
             | Self::Dependency(DependencyVerb::Add(_) | DependencyVerb::Remove(_))
             | Self::Worker(WorkerVerb::Drain(_)) => Some("mill_operator"),
+            Self::Schedule(verb) => Some(verb.role()),
             Self::Subscription(verb) => Some(verb.role()),
             Self::Notification(verb) => Some(verb.role()),
             Self::Profile(ProfileVerb::Set(_) | ProfileVerb::Remove(_)) => Some("mill_owner"),

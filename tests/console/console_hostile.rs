@@ -10,11 +10,11 @@ use serde_json::{Value, json};
 use terminal::is_invisible;
 
 use crate::console::console_read_only::every_request;
+use crate::console::seed::seed;
 use crate::harness::console::Console;
 use crate::harness::terminal::Terminal;
-use crate::harness::{Database, Program, Worker, eventually};
+use crate::harness::{Database, Program};
 use crate::runs::run::job;
-use crate::schedules::schedule::planned;
 
 /// Maximum size of a page that shows a text of a megabyte.
 const MAX_BYTES: usize = 500_000;

@@ -145,6 +145,33 @@ Examples:
     Log(ScheduleLog),
 }
 
+impl ScheduleVerb {
+    /// The role to grant to a login that lacks the privilege for this command.
+    pub(crate) fn role(&self) -> &'static str {
+        match self {
+            Self::List(_)
+            | Self::Show(_)
+            | Self::Next(_)
+            | Self::Calendar(_)
+            | Self::Test(_)
+            | Self::History(_)
+            | Self::Log(_)
+            | Self::Backfills(_) => "mill_viewer",
+            Self::Enable(_)
+            | Self::Disable(_)
+            | Self::Set(_)
+            | Self::Remove(_)
+            | Self::Sync(_)
+            | Self::RunNow(_)
+            | Self::Backfill(_)
+            | Self::PauseBackfill(_)
+            | Self::ResumeBackfill(_)
+            | Self::CancelBackfill(_)
+            | Self::Cancel(_) => "mill_operator",
+        }
+    }
+}
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct ScheduleList {
     /// Show also schedules whose declaration was removed

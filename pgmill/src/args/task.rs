@@ -305,7 +305,7 @@ fn timeout(text: &str) -> Result<OrOff<Duration>, String> {
 }
 
 fn group(text: &str) -> Result<OrOff<String>, String> {
-    or_off(text, |text| label(text).map_err(|error| error.to_string()))
+    or_off(text, label)
 }
 
 #[derive(Debug, clap::Args)]

@@ -164,6 +164,12 @@ fn fill_fleet(new: &Registrar<'_>, fleet: &Fleet) -> Result<()> {
         "Seconds until the first day (UTC) without a history partition",
         fleet.history_seconds,
     )?;
+    fill_horizon(new, fleet)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "Prometheus knows floats only")]
+fn fill_horizon(new: &Registrar<'_>, fleet: &Fleet) -> Result<()> {
+    let labelled = |name: &str, help: &str, label: &str| new.gauges(name, help, &[label]);
     let seconds = labelled(
         "pgmill_horizon_age_seconds",
         "Age of the oldest transaction that holds back vacuum; 0 without such a transaction",
