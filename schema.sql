@@ -4100,8 +4100,8 @@ END
 $$;
 COMMENT ON FUNCTION mill.change_tasks IS
     'Changes tasks in one transaction, as mill.change_task does. Returns its result for each task, in the order of '
-    'their ids; running for a task that is running. only_state: leaves tasks in another state alone and returns changed '
-    'for them';
+    'their ids; running for a task that is running. only_state: leaves tasks in another state alone and returns '
+    'changed for them';
 GRANT EXECUTE ON FUNCTION mill.change_tasks TO mill_operator;
 
 -- schema/12_jobs.sql ------------------------------------------------------------------------------

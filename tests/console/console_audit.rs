@@ -43,16 +43,34 @@ const AUDIT: &str = "SELECT login, coalesce(actor, ''), action, id FROM mill.aud
 const PERIOD: &str = "opens=22:00&closes=06:00";
 const BACKFILL: &str = "name=clock&from=2026-01-01T00:00&to=2026-01-02T00:00";
 
-/// Actions whose path has no id: path, id, form and recorded action.
-fn acts_without_id() -> [(&'static str, String, &'static str, &'static str); 5] {
-    let act = |path, form, action| (path, String::new(), form, action);
-    [
-        act("/groups/create", "name=h", "set_group"),
-        act("/groups/{group}/remove", "", "drop_group"),
-        act("/subscriptions/{subscription}/test", "", "test_subscription"),
-        act("/subscriptions/{subscription}/retry", "", "retry_notifications"),
-        act("/subscriptions/{subscription}/enable", "enabled=false", "enable_subscription"),
-    ]
+/// Actions whose path has no id of a task, a run or a worker: path, id, form and recorded action.
+fn acts_without_id() -> Vec<(&'static str, String, &'static str, &'static str)> {
+    let acts = [
+        ("/queues/{queue}/pause", "paused=true", "pause"),
+        ("/queues/{queue}/limit", "max_running=3", "set_max_running"),
+        ("/queues/{queue}/shared-commit", "milliseconds=20", "set_shared_commit"),
+        ("/fleet/pause", "length=5&start=10&reason=x", "pause_fleet"),
+        ("/fleet/resume", "planned=true", "resume_fleet"),
+        ("/priorities/weights", "low=7", "set_weights"),
+        ("/priorities/reserve", "capacity=high", "update_settings"),
+        ("/groups/{group}/concurrency", "max_running=2", "set_group"),
+        ("/groups/{group}/active-period", PERIOD, "set_active_period"),
+        ("/groups/create", "name=h", "set_group"),
+        ("/groups/{group}/remove", "", "drop_group"),
+        ("/jobs/run", "name=slow", "start_run"),
+        ("/jobs/tasks/enable", "name=slow&task=a&enabled=false", "enable_job_task"),
+        ("/jobs/enable", "name=slow&enabled=false", "enable_job"),
+        ("/schedules/run-now", "name=s", "run_now"),
+        ("/schedules/backfill", BACKFILL, "backfill_schedule"),
+        ("/schedules/change-backfill", "id=1&action=pause", "pause_backfill"),
+        ("/schedules/enable", "name=s&enabled=false", "enable_schedule"),
+        ("/subscriptions/{subscription}/test", "", "test_subscription"),
+        ("/subscriptions/{subscription}/retry", "", "retry_notifications"),
+        ("/subscriptions/{subscription}/enable", "enabled=false", "enable_subscription"),
+        ("/filters/save", "screen=tasks&name=f&query=q%3Dx", "save_filter"),
+        ("/filters/remove", "screen=tasks&name=f", "remove_filter"),
+    ];
+    acts.into_iter().map(|(path, form, act)| (path, String::new(), form, act)).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -73,27 +91,11 @@ async fn every_console_action_is_recorded_with_login_and_user() {
         ("/tasks/{id}/cancel", id.to_string(), "", "cancel"),
         ("/tasks/{id}/retry", id.to_string(), "", "retry"),
         ("/tasks/bulk", String::new(), "q=queue:etl", "cancel"),
-        ("/queues/{queue}/pause", String::new(), "paused=true", "pause"),
-        ("/fleet/pause", String::new(), "length=5&start=10&reason=x", "pause_fleet"),
-        ("/fleet/resume", String::new(), "planned=true", "resume_fleet"),
-        ("/queues/{queue}/limit", String::new(), "max_running=3", "set_max_running"),
-        ("/priorities/weights", String::new(), "low=7", "set_weights"),
-        ("/priorities/reserve", String::new(), "capacity=high", "update_settings"),
-        ("/queues/{queue}/shared-commit", String::new(), "milliseconds=20", "set_shared_commit"),
-        ("/groups/{group}/concurrency", String::new(), "max_running=2", "set_group"),
-        ("/groups/{group}/active-period", String::new(), PERIOD, "set_active_period"),
         ("/workers/{id}/drain", seat.to_string(), "draining=true", "drain"),
-        ("/jobs/run", String::new(), "name=slow", "start_run"),
-        ("/jobs/tasks/enable", String::new(), "name=slow&task=a&enabled=false", "enable_job_task"),
-        ("/jobs/enable", String::new(), "name=slow&enabled=false", "enable_job"),
         ("/runs/{id}/retry", in_progress.to_string(), "task=a", "retry_run_task"),
         ("/runs/{id}/cancel", in_progress.to_string(), "", "cancel_run"),
         ("/runs/{id}/restart", failed.to_string(), "which=failed", "restart_run"),
         ("/runs/{id}/restart", rerun.to_string(), "which=all", "rerun_run"),
-        ("/schedules/run-now", String::new(), "name=s", "run_now"),
-        ("/schedules/backfill", String::new(), BACKFILL, "backfill_schedule"),
-        ("/schedules/change-backfill", String::new(), "id=1&action=pause", "pause_backfill"),
-        ("/schedules/enable", String::new(), "name=s&enabled=false", "enable_schedule"),
     ];
     let acts: Vec<_> = acts.into_iter().chain(acts_without_id()).collect();
     // The path /schedules/test only evaluates a schedule, so the audit has no entry for it.

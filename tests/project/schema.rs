@@ -162,7 +162,7 @@ async fn the_enums_of_the_schema_equal_the_enums_of_the_programs() {
         WHERE typnamespace = 'mill'::regnamespace AND typtype = 'e'";
     assert_eq!(
         database.value::<i64>(types).await,
-        17,
+        18,
         "the schema has an enum unknown to the programs"
     );
 }

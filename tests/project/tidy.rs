@@ -245,7 +245,7 @@ fn every_flag_is_in_the_documentation() {
         "enqueue/src/args.rs",
         "pgmill/src/args.rs",
         "pgmill/src/args",
-        "console/src/flags.rs",
+        "console/src/options/flags.rs",
     ];
     let mut all = 0;
     for (file, source) in files(&places, &[".rs"]) {
