@@ -31,7 +31,8 @@ CREATE TABLE IF NOT EXISTS mill.subscriptions (
     tag text,
     task mill.label,
     destination mill.profile_name,
-    channel text CONSTRAINT channel_length CHECK (octet_length(channel) BETWEEN 1 AND 63 AND channel <> 'mill'),
+    channel text CONSTRAINT channel_length CHECK (octet_length(channel) BETWEEN 1 AND 63)
+        CONSTRAINT channel_of_subscribers CHECK (channel <> 'mill'),
     statement mill.statement,
     task_queue mill.queue_name,
     run_as mill.profile_name,

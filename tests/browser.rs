@@ -26,6 +26,8 @@ use fleet::{FAILED, Incidents, TOKEN};
 const POSTED: &[&str] = &[
     "/filters/remove",
     "/filters/save",
+    "/fleet/pause",
+    "/fleet/resume",
     "/groups/*/active-period",
     "/groups/*/concurrency",
     "/groups/*/remove",
@@ -313,7 +315,7 @@ async fn every_action(session: &mut OperatorSession) {
         .await;
     let parts = ["queueSettings", "priorities", "groupSettings", "drained", "schedule", "job"];
     session.run_parts(&parts).await;
-    let parts = ["run", "task", "bulk", "savedFilter", "graphZoom", "subscription"];
+    let parts = ["run", "task", "bulk", "savedFilter", "graphZoom", "subscription", "fleetPause"];
     session.run_parts(&parts).await;
     let it = &session.incidents;
     assert_eq!(end(&it.database, it.live_run).await, "cancelled");

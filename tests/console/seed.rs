@@ -68,6 +68,7 @@ pub(crate) async fn seed(database: &Database) -> (i64, i64) {
     let event = r#"INSERT INTO mill.run_events (run_id, message, result) VALUES (0, 'm', '["r"]')"#;
     database.execute(event).await;
     subscribe(database).await;
+    plan(database).await;
     for table in ["jobs", "runs", "schedules"] {
         let labels = r#"tags = '{t}', metadata = '{"k": "v"}'"#;
         database.execute(&format!("UPDATE mill.{table} SET {labels}")).await;
@@ -90,6 +91,16 @@ async fn subscribe(database: &Database) {
                 ('s', '{"statement": "SELECT $1", "task_queue": "q", "run_as": "etl"}')) AS v(k, s);
             UPDATE mill.notifications SET last_error = 'e', dead_at = now(); UPDATE mill.subscription_state SET last_error = 'e';
             INSERT INTO mill.backlog_notices VALUES (1, 'q'); UPDATE mill.workers SET destinations = '{d}'"#,
+        )
+        .await;
+}
+
+/// Plans a pause of the fleet, and starts a backfill.
+async fn plan(database: &Database) {
+    database
+        .execute(
+            "SELECT mill.pause_fleet(now() + interval '2 days', 'r', now() + interval '1 day');
+             SELECT mill.backfill_schedule('it', '2026-01-01Z', '2026-01-02Z', '{\"params\": {\"p\": \"v\"}}')",
         )
         .await;
 }

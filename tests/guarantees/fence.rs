@@ -107,7 +107,7 @@ async fn all_claims_of_a_dead_worker_are_reclaimed_in_transactions_of_limited_si
     assert_eq!((reclaimed.released.len(), reclaimed.remaining), (150, 0));
     let transactions = "SELECT string_agg(tasks::text, ' ' ORDER BY tasks DESC)
         FROM (SELECT count(*) AS tasks FROM mill.attempts GROUP BY xmin) AS t";
-    assert_eq!(database.value::<String>(transactions).await, "60 60 30");
+    assert_eq!(database.value::<String>(transactions).await, "30 30 30 30 30");
 }
 
 #[tokio::test]

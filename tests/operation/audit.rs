@@ -140,6 +140,25 @@ const ACTS: &[(&str, &str)] = &[
     ("SELECT mill.resume_backfill(1)", r#"resume_backfill schedule c {"backfill": 1}"#),
     ("SELECT mill.cancel_backfill(1)", r#"cancel_backfill schedule c {"backfill": 1}"#),
     ("SELECT mill.remove_schedules(ARRAY['s'])", "remove_schedules schedule s"),
+    (
+        "SELECT mill.save_filter('tasks', 'f', 'q=x')",
+        r#"save_filter filter f {"query": "q=x", "screen": "tasks"}"#,
+    ),
+    ("SELECT mill.remove_filter('tasks', 'f')", r#"remove_filter filter f {"screen": "tasks"}"#),
+    (
+        "SELECT mill.set_subscription('n', '{\"events\": [\"run_failed\"], \"channel\": \"c\"}')",
+        r#"set_subscription subscription n {"events": ["run_failed"], "channel": "c"}"#,
+    ),
+    ("SELECT mill.test_subscription('n')", "test_subscription subscription n"),
+    (
+        "SELECT mill.retry_notifications('n')",
+        r#"retry_notifications subscription n {"notifications": 0}"#,
+    ),
+    (
+        "SELECT mill.enable_subscription('n', false)",
+        r#"enable_subscription subscription n {"enabled": false}"#,
+    ),
+    ("SELECT mill.remove_subscription('n')", "remove_subscription subscription n"),
 ];
 
 /// Calls that succeed without an effect.
@@ -161,6 +180,10 @@ const NOTHING: &[&str] = &[
     "SELECT mill.resume_backfill(77)",
     "SELECT mill.cancel_backfill(1)",
     "SELECT mill.override_schedule('nobody', '{}')",
+    "SELECT mill.remove_filter('tasks', 'nobody')",
+    "SELECT mill.test_subscription('nobody')",
+    "SELECT mill.enable_subscription('nobody')",
+    "SELECT mill.remove_subscription('nobody')",
     "UPDATE mill.settings SET max_crashes = max_crashes",
 ];
 

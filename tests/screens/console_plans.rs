@@ -191,7 +191,8 @@ async fn api_paths(console: &Console, task: i64) -> Vec<String> {
         };
         format!("{path}{name}")
     };
-    document["paths"].as_object().unwrap().keys().map(filled).collect()
+    let paths = document["paths"].as_object().unwrap().iter();
+    paths.filter(|(_, it)| it["get"].is_object()).map(|(path, _)| filled(path)).collect()
 }
 
 /// Returns pages about a single object.

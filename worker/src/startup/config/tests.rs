@@ -67,6 +67,7 @@ fn every_setting_has_a_key_in_the_file() {
         _ if !setting.get_action().takes_values() => "true".to_owned(),
         Some("URL") => "\"postgres://a@b/c\"".to_owned(),
         Some("N") => "8".to_owned(),
+        Some("NAME") if setting.get_id() == "console_environment" => "\"x\"".to_owned(),
         Some("NAMES" | "NAME" | "CODES") => "[\"1\", \"2\"]".to_owned(),
         // At least three times the heartbeat interval.
         Some("DURATION") if setting.get_id() == "orphan_timeout" => "\"60s\"".to_owned(),
@@ -75,6 +76,7 @@ fn every_setting_has_a_key_in_the_file() {
         Some("FORMAT") => "\"text\"".to_owned(),
         Some("FILE" | "FILTER") => "\"x\"".to_owned(),
         Some("PATH") => "\"/x\"".to_owned(),
+        Some("COLOR") => "\"red\"".to_owned(),
         other => panic!("no example of {other:?}"),
     };
     for setting in settings(&Settings::command()) {
