@@ -103,7 +103,7 @@ async fn open_any(
                 failures[index] = failure.errors;
                 refused |= !failure.next;
                 next_host = true;
-                if failure.next && !silent.is_empty() {
+                if failure.next && !(silent.is_empty() && untried.is_empty()) {
                     attempts.push(attempt(index, ASK_AGAIN));
                 }
             }

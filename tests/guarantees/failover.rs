@@ -100,6 +100,28 @@ async fn an_unresponsive_host_does_not_delay_the_next_one() {
     Program::pgmill(&database, &["status"]).at(&url).succeeds().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_standby_is_asked_again_while_a_later_host_is_silent() {
+    let primary = PrivateDatabase::new(&[]).await;
+    let standby = primary.cluster.standby().unwrap();
+    // A frozen machine, as clients see it.
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = silent.local_addr().unwrap().port();
+    let url = standby.url(primary.database.name());
+    let (host, name) = url.rsplit_once('/').unwrap();
+    let attributes = "target_session_attrs=read-write&connect_timeout=60";
+    let url = format!("{host},127.0.0.1:{port}/{name}?{attributes}");
+    let status = Program::pgmill(&primary.database, &["status"]).at(&url).succeeds();
+    let promotion = async {
+        // The program turns to the silent host after the standby has refused it.
+        let connection = silent.accept().await.unwrap();
+        standby.promote().unwrap();
+        connection
+    };
+    // The connection stays open until the program has ended.
+    tokio::join!(status, promotion);
+}
+
 #[tokio::test]
 async fn a_login_for_tasks_in_another_database_is_refused_at_the_start() {
     let database = Database::new().await;
