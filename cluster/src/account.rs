@@ -10,8 +10,9 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
+/// The account that the server and its companions run as.
 #[derive(Clone)]
-pub(crate) struct Account {
+pub struct Account {
     uid: u32,
     /// Set if this process is root and must switch to another user.
     drop_to: Option<User>,
@@ -25,7 +26,12 @@ struct User {
 }
 
 impl Account {
-    pub(crate) fn of_server() -> Result<Self> {
+    /// Returns the account for a server started by this process.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if this process is root and there is no user to switch to.
+    pub fn of_server() -> Result<Self> {
         let uid = rustix::process::geteuid();
         if !uid.is_root() {
             return Ok(Self { uid: uid.as_raw(), drop_to: None });
@@ -42,22 +48,22 @@ impl Account {
     }
 
     /// Changes the owner of a file or directory to the server's account.
-    pub(crate) fn chown(&self, path: &Path) -> io::Result<()> {
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the operating system refuses.
+    pub fn chown(&self, path: &Path) -> io::Result<()> {
         match &self.drop_to {
             Some(user) => chown(path, Some(user.uid), Some(user.gid)),
             None => Ok(()),
         }
     }
 
-    /// Runs one of the server's programs to completion, in a directory that the account may enter.
-    pub(crate) fn run<S: AsRef<OsStr>>(
-        &self,
-        program: &Path,
-        args: impl IntoIterator<Item = S>,
-        directory: &Path,
-    ) -> Result<()> {
+    /// Returns a command that runs a program as this account, without input, in a directory that
+    /// the account may enter.
+    pub fn command(&self, program: &Path, directory: &Path) -> Command {
         let mut command = Command::new(program);
-        command.args(args).current_dir(directory).stdin(Stdio::null());
+        command.current_dir(directory).stdin(Stdio::null());
         // Messages are searched for their English text, and the caller's PG* variables refer to
         // other servers.
         command.env("LC_ALL", "C");
@@ -68,6 +74,22 @@ impl Account {
             // The standard library drops supplementary groups with the uid.
             command.gid(user.gid).uid(user.uid);
         }
+        command
+    }
+
+    /// Runs a program to completion.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error with the program's output if the program fails.
+    pub(crate) fn run<S: AsRef<OsStr>>(
+        &self,
+        program: &Path,
+        args: impl IntoIterator<Item = S>,
+        directory: &Path,
+    ) -> Result<()> {
+        let mut command = self.command(program, directory);
+        command.args(args);
         let output = match command.output() {
             Ok(output) => output,
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {

@@ -26,7 +26,8 @@ const KEEP: &str = "keep";
 /// A socket path must fit into 104 bytes including its terminator on every system (108 on Linux).
 const MAX_SOCKET_PATH_BYTES: usize = 103;
 
-pub(crate) struct Directory {
+/// A private directory below $TMPDIR or /tmp.
+pub struct Directory {
     path: PathBuf,
     /// Locked; closing the file ends the ownership.
     _owner: File,
@@ -34,9 +35,13 @@ pub(crate) struct Directory {
 
 impl Directory {
     /// Creates a directory that only the server's account (and root) may enter.
-    pub(crate) fn create(account: &Account) -> Result<Self> {
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the file system refuses.
+    pub fn create(account: &Account) -> Result<Self> {
         let base = base();
-        let suffix = random(8);
+        let suffix = random_letters(8);
         let new = base.join(format!("{NEW_PREFIX}{suffix}"));
         let path = base.join(format!("{PREFIX}{suffix}"));
         let make = || -> Result<File> {
@@ -52,23 +57,33 @@ impl Directory {
         Ok(Self { path, _owner: owner })
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    /// Returns the path.
+    pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// Protects the directory from removal by later starts.
-    pub(crate) fn keep(&self) -> Result<()> {
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the directory cannot be marked.
+    pub fn keep(&self) -> Result<()> {
         File::create(self.path.join(KEEP)).map(drop).context("cannot mark the directory as kept")
     }
 
-    pub(crate) fn remove(&self) -> Result<()> {
+    /// Removes the directory with its content.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the file system refuses.
+    pub fn remove(&self) -> Result<()> {
         fs::remove_dir_all(&self.path)
             .with_context(|| format!("cannot remove {}", self.path.display()))
     }
 }
 
 /// Returns random letters and digits from a cryptographically secure generator.
-pub(crate) fn random(length: usize) -> String {
+pub fn random_letters(length: usize) -> String {
     rand::rng().sample_iter(Alphanumeric).take(length).map(char::from).collect()
 }
 

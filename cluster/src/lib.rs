@@ -17,9 +17,13 @@ mod server;
 mod signals;
 mod standby;
 
+pub use account::Account;
 pub use backup::{ARCHIVING, Backup};
 pub use binaries::Binaries;
 pub use command::main;
+pub use directory::{Directory, random_letters};
+pub use port::Port;
+pub use process::{alive, kill_with_children, signal_with_children};
 pub use program::{arguments, sibling_program};
 pub use server::{Cluster, Mode, Options};
 pub use signals::{Signals, signal_exit_code};

@@ -14,7 +14,7 @@ use anyhow::{Result, bail};
 const TRIES: usize = 100;
 
 /// A port on 127.0.0.1 that no other value has, in any process of this network namespace.
-pub(crate) struct Port {
+pub struct Port {
     number: u16,
     /// Socket whose name says that the port is taken. The kernel removes the name of an abstract
     /// socket with the process, and scopes names and ports alike by network namespace.
@@ -23,7 +23,11 @@ pub(crate) struct Port {
 
 impl Port {
     /// Reserves a port on which no process listens at this moment.
-    pub(crate) fn reserve() -> Result<Self> {
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if no such port is found.
+    pub fn reserve() -> Result<Self> {
         for _ in 0..TRIES {
             let number = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
             if let Some(port) = Self::try_reserve(number)? {
@@ -43,7 +47,8 @@ impl Port {
         }
     }
 
-    pub(crate) fn number(&self) -> u16 {
+    /// Returns the number of the port.
+    pub fn number(&self) -> u16 {
         self.number
     }
 }

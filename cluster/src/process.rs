@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
 /// Returns whether the process is running. A process that has ended but is not reaped yet is not
 /// running.
-pub(crate) fn alive(pid: Pid) -> bool {
+pub fn alive(pid: Pid) -> bool {
     let exists = match test_kill_process(pid) {
         Ok(()) | Err(rustix::io::Errno::PERM) => true,
         Err(_) => false,
@@ -26,7 +26,11 @@ fn zombie(pid: Pid) -> bool {
 /// Kills a process and its children at once, like the loss of the machine, and returns when they
 /// are gone. Without /proc, kills only the process itself: a postmaster's children then notice its
 /// death and exit.
-pub(crate) fn kill_with_children(pid: Pid) -> Result<()> {
+///
+/// # Errors
+///
+/// Returns an error if the process does not exist, or is still alive after 30 s.
+pub fn kill_with_children(pid: Pid) -> Result<()> {
     // Freeze the process, so that it neither starts new children nor reaps the listed ones.
     kill_process(pid, Signal::STOP)?;
     while field(pid, 0).is_some_and(|state| state != "T" && state != "Z") {
@@ -42,7 +46,11 @@ pub(crate) fn kill_with_children(pid: Pid) -> Result<()> {
 }
 
 /// Sends a signal to a process and its children.
-pub(crate) fn signal_with_children(pid: Pid, signal: Signal) -> Result<()> {
+///
+/// # Errors
+///
+/// Returns an error if the process does not exist.
+pub fn signal_with_children(pid: Pid, signal: Signal) -> Result<()> {
     kill_process(pid, signal)?;
     for child in children(pid) {
         // The process may have ended in the meantime.

@@ -82,7 +82,7 @@ impl Cluster {
             pg_ctl(&binaries, &account, path, &["stop", "-m", "immediate"])
         });
         let directory = Directory::create(&account)?;
-        let password = directory::random(32);
+        let password = directory::random_letters(32);
         let mut cluster = Self { binaries, account, directory, password, port: None, kept: false };
         cluster.initialize()?;
         cluster.configure(fsync, &settings)?;

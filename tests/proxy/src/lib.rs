@@ -1,8 +1,10 @@
 //! A proxy that understands PostgreSQL's message framing. The proxy cuts or holds a session at a
 //! given message, and can delay all replies.
 //!
-//! `plan` defines which fault hits which message, `session` forwards one connection.
+//! `plan` defines which fault hits which message, `session` forwards one connection. `gate` is a
+//! forwarder of any protocol that can hold all bytes.
 
+mod gate;
 mod plan;
 mod session;
 
@@ -15,6 +17,7 @@ use tokio::task::JoinSet;
 
 use plan::Shared;
 
+pub use gate::Gate;
 pub use plan::{Cut, FaultAction, MessageMatch};
 
 /// A proxy that listens on its own port on 127.0.0.1. Dropping the value ends the proxy and its
