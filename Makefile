@@ -6,7 +6,7 @@
 SHELL := /bin/bash
 PG_OPTION := $(if $(PG),--pg $(PG))
 
-.PHONY: help schema settings demo test browser screenshots api-check chaos fmt lint deny deploy-check deb fuzz ci cargo
+.PHONY: help schema settings demo test browser screenshots api-check chaos ha-check fmt lint deny deploy-check deb fuzz ci cargo
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | while IFS=$$'\t' read -r target text; \
@@ -61,6 +61,12 @@ chaos: cargo ## Inject faults and verify every guarantee (SEED=N repeats a run, 
 	  $(if $(SHORT),--tasks 3000 --kills 20 --crashes 2)
 	cargo run --locked --quiet --bin chaos -- matrix $(PG_OPTION) \
 	  $(if $(SHORT),--short,--tries 3 --write docs/fault-matrix.md)
+
+ha-check: cargo ## Fail over a Patroni cluster under load (SHORT=1: three faults, as in CI)
+	@.ci/packages ha || true
+	@# The check starts the workers from its own folder: all programs are built first.
+	cargo build --locked --bins
+	cargo run --locked --quiet --bin ha -- $(PG_OPTION) $(if $(SHORT),--short,--write docs/database.md)
 
 fmt: cargo ## Format the code
 	cargo fmt --all

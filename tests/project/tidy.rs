@@ -220,7 +220,7 @@ fn nothing_is_left_undone_and_nothing_names_this_machine() {
 
 /// Places in which sleeping is permitted: `eventually`, and programs that let a fleet work for a
 /// while.
-const NO_TESTS: &[&str] = &["tests/harness/", "tests/chaos/", "tests/project/tidy.rs"];
+const NO_TESTS: &[&str] = &["tests/harness/", "tests/chaos/", "tests/ha/", "tests/project/tidy.rs"];
 
 #[test]
 fn no_test_sleeps_to_get_an_order_of_events() {

@@ -1,0 +1,5 @@
+//! The program `ha`.
+
+fn main() -> std::process::ExitCode {
+    ha::main()
+}
