@@ -101,7 +101,8 @@ mod tests {
             assert_eq!(Outcome { lost: 1, ..one.clone() }.passed(), passed, "{one}");
             assert!(!Outcome { duplicated: 1, ..one.clone() }.passed());
             assert!(!Outcome { stuck: 1, ..one.clone() }.passed());
-            assert!(!Outcome { pause: Duration::from_secs(7), ..one }.passed());
+            let late = Outcome { pause: Duration::from_secs(7), ..one };
+            assert!(late.correct() && !late.passed());
         }
     }
 
