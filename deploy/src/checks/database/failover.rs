@@ -1,5 +1,5 @@
 //! Checks the configurations of the failover managers: the files parse, and contain the settings
-//! that docs/database.md explains. The managers themselves are not available for this check.
+//! that docs/database.md explains. `make ha-check` runs Patroni with its file.
 
 use anyhow::Result;
 use serde_json::Value;
@@ -40,7 +40,12 @@ const MANAGERS: [Manager; 2] = [
     (
         "patroni/patroni.yml",
         "/postgresql/parameters",
-        &[("/synchronous_mode", "true"), ("/postgresql/use_pg_rewind", "true")],
+        &[
+            ("/synchronous_mode", "true"),
+            ("/synchronous_mode_strict", "true"),
+            ("/postgresql/use_pg_rewind", "true"),
+            ("/postgresql/parameters/wal_retrieve_retry_interval", "\"500ms\""),
+        ],
     ),
 ];
 
