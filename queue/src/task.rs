@@ -29,16 +29,16 @@ impl State {
     pub fn can_transition_to(self, next: Option<Self>) -> bool {
         use State::{Blocked, Pending, Running, Scheduled};
         match (self, next) {
-            // The lines are: promote and retry; a permit and its loss; claim; fail, release and
-            // reclaim; every end.
+            // The lines are: promote and retry; a permit, or a later due time; the loss of a permit,
+            // a later due time, or a claim; fail, release and reclaim; every end.
             (Scheduled, Some(Blocked | Pending))
-            | (Blocked, Some(Pending))
-            | (Pending, Some(Blocked | Running))
+            | (Blocked, Some(Scheduled | Pending))
+            | (Pending, Some(Scheduled | Blocked | Running))
             | (Running, Some(Scheduled | Blocked | Pending))
             | (Scheduled | Blocked | Pending | Running, None) => true,
             (Scheduled, Some(Scheduled | Running))
-            | (Blocked, Some(Scheduled | Blocked | Running))
-            | (Pending, Some(Scheduled | Pending))
+            | (Blocked, Some(Blocked | Running))
+            | (Pending, Some(Pending))
             | (Running, Some(Running)) => false,
         }
     }

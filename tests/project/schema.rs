@@ -184,6 +184,7 @@ const MOVES: &[&str] = &[
     "reclaim",
     "cancel",
     "retry",
+    "change",
 ];
 
 /// Enqueue option by which a task needs a permit.
@@ -245,6 +246,10 @@ async fn carry_out(database: &Database, what: &str, claim: Claim, worker: Worker
         }
         "cancel" => drop(cancel::cancel(client, id).await.unwrap()),
         "retry" => drop(cancel::retry(client, id).await.unwrap()),
+        "change" => {
+            let later = r#"{"due_at": "2999-01-01T00:00:00Z"}"#;
+            database.execute(&format!("SELECT mill.change_tasks('{{{id}}}', '{later}')")).await;
+        }
         _ => panic!("unknown operation {what}"),
     }
 }
