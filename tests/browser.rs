@@ -52,6 +52,7 @@ const POSTED: &[&str] = &[
     "/schedules/test",
     "/tasks/*/cancel",
     "/tasks/*/retry",
+    "/tasks/*/set",
     "/tasks/bulk",
     "/workers/*/drain",
     "/subscriptions/*/enable",
@@ -315,8 +316,9 @@ async fn every_action(session: &mut OperatorSession) {
         .await;
     let parts = ["queueSettings", "priorities", "groupSettings", "drained", "schedule", "job"];
     session.run_parts(&parts).await;
-    let parts = ["run", "task", "bulk", "savedFilter", "graphZoom", "subscription", "fleetPause"];
+    let parts = ["run", "task", "changeTask", "bulk", "savedFilter", "graphZoom", "subscription"];
     session.run_parts(&parts).await;
+    session.run_parts(&["fleetPause"]).await;
     let it = &session.incidents;
     assert_eq!(end(&it.database, it.live_run).await, "cancelled");
     let facts = [
@@ -333,6 +335,7 @@ async fn every_action(session: &mut OperatorSession) {
         ("schedule", "count(*) = 1 FROM mill.runs r JOIN mill.schedules s ON s.id = r.schedule_id
              WHERE s.name = 'arrivals' AND s.enabled"),
         ("job", "params = '{\"day\": 7}' AND state = 'succeeded' FROM mill.runs WHERE jobs = '{of a day}'"),
+        ("task set", "detail->'priority'->>'new' = 'high' FROM mill.audit WHERE action = 'change_task'"),
         ("bulk", "count(*) = 0 FROM mill.tasks WHERE queue = 'maintenance'"),
         ("in whose name", "count(DISTINCT action) >= 15 FROM mill.audit WHERE actor = 'console' AND login = 'operator'"),
     ];

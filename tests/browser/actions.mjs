@@ -125,6 +125,16 @@ export async function task(page, config) {
   await page.locator("#status .tag.succeeded, .head .tag.succeeded").first().waitFor();
 }
 
+// Changes the priority of a task that waits.
+export async function changeTask(page, config) {
+  await page.goto(at(config, "tasks?q=queue:maintenance"));
+  await page.locator("main table tbody tr").first().getByRole("link").first().click();
+  await page.getByText("Edit …").click();
+  await page.getByLabel("priority").selectOption("high");
+  await page.getByRole("button", { name: /^Change task/ }).click();
+  await page.locator("dl.facts div").filter({ hasText: "priority" }).getByText("high").waitFor();
+}
+
 // All tasks that match a filter, after the confirmation with their number.
 export async function bulk(page, config) {
   await page.goto(at(config, "tasks?q=queue:maintenance"));

@@ -88,6 +88,7 @@ async fn every_console_action_is_recorded_with_login_and_user() {
     let seat: Uuid = database.value("SELECT id FROM mill.workers").await;
     let id = database.enqueue("SELECT 1", ", queue => 'etl'").await;
     let acts = [
+        ("/tasks/{id}/set", id.to_string(), "priority=high&due_at=2999-01-01T00:00", "change_task"),
         ("/tasks/{id}/cancel", id.to_string(), "", "cancel"),
         ("/tasks/{id}/retry", id.to_string(), "", "retry"),
         ("/tasks/bulk", String::new(), "q=queue:etl", "cancel"),

@@ -218,3 +218,43 @@ async fn a_plan_is_a_tree_with_what_changed() {
     drop((console, viewer_console));
     viewer.gone(&database).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiting_task_is_changed_with_a_form_that_leaves_empty_fields_alone() {
+    let database = Database::new().await;
+    let console = Console::start(&database, &[]).await;
+    let id = database.enqueue("SELECT $1::int", ", params => '[1]', max_attempts => 7").await;
+    let path = format!("/tasks/{id}");
+    let page = console.get(&path).await.body;
+    assert!(page.contains("Edit …") && page.contains("due (UTC)"), "{page}");
+    let set = async |form: &str| console.post(&format!("{path}/set"), form).await;
+    let stored = async || -> String {
+        database
+            .value(
+                "SELECT concat_ws(' ', priority, queue, group_name, max_attempts, params,
+                    to_char(nullif(due_at, enqueued_at) AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI'))
+                 FROM mill.tasks",
+            )
+            .await
+    };
+    let form = "priority=high&queue=etl&group=g&max_attempts=&params=[2]&due_at=2999-01-01T12:30";
+    database.execute("SELECT mill.set_group('g')").await;
+    assert_eq!(set(form).await.status, 303);
+    assert_eq!(stored().await, "high etl g 7 [2] 2999-01-01 12:30");
+    assert_eq!(set("priority=&queue=&params=&due_at=&no_group=true").await.status, 303);
+    assert_eq!(stored().await, "high etl 7 [2] 2999-01-01 12:30");
+    for form in ["params={}", "params=[1", "due_at=soon", "max_attempts=many", "priority=urgent"] {
+        assert_eq!(set(form).await.status, 400, "{form}");
+    }
+    assert_eq!(set("max_attempts=0").await.status, 422);
+    database
+        .execute(
+            "UPDATE mill.tasks SET state = 'running', attempt = 1, token = gen_random_uuid(), session_pid = 1,
+                claimed_by = gen_random_uuid(), claimed_at = now(), session_started_at = now()",
+        )
+        .await;
+    let refused = set("priority=low").await;
+    assert!(refused.status == 422 && refused.body.contains("is running"), "{}", refused.body);
+    assert!(!console.get(&path).await.body.contains("Edit …"));
+    assert_eq!(console.post("/tasks/4711/set", "priority=low").await.status, 404);
+}

@@ -1,8 +1,9 @@
-//! Screens about tasks: the list with its filter, one task with its status, attempts and plan, and
-//! bulk actions.
+//! Screens about tasks: the list with its filter, one task with its status, attempts and plan,
+//! the change of a task, and bulk actions.
 
 mod attempts;
 mod bulk;
+mod change;
 mod duration_history;
 pub(crate) mod events;
 pub(crate) mod list;
@@ -18,6 +19,7 @@ use crate::http::app::App;
 pub(crate) fn routes() -> Router<App> {
     list::routes()
         .merge(task::routes())
+        .merge(change::routes())
         .merge(events::routes())
         .merge(saved_plan::routes())
         .merge(bulk::routes())

@@ -8,6 +8,7 @@ use axum::response::Response;
 use axum::routing::{get, post};
 use deadpool_postgres::Transaction;
 use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use queue::task_queries::Task;
 use queue::{Outcome, QueueError, RunId, State, TaskId, cancel};
 use serde::Serialize;
@@ -44,6 +45,7 @@ pub(crate) struct TaskDetail {
 #[template(path = "task.html")]
 struct TaskPage {
     page: Layout,
+    zone: TimeZone,
     status_panel: Markup,
     task: Task,
     attempts: Vec<AttemptView>,
@@ -60,6 +62,15 @@ impl TaskPage {
 
     fn can_cancel(&self) -> bool {
         self.page.viewer.may_act && self.task.state.is_some()
+    }
+
+    fn can_change(&self) -> bool {
+        self.page.viewer.may_act && self.task.state.is_some() && !self.running()
+    }
+
+    /// Returns the name of the time zone in which the form expects the due time.
+    fn zone_name(&self) -> &str {
+        self.zone.iana_name().unwrap_or("UTC")
     }
 
     /// Formats the number of the attempt, which counts every attempt, and the number of failed
@@ -130,6 +141,7 @@ async fn page(context: RequestContext, Path(id): Path<String>) -> HandlerResult 
         params: task.params.as_ref().map(ToString::to_string),
         attempts: attempts::attempt_views(attempts),
         page: Layout::new(&context, title, viewer),
+        zone: context.zone,
         status_panel,
         statement,
         task,
