@@ -42,6 +42,7 @@ const POSTED: &[&str] = &[
     "/queues/*/shared-commit",
     "/queues/*/limit",
     "/queues/*/pause",
+    "/queues/*/purge",
     "/runs/*/cancel",
     "/runs/*/restart",
     "/runs/*/retry",
@@ -306,7 +307,10 @@ async fn every_action(session: &mut OperatorSession) {
     }]);
     crate::runs::run::job(database, "of a day", job).await;
     database
-        .execute("INSERT INTO deliveries VALUES ('totals'); SELECT mill.set_group('unused')")
+        .execute(
+            "INSERT INTO deliveries VALUES ('totals'); SELECT mill.set_group('unused');
+             SELECT mill.enqueue('SELECT 1', queue => 'obsolete')",
+        )
         .await;
     database
         .execute(
@@ -314,7 +318,16 @@ async fn every_action(session: &mut OperatorSession) {
             UPDATE mill.subscription_state SET failures = 2, last_error = 'no answer'"#,
         )
         .await;
-    let parts = ["queueSettings", "priorities", "groupSettings", "drained", "schedule", "job"];
+    let parts = [
+        "queueSettings",
+        "purgedQueue",
+        "plannedPause",
+        "priorities",
+        "groupSettings",
+        "drained",
+        "schedule",
+        "job",
+    ];
     session.run_parts(&parts).await;
     let parts = ["run", "task", "changeTask", "bulk", "savedFilter", "graphZoom", "subscription"];
     session.run_parts(&parts).await;
@@ -328,6 +341,7 @@ async fn every_action(session: &mut OperatorSession) {
         ("reserve", "reserved_capacity = 'high' FROM mill.settings"),
         ("group", "max_running = 0 AND priority = 'low' AND description = 'files for others' AND opens = '22:00'
              AND closes = '06:00' AND zone = 'Europe/Berlin' FROM mill.groups WHERE name = 'exports & more'"),
+        ("purged", "count(*) = 1 FROM mill.audit WHERE action = 'purge_queue' AND subject = 'queue obsolete'"),
         ("removed", "count(*) = 0 FROM mill.groups WHERE name = 'unused'"),
         ("subscription", "NOT enabled FROM mill.subscriptions WHERE name = 'on call'"),
         ("drained", "array_agg(s.host) = '{batch-2}' FROM mill.workers w JOIN mill.worker_starts s USING (id)

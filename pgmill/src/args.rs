@@ -34,8 +34,8 @@ pub(crate) use capacity::{
 };
 pub(crate) use console::ConsoleArgs;
 pub(crate) use fleet::{
-    DrainArgs, HealthArgs, HealthUrl, PauseArgs, QueueArgs, QueuePauseArgs, QueueVerb, ResumeArgs,
-    TopArgs, WorkerVerb,
+    DrainArgs, HealthArgs, HealthUrl, PauseArgs, QueueArgs, QueuePauseArgs, QueuePurgeArgs,
+    QueueVerb, ResumeArgs, TopArgs, WorkerVerb,
 };
 pub(crate) use insight::{AuditArgs, DurationsArgs, FailuresArgs, HistoryArgs};
 pub(crate) use job::{
@@ -79,7 +79,7 @@ Exit codes:
     4  no such task, queue, worker, job or run; or nothing matched
     5  refused: invalid value, missing privilege, no schema or an unsupported schema version
    75  database unreachable, or lock wait timed out: try again later
-  130  task cancel, task retry: interrupted after some of the tasks
+  130  task cancel, task retry, task set, queue purge: interrupted after some of the tasks
 
 Without --database-url, --database-url-file and their variables pgmill connects as psql does: with
 PGHOST, PGUSER, PGSERVICE, PGPASSFILE and so on. Commands that only read need the role mill_viewer;
@@ -374,6 +374,7 @@ impl Command {
                 QueueVerb::Pause(_)
                 | QueueVerb::Resume(_)
                 | QueueVerb::Set(_)
+                | QueueVerb::Purge(_)
                 | QueueVerb::Remove(_),
             )
             | Self::Priority(PriorityVerb::Set(_) | PriorityVerb::Reserve(_))

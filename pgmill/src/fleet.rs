@@ -7,6 +7,7 @@ mod group_settings;
 pub(crate) mod groups;
 pub(crate) mod health;
 pub(crate) mod pause;
+mod purge;
 pub(crate) mod queues;
 pub(crate) mod status;
 pub(crate) mod top;

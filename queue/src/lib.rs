@@ -31,7 +31,7 @@ pub use read::{
 };
 pub use schema::{drift, upgrade};
 pub use transition::{
-    bulk, cancel, change, claim, complete, enqueue, fail, limit, promote, reclaim, release,
+    bulk, cancel, change, claim, complete, enqueue, fail, limit, promote, purge, reclaim, release,
     resolve_commit, retry,
 };
 pub use worker::{heartbeat, notification, poll, progress, prune, server};

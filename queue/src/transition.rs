@@ -9,6 +9,7 @@ pub mod enqueue;
 pub mod fail;
 pub mod limit;
 pub mod promote;
+pub mod purge;
 pub mod reclaim;
 pub mod release;
 pub mod resolve_commit;

@@ -27,6 +27,28 @@ export async function queueSettings(page, config) {
   await button(reports, "Resume").waitFor();
 }
 
+export async function purgedQueue(page, config) {
+  await page.goto(at(config, "queues"));
+  const obsolete = page.locator("tr#queue-obsolete");
+  await obsolete.getByText("Purge …").click();
+  await button(obsolete, "Purge").click();
+  await obsolete.waitFor({ state: "detached" });
+}
+
+// Plans a pause of the fleet and removes the plan.
+export async function plannedPause(page, config) {
+  await page.goto(at(config, "queues"));
+  const section = page.getByRole("region", { name: "Pause of the fleet" });
+  await section.locator("summary").click();
+  await section.getByLabel("begin in").fill("60");
+  await section.getByLabel("for", { exact: true }).fill("5");
+  await section.getByLabel("reason").fill("upgrade");
+  await button(section, "Pause the fleet").click();
+  await section.getByText("The fleet will be paused from").waitFor();
+  await button(section, "Remove planned pauses").click();
+  await section.getByText("The fleet will be paused from").waitFor({ state: "detached" });
+}
+
 export async function priorities(page, config) {
   await page.goto(at(config, "priorities"));
   await page.getByLabel("weight of low").fill("7");

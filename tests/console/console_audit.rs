@@ -91,6 +91,8 @@ async fn every_console_action_is_recorded_with_login_and_user() {
         ("/tasks/{id}/set", id.to_string(), "priority=high&due_at=2999-01-01T00:00", "change_task"),
         ("/tasks/{id}/cancel", id.to_string(), "", "cancel"),
         ("/tasks/{id}/retry", id.to_string(), "", "retry"),
+        ("/queues/{queue}/purge", String::new(), "", "purge_queue"),
+        ("/tasks/{id}/retry", id.to_string(), "", "retry"),
         ("/tasks/bulk", String::new(), "q=queue:etl", "cancel"),
         ("/workers/{id}/drain", seat.to_string(), "draining=true", "drain"),
         ("/runs/{id}/retry", in_progress.to_string(), "task=a", "retry_run_task"),

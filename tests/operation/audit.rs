@@ -167,6 +167,7 @@ const NOTHING: &[&str] = &[
     "SELECT mill.retry(77)",
     "SELECT mill.cancel_many('{77}')",
     "SELECT mill.retry_many('{77}')",
+    "SELECT mill.purge_queue('nobody')",
     "SELECT mill.resume('nobody')",
     "SELECT mill.drop_group('nobody')",
     "SELECT mill.drain('00000000-0000-0000-0000-000000000002')",
@@ -224,8 +225,16 @@ async fn every_action_is_recorded_with_its_login_and_a_call_without_effect_is_no
     let tried: Vec<&str> =
         ACTS.iter().filter_map(|(sql, _)| sql.strip_prefix("SELECT mill.")).collect();
     // Three functions need a run, and are tested below and in tests/runs/run_control.rs. The record of
-    // mill.put_schedule has the timing that mill.accept_timing accepts.
-    let known = ["restart_run", "rerun_run", "retry_run_task", "put_schedule", "accept_timing"];
+    // mill.put_schedule has the timing that mill.accept_timing accepts. mill.purge_queue also records each task:
+    // tests/operation/steering/purge.rs.
+    let known = [
+        "restart_run",
+        "rerun_run",
+        "retry_run_task",
+        "put_schedule",
+        "accept_timing",
+        "purge_queue",
+    ];
     let functions =
         "SELECT p.proname::text FROM pg_proc p WHERE p.pronamespace = 'mill'::regnamespace
         AND p.provolatile = 'v' AND has_function_privilege('mill_operator', p.oid, 'EXECUTE')

@@ -2,3 +2,4 @@
 
 pub(crate) mod change_task;
 pub(crate) mod maintenance;
+pub(crate) mod purge;

@@ -37,6 +37,7 @@ const DOCUMENTS: &[(&str, &[&str])] = &[
     ("queue pause", &["queue", "pause", "etl", "--dry-run"]),
     ("queue resume", &["queue", "resume", "etl", "--dry-run"]),
     ("queue set", &["queue", "set", "etl", "--max-running", "4", "--rate", "30/1m", "--dry-run"]),
+    ("queue purge", &["queue", "purge", "stopped", "--dry-run"]),
     ("queue remove", &["queue", "remove", "etl", "--dry-run"]),
     ("priority list", &["priority", "list"]),
     ("priority set", &["priority", "set", "low=7", "--dry-run"]),

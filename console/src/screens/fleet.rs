@@ -7,6 +7,7 @@ pub(crate) mod overview;
 mod pause;
 pub(crate) mod priorities;
 mod problems;
+mod purge;
 pub(crate) mod queue_stats;
 pub(crate) mod queues;
 pub(crate) mod subscriptions;

@@ -7,6 +7,7 @@ use cli::time::PeriodBound;
 use terminal::queue_name;
 
 use super::capacity::QueueSetArgs;
+use super::task::BulkFlags;
 use super::value::duration;
 
 /// Minimum interval between two refreshes of `top`.
@@ -107,6 +108,16 @@ own savepoint, until the budget (1ms to 100ms) is used up. A task that fails is 
 again alone. docs/tasks.md describes what this changes for tasks. Limits apply to the whole fleet:
 docs/capacity.md. Workers apply a change within two seconds.")]
     Set(QueueSetArgs),
+    /// Cancel all tasks that wait in a queue; running tasks continue
+    #[command(after_help = "\
+Examples:
+  pgmill queue purge etl --dry-run
+  pgmill queue purge etl --yes
+
+The tasks are cancelled in chunks. Ctrl-C ends the command after the current chunk, with exit code
+130. Tasks stay if they are enqueued after the start of the command, or if another transaction has
+locked them.")]
+    Purge(QueuePurgeArgs),
     /// Remove the settings of a queue: pause, shared commit and limits
     #[command(after_help = "Examples:\n  pgmill queue remove etl --dry-run")]
     Remove(QueueArgs),
@@ -119,6 +130,15 @@ pub(crate) struct QueuePauseArgs {
     /// Accept a queue that has no tasks, settings or workers yet
     #[arg(long)]
     pub(crate) create: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct QueuePurgeArgs {
+    /// Queue name
+    #[arg(value_name = "NAME", value_parser = queue_name)]
+    pub(crate) queue: String,
+    #[command(flatten)]
+    pub(crate) flags: BulkFlags,
 }
 
 #[derive(Debug, clap::Args)]

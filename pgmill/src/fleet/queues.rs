@@ -9,6 +9,7 @@ use tokio_postgres::Client;
 
 use crate::args::{QueueArgs, QueuePauseArgs, QueueSetArgs, QueueVerb};
 use crate::fleet::capacity::{apply_limits, format_rate};
+use crate::fleet::purge;
 use crate::output::format::{counted, span};
 use crate::output::{Field, Output, Tone};
 use crate::session::commit_unless_dry_run;
@@ -27,6 +28,7 @@ pub(crate) async fn run(
         QueueVerb::Pause(args) => pause(client, out, args).await,
         QueueVerb::Resume(args) => resume(client, out, args).await,
         QueueVerb::Set(args) => set(client, out, args).await,
+        QueueVerb::Purge(args) => purge::run(client, out, args).await,
         QueueVerb::Remove(args) => remove(client, out, args).await,
     }
 }

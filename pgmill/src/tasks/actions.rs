@@ -181,26 +181,29 @@ async fn by_filter(
     if ids.is_empty() {
         return Err(Failure::not_found("no task matches"));
     }
-    if !flags.dry_run && !flags.yes && !confirm(verb, ids)? {
+    if !flags.dry_run && !flags.yes && !confirm_bulk(verb, ids)? {
         print_stderr("cancelled, nothing was changed");
         return Ok(exit::FAILURE);
     }
     run(client, out, verb, (ids, flags.dry_run)).await
 }
 
+fn confirm_bulk(verb: Verb<'_>, ids: &[TaskId]) -> Result<bool, Failure> {
+    let range = match ids {
+        [first, .., last] => format!(" (ids {first} to {last})"),
+        _ => String::new(),
+    };
+    confirm(&format!("{} {}", verb.as_str(), counted(ids.len() as u64, "task")), &range)
+}
+
 /// Asks for confirmation on a terminal; fails without one.
-fn confirm(verb: Verb<'_>, ids: &[TaskId]) -> Result<bool, Failure> {
-    let question = format!("{} {}", verb.as_str(), counted(ids.len() as u64, "task"));
+pub(crate) fn confirm(question: &str, range: &str) -> Result<bool, Failure> {
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
         return Err(Failure::usage(format!(
             "would {question}, but there is no terminal to confirm"
         ))
         .hint("Use --yes to do it without confirmation, or --dry-run to preview the changes."));
     }
-    let range = match ids {
-        [first, .., last] => format!(" (ids {first} to {last})"),
-        _ => String::new(),
-    };
     let mut stderr = io::stderr().lock();
     write!(stderr, "{question}{range}? [y/N] ")?;
     stderr.flush()?;

@@ -1,4 +1,4 @@
-//! scheduled | blocked | pending → scheduled | blocked | pending, when an operator changes a task.
+//! Changes of a waiting task, which can make it scheduled, blocked or pending.
 //!
 //! A task with other limits or another due time gives its permits back, and begins like a new task.
 

@@ -1,4 +1,4 @@
-//! Queues screen: task counts, limits, shared commits, pause and resume.
+//! Queues screen: task counts, limits, shared commits, pause, resume and purge.
 
 use std::time::Duration;
 
@@ -22,6 +22,7 @@ pub(crate) fn routes() -> Router<App> {
     Router::new()
         .route("/queues", get(show))
         .route("/queues/{queue}/pause", post(pause))
+        .route("/queues/{queue}/purge", post(super::purge::purge))
         .route("/queues/{queue}/limit", post(set))
         .route("/queues/{queue}/shared-commit", post(set_shared_commit))
         .merge(super::pause::routes())

@@ -1,0 +1,73 @@
+//! scheduled | blocked | pending → finished, for all waiting tasks of a queue.
+//!
+//! A purge is a sequence of chunks, each in a transaction of its own. A task that is enqueued after
+//! the start of the purge stays, because its id is above the highest one at the start.
+
+use tokio_postgres::GenericClient;
+use tokio_postgres::types::Type;
+
+use crate::error::QueueError;
+use crate::id::TaskId;
+use crate::row::{FromRow, from_row};
+use crate::transition::bulk::CHUNK;
+
+const WAITING: &str = "/* queue.waiting_tasks */
+SELECT count(*) AS tasks, max(t.id) AS last_id FROM mill.visible_tasks t
+WHERE t.queue = $1 AND t.state <> 'running'";
+
+const PURGE: &str = "/* queue.purge_queue */
+SELECT p.cancelled, p.last_id FROM mill.purge_queue($1, $2, $3, $4) AS p";
+
+/// The waiting tasks of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WaitingTasks {
+    /// Number of tasks.
+    pub tasks: i64,
+    /// Highest id; `None` if no task waits.
+    pub last_id: Option<TaskId>,
+}
+
+from_row! { WaitingTasks { tasks, last_id } }
+
+/// Result of a chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PurgedChunk {
+    /// Number of cancelled tasks.
+    pub cancelled: i64,
+    /// Id after which the next chunk begins; `None` if the purge is done.
+    pub last_id: Option<TaskId>,
+}
+
+from_row! { PurgedChunk { cancelled, last_id } }
+
+/// Counts the tasks of a queue that are scheduled, blocked or pending.
+///
+/// # Errors
+/// Fails if the role may not read tasks.
+pub async fn waiting_tasks(
+    client: &impl GenericClient,
+    queue: &str,
+) -> Result<WaitingTasks, QueueError> {
+    WaitingTasks::from_row(&client.query_typed(WAITING, &[(&queue, Type::TEXT)]).await?[0])
+}
+
+/// Cancels the first waiting tasks of a queue whose ids are above `after` and at most `up_to`, in
+/// one transaction. Tasks that another transaction has locked are skipped.
+///
+/// # Errors
+/// If the statement fails, none of the tasks is cancelled.
+pub async fn purge_chunk(
+    client: &impl GenericClient,
+    queue: &str,
+    after: TaskId,
+    up_to: TaskId,
+) -> Result<PurgedChunk, QueueError> {
+    let size = i32::try_from(CHUNK).unwrap_or(i32::MAX);
+    let params: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 4] = [
+        (/* queue */ &queue, Type::TEXT),
+        (/* max_count */ &size, Type::INT4),
+        (/* after */ &after.0, Type::INT8),
+        (/* up_to */ &up_to.0, Type::INT8),
+    ];
+    PurgedChunk::from_row(&client.query_typed(PURGE, &params).await?[0])
+}
