@@ -331,7 +331,6 @@ async fn every_action(session: &mut OperatorSession) {
     session.run_parts(&parts).await;
     let parts = ["run", "task", "changeTask", "bulk", "savedFilter", "graphZoom", "subscription"];
     session.run_parts(&parts).await;
-    session.run_parts(&["fleetPause"]).await;
     let it = &session.incidents;
     assert_eq!(end(&it.database, it.live_run).await, "cancelled");
     let facts = [

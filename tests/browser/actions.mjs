@@ -204,16 +204,3 @@ export async function subscription(page, config) {
   await page.getByRole("button", { name: "Disable on call" }).click();
   await page.getByRole("button", { name: "Enable on call" }).waitFor();
 }
-
-// Plans a pause of the fleet, and removes it.
-export async function fleetPause(page, config) {
-  await page.goto(at(config, "queues"));
-  await page.getByText("Pause the fleet", { exact: true }).first().click();
-  await page.getByLabel("begin in").fill("60");
-  await page.getByLabel("for", { exact: false }).last().fill("5");
-  await page.getByLabel("reason").fill("upgrade");
-  await button(page, "Pause the fleet").click();
-  await page.getByText("The fleet will be paused from").waitFor();
-  await button(page, "Remove planned pauses").click();
-  await page.getByText("The fleet will be paused from").waitFor({ state: "detached" });
-}

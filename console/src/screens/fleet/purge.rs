@@ -19,7 +19,9 @@ pub(super) async fn purge(
     form: FormRequest,
 ) -> Result<Response, HttpError> {
     let mut session = form.context.session().await?;
-    let up_to = purge::waiting_tasks(&*session.begin_read().await?, &queue).await?.last_id;
+    let tx = form.begin(&mut session).await?;
+    let up_to = purge::waiting_tasks(&*tx, &queue).await?.last_id;
+    tx.commit().await?;
     let mut after = TaskId(0);
     for _ in 0..MAX_CHUNKS {
         let Some(up_to) = up_to.filter(|up_to| after < *up_to) else { break };
