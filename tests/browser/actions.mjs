@@ -41,7 +41,7 @@ export async function plannedPause(page, config) {
   const section = page.getByRole("region", { name: "Pause of the fleet" });
   await section.locator("summary").click();
   await section.getByLabel("begin in").fill("60");
-  await section.getByLabel("for", { exact: true }).fill("5");
+  await section.getByLabel(/^for/).fill("5");
   await section.getByLabel("reason").fill("upgrade");
   await button(section, "Pause the fleet").click();
   await section.getByText("The fleet will be paused from").waitFor();
@@ -109,7 +109,7 @@ export async function schedule(page, config) {
   await page.locator('input[name="from"]').fill("2026-01-01T00:00");
   await page.locator('input[name="to"]').fill("2026-03-01T00:00");
   await button(page, "Start the backfill").click();
-  await button(page, "cancel backfill").first().click();
+  await page.getByRole("button", { name: /^cancel backfill/ }).first().click();
   await page.locator(".tag", { hasText: "cancelled" }).first().waitFor();
 }
 
