@@ -1,5 +1,5 @@
-//! Wakes claimer, permit granter, run advancer, scheduler and heartbeat, on events inside and outside the
-//! process.
+//! Wakes claimer, permit granter, run advancer, scheduler and heartbeat, on events inside and
+//! outside the process.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 

@@ -61,7 +61,7 @@ pub(crate) struct PauseArgs {
     /// Length of the pause; without --for and --until, it lasts until pgmill resume
     #[arg(long = "for", value_name = "DURATION", value_parser = duration, conflicts_with = "until")]
     pub(crate) length: Option<Duration>,
-    /// End of the pause: \"2026-12-01 03:00\", \"03:00\", \"tomorrow 03:00\" or RFC 3339
+    /// End of the pause: "2026-12-01 03:00", "03:00", "tomorrow 03:00" or RFC 3339
     #[arg(long, value_name = "TIME")]
     pub(crate) until: Option<PeriodBound>,
     /// Plan a pause that begins at this time, in the forms of --until
