@@ -9,7 +9,7 @@ use crate::operation::problems::problems;
 use crate::runs::apply::Folder;
 use crate::runs::run::{FLAGS, end, job, start};
 use crate::runs::run_cli::json_of;
-use crate::schedules::schedule::{WAITS_FOR_LOCK, planned, schedule};
+use crate::schedules::schedule::{WAITS_FOR_LOCK, daily_in_half_a_day, planned, schedule};
 use crate::schedules::schedule_cli::output_of;
 
 const FILE: &str = r#"
@@ -158,7 +158,8 @@ async fn the_deadline_of_a_fire_counts_from_its_instant_even_while_it_waits() {
     let database = Database::new().await;
     database.execute("SELECT pg_advisory_lock(7)").await;
     let options = ", overlap => 'queue', options => '{\"deadline\": \"1 hour\"}'";
-    schedule(&database, "s", "monthly(1, 00:00)", WAITS_FOR_LOCK, options).await;
+    let timing = daily_in_half_a_day(&database).await;
+    schedule(&database, "s", &timing, WAITS_FOR_LOCK, options).await;
     let _worker = Worker::start(&database, &FLAGS);
     planned(&database, "s").await;
     for hours in [3, 2] {

@@ -20,6 +20,13 @@ pub(crate) async fn schedule(
     database.rows(&sql, &[&name, &timing, &statement]).await;
 }
 
+/// Returns a timing with one instant a day, half a day from now, so that a test that moves the schedule
+/// some hours into the past meets no other instant, whatever the time of day is.
+pub(crate) async fn daily_in_half_a_day(database: &Database) -> String {
+    let text = "to_char(now() AT TIME ZONE 'UTC' + interval '12 hours', '\"daily(\"HH24:MI\")\"')";
+    database.value(&format!("SELECT {text}")).await
+}
+
 /// Waits until a worker has computed the next fire.
 pub(crate) async fn planned(database: &Database, name: &str) {
     eventually(&format!("schedule {name} is planned"), async || {

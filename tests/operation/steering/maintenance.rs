@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::harness::console::Console;
 use crate::harness::login::Login;
 use crate::harness::{Database, Program, Worker, eventually};
-use crate::schedules::schedule::{events, planned, schedule, until_events};
+use crate::schedules::schedule::{daily_in_half_a_day, events, planned, schedule, until_events};
 
 const FLAGS: [&str; 4] = ["--readers", "2", "--poll-interval", "50ms"];
 
@@ -78,7 +78,8 @@ async fn while_the_fleet_is_paused_running_tasks_finish_and_the_others_wait_unti
 async fn schedules_do_not_fire_during_a_pause_and_catch_up_afterwards() {
     let database = Database::new().await;
     let _worker = Worker::start(&database, &FLAGS);
-    schedule(&database, "s", "daily(03:00)", "SELECT 1", ", catch_up => 1").await;
+    let timing = daily_in_half_a_day(&database).await;
+    schedule(&database, "s", &timing, "SELECT 1", ", catch_up => 1").await;
     planned(&database, "s").await;
     database
         .execute(
