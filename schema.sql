@@ -11,6 +11,7 @@
 --   01_roles, 02_types
 --   03_settings        settings of the fleet, version of the schema, audit: actions of operators
 --   04_capacity        priorities, queues, profiles, groups, limits
+--   04_targets         other databases in which tasks run
 --   05_tasks           live tasks, one live task per deduplication key
 --   06_attempts        one row per finished attempt, one partition per day; prune
 --   07_workers         live workers, all workers since the start of the history, orders to them, progress
@@ -612,17 +613,25 @@ COMMENT ON FUNCTION mill.set_profile IS
     'Creates or changes a profile; allowed: roles whose members may use it. Null arguments leave settings unchanged. '
     'For mill_owner only';
 
+CREATE OR REPLACE FUNCTION mill.use_of_profile(name text) RETURNS text
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN (SELECT u.what FROM (
+        SELECT 'task ' || t.id AS what FROM mill.tasks t WHERE t.run_as = use_of_profile.name
+        UNION ALL
+        SELECT format('task "%s" of job "%s"', t.name, t.job) FROM mill.job_tasks t
+            WHERE t.run_as = use_of_profile.name AND t.disabled_at IS NULL) AS u LIMIT 1);
+END
+$$;
+COMMENT ON FUNCTION mill.use_of_profile IS
+    'Returns a live task or a task of a job that uses the profile; null if none does';
+
 CREATE OR REPLACE FUNCTION mill.drop_profile(name text) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    used text;
+    used CONSTANT text := mill.use_of_profile(name);
 BEGIN
-    SELECT u.what INTO used FROM (
-        SELECT 'task ' || t.id AS what FROM mill.tasks t WHERE t.run_as = drop_profile.name
-        UNION ALL
-        SELECT format('task "%s" of job "%s"', t.name, t.job) FROM mill.job_tasks t
-            WHERE t.run_as = drop_profile.name AND t.disabled_at IS NULL) AS u LIMIT 1;
-    IF FOUND THEN
+    IF used IS NOT NULL THEN
         RAISE EXCEPTION 'profile "%" is used by %', name, used USING ERRCODE = '55000',
             HINT = 'Wait for its tasks or cancel them; change or disable its jobs.';
     END IF;
@@ -1086,6 +1095,147 @@ COMMENT ON FUNCTION mill.set_profile_routines IS
     'Restricts a profile to tasks that call one of these routines, given as schema.routine; null: any statement. '
     'Applies to later enqueues, retries and runs. For mill_owner only';
 
+-- schema/04_targets.sql ---------------------------------------------------------------------------
+
+-- Targets: other databases in which tasks run. A target is a profile whose login connects to another
+-- database than the queue's. In that database, the schema mill_target (queue/src/receipt/schema.sql) holds a
+-- receipt of each task that has succeeded there.
+--
+-- Effects and receipt commit together in the target. The queue records the end of the task afterwards. If it
+-- is unknown whether an attempt has committed, a worker resolves the attempt: it writes a higher epoch into the
+-- row of the receipt. The lock of this row decides. Either the receipt exists, or the attempt can no longer
+-- commit.
+
+CREATE TABLE IF NOT EXISTS mill.targets (
+    name mill.profile_name PRIMARY KEY REFERENCES mill.profiles ON DELETE CASCADE,
+    receipts_kept interval NOT NULL DEFAULT '7 days' CHECK (receipts_kept >= '1 hour'),
+    epoch bigint NOT NULL DEFAULT 0,
+    checked_at timestamptz,
+    restored_at timestamptz,
+    restored_from bigint
+);
+COMMENT ON TABLE mill.targets IS
+    'Targets: profiles whose tasks run in another database. The connection settings are in the configuration of '
+    'workers';
+COMMENT ON COLUMN mill.targets.receipts_kept IS
+    'Workers delete receipts that are older. A queue that is restored to an earlier time could run tasks again whose '
+    'receipts are deleted';
+COMMENT ON COLUMN mill.targets.epoch IS 'Highest epoch that the target has stored durably';
+COMMENT ON COLUMN mill.targets.checked_at IS 'Time at which a worker last reached the target and compared the epochs';
+COMMENT ON COLUMN mill.targets.restored_at IS
+    'Time at which a worker found that the target has lost epochs that it had stored, because it was restored to an '
+    'earlier time; null: never, or accepted by an operator';
+COMMENT ON COLUMN mill.targets.restored_from IS 'The epoch that the target then had';
+GRANT SELECT, UPDATE ON mill.targets TO mill_worker;
+
+-- Every claim of a task with a target, and every resolution, gets a number of its own.
+CREATE SEQUENCE IF NOT EXISTS mill.target_epochs;
+COMMENT ON SEQUENCE mill.target_epochs IS 'Epochs: an attempt commits in its target only if its epoch is the highest';
+GRANT USAGE, UPDATE ON SEQUENCE mill.target_epochs TO mill_worker;
+
+CREATE OR REPLACE FUNCTION mill.new_receipt(profile text) RETURNS uuid
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT gen_random_uuid() FROM mill.targets t WHERE t.name = profile
+$$;
+COMMENT ON FUNCTION mill.new_receipt IS
+    'Returns the id under which the target stores the receipt of a new task; null if the profile is no target. It is '
+    'random and not the id of the task, because ids come again after a restore';
+GRANT EXECUTE ON FUNCTION mill.new_receipt TO mill_worker;
+
+CREATE OR REPLACE FUNCTION mill.is_target(name text) RETURNS boolean
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT EXISTS (SELECT FROM mill.targets t WHERE t.name = is_target.name)
+$$;
+COMMENT ON FUNCTION mill.is_target IS 'Returns whether there is a target of this name';
+GRANT EXECUTE ON FUNCTION mill.is_target TO mill_producer;
+
+CREATE OR REPLACE FUNCTION mill.target(name text) RETURNS uuid
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    IF NOT mill.is_target(name) THEN
+        RAISE EXCEPTION 'there is no target "%"', name USING ERRCODE = '22023',
+            HINT = format('A member of mill_owner can create it: pgmill target set %s', quote_ident(name));
+    END IF;
+    RETURN mill.profile(name);
+END
+$$;
+COMMENT ON FUNCTION mill.target IS
+    'Returns the key of a target, for the argument profile of mill.submit and mill.enqueue_many. Raises an error if '
+    'the current user may not use it';
+GRANT EXECUTE ON FUNCTION mill.target TO mill_producer;
+
+CREATE OR REPLACE FUNCTION mill.set_target(name text, allowed text[] DEFAULT NULL, description text DEFAULT NULL,
+    receipts_kept interval DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    used text;
+BEGIN
+    IF NOT EXISTS (SELECT FROM mill.targets t WHERE t.name = set_target.name) THEN
+        used := mill.use_of_profile(set_target.name);
+        IF used IS NOT NULL THEN
+            RAISE EXCEPTION 'profile "%" is used by % and cannot become a target', name, used USING ERRCODE = '55000',
+                HINT = 'Wait for its tasks or cancel them; change or disable its jobs; or use another name.';
+        END IF;
+    END IF;
+    PERFORM mill.set_profile(set_target.name, set_target.allowed, set_target.description);
+    INSERT INTO mill.targets AS t (name, receipts_kept)
+        VALUES (set_target.name, coalesce(set_target.receipts_kept, '7 days'))
+        ON CONFLICT (name) DO UPDATE SET receipts_kept = coalesce(set_target.receipts_kept, t.receipts_kept);
+    PERFORM mill.record_audit('set_target', 'target ' || set_target.name, jsonb_strip_nulls(jsonb_build_object(
+        'receipts_kept', set_target.receipts_kept)));
+END
+$$;
+COMMENT ON FUNCTION mill.set_target IS
+    'Creates or changes a target, and the profile of the same name as mill.set_profile does. Null arguments leave '
+    'settings unchanged. mill.drop_profile removes it. For mill_owner only';
+
+CREATE OR REPLACE FUNCTION mill.accept_restored_target(name text) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    UPDATE mill.targets t SET restored_at = NULL, restored_from = NULL
+        WHERE t.name = accept_restored_target.name AND t.restored_at IS NOT NULL;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    PERFORM mill.record_audit('accept_restored_target', 'target ' || name);
+    RETURN true;
+END
+$$;
+COMMENT ON FUNCTION mill.accept_restored_target IS
+    'Ends the problem that a target was restored to an earlier time. Returns whether there was this problem';
+GRANT EXECUTE ON FUNCTION mill.accept_restored_target TO mill_operator;
+
+CREATE OR REPLACE FUNCTION mill.raise_target_epoch(used bigint) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    -- A target is another system. A number that no fleet reaches must not use up the sequence.
+    IF used > 1000000000000000 THEN
+        RAISE EXCEPTION 'epoch % of a target is not plausible', used USING ERRCODE = '22023';
+    END IF;
+    -- Two callers must not lower what the other one has set.
+    PERFORM pg_advisory_xact_lock(7236270915);
+    PERFORM setval('mill.target_epochs', used) FROM mill.target_epochs s WHERE s.last_value < used;
+END
+$$;
+COMMENT ON FUNCTION mill.raise_target_epoch IS
+    'Makes all future epochs higher than this one. A queue that was restored to an earlier time would otherwise use '
+    'epochs again';
+GRANT EXECUTE ON FUNCTION mill.raise_target_epoch TO mill_worker;
+
+CREATE OR REPLACE FUNCTION mill.record_target_epoch(name text, confirmed bigint, before bigint, stored bigint)
+RETURNS void
+LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    UPDATE mill.targets t SET checked_at = clock_timestamp(), epoch = greatest(t.epoch, stored),
+        restored_at = CASE WHEN before < confirmed THEN clock_timestamp() ELSE t.restored_at END,
+        restored_from = CASE WHEN before < confirmed THEN before ELSE t.restored_from END
+    WHERE t.name = record_target_epoch.name
+$$;
+COMMENT ON FUNCTION mill.record_target_epoch IS
+    'Records that the target has stored an epoch durably. confirmed: targets.epoch when the worker began; before: the '
+    'epoch that the target had until then. If before is lower, the target was restored to an earlier time';
+GRANT EXECUTE ON FUNCTION mill.record_target_epoch TO mill_worker;
+
 -- schema/05_tasks.sql -----------------------------------------------------------------------------
 
 -- Tasks: live tasks and their deduplication keys. A finished task leaves mill.tasks in the transaction that
@@ -1262,6 +1412,7 @@ CREATE TABLE IF NOT EXISTS mill.tasks (
     params jsonb,
     statement mill.statement NOT NULL,
     options mill.task_options,
+    receipt uuid,
     CONSTRAINT node_of_a_run CHECK (node IS NULL OR run_id IS NOT NULL),
     CONSTRAINT blocked_has_limit CHECK ((state = 'blocked') = (blocking_limit_id IS NOT NULL)),
     CONSTRAINT at_most_once_runs_once
@@ -1327,6 +1478,8 @@ COMMENT ON COLUMN mill.tasks.run_as IS 'Profile whose login runs the task; empty
 COMMENT ON COLUMN mill.tasks.start_by IS
     'Pending tasks: time at which the active period of the group closes. Claims then skip the task';
 COMMENT ON COLUMN mill.tasks.params IS 'JSON array of values, bound as $1, $2, …';
+COMMENT ON COLUMN mill.tasks.receipt IS
+    'Tasks with a target: id of the receipt that the target stores when the task succeeds; null: no target';
 
 -- Used by the claim (queue/src/transition/claim.rs): each queue, priority and profile is one index
 -- range.
@@ -1345,6 +1498,8 @@ CREATE INDEX IF NOT EXISTS tasks_scheduled ON mill.tasks (due_at, id) WHERE stat
 -- task filter by id and token, and never by state, so that the planner cannot choose this index for
 -- them: while an old snapshot is open, the index is full of dead entries.
 CREATE INDEX IF NOT EXISTS tasks_running ON mill.tasks (claimed_by) WHERE state = 'running';
+-- Used by the duty that deletes old receipts (worker/src/target/upkeep.rs).
+CREATE INDEX IF NOT EXISTS tasks_receipt ON mill.tasks (receipt) WHERE receipt IS NOT NULL;
 GRANT SELECT, INSERT, UPDATE, DELETE ON mill.tasks TO mill_worker;
 
 CREATE OR REPLACE VIEW mill.visible_tasks AS
@@ -1429,7 +1584,8 @@ CREATE TABLE IF NOT EXISTS mill.attempts (
     run_as text NOT NULL DEFAULT '',
     params jsonb,
     statement text NOT NULL,
-    options mill.task_options
+    options mill.task_options,
+    receipt uuid
 ) PARTITION BY RANGE (finished_at);
 COMMENT ON TABLE mill.attempts IS
     'One row per finished attempt. Rows are never updated. Daily partitions (UTC) are created in advance, and '
@@ -1441,6 +1597,7 @@ COMMENT ON COLUMN mill.attempts.rows IS 'Rows returned or affected, summed over 
 COMMENT ON COLUMN mill.attempts.position IS 'Position of the error in the statement, in characters from 1';
 COMMENT ON COLUMN mill.attempts.notices IS
     'Messages that the statement raised below level ERROR, truncated: [{"severity", "message", …}]';
+COMMENT ON COLUMN mill.attempts.receipt IS 'Tasks with a target: id of the receipt in the target';
 COMMENT ON COLUMN mill.attempts.result IS
     'First rows that the statement returned, truncated: {"columns", "rows", "truncated"}';
 COMMENT ON COLUMN mill.attempts.plan IS
@@ -2171,7 +2328,7 @@ BEGIN
     RETURN QUERY
         INSERT INTO mill.tasks (statement, params, name, queue, priority, due_at, state,
             blocking_limit_id, max_attempts, retry_interval, backoff, jitter, timeout, mode, at_most_once,
-            external, explain, concurrency_key, group_name, run_id, limits, run_as, options)
+            external, explain, concurrency_key, group_name, run_id, limits, run_as, options, receipt)
         SELECT s.statement, s.params, s.name, queue_name,
             coalesce(enqueue_many.priority, group_priority, 'normal'),
             coalesce(enqueue_many.due_at, clock_timestamp()), initial_state,
@@ -2182,7 +2339,8 @@ BEGIN
             coalesce(enqueue_many.mode, 'transaction'), coalesce(enqueue_many.at_most_once, false),
             coalesce(enqueue_many.external, false), coalesce(enqueue_many.explain, false), enqueue_many.concurrency_key,
             wanted_group, enqueue_many.run_id, chain, profile_name,
-            CASE WHEN resolve THEN mill.resolve_options(stored, queue_name, s.params) END
+            CASE WHEN resolve THEN mill.resolve_options(stored, queue_name, s.params) END,
+            CASE WHEN profile_name <> '' THEN mill.new_receipt(profile_name) END
         FROM unnest(statements, enqueue_many.params, enqueue_many.names)
             WITH ORDINALITY AS s(statement, params, name, n)
         ORDER BY s.n
@@ -2277,7 +2435,7 @@ BEGIN
     END IF;
     INSERT INTO mill.tasks (id, statement, params, name, queue, priority, due_at, state, blocking_limit_id,
         max_attempts, retry_interval, backoff, jitter, timeout, mode, at_most_once, external, explain, key,
-        concurrency_key, group_name, run_id, limits, run_as, options)
+        concurrency_key, group_name, run_id, limits, run_as, options, receipt)
     VALUES (id, statement, params, name, queue, coalesce(priority, group_priority, 'normal'),
         coalesce(due_at, clock_timestamp()), initial_state,
         CASE WHEN initial_state = 'blocked' THEN chain[1] END,
@@ -2286,7 +2444,8 @@ BEGIN
         coalesce(jitter, backoff <> 'fixed', true), timeout, coalesce(mode, 'transaction'),
         coalesce(at_most_once, false), coalesce(external, false), coalesce(explain, false),
         key, concurrency_key, group_name,
-        run_id, chain, CASE WHEN profile IS NULL THEN '' ELSE mill.name_of_profile(profile) END, stored);
+        run_id, chain, CASE WHEN profile IS NULL THEN '' ELSE mill.name_of_profile(profile) END, stored,
+        CASE WHEN profile IS NOT NULL THEN mill.new_receipt(mill.name_of_profile(profile)) END);
 END
 $$;
 COMMENT ON FUNCTION mill.submit IS
@@ -2629,7 +2788,8 @@ LANGUAGE sql STABLE AS $$
         -- A plan can contain the values of parameters.
         CASE WHEN num_nonnulls((task.options).store_output, (task.options).store_params) = 0
             THEN report->'plan' END,
-        task.run_as, CASE WHEN (task.options).store_params IS NULL THEN task.params END, task.statement, task.options
+        task.run_as, CASE WHEN (task.options).store_params IS NULL THEN task.params END, task.statement, task.options,
+        task.receipt
 $$;
 COMMENT ON FUNCTION mill.attempt_row IS
     'Returns the history row of an attempt of the task. report: {"sqlstate", "message", "detail", "hint", "context", '
@@ -2788,6 +2948,29 @@ COMMENT ON FUNCTION mill.complete_task IS
     'Completes one task that ended just now (running -> finished). Otherwise as mill.complete: the same errors, and '
     'everybody may execute it';
 
+CREATE OR REPLACE FUNCTION mill.record_receipt(task_id bigint, claim_token uuid, row_count bigint,
+    ran_seconds double precision) RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    started timestamptz;
+BEGIN
+    SELECT t.claimed_at INTO started FROM mill.tasks t
+        WHERE t.id = record_receipt.task_id AND t.token = claim_token FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    -- The clock of the target is not the clock of the queue. Only the duration is taken from it.
+    PERFORM mill.complete(ARRAY[record_receipt.task_id], ARRAY[claim_token], pg_current_xact_id(),
+        ARRAY[extract(epoch FROM started - now())::double precision + ran_seconds], ARRAY[row_count],
+        ARRAY[NULL::jsonb]);
+    RETURN true;
+END
+$$;
+COMMENT ON FUNCTION mill.record_receipt IS
+    'Completes a task whose receipt was found in its target (running -> finished). ran_seconds: run time in the '
+    'target. Returns false if the claim is lost';
+GRANT EXECUTE ON FUNCTION mill.record_receipt TO mill_worker;
+
 CREATE OR REPLACE FUNCTION mill.run_is_cancelled(task mill.tasks) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -2911,7 +3094,7 @@ COMMENT ON FUNCTION mill.release_claim IS
     'with a cancel request ends as cancelled. Returns false if the claim is lost';
 GRANT EXECUTE ON FUNCTION mill.release_claim TO mill_worker;
 
-CREATE OR REPLACE FUNCTION mill.reclaim(worker_id uuid, max_count integer DEFAULT 500)
+CREATE OR REPLACE FUNCTION mill.reclaim(worker_id uuid, max_count integer DEFAULT 500, resolved uuid[] DEFAULT '{}')
 RETURNS TABLE (task_id bigint, released boolean)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -2925,10 +3108,13 @@ BEGIN
         SELECT t.* FROM mill.tasks t
         -- Takes only tasks whose backend no longer exists, so that their SQL cannot have further
         -- effects. A task whose completion is about to commit is skipped, because the completion has
-        -- locked its row.
+        -- locked its row. The backend of a task with a target is on another server. Such a task is taken
+        -- after it has been resolved there.
         WHERE t.state = 'running' AND t.claimed_by = reclaim.worker_id
-            AND NOT EXISTS (SELECT FROM pg_stat_activity a WHERE a.pid = t.session_pid
-                AND coalesce(a.backend_start = t.session_started_at, true))
+            AND CASE WHEN t.receipt IS NULL
+                THEN NOT EXISTS (SELECT FROM pg_stat_activity a WHERE a.pid = t.session_pid
+                    AND coalesce(a.backend_start = t.session_started_at, true))
+                ELSE t.token = ANY (reclaim.resolved) END
         ORDER BY t.id LIMIT max_count FOR NO KEY UPDATE SKIP LOCKED
     LOOP
         ended := CASE WHEN task.at_most_once THEN 'unknown' ELSE 'lost' END;
@@ -2944,8 +3130,9 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.reclaim IS
-    'Reclaims the tasks of a dead worker whose backends no longer exist, up to max_count. An at-most-once task ends '
-    'as unknown, a task that reaches settings.max_crashes as lost. released: whether the task will be attempted again';
+    'Reclaims the tasks of a dead worker whose backends no longer exist, up to max_count, and those of the tasks with '
+    'a target whose claims, by their tokens, are resolved: they can no longer commit. An at-most-once task ends as '
+    'unknown, a task that reaches settings.max_crashes as lost. released: whether the task will be attempted again';
 GRANT EXECUTE ON FUNCTION mill.reclaim TO mill_worker;
 
 -- schema/11_notification_delivery.sql -------------------------------------------------------------
@@ -3440,6 +3627,10 @@ BEGIN
     task.failures := 0;
     task.transient_failures := 0;
     task.crashes := 0;
+    -- The receipt of the earlier attempts would end the task without running it.
+    IF task.run_as <> '' THEN
+        task.receipt := mill.new_receipt(task.run_as);
+    END IF;
     RETURN task;
 END
 $$;
@@ -6127,13 +6318,14 @@ BEGIN
     ), put AS (
         INSERT INTO mill.tasks (id, name, run_id, node, statement, params, queue, priority, group_name,
             concurrency_key, limits, state, blocking_limit_id, attempt, max_attempts, retry_interval, backoff, jitter,
-            timeout, mode, at_most_once, external, run_as, options)
+            timeout, mode, at_most_once, external, run_as, options, receipt)
         SELECT t.id, t.name, t.run_id, t.node, t.statement,
             CASE WHEN t.takes_results THEN mill.substitute_results(t.run_id, t.params) ELSE t.params END, t.queue,
             coalesce(t.priority, 'normal'), t.group_name, t.concurrency_key, t.limits,
             mill.initial_state(NULL, t.limits), t.limits[1], t.attempts, t.max_attempts, t.retry_interval,
             t.backoff, t.jitter, t.timeout, t.mode, t.at_most_once, t.external, t.run_as,
-            CASE WHEN t.takes_results THEN mill.options_with_results(t.run_id, t.params, t.options) ELSE t.options END
+            CASE WHEN t.takes_results THEN mill.options_with_results(t.run_id, t.params, t.options) ELSE t.options END,
+            CASE WHEN t.run_as <> '' THEN mill.new_receipt(t.run_as) END
         FROM task t
     ), moved AS (
         UPDATE mill.run_tasks r SET state = 'released', task_id = t.id
@@ -8363,13 +8555,19 @@ BEGIN
         SELECT s.host || ':' || s.pid INTO place
             FROM mill.worker_starts s WHERE s.id = task.claimed_by;
         place := coalesce(place, left(task.claimed_by::text, 8));
-        SELECT b.* INTO backend FROM mill.backends() b WHERE b.pid = task.session_pid;
+        SELECT b.* INTO backend FROM mill.backends() b
+            WHERE b.pid = task.session_pid AND task.receipt IS NULL;
+        IF task.receipt IS NOT NULL THEN
+            place := format('%s in target "%s"', place, task.run_as);
+        END IF;
         IF EXISTS (SELECT FROM mill.cancel_requests r WHERE r.task_id = task.id) THEN
             RETURN format('it is running on %s and about to be cancelled', place);
         ELSIF NOT EXISTS (SELECT FROM mill.workers w WHERE w.id = task.claimed_by
             AND now() - w.heartbeat_at < w.orphan_timeout)
         THEN
-            RETURN format('its worker %s has stopped sending heartbeats; the task is about to be reclaimed', place);
+            RETURN format('its worker %s has stopped sending heartbeats; the task is about to be reclaimed%s', place,
+                CASE WHEN task.receipt IS NOT NULL THEN format(', when target "%s" has answered whether it has '
+                    'committed', task.run_as) END);
         END IF;
         SELECT w.error INTO reported FROM mill.workers w
             WHERE w.id = task.claimed_by AND w.error LIKE format('%% of task %s: %%', task.id);
@@ -8433,6 +8631,12 @@ BEGIN
                 'kept for reserved tasks, the others are busy',
                 kept, serving.readers, task.queue);
         END IF;
+    END IF;
+    SELECT min(w.error) INTO reported FROM mill.workers w
+        WHERE w.profiles ? task.run_as AND now() - w.heartbeat_at < w.orphan_timeout
+        HAVING bool_and(w.error LIKE format('targets: target %s: %%', task.run_as));
+    IF task.receipt IS NOT NULL AND reported IS NOT NULL THEN
+        RETURN format('no worker reaches its target: %s', substr(reported, 10));
     END IF;
     IF serving.busy < serving.readers THEN
         RETURN format('it is about to be claimed; idle readers that serve queue "%3$s": %1$s of %2$s',

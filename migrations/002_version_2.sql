@@ -41,3 +41,6 @@ ALTER TABLE mill.schedules ADD COLUMN expected_duration interval, ADD COLUMN dea
 ALTER TABLE mill.job_tasks ADD COLUMN expected_duration interval;
 ALTER TABLE mill.run_tasks ADD COLUMN expected_duration interval;
 DROP INDEX mill.runs_fire;
+ALTER TABLE mill.tasks ADD COLUMN receipt uuid;
+ALTER TABLE mill.attempts ADD COLUMN receipt uuid;
+DROP FUNCTION mill.reclaim(uuid, integer);

@@ -212,17 +212,25 @@ COMMENT ON FUNCTION mill.set_profile IS
     'Creates or changes a profile; allowed: roles whose members may use it. Null arguments leave settings unchanged. '
     'For mill_owner only';
 
+CREATE OR REPLACE FUNCTION mill.use_of_profile(name text) RETURNS text
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN (SELECT u.what FROM (
+        SELECT 'task ' || t.id AS what FROM mill.tasks t WHERE t.run_as = use_of_profile.name
+        UNION ALL
+        SELECT format('task "%s" of job "%s"', t.name, t.job) FROM mill.job_tasks t
+            WHERE t.run_as = use_of_profile.name AND t.disabled_at IS NULL) AS u LIMIT 1);
+END
+$$;
+COMMENT ON FUNCTION mill.use_of_profile IS
+    'Returns a live task or a task of a job that uses the profile; null if none does';
+
 CREATE OR REPLACE FUNCTION mill.drop_profile(name text) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    used text;
+    used CONSTANT text := mill.use_of_profile(name);
 BEGIN
-    SELECT u.what INTO used FROM (
-        SELECT 'task ' || t.id AS what FROM mill.tasks t WHERE t.run_as = drop_profile.name
-        UNION ALL
-        SELECT format('task "%s" of job "%s"', t.name, t.job) FROM mill.job_tasks t
-            WHERE t.run_as = drop_profile.name AND t.disabled_at IS NULL) AS u LIMIT 1;
-    IF FOUND THEN
+    IF used IS NOT NULL THEN
         RAISE EXCEPTION 'profile "%" is used by %', name, used USING ERRCODE = '55000',
             HINT = 'Wait for its tasks or cancel them; change or disable its jobs.';
     END IF;

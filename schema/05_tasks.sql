@@ -172,6 +172,7 @@ CREATE TABLE IF NOT EXISTS mill.tasks (
     params jsonb,
     statement mill.statement NOT NULL,
     options mill.task_options,
+    receipt uuid,
     CONSTRAINT node_of_a_run CHECK (node IS NULL OR run_id IS NOT NULL),
     CONSTRAINT blocked_has_limit CHECK ((state = 'blocked') = (blocking_limit_id IS NOT NULL)),
     CONSTRAINT at_most_once_runs_once
@@ -237,6 +238,8 @@ COMMENT ON COLUMN mill.tasks.run_as IS 'Profile whose login runs the task; empty
 COMMENT ON COLUMN mill.tasks.start_by IS
     'Pending tasks: time at which the active period of the group closes. Claims then skip the task';
 COMMENT ON COLUMN mill.tasks.params IS 'JSON array of values, bound as $1, $2, …';
+COMMENT ON COLUMN mill.tasks.receipt IS
+    'Tasks with a target: id of the receipt that the target stores when the task succeeds; null: no target';
 
 -- Used by the claim (queue/src/transition/claim.rs): each queue, priority and profile is one index
 -- range.
@@ -255,6 +258,8 @@ CREATE INDEX IF NOT EXISTS tasks_scheduled ON mill.tasks (due_at, id) WHERE stat
 -- task filter by id and token, and never by state, so that the planner cannot choose this index for
 -- them: while an old snapshot is open, the index is full of dead entries.
 CREATE INDEX IF NOT EXISTS tasks_running ON mill.tasks (claimed_by) WHERE state = 'running';
+-- Used by the duty that deletes old receipts (worker/src/target/upkeep.rs).
+CREATE INDEX IF NOT EXISTS tasks_receipt ON mill.tasks (receipt) WHERE receipt IS NOT NULL;
 GRANT SELECT, INSERT, UPDATE, DELETE ON mill.tasks TO mill_worker;
 
 CREATE OR REPLACE VIEW mill.visible_tasks AS

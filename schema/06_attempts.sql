@@ -45,7 +45,8 @@ CREATE TABLE IF NOT EXISTS mill.attempts (
     run_as text NOT NULL DEFAULT '',
     params jsonb,
     statement text NOT NULL,
-    options mill.task_options
+    options mill.task_options,
+    receipt uuid
 ) PARTITION BY RANGE (finished_at);
 COMMENT ON TABLE mill.attempts IS
     'One row per finished attempt. Rows are never updated. Daily partitions (UTC) are created in advance, and '
@@ -57,6 +58,7 @@ COMMENT ON COLUMN mill.attempts.rows IS 'Rows returned or affected, summed over 
 COMMENT ON COLUMN mill.attempts.position IS 'Position of the error in the statement, in characters from 1';
 COMMENT ON COLUMN mill.attempts.notices IS
     'Messages that the statement raised below level ERROR, truncated: [{"severity", "message", …}]';
+COMMENT ON COLUMN mill.attempts.receipt IS 'Tasks with a target: id of the receipt in the target';
 COMMENT ON COLUMN mill.attempts.result IS
     'First rows that the statement returned, truncated: {"columns", "rows", "truncated"}';
 COMMENT ON COLUMN mill.attempts.plan IS

@@ -136,7 +136,7 @@ BEGIN
     RETURN QUERY
         INSERT INTO mill.tasks (statement, params, name, queue, priority, due_at, state,
             blocking_limit_id, max_attempts, retry_interval, backoff, jitter, timeout, mode, at_most_once,
-            external, explain, concurrency_key, group_name, run_id, limits, run_as, options)
+            external, explain, concurrency_key, group_name, run_id, limits, run_as, options, receipt)
         SELECT s.statement, s.params, s.name, queue_name,
             coalesce(enqueue_many.priority, group_priority, 'normal'),
             coalesce(enqueue_many.due_at, clock_timestamp()), initial_state,
@@ -147,7 +147,8 @@ BEGIN
             coalesce(enqueue_many.mode, 'transaction'), coalesce(enqueue_many.at_most_once, false),
             coalesce(enqueue_many.external, false), coalesce(enqueue_many.explain, false), enqueue_many.concurrency_key,
             wanted_group, enqueue_many.run_id, chain, profile_name,
-            CASE WHEN resolve THEN mill.resolve_options(stored, queue_name, s.params) END
+            CASE WHEN resolve THEN mill.resolve_options(stored, queue_name, s.params) END,
+            CASE WHEN profile_name <> '' THEN mill.new_receipt(profile_name) END
         FROM unnest(statements, enqueue_many.params, enqueue_many.names)
             WITH ORDINALITY AS s(statement, params, name, n)
         ORDER BY s.n
@@ -242,7 +243,7 @@ BEGIN
     END IF;
     INSERT INTO mill.tasks (id, statement, params, name, queue, priority, due_at, state, blocking_limit_id,
         max_attempts, retry_interval, backoff, jitter, timeout, mode, at_most_once, external, explain, key,
-        concurrency_key, group_name, run_id, limits, run_as, options)
+        concurrency_key, group_name, run_id, limits, run_as, options, receipt)
     VALUES (id, statement, params, name, queue, coalesce(priority, group_priority, 'normal'),
         coalesce(due_at, clock_timestamp()), initial_state,
         CASE WHEN initial_state = 'blocked' THEN chain[1] END,
@@ -251,7 +252,8 @@ BEGIN
         coalesce(jitter, backoff <> 'fixed', true), timeout, coalesce(mode, 'transaction'),
         coalesce(at_most_once, false), coalesce(external, false), coalesce(explain, false),
         key, concurrency_key, group_name,
-        run_id, chain, CASE WHEN profile IS NULL THEN '' ELSE mill.name_of_profile(profile) END, stored);
+        run_id, chain, CASE WHEN profile IS NULL THEN '' ELSE mill.name_of_profile(profile) END, stored,
+        CASE WHEN profile IS NOT NULL THEN mill.new_receipt(mill.name_of_profile(profile)) END);
 END
 $$;
 COMMENT ON FUNCTION mill.submit IS

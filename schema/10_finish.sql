@@ -51,7 +51,8 @@ LANGUAGE sql STABLE AS $$
         -- A plan can contain the values of parameters.
         CASE WHEN num_nonnulls((task.options).store_output, (task.options).store_params) = 0
             THEN report->'plan' END,
-        task.run_as, CASE WHEN (task.options).store_params IS NULL THEN task.params END, task.statement, task.options
+        task.run_as, CASE WHEN (task.options).store_params IS NULL THEN task.params END, task.statement, task.options,
+        task.receipt
 $$;
 COMMENT ON FUNCTION mill.attempt_row IS
     'Returns the history row of an attempt of the task. report: {"sqlstate", "message", "detail", "hint", "context", '
@@ -210,6 +211,29 @@ COMMENT ON FUNCTION mill.complete_task IS
     'Completes one task that ended just now (running -> finished). Otherwise as mill.complete: the same errors, and '
     'everybody may execute it';
 
+CREATE OR REPLACE FUNCTION mill.record_receipt(task_id bigint, claim_token uuid, row_count bigint,
+    ran_seconds double precision) RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    started timestamptz;
+BEGIN
+    SELECT t.claimed_at INTO started FROM mill.tasks t
+        WHERE t.id = record_receipt.task_id AND t.token = claim_token FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    -- The clock of the target is not the clock of the queue. Only the duration is taken from it.
+    PERFORM mill.complete(ARRAY[record_receipt.task_id], ARRAY[claim_token], pg_current_xact_id(),
+        ARRAY[extract(epoch FROM started - now())::double precision + ran_seconds], ARRAY[row_count],
+        ARRAY[NULL::jsonb]);
+    RETURN true;
+END
+$$;
+COMMENT ON FUNCTION mill.record_receipt IS
+    'Completes a task whose receipt was found in its target (running -> finished). ran_seconds: run time in the '
+    'target. Returns false if the claim is lost';
+GRANT EXECUTE ON FUNCTION mill.record_receipt TO mill_worker;
+
 CREATE OR REPLACE FUNCTION mill.run_is_cancelled(task mill.tasks) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -333,7 +357,7 @@ COMMENT ON FUNCTION mill.release_claim IS
     'with a cancel request ends as cancelled. Returns false if the claim is lost';
 GRANT EXECUTE ON FUNCTION mill.release_claim TO mill_worker;
 
-CREATE OR REPLACE FUNCTION mill.reclaim(worker_id uuid, max_count integer DEFAULT 500)
+CREATE OR REPLACE FUNCTION mill.reclaim(worker_id uuid, max_count integer DEFAULT 500, resolved uuid[] DEFAULT '{}')
 RETURNS TABLE (task_id bigint, released boolean)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -347,10 +371,13 @@ BEGIN
         SELECT t.* FROM mill.tasks t
         -- Takes only tasks whose backend no longer exists, so that their SQL cannot have further
         -- effects. A task whose completion is about to commit is skipped, because the completion has
-        -- locked its row.
+        -- locked its row. The backend of a task with a target is on another server. Such a task is taken
+        -- after it has been resolved there.
         WHERE t.state = 'running' AND t.claimed_by = reclaim.worker_id
-            AND NOT EXISTS (SELECT FROM pg_stat_activity a WHERE a.pid = t.session_pid
-                AND coalesce(a.backend_start = t.session_started_at, true))
+            AND CASE WHEN t.receipt IS NULL
+                THEN NOT EXISTS (SELECT FROM pg_stat_activity a WHERE a.pid = t.session_pid
+                    AND coalesce(a.backend_start = t.session_started_at, true))
+                ELSE t.token = ANY (reclaim.resolved) END
         ORDER BY t.id LIMIT max_count FOR NO KEY UPDATE SKIP LOCKED
     LOOP
         ended := CASE WHEN task.at_most_once THEN 'unknown' ELSE 'lost' END;
@@ -366,6 +393,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.reclaim IS
-    'Reclaims the tasks of a dead worker whose backends no longer exist, up to max_count. An at-most-once task ends '
-    'as unknown, a task that reaches settings.max_crashes as lost. released: whether the task will be attempted again';
+    'Reclaims the tasks of a dead worker whose backends no longer exist, up to max_count, and those of the tasks with '
+    'a target whose claims, by their tokens, are resolved: they can no longer commit. An at-most-once task ends as '
+    'unknown, a task that reaches settings.max_crashes as lost. released: whether the task will be attempted again';
 GRANT EXECUTE ON FUNCTION mill.reclaim TO mill_worker;

@@ -117,6 +117,10 @@ BEGIN
     task.failures := 0;
     task.transient_failures := 0;
     task.crashes := 0;
+    -- The receipt of the earlier attempts would end the task without running it.
+    IF task.run_as <> '' THEN
+        task.receipt := mill.new_receipt(task.run_as);
+    END IF;
     RETURN task;
 END
 $$;

@@ -82,13 +82,19 @@ BEGIN
         SELECT s.host || ':' || s.pid INTO place
             FROM mill.worker_starts s WHERE s.id = task.claimed_by;
         place := coalesce(place, left(task.claimed_by::text, 8));
-        SELECT b.* INTO backend FROM mill.backends() b WHERE b.pid = task.session_pid;
+        SELECT b.* INTO backend FROM mill.backends() b
+            WHERE b.pid = task.session_pid AND task.receipt IS NULL;
+        IF task.receipt IS NOT NULL THEN
+            place := format('%s in target "%s"', place, task.run_as);
+        END IF;
         IF EXISTS (SELECT FROM mill.cancel_requests r WHERE r.task_id = task.id) THEN
             RETURN format('it is running on %s and about to be cancelled', place);
         ELSIF NOT EXISTS (SELECT FROM mill.workers w WHERE w.id = task.claimed_by
             AND now() - w.heartbeat_at < w.orphan_timeout)
         THEN
-            RETURN format('its worker %s has stopped sending heartbeats; the task is about to be reclaimed', place);
+            RETURN format('its worker %s has stopped sending heartbeats; the task is about to be reclaimed%s', place,
+                CASE WHEN task.receipt IS NOT NULL THEN format(', when target "%s" has answered whether it has '
+                    'committed', task.run_as) END);
         END IF;
         SELECT w.error INTO reported FROM mill.workers w
             WHERE w.id = task.claimed_by AND w.error LIKE format('%% of task %s: %%', task.id);
@@ -152,6 +158,12 @@ BEGIN
                 'kept for reserved tasks, the others are busy',
                 kept, serving.readers, task.queue);
         END IF;
+    END IF;
+    SELECT min(w.error) INTO reported FROM mill.workers w
+        WHERE w.profiles ? task.run_as AND now() - w.heartbeat_at < w.orphan_timeout
+        HAVING bool_and(w.error LIKE format('targets: target %s: %%', task.run_as));
+    IF task.receipt IS NOT NULL AND reported IS NOT NULL THEN
+        RETURN format('no worker reaches its target: %s', substr(reported, 10));
     END IF;
     IF serving.busy < serving.readers THEN
         RETURN format('it is about to be claimed; idle readers that serve queue "%3$s": %1$s of %2$s',

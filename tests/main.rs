@@ -20,3 +20,4 @@ mod runs;
 mod schedules;
 mod screens;
 mod security;
+mod targets;

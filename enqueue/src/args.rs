@@ -233,6 +233,10 @@ pub(crate) struct TaskFlags {
     /// Profile whose login runs the task [default: the common login of tasks without a profile]
     #[arg(long, value_name = "PROFILE", value_parser = label, help_heading = EXECUTION)]
     pub(crate) run_as: Option<String>,
+    /// Target: another database in which the task runs [default: the queue's database]
+    #[arg(long, value_name = "TARGET", value_parser = label, help_heading = EXECUTION)]
+    #[arg(conflicts_with = "run_as")]
+    pub(crate) target: Option<String>,
     /// Concurrency key: tasks with the same key run one at a time, or up to the limit of the key
     #[arg(long, value_name = "KEY", value_parser = label, help_heading = CONCURRENCY)]
     pub(crate) concurrency_key: Option<String>,

@@ -127,6 +127,7 @@ async fn options(args: &Args, session: &Session) -> Result<TaskOptions, Failure>
         concurrency_key: flags.concurrency_key.clone(),
         concurrency: flags.concurrency,
         run_as: flags.run_as.clone(),
+        target: flags.target.clone(),
         stored: StoredOptions {
             labels: args.labels(),
             isolation: flags.isolation,

@@ -8,8 +8,8 @@ use queue::RunId;
 use queue::doctor::HorizonHolder;
 use queue::history::OutcomeCount;
 use queue::insight::problems::{
-    FailedRuns, FailingSubscription, LateRun, ProblemSources, ScheduleProblem, ScheduleProblemKind,
-    SlowRun, SlowTask,
+    FailedRuns, FailingSubscription, LateRun, ProblemSources, RestoredTarget, ScheduleProblem,
+    ScheduleProblemKind, SlowRun, SlowTask,
 };
 use queue::maintenance::MaintenanceWindow;
 use queue::task_queries::Running;
@@ -76,6 +76,8 @@ pub enum ProblemSubject {
     Snapshot,
     /// A subscription to events.
     Subscription(String),
+    /// Another database in which tasks run.
+    Target(String),
 }
 
 /// Attempts of a queue that failed in the last hour.
@@ -132,6 +134,7 @@ pub fn find_problems(facts: &FleetFacts<'_>) -> Vec<Problem> {
         .chain(sources.limits.iter().filter_map(|it| backlog::limit(it, now, backlog_wait)))
         .chain(sources.schedules.iter().map(|it| schedule(it, now)))
         .chain(sources.subscriptions.iter().map(|it| subscription(it, now)))
+        .chain(sources.restored_targets.iter().map(|it| restored_target(it, now)))
         .chain(sources.horizon.iter().filter_map(old_snapshot).take(1))
         .collect();
     problems.sort_by(|a, b| b.age_seconds.total_cmp(&a.age_seconds));
@@ -342,6 +345,16 @@ fn subscription(failing: &FailingSubscription, now: Timestamp) -> Problem {
     };
     let about = ProblemSubject::Subscription(name.clone());
     Problem { age_seconds: age(now, failing.at), message, about }
+}
+
+fn restored_target(target: &RestoredTarget, now: Timestamp) -> Problem {
+    let name = &target.name;
+    let message = format!(
+        "target {name} was restored to an earlier time: effects of tasks that have succeeded may be \
+         missing"
+    );
+    let about = ProblemSubject::Target(name.clone());
+    Problem { age_seconds: age(now, target.at), message, about }
 }
 
 /// Reports an old snapshot. The snapshots of running tasks are not reported, because they are

@@ -10,6 +10,7 @@ mod notification;
 mod profile;
 mod run;
 mod schedule;
+mod target;
 mod task;
 mod value;
 
@@ -54,6 +55,7 @@ pub(crate) use schedule::{
     ScheduleCalendar, ScheduleCancel, ScheduleHistory, ScheduleList, ScheduleLog, ScheduleName,
     ScheduleNext, ScheduleRunNow, ScheduleSet, ScheduleVerb, jitter,
 };
+pub(crate) use target::{TargetArgs, TargetCheck, TargetInit, TargetName, TargetVerb};
 pub(crate) use task::{
     BulkFlags, CancelArgs, RetryArgs, SetArgs, TaskList, TaskListOrder, TaskVerb,
 };
@@ -226,6 +228,11 @@ mill_operator. While the connection is lost, top shows the last data and reconne
     #[command(after_help = "Examples:\n  pgmill profile list\n  \
                             pgmill profile set etl --allow loaders")]
     Profile(ProfileVerb),
+    /// List, create, change, check and remove targets: other databases in which tasks may run
+    #[command(subcommand)]
+    #[command(after_help = "Examples:\n  pgmill target list\n  \
+                            pgmill target set dwh --allow loaders")]
+    Target(TargetVerb),
     /// List limits, and set the limits of concurrency keys
     #[command(subcommand)]
     #[command(after_help = "Examples:\n  pgmill limit list\n  \
@@ -394,6 +401,7 @@ impl Command {
             | Self::Worker(WorkerVerb::Drain(_)) => Some("mill_operator"),
             Self::Schedule(verb) => Some(verb.role()),
             Self::Subscription(verb) => Some(verb.role()),
+            Self::Target(verb) => verb.role(),
             Self::Notification(verb) => Some(verb.role()),
             Self::Profile(ProfileVerb::Set(_) | ProfileVerb::Remove(_)) => Some("mill_owner"),
         }

@@ -192,7 +192,7 @@ impl<'a> Cursor<'a> {
             (["job", ..], _) => Some(NameKind::Job),
             (["schedule", ..] | ["why"], _) => Some(NameKind::Schedule),
             (["group", ..], _) => Some(NameKind::Group),
-            (["profile", ..], _) => Some(NameKind::Profile),
+            (["profile" | "target", ..], _) => Some(NameKind::Profile),
             (["limit", ..], _) => Some(NameKind::LimitKey),
             (["subscription", ..], "name") => Some(NameKind::Subscription),
             (["worker", ..], _) => Some(NameKind::Worker),

@@ -3,3 +3,4 @@
 pub(crate) mod doctor;
 pub(crate) mod init;
 pub(crate) mod profiles;
+pub(crate) mod targets;

@@ -35,7 +35,7 @@ mod tasks;
 
 use std::process::ExitCode;
 
-use args::{Args, Command, CompleteArgs, Global};
+use args::{Args, Command, CompleteArgs, Global, TargetVerb};
 use cli::{Failure, exit};
 pub use completion::script as completion_script;
 pub use jobs::job_file::first_error as job_file_error;
@@ -74,8 +74,10 @@ async fn run(command: &Command, global: &Global) -> Result<u8, Failure> {
         }
         // The console opens its own connections.
         Command::Console(args) => return fleet::console::run(global, args).await,
-        // Init and Doctor also handle a database without the schema.
-        Command::Init(_) | Command::Doctor => Session::open(global).await?,
+        // These also handle a database without the schema.
+        Command::Init(_) | Command::Doctor | Command::Target(TargetVerb::Init(_)) => {
+            Session::open(global).await?
+        }
         _ => Session::open_checked(global).await?,
     };
     let user = session.user().to_owned();
@@ -120,6 +122,7 @@ async fn on_session(command: &Command, session: &mut Session, out: &Output) -> R
         Command::Durations(args) => history::durations::run(client, out, args).await,
         Command::Audit(args) => history::audit::run(client, out, args).await,
         Command::Profile(verb) => database::profiles::run(client, out, verb).await,
+        Command::Target(verb) => database::targets::run(client, out, verb).await,
         Command::Doctor => database::doctor::run(session, out).await,
         Command::Init(_)
         | Command::Top(_)

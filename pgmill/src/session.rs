@@ -21,8 +21,15 @@ impl Session {
     /// # Errors
     /// Fails for a malformed connection string or variable, or if the connection fails.
     pub(crate) async fn open(global: &Global) -> Result<Self, Failure> {
-        let target =
-            terminal::connection_target(global.given.as_ref())?.with_application_name("pgmill");
+        Self::open_at(&terminal::connection_target(global.given.as_ref())?).await
+    }
+
+    /// Connects to this database.
+    ///
+    /// # Errors
+    /// Fails if the connection fails.
+    pub(crate) async fn open_at(target: &ConnectionTarget) -> Result<Self, Failure> {
+        let target = target.with_application_name("pgmill");
         let (client, connection) = conninfo::open(&target).await?;
         let mut driver = JoinSet::new();
         // Queries on the client return the error of the connection.

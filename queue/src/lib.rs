@@ -13,6 +13,7 @@ mod labels;
 mod operator;
 mod pg_enum;
 mod read;
+pub mod receipt;
 pub mod row;
 pub mod scan;
 pub mod schema;
@@ -23,7 +24,7 @@ mod worker;
 
 pub use operator::{
     group, idempotency, job, maintenance, operate, priority, profile, run, saved_filter,
-    subscription,
+    subscription, target,
 };
 pub use read::{
     attempt, audit, critical_path, doctor, fleet, history, insight, lineage, lock_wait, names,
@@ -32,7 +33,7 @@ pub use read::{
 pub use schema::{drift, upgrade};
 pub use transition::{
     bulk, cancel, change, claim, complete, enqueue, fail, limit, promote, purge, reclaim, release,
-    resolve_commit, retry,
+    resolve_commit, resolve_receipt, retry,
 };
 pub use worker::{heartbeat, notification, poll, progress, prune, server};
 

@@ -10,3 +10,4 @@ pub mod profile;
 pub mod run;
 pub mod saved_filter;
 pub mod subscription;
+pub mod target;

@@ -7,6 +7,7 @@ use serde_json::value::RawValue;
 
 use crate::id::{LimitId, RunId, TaskId, Token};
 use crate::pg_enum;
+use crate::receipt::Receipt;
 
 pg_enum! {
     /// State of a live task.
@@ -189,6 +190,7 @@ pub struct Claim {
     pub(crate) run: Option<RunId>,
     pub(crate) due_at: Timestamp,
     pub(crate) claimed_at: Timestamp,
+    pub(crate) receipt: Option<Receipt>,
 }
 
 impl Claim {
@@ -232,6 +234,13 @@ impl Claim {
     #[must_use]
     pub fn at_most_once(&self) -> bool {
         self.at_most_once
+    }
+
+    /// The receipt that the task's target stores, with the epoch of this claim; `None` if the task has
+    /// no target.
+    #[must_use]
+    pub fn receipt(&self) -> Option<Receipt> {
+        self.receipt
     }
 
     /// Whether the statement has effects outside the cluster.

@@ -13,4 +13,5 @@ pub mod purge;
 pub mod reclaim;
 pub mod release;
 pub mod resolve_commit;
+pub mod resolve_receipt;
 pub mod retry;

@@ -16,7 +16,7 @@ pub(crate) async fn seed(database: &Database) -> (i64, i64) {
         .execute(
             "SELECT mill.set_group('g', 'described'); SELECT mill.set_active_period('g', '00:00', '23:59', 'UTC');
              SELECT mill.set_max_running('queue', 'default', 100); SELECT mill.pause('other');
-             SELECT mill.set_profile('etl', ARRAY['mill_producer'], 'described');
+             SELECT mill.set_profile('etl', ARRAY['mill_producer'], 'described'), mill.set_target('dwh');
              SELECT mill.set_dependency('it', 'parent'); SELECT mill.save_filter('tasks', 'it', 'q=it');
              CREATE TABLE public.inbox (came_at timestamptz NOT NULL);
              INSERT INTO public.inbox VALUES (now());

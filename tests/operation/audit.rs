@@ -224,7 +224,8 @@ async fn every_action_is_recorded_with_its_login_and_a_call_without_effect_is_no
     // Check that `ACTS` has every function that an operator may call and that changes data.
     let tried: Vec<&str> =
         ACTS.iter().filter_map(|(sql, _)| sql.strip_prefix("SELECT mill.")).collect();
-    // Three functions need a run, and are tested below and in tests/runs/run_control.rs. The record of
+    // Three functions need a run, and are tested below and in tests/runs/run_control.rs. A target that was
+    // restored is accepted in tests/targets/restore.rs. The record of
     // mill.put_schedule has the timing that mill.accept_timing accepts. mill.purge_queue also records each task:
     // tests/operation/steering/purge.rs.
     let known = [
@@ -234,6 +235,7 @@ async fn every_action_is_recorded_with_its_login_and_a_call_without_effect_is_no
         "put_schedule",
         "accept_timing",
         "purge_queue",
+        "accept_restored_target",
     ];
     let functions =
         "SELECT p.proname::text FROM pg_proc p WHERE p.pronamespace = 'mill'::regnamespace

@@ -53,6 +53,12 @@ const DOCUMENTS: &[(&str, &[&str])] = &[
     ("profile list", &["profile", "list"]),
     ("profile set", &["profile", "set", "bi", "--description", "reports", "--dry-run"]),
     ("profile remove", &["profile", "remove", "bi", "--dry-run"]),
+    ("target list", &["target", "list"]),
+    ("target set", &["target", "set", "dwh", "--dry-run"]),
+    ("target remove", &["target", "remove", "dwh", "--dry-run"]),
+    ("target accept", &["target", "accept", "dwh", "--dry-run"]),
+    ("target init", &["target", "init"]),
+    ("target check", &["target", "check", "dwh", "--target-url-file", "TARGET"]),
     ("subscription list", &["subscription", "list"]),
     ("subscription show", &["subscription", "show", "ops"]),
     (
@@ -135,7 +141,8 @@ async fn fill(database: &Database) {
             SELECT mill.pause_fleet(reason => 'upgrade', starts_at => now() + interval '1 day');
             SELECT mill.set_group('evening', 'after work', 'high', 2), mill.set_group('spare');
             SELECT mill.set_active_period('evening', '00:00', '23:59', 'UTC');
-            SELECT mill.set_profile('bi', '{mill_producer}');
+            SELECT mill.set_profile('bi', '{mill_producer}'), mill.set_target('dwh');
+            UPDATE mill.targets SET restored_at = now();
             SELECT mill.set_job('daily', '[{"name": "first", "statement": "SELECT $1::int AS n", "params": [{"$param": "n"}], "group": "evening"},
                 {"name": "second", "statement": "SELECT 1", "after": ["first"]},
                 {"name": "fails", "statement": "SELECT 1/0", "max_attempts": 1}]', description => 'every day', frequency => 'daily');
@@ -164,6 +171,7 @@ async fn documents(database: &Database) -> Vec<(String, Value)> {
     database.enqueue("SELECT 1", ", queue => 'stopped'").await;
     let folder = Folder::new(&[("jobs.toml", FILE)]);
     let groups = Folder::new(&[("groups.csv", "group,max_running\nloads,2\n")]);
+    let url = Folder::new(&[("target.url", &database.url())]);
     let host: String = database.value("SELECT host FROM mill.worker_starts LIMIT 1").await;
     let held = held.to_string();
     let mut documents = Vec::new();
@@ -173,6 +181,7 @@ async fn documents(database: &Database) -> Vec<(String, Value)> {
             "HOST" => host.clone(),
             "HTTP" => http.clone(),
             "FILE" => folder.path().to_owned(),
+            "TARGET" => format!("{}/target.url", url.path()),
             "GROUPS" => format!("{}/groups.csv", groups.path()),
             other => other.to_owned(),
         });

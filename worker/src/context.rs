@@ -13,7 +13,7 @@ use crate::wakeup::Wakeup;
 /// The worker's identity, its access to the queue, and the channels between its parts.
 pub(crate) struct Context {
     pub(crate) worker: WorkerId,
-    pub(crate) control: Control,
+    pub(crate) control: Arc<Control>,
     pub(crate) in_flight: InFlight,
     pub(crate) wakeup: Arc<Wakeup>,
     pub(crate) metrics: Metrics,

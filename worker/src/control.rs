@@ -34,6 +34,8 @@ pub(crate) struct Control {
     metrics: Metrics,
     registration: Registration,
     errors: RepeatedErrors,
+    /// Whether the sessions are in a target and not in the queue's database.
+    in_target: bool,
 }
 
 /// An operation on a claim that is repeated until it succeeds. Its errors are logged and reported
@@ -132,7 +134,18 @@ impl Control {
             .create_timeout(Some(POOL_CREATE_TIMEOUT))
             .build()?;
         let errors = RepeatedErrors::default();
-        Ok(Self { pool, target, worker, metrics: metrics.clone(), registration, errors })
+        let metrics = metrics.clone();
+        Ok(Self { pool, target, worker, metrics, registration, errors, in_target: false })
+    }
+
+    /// As [`Control::new`], but for sessions under the login of a target. They are independent of the
+    /// worker's registration. Their errors are reported as those of the queue's sessions.
+    ///
+    /// # Errors
+    /// As [`Control::new`].
+    pub(crate) fn in_target(&self, target: &ConnectionTarget) -> anyhow::Result<Self> {
+        let control = Self::new(target, self.worker, &self.metrics)?;
+        Ok(Self { errors: self.errors.clone(), in_target: true, ..control })
     }
 
     /// Returns a session for one or two short statements, to be used within [`answered`].
@@ -142,7 +155,9 @@ impl Control {
     pub(crate) async fn get(&self) -> Result<Pooled, QueueError> {
         let _timer = self.metrics.pool_wait.start_timer();
         let got = self.pool.get().await.map_err(|error| conninfo::pool_error(error).into());
-        self.metrics.set_pool_status(self.pool.status());
+        if !self.in_target {
+            self.metrics.set_pool_status(self.pool.status());
+        }
         got.map(|object| Pooled { object: Some(object), since: Instant::now() })
     }
 

@@ -117,6 +117,9 @@ pub(crate) const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum time between two runs of the maintenance of the history.
 pub(crate) const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(60 * 60);
 
+/// Maximum time between two comparisons of the epochs of a target with those of the queue.
+pub(crate) const TARGET_UPKEEP_INTERVAL: Duration = Duration::from_secs(60);
+
 /// Default of `--fleet-metrics-interval`: the time between two counts of the fleet metrics. At the
 /// same interval, a worker that is not the publisher tries to become it.
 pub(crate) const FLEET_METRICS_INTERVAL: Duration = Duration::from_secs(15);

@@ -218,6 +218,8 @@ impl EnqueueRequest {
             concurrency_key: self.concurrency_key,
             concurrency: self.concurrency,
             run_as: self.run_as,
+            // `run_as` names targets as well.
+            target: None,
             explain: self.explain,
             stored: StoredOptions {
                 labels,

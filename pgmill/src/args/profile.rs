@@ -58,7 +58,7 @@ pub(crate) struct ProfileArgs {
 pub(crate) struct Roles(pub(crate) Vec<String>);
 
 #[expect(clippy::unnecessary_wraps, reason = "signature of a clap value parser")]
-fn roles(text: &str) -> Result<Roles, String> {
+pub(super) fn roles(text: &str) -> Result<Roles, String> {
     let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
     Ok(Roles(names.map(str::to_owned).collect()))
 }

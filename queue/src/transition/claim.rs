@@ -13,6 +13,7 @@ use tokio_postgres::{Client, Row, Statement};
 
 use crate::error::QueueError;
 use crate::id::{TaskId, WorkerId};
+use crate::receipt::Receipt;
 use crate::row::{FromRow, Position, column, duration, from_row, positions};
 use crate::task::{Claim, Priority, RetryPolicy};
 
@@ -76,14 +77,15 @@ RETURNING array_position((SELECT batch.ids FROM batch), t.id)::bigint AS n, t.id
     extract(epoch FROM t.timeout)::float8 AS timeout, t.mode::text, t.at_most_once, t.external, t.queue,
     t.priority::text, t.name, t.statement, t.params, t.due_at, t.claimed_at, t.limits,
     CASE WHEN t.node IS NOT NULL THEN t.run_id END AS run_id, t.run_as, t.explain,
-    (t.options).isolation::text AS isolation";
+    (t.options).isolation::text AS isolation,
+    t.receipt, CASE WHEN t.receipt IS NOT NULL THEN nextval('mill.target_epochs') END AS epoch";
 
 positions! {
     /// Columns of [`CLAIM`].
     ClaimColumns {
         n, id, token, attempt, failures, transient_failures, max_attempts, retry_interval, backoff,
         jitter, timeout, mode, at_most_once, external, queue, priority, name, statement, params,
-        due_at, claimed_at, limits, run_id, run_as, explain, isolation,
+        due_at, claimed_at, limits, run_id, run_as, explain, isolation, receipt, epoch,
     }
 }
 
@@ -274,7 +276,8 @@ impl ClaimSession {
             .await?;
         let claimed = rows.iter().map(|row| claimed_from_row(row, &self.columns));
         let claimed = claimed.collect::<Result<Vec<_>, _>>()?;
-        if claimed.iter().any(|claimed| claimed.claim.external) {
+        let durable = |claimed: &Claimed| claimed.claim.external || claimed.claim.receipt.is_some();
+        if claimed.iter().any(durable) {
             self.client.query_typed(FLUSH, &[]).await?;
         }
         Ok(claimed)
@@ -303,6 +306,11 @@ impl ClaimSession {
         };
         rows.iter().map(lane).collect()
     }
+}
+
+fn receipt(row: &Row, at: &ClaimColumns) -> Result<Option<Receipt>, QueueError> {
+    let Some(id) = at.receipt.get(row)? else { return Ok(None) };
+    Ok(Some(Receipt { id, epoch: at.epoch.get(row)? }))
 }
 
 fn claimed_from_row(row: &Row, at: &ClaimColumns) -> Result<Claimed, QueueError> {
@@ -335,6 +343,7 @@ fn claimed_from_row(row: &Row, at: &ClaimColumns) -> Result<Claimed, QueueError>
         claimed_at: at.claimed_at.get(row)?,
         limits: at.limits.get::<Option<_>>(row)?.unwrap_or_default(),
         run: at.run_id.get(row)?,
+        receipt: receipt(row, at)?,
     };
     let session = usize::try_from(n - 1)
         .map_err(|_| QueueError::Unexpected { column: "n".to_owned(), value: n.to_string() })?;

@@ -79,6 +79,8 @@ pub struct TaskOptions {
     pub concurrency: Option<i32>,
     /// Profile whose login the task runs as; defaults to the common task login.
     pub run_as: Option<String>,
+    /// Target in whose database the task runs; not together with `run_as`.
+    pub target: Option<String>,
     /// Whether to run the statement under EXPLAIN (ANALYZE) and to keep the plan instead of the
     /// rows.
     pub explain: bool,
@@ -271,6 +273,7 @@ impl<'a> FunctionCall<'a> {
         self.optional_arg("concurrency_key", "$", options.concurrency_key.as_deref(), Type::TEXT);
         self.optional_arg("concurrency", "$", options.concurrency, Type::INT4);
         self.optional_arg("profile", "mill.profile($)", options.run_as.as_deref(), Type::TEXT);
+        self.optional_arg("profile", "mill.target($)", options.target.as_deref(), Type::TEXT);
         self.optional_arg("options", "$", options.stored.document(), Type::JSONB);
     }
 

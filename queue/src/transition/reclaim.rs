@@ -44,7 +44,7 @@ SELECT NOT EXISTS (SELECT FROM pg_stat_activity a
 /// Maximum number of tasks in a transaction. Each task takes up to two subtransactions, for the log
 /// of its schedule (`mill.log_schedule_event`) and for notifications (`mill.notify_first`). A backend
 /// caches 64 of them: above that, every snapshot on the server becomes more expensive.
-const BATCH_SIZE: i32 = 30;
+pub(crate) const BATCH_SIZE: i32 = 30;
 
 const RECLAIM: &str = concat!(
     "/* queue.reclaim */
@@ -57,7 +57,8 @@ FROM (SELECT WHERE ",
 /// Returns no row if the worker is alive.
 const REMAINING: &str = concat!(
     "/* queue.remaining_claims */
-SELECT (SELECT count(*) FROM mill.tasks t WHERE t.state = 'running' AND t.claimed_by = $1) AS remaining
+SELECT (SELECT count(*) FROM mill.tasks t
+    WHERE t.state = 'running' AND t.claimed_by = $1 AND t.receipt IS NULL) AS remaining
 WHERE ",
     still_dead!()
 );
@@ -112,7 +113,7 @@ pub struct Reclaimed {
     pub released: Vec<TaskId>,
     /// Tasks that ended as lost, unknown or cancelled.
     pub ended: Vec<TaskId>,
-    /// Number of claims that remain, because their backend still exists or their completion is
+    /// Number of claims in the queue's database that remain, because their backend still exists or their completion is
     /// about to commit. 0 for a worker that sends heartbeats again, which keeps its claims.
     pub remaining: u64,
 }

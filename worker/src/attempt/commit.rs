@@ -1,7 +1,10 @@
 //! Commits the effects of an attempt with its completion.
 
+use std::sync::Arc;
+
 use futures_util::{TryStreamExt, future};
 use queue::complete::{LOST, Success, TRANSACTION_ENDED, complete, completion_statement};
+use queue::receipt::receipt_statement;
 use queue::resolve_commit::CommitResolution;
 use queue::retry;
 use queue::{Claim, QueueError};
@@ -87,8 +90,8 @@ pub(crate) async fn commit(
     xact: &str,
     next: Option<&Claim>,
 ) -> Ended {
-    let control = supervisor.control;
-    let sent = session.complete_and_commit(control, successes, xact, next);
+    let host = Arc::clone(&supervisor.host);
+    let sent = session.complete_and_commit(&host, successes, xact, next);
     let (commit_result, stopped) = match supervisor.run(sent).await {
         Supervised::Done(commit_result) => (Some(commit_result), None),
         Supervised::Stopped(reason, commit_result) => (commit_result, Some(reason)),
@@ -122,7 +125,10 @@ impl Session {
         next: Option<&Claim>,
     ) -> CommitResult {
         let inlined = match successes {
-            [success] => completion_statement(success, xact),
+            [success] => match success.claim.receipt() {
+                Some(receipt) => Some(receipt_statement(receipt, xact, success.report.rows)),
+                None => completion_statement(success, xact),
+            },
             _ => None,
         };
         let (message, offset) = commit_message(inlined.as_deref(), next);

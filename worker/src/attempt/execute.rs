@@ -1,5 +1,6 @@
 //! Executes one attempt of a task in its own transaction: check, run, commit.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use queue::complete::Success;
@@ -19,6 +20,7 @@ use crate::attempt::supervise::{StopReason, Supervised, Supervisor};
 use crate::claim::batch_size::BatchSizes;
 use crate::claim::in_flight::{ClaimedTask, StopSignal};
 use crate::control::Control;
+use crate::target::recorder::Recorder;
 
 /// Result of an attempt, to be recorded.
 pub(crate) enum AttemptResult {
@@ -50,7 +52,7 @@ pub(crate) enum Committed {
 }
 
 /// Reason why a statement did not succeed.
-enum Interruption {
+pub(crate) enum Interruption {
     Failed(ExecutionError),
     /// Stopped, with the error that the statement returned, if it returned one.
     Stopped(StopReason, Option<ExecutionError>),
@@ -58,10 +60,11 @@ enum Interruption {
 
 /// Executes attempts. Holds what all attempts of the process share.
 pub(crate) struct Executor {
-    pub(crate) control: Control,
+    pub(crate) control: Arc<Control>,
     pub(crate) fatal_sqlstates: Vec<String>,
     pub(crate) progress: ProgressReporter,
     pub(crate) batch_sizes: BatchSizes,
+    pub(crate) recorder: Recorder,
 }
 
 impl Executor {
@@ -75,7 +78,7 @@ impl Executor {
     ) -> Result<Executed, AttemptResult> {
         let chained = opened.is_some();
         if !chained {
-            self.may_start(task)?;
+            self.may_start(session, task)?;
         }
         let tracking = self.progress.track(&task.claim, session.notices());
         if task.claim.mode() == Mode::Autocommit {
@@ -95,13 +98,13 @@ impl Executor {
 
     /// Returns an error if the task was stopped while it waited for the other tasks of its batch, or
     /// if its statement must not be sent.
-    fn may_start(&self, task: &ClaimedTask) -> Result<(), AttemptResult> {
+    fn may_start(&self, session: &Session, task: &ClaimedTask) -> Result<(), AttemptResult> {
         let signal = *task.stop.borrow();
         if let Some(reason) = signal {
             let stopped = Interruption::Stopped(StopReason::Signal(reason), None);
             return Err(self.classify(&task.claim, stopped, Report::default()));
         }
-        check(&task.claim).map_err(|error| {
+        check(&task.claim, session.in_target).map_err(|error| {
             failed(Outcome::Failed, RetryDecision::Final, *error, Report::default())
         })
     }
@@ -139,7 +142,7 @@ impl Executor {
             Interruption::Failed(error) => {
                 if error.connection_lost() {
                     // The transaction can no longer commit, but may hold locks for a long time.
-                    self.control.terminate(session.identity()).await;
+                    session.host.terminate(session.identity()).await;
                 }
                 session.reset().await;
             }
@@ -165,12 +168,18 @@ impl Executor {
         let success = [Success::now(claim, &report)];
         let Ended { completion, stopped, next: opened } =
             commit(session, supervisor, &success, &xact, next).await;
+        if let Some(receipt) = claim.receipt() {
+            let host = Arc::clone(&session.host);
+            let ended = (completion, stopped);
+            let result = self.end_in_target(&host, task, receipt, ended, report).await;
+            return Committed::Ended(result, None);
+        }
         if next.is_some() && opened.is_none() {
             let in_doubt = matches!(completion, Completion::InDoubt(_));
             if stopped.is_some() || in_doubt {
                 // The next statement may run already. Its transaction can no longer commit, but may
                 // hold locks for a long time.
-                self.control.terminate(session.identity()).await;
+                session.host.terminate(session.identity()).await;
             } else if matches!(completion, Completion::Refused(_)) {
                 self.batch_sizes.cool_down(claim.queue());
                 return Committed::RunAlone;
@@ -230,7 +239,7 @@ impl Executor {
         };
         if error.is_none_or(ExecutionError::connection_lost) {
             // Because no answer arrived, the statement may still run and have effects.
-            self.control.ensure_gone(session.identity()).await;
+            session.host.ensure_gone(session.identity()).await;
         } else if !stopped {
             session.reset().await;
         }
@@ -247,7 +256,7 @@ impl Executor {
         Supervisor {
             canceller: session.canceller(),
             identity: session.identity(),
-            control: &self.control,
+            host: Arc::clone(&session.host),
             deadline: claim.timeout().map(|timeout| timeout.saturating_sub(begun.elapsed())),
             stop,
             includes_completion: false,
@@ -255,7 +264,12 @@ impl Executor {
     }
 
     /// Derives the attempt's result.
-    fn classify(&self, claim: &Claim, interruption: Interruption, report: Report) -> AttemptResult {
+    pub(crate) fn classify(
+        &self,
+        claim: &Claim,
+        interruption: Interruption,
+        report: Report,
+    ) -> AttemptResult {
         match interruption {
             Interruption::Failed(error) => self.classify_error(claim, &error, report),
             Interruption::Stopped(reason, error) => {

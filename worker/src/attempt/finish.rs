@@ -14,18 +14,18 @@ use crate::wakeup::Wakeup;
 /// Records the result in the queue. Retries until the database accepts the result. If that takes
 /// longer than the orphan timeout, the fleet has reclaimed the task by then, and the record is
 /// `Lost`.
-pub(crate) async fn finish(control: &Control, claim: Claim, result: AttemptResult) -> Disposition {
+pub(crate) async fn finish(control: &Control, claim: &Claim, result: AttemptResult) -> Disposition {
     match result {
         AttemptResult::Succeeded => Disposition::Finished(Outcome::Succeeded),
         AttemptResult::Lost => Disposition::Lost,
         AttemptResult::Failed { outcome, decision, report } => {
             control
                 .retry("recording the end", claim.id(), || async {
-                    fail(&*control.get().await?, &claim, outcome, decision, &report).await
+                    fail(&*control.get().await?, claim, outcome, decision, &report).await
                 })
                 .await
         }
-        AttemptResult::Release { wait } => release_claim(control, &claim, wait).await,
+        AttemptResult::Release { wait } => release_claim(control, claim, wait).await,
     }
 }
 

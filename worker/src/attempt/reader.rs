@@ -175,15 +175,14 @@ impl Reader {
         let name = self.context.worker.session_name(&format!("reader {}", self.number));
         let login = self.login.with_application_name(&name);
         let mut backoff = Backoff::default();
+        let mut failures = 0_u32;
         loop {
-            let registration = self.context.control.registration();
             let opened = async {
                 self.context.wakeup.wait_for_claimer().await;
-                let session =
-                    Session::open(&login, registration, &self.context.metrics.tracker).await?;
+                let session = Session::open(&login, &self.context.metrics.tracker).await?;
                 // The claimer claims tasks only at the server of the registration.
-                let registered = registration.until_registered().await;
-                if session.server() == registered {
+                let registered = self.context.control.registration().until_registered().await;
+                if login.in_target || session.server() == registered {
                     Ok(session)
                 } else {
                     Err(SessionError::from(moved()))
@@ -197,9 +196,13 @@ impl Reader {
                 Ok(session) => return Some(session),
                 Err(error) => {
                     self.context.metrics.reconnects.inc();
-                    tracing::warn!(
-                        reader = self.number, %error, "could not open a session for tasks"
-                    );
+                    let (reader, message) = (self.number, "could not open a session for tasks");
+                    if failures == 0 {
+                        tracing::warn!(reader, %error, message);
+                    } else {
+                        tracing::debug!(reader, %error, failures, message);
+                    }
+                    failures += 1;
                 }
             }
             tokio::select! {
@@ -250,7 +253,7 @@ impl Reader {
         let (result, opened) = self.run_and_commit(&mut session, &mut task, opened, waiting).await;
         let sqlstate = result.sqlstate().map(str::to_owned);
         let ran = timer.elapsed();
-        let disposition = finish(&self.context.control, task.claim, result).await;
+        let disposition = finish(&self.context.control, &task.claim, result).await;
         drop(task.in_flight_guard);
         self.context.metrics.task_finished(&queue, disposition, ran, sqlstate.as_deref());
         if let Some(budget) = shared {
@@ -297,7 +300,7 @@ impl Reader {
             };
             chain &= waiting.front().is_some_and(may_chain);
             let next = if chain { waiting.pop_front() } else { None };
-            let claim = next.as_ref().map(|next| &next.claim);
+            let claim = next.as_ref().map(|next| &*next.claim);
             let commit = self.executor.commit(session, task, executed, claim);
             let committed = self.release_if_slow(&queue, waiting, commit).await;
             if let Some(next) = next {

@@ -3,7 +3,7 @@
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use conninfo::{ConnectError, Connection, ConnectionTarget};
@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::attempt::output::notices::Notices;
-use crate::registration::Registration;
+use crate::control::Control;
 use crate::startup::login::Login;
 use crate::timing::SESSION_TIMEOUT;
 
@@ -94,6 +94,10 @@ pub(crate) struct Session {
     target: ConnectionTarget,
     notices: Notices,
     server: Server,
+    /// Control sessions in the session's database.
+    pub(crate) host: Arc<Control>,
+    /// Whether this is the database of a target.
+    pub(crate) in_target: bool,
     closed: CancellationToken,
     /// Whether the next task needs a new session, because this session may have state that a reset
     /// does not discard.
@@ -106,22 +110,15 @@ impl Session {
     ///
     /// The server is unreachable or refuses the connection. The database is not the queue's. The
     /// login is a superuser, and superusers are not allowed.
-    pub(crate) async fn open(
-        login: &Login,
-        registration: &Registration,
-        tracker: &TaskTracker,
-    ) -> Result<Self, SessionError> {
-        let opened = Self::open_in_time(login, registration, tracker);
+    pub(crate) async fn open(login: &Login, tracker: &TaskTracker) -> Result<Self, SessionError> {
+        let opened = Self::open_in_time(login, tracker);
         timeout(SESSION_TIMEOUT, opened)
             .await
             .map_err(|_| QueueError::NoAnswer { within: SESSION_TIMEOUT })?
     }
 
-    async fn open_in_time(
-        login: &Login,
-        registration: &Registration,
-        tracker: &TaskTracker,
-    ) -> Result<Self, SessionError> {
+    async fn open_in_time(login: &Login, tracker: &TaskTracker) -> Result<Self, SessionError> {
+        let registration = login.host.registration();
         let end = registration.end_of_session();
         let with_setting =
             |target: ConnectionTarget, (name, value)| target.with_option(name, value);
@@ -141,6 +138,9 @@ impl Session {
         if rows[0].get(4) && !login.superuser_allowed {
             return Err(SessionError::Superuser(rows[0].get(5)));
         }
+        if login.in_target {
+            queue::receipt::check(&client).await?;
+        }
         Ok(Self {
             client,
             identity,
@@ -150,6 +150,8 @@ impl Session {
             target,
             notices,
             server,
+            host: Arc::clone(&login.host),
+            in_target: login.in_target,
             closed,
             retired: false,
         })
@@ -256,9 +258,9 @@ impl Session {
     /// Returns whether tasks may share a transaction in this session. Two conditions apply. The
     /// session must parse string literals as the scanner does, so that no task hides a COMMIT from
     /// the scanner. All state that a task leaves must be discardable inside a transaction, which is
-    /// not possible for connections of dblink.
+    /// not possible for connections of dblink. In a target, each task has a transaction of its own.
     pub(crate) fn may_share(&self) -> bool {
-        self.standard_strings && self.dblink.is_none()
+        self.standard_strings && self.dblink.is_none() && !self.in_target
     }
 
     /// Sets the settings of a task that has no transaction of its own. Its isolation level is the

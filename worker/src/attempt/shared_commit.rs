@@ -8,6 +8,7 @@
 //! All statements are sent in one pipeline. A second pipeline contains the completions of the
 //! executed tasks and COMMIT.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use queue::complete::Success;
@@ -120,7 +121,7 @@ impl Executor {
             // when they run again.
             Some(Err(ExecutionError::ConnectionLost(_) | ExecutionError::Protocol(_))) | None => {
                 session.retire();
-                self.control.ensure_gone(session.identity()).await;
+                session.host.ensure_gone(session.identity()).await;
                 roll_back_all(runs)
             }
         };
@@ -190,7 +191,7 @@ impl Executor {
         Supervisor {
             canceller: session.canceller(),
             identity: session.identity(),
-            control: &self.control,
+            host: Arc::clone(&session.host),
             deadline: Some(time_limit),
             stop: signal,
             includes_completion: true,
@@ -236,7 +237,7 @@ async fn run_pipeline(
     };
     let mut answers = Vec::with_capacity(runs.len());
     for (n, run) in runs.iter().enumerate() {
-        let next = runs.get(n + 1).map(|run| &run.task.claim);
+        let next = runs.get(n + 1).map(|run| &*run.task.claim);
         answers.push(session.send_shared(run.task.claim.statement(), next).await?);
     }
     let id = last_value(opened).await?;

@@ -5,6 +5,7 @@
 
 use std::future::Future;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use queue::claim::SessionIdentity;
@@ -39,7 +40,8 @@ pub(crate) enum Supervised<T> {
 pub(crate) struct Supervisor<'a> {
     pub(crate) canceller: Canceller,
     pub(crate) identity: SessionIdentity,
-    pub(crate) control: &'a Control,
+    /// Control sessions in the database of the statement.
+    pub(crate) host: Arc<Control>,
     pub(crate) deadline: Option<Duration>,
     pub(crate) stop: &'a mut watch::Receiver<Option<StopSignal>>,
     /// Whether the statement also completes the task. If so, the signal for a lost claim is ignored,
@@ -58,7 +60,7 @@ impl Supervisor<'_> {
             reason = stop_signal(self.stop, self.includes_completion) => reason,
             done = &mut statement => return Supervised::Done(done),
             () = deadline(self.deadline) => StopReason::Deadline,
-            () = backend_gone(self.control, self.identity) => {
+            () = backend_gone(&self.host, self.identity) => {
                 return Supervised::Stopped(StopReason::BackendGone, None);
             }
         };
@@ -68,7 +70,7 @@ impl Supervisor<'_> {
             let taken = async {
                 match step {
                     Escalation::Cancel => self.canceller.cancel(ESCALATION_DELAY).await,
-                    Escalation::Terminate => self.control.terminate(self.identity).await,
+                    Escalation::Terminate => self.host.terminate(self.identity).await,
                 }
                 sleep(ESCALATION_DELAY).await;
             };
@@ -105,10 +107,10 @@ async fn stop_signal(
 
 /// Resolves once the statement's backend is gone. Checks this regularly on another session, because
 /// the side that only waits may never learn that the connection between two machines was cut.
-async fn backend_gone(control: &Control, backend: SessionIdentity) {
+async fn backend_gone(host: &Control, backend: SessionIdentity) {
     loop {
         sleep(PROBE_INTERVAL).await;
-        if control.gone(backend).await.unwrap_or(false) {
+        if host.gone(backend).await.unwrap_or(false) {
             // The last result may still be in transit.
             return sleep(ESCALATION_DELAY).await;
         }

@@ -37,6 +37,8 @@ pub(crate) struct Claimer {
     pub(crate) queues: Option<Vec<String>>,
     /// Profiles of the readers' logins.
     pub(crate) profiles: Vec<String>,
+    /// Those of the profiles that are targets. Their readers take one task at a time.
+    pub(crate) targets: Vec<String>,
     pub(crate) poll_interval: Duration,
     pub(crate) batch_sizes: BatchSizes,
     pub(crate) weights: watch::Receiver<Weights>,
@@ -250,13 +252,14 @@ impl Claimer {
         mut sweep: bool,
     ) -> Result<bool, QueueError> {
         let mut found = false;
+        let in_target = self.targets.iter().any(|target| target == run_as);
         while !state.idle.is_empty() {
             let weights = self.weights.borrow().clone();
             let round =
                 ClaimRound { readers: state.idle.len(), run_as, only, sweep, weights: &weights };
             let requests = state.lanes.requests(
                 &round,
-                |queue| self.batch_sizes.size(queue),
+                |queue| if in_target { 1 } else { self.batch_sizes.size(queue) },
                 &mut rand::rng(),
             );
             if requests.is_empty() {

@@ -54,7 +54,7 @@ pub(crate) struct InFlight {
 
 /// A claimed task, registered as in flight until this is dropped.
 pub(crate) struct ClaimedTask {
-    pub(crate) claim: Claim,
+    pub(crate) claim: Arc<Claim>,
     /// Budget of shared commits of the queue; `None` if the task commits alone.
     pub(crate) shared_commit_budget: Option<Duration>,
     pub(crate) stop: watch::Receiver<Option<StopSignal>>,
@@ -90,6 +90,7 @@ impl InFlight {
         self.tasks.lock().insert(id, InFlightTask { token, session, stop: sender });
         let (limits, run) = (claim.limits().to_vec(), claim.run());
         let in_flight_guard = InFlightGuard { in_flight: self.clone(), id, token, limits, run };
+        let claim = Arc::new(claim);
         ClaimedTask { claim, shared_commit_budget, stop, in_flight_guard }
     }
 

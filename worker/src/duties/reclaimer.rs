@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use std::vec::IntoIter;
 
-use queue::reclaim::{DeadWorker, end_backends, reclaim};
+use queue::reclaim::{DeadWorker, Reclaimed, end_backends, reclaim};
 use queue::{QueueError, WorkerId};
 use tokio::sync::watch;
 use tokio::time::sleep;
@@ -14,6 +14,8 @@ use crate::context::Context;
 use crate::control::answered;
 use crate::duties::duty::Duty;
 use crate::duties::failure_detector::{FailureDetector, PeerSnapshot};
+use crate::target::Target;
+use crate::target::reclaim::TargetReclaimer;
 use crate::timing::TERMINATE_POLL_INTERVAL;
 
 /// Number of checks whether the terminated backends are gone. If they are not, the next poll of the
@@ -30,6 +32,7 @@ pub(crate) struct Reclaimer {
     detector: FailureDetector,
     /// Set by the poller: the other workers.
     peer_snapshots: watch::Receiver<PeerSnapshot>,
+    in_targets: TargetReclaimer,
     /// Workers that are dead according to the last snapshot and are still to be processed.
     dead: IntoIter<DeadWorker>,
     /// Dead workers whose backends did not all end at once.
@@ -41,9 +44,25 @@ impl Reclaimer {
         context: Arc<Context>,
         detector: FailureDetector,
         peer_snapshots: watch::Receiver<PeerSnapshot>,
+        targets: Vec<Target>,
     ) -> Self {
         let dead = Vec::new().into_iter();
-        Self { context, detector, peer_snapshots, dead, still_running: HashSet::new() }
+        let in_targets = TargetReclaimer::new(targets);
+        Self { context, detector, peer_snapshots, in_targets, dead, still_running: HashSet::new() }
+    }
+
+    /// Counts and logs reclaimed tasks. Returns their number.
+    fn count(&self, dead: DeadWorker, reclaimed: &Reclaimed) -> usize {
+        let count = reclaimed.released.len() + reclaimed.ended.len();
+        if count > 0 {
+            self.context.metrics.reclaimed(count);
+            tracing::warn!(
+                worker = %dead.worker, released = ?reclaimed.released, ended = ?reclaimed.ended,
+                "reclaimed the tasks of a dead worker"
+            );
+            self.context.wakeup.request_sweep();
+        }
+        count
     }
 
     /// Terminates the backends of a dead worker, then reclaims its tasks. In the other order, SQL
@@ -69,16 +88,7 @@ impl Reclaimer {
                 ),
             }
             let reclaimed = reclaim(&*client, dead).await?;
-            let count = reclaimed.released.len() + reclaimed.ended.len();
-            if count > 0 {
-                tasks += count;
-                self.context.metrics.reclaimed(count);
-                tracing::warn!(
-                    worker = %dead.worker, released = ?reclaimed.released, ended = ?reclaimed.ended,
-                    "reclaimed the tasks of a dead worker"
-                );
-                self.context.wakeup.request_sweep();
-            }
+            tasks += self.count(dead, &reclaimed);
             if reclaimed.remaining == 0 {
                 return Ok((tasks, true));
             }
@@ -112,6 +122,8 @@ impl Duty for Reclaimer {
         let again = self.still_running.contains(&dead.worker);
         let polls = if again { TERMINATE_POLLS_REPEATED } else { TERMINATE_POLLS };
         let (tasks, gone) = answered(self.reclaim_worker(dead, polls)).await?;
+        let in_targets = self.in_targets.reclaim(&self.context, dead).await?;
+        let tasks = tasks + self.count(dead, &in_targets);
         if !gone {
             self.still_running.insert(dead.worker);
         }

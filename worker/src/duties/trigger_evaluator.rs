@@ -82,8 +82,7 @@ impl TriggerEvaluator {
     }
 
     async fn measure(&self, request: &ProbeRequest) -> Measurement {
-        let registration = self.context.control.registration();
-        let session = Session::open(&self.login, registration, &self.context.metrics.tracker)
+        let session = Session::open(&self.login, &self.context.metrics.tracker)
             .await
             .map_err(|error| error.to_string())?;
         probe::run(session.client(), &request.query, request.timeout).await

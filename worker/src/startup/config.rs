@@ -16,7 +16,7 @@ use conninfo::{ConnectionSource, Layer, SourceNames};
 use notification::DestinationSettings;
 
 use self::file::ConfigFile;
-use crate::startup::profile::Profile;
+use crate::startup::profile::{Profile, RUN_AS, TARGETS};
 use crate::startup::settings::{Settings, settings};
 
 /// The resolved settings.
@@ -29,6 +29,8 @@ pub(crate) struct Config {
     pub(crate) task: Option<ConnectionSource>,
     /// Profiles by name.
     pub(crate) run_as: BTreeMap<String, Profile>,
+    /// Targets by name.
+    pub(crate) targets: BTreeMap<String, Profile>,
     /// Destinations of notifications by name.
     pub(crate) destinations: BTreeMap<String, DestinationSettings>,
     origins: Vec<Origin>,
@@ -76,6 +78,7 @@ impl Config {
             database,
             task,
             run_as: file.run_as,
+            targets: file.targets,
             destinations: file.destinations,
             origins,
             path: file.path,
@@ -115,7 +118,14 @@ impl Config {
             "orphan_timeout ({orphan_timeout}) must be at least three times heartbeat_interval \
              ({heartbeat_interval}), so that one lost heartbeat does not make a worker look dead",
         );
-        self.run_as.iter().try_for_each(|(name, profile)| profile.check(name))
+        for (name, target) in &self.targets {
+            target.check(TARGETS, name)?;
+            ensure!(
+                !self.run_as.contains_key(name),
+                "both run_as.{name} and targets.{name} are set"
+            );
+        }
+        self.run_as.iter().try_for_each(|(name, profile)| profile.check(RUN_AS, name))
     }
 }
 
@@ -154,8 +164,8 @@ fn origins(command: &Command, matches: &ArgMatches, file: &ConfigFile) -> Vec<Or
         let layer = layer(&name, matches, file);
         Origin { name, value, layer }
     };
-    let profile = |(name, profile): (&String, &Profile)| Origin {
-        name: format!("run_as.{name}"),
+    let profile = |(table, (name, profile)): (&str, (&String, &Profile))| Origin {
+        name: format!("{table}.{name}"),
         value: format!("{} readers", profile.readers),
         layer: Some(Layer::File),
     };
@@ -164,7 +174,9 @@ fn origins(command: &Command, matches: &ArgMatches, file: &ConfigFile) -> Vec<Or
         value: settings.kind().to_owned(),
         layer: Some(Layer::File),
     };
-    let profiles = file.run_as.iter().map(profile);
+    let profiles = file.run_as.iter().map(|profile| (RUN_AS, profile));
+    let targets = file.targets.iter().map(|target| (TARGETS, target));
+    let profiles = profiles.chain(targets).map(profile);
     let destinations = file.destinations.iter().map(destination);
     settings(command).map(of).chain(profiles).chain(destinations).collect()
 }

@@ -9,7 +9,9 @@ use std::sync::Arc;
 use anyhow::Context;
 use conninfo::{ConnectionTarget, Environment};
 
+use crate::control::Control;
 use crate::startup::config::Config;
+use crate::startup::profile::{RUN_AS, TARGETS};
 
 /// A login and its number of readers.
 #[derive(Clone)]
@@ -19,9 +21,22 @@ pub(crate) struct Login {
     pub(crate) target: ConnectionTarget,
     pub(crate) readers: u32,
     pub(crate) superuser_allowed: bool,
+    /// Control sessions in the database of the login.
+    pub(crate) host: Arc<Control>,
+    /// Whether the login is that of a target: its tasks run in another database than the queue's.
+    pub(crate) in_target: bool,
 }
 
 impl Login {
+    /// Returns the name of the setting that the login comes from.
+    pub(crate) fn setting(&self) -> String {
+        match (&*self.profile, self.in_target) {
+            ("", _) => "--task-url".to_owned(),
+            (name, false) => format!("{RUN_AS}.{name}"),
+            (name, true) => format!("{TARGETS}.{name}"),
+        }
+    }
+
     /// Returns the login with another `application_name`.
     pub(crate) fn with_application_name(&self, name: &str) -> Self {
         Self { target: self.target.with_application_name(name), ..self.clone() }
@@ -34,23 +49,46 @@ impl Login {
 /// A connection string is invalid, or its file or variable cannot be read.
 pub(crate) fn logins(
     config: &Config,
-    control: &ConnectionTarget,
+    queue: &ConnectionTarget,
+    control: &Arc<Control>,
     environment: &Environment,
 ) -> anyhow::Result<Vec<Login>> {
     let superuser_allowed = config.settings.allow_superuser;
     let target = match &config.task {
         Some(given) => ConnectionTarget::resolve(Some(&given.clone().read()?), environment)?,
-        None => control.clone(),
+        None => queue.clone(),
     };
-    let (profile, readers) = (Arc::from(""), config.settings.readers);
-    let mut logins = vec![Login { profile, target, readers, superuser_allowed }];
-    for (name, profile) in &config.run_as {
-        let target =
-            profile.target(environment).with_context(|| format!("profile run_as.{name}"))?;
-        let (profile, readers) = (Arc::from(name.as_str()), profile.readers);
-        logins.push(Login { profile, target, readers, superuser_allowed });
+    let mut logins = vec![Login {
+        profile: Arc::from(""),
+        target,
+        readers: config.settings.readers,
+        superuser_allowed,
+        host: Arc::clone(control),
+        in_target: false,
+    }];
+    let profiles = config.run_as.iter().map(|profile| (RUN_AS, profile));
+    let targets = config.targets.iter().map(|target| (TARGETS, target));
+    for (table, (name, profile)) in profiles.chain(targets) {
+        let target = profile.target(environment).with_context(|| format!("{table}.{name}"))?;
+        let in_target = table == TARGETS;
+        let host =
+            if in_target { Arc::new(control.in_target(&target)?) } else { Arc::clone(control) };
+        logins.push(Login {
+            profile: Arc::from(name.as_str()),
+            target,
+            readers: profile.readers,
+            superuser_allowed,
+            host,
+            in_target,
+        });
     }
     Ok(logins)
+}
+
+/// Returns the number of all readers.
+pub(crate) fn readers(config: &Config) -> u32 {
+    let others = config.run_as.values().chain(config.targets.values());
+    config.settings.readers + others.map(|profile| profile.readers).sum::<u32>()
 }
 
 /// Returns the number of readers of each profile, by name.
@@ -61,8 +99,14 @@ pub(crate) fn readers_by_profile(logins: &[Login]) -> BTreeMap<String, u32> {
 /// Returns the login of each reader. The profiles alternate, because the first readers are the ones
 /// that are reserved for reserved tasks, and reserved tasks may name any profile.
 pub(crate) fn interleave(logins: &[Login]) -> Vec<&Login> {
-    let max_readers = logins.iter().map(|login| login.readers).max().unwrap_or(0);
-    (0..max_readers).flat_map(|n| logins.iter().filter(move |login| n < login.readers)).collect()
+    let readers: Vec<u32> = logins.iter().map(|login| login.readers).collect();
+    alternate(&readers).into_iter().map(|n| &logins[n]).collect()
+}
+
+/// Returns the index of the login of each reader.
+fn alternate(readers: &[u32]) -> Vec<usize> {
+    let rounds = 0..readers.iter().copied().max().unwrap_or(0);
+    rounds.flat_map(|n| (0..readers.len()).filter(move |login| n < readers[*login])).collect()
 }
 
 #[cfg(test)]
@@ -71,16 +115,6 @@ mod tests {
 
     #[test]
     fn profiles_alternate_in_the_numbering_of_readers() {
-        let environment = Environment::from_variables::<&str, &str>([], Some("me"));
-        let target = ConnectionTarget::resolve(Some("postgres://a@b/c"), &environment).unwrap();
-        let login = |profile: &str, readers| Login {
-            profile: Arc::from(profile),
-            target: target.clone(),
-            readers,
-            superuser_allowed: false,
-        };
-        let logins = [login("", 3), login("etl", 1), login("web", 2)];
-        let order: Vec<&str> = interleave(&logins).iter().map(|login| &*login.profile).collect();
-        assert_eq!(order, ["", "etl", "web", "", "web", ""]);
+        assert_eq!(alternate(&[3, 1, 2]), [0, 1, 2, 0, 2, 0]);
     }
 }

@@ -7,7 +7,6 @@ use tokio_postgres::Client;
 use tokio_util::task::TaskTracker;
 
 use crate::attempt::session::{Session, SessionError};
-use crate::registration::Registration;
 use crate::startup::login::Login;
 
 /// Warns about missing and excessive privileges. Opens one session per task login to read its
@@ -20,7 +19,6 @@ use crate::startup::login::Login;
 pub(crate) async fn check(
     control: &Client,
     logins: &[Login],
-    registration: &Registration,
     tracker: &TaskTracker,
 ) -> anyhow::Result<()> {
     let rights = login_rights(control).await?;
@@ -41,28 +39,28 @@ pub(crate) async fn check(
         );
     }
     for login in logins {
-        let opened = Session::open(login, registration, tracker).await.and_then(|session| {
-            let here = session.server().same_database(&queue);
+        let opened = Session::open(login, tracker).await.and_then(|session| {
+            let here = login.in_target || session.server().same_database(&queue);
             let elsewhere = || SessionError::OtherDatabase(login.target.to_string());
             if here { Ok(session) } else { Err(elsewhere()) }
         });
         let session = match opened {
             Ok(session) => session,
             Err(error) if login.profile.is_empty() || error.lasting() => {
-                let what = match &*login.profile {
-                    "" => "could not open a session for tasks".to_owned(),
-                    profile => format!("could not open a session for tasks of run_as.{profile}"),
-                };
+                let what = format!("could not open a session for tasks ({})", login.setting());
                 return Err(anyhow::Error::from(QueueError::from(error)).context(what));
             }
             Err(error) => {
                 tracing::warn!(
-                    profile = &*login.profile, %error,
+                    login = login.setting(), %error,
                     "could not open a session for tasks yet, trying again"
                 );
                 continue;
             }
         };
+        if login.in_target {
+            continue;
+        }
         let rights = login_rights(session.client()).await?;
         if let Some(power) = excess_privilege(&rights) {
             tracing::warn!(

@@ -38,10 +38,13 @@ use crate::duties::{duty, listener};
 use crate::shutdown::{Shutdown, Signals, wait_for_readers};
 use crate::startup::config::Config;
 use crate::startup::console::{self, Console};
-use crate::startup::login::{Login, interleave, logins, readers_by_profile};
+use crate::startup::login::{Login, interleave, logins, readers, readers_by_profile};
 use crate::startup::sd_notify::SdNotify;
 use crate::startup::settings::Settings;
 use crate::startup::{destinations, pooler_check, privileges};
+use crate::target::recorder::Recorder;
+use crate::target::targets;
+use crate::target::upkeep::Upkeep;
 use crate::telemetry::fleet_metrics::{FleetMetrics, FleetPublisher};
 use crate::telemetry::http::{self, HttpState};
 use crate::telemetry::metrics::Metrics;
@@ -71,7 +74,10 @@ pub(crate) async fn run(config: Config, environment: &Environment) -> anyhow::Re
     let mut signals = Signals::new().context("could not install the signal handlers")?;
     let url = config.database.clone().map(ConnectionSource::read).transpose()?;
     let target = ConnectionTarget::resolve(url.as_deref(), environment)?;
-    let logins = logins(&config, &target, environment)?;
+    let metrics = Metrics::new(readers(&config))?;
+    let worker = WorkerId::random();
+    let control = Arc::new(Control::new(&target, worker, &metrics)?);
+    let logins = logins(&config, &target, &control, environment)?;
     let destinations = destinations::open(&config)?;
     if target.password_given_inline() && config.on_command_line("database_url")
         || logins[0].target.password_given_inline() && config.on_command_line("task_url")
@@ -86,12 +92,10 @@ pub(crate) async fn run(config: Config, environment: &Environment) -> anyhow::Re
     for warning in target.warnings().iter().chain(of_tasks) {
         tracing::warn!("{warning}");
     }
-    let metrics = Metrics::new(logins.iter().map(|login| login.readers).sum())?;
     let wakeup: Arc<Wakeup> = Arc::default();
-    let worker = WorkerId::random();
     let context = Context {
         worker,
-        control: Control::new(&target, worker, &metrics)?,
+        control,
         in_flight: InFlight::new(Arc::clone(&wakeup)),
         wakeup,
         metrics,
@@ -172,7 +176,6 @@ impl Process {
     ) -> anyhow::Result<Option<(Heartbeat, Option<Console>)>> {
         let ready = async {
             self.check_poolers().await?;
-            let registration = self.context.control.registration();
             let client = self.context.control.control_session().await?.client;
             let version = schema::check_version(&client).await;
             // A login without privileges cannot even read the version. In that case the missing
@@ -181,17 +184,10 @@ impl Process {
                 .as_ref()
                 .is_err_and(|error| error.sqlstate() == Some(&SqlState::INSUFFICIENT_PRIVILEGE));
             if denied {
-                privileges::check(
-                    &client,
-                    &self.logins,
-                    registration,
-                    &self.context.metrics.tracker,
-                )
-                .await?;
+                privileges::check(&client, &self.logins, &self.context.metrics.tracker).await?;
             }
             version?;
-            privileges::check(&client, &self.logins, registration, &self.context.metrics.tracker)
-                .await?;
+            privileges::check(&client, &self.logins, &self.context.metrics.tracker).await?;
             drop(client);
             let console = match console {
                 Some(bound) => {
@@ -215,11 +211,7 @@ impl Process {
         pooler_check::check(self.context.control.target(), "--database-url", tracker).await?;
         let given = usize::from(!self.separate_task_login);
         for login in &self.logins[given..] {
-            let what = match &*login.profile {
-                "" => "--task-url".to_owned(),
-                profile => format!("run_as.{profile}"),
-            };
-            match pooler_check::check(&login.target, &what, tracker).await {
+            match pooler_check::check(&login.target, &login.setting(), tracker).await {
                 Err(error) if login.profile.is_empty() || error.refused() => {
                     return Err(
                         anyhow::Error::from(error).context("could not open a session for tasks")
@@ -275,8 +267,11 @@ impl Process {
         let permit_granter = PermitGranter::new(context(), channels.limits_pending.subscribe());
         tasks.spawn(duty::run(permit_granter, context()));
         let detector = FailureDetector::new(self.settings.orphan_timeout.0, MAX_POLL_GAP);
-        let reclaimer = Reclaimer::new(context(), detector, channels.peer_snapshots.subscribe());
+        let targets = targets(&self.logins);
+        let peers = channels.peer_snapshots.subscribe();
+        let reclaimer = Reclaimer::new(context(), detector, peers, targets.clone());
         tasks.spawn(duty::run(reclaimer, context()));
+        tasks.spawn(duty::run(Upkeep::new(context(), targets), context()));
         tasks.spawn(duty::run(RunAdvancer::new(context()), context()));
         tasks.spawn(duty::run(Maintenance::new(context()), context()));
         tasks.spawn(duty::run(ProgressWriter::new(context(), &self.progress), context()));
@@ -326,6 +321,7 @@ impl Process {
         let claimer = Claimer {
             queues: self.settings.queues.clone(),
             profiles: self.profiles(),
+            targets: targets(&self.logins).iter().map(|target| target.name.to_string()).collect(),
             poll_interval: self.settings.poll_interval.0,
             batch_sizes: batch_sizes.clone(),
             weights: self.weights.subscribe(),
@@ -333,10 +329,14 @@ impl Process {
         };
         tasks.spawn(claimer.run(idle_reader_receiver));
         let executor = Arc::new(Executor {
-            control: self.context.control.clone(),
+            control: Arc::clone(&self.context.control),
             fatal_sqlstates: self.settings.fatal_sqlstates.clone(),
             progress: self.progress.clone(),
             batch_sizes: batch_sizes.clone(),
+            recorder: Recorder::start(
+                Arc::clone(&self.context.control),
+                &self.context.metrics.tracker,
+            ),
         });
         for (number, login) in (1..).zip(interleave(&self.logins)) {
             let reader = Reader {

@@ -81,5 +81,6 @@ fn path(about: &ProblemSubject) -> String {
         ProblemSubject::Declarations => "/schedules".to_owned(),
         ProblemSubject::Snapshot => "/database".to_owned(),
         ProblemSubject::Subscription(_) => "/subscriptions".to_owned(),
+        ProblemSubject::Target(_) => "/workers".to_owned(),
     }
 }

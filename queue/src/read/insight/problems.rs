@@ -5,10 +5,12 @@
 
 mod slow;
 mod subscriptions;
+mod targets;
 mod waiting_limits;
 
 pub use slow::{LateRun, SlowRun, SlowTask, late_runs, slow_runs, slow_tasks};
 pub use subscriptions::{FailingSubscription, failing_subscriptions};
+pub use targets::{RestoredTarget, restored_targets};
 pub use waiting_limits::{WaitingLimit, waiting_limits};
 
 use jiff::Timestamp;
@@ -117,6 +119,8 @@ pub struct ProblemSources {
     pub horizon: Vec<HorizonHolder>,
     /// Subscriptions whose notifications are not delivered.
     pub subscriptions: Vec<FailingSubscription>,
+    /// Targets that were restored to an earlier time.
+    pub restored_targets: Vec<RestoredTarget>,
     /// Wait in seconds from which a backlog is a problem.
     pub backlog_wait_seconds: f64,
 }
@@ -217,6 +221,7 @@ pub async fn problem_sources(client: &impl GenericClient) -> Result<ProblemSourc
         late_runs: late_runs(client).await?,
         horizon: doctor::horizon(client).await?,
         subscriptions: failing_subscriptions(client).await?,
+        restored_targets: restored_targets(client).await?,
         backlog_wait_seconds: scalar(&client.query_typed(BACKLOG_WAIT, &[]).await?[0])?,
     })
 }

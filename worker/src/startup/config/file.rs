@@ -14,11 +14,11 @@ use notification::DestinationSettings;
 use serde::Deserialize;
 use toml::de::{DeTable, DeValue};
 
-use crate::startup::profile::Profile;
+use crate::startup::profile::{Profile, RUN_AS, TARGETS};
 use crate::startup::settings::settings;
 
 /// The tables, which are not settings.
-const TABLES: [&str; 2] = ["run_as", "destinations"];
+const TABLES: [&str; 3] = [RUN_AS, TARGETS, "destinations"];
 
 /// The values in a configuration file, each valid for its setting.
 #[derive(Debug, Default)]
@@ -27,6 +27,7 @@ pub(super) struct ConfigFile {
     /// The values of each key, written as on the command line.
     pub(super) values: BTreeMap<String, Vec<String>>,
     pub(super) run_as: BTreeMap<String, Profile>,
+    pub(super) targets: BTreeMap<String, Profile>,
     pub(super) destinations: BTreeMap<String, DestinationSettings>,
 }
 
@@ -35,6 +36,8 @@ pub(super) struct ConfigFile {
 struct Tables {
     #[serde(default)]
     run_as: BTreeMap<String, Profile>,
+    #[serde(default)]
+    targets: BTreeMap<String, Profile>,
     #[serde(default)]
     destinations: BTreeMap<String, DestinationSettings>,
 }
@@ -49,7 +52,7 @@ impl ConfigFile {
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("could not read the configuration file {}", path.display()))?;
         let table = DeTable::parse(&text).with_context(place)?;
-        let Tables { run_as, destinations } = toml::from_str(&text).with_context(place)?;
+        let Tables { run_as, targets, destinations } = toml::from_str(&text).with_context(place)?;
         let mut values = BTreeMap::new();
         for (key, value) in table.get_ref() {
             let at = |offset| cli::location(path, &text, offset);
@@ -65,7 +68,7 @@ impl ConfigFile {
                 .map_err(|problem| Failure::usage(format!("{}: {name} {problem}", at(value_at))))?;
             values.insert(name.to_string(), texts);
         }
-        Ok(Self { path: path.to_owned(), values, run_as, destinations })
+        Ok(Self { path: path.to_owned(), values, run_as, targets, destinations })
     }
 }
 

@@ -1,0 +1,123 @@
+//! Targets: other databases in which tasks run. Their connection strings are in the configuration of
+//! workers; the queue records who may use them, and how far they are known to be intact.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::Serialize;
+use tokio_postgres::GenericClient;
+use tokio_postgres::types::{ToSql, Type};
+use uuid::Uuid;
+
+use crate::error::QueueError;
+use crate::id::TaskId;
+use crate::row::{FromRow, column, from_row, scalar};
+
+const SET: &str = "/* queue.set_target */
+SELECT mill.set_target($1, $2, $3, make_interval(secs => $4))";
+
+const ACCEPT: &str = "/* queue.accept_restored_target */ SELECT mill.accept_restored_target($1)";
+
+const TARGETS: &str = "/* queue.targets */
+SELECT t.name, p.allowed, p.description, extract(epoch FROM t.receipts_kept)::float8 AS receipts_kept_seconds,
+    t.checked_at, t.restored_at,
+    (SELECT coalesce(sum((w.profiles->>t.name::text)::integer), 0) FROM mill.workers w
+        WHERE now() - w.heartbeat_at < w.orphan_timeout) AS readers,
+    (SELECT count(*) FROM mill.tasks x WHERE x.run_as = t.name AND x.state = 'pending') AS pending,
+    (SELECT count(*) FROM mill.tasks x WHERE x.run_as = t.name AND x.state = 'running') AS running
+FROM mill.targets t JOIN mill.profiles p ON p.name = t.name ORDER BY t.name";
+
+/// Successes before this time are complete: their receipts were committed before.
+const SUCCESSES: &str = "/* queue.successes_in_target */
+SELECT a.task_id, a.receipt, a.finished_at FROM mill.attempts a
+WHERE a.run_as = $1 AND a.outcome = 'succeeded' AND a.receipt IS NOT NULL
+    AND a.finished_at > now() - make_interval(secs => $2) AND a.mode = 'transaction'
+ORDER BY a.finished_at";
+
+/// A target and its use.
+#[derive(Clone, Debug, Serialize)]
+pub struct Target {
+    /// Name of the target, the same as in the configuration of workers.
+    pub name: String,
+    /// Roles whose members may submit tasks to this target.
+    pub allowed: Vec<String>,
+    /// Free-text description.
+    pub description: Option<String>,
+    /// Time in seconds for which receipts are kept.
+    pub receipts_kept_seconds: f64,
+    /// Time at which a worker last reached the target; `None` if none has.
+    pub checked_at: Option<Timestamp>,
+    /// Time at which a worker found that the target was restored to an earlier time.
+    pub restored_at: Option<Timestamp>,
+    /// Number of readers that live workers have for this target.
+    pub readers: i64,
+    /// Number of tasks that wait for a reader.
+    pub pending: i64,
+    /// Number of running tasks.
+    pub running: i64,
+}
+
+from_row! {
+    Target {
+        name, allowed, description, receipts_kept_seconds, checked_at, restored_at, readers, pending,
+        running,
+    }
+}
+
+/// A task that has succeeded in a target, according to the queue.
+#[derive(Clone, Debug)]
+pub struct Success {
+    /// The task's id.
+    pub task: TaskId,
+    /// Id of its receipt.
+    pub receipt: Uuid,
+    /// Time of the success.
+    pub finished_at: Timestamp,
+}
+
+from_row! {
+    row => Success { task: column(row, "task_id")?, receipt, finished_at }
+}
+
+/// Creates or changes a target; `None` leaves a setting unchanged.
+///
+/// # Errors
+/// Fails if a role does not exist, a profile of this name is in use, or the role is not the owner of
+/// the queue.
+pub async fn set_target(
+    client: &impl GenericClient,
+    name: &str,
+    allowed: Option<&[String]>,
+    description: Option<&str>,
+    receipts_kept: Option<Duration>,
+) -> Result<(), QueueError> {
+    let kept = receipts_kept.map(|kept| kept.as_secs_f64());
+    let params: [(&(dyn ToSql + Sync), Type); 4] = [
+        (/* name */ &name, Type::TEXT),
+        (/* allowed */ &allowed, Type::TEXT_ARRAY),
+        (/* description */ &description, Type::TEXT),
+        (/* receipts_kept */ &kept, Type::FLOAT8),
+    ];
+    client.query_typed(SET, &params).await?;
+    Ok(())
+}
+
+/// Ends the problem that the target was restored. Returns `false` if there was none.
+pub async fn accept_restored(client: &impl GenericClient, name: &str) -> Result<bool, QueueError> {
+    scalar(&client.query_typed(ACCEPT, &[(&name, Type::TEXT)]).await?[0])
+}
+
+/// Returns every target.
+pub async fn targets(client: &impl GenericClient) -> Result<Vec<Target>, QueueError> {
+    client.query_typed(TARGETS, &[]).await?.iter().map(Target::from_row).collect()
+}
+
+/// Returns the successes in a target within this time, oldest first.
+pub async fn successes(
+    client: &impl GenericClient,
+    name: &str,
+    since: Duration,
+) -> Result<Vec<Success>, QueueError> {
+    let params = [(&name as &(dyn ToSql + Sync), Type::TEXT), (&since.as_secs_f64(), Type::FLOAT8)];
+    client.query_typed(SUCCESSES, &params).await?.iter().map(Success::from_row).collect()
+}

@@ -1,0 +1,29 @@
+//! Targets that were restored to an earlier time.
+
+use jiff::Timestamp;
+use serde::Serialize;
+use tokio_postgres::GenericClient;
+
+use crate::error::QueueError;
+use crate::row::{FromRow, from_row};
+
+const RESTORED: &str = "/* queue.insight_restored_targets */
+SELECT t.name, t.restored_at AS at FROM mill.targets t WHERE t.restored_at IS NOT NULL ORDER BY 2, 1 LIMIT 20";
+
+/// A target that was restored to an earlier time, so that effects of tasks may be missing.
+#[derive(Clone, Debug, Serialize)]
+pub struct RestoredTarget {
+    /// Name of the target.
+    pub name: String,
+    /// Time at which a worker found it.
+    pub at: Timestamp,
+}
+
+from_row! { RestoredTarget { name, at } }
+
+/// Returns up to 20 targets that were restored and not yet accepted.
+pub async fn restored_targets(
+    client: &impl GenericClient,
+) -> Result<Vec<RestoredTarget>, QueueError> {
+    client.query_typed(RESTORED, &[]).await?.iter().map(RestoredTarget::from_row).collect()
+}

@@ -1,0 +1,183 @@
+//! Receipts of tasks that ran in a target, which is another database than the queue's. The statements
+//! of this file run in the target; `receipt/schema.sql` explains receipts and epochs. What the queue records about them is in
+//! [`crate::transition::resolve_receipt`].
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, GenericClient};
+use uuid::Uuid;
+
+use crate::error::QueueError;
+use crate::row::{column, scalar};
+
+/// The schema of a target, which `pgmill target init` applies.
+pub const SCHEMA: &str = include_str!("receipt/schema.sql");
+
+/// SQLSTATE of a task that has already succeeded in its target.
+pub const DONE: &str = "MT003";
+/// SQLSTATE of an attempt that was resolved: the queue no longer expects it to commit.
+pub const FENCED: &str = "MT004";
+
+/// Allows a login to use the receipts. `to_regrole` in the first statement raises the error for an
+/// unknown role.
+const GRANT: &str =
+    "/* queue.grant_target */ SELECT format('GRANT USAGE ON SCHEMA mill_target TO %1$s;
+GRANT EXECUTE ON ALL ROUTINES IN SCHEMA mill_target TO %1$s', quote_ident($1)::regrole) AS grants";
+
+const READY: &str = "/* queue.target_ready */
+SELECT to_regclass('mill_target.receipts') IS NOT NULL AS installed,
+    coalesce(has_function_privilege(to_regprocedure(
+        'mill_target.complete(uuid, bigint, xid8, bigint)')::oid, 'EXECUTE')
+        AND has_schema_privilege(to_regnamespace('mill_target')::oid, 'USAGE'), false) AS granted,
+    pg_is_in_recovery() AS standby";
+
+const RESOLVE: &str = "/* queue.resolve */
+SELECT s.task, s.epoch, s.done, s.rows, s.ran_seconds FROM mill_target.resolve($1, $2) AS s";
+
+const STORE_EPOCH: &str = "/* queue.store_epoch */ SELECT mill_target.store_epoch($1)";
+
+const OLD_RECEIPTS: &str = "/* queue.old_receipts */
+SELECT coalesce(array_agg(r), '{}') FROM mill_target.old_receipts(make_interval(secs => $1), $2) AS r";
+
+const FORGET: &str = "/* queue.forget_receipts */ SELECT mill_target.forget($1)";
+
+const MISSING: &str = "/* queue.missing_receipts */
+SELECT coalesce(array_agg(m), '{}') FROM mill_target.missing($1) AS m";
+
+/// The id of a task's receipt, and the epoch of one attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Receipt {
+    /// Id of the receipt, random, the same in all attempts of the task.
+    pub id: Uuid,
+    /// Epoch of the claim. Later claims have higher epochs.
+    pub epoch: i64,
+}
+
+/// What the target has about a task after an attempt was resolved.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Resolved {
+    /// Highest epoch known to the target.
+    pub epoch: i64,
+    /// The receipt; `None` if the task has not succeeded.
+    pub done: Option<Done>,
+}
+
+/// A receipt of a success, as found in the target.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Done {
+    /// Rows returned or affected.
+    pub rows: Option<i64>,
+    /// Run time in the target.
+    pub ran: Duration,
+}
+
+/// Creates or updates the schema in the target, and allows these logins to use it.
+///
+/// # Errors
+/// Fails if the role may not create schemas, or if a login does not exist.
+pub async fn init(client: &Client, logins: &[String]) -> Result<(), QueueError> {
+    client.batch_execute(SCHEMA).await?;
+    for login in logins {
+        let rows = client.query_typed(GRANT, &[(login, Type::TEXT)]).await?;
+        client.batch_execute(scalar::<&str>(&rows[0])?).await?;
+    }
+    Ok(())
+}
+
+/// Checks that the session's login can write receipts.
+///
+/// # Errors
+/// The schema is missing, the login lacks privileges, or the server is a standby.
+pub async fn check(client: &impl GenericClient) -> Result<(), QueueError> {
+    let row = &client.query_typed(READY, &[]).await?[0];
+    let (message, hint) = if column(row, "standby")? {
+        ("the target is a standby", "Connect to the primary: target_session_attrs=read-write.")
+    } else if !column(row, "installed")? {
+        ("the target has no schema for receipts", "pgmill target init NAME --login LOGIN")
+    } else if !column(row, "granted")? {
+        ("the login may not write receipts", "pgmill target init NAME --login LOGIN")
+    } else {
+        return Ok(());
+    };
+    Err(QueueError::Refused { message: message.to_owned(), hint: Some(hint.to_owned()) })
+}
+
+/// Returns a statement that writes the receipt of a task in the task's own transaction `xact`, which
+/// is the result of `pg_current_xact_id()` right after BEGIN.
+///
+/// SQLSTATE [`DONE`], [`FENCED`] or [`crate::complete::TRANSACTION_ENDED`] aborts the transaction.
+#[must_use]
+pub fn receipt_statement(receipt: Receipt, xact: &str, rows: Option<u64>) -> String {
+    // No transaction has the number 0.
+    let xact: u64 = xact.parse().unwrap_or_default();
+    let rows = rows.map_or("NULL".to_owned(), |rows| rows.to_string());
+    let Receipt { id, epoch } = receipt;
+    format!(
+        "/* queue.write_receipt */ SELECT mill_target.complete('{id}', {epoch}, '{xact}', {rows})"
+    )
+}
+
+/// Resolves attempts: returns what the target has about each task. The attempts with these
+/// epochs or lower ones can no longer commit, unless their task has a receipt. Waits for an attempt that is about
+/// to commit.
+///
+/// # Errors
+/// Nothing is resolved. Also fails if such an attempt takes longer than the session's `lock_timeout`.
+pub async fn resolve(
+    client: &impl GenericClient,
+    receipts: &[Receipt],
+) -> Result<Vec<Resolved>, QueueError> {
+    let ids: Vec<Uuid> = receipts.iter().map(|receipt| receipt.id).collect();
+    let epochs: Vec<i64> = receipts.iter().map(|receipt| receipt.epoch).collect();
+    let params: [(&(dyn ToSql + Sync), Type); 2] =
+        [(/* tasks */ &ids, Type::UUID_ARRAY), (/* epochs */ &epochs, Type::INT8_ARRAY)];
+    let rows = client.query_typed(RESOLVE, &params).await?;
+    let mut found: HashMap<Uuid, Resolved> = HashMap::new();
+    for row in &rows {
+        let ran: Option<f64> = column(row, "ran_seconds")?;
+        let ran = Duration::try_from_secs_f64(ran.unwrap_or_default()).unwrap_or_default();
+        let done = Done { rows: column(row, "rows")?, ran };
+        let done = column::<bool>(row, "done")?.then_some(done);
+        found.insert(column(row, "task")?, Resolved { epoch: column(row, "epoch")?, done });
+    }
+    // A receipt of another login is not returned. Its task cannot be resolved by this login.
+    ids.iter()
+        .map(|id| {
+            found.get(id).copied().ok_or_else(|| QueueError::Refused {
+                message: format!("the receipt {id} belongs to another login of the target"),
+                hint: Some("GRANT the former login of the target to the present one.".to_owned()),
+            })
+        })
+        .collect()
+}
+
+/// Stores an epoch in the target, unless it has a higher one. Returns the one before.
+pub async fn store_epoch(client: &impl GenericClient, epoch: i64) -> Result<i64, QueueError> {
+    scalar(&client.query_typed(STORE_EPOCH, &[(&epoch, Type::INT8)]).await?[0])
+}
+
+/// Returns up to `limit` receipts that are older than `kept`.
+pub async fn old_receipts(
+    client: &impl GenericClient,
+    kept: Duration,
+    limit: i32,
+) -> Result<Vec<Uuid>, QueueError> {
+    let params: [(&(dyn ToSql + Sync), Type); 2] =
+        [(&kept.as_secs_f64(), Type::FLOAT8), (&limit, Type::INT4)];
+    scalar(&client.query_typed(OLD_RECEIPTS, &params).await?[0])
+}
+
+/// Deletes receipts of tasks whose end the queue has recorded. Returns their number.
+pub async fn forget(client: &impl GenericClient, receipts: &[Uuid]) -> Result<i64, QueueError> {
+    scalar(&client.query_typed(FORGET, &[(&receipts, Type::UUID_ARRAY)]).await?[0])
+}
+
+/// Returns the receipts of this list that the target does not have.
+pub async fn missing(
+    client: &impl GenericClient,
+    receipts: &[Uuid],
+) -> Result<Vec<Uuid>, QueueError> {
+    scalar(&client.query_typed(MISSING, &[(&receipts, Type::UUID_ARRAY)]).await?[0])
+}

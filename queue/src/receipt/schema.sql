@@ -1,0 +1,143 @@
+-- The schema of a target: a database, other than the queue's, in which tasks of pgmill run. Apply with
+-- `pgmill target init` or psql, as a role that may create a schema. Applying the file again changes nothing.
+--
+-- A receipt is written in the transaction of the task, so effects and receipt commit together. A task has one
+-- receipt, under a random id. The lock of its row orders an attempt that commits and a worker that resolves the
+-- attempt.
+
+BEGIN;
+
+SET LOCAL client_min_messages = warning;
+SET LOCAL search_path = pg_catalog;
+
+CREATE SCHEMA IF NOT EXISTS mill_target;
+COMMENT ON SCHEMA mill_target IS 'Receipts of tasks that pgmill has run in this database';
+
+CREATE TABLE IF NOT EXISTS mill_target.receipts (
+    task uuid PRIMARY KEY,
+    epoch bigint NOT NULL,
+    done boolean NOT NULL,
+    rows bigint,
+    ran interval,
+    login oid NOT NULL DEFAULT session_user::regrole,
+    written_at timestamptz NOT NULL DEFAULT clock_timestamp()
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000, autovacuum_vacuum_cost_delay = 0);
+COMMENT ON TABLE mill_target.receipts IS 'One row per task that has succeeded here, or that a worker has resolved';
+COMMENT ON COLUMN mill_target.receipts.task IS 'Receipt id of the task: mill.tasks.receipt in the queue';
+COMMENT ON COLUMN mill_target.receipts.epoch IS 'An attempt commits only if its epoch is higher';
+COMMENT ON COLUMN mill_target.receipts.done IS 'Whether the task has succeeded. It then commits never again';
+COMMENT ON COLUMN mill_target.receipts.rows IS 'Rows returned or affected';
+COMMENT ON COLUMN mill_target.receipts.login IS
+    'Login that wrote the receipt. Other logins cannot change or list it, except members of that role';
+COMMENT ON COLUMN mill_target.receipts.ran IS 'Time from the start of the transaction to the receipt';
+CREATE INDEX IF NOT EXISTS receipts_written ON mill_target.receipts (written_at);
+
+CREATE TABLE IF NOT EXISTS mill_target.state (
+    singleton boolean PRIMARY KEY DEFAULT true CHECK (singleton),
+    epoch bigint NOT NULL DEFAULT 0
+);
+COMMENT ON TABLE mill_target.state IS
+    'Highest epoch of the queue that workers have stored here. If the queue knows a higher one, this database was '
+    'restored to an earlier time';
+INSERT INTO mill_target.state DEFAULT VALUES ON CONFLICT DO NOTHING;
+
+CREATE OR REPLACE FUNCTION mill_target.may_use(login oid) RETURNS boolean
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT coalesce(pg_has_role(session_user, login, 'MEMBER'), true)
+$$;
+COMMENT ON FUNCTION mill_target.may_use IS
+    'Returns whether the session may use the receipts of a login. A role that was dropped protects nothing';
+
+CREATE OR REPLACE FUNCTION mill_target.complete(task uuid, epoch bigint, xact xid8, row_count bigint) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    other mill_target.receipts;
+BEGIN
+    -- If the statement ended its transaction, this call runs in a later transaction.
+    IF xact <> pg_current_xact_id() THEN
+        RAISE EXCEPTION 'the task ended its own transaction' USING ERRCODE = 'MT002';
+    END IF;
+    INSERT INTO mill_target.receipts AS r (task, epoch, done, rows, ran)
+        VALUES (complete.task, complete.epoch, true, row_count, clock_timestamp() - now())
+        ON CONFLICT (task) DO UPDATE SET epoch = excluded.epoch, done = true, rows = excluded.rows,
+            ran = excluded.ran, written_at = excluded.written_at
+            WHERE NOT r.done AND r.epoch < excluded.epoch AND mill_target.may_use(r.login);
+    IF NOT FOUND THEN
+        SELECT r.* INTO other FROM mill_target.receipts r WHERE r.task = complete.task;
+        IF other.done THEN
+            RAISE EXCEPTION 'the task has already succeeded' USING ERRCODE = 'MT003';
+        END IF;
+        RAISE EXCEPTION 'the attempt is fenced by epoch %', other.epoch USING ERRCODE = 'MT004';
+    END IF;
+    -- The queue records the success next, so this commit must not be lost in a crash.
+    IF current_setting('synchronous_commit') IN ('off', 'local') THEN
+        PERFORM set_config('synchronous_commit', 'on', true);
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION mill_target.complete IS
+    'Writes the receipt of a task, in the transaction of the task. Error MT002: the current transaction is not the one '
+    'that was begun for the task. Error MT003: the task has succeeded. Error MT004: the attempt is fenced, because it '
+    'was resolved';
+
+CREATE OR REPLACE FUNCTION mill_target.resolve(tasks uuid[], epochs bigint[])
+RETURNS TABLE (task uuid, epoch bigint, done boolean, rows bigint, ran_seconds double precision)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+BEGIN
+    -- Waits for an attempt that has written its receipt and is about to commit.
+    INSERT INTO mill_target.receipts AS r (task, epoch, done)
+        SELECT s.task, s.epoch, false FROM unnest(tasks, epochs) AS s(task, epoch) ORDER BY s.task
+        ON CONFLICT (task) DO UPDATE SET epoch = greatest(r.epoch, excluded.epoch)
+            WHERE NOT r.done AND mill_target.may_use(r.login);
+    RETURN QUERY SELECT r.task, r.epoch, r.done, r.rows, extract(epoch FROM r.ran)::double precision
+        FROM mill_target.receipts r WHERE r.task = ANY (tasks) AND mill_target.may_use(r.login);
+END
+$$;
+COMMENT ON FUNCTION mill_target.resolve IS
+    'Resolves attempts: keeps attempts with these epochs or lower ones from committing, unless their task has '
+    'succeeded. '
+    'Returns what is known of each task';
+
+CREATE OR REPLACE FUNCTION mill_target.store_epoch(stored bigint) RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    before bigint;
+BEGIN
+    SELECT s.epoch INTO before FROM mill_target.state s FOR UPDATE;
+    UPDATE mill_target.state s SET epoch = greatest(s.epoch, stored);
+    RETURN before;
+END
+$$;
+COMMENT ON FUNCTION mill_target.store_epoch IS
+    'Stores an epoch of the queue unless it is lower. Returns the one before';
+
+CREATE OR REPLACE FUNCTION mill_target.old_receipts(kept interval, max_count integer) RETURNS SETOF uuid
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT r.task FROM mill_target.receipts r WHERE r.written_at < now() - kept AND mill_target.may_use(r.login)
+        ORDER BY r.written_at LIMIT max_count
+$$;
+COMMENT ON FUNCTION mill_target.old_receipts IS 'Returns receipts that are older than this, the oldest first';
+
+CREATE OR REPLACE FUNCTION mill_target.forget(tasks uuid[]) RETURNS bigint
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    WITH gone AS (DELETE FROM mill_target.receipts r WHERE r.task = ANY (tasks)
+        AND r.written_at < now() - interval '1 hour' AND mill_target.may_use(r.login) RETURNING 1)
+    SELECT count(*) FROM gone
+$$;
+COMMENT ON FUNCTION mill_target.forget IS
+    'Deletes receipts. Only for tasks whose end the queue has recorded. Receipts of the last hour remain';
+
+CREATE OR REPLACE FUNCTION mill_target.missing(tasks uuid[]) RETURNS SETOF uuid
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT t.task FROM unnest(tasks) AS t(task)
+    WHERE NOT EXISTS (SELECT FROM mill_target.receipts r WHERE r.task = t.task AND r.done)
+$$;
+COMMENT ON FUNCTION mill_target.missing IS 'Returns the tasks of this list that have no receipt of a success';
+
+-- `pgmill target init` grants USAGE on the schema and EXECUTE on these functions to the logins of workers.
+REVOKE ALL ON ALL TABLES IN SCHEMA mill_target FROM PUBLIC;
+REVOKE ALL ON ALL ROUTINES IN SCHEMA mill_target FROM PUBLIC;
+
+COMMIT;

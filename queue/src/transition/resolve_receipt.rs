@@ -1,0 +1,179 @@
+//! running → finished or reclaimed, for tasks with a target.
+//!
+//! The backend of such a task is on another server, so the queue cannot see whether the attempt has
+//! committed. A worker that can reach the target resolves the attempt there
+//! ([`crate::receipt::resolve`]), and then records here what it found.
+
+use tokio_postgres::GenericClient;
+use tokio_postgres::types::{ToSql, Type};
+use uuid::Uuid;
+
+use crate::error::QueueError;
+use crate::id::{TaskId, Token};
+use crate::receipt::{Done, Receipt};
+use crate::row::{FromRow, column, from_row, scalar};
+use crate::task::Mode;
+use crate::transition::claim::SessionIdentity;
+use crate::transition::reclaim::{BATCH_SIZE, DeadWorker};
+
+/// The claims of a dead worker in these targets. The epoch of each is higher than that of the claim,
+/// because the claim was committed before.
+const CLAIMS: &str = "/* queue.claims_to_resolve */
+SELECT t.id, t.token, t.run_as AS target, t.receipt, nextval('mill.target_epochs') AS epoch, t.mode::text,
+    t.session_pid, t.session_started_at
+FROM mill.tasks t
+WHERE t.state = 'running' AND t.claimed_by = $1 AND t.receipt IS NOT NULL AND t.run_as = ANY ($3)
+    AND (SELECT w.heartbeat_at FROM mill.workers w WHERE w.id = $1) IS NOT DISTINCT FROM $2
+ORDER BY t.id LIMIT 500";
+
+const RECORD: &str = "/* queue.record_receipt */
+SELECT mill.record_receipt($1, $2, $3, $4)";
+
+const RECLAIM: &str = "/* queue.reclaim_resolved */
+SELECT r.task_id, r.released
+FROM (SELECT WHERE (SELECT w.heartbeat_at FROM mill.workers w WHERE w.id = $1) IS NOT DISTINCT FROM $2) AS dead
+CROSS JOIN LATERAL mill.reclaim($1, $3, $4) AS r";
+
+const RAISE_EPOCH: &str = "/* queue.raise_target_epoch */ SELECT mill.raise_target_epoch($1)";
+
+const NEXT_EPOCH: &str = "/* queue.next_target_epoch */
+SELECT nextval('mill.target_epochs') AS next, t.epoch AS confirmed,
+    extract(epoch FROM t.receipts_kept)::float8 AS kept
+FROM mill.targets t WHERE t.name = $1";
+
+const RECORD_EPOCH: &str = "/* queue.record_target_epoch */
+SELECT mill.record_target_epoch($1, $2, $3, $4)";
+
+const LIVE: &str = "/* queue.live_receipts */
+SELECT coalesce(array_agg(t.receipt), '{}') FROM mill.tasks t WHERE t.receipt = ANY ($1)";
+
+/// A claim of a dead worker whose task has a target.
+#[derive(Clone, Debug)]
+pub struct ClaimToResolve {
+    /// The task's id.
+    pub id: TaskId,
+    /// The claim's token.
+    pub token: Token,
+    /// Name of the target.
+    pub target: String,
+    /// The receipt, with an epoch that is higher than that of the claim.
+    pub receipt: Receipt,
+    /// Mode of the task. Autocommit tasks have no receipt.
+    pub mode: Mode,
+    /// Backend that runs the task, in the target.
+    pub session: SessionIdentity,
+}
+
+from_row! {
+    row => ClaimToResolve {
+        id, token, target,
+        receipt: Receipt { id: column(row, "receipt")?, epoch: column(row, "epoch")? },
+        mode,
+        session: SessionIdentity {
+            pid: column(row, "session_pid")?, started_at: column(row, "session_started_at")?,
+        },
+    }
+}
+
+/// What a worker needs to compare epochs with a target.
+#[derive(Clone, Copy, Debug)]
+pub struct TargetState {
+    /// A new epoch.
+    pub next: i64,
+    /// Highest epoch that the target has stored, as far as the queue knows.
+    pub confirmed: i64,
+    /// Seconds for which the target keeps receipts.
+    pub kept: f64,
+}
+
+from_row! { TargetState { next, confirmed, kept } }
+
+/// Returns the claims of a dead worker in these targets. None if the worker has returned.
+pub async fn claims_to_resolve(
+    client: &impl GenericClient,
+    dead: DeadWorker,
+    targets: &[String],
+) -> Result<Vec<ClaimToResolve>, QueueError> {
+    let params: [(&(dyn ToSql + Sync), Type); 3] = [
+        (&dead.worker.0, Type::UUID),
+        (&dead.last_heartbeat, Type::TIMESTAMPTZ),
+        (&targets, Type::TEXT_ARRAY),
+    ];
+    client.query_typed(CLAIMS, &params).await?.iter().map(ClaimToResolve::from_row).collect()
+}
+
+/// Records the success of a task whose receipt was found. Returns `false` if the claim is lost.
+///
+/// # Errors
+/// The success may have been recorded in spite of an error. Another call then returns `false`.
+pub async fn record_receipt(
+    client: &impl GenericClient,
+    (id, token): (TaskId, Token),
+    done: Done,
+) -> Result<bool, QueueError> {
+    let params: [(&(dyn ToSql + Sync), Type); 4] = [
+        (/* task_id */ &id.0, Type::INT8),
+        (/* claim_token */ &token.0, Type::UUID),
+        (/* row_count */ &done.rows, Type::INT8),
+        (/* ran_seconds */ &done.ran.as_secs_f64(), Type::FLOAT8),
+    ];
+    scalar(&client.query_typed(RECORD, &params).await?[0])
+}
+
+/// Reclaims resolved claims of a dead worker, at most [`BATCH_SIZE`] at once. Returns each task, and
+/// whether it will be attempted again. None if the worker has returned.
+pub async fn reclaim_resolved(
+    client: &impl GenericClient,
+    dead: DeadWorker,
+    resolved: &[Token],
+) -> Result<Vec<(TaskId, bool)>, QueueError> {
+    let tokens: Vec<Uuid> = resolved.iter().map(|token| token.0).collect();
+    let params: [(&(dyn ToSql + Sync), Type); 4] = [
+        (&dead.worker.0, Type::UUID),
+        (&dead.last_heartbeat, Type::TIMESTAMPTZ),
+        (/* max_count */ &BATCH_SIZE, Type::INT4),
+        (/* resolved */ &tokens, Type::UUID_ARRAY),
+    ];
+    let rows = client.query_typed(RECLAIM, &params).await?;
+    rows.iter().map(|row| Ok((column(row, "task_id")?, column(row, "released")?))).collect()
+}
+
+/// Makes all future epochs higher than this one.
+pub async fn raise_epoch(client: &impl GenericClient, epoch: i64) -> Result<(), QueueError> {
+    client.query_typed(RAISE_EPOCH, &[(&epoch, Type::INT8)]).await?;
+    Ok(())
+}
+
+/// Returns a new epoch for the target, and what the queue knows of it; `None` if it is no target.
+pub async fn next_epoch(
+    client: &impl GenericClient,
+    target: &str,
+) -> Result<Option<TargetState>, QueueError> {
+    let rows = client.query_typed(NEXT_EPOCH, &[(&target, Type::TEXT)]).await?;
+    rows.first().map(TargetState::from_row).transpose()
+}
+
+/// Records that the target has stored an epoch, and whether it has lost earlier ones.
+pub async fn record_epoch(
+    client: &impl GenericClient,
+    target: &str,
+    state: TargetState,
+    before: i64,
+) -> Result<(), QueueError> {
+    let params: [(&(dyn ToSql + Sync), Type); 4] = [
+        (&target, Type::TEXT),
+        (&state.confirmed, Type::INT8),
+        (&before, Type::INT8),
+        (&state.next, Type::INT8),
+    ];
+    client.query_typed(RECORD_EPOCH, &params).await?;
+    Ok(())
+}
+
+/// Returns the receipts of this list that belong to live tasks.
+pub async fn live_receipts(
+    client: &impl GenericClient,
+    receipts: &[Uuid],
+) -> Result<Vec<Uuid>, QueueError> {
+    scalar(&client.query_typed(LIVE, &[(&receipts, Type::UUID_ARRAY)]).await?[0])
+}

@@ -1,0 +1,8 @@
+//! Tasks in other databases: effects and receipt commit together there, exactly once.
+
+pub(crate) mod cli;
+pub(crate) mod exactly_once;
+pub(crate) mod receipts;
+pub(crate) mod resolve;
+pub(crate) mod restore;
+pub(crate) mod target;

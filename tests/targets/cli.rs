@@ -1,0 +1,94 @@
+//! `pgmill target`, `enqueue --target`, and what the fleet says about targets.
+
+use serde_json::Value;
+
+use crate::harness::login::Login;
+use crate::harness::{Database, Program, Worker, eventually};
+use crate::targets::target::{Configuration, EFFECT, EFFECTS, as_flags, effects};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_target_is_set_up_used_checked_and_removed_by_commands() {
+    let queue = Database::new().await;
+    let dwh = Database::empty().await;
+    dwh.execute(EFFECTS).await;
+    let etl = Login::new(&dwh, "etl", "").await;
+    dwh.execute(&format!("GRANT INSERT, SELECT ON effect TO {}", etl.name)).await;
+    let pgmill = async |arguments: &[&str]| Program::pgmill(&queue, arguments).run().await;
+
+    let (code, _, stderr) =
+        pgmill(&["target", "check", "dwh", "--target-url-file", "/nowhere"]).await;
+    assert!(code == 4 && stderr.contains("there is no target dwh"), "{stderr}");
+    let enqueue = ["--target", "dwh", EFFECT];
+    let (code, _, stderr) = Program::enqueue(&queue, &enqueue).run().await;
+    assert!(code == 5 && stderr.contains("pgmill target set dwh"), "{code} {stderr}");
+
+    let owner: String = queue.value("SELECT current_user::text").await;
+    let set =
+        ["target", "set", "dwh", "--allow", &owner, "--keep", "30d", "--description", "sales"];
+    let (code, stdout, stderr) = pgmill(&set).await;
+    assert_eq!(
+        (code, stdout.trim()),
+        (0, format!("target dwh is open to members of {owner}").as_str())
+    );
+    assert!(stderr.contains("no live worker has [targets.dwh]"), "{stderr}");
+    let init = ["target", "init", "--login", &etl.name];
+    for _ in 0..2 {
+        Program::pgmill(&dwh, &init).succeeds().await;
+    }
+    let (_, _, stderr) =
+        Program::pgmill(&dwh, &["target", "init", "--login", "nobody-at-all"]).run().await;
+    assert!(stderr.contains("nobody-at-all"), "{stderr}");
+
+    let configuration = Configuration::of(&queue, &[("dwh", etl.url())]);
+    let flags = configuration.flags();
+    let worker = Worker::start(&queue, &as_flags(&flags));
+    Program::enqueue(&queue, &["--target", "dwh", "--wait", EFFECT]).succeeds().await;
+    assert_eq!(effects(&dwh).await, (1, 1));
+    let listed = Program::pgmill(&queue, &["target", "list", "--json"]).succeeds().await;
+    let listed: Value = serde_json::from_str(&listed).unwrap();
+    assert_eq!((&listed[0]["name"], &listed[0]["readers"]), (&"dwh".into(), &4.into()));
+    assert_eq!(listed[0]["receipts_kept_seconds"], 30.0 * 86400.0);
+
+    let file = configuration.file("dwh");
+    let check = ["target", "check", "dwh", "--target-url-file", &file];
+    let (code, stdout, stderr) = pgmill(&check).await;
+    assert_eq!((code, stdout.as_str()), (0, ""), "{stderr}");
+    dwh.execute("DELETE FROM mill_target.receipts").await;
+    let (code, stdout, stderr) = pgmill(&check).await;
+    assert!(code == 1 && stdout.contains('1'), "{stdout}{stderr}");
+    let (code, _, stderr) = pgmill(&["target", "accept", "dwh"]).await;
+    assert!(code == 5 && stderr.contains("was not restored"), "{stderr}");
+
+    let waits = queue.enqueue(
+        "SELECT pg_advisory_lock(1)",
+        ", run_as => 'dwh', due_at => now() + interval '1 hour'",
+    );
+    let id = waits.await;
+    let (code, _, stderr) = pgmill(&["target", "remove", "dwh"]).await;
+    assert!(code == 5 && stderr.contains(&format!("is used by task {id}")), "{stderr}");
+    queue.execute(&format!("SELECT mill.cancel({id})")).await;
+    drop(worker);
+    assert_eq!(pgmill(&["target", "remove", "dwh"]).await.0, 0);
+    assert_eq!(queue.value::<i64>("SELECT count(*) FROM mill.targets").await, 0);
+    eventually("the login can be dropped", async || {
+        let left = "SELECT count(*) FROM pg_stat_activity WHERE usename = $1";
+        dwh.rows(left, &[&etl.name]).await[0].get::<_, i64>(0) == 0
+    })
+    .await;
+    etl.drop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_whose_target_is_not_ready_says_what_to_do() {
+    let queue = Database::new().await;
+    let dwh = Database::empty().await;
+    queue.execute("SELECT mill.set_target('dwh', allowed => ARRAY[current_user])").await;
+    let configuration = Configuration::of(&queue, &[("dwh", dwh.url())]);
+    let flags = configuration.flags();
+    let worker = Worker::start(&queue, &as_flags(&flags));
+    worker.until_logged("the target has no schema for receipts").await;
+    worker.until_logged("ready").await;
+    // The readers of other tasks work.
+    let id = queue.enqueue("SELECT 1", "").await;
+    assert_eq!(queue.outcome(id).await, "succeeded");
+}

@@ -1,0 +1,77 @@
+//! The receipts of a target: of an attempt that commits and a worker that resolves it, one comes first,
+//! and the other one finds out.
+
+use crate::harness::Database;
+use crate::harness::login::{Login, answer};
+
+const ID: &str = "'11111111-1111-1111-1111-111111111111'";
+
+fn resolve(epoch: i64) -> String {
+    format!("SELECT * FROM mill_target.resolve(ARRAY[{ID}]::uuid[], ARRAY[{epoch}])")
+}
+
+fn complete(epoch: i64) -> String {
+    format!("SELECT mill_target.complete({ID}, {epoch}, pg_current_xact_id(), 7)")
+}
+
+#[tokio::test]
+async fn a_resolution_waits_for_a_commit_under_way_and_a_commit_for_a_resolution() {
+    let dwh = Database::empty().await;
+    queue::receipt::init(dwh.client(), &[]).await.unwrap();
+    let (attempt, resolver) = (dwh.connect().await, dwh.connect().await);
+    let impatient = "SET lock_timeout = '50ms'";
+    for client in [&attempt, &resolver] {
+        client.batch_execute(impatient).await.unwrap();
+    }
+    // The attempt has written its receipt first.
+    attempt.batch_execute(&format!("BEGIN; {}", complete(3))).await.unwrap();
+    assert_eq!(answer(&resolver, &resolve(4)).await, "55P03");
+    attempt.batch_execute("ROLLBACK").await.unwrap();
+    // The resolution comes first. It keeps the attempt and older ones from committing, and no later one.
+    resolver.batch_execute(&format!("BEGIN; {}", resolve(4))).await.unwrap();
+    assert_eq!(answer(&attempt, &complete(3)).await, "55P03");
+    resolver.batch_execute("COMMIT").await.unwrap();
+    for (epoch, expected) in [(3, "MT004"), (4, "MT004"), (5, "ok")] {
+        assert_eq!(answer(&attempt, &complete(epoch)).await, expected, "{epoch}");
+    }
+    let row = &resolver.query(&resolve(9), &[]).await.unwrap()[0];
+    let found: (bool, i64, i64) = (row.get("done"), row.get("rows"), row.get("epoch"));
+    assert_eq!(found, (true, 7, 5));
+    assert_eq!(answer(&attempt, &complete(10)).await, "MT003");
+    // A task cannot give up the durability of its receipt.
+    let relaxed = "BEGIN; SET LOCAL synchronous_commit = off;
+        SELECT mill_target.complete(gen_random_uuid(), 1, pg_current_xact_id(), 1)";
+    attempt.batch_execute(relaxed).await.unwrap();
+    let row = attempt.query_one("SHOW synchronous_commit", &[]).await.unwrap();
+    assert_eq!(row.get::<_, &str>(0), "on");
+}
+
+#[tokio::test]
+async fn no_login_lists_writes_or_resolves_the_receipts_of_another() {
+    let dwh = Database::empty().await;
+    let (one, two) = (Login::new(&dwh, "one", "").await, Login::new(&dwh, "two", "").await);
+    queue::receipt::init(dwh.client(), &[one.name.clone(), two.name.clone()]).await.unwrap();
+    let none = Login::new(&dwh, "none", "").await;
+    let (first, second) = (one.connect().await, two.connect().await);
+    assert_eq!(answer(&first, &resolve(5)).await, "ok");
+    // Not even with a higher epoch.
+    assert_eq!(answer(&second, &complete(9)).await, "MT004");
+    assert!(second.query(&resolve(5), &[]).await.unwrap().is_empty());
+    let list = "SELECT * FROM mill_target.old_receipts('-1 h', 10)";
+    assert!(second.query(list, &[]).await.unwrap().is_empty());
+    assert_eq!(first.query(list, &[]).await.unwrap().len(), 1);
+    for sql in ["TABLE mill_target.receipts", "UPDATE mill_target.state SET epoch = 0"] {
+        assert_eq!(answer(&first, sql).await, "42501", "{sql}");
+    }
+    assert_eq!(answer(&none.connect().await, &complete(9)).await, "42501");
+    // The login's own attempts: resolved, then higher, then done.
+    for (epoch, expected) in [(5, "MT004"), (6, "ok"), (7, "MT003")] {
+        assert_eq!(answer(&first, &complete(epoch)).await, expected, "{epoch}");
+    }
+    let other = "SELECT mill_target.complete(gen_random_uuid(), 1, '1', 1)";
+    assert_eq!(answer(&first, other).await, "MT002");
+    drop((first, second));
+    for login in [one, two, none] {
+        login.gone(&dwh).await;
+    }
+}

@@ -1,0 +1,144 @@
+//! An attempt whose end nobody saw is resolved in its target, whatever moment it was interrupted at.
+
+use proxy::{Cut, FaultAction, MessageMatch, Proxy};
+
+use crate::harness::{Database, PrivateDatabase, Worker, eventually};
+use crate::targets::target::{Configuration, EFFECT, EFFECTS, as_flags, effects};
+
+const COMMIT: &str = "queue.write_receipt";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_whose_answer_is_lost_is_resolved_by_its_receipt() {
+    for cut in [Cut::Before, Cut::After, Cut::Unseen] {
+        let queue = Database::new().await;
+        let dwh = Database::empty().await;
+        let proxy = Proxy::start(&dwh.url()).await.unwrap();
+        let through = proxy.url(&dwh.url());
+        let configuration = Configuration::new(&queue, &[("dwh", &dwh, through)]).await;
+        let flags = configuration.flags();
+        let _worker = Worker::start(&queue, &as_flags(&flags));
+        proxy.arm(MessageMatch::Text(COMMIT.to_owned()), FaultAction::Cut(cut));
+        let id = queue.enqueue(EFFECT, ", run_as => 'dwh', max_attempts => 1").await;
+        proxy.fired().await;
+        assert_eq!(queue.outcome(id).await, "succeeded", "{cut:?}");
+        assert_eq!(effects(&dwh).await, (1, 1), "{cut:?}");
+        let rows = "SELECT rows FROM mill.attempts WHERE outcome = 'succeeded'";
+        assert_eq!(queue.value::<i64>(rows).await, 1, "{cut:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_that_arrives_after_its_claim_was_reclaimed_has_no_effect() {
+    let queue = Database::new().await;
+    let server = PrivateDatabase::new(&[]).await;
+    let dwh = &server.database;
+    let proxy = Proxy::start(&dwh.url()).await.unwrap();
+    let through = proxy.url(&dwh.url());
+    let configuration = Configuration::new(&queue, &[("dwh", dwh, through)]).await;
+    let flags = configuration.flags();
+    let first = Worker::start(&queue, &as_flags(&flags));
+    first.until_logged("ready").await;
+    proxy.arm(MessageMatch::Text(COMMIT.to_owned()), FaultAction::Hold);
+    let id = queue.enqueue(EFFECT, ", run_as => 'dwh'").await;
+    proxy.fired().await;
+    // The first worker does not run while the second one declares it dead and runs the task.
+    first.signal(rustix::process::Signal::STOP);
+    let _second = Worker::start(&queue, &as_flags(&flags));
+    assert_eq!(queue.outcome(id).await, "succeeded");
+    assert_eq!(queue.attempts(id).await, "lost succeeded");
+    proxy.release(true);
+    first.signal(rustix::process::Signal::CONT);
+    let next = queue.enqueue(EFFECT, ", run_as => 'dwh'").await;
+    assert_eq!(queue.outcome(next).await, "succeeded");
+    let open = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+        AND pid <> pg_backend_pid() AND state LIKE 'idle in%'";
+    eventually("no transaction is open", async || dwh.value::<i64>(open).await == 0).await;
+    assert_eq!(effects(dwh).await, (2, 2));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_that_arrives_after_its_task_was_cancelled_has_no_effect() {
+    let queue = Database::new().await;
+    let server = PrivateDatabase::new(&[]).await;
+    let dwh = &server.database;
+    let proxy = Proxy::start(&dwh.url()).await.unwrap();
+    let through = proxy.url(&dwh.url());
+    let configuration = Configuration::new(&queue, &[("dwh", dwh, through)]).await;
+    let flags = configuration.flags();
+    let mut first = Worker::start(&queue, &as_flags(&flags));
+    first.until_logged("ready").await;
+    proxy.arm(MessageMatch::Text(COMMIT.to_owned()), FaultAction::Hold);
+    let id = queue.enqueue(EFFECT, ", run_as => 'dwh'").await;
+    proxy.fired().await;
+    first.signal(rustix::process::Signal::STOP);
+    queue.execute(&format!("SELECT mill.cancel({id})")).await;
+    let _second = Worker::start(&queue, &as_flags(&flags));
+    assert_eq!(queue.outcome(id).await, "cancelled");
+    proxy.release(true);
+    let open = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+        AND pid <> pg_backend_pid() AND state NOT IN ('idle', 'active')";
+    eventually("the transaction has ended", async || dwh.value::<i64>(open).await == 0).await;
+    first.kill();
+    assert_eq!(effects(dwh).await, (0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_target_that_is_down_makes_its_own_tasks_wait_and_no_other() {
+    let queue = Database::new().await;
+    let mut dwh = PrivateDatabase::new(&[]).await;
+    let url = dwh.database.url();
+    let configuration = Configuration::new(&queue, &[("dwh", &dwh.database, url)]).await;
+    queue.execute(EFFECTS).await;
+    let flags = configuration.flags();
+    let mut first = Worker::start(&queue, &as_flags(&flags));
+    let slow =
+        format!("{EFFECT}; SELECT pg_sleep(3600) WHERE current_setting('mill.attempt') = '1'");
+    let running = queue.enqueue(&slow, ", run_as => 'dwh'").await;
+    queue.until_state(running, "running").await;
+    // The worker dies before it can record that the connection was lost.
+    first.kill();
+    dwh.cluster.crash().unwrap();
+    let _second = Worker::start(&queue, &as_flags(&flags));
+    let waiting = queue.enqueue(EFFECT, ", run_as => 'dwh'").await;
+    let at_home = queue.enqueue(EFFECT, "").await;
+    assert_eq!(queue.outcome(at_home).await, "succeeded");
+    // Nobody knows whether the task of the dead worker has committed, so it stays claimed.
+    let reclaimed = "SELECT count(*) FROM mill.attempts WHERE outcome = 'lost'";
+    let third = Worker::start(&queue, &as_flags(&flags));
+    third.until_logged("could not resolve the tasks of a dead worker").await;
+    assert_eq!(queue.value::<i64>(reclaimed).await, 0);
+    let error = "SELECT count(*) FROM mill.workers WHERE error LIKE '%target dwh%'";
+    eventually("the workers report the target", async || queue.value::<i64>(error).await > 0).await;
+    let why = format!("SELECT mill.why({waiting})");
+    eventually("the reason is the target", async || {
+        queue.value::<String>(&why).await.contains("no worker reaches its target: target dwh: ")
+    })
+    .await;
+    dwh.cluster.start_again().unwrap();
+    dwh.database.reconnect().await;
+    for id in [running, waiting] {
+        assert_eq!(queue.outcome(id).await, "succeeded");
+    }
+    assert_eq!(effects(&dwh.database).await, (2, 2));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cancel_and_timeout_end_a_task_in_its_target() {
+    let queue = Database::new().await;
+    let dwh = Database::empty().await;
+    let configuration = Configuration::new(&queue, &[("dwh", &dwh, dwh.url())]).await;
+    let flags = configuration.flags();
+    let _worker = Worker::start(&queue, &as_flags(&flags));
+    let slow = format!("{EFFECT}; SELECT pg_sleep(3600)");
+    let id = queue.enqueue(&slow, ", run_as => 'dwh'").await;
+    queue.until_state(id, "running").await;
+    queue.execute(&format!("SELECT mill.cancel({id})")).await;
+    assert_eq!(queue.outcome(id).await, "cancelled");
+    let limited = ", run_as => 'dwh', timeout => '100 milliseconds', max_attempts => 1";
+    let id = queue.enqueue(&slow, limited).await;
+    assert_eq!(queue.outcome(id).await, "timed_out");
+    let autocommit = format!("{limited}, mode => 'autocommit'");
+    let id = queue.enqueue("SELECT pg_sleep(3600)", &autocommit).await;
+    assert_eq!(queue.outcome(id).await, "timed_out");
+    assert_eq!(effects(&dwh).await, (0, 0));
+}

@@ -1,0 +1,61 @@
+//! A queue or a target that is restored to an earlier time runs no task twice, and is noticed.
+
+use crate::harness::{Database, Worker, eventually};
+use crate::operation::problems::problems;
+use crate::targets::target::{Configuration, EFFECT, as_flags, effects};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_queue_restored_to_an_earlier_time_records_the_receipts_of_what_has_run_since() {
+    let mut queue = Database::new().await;
+    let dwh = Database::empty().await;
+    let configuration = Configuration::new(&queue, &[("dwh", &dwh, dwh.url())]).await;
+    let done = queue.enqueue(EFFECT, ", run_as => 'dwh'").await;
+    // The backup is from before the first claim.
+    let restored = queue.copy().await;
+    queue.reconnect().await;
+    let flags = configuration.flags();
+    let worker = Worker::start(&queue, &as_flags(&flags));
+    assert_eq!(queue.outcome(done).await, "succeeded");
+    // The target has resolved an attempt of a task that the backup does not know as claimed.
+    drop(worker);
+    queue.execute("SELECT nextval('mill.target_epochs') FROM generate_series(1, 1000)").await;
+    let open = restored.enqueue(EFFECT, ", run_as => 'dwh'").await;
+    let receipt: String =
+        restored.value(&format!("SELECT receipt::text FROM mill.tasks WHERE id = {open}")).await;
+    dwh.execute(&format!("SELECT mill_target.resolve('{{{receipt}}}', '{{900}}')")).await;
+    let _worker = Worker::start(&restored, &as_flags(&flags));
+    for id in [done, open] {
+        assert_eq!(restored.outcome(id).await, "succeeded");
+        assert_eq!(restored.attempts(id).await, "succeeded");
+    }
+    assert_eq!(effects(&dwh).await, (2, 2));
+    let epoch: i64 = restored.value("SELECT last_value FROM mill.target_epochs").await;
+    assert!(epoch > 900, "{epoch}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_target_restored_to_an_earlier_time_is_a_problem_until_it_is_accepted() {
+    let queue = Database::new().await;
+    let mut dwh = Database::empty().await;
+    let configuration = Configuration::new(&queue, &[("dwh", &dwh, dwh.url())]).await;
+    let restored = dwh.copy().await;
+    dwh.reconnect().await;
+    let flags = configuration.flags();
+    let worker = Worker::start(&queue, &as_flags(&flags));
+    let id = queue.enqueue(EFFECT, ", run_as => 'dwh'").await;
+    assert_eq!(queue.outcome(id).await, "succeeded");
+    let checked = "SELECT checked_at IS NOT NULL AND epoch > 0 FROM mill.targets";
+    eventually("the epochs are compared", async || queue.value(checked).await).await;
+    drop(worker);
+    configuration.point("dwh", &restored.url());
+    let _worker = Worker::start(&queue, &as_flags(&flags));
+    let problem = "target dwh was restored to an earlier time";
+    eventually("the problem is shown", async || {
+        problems(&queue).await.iter().any(|it| it.contains(problem))
+    })
+    .await;
+    assert!(queue.value::<bool>("SELECT mill.accept_restored_target('dwh')").await);
+    assert!(!problems(&queue).await.iter().any(|it| it.contains(problem)));
+    let recorded = "SELECT action || ' ' || subject FROM mill.audit ORDER BY id DESC LIMIT 1";
+    assert_eq!(queue.value::<String>(recorded).await, "accept_restored_target target dwh");
+}

@@ -1,0 +1,82 @@
+//! The end of an attempt in a target, after the receipt and COMMIT were sent.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use queue::fail::Report;
+use queue::receipt::{DONE, FENCED, Receipt, Resolved};
+use queue::resolve_receipt::{raise_epoch, record_receipt};
+
+use crate::attempt::commit::Completion;
+use crate::attempt::execute::{AttemptResult, Executor, Interruption};
+use crate::attempt::supervise::StopReason;
+use crate::claim::in_flight::ClaimedTask;
+use crate::control::Control;
+use crate::target::resolve;
+
+impl Executor {
+    /// Derives the result of the attempt. Records the success if the target has the receipt.
+    pub(crate) async fn end_in_target(
+        &self,
+        host: &Control,
+        task: &ClaimedTask,
+        receipt: Receipt,
+        (completion, stopped): (Completion, Option<StopReason>),
+        report: Report,
+    ) -> AttemptResult {
+        let error = match completion {
+            Completion::Committed => {
+                return of_record(self.recorder.record(Arc::clone(&task.claim), report).await);
+            }
+            Completion::Lost => return AttemptResult::Lost,
+            Completion::Refused(error) => Some(error),
+            Completion::InDoubt(error) => error,
+        };
+        let claim = &task.claim;
+        let sqlstate = error.as_ref().and_then(|error| error.database_error().sqlstate.as_deref());
+        let conflict = matches!(sqlstate, Some(DONE | FENCED));
+        let in_doubt = error.as_ref().is_none_or(|error| error.connection_lost());
+        if conflict || in_doubt {
+            let resolved = self.resolve(host, claim.id(), receipt).await;
+            if let Some(done) = resolved.done {
+                let recorded = self.control.retry("recording the receipt", claim.id(), || async {
+                    let claim = (claim.id(), claim.token());
+                    record_receipt(&*self.control.get().await?, claim, done).await
+                });
+                return of_record(recorded.await);
+            }
+            if conflict {
+                // Either the claim is lost, or the queue was restored to an earlier time and uses
+                // epochs again. A release finds out.
+                self.control
+                    .retry("raising the epoch", claim.id(), || async {
+                        raise_epoch(&*self.control.get().await?, resolved.epoch).await
+                    })
+                    .await;
+                return AttemptResult::Release { wait: Duration::ZERO };
+            }
+        }
+        match (stopped, error) {
+            (Some(reason), error) => {
+                self.classify(claim, Interruption::Stopped(reason, error), report)
+            }
+            (None, Some(error)) => self.classify(claim, Interruption::Failed(error), report),
+            (None, None) => AttemptResult::Lost,
+        }
+    }
+
+    /// Resolves the worker's own attempt. Waits for the target without limit: until it answers, nobody
+    /// knows whether the task has succeeded.
+    async fn resolve(&self, host: &Control, task: queue::TaskId, receipt: Receipt) -> Resolved {
+        host.retry("resolving in the target", task, || async {
+            let resolved = resolve(host, &[receipt]).await?;
+            Ok(resolved[0])
+        })
+        .await
+    }
+}
+
+/// Returns the result of an attempt that has committed in the target.
+fn of_record(recorded: bool) -> AttemptResult {
+    if recorded { AttemptResult::Succeeded } else { AttemptResult::Lost }
+}

@@ -1,0 +1,71 @@
+//! Records successes of tasks that have committed in a target, many in one transaction of the queue.
+
+use std::sync::Arc;
+
+use queue::Claim;
+use queue::complete::{Success, complete};
+use queue::fail::Report;
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::task::TaskTracker;
+
+use crate::attempt::commit::complete_committed;
+use crate::control::{Control, answered};
+
+/// Maximum number of successes in one transaction.
+const BATCH_SIZE: usize = 100;
+
+/// A task that has committed in its target.
+struct Committed {
+    claim: Arc<Claim>,
+    report: Report,
+    recorded: oneshot::Sender<bool>,
+}
+
+/// Access to the background task that records.
+#[derive(Clone)]
+pub(crate) struct Recorder {
+    committed: mpsc::UnboundedSender<Committed>,
+}
+
+impl Recorder {
+    /// Starts the background task, which ends with the last copy of the recorder.
+    pub(crate) fn start(control: Arc<Control>, tracker: &TaskTracker) -> Self {
+        let (committed, receiver) = mpsc::unbounded_channel();
+        tracker.spawn(run(control, receiver));
+        Self { committed }
+    }
+
+    /// Records the success of a task. Retries without limit. Returns `false` if the claim was lost.
+    pub(crate) async fn record(&self, claim: Arc<Claim>, report: Report) -> bool {
+        let (recorded, answer) = oneshot::channel();
+        // The background task ends only after all recorders.
+        let _ = self.committed.send(Committed { claim, report, recorded });
+        answer.await.unwrap_or(false)
+    }
+}
+
+/// While one transaction commits, the successes of other readers gather for the next one.
+async fn run(control: Arc<Control>, mut receiver: mpsc::UnboundedReceiver<Committed>) {
+    let mut batch = Vec::new();
+    while receiver.recv_many(&mut batch, BATCH_SIZE).await > 0 {
+        let together = batch.len() > 1 && complete_all(&control, &batch).await;
+        for Committed { claim, report, recorded } in batch.drain(..) {
+            let done =
+                together || complete_committed(&control, Success::now(&claim, &report)).await;
+            // The reader may have been stopped.
+            let _ = recorded.send(done);
+        }
+    }
+}
+
+/// Records all successes or none. Returns whether it has recorded them for sure. If not, one of the
+/// claims may be lost, so that each success has to be recorded alone.
+async fn complete_all(control: &Control, batch: &[Committed]) -> bool {
+    let successes: Vec<Success<'_>> =
+        batch.iter().map(|committed| Success::now(&committed.claim, &committed.report)).collect();
+    let completed = answered(async {
+        let client = control.get().await?;
+        Ok(complete(&client, &successes, None).await)
+    });
+    matches!(completed.await, Ok(Ok(())))
+}
