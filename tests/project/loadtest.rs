@@ -65,6 +65,7 @@ async fn every_scenario_is_listed_and_described() {
         "pinned",
         "scheduled",
         "capped",
+        "targets",
         "runs",
         "schedules",
         "fleet",

@@ -14,6 +14,7 @@ pub(crate) enum Kind {
     Pinned,
     Scheduled,
     Capped,
+    Targets,
     Runs,
     Schedules,
     Fleet,
@@ -39,6 +40,7 @@ impl Kind {
             Self::Pinned => "pinned",
             Self::Scheduled => "scheduled",
             Self::Capped => "capped",
+            Self::Targets => "targets",
             Self::Runs => "runs",
             Self::Schedules => "schedules",
             Self::Fleet => "fleet",
@@ -66,6 +68,7 @@ impl Kind {
             Self::Pinned => "throughput while an old snapshot stays open",
             Self::Scheduled => "throughput with and without scheduled tasks",
             Self::Capped => "throughput with and without many tasks of a run at its limit",
+            Self::Targets => "throughput of tasks in another database, exactly once",
             Self::Runs => "task graphs: one wide run compared with many small runs, and a chain",
             Self::Schedules => {
                 "many schedules: a tick with none due, all due at once, the delay of a fire"

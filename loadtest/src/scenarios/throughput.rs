@@ -9,3 +9,4 @@ pub(crate) mod history;
 pub(crate) mod noop;
 pub(crate) mod pinned;
 pub(crate) mod scheduled;
+pub(crate) mod targets;

@@ -16,16 +16,8 @@ use crate::args::{TargetArgs, TargetCheck, TargetInit, TargetName, TargetVerb};
 use crate::output::{Field, Output};
 use crate::session::{Session, commit_unless_dry_run};
 
-const HEADINGS: [&str; 8] = [
-    "target",
-    "allowed",
-    "readers",
-    "pending",
-    "running",
-    "receipts kept",
-    "checked",
-    "description",
-];
+const HEADINGS: [&str; 6] =
+    ["target", "allowed", "readers", "receipts kept", "checked", "description"];
 
 /// Number of receipts that one statement looks for.
 const BATCH_SIZE: usize = 1000;
@@ -76,8 +68,6 @@ async fn list(client: &Client, out: &Output) -> Result<u8, Failure> {
                 Field::new(&target.name),
                 Field::new(target.allowed.join(", ")),
                 Field::count(target.readers),
-                Field::count(target.pending),
-                Field::count(target.running),
                 Field::new(exact_span(target.receipts_kept_seconds)),
                 match (target.restored_at, target.checked_at) {
                     (Some(at), _) => Field::new(format!("restored, found {at:.0}")),

@@ -22,9 +22,7 @@ const TARGETS: &str = "/* queue.targets */
 SELECT t.name, p.allowed, p.description, extract(epoch FROM t.receipts_kept)::float8 AS receipts_kept_seconds,
     t.checked_at, t.restored_at,
     (SELECT coalesce(sum((w.profiles->>t.name::text)::integer), 0) FROM mill.workers w
-        WHERE now() - w.heartbeat_at < w.orphan_timeout) AS readers,
-    (SELECT count(*) FROM mill.tasks x WHERE x.run_as = t.name AND x.state = 'pending') AS pending,
-    (SELECT count(*) FROM mill.tasks x WHERE x.run_as = t.name AND x.state = 'running') AS running
+        WHERE now() - w.heartbeat_at < w.orphan_timeout) AS readers
 FROM mill.targets t JOIN mill.profiles p ON p.name = t.name ORDER BY t.name";
 
 /// Successes before this time are complete: their receipts were committed before.
@@ -35,7 +33,7 @@ WHERE a.run_as = $1 AND a.outcome = 'succeeded' AND a.receipt IS NOT NULL
 ORDER BY a.finished_at";
 
 /// A target and its use.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub struct Target {
     /// Name of the target, the same as in the configuration of workers.
     pub name: String,
@@ -51,16 +49,11 @@ pub struct Target {
     pub restored_at: Option<Timestamp>,
     /// Number of readers that live workers have for this target.
     pub readers: i64,
-    /// Number of tasks that wait for a reader.
-    pub pending: i64,
-    /// Number of running tasks.
-    pub running: i64,
 }
 
 from_row! {
     Target {
-        name, allowed, description, receipts_kept_seconds, checked_at, restored_at, readers, pending,
-        running,
+        name, allowed, description, receipts_kept_seconds, checked_at, restored_at, readers,
     }
 }
 

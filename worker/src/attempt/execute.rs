@@ -171,7 +171,7 @@ impl Executor {
         if let Some(receipt) = claim.receipt() {
             let host = Arc::clone(&session.host);
             let ended = (completion, stopped);
-            let result = self.end_in_target(&host, task, receipt, ended, report).await;
+            let result = self.end_in_target(&host, (task, receipt), ended, report).await;
             return Committed::Ended(result, None);
         }
         if next.is_some() && opened.is_none() {

@@ -8,6 +8,7 @@ use queue::receipt::{DONE, FENCED, Receipt, Resolved};
 use queue::resolve_receipt::{raise_epoch, record_receipt};
 
 use crate::attempt::commit::Completion;
+use crate::attempt::error::ExecutionError;
 use crate::attempt::execute::{AttemptResult, Executor, Interruption};
 use crate::attempt::supervise::StopReason;
 use crate::claim::in_flight::ClaimedTask;
@@ -19,8 +20,7 @@ impl Executor {
     pub(crate) async fn end_in_target(
         &self,
         host: &Control,
-        task: &ClaimedTask,
-        receipt: Receipt,
+        (task, receipt): (&ClaimedTask, Receipt),
         (completion, stopped): (Completion, Option<StopReason>),
         report: Report,
     ) -> AttemptResult {
@@ -35,7 +35,7 @@ impl Executor {
         let claim = &task.claim;
         let sqlstate = error.as_ref().and_then(|error| error.database_error().sqlstate.as_deref());
         let conflict = matches!(sqlstate, Some(DONE | FENCED));
-        let in_doubt = error.as_ref().is_none_or(|error| error.connection_lost());
+        let in_doubt = error.as_ref().is_none_or(ExecutionError::connection_lost);
         if conflict || in_doubt {
             let resolved = self.resolve(host, claim.id(), receipt).await;
             if let Some(done) = resolved.done {

@@ -12,6 +12,7 @@ use queue::doctor::{self, HorizonHolder};
 use queue::insight::problems;
 use queue::insight::storage::{self, Connections, Retention, Table, Wait};
 use queue::insight::viewer::Viewer;
+use queue::target::{self, Target};
 use queue::{QueueError, TaskId, schema, workers};
 use serde::Serialize;
 use tokio_postgres::error::SqlState;
@@ -48,6 +49,8 @@ pub(crate) struct Schema {
     pub(crate) version: Option<i32>,
     pub(crate) tables: Vec<Table>,
     pub(crate) retention: Retention,
+    /// Other databases in which tasks run.
+    pub(crate) targets: Vec<Target>,
     /// Task id and name by backend pid, for the backends listed on the screen that run a task.
     #[schema(value_type = Object)]
     pub(crate) tasks: BTreeMap<i32, (TaskId, Option<String>)>,
@@ -160,6 +163,7 @@ impl DatabaseDetail {
             version: found.map(|found| found.version),
             tables: storage::tables(&**tx).await?,
             retention: storage::retention(&**tx).await?,
+            targets: target::targets(&**tx).await?,
             tasks: backends
                 .into_iter()
                 .filter_map(|it| Some((it.pid, (it.task?, it.task_name))))

@@ -79,8 +79,7 @@ fn path(about: &ProblemSubject) -> String {
         ProblemSubject::Limit(LimitKind::Group) => "/groups".to_owned(),
         ProblemSubject::FleetPause | ProblemSubject::Limit(_) => "/queues".to_owned(),
         ProblemSubject::Declarations => "/schedules".to_owned(),
-        ProblemSubject::Snapshot => "/database".to_owned(),
+        ProblemSubject::Snapshot | ProblemSubject::Target(_) => "/database".to_owned(),
         ProblemSubject::Subscription(_) => "/subscriptions".to_owned(),
-        ProblemSubject::Target(_) => "/workers".to_owned(),
     }
 }
