@@ -334,8 +334,8 @@ CREATE TABLE IF NOT EXISTS mill.audit (
     detail jsonb
 );
 COMMENT ON TABLE mill.audit IS
-    'One row per action of an operator. Rows are never updated. Workers delete rows older than '
-    'settings.audit_retention';
+    'One row per action of an operator, and per run that timed out. Rows are never updated. Workers delete rows older '
+    'than settings.audit_retention';
 COMMENT ON COLUMN mill.audit.login IS 'Login of the session, as authenticated by the database';
 COMMENT ON COLUMN mill.audit.role IS 'Role that the session had assumed with SET ROLE; null if none';
 COMMENT ON COLUMN mill.audit.actor IS
@@ -4354,7 +4354,8 @@ CREATE TABLE IF NOT EXISTS mill.jobs (
     tags text[],
     metadata jsonb,
     expected_duration interval,
-    deadline interval
+    deadline interval,
+    run_timeout interval
 );
 COMMENT ON TABLE mill.jobs IS 'Jobs: named sets of tasks with edges';
 COMMENT ON COLUMN mill.jobs.category IS 'Free-text category';
@@ -4450,6 +4451,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT mill.without_nulls(jsonb_build_object('name', j.name, 'description', j.description,
         'category', j.category, 'frequency', j.frequency, 'priority', j.priority, 'enabled', j.disabled_at IS NULL,
         'tags', j.tags, 'metadata', j.metadata, 'expected_duration', j.expected_duration, 'deadline', j.deadline,
+        'run_timeout', j.run_timeout,
         'tasks', (SELECT coalesce(jsonb_agg(mill.without_nulls(
                 to_jsonb(t) - ARRAY['job', 'disabled_at', 'group_name', 'join_mode', 'options']
                 || coalesce(to_jsonb(t.options), '{}') || jsonb_build_object(
@@ -4699,7 +4701,7 @@ BEGIN
         RAISE EXCEPTION 'name, description, statement, params, after and at_most_once have no default'
             USING ERRCODE = '22023';
     END IF;
-    PERFORM mill.check_labels(options - '{task_defaults,expected_duration,deadline}'::text[]);
+    PERFORM mill.check_labels(options - '{task_defaults,expected_duration,deadline,run_timeout}'::text[]);
     PERFORM mill.check_durations(options);
     SELECT l.tags, l.metadata INTO labels FROM mill.read_labels(options) AS l;
     SELECT j.name INTO kept FROM mill.jobs j WHERE lower(j.name) = lower(put_job.name) FOR UPDATE;
@@ -4709,16 +4711,16 @@ BEGIN
                 category = put_job.category, priority = put_job.priority,
                 tags = labels.tags, metadata = labels.metadata,
                 expected_duration = (options->>'expected_duration')::interval,
-                deadline = (options->>'deadline')::interval,
+                deadline = (options->>'deadline')::interval, run_timeout = (options->>'run_timeout')::interval,
                 disabled_at = CASE enabled WHEN true THEN NULL WHEN false THEN coalesce(j.disabled_at, now())
                     ELSE j.disabled_at END
             WHERE j.name = kept;
     ELSE
         INSERT INTO mill.jobs (name, description, category, frequency, priority, disabled_at, tags, metadata,
-                expected_duration, deadline)
+                expected_duration, deadline, run_timeout)
             VALUES (name, description, category, frequency, priority, CASE WHEN NOT enabled THEN now() END,
                 labels.tags, labels.metadata, (options->>'expected_duration')::interval,
-                (options->>'deadline')::interval);
+                (options->>'deadline')::interval, (options->>'run_timeout')::interval);
         kept := name;
     END IF;
     SELECT array_agg(t.value->>'name') INTO names FROM jsonb_array_elements(tasks) AS t;
@@ -4784,7 +4786,7 @@ COMMENT ON FUNCTION mill.set_job IS
     '"timeout", "mode", "at_most_once", "external", "ignore_failure", "join", "run_as", "tags", "metadata", '
     '"description", "enabled", "expected_duration", "after": ["parent", {"task": "parent", "expected": "failed"}]}]. '
     'options, for the runs of the job: {"tags": ["etl"], "metadata": {"owner": "bi"}, "expected_duration": "20 min", '
-    '"deadline": "2 h"}, and defaults for its tasks: {"task_defaults": '
+    '"deadline": "2 h", "run_timeout": "3 h"}, and defaults for its tasks: {"task_defaults": '
     '{"queue": "etl", "group": "loads"}}';
 GRANT EXECUTE ON FUNCTION mill.set_job TO mill_operator;
 
@@ -5109,7 +5111,8 @@ CREATE TABLE IF NOT EXISTS mill.schedules (
     trigger_checked_at timestamptz,
     trigger_result text,
     expected_duration interval,
-    deadline interval
+    deadline interval,
+    run_timeout interval
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
     autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
 COMMENT ON TABLE mill.schedules IS 'Schedules: when to start runs of jobs automatically';
@@ -5288,7 +5291,7 @@ BEGIN
     END IF;
     SELECT k INTO unknown FROM jsonb_object_keys(definition) AS k WHERE k <> ALL (ARRAY['name', 'timing',
         'statement', 'jobs', 'params', 'task', 'overlap', 'catch_up', 'max_lateness', 'jitter', 'description',
-        'category', 'enabled', 'tags', 'metadata', 'expected_duration', 'deadline']);
+        'category', 'enabled', 'tags', 'metadata', 'expected_duration', 'deadline', 'run_timeout']);
     IF FOUND THEN
         RAISE EXCEPTION 'unknown key "%" in a schedule', unknown USING ERRCODE = '22023';
     ELSIF num_nonnulls(definition->>'statement', definition->'jobs') <> 1 THEN
@@ -5339,13 +5342,14 @@ BEGIN
     END IF;
     INSERT INTO mill.schedules AS s (name, declared_in, declared_as, definition, jobs, own_job, params, timing,
         overlap, catch_up, max_lateness, declared_jitter, enabled, next_tick_at, tags, metadata, expected_duration,
-        deadline)
+        deadline, run_timeout)
     VALUES (definition->>'name', declared_in, declared_as, document, wanted, definition ? 'statement',
         coalesce(definition->'params', '{}'), definition->>'timing',
         coalesce((definition->>'overlap')::mill.overlap, 'skip'), coalesce((definition->>'catch_up')::integer, 1),
         (definition->>'max_lateness')::interval, coalesce((definition->>'jitter')::interval, '0'),
         coalesce(enabled, true), CASE WHEN coalesce(enabled, true) THEN now() END, labels.tags, labels.metadata,
-        (definition->>'expected_duration')::interval, (definition->>'deadline')::interval)
+        (definition->>'expected_duration')::interval, (definition->>'deadline')::interval,
+        (definition->>'run_timeout')::interval)
     ON CONFLICT (name) DO UPDATE SET declared_in = excluded.declared_in, declared_as = excluded.declared_as,
         definition = excluded.definition, jobs = excluded.jobs, own_job = excluded.own_job,
         params = excluded.params, timing = coalesce(kept_timing, excluded.timing),
@@ -5356,6 +5360,7 @@ BEGIN
         declared_jitter = excluded.declared_jitter, removed_at = NULL,
         tags = excluded.tags, metadata = excluded.metadata,
         expected_duration = excluded.expected_duration, deadline = excluded.deadline,
+        run_timeout = excluded.run_timeout,
         enabled = coalesce(enabled, s.enabled)
     RETURNING s.* INTO put;
     -- If the timing changed, or the schedule became active or inactive, the next fire is computed from
@@ -5380,9 +5385,8 @@ $$;
 COMMENT ON FUNCTION mill.put_schedule IS
     'Creates or replaces a schedule. definition: name, timing, statement or jobs, task (settings of the statement, as '
     'in mill.set_job), params, overlap, catch_up, max_lateness, jitter, description, category, enabled, tags, '
-    'metadata, expected_duration, deadline. Returns new, changed or unchanged. A new timing of an existing schedule '
-    'takes effect when '
-    'mill.accept_timing is called';
+    'metadata, expected_duration, deadline, run_timeout. Returns new, changed or unchanged. A new timing of '
+    'an existing schedule takes effect when mill.accept_timing is called';
 GRANT EXECUTE ON FUNCTION mill.put_schedule TO mill_worker, mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.replan_schedule(schedule_id bigint) RETURNS void
@@ -5417,7 +5421,7 @@ CREATE OR REPLACE FUNCTION mill.set_schedule(name text, timing text, statement t
     description text DEFAULT NULL, category text DEFAULT NULL, enabled boolean DEFAULT NULL,
     options jsonb DEFAULT NULL) RETURNS text
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT mill.check_labels(options - '{expected_duration,deadline}'::text[]);
+    SELECT mill.check_labels(options - '{expected_duration,deadline,run_timeout}'::text[]);
     SELECT mill.put_schedule(mill.without_nulls(jsonb_build_object('name', name, 'timing', timing,
         'statement', statement, 'jobs', to_jsonb(jobs), 'params', params, 'task', task,
         'overlap', overlap, 'catch_up', catch_up,
@@ -5428,8 +5432,8 @@ COMMENT ON FUNCTION mill.set_schedule IS
     'Creates or replaces a schedule. Returns new, changed or unchanged. timing: manual, a cadence such as '
     'daily(03:15), or trigger(…). The schedule runs either statement or jobs. task: settings of the statement, '
     '{"params", "queue", "priority", "group", "max_attempts", "timeout", "mode", …}. params: parameters of the runs '
-    'of jobs. options: {"tags", "metadata", "expected_duration", "deadline"}. enabled null: the schedule stays '
-    'enabled or disabled as it is. Only a worker can parse a timing: until '
+    'of jobs. options: {"tags", "metadata", "expected_duration", "deadline", "run_timeout"}. enabled null: the '
+    'schedule stays enabled or disabled as it is. Only a worker can parse a timing: until '
     'one has accepted the new timing of an existing schedule, the old timing stays in force';
 GRANT EXECUTE ON FUNCTION mill.set_schedule TO mill_operator;
 
@@ -5519,7 +5523,7 @@ GRANT EXECUTE ON FUNCTION mill.override_schedule TO mill_operator;
 
 -- schema/15_runs.sql ------------------------------------------------------------------------------
 
--- Runs: tables, start, tasks added later, status.
+-- Runs: tables, start, tasks added later. Status: 16_run_status.sql.
 --
 -- A job is a named set of tasks with edges. A run is a frozen copy of one or more jobs, merged when
 -- the run starts. The queue does not know about graphs: a task of a run is inserted into mill.tasks
@@ -5559,6 +5563,8 @@ CREATE TABLE IF NOT EXISTS mill.runs (
     expected_duration interval,
     late_at timestamptz,
     late_since timestamptz,
+    timeout_at timestamptz,
+    cancel_reason text,
     CONSTRAINT fired_by_a_schedule CHECK (num_nonnulls(schedule_id, fire_at, reason) IN (0, 3)),
     CONSTRAINT finished_has_time CHECK ((state = 'running') = (finished_at IS NULL)),
     CONSTRAINT every_task_counts CHECK (state = 'running'
@@ -5743,7 +5749,7 @@ BEGIN
     IF jsonb_typeof(params) IS DISTINCT FROM 'object' THEN
         RAISE EXCEPTION 'params must be a JSON object' USING ERRCODE = '22023';
     END IF;
-    PERFORM mill.check_labels(options);
+    PERFORM mill.check_labels(options - 'run_timeout'), mill.check_durations(options);
     wanted := mill.runnable_jobs(jobs);
     IF schedule.id IS NOT NULL THEN
         offered := jsonb_build_object('schedule', schedule.name, 'reason', reason,
@@ -5754,13 +5760,14 @@ BEGIN
         UNION ALL SELECT schedule.tags, schedule.metadata, cardinality(wanted) + 1
         UNION ALL SELECT l.tags, l.metadata, cardinality(wanted) + 2 FROM mill.read_labels(options) AS l
     )
-    INSERT INTO mill.runs (jobs, params, schedule_id, fire_at, reason, expected_duration, late_at, tags, metadata)
-        SELECT wanted, params, schedule.id, fire_at, reason, d.expected_duration,
-            CASE WHEN reason IN ('manual', 'backfill') THEN clock_timestamp()
-                ELSE coalesce(fire_at, clock_timestamp()) END + d.deadline,
+    INSERT INTO mill.runs (jobs, params, schedule_id, fire_at, reason, expected_duration, started_at, late_at,
+            timeout_at, tags, metadata)
+        SELECT wanted, params, schedule.id, fire_at, reason, d.expected_duration, c.now,
+            CASE WHEN reason IN ('manual', 'backfill') THEN c.now ELSE coalesce(fire_at, c.now) END + d.deadline,
+            c.now + coalesce((options->>'run_timeout')::interval, d.run_timeout),
             (SELECT array_agg(DISTINCT t COLLATE "C" ORDER BY t COLLATE "C") FROM given g, unnest(g.tags) AS t),
             (SELECT jsonb_object_agg(e.key, e.value ORDER BY g.precedence) FROM given g, jsonb_each(g.metadata) AS e)
-        FROM mill.declared_durations(wanted, schedule) AS d
+        FROM mill.declared_durations(wanted, schedule) AS d, clock_timestamp() AS c(now)
         RETURNING runs.id INTO run_id;
 
     WITH chosen AS MATERIALIZED (
@@ -5845,8 +5852,8 @@ END
 $$;
 COMMENT ON FUNCTION mill.start_run IS
     'Starts a run: a frozen, merged copy of these jobs. Case does not matter in the names of jobs. params: values of '
-    '{"$param": …}. options: {"tags": […], "metadata": {…}}. dropped: edges that are left out because none of the '
-    'jobs contains their parent';
+    '{"$param": …}. options: {"tags": […], "metadata": {…}, "run_timeout": "2 h"}. dropped: edges that are left out '
+    'because none of the jobs contains their parent';
 GRANT EXECUTE ON FUNCTION mill.start_run TO mill_producer;
 
 CREATE OR REPLACE FUNCTION mill.substitute_params(params jsonb, given jsonb) RETURNS jsonb
@@ -6022,52 +6029,6 @@ COMMENT ON FUNCTION mill.add_run_task IS
     'commits. after: tasks of the run that the new task waits for. before: tasks that wait for the calling task, and '
     'from then on also for the new task';
 GRANT EXECUTE ON FUNCTION mill.add_run_task TO mill_producer;
-
--- Status ------------------------------------------------------------------------------------------
-
-CREATE OR REPLACE VIEW mill.run_status AS
-    SELECT r.id, r.jobs, CASE WHEN (SELECT mill.sees_statements()) THEN r.params END AS params, r.state,
-        r.started_at, r.started_by, r.finished_at,
-        coalesce(r.finished_at, now()) - coalesce(r.restarted_at, r.started_at) AS duration,
-        r.cancelled_at, r.cancelled_by, r.restarts, r.dropped,
-        (SELECT s.name FROM mill.schedules s WHERE s.id = r.schedule_id) AS schedule, r.fire_at, r.reason,
-        coalesce(n.tasks, r.tasks) AS tasks, coalesce(n.waiting, 0) AS waiting, coalesce(n.released, 0) AS released,
-        coalesce(n.succeeded, r.succeeded) AS succeeded, coalesce(n.failed, r.failed) AS failed,
-        coalesce(n.ignored, r.ignored) AS ignored, coalesce(n.cancelled, r.cancelled) AS cancelled,
-        coalesce(n.upstream_failed, r.upstream_failed) AS upstream_failed,
-        r.tags, r.metadata, r.restarted_at, coalesce(n.skipped, r.skipped) AS skipped, r.backfill_id,
-        r.expected_duration, r.late_at, r.late_since
-    FROM mill.runs r LEFT JOIN LATERAL (
-        SELECT count(*) AS tasks, count(*) FILTER (WHERE t.state IN ('waiting', 'ready')) AS waiting,
-            count(*) FILTER (WHERE t.state = 'released') AS released,
-            count(*) FILTER (WHERE t.state = 'succeeded') AS succeeded,
-            count(*) FILTER (WHERE t.state = 'failed' AND NOT t.ignore_failure) AS failed,
-            count(*) FILTER (WHERE t.state = 'failed' AND t.ignore_failure) AS ignored,
-            count(*) FILTER (WHERE t.state = 'cancelled') AS cancelled,
-            count(*) FILTER (WHERE t.state = 'upstream_failed') AS upstream_failed,
-            -- As text, because an upgrade cannot use the value in the transaction that adds it.
-            count(*) FILTER (WHERE t.state::text = 'skipped') AS skipped
-        FROM mill.run_tasks t WHERE t.run_id = r.id AND r.state = 'running') AS n ON r.state = 'running';
-COMMENT ON VIEW mill.run_status IS
-    'Runs with their number of tasks by state: waiting (for parents), released (in the queue or running), finished';
-
-CREATE OR REPLACE VIEW mill.run_task_status AS
-    SELECT r.run_id, r.node, r.name, r.job, r.task_id,
-        CASE WHEN r.state = 'released' THEN coalesce(t.state::text, 'released')
-            WHEN r.state = 'failed' AND r.ignore_failure THEN 'failed, ignored' ELSE r.state::text END AS state,
-        r.outcome, coalesce(t.claimed_at, r.started_at) AS started_at, r.finished_at,
-        coalesce(r.finished_at, CASE WHEN t.state = 'running' THEN now() END)
-            - coalesce(t.claimed_at, r.started_at) AS duration,
-        coalesce(t.attempt, r.attempts) AS attempts, r.rows, r.queue, coalesce(r.priority, 'normal') AS priority,
-        r.group_name, coalesce(t.session_pid, r.session_pid) AS pid, r.join_mode, r.parents, r.satisfied, r.unsatisfied,
-        CASE WHEN (SELECT mill.sees_statements()) THEN r.message END AS message,
-        CASE WHEN (SELECT mill.sees_statements()) THEN r.result END AS result,
-        CASE WHEN (SELECT mill.sees_statements()) THEN r.params END AS params,
-        CASE WHEN (SELECT mill.sees_statements()) THEN r.statement END AS statement,
-        (r.options).tags, (r.options).metadata, r.options, r.expected_duration
-    FROM mill.run_tasks r LEFT JOIN mill.tasks t ON r.state = 'released' AND t.id = r.task_id;
-COMMENT ON VIEW mill.run_task_status IS
-    'Tasks of runs. For a released task, state is the state of the live task in the queue';
 
 -- schema/15_unstored.sql --------------------------------------------------------------------------
 
@@ -6555,10 +6516,12 @@ BEGIN
     END IF;
     PERFORM mill.check_stored(run.id, nodes) WHERE run.state <> 'running';
     UPDATE mill.runs r SET state = 'running', finished_at = NULL, cancelled_at = NULL, cancelled_by = NULL,
-            kill = false, restarts = r.restarts + 1, restarted_at = clock_timestamp(),
+            kill = false, cancel_reason = NULL, restarts = r.restarts + 1, restarted_at = c.now,
+            timeout_at = r.timeout_at + (c.now - coalesce(r.restarted_at, r.started_at)),
             -- The deadline counts from the restart, too, unless the run is late already.
             late_at = CASE WHEN r.late_since IS NOT NULL THEN r.late_at
-                ELSE r.late_at + (clock_timestamp() - coalesce(r.restarted_at, r.started_at)) END
+                ELSE r.late_at + (c.now - coalesce(r.restarted_at, r.started_at)) END
+        FROM clock_timestamp() AS c(now)
         WHERE r.id = run.id AND r.state <> 'running';
     DELETE FROM mill.cancel_requests c USING mill.run_tasks t
         WHERE t.run_id = run.id AND t.node = ANY (nodes) AND c.task_id = t.task_id;
@@ -6586,8 +6549,8 @@ BEGIN
         WHERE r.id = run.id;
     INSERT INTO mill.run_events (run_id) VALUES (run.id);
     PERFORM mill.record_audit(action, 'run ' || run.id, details || jsonb_build_object('tasks', cardinality(names))
-        || CASE WHEN run.state = 'running' THEN '{}' ELSE jsonb_build_object('state', run.state,
-            'started_at', run.started_at, 'finished_at', run.finished_at) END);
+        || CASE WHEN run.state = 'running' THEN '{}' ELSE jsonb_strip_nulls(jsonb_build_object('state', run.state,
+            'reason', run.cancel_reason, 'started_at', run.started_at, 'finished_at', run.finished_at)) END);
     RETURN QUERY SELECT unnest(names);
 END
 $$;
@@ -6711,8 +6674,8 @@ GRANT EXECUTE ON FUNCTION mill.retry_run_task TO mill_operator;
 
 -- schema/16_run_deadlines.sql ---------------------------------------------------------------------
 
--- Deadlines of runs: which runs are late. A schedule or a job declares them, and a run takes them over when it
--- starts.
+-- Deadlines and timeouts of runs: which runs are late, and which are cancelled because they take too long. A
+-- schedule or a job declares them, and a run takes them over when it starts.
 
 COMMENT ON COLUMN mill.jobs.expected_duration IS
     'Duration after which a run of the job is slower than expected; null: four times the usual duration, see '
@@ -6721,6 +6684,13 @@ COMMENT ON COLUMN mill.jobs.deadline IS
     'Time after the start of a run, or after the fire that started it, at which the run is late; null: never';
 COMMENT ON COLUMN mill.schedules.expected_duration IS 'As in mill.jobs. Overrides the jobs; null: as in the jobs';
 COMMENT ON COLUMN mill.schedules.deadline IS 'As in mill.jobs. Overrides the jobs; null: as in the jobs';
+COMMENT ON COLUMN mill.jobs.run_timeout IS
+    'Time after the start of a run at which the run is cancelled with its running tasks; null: never';
+COMMENT ON COLUMN mill.schedules.run_timeout IS 'As in mill.jobs. Overrides the jobs; null: as in the jobs';
+COMMENT ON COLUMN mill.runs.timeout_at IS
+    'Time at which the run is cancelled if it has not ended, counted from its start or its last restart; null: never';
+COMMENT ON COLUMN mill.runs.cancel_reason IS
+    'Why the fleet cancelled the run: timed out after …; null: it did not. Only mill.time_out_runs sets it';
 COMMENT ON COLUMN mill.job_tasks.expected_duration IS
     'Duration after which the task is slower than expected; null: see mill.slow_tasks';
 COMMENT ON COLUMN mill.run_tasks.expected_duration IS 'As in mill.job_tasks';
@@ -6733,14 +6703,17 @@ COMMENT ON COLUMN mill.runs.late_since IS
 CREATE INDEX IF NOT EXISTS runs_deadline ON mill.runs (late_at) WHERE state = 'running' AND late_at IS NOT NULL;
 -- For the late runs of one schedule.
 CREATE INDEX IF NOT EXISTS runs_late ON mill.runs (schedule_id, id) WHERE late_since IS NOT NULL;
-GRANT SELECT (late_at, late_since) ON mill.runs TO mill_worker;
+-- Used by the poll of every worker, and by mill.time_out_runs.
+CREATE INDEX IF NOT EXISTS runs_timeout ON mill.runs (timeout_at)
+    WHERE state = 'running' AND timeout_at IS NOT NULL AND cancel_reason IS NULL;
+GRANT SELECT (late_at, late_since, timeout_at, cancel_reason) ON mill.runs TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.check_durations(document jsonb) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     wrong text;
 BEGIN
-    SELECT k INTO wrong FROM unnest('{expected_duration,deadline}'::text[]) AS k
+    SELECT k INTO wrong FROM unnest('{expected_duration,deadline,run_timeout}'::text[]) AS k
         WHERE (document->>k)::interval NOT BETWEEN '1 millisecond' AND '365 days' LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION '% must be from 1 millisecond to 365 days', wrong USING ERRCODE = '22023';
@@ -6748,17 +6721,18 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.check_durations IS
-    'Raises an error if expected_duration or deadline of a job, a task or a schedule is out of range';
+    'Raises an error if expected_duration, deadline or run_timeout of a job, a task or a schedule is out of range';
 
 CREATE OR REPLACE FUNCTION mill.declared_durations(jobs text[], schedule mill.schedules, OUT expected_duration interval,
-    OUT deadline interval)
+    OUT deadline interval, OUT run_timeout interval)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT coalesce(schedule.expected_duration, max(j.expected_duration)), coalesce(schedule.deadline, min(j.deadline))
+    SELECT coalesce(schedule.expected_duration, max(j.expected_duration)), coalesce(schedule.deadline, min(j.deadline)),
+        coalesce(schedule.run_timeout, min(j.run_timeout))
     FROM mill.jobs j WHERE lower(j.name) = ANY (SELECT lower(n) FROM unnest(jobs) AS n)
 $$;
 COMMENT ON FUNCTION mill.declared_durations IS
-    'Returns the expected duration and the deadline of a run of these jobs: those of the schedule, or else the longest '
-    'expected duration and the shortest deadline of the jobs';
+    'Returns the expected duration, the deadline and the timeout of a run of these jobs: those of the schedule, or '
+    'else the longest expected duration, the shortest deadline and the shortest timeout of the jobs';
 GRANT EXECUTE ON FUNCTION mill.declared_durations TO mill_viewer;
 
 CREATE OR REPLACE FUNCTION mill.mark_late(run_id bigint) RETURNS boolean
@@ -6794,6 +6768,31 @@ COMMENT ON FUNCTION mill.mark_late_runs IS
     'runs that another session has locked';
 GRANT EXECUTE ON FUNCTION mill.mark_late_runs TO mill_worker;
 
+CREATE OR REPLACE FUNCTION mill.time_out_runs() RETURNS SETOF bigint
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    run mill.runs;
+    timeout interval;
+BEGIN
+    FOR run IN SELECT r.* FROM mill.runs r
+        WHERE r.state = 'running' AND r.timeout_at <= now() AND r.cancel_reason IS NULL
+        ORDER BY r.timeout_at LIMIT 1000 FOR NO KEY UPDATE SKIP LOCKED
+    LOOP
+        timeout := run.timeout_at - coalesce(run.restarted_at, run.started_at);
+        UPDATE mill.runs r SET cancelled_at = coalesce(r.cancelled_at, now()), kill = true,
+                cancel_reason = format('timed out after %s', timeout)
+            WHERE r.id = run.id;
+        INSERT INTO mill.run_events (run_id) VALUES (run.id);
+        PERFORM mill.record_audit('time_out_runs', 'run ' || run.id, jsonb_build_object('run_timeout', timeout));
+        RETURN NEXT run.id;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION mill.time_out_runs IS
+    'Cancels the runs in progress whose timeout has passed, up to 1000, as mill.cancel_run with kill does, and returns '
+    'their ids for mill.advance_run. Leaves out runs that another session has locked';
+GRANT EXECUTE ON FUNCTION mill.time_out_runs TO mill_worker;
+
 CREATE OR REPLACE VIEW mill.late_runs AS
     SELECT r.id, r.jobs, (SELECT s.name FROM mill.schedules s WHERE s.id = r.schedule_id) AS schedule, r.fire_at,
         r.started_at, r.late_at AS late_since, now() - r.late_at AS late_by
@@ -6808,31 +6807,32 @@ COMMENT ON VIEW mill.late_runs IS 'Runs in progress that have missed their deadl
 CREATE OR REPLACE FUNCTION mill.recovers(ended mill.runs) RETURNS boolean
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    previous mill.run_state;
+    failed_before boolean;
 BEGIN
     IF ended.state <> 'succeeded' THEN
         RETURN false;
     ELSIF ended.restarted_at IS NOT NULL THEN
         -- The audit row of the restart has the state that the run had before.
-        SELECT (a.detail->>'state')::mill.run_state INTO previous FROM mill.audit a
+        SELECT a.detail->>'state' = 'failed' OR a.detail ? 'reason' INTO failed_before FROM mill.audit a
             WHERE a.subject = 'run ' || ended.id AND a.detail ? 'state' ORDER BY a.id DESC LIMIT 1;
     ELSIF ended.schedule_id IS NOT NULL THEN
-        SELECT r.state INTO previous FROM mill.runs r
-            WHERE r.schedule_id = ended.schedule_id AND r.id < ended.id AND r.state IN ('succeeded', 'failed')
+        SELECT r.state <> 'succeeded' INTO failed_before FROM mill.runs r
+            WHERE r.schedule_id = ended.schedule_id AND r.id < ended.id
+                AND (r.state IN ('succeeded', 'failed') OR r.state = 'cancelled' AND r.cancel_reason IS NOT NULL)
             ORDER BY r.id DESC LIMIT 1;
     ELSE
         -- No index covers the jobs, so only the newest runs are read, by primary key.
-        SELECT r.state INTO previous FROM mill.runs r
+        SELECT r.state <> 'succeeded' INTO failed_before FROM mill.runs r
             WHERE r.id BETWEEN ended.id - 1000 AND ended.id - 1 AND r.schedule_id IS NULL AND r.jobs = ended.jobs
-                AND r.state IN ('succeeded', 'failed')
+                AND (r.state IN ('succeeded', 'failed') OR r.state = 'cancelled' AND r.cancel_reason IS NOT NULL)
             ORDER BY r.id DESC LIMIT 1;
     END IF;
-    RETURN coalesce(previous = 'failed', false);
+    RETURN coalesce(failed_before, false);
 END
 $$;
 COMMENT ON FUNCTION mill.recovers IS
-    'Returns whether a run succeeded after a failure: of itself, before it was restarted; or of the previous run of '
-    'its schedule; or without a schedule, of the previous run of the same jobs, among the 1000 newest';
+    'Returns whether a run succeeded after a failure or a timeout: of itself, before it was restarted; or of the '
+    'previous run of its schedule; or without a schedule, of the previous run of the same jobs, among the 1000 newest';
 
 CREATE OR REPLACE FUNCTION mill.run_subject(run mill.runs) RETURNS jsonb
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -6847,20 +6847,20 @@ DECLARE
     events mill.notify_event[];
     errors jsonb;
 BEGIN
-    IF ended.state = 'cancelled' OR NOT EXISTS (SELECT FROM mill.subscriptions s
+    IF ended.state = 'cancelled' AND ended.cancel_reason IS NULL OR NOT EXISTS (SELECT FROM mill.subscriptions s
         WHERE s.enabled AND s.events && '{run_failed,run_succeeded,run_recovered}')
     THEN
         RETURN;
     END IF;
-    events := CASE WHEN ended.state = 'failed' THEN '{run_failed}'
+    events := CASE WHEN ended.state <> 'succeeded' THEN '{run_failed}'
         WHEN mill.recovers(ended) THEN '{run_recovered,run_succeeded}' ELSE '{run_succeeded}' END;
     SELECT jsonb_agg(jsonb_build_object('task', f.name, 'outcome', f.outcome, 'message', left(f.message, 300))
             ORDER BY f.finished_at)
         INTO errors FROM (SELECT t.name, t.outcome, t.message, t.finished_at FROM mill.run_tasks t
             WHERE t.run_id = ended.id AND t.state = 'failed' ORDER BY t.finished_at LIMIT 5) AS f;
     PERFORM mill.notify_first(events, mill.run_subject(ended),
-        jsonb_build_object('outcome', ended.state, 'tasks', ended.tasks, 'succeeded', ended.succeeded,
-            'failed', ended.failed + ended.ignored,
+        jsonb_build_object('outcome', ended.state, 'reason', ended.cancel_reason, 'tasks', ended.tasks,
+            'succeeded', ended.succeeded, 'failed', ended.failed + ended.ignored,
             'not_completed', ended.cancelled + ended.upstream_failed + ended.skipped,
             'seconds', round(extract(epoch FROM ended.finished_at - coalesce(ended.restarted_at, ended.started_at))
                 ::numeric, 3),
@@ -6870,6 +6870,54 @@ $$;
 COMMENT ON FUNCTION mill.notify_run IS
     'Inserts the notifications of the end of a run, for mill.finish_run. The document has the number of tasks by '
     'outcome and the first five errors';
+
+-- schema/16_run_status.sql ------------------------------------------------------------------------
+
+-- Status of runs: the number of their tasks by state, and the tasks with the states of the queue.
+
+CREATE OR REPLACE VIEW mill.run_status AS
+    SELECT r.id, r.jobs, CASE WHEN (SELECT mill.sees_statements()) THEN r.params END AS params, r.state,
+        r.started_at, r.started_by, r.finished_at,
+        coalesce(r.finished_at, now()) - coalesce(r.restarted_at, r.started_at) AS duration,
+        r.cancelled_at, r.cancelled_by, r.restarts, r.dropped,
+        (SELECT s.name FROM mill.schedules s WHERE s.id = r.schedule_id) AS schedule, r.fire_at, r.reason,
+        coalesce(n.tasks, r.tasks) AS tasks, coalesce(n.waiting, 0) AS waiting, coalesce(n.released, 0) AS released,
+        coalesce(n.succeeded, r.succeeded) AS succeeded, coalesce(n.failed, r.failed) AS failed,
+        coalesce(n.ignored, r.ignored) AS ignored, coalesce(n.cancelled, r.cancelled) AS cancelled,
+        coalesce(n.upstream_failed, r.upstream_failed) AS upstream_failed,
+        r.tags, r.metadata, r.restarted_at, coalesce(n.skipped, r.skipped) AS skipped, r.backfill_id,
+        r.expected_duration, r.late_at, r.late_since, r.timeout_at, r.cancel_reason
+    FROM mill.runs r LEFT JOIN LATERAL (
+        SELECT count(*) AS tasks, count(*) FILTER (WHERE t.state IN ('waiting', 'ready')) AS waiting,
+            count(*) FILTER (WHERE t.state = 'released') AS released,
+            count(*) FILTER (WHERE t.state = 'succeeded') AS succeeded,
+            count(*) FILTER (WHERE t.state = 'failed' AND NOT t.ignore_failure) AS failed,
+            count(*) FILTER (WHERE t.state = 'failed' AND t.ignore_failure) AS ignored,
+            count(*) FILTER (WHERE t.state = 'cancelled') AS cancelled,
+            count(*) FILTER (WHERE t.state = 'upstream_failed') AS upstream_failed,
+            -- As text, because an upgrade cannot use the value in the transaction that adds it.
+            count(*) FILTER (WHERE t.state::text = 'skipped') AS skipped
+        FROM mill.run_tasks t WHERE t.run_id = r.id AND r.state = 'running') AS n ON r.state = 'running';
+COMMENT ON VIEW mill.run_status IS
+    'Runs with their number of tasks by state: waiting (for parents), released (in the queue or running), finished';
+
+CREATE OR REPLACE VIEW mill.run_task_status AS
+    SELECT r.run_id, r.node, r.name, r.job, r.task_id,
+        CASE WHEN r.state = 'released' THEN coalesce(t.state::text, 'released')
+            WHEN r.state = 'failed' AND r.ignore_failure THEN 'failed, ignored' ELSE r.state::text END AS state,
+        r.outcome, coalesce(t.claimed_at, r.started_at) AS started_at, r.finished_at,
+        coalesce(r.finished_at, CASE WHEN t.state = 'running' THEN now() END)
+            - coalesce(t.claimed_at, r.started_at) AS duration,
+        coalesce(t.attempt, r.attempts) AS attempts, r.rows, r.queue, coalesce(r.priority, 'normal') AS priority,
+        r.group_name, coalesce(t.session_pid, r.session_pid) AS pid, r.join_mode, r.parents, r.satisfied, r.unsatisfied,
+        CASE WHEN (SELECT mill.sees_statements()) THEN r.message END AS message,
+        CASE WHEN (SELECT mill.sees_statements()) THEN r.result END AS result,
+        CASE WHEN (SELECT mill.sees_statements()) THEN r.params END AS params,
+        CASE WHEN (SELECT mill.sees_statements()) THEN r.statement END AS statement,
+        (r.options).tags, (r.options).metadata, r.options, r.expected_duration
+    FROM mill.run_tasks r LEFT JOIN mill.tasks t ON r.state = 'released' AND t.id = r.task_id;
+COMMENT ON VIEW mill.run_task_status IS
+    'Tasks of runs. For a released task, state is the state of the live task in the queue';
 
 -- schema/17_schedule_backfills.sql ----------------------------------------------------------------
 
@@ -7662,8 +7710,8 @@ GRANT EXECUTE ON FUNCTION mill.tick_trigger TO mill_worker;
 CREATE OR REPLACE FUNCTION mill.log_completed(ended mill.runs) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    PERFORM mill.log_schedule_event(ended.schedule_id, 'completed',
-        CASE WHEN ended.failed > 0 THEN (SELECT t.name || ': ' || t.message FROM mill.run_tasks t
+    PERFORM mill.log_schedule_event(ended.schedule_id, 'completed', CASE WHEN ended.cancel_reason IS NOT NULL
+        THEN ended.cancel_reason WHEN ended.failed > 0 THEN (SELECT t.name || ': ' || t.message FROM mill.run_tasks t
             WHERE t.run_id = ended.id AND t.state = 'failed' AND NOT t.ignore_failure ORDER BY t.node LIMIT 1) END,
         ended.fire_at, ended.reason, run_id => ended.id, outcome => ended.state,
         duration => ended.finished_at - coalesce(ended.restarted_at, ended.started_at));
@@ -7819,7 +7867,8 @@ CREATE OR REPLACE VIEW mill.schedule_status AS
         s.new_timing, s.new_timing_error, s.trigger_checked_at, s.trigger_result,
         -- As expressions, so that a query which does not read them does not evaluate them.
         (mill.declared_durations(s.jobs, s)).expected_duration, (mill.declared_durations(s.jobs, s)).deadline,
-        (SELECT count(*) FROM mill.runs r WHERE r.schedule_id = s.id AND r.late_since IS NOT NULL) AS late_runs
+        (SELECT count(*) FROM mill.runs r WHERE r.schedule_id = s.id AND r.late_since IS NOT NULL) AS late_runs,
+        (mill.declared_durations(s.jobs, s)).run_timeout
     FROM mill.schedules s LEFT JOIN LATERAL (SELECT r.id FROM mill.runs r
         WHERE r.schedule_id = s.id AND r.state = 'running' AND r.backfill_id IS NULL ORDER BY r.id LIMIT 1) AS going
         ON true;
@@ -8669,7 +8718,8 @@ BEGIN
     ELSIF found_task.state = 'ready' THEN
         RETURN 'it is ready and about to be put into the queue';
     ELSIF found_task.state = 'cancelled' AND found_task.started_at IS NULL THEN
-        RETURN format('it was cancelled before it started%s', ' by ' || run.cancelled_by);
+        RETURN format('it was cancelled before it started%s',
+            coalesce(' by ' || run.cancelled_by, ': its run ' || run.cancel_reason));
     ELSIF found_task.state NOT IN ('waiting', 'upstream_failed', 'skipped') THEN
         RETURN format('it is finished: %s at %s%s%s', found_task.outcome, date_trunc('second', found_task.finished_at),
             CASE WHEN found_task.state = 'failed' AND found_task.ignore_failure THEN ', ignored' ELSE '' END,

@@ -35,9 +35,12 @@ ALTER TABLE mill.schedules ADD COLUMN new_timing text, ADD COLUMN new_timing_at 
 CREATE TYPE mill.backfill_state AS ENUM ('running', 'paused', 'finished', 'cancelled');
 -- schema.sql creates the index that replaces runs_fire.
 ALTER TABLE mill.runs ADD COLUMN backfill_id bigint, ADD COLUMN expected_duration interval,
-    ADD COLUMN late_at timestamptz, ADD COLUMN late_since timestamptz;
-ALTER TABLE mill.jobs ADD COLUMN expected_duration interval, ADD COLUMN deadline interval;
-ALTER TABLE mill.schedules ADD COLUMN expected_duration interval, ADD COLUMN deadline interval;
+    ADD COLUMN late_at timestamptz, ADD COLUMN late_since timestamptz,
+    ADD COLUMN timeout_at timestamptz, ADD COLUMN cancel_reason text;
+ALTER TABLE mill.jobs ADD COLUMN expected_duration interval, ADD COLUMN deadline interval,
+    ADD COLUMN run_timeout interval;
+ALTER TABLE mill.schedules ADD COLUMN expected_duration interval, ADD COLUMN deadline interval,
+    ADD COLUMN run_timeout interval;
 ALTER TABLE mill.job_tasks ADD COLUMN expected_duration interval;
 ALTER TABLE mill.run_tasks ADD COLUMN expected_duration interval;
 DROP INDEX mill.runs_fire;

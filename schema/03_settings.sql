@@ -80,8 +80,8 @@ CREATE TABLE IF NOT EXISTS mill.audit (
     detail jsonb
 );
 COMMENT ON TABLE mill.audit IS
-    'One row per action of an operator. Rows are never updated. Workers delete rows older than '
-    'settings.audit_retention';
+    'One row per action of an operator, and per run that timed out. Rows are never updated. Workers delete rows older '
+    'than settings.audit_retention';
 COMMENT ON COLUMN mill.audit.login IS 'Login of the session, as authenticated by the database';
 COMMENT ON COLUMN mill.audit.role IS 'Role that the session had assumed with SET ROLE; null if none';
 COMMENT ON COLUMN mill.audit.actor IS

@@ -20,7 +20,8 @@ CREATE TABLE IF NOT EXISTS mill.jobs (
     tags text[],
     metadata jsonb,
     expected_duration interval,
-    deadline interval
+    deadline interval,
+    run_timeout interval
 );
 COMMENT ON TABLE mill.jobs IS 'Jobs: named sets of tasks with edges';
 COMMENT ON COLUMN mill.jobs.category IS 'Free-text category';
@@ -116,6 +117,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT mill.without_nulls(jsonb_build_object('name', j.name, 'description', j.description,
         'category', j.category, 'frequency', j.frequency, 'priority', j.priority, 'enabled', j.disabled_at IS NULL,
         'tags', j.tags, 'metadata', j.metadata, 'expected_duration', j.expected_duration, 'deadline', j.deadline,
+        'run_timeout', j.run_timeout,
         'tasks', (SELECT coalesce(jsonb_agg(mill.without_nulls(
                 to_jsonb(t) - ARRAY['job', 'disabled_at', 'group_name', 'join_mode', 'options']
                 || coalesce(to_jsonb(t.options), '{}') || jsonb_build_object(
@@ -365,7 +367,7 @@ BEGIN
         RAISE EXCEPTION 'name, description, statement, params, after and at_most_once have no default'
             USING ERRCODE = '22023';
     END IF;
-    PERFORM mill.check_labels(options - '{task_defaults,expected_duration,deadline}'::text[]);
+    PERFORM mill.check_labels(options - '{task_defaults,expected_duration,deadline,run_timeout}'::text[]);
     PERFORM mill.check_durations(options);
     SELECT l.tags, l.metadata INTO labels FROM mill.read_labels(options) AS l;
     SELECT j.name INTO kept FROM mill.jobs j WHERE lower(j.name) = lower(put_job.name) FOR UPDATE;
@@ -375,16 +377,16 @@ BEGIN
                 category = put_job.category, priority = put_job.priority,
                 tags = labels.tags, metadata = labels.metadata,
                 expected_duration = (options->>'expected_duration')::interval,
-                deadline = (options->>'deadline')::interval,
+                deadline = (options->>'deadline')::interval, run_timeout = (options->>'run_timeout')::interval,
                 disabled_at = CASE enabled WHEN true THEN NULL WHEN false THEN coalesce(j.disabled_at, now())
                     ELSE j.disabled_at END
             WHERE j.name = kept;
     ELSE
         INSERT INTO mill.jobs (name, description, category, frequency, priority, disabled_at, tags, metadata,
-                expected_duration, deadline)
+                expected_duration, deadline, run_timeout)
             VALUES (name, description, category, frequency, priority, CASE WHEN NOT enabled THEN now() END,
                 labels.tags, labels.metadata, (options->>'expected_duration')::interval,
-                (options->>'deadline')::interval);
+                (options->>'deadline')::interval, (options->>'run_timeout')::interval);
         kept := name;
     END IF;
     SELECT array_agg(t.value->>'name') INTO names FROM jsonb_array_elements(tasks) AS t;
@@ -450,7 +452,7 @@ COMMENT ON FUNCTION mill.set_job IS
     '"timeout", "mode", "at_most_once", "external", "ignore_failure", "join", "run_as", "tags", "metadata", '
     '"description", "enabled", "expected_duration", "after": ["parent", {"task": "parent", "expected": "failed"}]}]. '
     'options, for the runs of the job: {"tags": ["etl"], "metadata": {"owner": "bi"}, "expected_duration": "20 min", '
-    '"deadline": "2 h"}, and defaults for its tasks: {"task_defaults": '
+    '"deadline": "2 h", "run_timeout": "3 h"}, and defaults for its tasks: {"task_defaults": '
     '{"queue": "etl", "group": "loads"}}';
 GRANT EXECUTE ON FUNCTION mill.set_job TO mill_operator;
 

@@ -54,7 +54,8 @@ CREATE TABLE IF NOT EXISTS mill.schedules (
     trigger_checked_at timestamptz,
     trigger_result text,
     expected_duration interval,
-    deadline interval
+    deadline interval,
+    run_timeout interval
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
     autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
 COMMENT ON TABLE mill.schedules IS 'Schedules: when to start runs of jobs automatically';
@@ -233,7 +234,7 @@ BEGIN
     END IF;
     SELECT k INTO unknown FROM jsonb_object_keys(definition) AS k WHERE k <> ALL (ARRAY['name', 'timing',
         'statement', 'jobs', 'params', 'task', 'overlap', 'catch_up', 'max_lateness', 'jitter', 'description',
-        'category', 'enabled', 'tags', 'metadata', 'expected_duration', 'deadline']);
+        'category', 'enabled', 'tags', 'metadata', 'expected_duration', 'deadline', 'run_timeout']);
     IF FOUND THEN
         RAISE EXCEPTION 'unknown key "%" in a schedule', unknown USING ERRCODE = '22023';
     ELSIF num_nonnulls(definition->>'statement', definition->'jobs') <> 1 THEN
@@ -284,13 +285,14 @@ BEGIN
     END IF;
     INSERT INTO mill.schedules AS s (name, declared_in, declared_as, definition, jobs, own_job, params, timing,
         overlap, catch_up, max_lateness, declared_jitter, enabled, next_tick_at, tags, metadata, expected_duration,
-        deadline)
+        deadline, run_timeout)
     VALUES (definition->>'name', declared_in, declared_as, document, wanted, definition ? 'statement',
         coalesce(definition->'params', '{}'), definition->>'timing',
         coalesce((definition->>'overlap')::mill.overlap, 'skip'), coalesce((definition->>'catch_up')::integer, 1),
         (definition->>'max_lateness')::interval, coalesce((definition->>'jitter')::interval, '0'),
         coalesce(enabled, true), CASE WHEN coalesce(enabled, true) THEN now() END, labels.tags, labels.metadata,
-        (definition->>'expected_duration')::interval, (definition->>'deadline')::interval)
+        (definition->>'expected_duration')::interval, (definition->>'deadline')::interval,
+        (definition->>'run_timeout')::interval)
     ON CONFLICT (name) DO UPDATE SET declared_in = excluded.declared_in, declared_as = excluded.declared_as,
         definition = excluded.definition, jobs = excluded.jobs, own_job = excluded.own_job,
         params = excluded.params, timing = coalesce(kept_timing, excluded.timing),
@@ -301,6 +303,7 @@ BEGIN
         declared_jitter = excluded.declared_jitter, removed_at = NULL,
         tags = excluded.tags, metadata = excluded.metadata,
         expected_duration = excluded.expected_duration, deadline = excluded.deadline,
+        run_timeout = excluded.run_timeout,
         enabled = coalesce(enabled, s.enabled)
     RETURNING s.* INTO put;
     -- If the timing changed, or the schedule became active or inactive, the next fire is computed from
@@ -325,9 +328,8 @@ $$;
 COMMENT ON FUNCTION mill.put_schedule IS
     'Creates or replaces a schedule. definition: name, timing, statement or jobs, task (settings of the statement, as '
     'in mill.set_job), params, overlap, catch_up, max_lateness, jitter, description, category, enabled, tags, '
-    'metadata, expected_duration, deadline. Returns new, changed or unchanged. A new timing of an existing schedule '
-    'takes effect when '
-    'mill.accept_timing is called';
+    'metadata, expected_duration, deadline, run_timeout. Returns new, changed or unchanged. A new timing of '
+    'an existing schedule takes effect when mill.accept_timing is called';
 GRANT EXECUTE ON FUNCTION mill.put_schedule TO mill_worker, mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.replan_schedule(schedule_id bigint) RETURNS void
@@ -362,7 +364,7 @@ CREATE OR REPLACE FUNCTION mill.set_schedule(name text, timing text, statement t
     description text DEFAULT NULL, category text DEFAULT NULL, enabled boolean DEFAULT NULL,
     options jsonb DEFAULT NULL) RETURNS text
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT mill.check_labels(options - '{expected_duration,deadline}'::text[]);
+    SELECT mill.check_labels(options - '{expected_duration,deadline,run_timeout}'::text[]);
     SELECT mill.put_schedule(mill.without_nulls(jsonb_build_object('name', name, 'timing', timing,
         'statement', statement, 'jobs', to_jsonb(jobs), 'params', params, 'task', task,
         'overlap', overlap, 'catch_up', catch_up,
@@ -373,8 +375,8 @@ COMMENT ON FUNCTION mill.set_schedule IS
     'Creates or replaces a schedule. Returns new, changed or unchanged. timing: manual, a cadence such as '
     'daily(03:15), or trigger(…). The schedule runs either statement or jobs. task: settings of the statement, '
     '{"params", "queue", "priority", "group", "max_attempts", "timeout", "mode", …}. params: parameters of the runs '
-    'of jobs. options: {"tags", "metadata", "expected_duration", "deadline"}. enabled null: the schedule stays '
-    'enabled or disabled as it is. Only a worker can parse a timing: until '
+    'of jobs. options: {"tags", "metadata", "expected_duration", "deadline", "run_timeout"}. enabled null: the '
+    'schedule stays enabled or disabled as it is. Only a worker can parse a timing: until '
     'one has accepted the new timing of an existing schedule, the old timing stays in force';
 GRANT EXECUTE ON FUNCTION mill.set_schedule TO mill_operator;
 

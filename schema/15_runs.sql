@@ -1,4 +1,4 @@
--- Runs: tables, start, tasks added later, status.
+-- Runs: tables, start, tasks added later. Status: 16_run_status.sql.
 --
 -- A job is a named set of tasks with edges. A run is a frozen copy of one or more jobs, merged when
 -- the run starts. The queue does not know about graphs: a task of a run is inserted into mill.tasks
@@ -38,6 +38,8 @@ CREATE TABLE IF NOT EXISTS mill.runs (
     expected_duration interval,
     late_at timestamptz,
     late_since timestamptz,
+    timeout_at timestamptz,
+    cancel_reason text,
     CONSTRAINT fired_by_a_schedule CHECK (num_nonnulls(schedule_id, fire_at, reason) IN (0, 3)),
     CONSTRAINT finished_has_time CHECK ((state = 'running') = (finished_at IS NULL)),
     CONSTRAINT every_task_counts CHECK (state = 'running'
@@ -222,7 +224,7 @@ BEGIN
     IF jsonb_typeof(params) IS DISTINCT FROM 'object' THEN
         RAISE EXCEPTION 'params must be a JSON object' USING ERRCODE = '22023';
     END IF;
-    PERFORM mill.check_labels(options);
+    PERFORM mill.check_labels(options - 'run_timeout'), mill.check_durations(options);
     wanted := mill.runnable_jobs(jobs);
     IF schedule.id IS NOT NULL THEN
         offered := jsonb_build_object('schedule', schedule.name, 'reason', reason,
@@ -233,13 +235,14 @@ BEGIN
         UNION ALL SELECT schedule.tags, schedule.metadata, cardinality(wanted) + 1
         UNION ALL SELECT l.tags, l.metadata, cardinality(wanted) + 2 FROM mill.read_labels(options) AS l
     )
-    INSERT INTO mill.runs (jobs, params, schedule_id, fire_at, reason, expected_duration, late_at, tags, metadata)
-        SELECT wanted, params, schedule.id, fire_at, reason, d.expected_duration,
-            CASE WHEN reason IN ('manual', 'backfill') THEN clock_timestamp()
-                ELSE coalesce(fire_at, clock_timestamp()) END + d.deadline,
+    INSERT INTO mill.runs (jobs, params, schedule_id, fire_at, reason, expected_duration, started_at, late_at,
+            timeout_at, tags, metadata)
+        SELECT wanted, params, schedule.id, fire_at, reason, d.expected_duration, c.now,
+            CASE WHEN reason IN ('manual', 'backfill') THEN c.now ELSE coalesce(fire_at, c.now) END + d.deadline,
+            c.now + coalesce((options->>'run_timeout')::interval, d.run_timeout),
             (SELECT array_agg(DISTINCT t COLLATE "C" ORDER BY t COLLATE "C") FROM given g, unnest(g.tags) AS t),
             (SELECT jsonb_object_agg(e.key, e.value ORDER BY g.precedence) FROM given g, jsonb_each(g.metadata) AS e)
-        FROM mill.declared_durations(wanted, schedule) AS d
+        FROM mill.declared_durations(wanted, schedule) AS d, clock_timestamp() AS c(now)
         RETURNING runs.id INTO run_id;
 
     WITH chosen AS MATERIALIZED (
@@ -324,8 +327,8 @@ END
 $$;
 COMMENT ON FUNCTION mill.start_run IS
     'Starts a run: a frozen, merged copy of these jobs. Case does not matter in the names of jobs. params: values of '
-    '{"$param": …}. options: {"tags": […], "metadata": {…}}. dropped: edges that are left out because none of the '
-    'jobs contains their parent';
+    '{"$param": …}. options: {"tags": […], "metadata": {…}, "run_timeout": "2 h"}. dropped: edges that are left out '
+    'because none of the jobs contains their parent';
 GRANT EXECUTE ON FUNCTION mill.start_run TO mill_producer;
 
 CREATE OR REPLACE FUNCTION mill.substitute_params(params jsonb, given jsonb) RETURNS jsonb
@@ -501,49 +504,3 @@ COMMENT ON FUNCTION mill.add_run_task IS
     'commits. after: tasks of the run that the new task waits for. before: tasks that wait for the calling task, and '
     'from then on also for the new task';
 GRANT EXECUTE ON FUNCTION mill.add_run_task TO mill_producer;
-
--- Status ------------------------------------------------------------------------------------------
-
-CREATE OR REPLACE VIEW mill.run_status AS
-    SELECT r.id, r.jobs, CASE WHEN (SELECT mill.sees_statements()) THEN r.params END AS params, r.state,
-        r.started_at, r.started_by, r.finished_at,
-        coalesce(r.finished_at, now()) - coalesce(r.restarted_at, r.started_at) AS duration,
-        r.cancelled_at, r.cancelled_by, r.restarts, r.dropped,
-        (SELECT s.name FROM mill.schedules s WHERE s.id = r.schedule_id) AS schedule, r.fire_at, r.reason,
-        coalesce(n.tasks, r.tasks) AS tasks, coalesce(n.waiting, 0) AS waiting, coalesce(n.released, 0) AS released,
-        coalesce(n.succeeded, r.succeeded) AS succeeded, coalesce(n.failed, r.failed) AS failed,
-        coalesce(n.ignored, r.ignored) AS ignored, coalesce(n.cancelled, r.cancelled) AS cancelled,
-        coalesce(n.upstream_failed, r.upstream_failed) AS upstream_failed,
-        r.tags, r.metadata, r.restarted_at, coalesce(n.skipped, r.skipped) AS skipped, r.backfill_id,
-        r.expected_duration, r.late_at, r.late_since
-    FROM mill.runs r LEFT JOIN LATERAL (
-        SELECT count(*) AS tasks, count(*) FILTER (WHERE t.state IN ('waiting', 'ready')) AS waiting,
-            count(*) FILTER (WHERE t.state = 'released') AS released,
-            count(*) FILTER (WHERE t.state = 'succeeded') AS succeeded,
-            count(*) FILTER (WHERE t.state = 'failed' AND NOT t.ignore_failure) AS failed,
-            count(*) FILTER (WHERE t.state = 'failed' AND t.ignore_failure) AS ignored,
-            count(*) FILTER (WHERE t.state = 'cancelled') AS cancelled,
-            count(*) FILTER (WHERE t.state = 'upstream_failed') AS upstream_failed,
-            -- As text, because an upgrade cannot use the value in the transaction that adds it.
-            count(*) FILTER (WHERE t.state::text = 'skipped') AS skipped
-        FROM mill.run_tasks t WHERE t.run_id = r.id AND r.state = 'running') AS n ON r.state = 'running';
-COMMENT ON VIEW mill.run_status IS
-    'Runs with their number of tasks by state: waiting (for parents), released (in the queue or running), finished';
-
-CREATE OR REPLACE VIEW mill.run_task_status AS
-    SELECT r.run_id, r.node, r.name, r.job, r.task_id,
-        CASE WHEN r.state = 'released' THEN coalesce(t.state::text, 'released')
-            WHEN r.state = 'failed' AND r.ignore_failure THEN 'failed, ignored' ELSE r.state::text END AS state,
-        r.outcome, coalesce(t.claimed_at, r.started_at) AS started_at, r.finished_at,
-        coalesce(r.finished_at, CASE WHEN t.state = 'running' THEN now() END)
-            - coalesce(t.claimed_at, r.started_at) AS duration,
-        coalesce(t.attempt, r.attempts) AS attempts, r.rows, r.queue, coalesce(r.priority, 'normal') AS priority,
-        r.group_name, coalesce(t.session_pid, r.session_pid) AS pid, r.join_mode, r.parents, r.satisfied, r.unsatisfied,
-        CASE WHEN (SELECT mill.sees_statements()) THEN r.message END AS message,
-        CASE WHEN (SELECT mill.sees_statements()) THEN r.result END AS result,
-        CASE WHEN (SELECT mill.sees_statements()) THEN r.params END AS params,
-        CASE WHEN (SELECT mill.sees_statements()) THEN r.statement END AS statement,
-        (r.options).tags, (r.options).metadata, r.options, r.expected_duration
-    FROM mill.run_tasks r LEFT JOIN mill.tasks t ON r.state = 'released' AND t.id = r.task_id;
-COMMENT ON VIEW mill.run_task_status IS
-    'Tasks of runs. For a released task, state is the state of the live task in the queue';

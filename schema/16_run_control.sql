@@ -50,10 +50,12 @@ BEGIN
     END IF;
     PERFORM mill.check_stored(run.id, nodes) WHERE run.state <> 'running';
     UPDATE mill.runs r SET state = 'running', finished_at = NULL, cancelled_at = NULL, cancelled_by = NULL,
-            kill = false, restarts = r.restarts + 1, restarted_at = clock_timestamp(),
+            kill = false, cancel_reason = NULL, restarts = r.restarts + 1, restarted_at = c.now,
+            timeout_at = r.timeout_at + (c.now - coalesce(r.restarted_at, r.started_at)),
             -- The deadline counts from the restart, too, unless the run is late already.
             late_at = CASE WHEN r.late_since IS NOT NULL THEN r.late_at
-                ELSE r.late_at + (clock_timestamp() - coalesce(r.restarted_at, r.started_at)) END
+                ELSE r.late_at + (c.now - coalesce(r.restarted_at, r.started_at)) END
+        FROM clock_timestamp() AS c(now)
         WHERE r.id = run.id AND r.state <> 'running';
     DELETE FROM mill.cancel_requests c USING mill.run_tasks t
         WHERE t.run_id = run.id AND t.node = ANY (nodes) AND c.task_id = t.task_id;
@@ -81,8 +83,8 @@ BEGIN
         WHERE r.id = run.id;
     INSERT INTO mill.run_events (run_id) VALUES (run.id);
     PERFORM mill.record_audit(action, 'run ' || run.id, details || jsonb_build_object('tasks', cardinality(names))
-        || CASE WHEN run.state = 'running' THEN '{}' ELSE jsonb_build_object('state', run.state,
-            'started_at', run.started_at, 'finished_at', run.finished_at) END);
+        || CASE WHEN run.state = 'running' THEN '{}' ELSE jsonb_strip_nulls(jsonb_build_object('state', run.state,
+            'reason', run.cancel_reason, 'started_at', run.started_at, 'finished_at', run.finished_at)) END);
     RETURN QUERY SELECT unnest(names);
 END
 $$;

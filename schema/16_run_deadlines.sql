@@ -1,5 +1,5 @@
--- Deadlines of runs: which runs are late. A schedule or a job declares them, and a run takes them over when it
--- starts.
+-- Deadlines and timeouts of runs: which runs are late, and which are cancelled because they take too long. A
+-- schedule or a job declares them, and a run takes them over when it starts.
 
 COMMENT ON COLUMN mill.jobs.expected_duration IS
     'Duration after which a run of the job is slower than expected; null: four times the usual duration, see '
@@ -8,6 +8,13 @@ COMMENT ON COLUMN mill.jobs.deadline IS
     'Time after the start of a run, or after the fire that started it, at which the run is late; null: never';
 COMMENT ON COLUMN mill.schedules.expected_duration IS 'As in mill.jobs. Overrides the jobs; null: as in the jobs';
 COMMENT ON COLUMN mill.schedules.deadline IS 'As in mill.jobs. Overrides the jobs; null: as in the jobs';
+COMMENT ON COLUMN mill.jobs.run_timeout IS
+    'Time after the start of a run at which the run is cancelled with its running tasks; null: never';
+COMMENT ON COLUMN mill.schedules.run_timeout IS 'As in mill.jobs. Overrides the jobs; null: as in the jobs';
+COMMENT ON COLUMN mill.runs.timeout_at IS
+    'Time at which the run is cancelled if it has not ended, counted from its start or its last restart; null: never';
+COMMENT ON COLUMN mill.runs.cancel_reason IS
+    'Why the fleet cancelled the run: timed out after …; null: it did not. Only mill.time_out_runs sets it';
 COMMENT ON COLUMN mill.job_tasks.expected_duration IS
     'Duration after which the task is slower than expected; null: see mill.slow_tasks';
 COMMENT ON COLUMN mill.run_tasks.expected_duration IS 'As in mill.job_tasks';
@@ -20,14 +27,17 @@ COMMENT ON COLUMN mill.runs.late_since IS
 CREATE INDEX IF NOT EXISTS runs_deadline ON mill.runs (late_at) WHERE state = 'running' AND late_at IS NOT NULL;
 -- For the late runs of one schedule.
 CREATE INDEX IF NOT EXISTS runs_late ON mill.runs (schedule_id, id) WHERE late_since IS NOT NULL;
-GRANT SELECT (late_at, late_since) ON mill.runs TO mill_worker;
+-- Used by the poll of every worker, and by mill.time_out_runs.
+CREATE INDEX IF NOT EXISTS runs_timeout ON mill.runs (timeout_at)
+    WHERE state = 'running' AND timeout_at IS NOT NULL AND cancel_reason IS NULL;
+GRANT SELECT (late_at, late_since, timeout_at, cancel_reason) ON mill.runs TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.check_durations(document jsonb) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     wrong text;
 BEGIN
-    SELECT k INTO wrong FROM unnest('{expected_duration,deadline}'::text[]) AS k
+    SELECT k INTO wrong FROM unnest('{expected_duration,deadline,run_timeout}'::text[]) AS k
         WHERE (document->>k)::interval NOT BETWEEN '1 millisecond' AND '365 days' LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION '% must be from 1 millisecond to 365 days', wrong USING ERRCODE = '22023';
@@ -35,17 +45,18 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.check_durations IS
-    'Raises an error if expected_duration or deadline of a job, a task or a schedule is out of range';
+    'Raises an error if expected_duration, deadline or run_timeout of a job, a task or a schedule is out of range';
 
 CREATE OR REPLACE FUNCTION mill.declared_durations(jobs text[], schedule mill.schedules, OUT expected_duration interval,
-    OUT deadline interval)
+    OUT deadline interval, OUT run_timeout interval)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT coalesce(schedule.expected_duration, max(j.expected_duration)), coalesce(schedule.deadline, min(j.deadline))
+    SELECT coalesce(schedule.expected_duration, max(j.expected_duration)), coalesce(schedule.deadline, min(j.deadline)),
+        coalesce(schedule.run_timeout, min(j.run_timeout))
     FROM mill.jobs j WHERE lower(j.name) = ANY (SELECT lower(n) FROM unnest(jobs) AS n)
 $$;
 COMMENT ON FUNCTION mill.declared_durations IS
-    'Returns the expected duration and the deadline of a run of these jobs: those of the schedule, or else the longest '
-    'expected duration and the shortest deadline of the jobs';
+    'Returns the expected duration, the deadline and the timeout of a run of these jobs: those of the schedule, or '
+    'else the longest expected duration, the shortest deadline and the shortest timeout of the jobs';
 GRANT EXECUTE ON FUNCTION mill.declared_durations TO mill_viewer;
 
 CREATE OR REPLACE FUNCTION mill.mark_late(run_id bigint) RETURNS boolean
@@ -80,6 +91,31 @@ COMMENT ON FUNCTION mill.mark_late_runs IS
     'Marks the runs in progress that have missed their deadlines, up to 1000, and returns their number. Leaves out '
     'runs that another session has locked';
 GRANT EXECUTE ON FUNCTION mill.mark_late_runs TO mill_worker;
+
+CREATE OR REPLACE FUNCTION mill.time_out_runs() RETURNS SETOF bigint
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    run mill.runs;
+    timeout interval;
+BEGIN
+    FOR run IN SELECT r.* FROM mill.runs r
+        WHERE r.state = 'running' AND r.timeout_at <= now() AND r.cancel_reason IS NULL
+        ORDER BY r.timeout_at LIMIT 1000 FOR NO KEY UPDATE SKIP LOCKED
+    LOOP
+        timeout := run.timeout_at - coalesce(run.restarted_at, run.started_at);
+        UPDATE mill.runs r SET cancelled_at = coalesce(r.cancelled_at, now()), kill = true,
+                cancel_reason = format('timed out after %s', timeout)
+            WHERE r.id = run.id;
+        INSERT INTO mill.run_events (run_id) VALUES (run.id);
+        PERFORM mill.record_audit('time_out_runs', 'run ' || run.id, jsonb_build_object('run_timeout', timeout));
+        RETURN NEXT run.id;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION mill.time_out_runs IS
+    'Cancels the runs in progress whose timeout has passed, up to 1000, as mill.cancel_run with kill does, and returns '
+    'their ids for mill.advance_run. Leaves out runs that another session has locked';
+GRANT EXECUTE ON FUNCTION mill.time_out_runs TO mill_worker;
 
 CREATE OR REPLACE VIEW mill.late_runs AS
     SELECT r.id, r.jobs, (SELECT s.name FROM mill.schedules s WHERE s.id = r.schedule_id) AS schedule, r.fire_at,

@@ -444,8 +444,8 @@ GRANT EXECUTE ON FUNCTION mill.tick_trigger TO mill_worker;
 CREATE OR REPLACE FUNCTION mill.log_completed(ended mill.runs) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    PERFORM mill.log_schedule_event(ended.schedule_id, 'completed',
-        CASE WHEN ended.failed > 0 THEN (SELECT t.name || ': ' || t.message FROM mill.run_tasks t
+    PERFORM mill.log_schedule_event(ended.schedule_id, 'completed', CASE WHEN ended.cancel_reason IS NOT NULL
+        THEN ended.cancel_reason WHEN ended.failed > 0 THEN (SELECT t.name || ': ' || t.message FROM mill.run_tasks t
             WHERE t.run_id = ended.id AND t.state = 'failed' AND NOT t.ignore_failure ORDER BY t.node LIMIT 1) END,
         ended.fire_at, ended.reason, run_id => ended.id, outcome => ended.state,
         duration => ended.finished_at - coalesce(ended.restarted_at, ended.started_at));

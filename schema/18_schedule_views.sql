@@ -16,7 +16,8 @@ CREATE OR REPLACE VIEW mill.schedule_status AS
         s.new_timing, s.new_timing_error, s.trigger_checked_at, s.trigger_result,
         -- As expressions, so that a query which does not read them does not evaluate them.
         (mill.declared_durations(s.jobs, s)).expected_duration, (mill.declared_durations(s.jobs, s)).deadline,
-        (SELECT count(*) FROM mill.runs r WHERE r.schedule_id = s.id AND r.late_since IS NOT NULL) AS late_runs
+        (SELECT count(*) FROM mill.runs r WHERE r.schedule_id = s.id AND r.late_since IS NOT NULL) AS late_runs,
+        (mill.declared_durations(s.jobs, s)).run_timeout
     FROM mill.schedules s LEFT JOIN LATERAL (SELECT r.id FROM mill.runs r
         WHERE r.schedule_id = s.id AND r.state = 'running' AND r.backfill_id IS NULL ORDER BY r.id LIMIT 1) AS going
         ON true;

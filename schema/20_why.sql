@@ -196,7 +196,8 @@ BEGIN
     ELSIF found_task.state = 'ready' THEN
         RETURN 'it is ready and about to be put into the queue';
     ELSIF found_task.state = 'cancelled' AND found_task.started_at IS NULL THEN
-        RETURN format('it was cancelled before it started%s', ' by ' || run.cancelled_by);
+        RETURN format('it was cancelled before it started%s',
+            coalesce(' by ' || run.cancelled_by, ': its run ' || run.cancel_reason));
     ELSIF found_task.state NOT IN ('waiting', 'upstream_failed', 'skipped') THEN
         RETURN format('it is finished: %s at %s%s%s', found_task.outcome, date_trunc('second', found_task.finished_at),
             CASE WHEN found_task.state = 'failed' AND found_task.ignore_failure THEN ', ignored' ELSE '' END,

@@ -8,3 +8,4 @@ pub(crate) mod run;
 pub(crate) mod run_cli;
 pub(crate) mod run_control;
 pub(crate) mod run_model;
+pub(crate) mod timeouts;

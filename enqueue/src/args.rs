@@ -122,6 +122,9 @@ pub(crate) struct Input {
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = label)]
     #[arg(conflicts_with_all = ["statement", "file", "lines"])]
     pub(crate) job: Vec<String>,
+    /// With --job: cancel the run with its running tasks after this duration
+    #[arg(long, value_name = "DURATION", value_parser = time::duration, requires = "job")]
+    pub(crate) run_timeout: Option<Duration>,
     /// Value of the next parameter $1, $2, …, as JSON: 7, '"text"', null; may be repeated. With
     /// --job: NAME=VALUE, where a VALUE that is not JSON is a string
     #[arg(long = "param", value_name = "JSON", value_parser = param)]

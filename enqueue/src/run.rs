@@ -54,7 +54,14 @@ pub(crate) async fn start(args: &Args) -> Result<u8, Failure> {
             Param::Positional(_) => None,
         })
         .collect();
-    let started = run::start(&session.client, &args.input.job, &params, &args.labels()).await?;
+    let started = run::start(
+        &session.client,
+        &args.input.job,
+        &params,
+        &args.labels(),
+        args.input.run_timeout,
+    )
+    .await?;
     notify_workers(&session).await;
     for edge in &started.dropped {
         print_stderr(format_args!(

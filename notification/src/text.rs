@@ -45,6 +45,7 @@ pub(crate) fn title(document: &Value) -> String {
     let title = match document["event"].as_str().unwrap_or_default() {
         "attempt_failed" => format!("attempt {} of {task}: {}", it("attempt"), it("outcome")),
         "task_failed" => format!("{task}: {}", it("outcome")),
+        "run_failed" if !it("reason").is_empty() => format!("{run} {}", it("reason")),
         "run_failed" => format!("{run} failed: {} of {} tasks failed", it("failed"), it("tasks")),
         "run_succeeded" => format!("{run} succeeded"),
         "run_recovered" => format!("{run} succeeded after a failure"),

@@ -2,7 +2,7 @@
 //!
 //! A comment may contain, anywhere in its text, calls with a leading `@`: any number of timings,
 //! such as `@daily(03:15)`, and the calls `@retry(…)`, `@job(…)`, `@task(…)`, `@fire(…)`, `@tags(…)`,
-//! `@expected(…)` and `@deadline(…)`, each at most once. An `@` within a word, or before a word without a parenthesis, is
+//! `@expected(…)`, `@deadline(…)` and `@run_timeout(…)`, each at most once. An `@` within a word, or before a word without a parenthesis, is
 //! plain text, as in `me@example.org` or `@param x`.
 
 use std::collections::HashSet;
@@ -35,6 +35,8 @@ pub struct Annotations {
     pub expected_duration: Option<Duration>,
     /// `@deadline(2h)`: time after its fire at which a run is late.
     pub deadline: Option<Duration>,
+    /// `@run_timeout(3h)`: time after its start at which a run is cancelled.
+    pub run_timeout: Option<Duration>,
     /// If there is a timing: the text outside the annotations, on one line.
     pub text: String,
     /// Errors, in order. Their positions are in characters of the comment.
@@ -107,7 +109,8 @@ pub struct FireAnnotation {
 }
 
 /// Annotations that apply to all timings of a comment.
-const SHARED: &[&str] = &["retry", "job", "task", "fire", "tags", "expected", "deadline"];
+const SHARED: &[&str] =
+    &["retry", "job", "task", "fire", "tags", "expected", "deadline", "run_timeout"];
 
 /// Number of errors after which the rest of a comment is not parsed. A comment with so many errors
 /// is not meant to contain schedules, and each error costs the parsing of a call that may be long.
@@ -242,6 +245,7 @@ impl Annotations {
             "fire" => self.fire = FireAnnotation::read(call)?,
             "expected" => self.expected_duration = Some(one_duration(call)?),
             "deadline" => self.deadline = Some(one_duration(call)?),
+            "run_timeout" => self.run_timeout = Some(one_duration(call)?),
             _ => self.tags = tags(call)?,
         }
         Ok(())

@@ -19,7 +19,8 @@ pub(crate) const COLUMNS: &str = "s.name, s.mode::text, s.timing, s.jobs, s.decl
     s.changed_by, s.removed_at, s.queued_fire_at, s.tags, s.metadata, s.new_timing,
     s.new_timing_error, s.trigger_checked_at, s.trigger_result,
     extract(epoch FROM s.expected_duration)::float8 AS expected_duration_seconds,
-    extract(epoch FROM s.deadline)::float8 AS deadline_seconds, s.late_runs";
+    extract(epoch FROM s.deadline)::float8 AS deadline_seconds, s.late_runs,
+    extract(epoch FROM s.run_timeout)::float8 AS run_timeout_seconds";
 
 const LOG: &str = "/* schedule.log */
 SELECT l.id, l.logged_at, s.name AS schedule, l.event::text, l.fire_at, l.reason, l.message, l.rows, l.count,
@@ -177,6 +178,9 @@ pub struct ScheduleStatus {
     pub deadline_seconds: Option<f64>,
     /// Number of runs in history that have missed their deadline.
     pub late_runs: i64,
+    /// Time after its start at which a run is cancelled, in seconds: that of the schedule, or else of
+    /// its jobs.
+    pub run_timeout_seconds: Option<f64>,
     /// Tags and metadata of the schedule's runs, in addition to those of the jobs.
     #[serde(flatten)]
     pub labels: Labels,
@@ -189,7 +193,8 @@ from_row! {
         catch_up, max_lateness_seconds, jitter_seconds, max_attempts, retry_interval_seconds,
         params: column::<Option<_>>(row, "params")?.unwrap_or_default(), version, changed_at,
         changed_by, removed_at, queued_fire_at, trigger_checked_at, trigger_result,
-        expected_duration_seconds, deadline_seconds, late_runs, labels: Labels::from_row(row)?,
+        expected_duration_seconds, deadline_seconds, late_runs, run_timeout_seconds,
+        labels: Labels::from_row(row)?,
     }
 }
 

@@ -188,8 +188,18 @@ fn rejection(procedure: &Procedure, of_that_name: usize) -> Option<(String, Stri
 }
 
 fn desired(procedure: &Procedure, annotated: &Annotations) -> Vec<DesiredSchedule> {
-    let Annotations { retry, job, task, fire, tags, text, expected_duration, deadline, .. } =
-        annotated;
+    let Annotations {
+        retry,
+        job,
+        task,
+        fire,
+        tags,
+        text,
+        expected_duration,
+        deadline,
+        run_timeout,
+        ..
+    } = annotated;
     let title_and_text = [job.name.as_deref().unwrap_or_default(), text];
     let description = title_and_text.into_iter().filter(|it| !it.is_empty()).collect::<Vec<_>>();
     let description = description.join(": ");
@@ -225,6 +235,7 @@ fn desired(procedure: &Procedure, annotated: &Annotations) -> Vec<DesiredSchedul
             ("jitter", fire.jitter.map(seconds)),
             ("expected_duration", expected_duration.map(seconds)),
             ("deadline", deadline.map(seconds)),
+            ("run_timeout", run_timeout.map(seconds)),
             ("tags", (!tags.is_empty()).then(|| json!(tags))),
         ])
     };

@@ -7,8 +7,8 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use queue::QueueError;
 use queue::row::{FromRow, column, duration, from_row, scalar};
+use queue::{QueueError, RunId};
 use serde::Serialize;
 use serde_json::Value;
 use tokio_postgres::types::{Json, Type};
@@ -36,12 +36,11 @@ const TICK_TRIGGER: &str = "/* schedule.tick_trigger */
 SELECT t.fired, t.skipped FROM mill.tick_trigger($1, $2, $3, $4, $5, $6) AS t";
 
 const NEXT: &str = "/* schedule.next_tick */
-SELECT extract(epoch FROM least((SELECT s.next_tick_at FROM mill.schedules s WHERE s.next_tick_at IS NOT NULL
-        AND NOT (SELECT mill.fleet_paused()) ORDER BY s.next_tick_at LIMIT 1),
-    (SELECT r.late_at FROM mill.runs r WHERE r.state = 'running'
-        AND r.late_at IS NOT NULL AND r.late_since IS NULL ORDER BY r.late_at LIMIT 1)) - now())::float8";
+SELECT extract(epoch FROM s.next_tick_at - now())::float8 FROM mill.schedules s
+WHERE s.next_tick_at IS NOT NULL AND NOT (SELECT mill.fleet_paused()) ORDER BY s.next_tick_at LIMIT 1";
 
-const MARK_LATE: &str = "/* schedule.mark_late_runs */ SELECT mill.mark_late_runs()";
+const ENFORCE: &str = "/* schedule.enforce_deadlines */
+SELECT mill.mark_late_runs() AS late, ARRAY(SELECT mill.time_out_runs()) AS timed_out";
 
 /// `mill.schedules.id`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -266,13 +265,23 @@ pub async fn tick_trigger(
     Ok((column::<i32>(&rows[0], "fired")? > 0, column::<i32>(&rows[0], "skipped")? > 0))
 }
 
-/// Marks the runs that have missed their deadlines, and returns their number.
-pub async fn mark_late_runs(client: &impl GenericClient) -> Result<i64, QueueError> {
-    scalar(&client.query_typed(MARK_LATE, &[]).await?[0])
+/// Runs that have missed a deadline or a timeout.
+#[derive(Clone, Debug)]
+pub struct MissedDeadlines {
+    /// Number of runs that are late now.
+    pub late: i64,
+    /// Runs that are cancelled now because of their timeout. The caller has to advance them.
+    pub timed_out: Vec<RunId>,
 }
 
-/// Returns the time until the next tick or the next deadline of a run; `None` if there is none.
+from_row! { MissedDeadlines { late, timed_out } }
+
+/// Marks the runs that have missed their deadlines, and cancels those whose timeout has passed.
+pub async fn enforce_deadlines(client: &impl GenericClient) -> Result<MissedDeadlines, QueueError> {
+    MissedDeadlines::from_row(&client.query_typed(ENFORCE, &[]).await?[0])
+}
+
+/// Returns the time until the next tick; `None` if there is none, or if the fleet is paused.
 pub async fn next_tick_in(client: &impl GenericClient) -> Result<Option<Duration>, QueueError> {
-    let rows = client.query_typed(NEXT, &[]).await?;
-    Ok(scalar::<Option<_>>(&rows[0])?.map(duration))
+    client.query_typed(NEXT, &[]).await?.first().map(|row| scalar(row).map(duration)).transpose()
 }

@@ -75,7 +75,10 @@ pub fn run_outcome(run: &Run, failures: &[RunTask]) -> String {
 
 fn state_word(run: &Run) -> String {
     match run.state {
-        queue::run::RunState::Cancelled => "was cancelled".to_owned(),
+        queue::run::RunState::Cancelled => match &run.cancel_reason {
+            Some(reason) => format!("was cancelled, {reason}"),
+            None => "was cancelled".to_owned(),
+        },
         state => state.to_string(),
     }
 }

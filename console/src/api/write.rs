@@ -98,6 +98,8 @@ struct StartRunRequest {
     #[serde(default)]
     #[schema(value_type = Object)]
     metadata: Map<String, Value>,
+    /// Time after which the run is cancelled, instead of that of the jobs.
+    run_timeout_seconds: Option<f64>,
 }
 
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -325,7 +327,8 @@ async fn start_run(request: ApiRequest<StartRunRequest>) -> HandlerResult {
         .execute(Scope::Run, |tx, body| {
             Box::pin(async move {
                 let labels = Labels { tags: body.tags, metadata: body.metadata };
-                Ok(run::start(&**tx, &body.jobs, &body.params, &labels).await?)
+                let timeout = seconds("run_timeout_seconds", body.run_timeout_seconds)?;
+                Ok(run::start(&**tx, &body.jobs, &body.params, &labels, timeout).await?)
             })
         })
         .await

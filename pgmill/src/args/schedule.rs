@@ -35,7 +35,7 @@ Examples:
   pgmill schedule set vault --timing 'every(15 minutes, between: 06:00-22:00)' --job daily
   pgmill schedule set orders --timing 'trigger(table: staging.orders, rows: 500)' --job orders
   pgmill schedule set orders --timing manual
-  pgmill schedule set vault --expected-duration 20m --deadline 2h
+  pgmill schedule set vault --expected-duration 20m --deadline 2h --run-timeout 3h
 
 The overrides --max-attempts, --retry-interval and --jitter take precedence over the declaration and
 stay when it changes; the value \"declared\" removes an override. The definition of a schedule can
@@ -233,7 +233,7 @@ pub(crate) struct ScheduleCalendar {
 #[derive(Debug, clap::Args)]
 #[command(group = ArgGroup::new("what").required(true).multiple(true).args([
     "max_attempts", "max_retries", "retry_interval", "jitter", "timing", "statement", "mode", "jobs", "overlap", "catch_up",
-    "max_lateness", "expected_duration", "deadline", "description",
+    "max_lateness", "expected_duration", "deadline", "run_timeout", "description",
 ]))]
 pub(crate) struct ScheduleSet {
     /// Schedule name
@@ -288,6 +288,10 @@ pub(crate) struct ScheduleSet {
     #[arg(long, value_name = "DURATION", value_parser = max_lateness)]
     #[arg(help_heading = DEFINITION)]
     pub(crate) deadline: Option<Duration>,
+    /// Time after its start at which a run is cancelled with its running tasks
+    #[arg(long, value_name = "DURATION", value_parser = max_lateness)]
+    #[arg(help_heading = DEFINITION)]
+    pub(crate) run_timeout: Option<Duration>,
     /// Free-text description
     #[arg(long, help_heading = DEFINITION)]
     pub(crate) description: Option<String>,

@@ -229,7 +229,7 @@ struct ReadTask {
 }
 
 /// Keys of a job, besides the defaults for its tasks.
-const JOB_KEYS: [&str; 9] = [
+const JOB_KEYS: [&str; 10] = [
     "description",
     "category",
     "frequency",
@@ -239,6 +239,7 @@ const JOB_KEYS: [&str; 9] = [
     "metadata",
     "expected_duration",
     "deadline",
+    "run_timeout",
 ];
 
 /// Keys with the options of a statement, in a job or in a schedule.
@@ -280,9 +281,9 @@ const TASK_KEYS: [&str; 12] = [
     "metadata",
 ];
 
-/// Adds the expected duration and the deadline of runs.
+/// Adds the expected duration, the deadline and the timeout of runs.
 fn durations(section: &Section<'_>, document: &mut Map<String, Value>) {
-    for key in ["expected_duration", "deadline"] {
+    for key in ["expected_duration", "deadline", "run_timeout"] {
         section.put(document, key, section.span(key, false));
     }
 }

@@ -30,7 +30,7 @@ pub(crate) async fn cancel(
     let runs: Vec<RunId> = if args.all {
         let filter = RunFilter { state: Some(RunState::Running), ..RunFilter::default() };
         let running = run_queries::runs(client, &filter, MAX_RUNS).await?;
-        let open = running.iter().filter(|run| args.kill || run.cancelled_by.is_none());
+        let open = running.iter().filter(|run| args.kill || !run.is_cancelled());
         open.map(|run| run.id).collect()
     } else {
         args.runs.clone()

@@ -137,6 +137,9 @@ fn heading(out: &Output, run: &Run) -> String {
     if let Some(role) = &run.cancelled_by {
         let _ = write!(text, ", cancelled by {}", visible(role));
     }
+    if let Some(reason) = &run.cancel_reason {
+        let _ = write!(text, ", {}", visible(reason));
+    }
     if run.restarts > 0 {
         let _ = match run.restarts {
             1 => write!(text, ", restarted once"),
@@ -151,6 +154,9 @@ fn heading(out: &Output, run: &Run) -> String {
         let _ = write!(text, "\n{late}: the deadline was {}", local_time(at));
     } else if let Some(at) = run.late_at.filter(|_| run.state == RunState::Running) {
         let _ = write!(text, "\ndeadline {}", local_time(at));
+    }
+    if let Some(at) = run.timeout_at.filter(|_| run.state == RunState::Running) {
+        let _ = write!(text, "\ntimeout {}", local_time(at));
     }
     if let Some(seconds) = run.expected_duration_seconds {
         let _ = write!(text, "\nexpected duration {}", span(seconds));

@@ -173,6 +173,7 @@ fn declared_fields(args: &ScheduleSet) -> Map<String, Value> {
         ("max_lateness", args.max_lateness.map(seconds)),
         ("expected_duration", args.expected_duration.map(seconds)),
         ("deadline", args.deadline.map(seconds)),
+        ("run_timeout", args.run_timeout.map(seconds)),
         ("description", args.description.clone().map(Value::from)),
     ];
     fields.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()

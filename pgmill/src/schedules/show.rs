@@ -132,9 +132,11 @@ fn describe_settings(text: &mut String, it: &ScheduleStatus) {
     if it.jitter_seconds > 0.0 {
         let _ = write!(text, ", jitter {}", span(it.jitter_seconds));
     }
-    for (word, seconds) in
-        [("expected duration", it.expected_duration_seconds), ("deadline", it.deadline_seconds)]
-    {
+    for (word, seconds) in [
+        ("expected duration", it.expected_duration_seconds),
+        ("deadline", it.deadline_seconds),
+        ("run timeout", it.run_timeout_seconds),
+    ] {
         if let Some(seconds) = seconds {
             let _ = write!(text, ", {word} {}", span(seconds));
         }

@@ -15,7 +15,8 @@ const SET: &str = "/* queue.set_job */
 SELECT mill.set_job($1->>'name', $1->'tasks', $1->>'description', $1->>'frequency',
     ($1->>'priority')::mill.priority, ($1->>'enabled')::boolean, $1->>'category',
     jsonb_build_object('tags', $1->'tags', 'metadata', $1->'metadata',
-        'expected_duration', $1->'expected_duration', 'deadline', $1->'deadline'))";
+        'expected_duration', $1->'expected_duration', 'deadline', $1->'deadline',
+        'run_timeout', $1->'run_timeout'))";
 
 const DEFINITIONS: &str = "/* queue.job_definitions */
 SELECT mill.job_definition(j.name) FROM mill.jobs j

@@ -4,8 +4,10 @@
 //! calls [`advance`]. If it does not, the next poll of any worker finds the event. An advance takes
 //! the events under a lock on the run's row, so that each event is processed once.
 
+use std::time::Duration;
+
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use tokio_postgres::GenericClient;
 use tokio_postgres::types::{Json, ToSql, Type};
 
@@ -136,7 +138,7 @@ pub struct RestartOptions {
     pub force: bool,
 }
 
-/// Starts one run of these jobs together. After its commit, the caller has to notify the workers.
+/// Starts one run of these jobs together, with this timeout instead of that of the jobs. After its commit, the caller has to notify the workers.
 ///
 /// # Errors
 /// Fails if a job is unknown or disabled, if a parameter is missing or unknown, or if tasks wait
@@ -146,11 +148,17 @@ pub async fn start(
     jobs: &[String],
     params: &Map<String, Value>,
     labels: &Labels,
+    run_timeout: Option<Duration>,
 ) -> Result<Started, QueueError> {
+    let mut options = labels.options();
+    if let Some(timeout) = run_timeout {
+        let seconds = format!("{} seconds", timeout.as_secs_f64());
+        options.get_or_insert_with(|| json!({}))["run_timeout"] = seconds.into();
+    }
     let values: [(&(dyn ToSql + Sync), Type); 3] = [
         (/* jobs */ &jobs, Type::TEXT_ARRAY),
         (/* params */ &Json(params), Type::JSONB),
-        (/* options */ &labels.options(), Type::JSONB),
+        (/* options */ &options, Type::JSONB),
     ];
     Started::from_row(&client.query_typed(START, &values).await?[0])
 }

@@ -22,7 +22,8 @@ const RUN: &str =
     coalesce(r.dropped, '{}') AS dropped, r.tasks, r.waiting, r.released, r.succeeded, r.failed,
     r.ignored, r.cancelled, r.upstream_failed, r.skipped,
     r.schedule, r.fire_at, r.reason, r.tags, r.metadata, r.restarted_at, r.backfill_id,
-    extract(epoch FROM r.expected_duration)::float8 AS expected_duration_seconds, r.late_at, r.late_since";
+    extract(epoch FROM r.expected_duration)::float8 AS expected_duration_seconds, r.late_at, r.late_since,
+    r.timeout_at, r.cancel_reason";
 
 const TASK: &str = "t.node, t.name, t.job, t.task_id, t.state, t.started_at, t.finished_at,
     extract(epoch FROM t.duration)::float8 AS duration, t.attempts, t.rows, t.queue, t.priority::text,
@@ -92,8 +93,10 @@ pub struct Run {
     #[serde(rename = "duration_seconds", serialize_with = "seconds")]
     #[schema(value_type = f64)]
     pub duration: Duration,
-    /// The role that cancelled the run.
+    /// The role that cancelled the run; `None` also if the fleet cancelled it.
     pub cancelled_by: Option<String>,
+    /// Why the fleet cancelled the run: `timed out after …`.
+    pub cancel_reason: Option<String>,
     /// Number of restarts.
     pub restarts: i32,
     /// The last restart.
@@ -104,6 +107,8 @@ pub struct Run {
     pub late_at: Option<Timestamp>,
     /// The deadline that the run has missed; kept after its end.
     pub late_since: Option<Timestamp>,
+    /// Time at which the run is cancelled if it has not ended.
+    pub timeout_at: Option<Timestamp>,
     /// Expected end of a run in progress, if [`crate::insight::eta`] has estimated it.
     pub eta_at: Option<Timestamp>,
     /// Edges that were left out because their parent is in none of the run's jobs:
@@ -120,18 +125,25 @@ from_row! {
     row => Run {
         id, jobs, params: column::<Option<_>>(row, "params")?.unwrap_or_default(), schedule,
         fire_at, reason, backfill_id, state, started_at, started_by, finished_at,
-        duration: column(row, "duration").map(duration)?, cancelled_by, restarts, restarted_at,
-        expected_duration_seconds, late_at, late_since, eta_at: None,
+        duration: column(row, "duration").map(duration)?, cancelled_by, cancel_reason,
+        restarts, restarted_at, expected_duration_seconds, late_at, late_since, timeout_at,
+        eta_at: None,
         dropped, count: TaskCounts::from_row(row)?, labels: Labels::from_row(row)?,
     }
 }
 
 impl Run {
+    /// Returns whether an operator or the fleet has cancelled the run.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.cancelled_by.is_some() || self.cancel_reason.is_some()
+    }
+
     /// Returns the state for display: `cancelling` for a cancelled run that has not ended.
     #[must_use]
     pub fn state_text(&self) -> &'static str {
         match self.state {
-            RunState::Running if self.cancelled_by.is_some() => "cancelling",
+            RunState::Running if self.is_cancelled() => "cancelling",
             state => state.as_str(),
         }
     }

@@ -48,14 +48,15 @@ SELECT
     EXISTS (SELECT FROM mill.limits) AS limits,
     ARRAY(SELECT w.weight FROM mill.priorities w ORDER BY w.priority) AS weights, p.last_heartbeats,
     ARRAY(SELECT t.run FROM pending_run t LIMIT 100) AS runs,
-    extract(epoch FROM CASE WHEN NOT (SELECT mill.fleet_paused()) AND EXISTS (SELECT FROM mill.backfills b
-            WHERE b.state = 'running' AND (SELECT count(*) FROM mill.runs r WHERE r.schedule_id = b.schedule_id
-                AND r.state = 'running' AND r.backfill_id = b.id)
-                < CASE WHEN b.next_at IS NULL THEN 1 ELSE b.max_running END) THEN now()
-        ELSE least((SELECT s.next_tick_at FROM mill.schedules s WHERE s.next_tick_at IS NOT NULL
-            AND NOT (SELECT mill.fleet_paused()) ORDER BY s.next_tick_at LIMIT 1), (SELECT r.late_at FROM mill.runs r
-            WHERE r.state = 'running' AND r.late_at IS NOT NULL AND r.late_since IS NULL ORDER BY r.late_at LIMIT 1))
-        END - now())::float8 AS next_tick_in,
+    EXISTS (SELECT FROM mill.backfills b WHERE b.state = 'running' AND NOT (SELECT mill.fleet_paused())
+        AND (SELECT count(*) FROM mill.runs r WHERE r.schedule_id = b.schedule_id AND r.state = 'running'
+            AND r.backfill_id = b.id) < CASE WHEN b.next_at IS NULL THEN 1 ELSE b.max_running END) AS backfills,
+    extract(epoch FROM (SELECT s.next_tick_at FROM mill.schedules s WHERE s.next_tick_at IS NOT NULL
+        AND NOT (SELECT mill.fleet_paused()) ORDER BY s.next_tick_at LIMIT 1) - now())::float8 AS next_tick_in,
+    extract(epoch FROM least((SELECT r.late_at FROM mill.runs r WHERE r.state = 'running' AND r.late_at IS NOT NULL
+            AND r.late_since IS NULL ORDER BY r.late_at LIMIT 1),
+        (SELECT r.timeout_at FROM mill.runs r WHERE r.state = 'running' AND r.timeout_at IS NOT NULL
+            AND r.cancel_reason IS NULL ORDER BY r.timeout_at LIMIT 1)) - now())::float8 AS next_deadline_in,
     mill.notifications_due($6) AS notifications_due
 FROM (SELECT coalesce(array_agg(id), '{}') AS ids, coalesce(array_agg(heartbeat), '{}') AS heartbeats,
         coalesce(array_agg(session_alive), '{}') AS sessions_alive, coalesce(array_agg(heartbeat_age), '{}') AS heartbeat_ages,
@@ -69,10 +70,14 @@ pub struct PollResult {
     pub pending: bool,
     /// Time until the next scheduled task is due, if there is one; zero if it is due already.
     pub next_due_in: Option<Duration>,
-    /// Time until the next tick of a schedule or the next deadline of a run, if there is one; zero if
-    /// it is due already, or if a backfill can continue. While the fleet is paused, only deadlines
-    /// count.
+    /// Time until the next tick of a schedule, if there is one; zero if it is due already. `None`
+    /// while the fleet is paused.
     pub next_tick_in: Option<Duration>,
+    /// Time until the next deadline or timeout of a run, if there is one; zero if it has passed. A
+    /// pause of the fleet does not stop it.
+    pub next_deadline_in: Option<Duration>,
+    /// Whether a backfill can continue.
+    pub backfills: bool,
     /// Whether a task waits for a permit.
     pub blocked: bool,
     /// Whether any limits exist.
@@ -144,6 +149,8 @@ pub async fn poll(
         pending: column(row, "pending")?,
         next_due_in: column::<Option<_>>(row, "next_due_in")?.map(duration),
         next_tick_in: column::<Option<_>>(row, "next_tick_in")?.map(duration),
+        next_deadline_in: column::<Option<_>>(row, "next_deadline_in")?.map(duration),
+        backfills: column(row, "backfills")?,
         blocked: column(row, "blocked")?,
         limits: column(row, "limits")?,
         weights: column(row, "weights")?,

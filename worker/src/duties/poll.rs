@@ -16,6 +16,7 @@ use crate::control::answered;
 use crate::duties::duty::Duty;
 use crate::duties::failure_detector::{PeerSnapshot, PollContinuity};
 use crate::duties::peer_sampling::PeerSampling;
+use crate::duties::scheduler::SchedulerWork;
 use crate::timing::MAX_POLL_INTERVAL;
 
 /// Polls the queue and the other workers.
@@ -37,8 +38,8 @@ pub(crate) struct Poller {
 pub(crate) struct PollChannels {
     /// When the next scheduled task is due, for the promoter.
     pub(crate) next_due: watch::Sender<Option<Instant>>,
-    /// When the next schedule is due, for the scheduler.
-    pub(crate) next_tick: watch::Sender<Option<Instant>>,
+    /// What the scheduler has to do, and when.
+    pub(crate) scheduler_work: watch::Sender<SchedulerWork>,
     /// Whether limits need work, for the permit granter.
     pub(crate) limits_pending: watch::Sender<bool>,
     /// Whether notifications are due, for the notifier.
@@ -53,7 +54,7 @@ impl Default for PollChannels {
     fn default() -> Self {
         Self {
             next_due: watch::Sender::default(),
-            next_tick: watch::Sender::default(),
+            scheduler_work: watch::Sender::default(),
             limits_pending: watch::Sender::default(),
             notifications_due: watch::Sender::default(),
             weights: watch::Sender::default(),
@@ -106,7 +107,11 @@ impl Poller {
         // An answer that took long is outdated, because the server had stalled.
         if polled_at.elapsed() <= MAX_POLL_INTERVAL * 2 {
             channels.next_due.send_replace(polled.next_due_in.map(|wait| polled_at + wait));
-            channels.next_tick.send_replace(polled.next_tick_in.map(|wait| polled_at + wait));
+            channels.scheduler_work.send_replace(SchedulerWork {
+                tick_at: polled.next_tick_in.map(|wait| polled_at + wait),
+                deadline_at: polled.next_deadline_in.map(|wait| polled_at + wait),
+                backfills: polled.backfills,
+            });
             if let Some(peers) = polled.peers {
                 channels
                     .peer_snapshots

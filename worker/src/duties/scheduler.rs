@@ -1,4 +1,6 @@
-//! Fires schedules as soon as they are due, continues backfills, and marks late runs.
+//! Fires schedules as soon as they are due, continues backfills, marks late runs, and cancels runs
+//! whose timeout has passed. The poll tells which of these there is to do, so that an idle fleet
+//! sends no further statement.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,7 +9,7 @@ use queue::QueueError;
 use queue::enqueue::notify;
 use rand::RngExt;
 use schedule::backfill::{self, AdvanceSummary};
-use schedule::tick::{TickSummary, mark_late_runs, next_tick_in, tick_due};
+use schedule::tick::{TickSummary, enforce_deadlines, next_tick_in, tick_due};
 use schedule::zone_data::zone_data;
 use tokio::sync::watch;
 
@@ -16,25 +18,59 @@ use crate::control::{answered, until};
 use crate::duties::duty::{Duty, StopAt};
 use crate::duties::trigger_evaluator::TriggerEvaluator;
 
+/// What there is to do, and when.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SchedulerWork {
+    /// When the next schedule is due.
+    pub(crate) tick_at: Option<Instant>,
+    /// When the next deadline or timeout of a run passes.
+    pub(crate) deadline_at: Option<Instant>,
+    /// Whether a backfill can continue.
+    pub(crate) backfills: bool,
+}
+
+/// What there is to do now.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DueWork {
+    tick: bool,
+    deadlines: bool,
+    backfills: bool,
+}
+
+impl SchedulerWork {
+    /// Returns the time of the next tick or deadline.
+    fn next_at(&self) -> Option<Instant> {
+        self.tick_at.into_iter().chain(self.deadline_at).min()
+    }
+
+    /// Returns what there is to do now; `None` if there is nothing.
+    fn due(&self, now: Instant) -> Option<DueWork> {
+        let passed = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+        let (tick, deadlines) = (passed(self.tick_at), passed(self.deadline_at));
+        let backfills = self.backfills;
+        (tick || deadlines || backfills).then_some(DueWork { tick, deadlines, backfills })
+    }
+}
+
 /// Ticks schedules. Any number of workers tick concurrently.
 pub(crate) struct Scheduler {
     context: Arc<Context>,
     triggers: TriggerEvaluator,
-    /// Set by the poller: when the next schedule is due.
-    next_tick: watch::Receiver<Option<Instant>>,
-    tick_at: Option<Instant>,
+    /// Set by the poller.
+    polled: watch::Receiver<SchedulerWork>,
+    work: SchedulerWork,
     /// Whether a backfill may continue when a run ends.
-    backfills: bool,
+    awaits_runs: bool,
 }
 
 impl Scheduler {
     pub(crate) fn new(
         context: Arc<Context>,
         triggers: TriggerEvaluator,
-        next_tick: watch::Receiver<Option<Instant>>,
+        polled: watch::Receiver<SchedulerWork>,
     ) -> Self {
         tracing::info!("time zones of schedules: {}", zone_data().describe());
-        Self { context, triggers, next_tick, tick_at: None, backfills: false }
+        Self { context, triggers, polled, work: SchedulerWork::default(), awaits_runs: false }
     }
 
     async fn tick(&self) -> Result<TickSummary, QueueError> {
@@ -58,6 +94,46 @@ impl Scheduler {
         Ok(advanced)
     }
 
+    /// Ticks all due schedules, and returns the number of fires.
+    async fn tick_all(&mut self) -> Result<u64, QueueError> {
+        let mut fired = 0;
+        loop {
+            let ticked = answered(self.tick()).await?;
+            let full = ticked.is_full();
+            fired += ticked.fired;
+            self.record(&ticked);
+            for request in ticked.probes {
+                self.triggers.spawn_evaluation(request);
+            }
+            if !full {
+                break;
+            }
+        }
+        self.context.metrics.schedules.nothing_due();
+        // A schedule that another worker has locked remains due until that worker commits.
+        let min_wait = Duration::from_millis(rand::rng().random_range(20..60));
+        let control = &self.context.control;
+        let next = answered(async { next_tick_in(&*control.get().await?).await }).await?;
+        self.work.tick_at = next.map(|wait| Instant::now() + wait.max(min_wait));
+        Ok(fired)
+    }
+
+    /// Marks late runs, and cancels runs whose timeout has passed.
+    async fn enforce_deadlines(&mut self) -> Result<(), QueueError> {
+        let Context { control, wakeup, .. } = &*self.context;
+        let missed = answered(async { enforce_deadlines(&*control.get().await?).await }).await?;
+        if missed.late > 0 {
+            tracing::warn!(late = missed.late, "runs have missed their deadlines");
+        }
+        for run in &missed.timed_out {
+            tracing::warn!(%run, "run timed out");
+        }
+        wakeup.runs_to_advance.add(missed.timed_out);
+        // The next poll finds the next deadline, and a run that another session has locked.
+        self.work.deadline_at = None;
+        Ok(())
+    }
+
     fn record(&self, ticked: &TickSummary) {
         self.context.metrics.schedules.record_pass(ticked);
         if ticked.fired + ticked.skipped + ticked.missed + ticked.errors > 0 {
@@ -75,54 +151,45 @@ impl Scheduler {
 impl Duty for Scheduler {
     const NAME: &'static str = "schedule";
     const STOPS: StopAt = StopAt::Drain;
-    type Cause = ();
+    type Cause = DueWork;
 
-    async fn next(&mut self) -> Option<()> {
+    async fn next(&mut self) -> Option<DueWork> {
         loop {
             tokio::select! {
-                changed = self.next_tick.changed() => {
+                changed = self.polled.changed() => {
                     changed.ok()?;
-                    self.tick_at = *self.next_tick.borrow_and_update();
-                    if self.tick_at.is_none_or(|at| at > Instant::now()) {
-                        self.context.metrics.schedules.nothing_due();
-                    }
+                    self.work = *self.polled.borrow_and_update();
                 }
-                () = until(self.tick_at) => return Some(()),
-                () = self.context.wakeup.run_ended(), if self.backfills => return Some(()),
+                () = until(self.work.next_at()) => {}
+                () = self.context.wakeup.run_ended(), if self.awaits_runs => {
+                    self.work.backfills = true;
+                }
+            }
+            let due = self.work.due(Instant::now());
+            if due.is_none_or(|due| !due.tick) {
+                self.context.metrics.schedules.nothing_due();
+            }
+            if due.is_some() {
+                return due;
             }
         }
     }
 
-    /// Ticks all due schedules, continues the backfills, marks late runs, and returns the number of
-    /// fires.
-    async fn run_once(&mut self, (): ()) -> Result<u64, QueueError> {
+    /// Does what is due, and returns the number of fires.
+    async fn run_once(&mut self, due: DueWork) -> Result<u64, QueueError> {
         let mut fired = 0;
-        loop {
-            let ticked = answered(self.tick()).await?;
-            let full = ticked.is_full();
-            fired += ticked.fired;
-            self.record(&ticked);
-            for request in ticked.probes {
-                self.triggers.spawn_evaluation(request);
-            }
-            if !full {
-                break;
-            }
+        if due.tick {
+            fired += self.tick_all().await?;
         }
-        let advanced = answered(self.advance_backfills()).await?;
-        fired += advanced.fired;
-        self.backfills = advanced.in_progress;
-        let late = answered(async { mark_late_runs(&*self.context.control.get().await?).await });
-        let late = late.await?;
-        if late > 0 {
-            tracing::warn!(late, "runs have missed their deadlines");
+        if due.backfills {
+            let advanced = answered(self.advance_backfills()).await?;
+            fired += advanced.fired;
+            self.awaits_runs = advanced.in_progress;
+            self.work.backfills = false;
         }
-        self.context.metrics.schedules.nothing_due();
-        // A schedule that another worker has locked remains due until that worker commits.
-        let min_wait = Duration::from_millis(rand::rng().random_range(20..60));
-        let control = &self.context.control;
-        let next = answered(async { next_tick_in(&*control.get().await?).await }).await?;
-        self.tick_at = next.map(|wait| Instant::now() + wait.max(min_wait));
+        if due.deadlines {
+            self.enforce_deadlines().await?;
+        }
         Ok(fired)
     }
 }

@@ -1,7 +1,6 @@
 //! Life cycle of the worker process: startup checks, background services, readers and shutdown.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use anyhow::Context as _;
 use cli::duration::HumanDuration;
@@ -32,7 +31,7 @@ use crate::duties::promoter::Promoter;
 use crate::duties::reclaimer::Reclaimer;
 use crate::duties::run_advancer::RunAdvancer;
 use crate::duties::schedule_sync::ScheduleSync;
-use crate::duties::scheduler::Scheduler;
+use crate::duties::scheduler::{Scheduler, SchedulerWork};
 use crate::duties::trigger_evaluator::TriggerEvaluator;
 use crate::duties::{duty, listener};
 use crate::shutdown::{Shutdown, Signals, wait_for_readers};
@@ -275,7 +274,7 @@ impl Process {
         tasks.spawn(duty::run(RunAdvancer::new(context()), context()));
         tasks.spawn(duty::run(Maintenance::new(context()), context()));
         tasks.spawn(duty::run(ProgressWriter::new(context(), &self.progress), context()));
-        tasks.spawn(self.schedules(channels.next_tick.subscribe()));
+        tasks.spawn(self.schedules(channels.scheduler_work.subscribe()));
         let names = destinations.keys().cloned().collect();
         let due = channels.notifications_due.subscribe();
         tasks.spawn(duty::run(Notifier::new(context(), destinations, due), context()));
@@ -295,15 +294,12 @@ impl Process {
 
     /// Synchronizes the schedules that are declared in comments of procedures. Then ticks
     /// schedules, unless `--no-scheduler` is set.
-    fn schedules(
-        &self,
-        next_tick: watch::Receiver<Option<Instant>>,
-    ) -> impl Future<Output = ()> + use<> {
+    fn schedules(&self, work: watch::Receiver<SchedulerWork>) -> impl Future<Output = ()> + use<> {
         let context = Arc::clone(&self.context);
         let sync = ScheduleSync::new(Arc::clone(&context));
         let scheduler = (!self.settings.no_scheduler).then(|| {
             let triggers = TriggerEvaluator::new(Arc::clone(&context), self.logins[0].clone());
-            Scheduler::new(Arc::clone(&context), triggers, next_tick)
+            Scheduler::new(Arc::clone(&context), triggers, work)
         });
         async move {
             duty::run(sync, Arc::clone(&context)).await;

@@ -24,7 +24,8 @@ async fn run(form: FormRequest) -> Result<Response, HttpError> {
     let tx = form.begin(&mut session).await?;
     let known = data(&tx, &name).await?;
     let params = form.params(&known.shape.params);
-    let started = queue::run::start(&*tx, &[known.shape.name], &params, &Labels::default()).await?;
+    let started =
+        queue::run::start(&*tx, &[known.shape.name], &params, &Labels::default(), None).await?;
     tx.commit().await?;
     session.notify_workers().await;
     Ok(form.redirect_back(&format!("/runs/{}", started.run)))

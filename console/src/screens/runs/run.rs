@@ -103,7 +103,7 @@ impl RunPage {
 
     fn can_retry(&self, task: &RunTask) -> bool {
         let retryable = matches!(task.state.as_str(), "failed" | "failed, ignored" | "cancelled");
-        self.page.viewer.may_act && self.live() && self.run.cancelled_by.is_none() && retryable
+        self.page.viewer.may_act && self.live() && !self.run.is_cancelled() && retryable
     }
 
     fn params(&self) -> Option<String> {

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::jobs::source::ValidationError;
 
-const SCHEDULE_KEYS: [&str; 17] = [
+const SCHEDULE_KEYS: [&str; 18] = [
     "timing",
     "job",
     "jobs",
@@ -31,6 +31,7 @@ const SCHEDULE_KEYS: [&str; 17] = [
     "jitter",
     "expected_duration",
     "deadline",
+    "run_timeout",
     "tags",
     "metadata",
 ];
