@@ -2,6 +2,7 @@
 
 pub(crate) mod delivery;
 pub(crate) mod email;
+pub(crate) mod email_tls;
 pub(crate) mod events;
 pub(crate) mod in_database;
 pub(crate) mod receivers;

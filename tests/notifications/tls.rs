@@ -16,11 +16,12 @@ use crate::notifications::delivery::worker;
 use crate::notifications::events::subscribe;
 
 /// A root certificate, and a certificate for localhost with its key. Removed on drop.
-struct Certificates(PathBuf);
+pub(crate) struct Certificates(PathBuf);
 
 impl Certificates {
-    fn new() -> Self {
-        let folder = std::env::temp_dir().join(format!("pgmill-receiver-{}", std::process::id()));
+    /// Creates them in a folder of this name.
+    pub(crate) fn new(name: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("pgmill-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let script = "set -e; key='-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes'
             openssl req -x509 $key -keyout ca.key -out ca.crt -days 2 -subj /CN=root
@@ -33,11 +34,11 @@ impl Certificates {
         Self(folder)
     }
 
-    fn path(&self, name: &str) -> String {
+    pub(crate) fn path(&self, name: &str) -> String {
         self.0.join(name).display().to_string()
     }
 
-    fn acceptor(&self) -> TlsAcceptor {
+    pub(crate) fn acceptor(&self) -> TlsAcceptor {
         let certificate = CertificateDer::from_pem_file(self.path("own.crt")).unwrap();
         let key = PrivateKeyDer::from_pem_file(self.path("own.key")).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -60,7 +61,7 @@ impl Drop for Certificates {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_is_sent_only_to_a_receiver_with_a_valid_certificate() {
     let database = Database::new().await;
-    let certificates = Certificates::new();
+    let certificates = Certificates::new("receiver");
     let receiver = Receiver::start_with(Some(certificates.acceptor())).await;
     let port = receiver.address.rsplit(':').next().unwrap();
     let ca = certificates.path("ca.crt");
