@@ -2511,7 +2511,7 @@ DO $$
 BEGIN
     IF to_regtype('mill.notify_event') IS NULL THEN
         CREATE TYPE mill.notify_event AS ENUM ('attempt_failed', 'task_failed', 'run_failed', 'run_succeeded',
-            'run_recovered', 'schedule_missed', 'late', 'queue_backlog', 'worker_lost', 'test');
+            'run_recovered', 'schedule_missed', 'late', 'queue_backlog', 'worker_lost', 'approval_needed', 'test');
     END IF;
 END
 $$;
@@ -2519,7 +2519,8 @@ COMMENT ON TYPE mill.notify_event IS
     'Event that can be reported. attempt_failed: an attempt of a task failed. task_failed: a task ended as failed, '
     'timed_out, lost or unknown. run_recovered: a run succeeded after the previous run of the same schedule or of the '
     'same jobs failed. late: a run has not ended by its deadline. queue_backlog: a queue passed a threshold of '
-    'the subscription, or is below it again. test: a message that an operator requested';
+    'the subscription, or is below it again. approval_needed: a task of a run waits for approval. '
+    'test: a message that an operator requested';
 
 CREATE TABLE IF NOT EXISTS mill.subscriptions (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -3894,7 +3895,8 @@ BEGIN
     SELECT e.event, f.filter, a.allowed INTO wrong
         FROM unnest(subscription.events) AS e(event)
             CROSS JOIN LATERAL (SELECT CASE
-                WHEN e.event IN ('attempt_failed', 'task_failed') THEN '{queue,task,job,schedule,tag}'
+                WHEN e.event IN ('attempt_failed', 'task_failed', 'approval_needed')
+                    THEN '{queue,task,job,schedule,tag}'
                 WHEN e.event IN ('run_failed', 'run_succeeded', 'run_recovered', 'late', 'schedule_missed')
                     THEN '{job,schedule,tag}'
                 WHEN e.event = 'queue_backlog' THEN '{queue}' ELSE '{}' END::text[] AS allowed) AS a
@@ -4397,6 +4399,8 @@ CREATE TABLE IF NOT EXISTS mill.job_tasks (
     options mill.task_options,
     enabled boolean NOT NULL DEFAULT true,
     expected_duration interval,
+    approval boolean NOT NULL DEFAULT false,
+    approval_note text,
     PRIMARY KEY (job, name),
     CONSTRAINT at_most_once_runs_once
         CHECK (NOT at_most_once OR (mode = 'autocommit' AND max_attempts = 1))
@@ -4419,7 +4423,8 @@ CREATE OR REPLACE VIEW mill.visible_job_tasks AS
         x.external, x.ignore_failure, x.join_mode, x.run_as, x.disabled_at,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.statement END AS statement,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.params END AS params,
-        (x.options).tags, (x.options).metadata, x.options, x.enabled, x.expected_duration
+        (x.options).tags, (x.options).metadata, x.options, x.enabled, x.expected_duration,
+        x.approval, x.approval_note
     FROM mill.job_tasks x;
 COMMENT ON VIEW mill.visible_job_tasks IS
     'mill.job_tasks for mill_viewer. Hides statements and params if settings.hide_statements is set';
@@ -4524,7 +4529,8 @@ DECLARE
     parent jsonb;
     put mill.job_tasks := jsonb_populate_record(NULL::mill.job_tasks, '{"queue": "default", "max_attempts": 3,
         "retry_interval": "10 seconds", "backoff": "exponential", "mode": "transaction",
-        "at_most_once": false, "external": false, "ignore_failure": false, "join_mode": "all", "run_as": ""}'
+        "at_most_once": false, "external": false, "ignore_failure": false, "join_mode": "all", "run_as": "",
+        "approval": false}'
         || jsonb_build_object('job', job));
 BEGIN
     task := mill.with_max_attempts(task);
@@ -4553,6 +4559,9 @@ BEGIN
     put := jsonb_populate_record(put, mill.without_nulls(task - ARRAY['group', 'join', 'after']
         || jsonb_build_object('group_name', task->'group', 'join_mode', task->'join')));
     put.options := mill.read_options(task);
+    IF put.approval_note IS NOT NULL AND NOT put.approval THEN
+        RAISE EXCEPTION 'approval_note requires approval' USING ERRCODE = '22023';
+    END IF;
     DELETE FROM mill.job_tasks t WHERE t.job = set_job_task.job AND t.name = put.name;
     INSERT INTO mill.job_tasks SELECT put.*;
     FOR parent IN SELECT p.value FROM jsonb_array_elements(coalesce(task->'after', '[]')) AS p LOOP
@@ -4784,7 +4793,8 @@ COMMENT ON FUNCTION mill.set_job IS
     'stays enabled or disabled as it is. Returns whether anything changed. tasks: [{"name", "statement", "params", '
     '"queue", "priority", "group", "concurrency_key", "max_attempts", "retry_interval", "backoff", "jitter", '
     '"timeout", "mode", "at_most_once", "external", "ignore_failure", "join", "run_as", "tags", "metadata", '
-    '"description", "enabled", "expected_duration", "after": ["parent", {"task": "parent", "expected": "failed"}]}]. '
+    '"description", "enabled", "expected_duration", "approval", "approval_note", '
+    '"after": ["parent", {"task": "parent", "expected": "failed"}]}]. '
     'options, for the runs of the job: {"tags": ["etl"], "metadata": {"owner": "bi"}, "expected_duration": "20 min", '
     '"deadline": "2 h", "run_timeout": "3 h"}, and defaults for its tasks: {"task_defaults": '
     '{"queue": "etl", "group": "loads"}}';
@@ -5653,6 +5663,11 @@ CREATE TABLE IF NOT EXISTS mill.run_tasks (
     options mill.task_options,
     parent_failed boolean NOT NULL DEFAULT false,
     expected_duration interval,
+    approval boolean NOT NULL DEFAULT false,
+    approval_note text,
+    approval_since timestamptz,
+    approved boolean,
+    decided_by text,
     PRIMARY KEY (run_id, node),
     CONSTRAINT run_tasks_name UNIQUE (name, run_id),
     CONSTRAINT run_at_most_once_runs_once
@@ -5799,7 +5814,8 @@ BEGIN
     ), put AS (
         INSERT INTO mill.run_tasks (run_id, node, name, job, statement, params, takes_results, queue, priority,
             group_name, concurrency_key, max_attempts, retry_interval, backoff, jitter, timeout, mode,
-            at_most_once, external, ignore_failure, join_mode, run_as, parents, state, options, expected_duration)
+            at_most_once, external, ignore_failure, join_mode, run_as, parents, state, options, expected_duration,
+            approval, approval_note)
         SELECT run_id, n.node, n.name, n.job, n.statement, mill.substitute_params(n.params, offered || params),
             coalesce(n.params @? '$[*]."$result"', false), n.queue, n.chosen_priority, n.chosen_group,
             n.concurrency_key,
@@ -5808,7 +5824,8 @@ BEGIN
             n.at_most_once, n.external, n.ignore_failure, n.join_mode, n.run_as, coalesce(p.parents, 0),
             CASE WHEN p.parents > 0 THEN 'waiting' ELSE 'ready' END::mill.run_task_state,
             CASE WHEN NOT n.options IS NULL OR NOT (q.store_params AND q.store_output)
-                THEN mill.resolve_options(n.options, n.queue, n.params) END, n.expected_duration
+                THEN mill.resolve_options(n.options, n.queue, n.params) END, n.expected_duration,
+            n.approval, n.approval_note
         FROM numbered n LEFT JOIN mill.queues q ON q.name = n.queue
             LEFT JOIN (SELECT e.child, count(e.parent)::integer AS parents FROM edge e GROUP BY e.child) AS p
                 ON p.child = n.node
@@ -6259,13 +6276,15 @@ SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bit
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 DECLARE
     released integer;
+    asking bigint[];
 BEGIN
     WITH picked AS MATERIALIZED (
         SELECT w.* FROM (
             SELECT r.node FROM unnest(nodes) AS r(node)
             UNION
             (SELECT t.node FROM mill.run_tasks t
-            WHERE search AND t.run_id = release_ready.run_id AND t.state = 'ready' ORDER BY t.node LIMIT max_count)
+            WHERE search AND t.run_id = release_ready.run_id AND t.state = 'ready'
+                AND (t.approval_since IS NULL OR t.approved) ORDER BY t.node LIMIT max_count)
             ORDER BY node LIMIT max_count) AS n
         CROSS JOIN LATERAL (SELECT t.ctid AS place, t.* FROM mill.run_tasks t
             WHERE t.run_id = release_ready.run_id AND t.node = n.node AND t.state::text = 'ready' LIMIT 1) AS w
@@ -6275,7 +6294,7 @@ BEGIN
             CASE WHEN num_nonnulls(p.group_name, p.concurrency_key) > 0
                 OR EXISTS (SELECT FROM mill.limits l WHERE l.kind = 'queue' AND l.name = p.queue)
                 THEN mill.required_limits(p.queue, p.group_name, p.run_id, p.concurrency_key) END AS limits
-        FROM picked p
+        FROM picked p WHERE NOT p.approval OR p.approved
     ), put AS (
         INSERT INTO mill.tasks (id, name, run_id, node, statement, params, queue, priority, group_name,
             concurrency_key, limits, state, blocking_limit_id, attempt, max_attempts, retry_interval, backoff, jitter,
@@ -6291,14 +6310,23 @@ BEGIN
     ), moved AS (
         UPDATE mill.run_tasks r SET state = 'released', task_id = t.id
         FROM task t WHERE r.ctid = t.place RETURNING 1
+    ), asked AS (
+        UPDATE mill.run_tasks r SET approval_since = clock_timestamp()
+        FROM picked p WHERE r.ctid = p.place AND p.approval AND p.approved IS NULL RETURNING r.node
     )
-    SELECT count(*) INTO released FROM moved;
+    SELECT CASE WHEN (SELECT count(*) FROM picked) = max_count THEN max_count ELSE (SELECT count(*) FROM moved) END,
+            (SELECT array_agg(a.node) FROM asked a)
+        INTO released, asking;
+    IF asking IS NOT NULL THEN
+        PERFORM mill.request_approvals(run_id, asking);
+    END IF;
     RETURN released;
 END
 $$;
 COMMENT ON FUNCTION mill.release_ready IS
     'For mill.advance_run: releases these tasks of a run (ready -> released), up to max_count. search: also other '
-    'ready tasks of the run. Returns the number of released tasks';
+    'ready tasks of the run. A task that needs approval begins to wait for it instead. Returns the number of released '
+    'tasks; max_count if there may be more';
 
 CREATE OR REPLACE FUNCTION mill.cancel_open_tasks(run_id bigint, kill boolean, max_count integer, OUT waited integer,
     OUT more boolean)
@@ -6462,16 +6490,140 @@ COMMENT ON FUNCTION mill.advance_run IS
     'ended: final state, if this call finished the run';
 GRANT EXECUTE ON FUNCTION mill.advance_run TO mill_worker;
 
+-- schema/16_run_approvals.sql ---------------------------------------------------------------------
+
+-- Approvals: a task of a run that a person has to approve before it starts.
+--
+-- When its parents have ended as its edges require, such a task is ready, and mill.release_ready leaves it out. The
+-- transaction of mill.approve releases it, so a task that is ready and needs approval is not decided. Every
+-- rule for ready tasks holds for it: it counts as open, and a cancel of the run ends it.
+
+COMMENT ON COLUMN mill.job_tasks.approval IS 'Whether a person has to approve the task in each run before it starts';
+COMMENT ON COLUMN mill.job_tasks.approval_note IS 'What the person has to check, as free text; null: none';
+COMMENT ON COLUMN mill.run_tasks.approval IS 'As in mill.job_tasks';
+COMMENT ON COLUMN mill.run_tasks.approval_note IS 'As in mill.job_tasks';
+COMMENT ON COLUMN mill.run_tasks.approval_since IS
+    'Time since which the task waits, or has waited, for approval; null: its parents have not ended';
+COMMENT ON COLUMN mill.run_tasks.approved IS 'Whether the task was approved or rejected; null: not decided';
+COMMENT ON COLUMN mill.run_tasks.decided_by IS
+    'Person who approved or rejected the task: mill.actor, or else the login; null: not decided';
+-- Used by mill.approvals_needed. Empty unless a task waits for approval.
+CREATE INDEX IF NOT EXISTS run_tasks_approval ON mill.run_tasks (approval_since)
+    WHERE approval AND state = 'ready';
+
+CREATE OR REPLACE FUNCTION mill.request_approvals(run_id bigint, nodes bigint[]) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM mill.notify('approval_needed',
+            mill.run_subject(r) || jsonb_build_object('task', t.name, 'job', t.job, 'queue', t.queue),
+            jsonb_build_object('note', t.approval_note))
+        FROM mill.runs r JOIN mill.run_tasks t ON t.run_id = r.id
+        WHERE r.id = request_approvals.run_id AND t.node = ANY (nodes) ORDER BY t.node;
+END
+$$;
+COMMENT ON FUNCTION mill.request_approvals IS
+    'Inserts the notifications of tasks that begin to wait for approval, for mill.release_ready';
+
+CREATE OR REPLACE FUNCTION mill.decide_approval(run_id bigint, task text, approve boolean, reason text DEFAULT NULL)
+RETURNS bigint
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    run mill.runs;
+    found_task mill.run_tasks;
+    person text := coalesce(left(nullif(current_setting('mill.actor', true), ''), 200), session_user);
+BEGIN
+    -- The lock excludes other decisions, and every other change of the run.
+    SELECT r.* INTO run FROM mill.runs r WHERE r.id = decide_approval.run_id FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'there is no run %', run_id USING ERRCODE = '22023', HINT = 'pgmill run list shows the runs.';
+    END IF;
+    SELECT t.* INTO found_task FROM mill.run_tasks t WHERE t.run_id = run.id AND t.name = task;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'run % has no task "%"', run_id, task USING ERRCODE = '22023',
+            HINT = format('pgmill run show %s --all lists its tasks.', run_id);
+    ELSIF found_task.state <> 'ready' OR NOT found_task.approval OR run.cancelled_at IS NOT NULL THEN
+        RAISE EXCEPTION 'task "%" of run % does not wait for approval: %', task, run_id, CASE
+                WHEN NOT found_task.approval THEN 'it needs none'
+                WHEN found_task.approved IS NOT NULL THEN format('%s has %s it', found_task.decided_by,
+                    CASE WHEN found_task.approved THEN 'approved' ELSE 'rejected' END)
+                WHEN run.state = 'cancelled' THEN 'its run is cancelled'
+                WHEN run.state = 'running' AND run.cancelled_at IS NOT NULL THEN 'its run is being cancelled'
+                WHEN found_task.state = 'waiting' THEN 'its parents have not ended'
+                ELSE format('it is %s', found_task.state) END
+            USING ERRCODE = '55000', HINT = format('pgmill why %s/%s', run_id, task);
+    END IF;
+    UPDATE mill.run_tasks t SET approved = approve, decided_by = person,
+            approval_since = coalesce(t.approval_since, clock_timestamp()),
+            state = CASE WHEN approve THEN t.state ELSE 'cancelled' END, pending_propagation = NOT approve,
+            propagated_to = 0, finished_at = CASE WHEN NOT approve THEN clock_timestamp() END,
+            message = CASE WHEN NOT approve THEN concat_ws(': ', 'rejected by ' || person, reason) END
+        WHERE t.run_id = run.id AND t.node = found_task.node;
+    PERFORM mill.record_audit(CASE WHEN approve THEN 'approve' ELSE 'reject' END, 'run ' || run.id,
+        jsonb_strip_nulls(jsonb_build_object('task', task, 'reason', reason)));
+    RETURN found_task.node;
+END
+$$;
+COMMENT ON FUNCTION mill.decide_approval IS
+    'For mill.approve and mill.reject: locks the run and records the decision. Returns the node of the task. Raises an '
+    'error if the task does not wait for approval';
+
+CREATE OR REPLACE FUNCTION mill.approve(run_id bigint, task text) RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT mill.release_ready(run_id, ARRAY[mill.decide_approval(run_id, task, true)], false, 1)
+$$;
+COMMENT ON FUNCTION mill.approve IS
+    'Approves a task of a run that waits for approval, so that it enters its queue. Raises an error if the task does '
+    'not wait for approval, for example because somebody else has decided';
+GRANT EXECUTE ON FUNCTION mill.approve TO mill_operator;
+
+CREATE OR REPLACE FUNCTION mill.reject(run_id bigint, task text, reason text DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM mill.decide_approval(run_id, task, false, reason);
+    UPDATE mill.runs r SET open = r.open - 1, needs_rescan = true WHERE r.id = reject.run_id;
+    PERFORM mill.advance_now(run_id);
+END
+$$;
+COMMENT ON FUNCTION mill.reject IS
+    'Rejects a task of a run that waits for approval: the task is cancelled, and its children follow their edges. '
+    'Raises an error if the task does not wait for approval';
+GRANT EXECUTE ON FUNCTION mill.reject TO mill_operator;
+
+CREATE OR REPLACE VIEW mill.approvals_needed AS
+    SELECT t.run_id, r.jobs, (SELECT s.name FROM mill.schedules s WHERE s.id = r.schedule_id) AS schedule,
+        t.name AS task, t.approval_note AS note, t.approval_since AS since, now() - t.approval_since AS waited
+    FROM mill.run_tasks t JOIN mill.runs r ON r.id = t.run_id
+    WHERE t.approval AND t.state = 'ready' AND t.approval_since IS NOT NULL;
+COMMENT ON VIEW mill.approvals_needed IS 'Tasks of runs that wait for approval';
+
 -- schema/16_run_control.sql -----------------------------------------------------------------------
 
 -- Control of runs by operators: cancel, restart, rerun, and the retry of a task.
+
+CREATE OR REPLACE FUNCTION mill.advance_now(run_id bigint) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    unfinished boolean;
+    durability text := current_setting('synchronous_commit');
+BEGIN
+    -- If no task is left to run, the run ends here, also without a worker. The number of passes is limited;
+    -- workers do the rest.
+    INSERT INTO mill.run_events (run_id) VALUES (advance_now.run_id);
+    FOR pass IN 1..10 LOOP
+        SELECT a.more INTO unfinished FROM mill.advance_run(advance_now.run_id) AS a;
+        EXIT WHEN NOT unfinished;
+    END LOOP;
+    -- An operator's action is durable, unlike an advance of a run.
+    PERFORM set_config('synchronous_commit', durability, true);
+END
+$$;
+COMMENT ON FUNCTION mill.advance_now IS
+    'Advances a run within the action of an operator, for mill.cancel_run and mill.reject';
 
 CREATE OR REPLACE FUNCTION mill.cancel_run(run_id bigint, kill boolean DEFAULT false) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     found_state mill.run_state;
-    unfinished boolean;
-    durability text := current_setting('synchronous_commit');
 BEGIN
     SELECT r.state INTO found_state FROM mill.runs r WHERE r.id = cancel_run.run_id FOR NO KEY UPDATE;
     IF found_state IS DISTINCT FROM 'running' THEN
@@ -6479,15 +6631,7 @@ BEGIN
     END IF;
     UPDATE mill.runs r SET cancelled_at = coalesce(r.cancelled_at, now()), kill = r.kill OR cancel_run.kill,
         cancelled_by = coalesce(r.cancelled_by, session_user) WHERE r.id = cancel_run.run_id;
-    -- Cancels the tasks that are not running. If there are no others, the run ends here, also without a
-    -- worker. The number of passes is limited; workers do the rest.
-    INSERT INTO mill.run_events (run_id) VALUES (cancel_run.run_id);
-    FOR pass IN 1..10 LOOP
-        SELECT a.more INTO unfinished FROM mill.advance_run(cancel_run.run_id) AS a;
-        EXIT WHEN NOT unfinished;
-    END LOOP;
-    -- An operator's action is durable, unlike an advance of a run.
-    PERFORM set_config('synchronous_commit', durability, true);
+    PERFORM mill.advance_now(run_id);
     PERFORM mill.record_audit('cancel_run', 'run ' || run_id, jsonb_build_object('kill', kill));
     RETURN 'cancelling';
 END
@@ -6526,7 +6670,8 @@ BEGIN
     DELETE FROM mill.cancel_requests c USING mill.run_tasks t
         WHERE t.run_id = run.id AND t.node = ANY (nodes) AND c.task_id = t.task_id;
     UPDATE mill.run_tasks t SET state = 'waiting', outcome = NULL, pending_propagation = false, propagated_to = 0,
-            started_at = NULL, finished_at = NULL, rows = NULL, session_pid = NULL, message = NULL, result = NULL
+            started_at = NULL, finished_at = NULL, rows = NULL, session_pid = NULL, message = NULL, result = NULL,
+            approval_since = NULL, approved = NULL, decided_by = NULL
         WHERE t.run_id = run.id AND t.node = ANY (nodes);
     PERFORM mill.recount_dependencies(run.id, NULL);
     -- Also tells the tasks that can never run because of their parents, so that the answer leaves them
@@ -6886,7 +7031,8 @@ CREATE OR REPLACE VIEW mill.run_status AS
         coalesce(n.ignored, r.ignored) AS ignored, coalesce(n.cancelled, r.cancelled) AS cancelled,
         coalesce(n.upstream_failed, r.upstream_failed) AS upstream_failed,
         r.tags, r.metadata, r.restarted_at, coalesce(n.skipped, r.skipped) AS skipped, r.backfill_id,
-        r.expected_duration, r.late_at, r.late_since, r.timeout_at, r.cancel_reason
+        r.expected_duration, r.late_at, r.late_since, r.timeout_at, r.cancel_reason,
+        coalesce(n.needs_approval, 0) AS needs_approval
     FROM mill.runs r LEFT JOIN LATERAL (
         SELECT count(*) AS tasks, count(*) FILTER (WHERE t.state IN ('waiting', 'ready')) AS waiting,
             count(*) FILTER (WHERE t.state = 'released') AS released,
@@ -6896,14 +7042,17 @@ CREATE OR REPLACE VIEW mill.run_status AS
             count(*) FILTER (WHERE t.state = 'cancelled') AS cancelled,
             count(*) FILTER (WHERE t.state = 'upstream_failed') AS upstream_failed,
             -- As text, because an upgrade cannot use the value in the transaction that adds it.
-            count(*) FILTER (WHERE t.state::text = 'skipped') AS skipped
+            count(*) FILTER (WHERE t.state::text = 'skipped') AS skipped,
+            count(*) FILTER (WHERE t.state = 'ready' AND t.approval) AS needs_approval
         FROM mill.run_tasks t WHERE t.run_id = r.id AND r.state = 'running') AS n ON r.state = 'running';
 COMMENT ON VIEW mill.run_status IS
-    'Runs with their number of tasks by state: waiting (for parents), released (in the queue or running), finished';
+    'Runs with their number of tasks by state: waiting (for parents or for approval), needs_approval (of these), '
+    'released (in the queue or running), finished';
 
 CREATE OR REPLACE VIEW mill.run_task_status AS
     SELECT r.run_id, r.node, r.name, r.job, r.task_id,
         CASE WHEN r.state = 'released' THEN coalesce(t.state::text, 'released')
+            WHEN r.state = 'ready' AND r.approval THEN 'needs_approval'
             WHEN r.state = 'failed' AND r.ignore_failure THEN 'failed, ignored' ELSE r.state::text END AS state,
         r.outcome, coalesce(t.claimed_at, r.started_at) AS started_at, r.finished_at,
         coalesce(r.finished_at, CASE WHEN t.state = 'running' THEN now() END)
@@ -6914,10 +7063,12 @@ CREATE OR REPLACE VIEW mill.run_task_status AS
         CASE WHEN (SELECT mill.sees_statements()) THEN r.result END AS result,
         CASE WHEN (SELECT mill.sees_statements()) THEN r.params END AS params,
         CASE WHEN (SELECT mill.sees_statements()) THEN r.statement END AS statement,
-        (r.options).tags, (r.options).metadata, r.options, r.expected_duration
+        (r.options).tags, (r.options).metadata, r.options, r.expected_duration,
+        r.approval, r.approval_note, r.approval_since, r.approved, r.decided_by
     FROM mill.run_tasks r LEFT JOIN mill.tasks t ON r.state = 'released' AND t.id = r.task_id;
 COMMENT ON VIEW mill.run_task_status IS
-    'Tasks of runs. For a released task, state is the state of the live task in the queue';
+    'Tasks of runs. For a released task, state is the state of the live task in the queue. needs_approval: the task '
+    'waits for mill.approve or mill.reject';
 
 -- schema/17_schedule_backfills.sql ----------------------------------------------------------------
 
@@ -8715,8 +8866,13 @@ BEGIN
     SELECT r.* INTO run FROM mill.runs r WHERE r.id = why.run_id;
     IF found_task.state = 'released' THEN
         RETURN coalesce(mill.why(found_task.task_id), 'it has just finished');
+    ELSIF found_task.state = 'ready' AND found_task.approval THEN
+        RETURN format('it waits for approval since %s%s', date_trunc('second', found_task.approval_since),
+            ': ' || found_task.approval_note);
     ELSIF found_task.state = 'ready' THEN
         RETURN 'it is ready and about to be put into the queue';
+    ELSIF found_task.state = 'cancelled' AND NOT found_task.approved THEN
+        RETURN coalesce('it was ' || mill.visible_message(found_task.message), 'it was rejected');
     ELSIF found_task.state = 'cancelled' AND found_task.started_at IS NULL THEN
         RETURN format('it was cancelled before it started%s',
             coalesce(' by ' || run.cancelled_by, ': its run ' || run.cancel_reason));
@@ -8726,9 +8882,11 @@ BEGIN
             ': ' || mill.visible_message(found_task.message));
     END IF;
     -- The first ten parents that prevent the task from running.
-    SELECT string_agg(format('%s (%s, expected %s)', p.name, p.state, p.expected), ', '),
+    SELECT string_agg(format('%s (%s, expected %s)', p.name, CASE WHEN p.asks THEN 'needs approval'
+                ELSE p.state::text END, p.expected), ', '),
             bool_or(p.state IN ('upstream_failed', 'skipped')) INTO parents, indirect FROM (
-        SELECT t.name, t.state, e.expected FROM mill.run_edges e
+        SELECT t.name, t.state, e.expected, t.state = 'ready' AND t.approval AS asks
+        FROM mill.run_edges e
             JOIN mill.run_tasks t ON t.run_id = e.run_id AND t.node = e.parent
         WHERE e.run_id = why.run_id AND e.child = found_task.node AND CASE found_task.state
             WHEN 'waiting' THEN t.state IN ('waiting', 'ready', 'released')

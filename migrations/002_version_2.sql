@@ -41,8 +41,11 @@ ALTER TABLE mill.jobs ADD COLUMN expected_duration interval, ADD COLUMN deadline
     ADD COLUMN run_timeout interval;
 ALTER TABLE mill.schedules ADD COLUMN expected_duration interval, ADD COLUMN deadline interval,
     ADD COLUMN run_timeout interval;
-ALTER TABLE mill.job_tasks ADD COLUMN expected_duration interval;
-ALTER TABLE mill.run_tasks ADD COLUMN expected_duration interval;
+ALTER TABLE mill.job_tasks ADD COLUMN expected_duration interval, ADD COLUMN approval boolean NOT NULL DEFAULT false,
+    ADD COLUMN approval_note text;
+ALTER TABLE mill.run_tasks ADD COLUMN expected_duration interval, ADD COLUMN approval boolean NOT NULL DEFAULT false,
+    ADD COLUMN approval_note text, ADD COLUMN approval_since timestamptz, ADD COLUMN approved boolean,
+    ADD COLUMN decided_by text;
 DROP INDEX mill.runs_fire;
 ALTER TABLE mill.tasks ADD COLUMN receipt uuid;
 ALTER TABLE mill.attempts ADD COLUMN receipt uuid;

@@ -11,7 +11,7 @@ DO $$
 BEGIN
     IF to_regtype('mill.notify_event') IS NULL THEN
         CREATE TYPE mill.notify_event AS ENUM ('attempt_failed', 'task_failed', 'run_failed', 'run_succeeded',
-            'run_recovered', 'schedule_missed', 'late', 'queue_backlog', 'worker_lost', 'test');
+            'run_recovered', 'schedule_missed', 'late', 'queue_backlog', 'worker_lost', 'approval_needed', 'test');
     END IF;
 END
 $$;
@@ -19,7 +19,8 @@ COMMENT ON TYPE mill.notify_event IS
     'Event that can be reported. attempt_failed: an attempt of a task failed. task_failed: a task ended as failed, '
     'timed_out, lost or unknown. run_recovered: a run succeeded after the previous run of the same schedule or of the '
     'same jobs failed. late: a run has not ended by its deadline. queue_backlog: a queue passed a threshold of '
-    'the subscription, or is below it again. test: a message that an operator requested';
+    'the subscription, or is below it again. approval_needed: a task of a run waits for approval. '
+    'test: a message that an operator requested';
 
 CREATE TABLE IF NOT EXISTS mill.subscriptions (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

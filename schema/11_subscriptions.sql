@@ -10,7 +10,8 @@ BEGIN
     SELECT e.event, f.filter, a.allowed INTO wrong
         FROM unnest(subscription.events) AS e(event)
             CROSS JOIN LATERAL (SELECT CASE
-                WHEN e.event IN ('attempt_failed', 'task_failed') THEN '{queue,task,job,schedule,tag}'
+                WHEN e.event IN ('attempt_failed', 'task_failed', 'approval_needed')
+                    THEN '{queue,task,job,schedule,tag}'
                 WHEN e.event IN ('run_failed', 'run_succeeded', 'run_recovered', 'late', 'schedule_missed')
                     THEN '{job,schedule,tag}'
                 WHEN e.event = 'queue_backlog' THEN '{queue}' ELSE '{}' END::text[] AS allowed) AS a

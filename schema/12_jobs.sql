@@ -63,6 +63,8 @@ CREATE TABLE IF NOT EXISTS mill.job_tasks (
     options mill.task_options,
     enabled boolean NOT NULL DEFAULT true,
     expected_duration interval,
+    approval boolean NOT NULL DEFAULT false,
+    approval_note text,
     PRIMARY KEY (job, name),
     CONSTRAINT at_most_once_runs_once
         CHECK (NOT at_most_once OR (mode = 'autocommit' AND max_attempts = 1))
@@ -85,7 +87,8 @@ CREATE OR REPLACE VIEW mill.visible_job_tasks AS
         x.external, x.ignore_failure, x.join_mode, x.run_as, x.disabled_at,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.statement END AS statement,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.params END AS params,
-        (x.options).tags, (x.options).metadata, x.options, x.enabled, x.expected_duration
+        (x.options).tags, (x.options).metadata, x.options, x.enabled, x.expected_duration,
+        x.approval, x.approval_note
     FROM mill.job_tasks x;
 COMMENT ON VIEW mill.visible_job_tasks IS
     'mill.job_tasks for mill_viewer. Hides statements and params if settings.hide_statements is set';
@@ -190,7 +193,8 @@ DECLARE
     parent jsonb;
     put mill.job_tasks := jsonb_populate_record(NULL::mill.job_tasks, '{"queue": "default", "max_attempts": 3,
         "retry_interval": "10 seconds", "backoff": "exponential", "mode": "transaction",
-        "at_most_once": false, "external": false, "ignore_failure": false, "join_mode": "all", "run_as": ""}'
+        "at_most_once": false, "external": false, "ignore_failure": false, "join_mode": "all", "run_as": "",
+        "approval": false}'
         || jsonb_build_object('job', job));
 BEGIN
     task := mill.with_max_attempts(task);
@@ -219,6 +223,9 @@ BEGIN
     put := jsonb_populate_record(put, mill.without_nulls(task - ARRAY['group', 'join', 'after']
         || jsonb_build_object('group_name', task->'group', 'join_mode', task->'join')));
     put.options := mill.read_options(task);
+    IF put.approval_note IS NOT NULL AND NOT put.approval THEN
+        RAISE EXCEPTION 'approval_note requires approval' USING ERRCODE = '22023';
+    END IF;
     DELETE FROM mill.job_tasks t WHERE t.job = set_job_task.job AND t.name = put.name;
     INSERT INTO mill.job_tasks SELECT put.*;
     FOR parent IN SELECT p.value FROM jsonb_array_elements(coalesce(task->'after', '[]')) AS p LOOP
@@ -450,7 +457,8 @@ COMMENT ON FUNCTION mill.set_job IS
     'stays enabled or disabled as it is. Returns whether anything changed. tasks: [{"name", "statement", "params", '
     '"queue", "priority", "group", "concurrency_key", "max_attempts", "retry_interval", "backoff", "jitter", '
     '"timeout", "mode", "at_most_once", "external", "ignore_failure", "join", "run_as", "tags", "metadata", '
-    '"description", "enabled", "expected_duration", "after": ["parent", {"task": "parent", "expected": "failed"}]}]. '
+    '"description", "enabled", "expected_duration", "approval", "approval_note", '
+    '"after": ["parent", {"task": "parent", "expected": "failed"}]}]. '
     'options, for the runs of the job: {"tags": ["etl"], "metadata": {"owner": "bi"}, "expected_duration": "20 min", '
     '"deadline": "2 h", "run_timeout": "3 h"}, and defaults for its tasks: {"task_defaults": '
     '{"queue": "etl", "group": "loads"}}';

@@ -128,6 +128,11 @@ CREATE TABLE IF NOT EXISTS mill.run_tasks (
     options mill.task_options,
     parent_failed boolean NOT NULL DEFAULT false,
     expected_duration interval,
+    approval boolean NOT NULL DEFAULT false,
+    approval_note text,
+    approval_since timestamptz,
+    approved boolean,
+    decided_by text,
     PRIMARY KEY (run_id, node),
     CONSTRAINT run_tasks_name UNIQUE (name, run_id),
     CONSTRAINT run_at_most_once_runs_once
@@ -274,7 +279,8 @@ BEGIN
     ), put AS (
         INSERT INTO mill.run_tasks (run_id, node, name, job, statement, params, takes_results, queue, priority,
             group_name, concurrency_key, max_attempts, retry_interval, backoff, jitter, timeout, mode,
-            at_most_once, external, ignore_failure, join_mode, run_as, parents, state, options, expected_duration)
+            at_most_once, external, ignore_failure, join_mode, run_as, parents, state, options, expected_duration,
+            approval, approval_note)
         SELECT run_id, n.node, n.name, n.job, n.statement, mill.substitute_params(n.params, offered || params),
             coalesce(n.params @? '$[*]."$result"', false), n.queue, n.chosen_priority, n.chosen_group,
             n.concurrency_key,
@@ -283,7 +289,8 @@ BEGIN
             n.at_most_once, n.external, n.ignore_failure, n.join_mode, n.run_as, coalesce(p.parents, 0),
             CASE WHEN p.parents > 0 THEN 'waiting' ELSE 'ready' END::mill.run_task_state,
             CASE WHEN NOT n.options IS NULL OR NOT (q.store_params AND q.store_output)
-                THEN mill.resolve_options(n.options, n.queue, n.params) END, n.expected_duration
+                THEN mill.resolve_options(n.options, n.queue, n.params) END, n.expected_duration,
+            n.approval, n.approval_note
         FROM numbered n LEFT JOIN mill.queues q ON q.name = n.queue
             LEFT JOIN (SELECT e.child, count(e.parent)::integer AS parents FROM edge e GROUP BY e.child) AS p
                 ON p.child = n.node

@@ -162,13 +162,15 @@ SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bit
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 DECLARE
     released integer;
+    asking bigint[];
 BEGIN
     WITH picked AS MATERIALIZED (
         SELECT w.* FROM (
             SELECT r.node FROM unnest(nodes) AS r(node)
             UNION
             (SELECT t.node FROM mill.run_tasks t
-            WHERE search AND t.run_id = release_ready.run_id AND t.state = 'ready' ORDER BY t.node LIMIT max_count)
+            WHERE search AND t.run_id = release_ready.run_id AND t.state = 'ready'
+                AND (t.approval_since IS NULL OR t.approved) ORDER BY t.node LIMIT max_count)
             ORDER BY node LIMIT max_count) AS n
         CROSS JOIN LATERAL (SELECT t.ctid AS place, t.* FROM mill.run_tasks t
             WHERE t.run_id = release_ready.run_id AND t.node = n.node AND t.state::text = 'ready' LIMIT 1) AS w
@@ -178,7 +180,7 @@ BEGIN
             CASE WHEN num_nonnulls(p.group_name, p.concurrency_key) > 0
                 OR EXISTS (SELECT FROM mill.limits l WHERE l.kind = 'queue' AND l.name = p.queue)
                 THEN mill.required_limits(p.queue, p.group_name, p.run_id, p.concurrency_key) END AS limits
-        FROM picked p
+        FROM picked p WHERE NOT p.approval OR p.approved
     ), put AS (
         INSERT INTO mill.tasks (id, name, run_id, node, statement, params, queue, priority, group_name,
             concurrency_key, limits, state, blocking_limit_id, attempt, max_attempts, retry_interval, backoff, jitter,
@@ -194,14 +196,23 @@ BEGIN
     ), moved AS (
         UPDATE mill.run_tasks r SET state = 'released', task_id = t.id
         FROM task t WHERE r.ctid = t.place RETURNING 1
+    ), asked AS (
+        UPDATE mill.run_tasks r SET approval_since = clock_timestamp()
+        FROM picked p WHERE r.ctid = p.place AND p.approval AND p.approved IS NULL RETURNING r.node
     )
-    SELECT count(*) INTO released FROM moved;
+    SELECT CASE WHEN (SELECT count(*) FROM picked) = max_count THEN max_count ELSE (SELECT count(*) FROM moved) END,
+            (SELECT array_agg(a.node) FROM asked a)
+        INTO released, asking;
+    IF asking IS NOT NULL THEN
+        PERFORM mill.request_approvals(run_id, asking);
+    END IF;
     RETURN released;
 END
 $$;
 COMMENT ON FUNCTION mill.release_ready IS
     'For mill.advance_run: releases these tasks of a run (ready -> released), up to max_count. search: also other '
-    'ready tasks of the run. Returns the number of released tasks';
+    'ready tasks of the run. A task that needs approval begins to wait for it instead. Returns the number of released '
+    'tasks; max_count if there may be more';
 
 CREATE OR REPLACE FUNCTION mill.cancel_open_tasks(run_id bigint, kill boolean, max_count integer, OUT waited integer,
     OUT more boolean)

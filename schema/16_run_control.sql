@@ -1,11 +1,29 @@
 -- Control of runs by operators: cancel, restart, rerun, and the retry of a task.
 
+CREATE OR REPLACE FUNCTION mill.advance_now(run_id bigint) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    unfinished boolean;
+    durability text := current_setting('synchronous_commit');
+BEGIN
+    -- If no task is left to run, the run ends here, also without a worker. The number of passes is limited;
+    -- workers do the rest.
+    INSERT INTO mill.run_events (run_id) VALUES (advance_now.run_id);
+    FOR pass IN 1..10 LOOP
+        SELECT a.more INTO unfinished FROM mill.advance_run(advance_now.run_id) AS a;
+        EXIT WHEN NOT unfinished;
+    END LOOP;
+    -- An operator's action is durable, unlike an advance of a run.
+    PERFORM set_config('synchronous_commit', durability, true);
+END
+$$;
+COMMENT ON FUNCTION mill.advance_now IS
+    'Advances a run within the action of an operator, for mill.cancel_run and mill.reject';
+
 CREATE OR REPLACE FUNCTION mill.cancel_run(run_id bigint, kill boolean DEFAULT false) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     found_state mill.run_state;
-    unfinished boolean;
-    durability text := current_setting('synchronous_commit');
 BEGIN
     SELECT r.state INTO found_state FROM mill.runs r WHERE r.id = cancel_run.run_id FOR NO KEY UPDATE;
     IF found_state IS DISTINCT FROM 'running' THEN
@@ -13,15 +31,7 @@ BEGIN
     END IF;
     UPDATE mill.runs r SET cancelled_at = coalesce(r.cancelled_at, now()), kill = r.kill OR cancel_run.kill,
         cancelled_by = coalesce(r.cancelled_by, session_user) WHERE r.id = cancel_run.run_id;
-    -- Cancels the tasks that are not running. If there are no others, the run ends here, also without a
-    -- worker. The number of passes is limited; workers do the rest.
-    INSERT INTO mill.run_events (run_id) VALUES (cancel_run.run_id);
-    FOR pass IN 1..10 LOOP
-        SELECT a.more INTO unfinished FROM mill.advance_run(cancel_run.run_id) AS a;
-        EXIT WHEN NOT unfinished;
-    END LOOP;
-    -- An operator's action is durable, unlike an advance of a run.
-    PERFORM set_config('synchronous_commit', durability, true);
+    PERFORM mill.advance_now(run_id);
     PERFORM mill.record_audit('cancel_run', 'run ' || run_id, jsonb_build_object('kill', kill));
     RETURN 'cancelling';
 END
@@ -60,7 +70,8 @@ BEGIN
     DELETE FROM mill.cancel_requests c USING mill.run_tasks t
         WHERE t.run_id = run.id AND t.node = ANY (nodes) AND c.task_id = t.task_id;
     UPDATE mill.run_tasks t SET state = 'waiting', outcome = NULL, pending_propagation = false, propagated_to = 0,
-            started_at = NULL, finished_at = NULL, rows = NULL, session_pid = NULL, message = NULL, result = NULL
+            started_at = NULL, finished_at = NULL, rows = NULL, session_pid = NULL, message = NULL, result = NULL,
+            approval_since = NULL, approved = NULL, decided_by = NULL
         WHERE t.run_id = run.id AND t.node = ANY (nodes);
     PERFORM mill.recount_dependencies(run.id, NULL);
     -- Also tells the tasks that can never run because of their parents, so that the answer leaves them

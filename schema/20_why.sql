@@ -193,8 +193,13 @@ BEGIN
     SELECT r.* INTO run FROM mill.runs r WHERE r.id = why.run_id;
     IF found_task.state = 'released' THEN
         RETURN coalesce(mill.why(found_task.task_id), 'it has just finished');
+    ELSIF found_task.state = 'ready' AND found_task.approval THEN
+        RETURN format('it waits for approval since %s%s', date_trunc('second', found_task.approval_since),
+            ': ' || found_task.approval_note);
     ELSIF found_task.state = 'ready' THEN
         RETURN 'it is ready and about to be put into the queue';
+    ELSIF found_task.state = 'cancelled' AND NOT found_task.approved THEN
+        RETURN coalesce('it was ' || mill.visible_message(found_task.message), 'it was rejected');
     ELSIF found_task.state = 'cancelled' AND found_task.started_at IS NULL THEN
         RETURN format('it was cancelled before it started%s',
             coalesce(' by ' || run.cancelled_by, ': its run ' || run.cancel_reason));
@@ -204,9 +209,11 @@ BEGIN
             ': ' || mill.visible_message(found_task.message));
     END IF;
     -- The first ten parents that prevent the task from running.
-    SELECT string_agg(format('%s (%s, expected %s)', p.name, p.state, p.expected), ', '),
+    SELECT string_agg(format('%s (%s, expected %s)', p.name, CASE WHEN p.asks THEN 'needs approval'
+                ELSE p.state::text END, p.expected), ', '),
             bool_or(p.state IN ('upstream_failed', 'skipped')) INTO parents, indirect FROM (
-        SELECT t.name, t.state, e.expected FROM mill.run_edges e
+        SELECT t.name, t.state, e.expected, t.state = 'ready' AND t.approval AS asks
+        FROM mill.run_edges e
             JOIN mill.run_tasks t ON t.run_id = e.run_id AND t.node = e.parent
         WHERE e.run_id = why.run_id AND e.child = found_task.node AND CASE found_task.state
             WHEN 'waiting' THEN t.state IN ('waiting', 'ready', 'released')

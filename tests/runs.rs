@@ -1,6 +1,7 @@
 //! Jobs and runs.
 
 pub(crate) mod apply;
+pub(crate) mod approvals;
 pub(crate) mod deadlines;
 pub(crate) mod eta;
 pub(crate) mod job_versions;

@@ -3,6 +3,7 @@
 //!
 //! GET requests read, POST requests change something ([`write`]).
 
+mod approvals;
 mod workflows;
 mod write;
 
@@ -77,7 +78,8 @@ pub(crate) fn routes() -> Router<App> {
         .routes(routes!(audit))
         .routes(routes!(database))
         .merge(workflows::routes())
-        .merge(write::routes());
+        .merge(write::routes())
+        .merge(approvals::routes());
     let (router, api) = described.split_for_parts();
     let document = Arc::new(openapi::document(&api));
     router.route("/api/v1/openapi.json", get(async move || json_response(&*document)))

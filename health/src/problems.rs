@@ -8,8 +8,8 @@ use queue::RunId;
 use queue::doctor::HorizonHolder;
 use queue::history::OutcomeCount;
 use queue::insight::problems::{
-    FailedRuns, FailingSubscription, LateRun, ProblemSources, RestoredTarget, ScheduleProblem,
-    ScheduleProblemKind, SlowRun, SlowTask,
+    FailedRuns, FailingSubscription, LateRun, NeededApproval, ProblemSources, RestoredTarget,
+    ScheduleProblem, ScheduleProblemKind, SlowRun, SlowTask,
 };
 use queue::maintenance::MaintenanceWindow;
 use queue::task_queries::Running;
@@ -131,6 +131,7 @@ pub fn find_problems(facts: &FleetFacts<'_>) -> Vec<Problem> {
         .chain(sources.runs.iter().map(|failed| failed_runs(failed, now)))
         .chain(sources.late_runs.iter().map(late_run))
         .chain(sources.slow_runs.iter().filter(|slow| !is_late(slow, sources)).map(slow_run))
+        .chain(sources.approvals.iter().map(|it| approval(it, now)))
         .chain(sources.limits.iter().filter_map(|it| backlog::limit(it, now, backlog_wait)))
         .chain(sources.schedules.iter().map(|it| schedule(it, now)))
         .chain(sources.subscriptions.iter().map(|it| subscription(it, now)))
@@ -291,11 +292,24 @@ fn is_late(run: &SlowRun, sources: &ProblemSources) -> bool {
     sources.late_runs.iter().any(|late| late.id == run.id)
 }
 
+/// Returns the schedule of a run, or else its jobs.
+fn whose(schedule: Option<&str>, jobs: &[String]) -> String {
+    schedule.map_or_else(|| jobs.join(", "), |name| format!("schedule {name}"))
+}
+
+fn approval(needed: &NeededApproval, now: Timestamp) -> Problem {
+    let NeededApproval { run_id, task, .. } = needed;
+    let whose = whose(needed.schedule.as_deref(), &needed.jobs);
+    let note = needed.note.as_ref().map(|note| format!(": {note}")).unwrap_or_default();
+    Problem {
+        age_seconds: age(now, needed.since),
+        message: format!("task {task} of run {run_id} of {whose} waits for approval{note}"),
+        about: ProblemSubject::Run(*run_id),
+    }
+}
+
 fn late_run(run: &LateRun) -> Problem {
-    let whose = match &run.schedule {
-        Some(name) => format!("schedule {name}"),
-        None => run.jobs.join(", "),
-    };
+    let whose = whose(run.schedule.as_deref(), &run.jobs);
     let message = format!(
         "run {} of {whose} is late: it missed its deadline {} ago",
         run.id,

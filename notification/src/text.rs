@@ -3,7 +3,8 @@
 use serde_json::Value;
 
 /// Details that a title does not contain, in the order in which they are shown.
-const DETAILS: [(&str, &str); 14] = [
+const DETAILS: [(&str, &str); 15] = [
+    ("note", "Note"),
     ("message", "Error"),
     ("sqlstate", "SQLSTATE"),
     ("queue", "Queue"),
@@ -61,6 +62,7 @@ pub(crate) fn title(document: &Value) -> String {
         ),
         "worker_lost" => format!("worker {} on {} was lost", it("pid"), it("host")),
         "late" => format!("{} is late", if it("task_id").is_empty() { run } else { task }),
+        "approval_needed" => format!("task {} of {run} needs approval", it("task")),
         "test" => format!("test of subscription {}", it("subscription")),
         "digest" => format!("{} notifications of {}", it("count"), it("subscription")),
         other => other.to_owned(),
@@ -112,7 +114,7 @@ pub(crate) fn is_failure(document: &Value) -> Option<bool> {
     match document["event"].as_str().unwrap_or_default() {
         "run_succeeded" | "run_recovered" => Some(false),
         "queue_backlog" => Some(document["resolved"] != Value::Bool(true)),
-        "test" => None,
+        "test" | "approval_needed" => None,
         _ => Some(true),
     }
 }
@@ -134,6 +136,7 @@ pub(crate) fn subject(document: &Value) -> String {
         "schedule_missed" => format!("missed {schedule}"),
         "queue_backlog" => format!("queue {}", it("queue")),
         "worker_lost" => format!("worker {}", it("worker")),
+        "approval_needed" => format!("approval {} {}", it("run_id"), it("task")),
         other => other.to_owned(),
     };
     format!("pgmill {} {what}", it("subscription"))

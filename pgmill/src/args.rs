@@ -49,7 +49,8 @@ pub(crate) use notification::{
 };
 pub(crate) use profile::{ProfileArgs, ProfileName, ProfileVerb};
 pub(crate) use run::{
-    RunCancel, RunGraph, RunList, RunRerun, RunRestart, RunRetry, RunShow, RunVerb,
+    RunApprove, RunCancel, RunGraph, RunList, RunReject, RunRerun, RunRestart, RunRetry, RunShow,
+    RunVerb,
 };
 pub(crate) use schedule::{
     ScheduleCalendar, ScheduleCancel, ScheduleHistory, ScheduleList, ScheduleLog, ScheduleName,
@@ -367,7 +368,6 @@ impl Command {
             | Self::Group(GroupVerb::List)
             | Self::Profile(ProfileVerb::List)
             | Self::Limit(LimitVerb::List)
-            | Self::Run(RunVerb::List(_) | RunVerb::Show(_) | RunVerb::Graph(_))
             | Self::Job(
                 JobVerb::List | JobVerb::Show { .. } | JobVerb::Versions { .. } | JobVerb::Diff(_),
             )
@@ -392,13 +392,11 @@ impl Command {
                 | GroupVerb::Remove(_),
             )
             | Self::Limit(LimitVerb::Set(_) | LimitVerb::Remove(_))
-            | Self::Run(
-                RunVerb::Cancel(_) | RunVerb::Retry(_) | RunVerb::Restart(_) | RunVerb::Rerun(_),
-            )
             | Self::Apply(_)
             | Self::Job(JobVerb::Enable(_) | JobVerb::Disable(_))
             | Self::Dependency(DependencyVerb::Add(_) | DependencyVerb::Remove(_))
             | Self::Worker(WorkerVerb::Drain(_)) => Some("mill_operator"),
+            Self::Run(verb) => Some(verb.role()),
             Self::Schedule(verb) => Some(verb.role()),
             Self::Subscription(verb) => Some(verb.role()),
             Self::Target(verb) => verb.role(),

@@ -1,6 +1,7 @@
-//! Commands about runs: list, show, draw, cancel, retry and restart them.
+//! Commands about runs: list, show, draw, cancel, retry and restart them, approve tasks.
 
 pub(crate) mod actions;
+mod approvals;
 mod graph;
 mod list;
 pub(crate) mod show;
@@ -19,6 +20,8 @@ pub(crate) async fn run(client: &mut Client, out: &Output, verb: &RunVerb) -> Re
         RunVerb::Graph(args) => graph::draw(client, out, args).await,
         RunVerb::Cancel(args) => actions::cancel(client, out, args).await,
         RunVerb::Retry(args) => actions::retry(client, out, args).await,
+        RunVerb::Approve(args) => approvals::approve(client, out, args).await,
+        RunVerb::Reject(args) => approvals::reject(client, out, args).await,
         RunVerb::Restart(args) => actions::restart(client, out, args).await,
         RunVerb::Rerun(args) => actions::rerun(client, out, args).await,
     }

@@ -135,6 +135,13 @@ export async function run(page, config) {
   await page.goto(at(config, `runs/${config.liveRun}`));
   await button(page.getByRole("row").filter({ hasText: "check totals" }), "Retry").click();
   await page.getByRole("row").filter({ hasText: "send totals" }).locator(".tag.succeeded").waitFor();
+  const asking = (name) => page.locator("#run-tasks").getByRole("row").filter({ hasText: name }).first();
+  await button(asking("publish books"), "Approve").click();
+  await asking("publish books").locator(".tag.succeeded").waitFor();
+  await asking("pay <b>").getByText("Reject …").click();
+  await asking("pay <b>").getByLabel("Reason").fill("not this week");
+  await button(asking("pay <b>"), "Reject").click();
+  await asking("pay <b>").getByText("not this week").waitFor();
   await page.getByText("Cancel …").click();
   await page.getByLabel("also stop running tasks").check();
   await button(page, `Cancel run ${config.liveRun}`).click();

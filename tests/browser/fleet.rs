@@ -224,7 +224,7 @@ async fn stalled(database: &Database) {
 /// Creates a run that succeeded three times and then failed because nothing was delivered, and a
 /// run in progress.
 async fn runs(database: &Database) -> (i64, i64) {
-    let task = |name, seconds, after: &[&str], more: &str| {
+    let task = |name: &str, seconds, after: &[&str], more: &str| {
         let statement = format!("SELECT pg_sleep({seconds}){more}");
         json!({"name": name, "statement": statement, "after": after, "queue": "etl", "max_attempts": 1})
     };
@@ -256,6 +256,15 @@ async fn runs(database: &Database) -> (i64, i64) {
         task("check totals", 0.1, &[], ", delivered('totals')"),
         task("send totals", 0.1, &["check totals"], ""),
     ]);
+    let asks = |name: &str, note: &str| {
+        let mut task = task(name, 0.1, &[], "");
+        task["approval"] = json!(true);
+        task["approval_note"] = json!(note);
+        task
+    };
+    let asking = [asks("publish books", "Compare the totals"), asks("pay <b>", "<b>Never</b>")];
+    let mut weekly = weekly;
+    weekly.as_array_mut().unwrap().extend(asking);
     job(database, "weekly", weekly).await;
     let live_run = start(database, "weekly").await;
     eventually("a branch of it has failed", async || {

@@ -25,6 +25,8 @@ async fn seed(database: &Database) -> (i64, i64, i64, Worker) {
     let slow = json!([
         {"name": "a", "statement": "SELECT 1/0", "max_attempts": 1},
         {"name": "b", "statement": "SELECT 1", "queue": "none"},
+        {"name": "c", "statement": "SELECT 1", "queue": "none", "approval": true},
+        {"name": "d", "statement": "SELECT 1", "approval": true},
     ]);
     job(database, "slow", slow).await;
     schedule(database, "s", "manual", "SELECT 1", "").await;
@@ -96,6 +98,8 @@ async fn every_console_action_is_recorded_with_login_and_user() {
         ("/tasks/bulk", String::new(), "q=queue:etl", "cancel"),
         ("/workers/{id}/drain", seat.to_string(), "draining=true", "drain"),
         ("/runs/{id}/retry", in_progress.to_string(), "task=a", "retry_run_task"),
+        ("/runs/{id}/approve", in_progress.to_string(), "task=c", "approve"),
+        ("/runs/{id}/reject", in_progress.to_string(), "task=d&reason=no", "reject"),
         ("/runs/{id}/cancel", in_progress.to_string(), "", "cancel_run"),
         ("/runs/{id}/restart", failed.to_string(), "which=failed", "restart_run"),
         ("/runs/{id}/restart", rerun.to_string(), "which=all", "rerun_run"),

@@ -67,9 +67,13 @@ async fn runs_schedules_jobs_queues_and_workers_are_operated() {
     database
         .execute(
             r#"SELECT mill.set_job('nightly', '[{"name": "a", "statement": "SELECT 1", "params": [{"$param": "day"}]}]');
+               SELECT mill.set_job('asks', '[{"name": "a", "statement": "SELECT 1", "approval": true},
+                   {"name": "b", "statement": "SELECT 1", "approval": true}]');
                SELECT mill.set_schedule('hourly', 'every(1h)', 'SELECT 1')"#,
         )
         .await;
+    let start = json!({ "jobs": ["asks"], "run_timeout_seconds": 60 });
+    let asking = document(&console.post_json("/api/v1/runs", &start, &[]).await)["run"].clone();
     let start = json!({ "jobs": ["nightly"], "params": { "day": "2026-12-01" } });
     let run = document(&console.post_json("/api/v1/runs", &start, &[]).await)["run"].clone();
     for (path, body, result) in [
@@ -94,6 +98,12 @@ async fn runs_schedules_jobs_queues_and_workers_are_operated() {
             json!({ "queue": "default", "paused": true }),
             json!({ "result": "paused" }),
         ),
+        (format!("runs/{asking}/approve"), json!({ "task": "a" }), json!({ "result": "approved" })),
+        (
+            format!("runs/{asking}/reject"),
+            json!({ "task": "b", "reason": "no" }),
+            json!({ "result": "rejected" }),
+        ),
     ] {
         let answer = console.post_json(&format!("/api/v1/{path}"), &body, &[]).await;
         assert_eq!(document(&answer), result, "{path}");
@@ -108,6 +118,8 @@ async fn runs_schedules_jobs_queues_and_workers_are_operated() {
         ("tasks/999/cancel", json!({})),
         ("runs/999/cancel", json!({})),
         ("runs/999/rerun", json!({})),
+        ("runs/999/approve", json!({ "task": "a" })),
+        ("runs/999/reject", json!({ "task": "a" })),
         ("schedules/run", json!({ "name": "none" })),
         ("jobs/enable", json!({ "name": "none", "enabled": true })),
         ("queues/pause", json!({ "queue": "none", "paused": true })),

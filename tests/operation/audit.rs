@@ -224,14 +224,16 @@ async fn every_action_is_recorded_with_its_login_and_a_call_without_effect_is_no
     // Check that `ACTS` has every function that an operator may call and that changes data.
     let tried: Vec<&str> =
         ACTS.iter().filter_map(|(sql, _)| sql.strip_prefix("SELECT mill.")).collect();
-    // Three functions need a run, and are tested below and in tests/runs/run_control.rs. A target that was
-    // restored is accepted in tests/targets/restore.rs. The record of
+    // Five functions need a run, and are tested below, in tests/runs/run_control.rs and in
+    // tests/runs/approvals.rs. A target that was restored is accepted in tests/targets/restore.rs. The record of
     // mill.put_schedule has the timing that mill.accept_timing accepts. mill.purge_queue also records each task:
     // tests/operation/steering/purge.rs.
     let known = [
         "restart_run",
         "rerun_run",
         "retry_run_task",
+        "approve",
+        "reject",
         "put_schedule",
         "accept_timing",
         "purge_queue",

@@ -84,6 +84,8 @@ const DOCUMENTS: &[(&str, &[&str])] = &[
     ("lineage", &["lineage", "second"]),
     ("run list", &["run", "list"]),
     ("run show", &["run", "show", "1"]),
+    ("run approve", &["run", "approve", "2", "publish", "--dry-run"]),
+    ("run reject", &["run", "reject", "2", "publish", "--dry-run"]),
     ("run graph", &["run", "graph", "1"]),
     ("run cancel", &["run", "cancel", "1", "4711", "--dry-run"]),
     ("run retry", &["run", "retry", "1", "fails", "--dry-run"]),
@@ -167,7 +169,13 @@ async fn documents(database: &Database) -> Vec<(String, Value)> {
     let held = database.enqueue(held, ", name => 'held', concurrency_key => 'customer'").await;
     database.until_waiting_for_lock(held).await;
     database.enqueue("SELECT 1", ", due_at => now() + interval '1 day'").await;
-    database.execute("SELECT mill.pause('stopped')").await;
+    database
+        .execute(
+            r#"SELECT mill.pause('stopped');
+            SELECT mill.set_job('asks', '[{"name": "publish", "statement": "SELECT 1", "approval": true}]');
+            SELECT mill.start_run(ARRAY['asks'])"#,
+        )
+        .await;
     database.enqueue("SELECT 1", ", queue => 'stopped'").await;
     let folder = Folder::new(&[("jobs.toml", FILE)]);
     let groups = Folder::new(&[("groups.csv", "group,max_running\nloads,2\n")]);

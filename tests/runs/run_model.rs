@@ -15,6 +15,8 @@ enum Nature {
     Fails,
     /// The task waits in a paused queue until it is cancelled.
     IsCancelled,
+    /// The task needs approval, and is rejected.
+    IsRejected,
 }
 
 #[derive(Clone, Debug)]
@@ -22,6 +24,8 @@ struct Node {
     nature: Nature,
     ignored: bool,
     any: bool,
+    /// Whether the task needs approval, which it gets unless it is rejected.
+    asks: bool,
     /// Earlier nodes with their expected outcomes.
     parents: Vec<(usize, &'static str)>,
 }
@@ -31,12 +35,14 @@ fn node(n: usize) -> impl Strategy<Value = Node> {
         6 => Just(Nature::Succeeds),
         3 => Just(Nature::Fails),
         1 => Just(Nature::IsCancelled),
+        1 => Just(Nature::IsRejected),
     ];
     let expected = prop_oneof![3 => Just("succeeded"), 1 => Just("failed"), 2 => Just("finished"), 1 => Just("always")];
     let parents = proptest::collection::btree_map(0..n.max(1), expected, 0..=n.min(4));
-    (nature, any::<bool>(), any::<bool>(), parents).prop_map(
-        move |(nature, ignored, any, parents)| Node {
+    (nature, any::<bool>(), any::<bool>(), proptest::bool::weighted(0.1), parents).prop_map(
+        move |(nature, ignored, any, asks, parents)| Node {
             nature,
+            asks: asks || nature == Nature::IsRejected,
             ignored,
             any,
             parents: if n == 0 { Vec::new() } else { parents.into_iter().collect() },
@@ -76,7 +82,7 @@ fn model(graph: &[Node], found: &[String]) -> (Vec<&'static str>, &'static str) 
             _ if !runs => "upstream_failed",
             Nature::Succeeds => "succeeded",
             Nature::Fails => "failed",
-            Nature::IsCancelled => "cancelled",
+            Nature::IsCancelled | Nature::IsRejected => "cancelled",
         });
     }
     let failed = graph.iter().zip(&ends).any(|(node, end)| *end == "failed" && !node.ignored);
@@ -105,6 +111,12 @@ fn document(graph: &[Node]) -> Value {
             "max_attempts": 1,
             "queue": if node.nature == Nature::IsCancelled { "held" } else { "default" },
             "ignore_failure": node.ignored,
+            "approval": node.asks,
+            "approval_note": match (node.asks, node.nature) {
+                (false, _) => None,
+                (true, Nature::IsRejected) => Some("reject"),
+                (true, _) => Some("approve"),
+            },
             "join": if node.any { "any" } else { "all" },
             "after": after,
         })
@@ -139,7 +151,13 @@ async fn random_runs_end_as_the_model_says_though_workers_are_killed() {
     while left > 0 {
         let next = left.saturating_sub(RUNS / 10);
         eventually("more runs end", async || {
-            database.execute("SELECT mill.cancel(id) FROM mill.tasks WHERE queue = 'held'").await;
+            database
+                .execute(
+                    "SELECT mill.cancel(id) FROM mill.tasks WHERE queue = 'held';
+                     SELECT mill.reject(run_id, task) FROM mill.approvals_needed WHERE note = 'reject';
+                     SELECT mill.approve(run_id, task) FROM mill.approvals_needed WHERE note = 'approve'",
+                )
+                .await;
             let open = "SELECT count(*) FROM mill.runs WHERE state = 'running'";
             left = usize::try_from(database.value::<i64>(open).await).unwrap();
             left <= next
@@ -173,6 +191,8 @@ async fn random_runs_end_as_the_model_says_though_workers_are_killed() {
         assert_eq!(ended, state, "run {run}: {graph:#?}");
     }
     assert_in_order(&database).await;
+    let undecided = "SELECT count(*) FROM mill.run_tasks WHERE approval AND approved IS NULL AND task_id IS NOT NULL";
+    assert_eq!(database.value::<i64>(undecided).await, 0, "tasks that started without approval");
     let twice: i64 = database
         .value(
             "SELECT count(*) FROM (SELECT FROM mill.attempts WHERE final GROUP BY run_id, node

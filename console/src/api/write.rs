@@ -175,8 +175,8 @@ struct EmptyRequest {}
 
 /// What a request has changed, or the state that it has found.
 #[derive(Serialize, ToSchema)]
-struct Done {
-    result: String,
+pub(super) struct Done {
+    pub(super) result: String,
 }
 
 #[derive(Serialize, ToSchema)]

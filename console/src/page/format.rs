@@ -198,7 +198,7 @@ pub(crate) fn state_class(state: &str) -> &'static str {
         "cancelled" => "cancelled",
         "upstream_failed" => "upstream_failed",
         "skipped" => "skipped",
-        "blocked" => "blocked",
+        "blocked" | "needs_approval" => "blocked",
         "error" | "overdue" => "error",
         "disabled" | "removed" => "disabled",
         "pending" | "ready" | "released" | "queued or running" | "scheduled" => "pending",

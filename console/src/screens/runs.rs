@@ -1,7 +1,8 @@
 //! Screens about runs: all runs, one run with its graph, timeline and grid of earlier runs,
-//! and actions on a run.
+//! actions on a run, and approvals of its tasks.
 
 mod actions;
+mod approvals;
 mod gantt;
 pub(crate) mod grid;
 pub(crate) mod list;
@@ -12,5 +13,5 @@ use axum::Router;
 use crate::http::app::App;
 
 pub(crate) fn routes() -> Router<App> {
-    list::routes().merge(run::routes()).merge(actions::routes())
+    list::routes().merge(run::routes()).merge(actions::routes()).merge(approvals::routes())
 }

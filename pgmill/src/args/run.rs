@@ -44,6 +44,20 @@ Examples:
     /// of it; a run that has ended is then in progress again
     #[command(after_help = "Examples:\n  pgmill run retry 12 raw_orders")]
     Retry(RunRetry),
+    /// Approve a task that waits for approval: it enters its queue
+    #[command(after_help = "\
+Examples:
+  pgmill status                          what waits for approval, and for how long
+  pgmill run approve 12 publish
+  pgmill run approve 12 publish --dry-run")]
+    Approve(RunApprove),
+    /// Reject a task that waits for approval: it is cancelled
+    #[command(after_help = "\
+Examples:
+  pgmill run reject 12 publish --reason 'the figures of Tuesday are missing'
+
+The tasks after it follow their edges, as after any cancelled task.")]
+    Reject(RunReject),
     /// Run those tasks of an ended run that did not succeed again
     #[command(after_help = "\
 Examples:
@@ -73,6 +87,21 @@ Examples:
   pgmill run graph 12 --format mermaid
   pgmill run graph 12 --format dot > run.dot && dot -Tsvg run.dot > run.svg")]
     Graph(RunGraph),
+}
+
+impl RunVerb {
+    /// The role to grant to a login that lacks the privilege for this command.
+    pub(crate) fn role(&self) -> &'static str {
+        match self {
+            Self::List(_) | Self::Show(_) | Self::Graph(_) => "mill_viewer",
+            Self::Cancel(_)
+            | Self::Retry(_)
+            | Self::Approve(_)
+            | Self::Reject(_)
+            | Self::Restart(_)
+            | Self::Rerun(_) => "mill_operator",
+        }
+    }
 }
 
 #[derive(Debug, clap::Args)]
@@ -144,6 +173,35 @@ pub(crate) struct RunRetry {
     /// Task name
     #[arg(value_parser = label)]
     pub(crate) task: String,
+    /// Show what would change, without changing it
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct RunApprove {
+    /// Run id
+    #[arg(value_parser = run_id)]
+    pub(crate) run: RunId,
+    /// Task name
+    #[arg(value_parser = label)]
+    pub(crate) task: String,
+    /// Show what would change, without changing it
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct RunReject {
+    /// Run id
+    #[arg(value_parser = run_id)]
+    pub(crate) run: RunId,
+    /// Task name
+    #[arg(value_parser = label)]
+    pub(crate) task: String,
+    /// Reason, shown as the message of the task
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: Option<String>,
     /// Show what would change, without changing it
     #[arg(long)]
     pub(crate) dry_run: bool,

@@ -187,6 +187,8 @@ impl<'a> Reader<'a> {
         section.put(&mut document, "params", params(&section));
         section.put(&mut document, "jitter", section.boolean("jitter"));
         section.put(&mut document, "ignore_failure", section.boolean("ignore_failure"));
+        section.put(&mut document, "approval", section.boolean("approval"));
+        section.put(&mut document, "approval_note", section.text("approval_note"));
         section.put(&mut document, "join", section.enum_value::<JoinMode>("join"));
         section.put(&mut document, "after", Ok(after));
         labels(&section, &mut document);
@@ -266,7 +268,9 @@ const TASK_OPTION_KEYS: [&str; 15] = [
 const MAX_ATTEMPTS_ALIASES: [&str; 2] = ["attempts", "max_retries"];
 
 /// Further keys of a task of a job.
-const TASK_KEYS: [&str; 12] = [
+const TASK_KEYS: [&str; 14] = [
+    "approval",
+    "approval_note",
     "expected_duration",
     "description",
     "enabled",

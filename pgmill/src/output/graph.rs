@@ -24,12 +24,13 @@ pub(crate) struct Edge {
 }
 
 /// Fill colours by state, light enough for black text.
-const COLOURS: [(&str, &str); 13] = [
+const COLOURS: [(&str, &str); 14] = [
     ("waiting", "#eeeeee"),
     ("scheduled", "#e3e8ef"),
     ("blocked", "#fde9c8"),
     ("pending", "#dbe9fb"),
     ("ready", "#dbe9fb"),
+    ("needs_approval", "#fde9c8"),
     ("released", "#dbe9fb"),
     ("running", "#9ecbff"),
     ("succeeded", "#b7e4b0"),

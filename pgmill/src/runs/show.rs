@@ -167,10 +167,14 @@ fn heading(out: &Output, run: &Run) -> String {
     let count = &run.count;
     let _ = write!(
         text,
-        "\n{}: {} waiting, {} queued or running, {} succeeded, {} failed, {} ignored, {} cancelled, {} upstream_failed, \
+        "\n{}: {} waiting{}, {} queued or running, {} succeeded, {} failed, {} ignored, {} cancelled, {} upstream_failed, \
          {} skipped",
         counted(count.tasks, "task"),
         count.waiting,
+        match count.needs_approval {
+            0 => String::new(),
+            number => format!(" ({number} for approval)"),
+        },
         count.released,
         count.succeeded,
         count.failed,
@@ -203,7 +207,7 @@ fn table(out: &Output, tasks: &[RunTask], all: bool) -> String {
             Field::count(i64::from(task.attempts)),
             Field::or_blank(task.rows),
             Field::or_blank(task.pid),
-            Field::or_blank(task.message.as_deref().map(|message| one_line(message, 60))),
+            Field::or_blank(note(task).map(|text| one_line(text, 60))),
         ]
     };
     let mut text = out.table(&TASK_HEADINGS, shown.iter().take(limit).map(row).collect());
@@ -213,10 +217,16 @@ fn table(out: &Output, tasks: &[RunTask], all: bool) -> String {
     text
 }
 
+/// Returns the error message of a task, or what the person who approves it has to check.
+fn note(task: &RunTask) -> Option<&str> {
+    let note = || task.approval.as_ref().filter(|_| task.needs_approval())?.note.as_deref();
+    task.message.as_deref().or_else(note)
+}
+
 /// Sort order of a long table: tasks that need attention first.
 fn display_rank(state: &str) -> u8 {
     match state {
-        "running" => 0,
+        "running" | "needs_approval" => 0,
         "failed" | "failed, ignored" => 1,
         "cancelled" => 2,
         "upstream_failed" => 3,
@@ -231,7 +241,9 @@ fn task_tone(state: &str) -> Tone {
     match state {
         "succeeded" | "running" => Tone::Success,
         "failed" => Tone::Error,
-        "failed, ignored" | "cancelled" | "upstream_failed" | "blocked" => Tone::Warning,
+        "failed, ignored" | "cancelled" | "upstream_failed" | "blocked" | "needs_approval" => {
+            Tone::Warning
+        }
         _ => Tone::Plain,
     }
 }

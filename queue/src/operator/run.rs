@@ -32,6 +32,10 @@ const RERUN: &str = "/* queue.rerun_run */ SELECT r FROM mill.rerun_run($1, $2, 
 const RESTART: &str = "/* queue.restart_run */
 SELECT r FROM mill.restart_run($1, $2, $3, $4, $5) AS r";
 
+const APPROVE: &str = "/* queue.approve */ SELECT mill.approve($1, $2)";
+
+const REJECT: &str = "/* queue.reject */ SELECT mill.reject($1, $2, $3)";
+
 const WHY: &str = "/* queue.why_run_task */ SELECT mill.why($1, $2)";
 
 pg_enum! {
@@ -54,7 +58,8 @@ pg_enum! {
     RunTaskState {
         /// Waits for its parents.
         Waiting = "waiting",
-        /// About to enter the queue, because its parents have ended as its edges require.
+        /// Its parents have ended as its edges require: waits for approval if it needs any, and
+        /// otherwise is about to enter the queue.
         Ready = "ready",
         /// In the queue, or running.
         Released = "released",
@@ -241,6 +246,39 @@ pub async fn restart(
         )
         .await?;
     rows.iter().map(scalar).collect()
+}
+
+/// Approves a task of a run that waits for approval. After the commit, the caller has to notify the
+/// workers.
+///
+/// # Errors
+/// Fails if the task does not wait for approval, or if the role lacks the privilege.
+pub async fn approve(
+    client: &impl GenericClient,
+    run: RunId,
+    task: &str,
+) -> Result<(), QueueError> {
+    client.query_typed(APPROVE, &[(&run.0, Type::INT8), (&task, Type::TEXT)]).await?;
+    Ok(())
+}
+
+/// Rejects a task of a run that waits for approval: the task is cancelled.
+///
+/// # Errors
+/// Fails if the task does not wait for approval, or if the role lacks the privilege.
+pub async fn reject(
+    client: &impl GenericClient,
+    run: RunId,
+    task: &str,
+    reason: Option<&str>,
+) -> Result<(), QueueError> {
+    let params = [
+        (/* run_id */ &run.0 as _, Type::INT8),
+        (/* task */ &task as _, Type::TEXT),
+        (/* reason */ &reason as _, Type::TEXT),
+    ];
+    client.query_typed(REJECT, &params).await?;
+    Ok(())
 }
 
 /// Returns one sentence that says why this task of a run is not running now, or how it ended.

@@ -59,6 +59,8 @@ pg_enum! {
         QueueBacklog = "queue_backlog",
         /// A worker died.
         WorkerLost = "worker_lost",
+        /// A task of a run waits for approval.
+        ApprovalNeeded = "approval_needed",
         /// An operator requested a message.
         Test = "test",
     }

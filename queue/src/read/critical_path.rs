@@ -223,6 +223,7 @@ mod tests {
             group: None,
             pid: None,
             join: JoinMode::All,
+            approval: None,
             message: None,
             result: None,
             options: StoredOptions::default(),

@@ -23,12 +23,12 @@ const RUN: &str =
     r.ignored, r.cancelled, r.upstream_failed, r.skipped,
     r.schedule, r.fire_at, r.reason, r.tags, r.metadata, r.restarted_at, r.backfill_id,
     extract(epoch FROM r.expected_duration)::float8 AS expected_duration_seconds, r.late_at, r.late_since,
-    r.timeout_at, r.cancel_reason";
+    r.timeout_at, r.cancel_reason, r.needs_approval";
 
 const TASK: &str = "t.node, t.name, t.job, t.task_id, t.state, t.started_at, t.finished_at,
     extract(epoch FROM t.duration)::float8 AS duration, t.attempts, t.rows, t.queue, t.priority::text,
     t.group_name AS group, t.pid, t.join_mode::text AS join, t.message, t.result,
-    to_jsonb(t.options) AS options";
+    to_jsonb(t.options) AS options, t.approval, t.approval_note, t.approval_since, t.approved, t.decided_by";
 
 const RUNNING: &str = "/* queue.run_tasks_running */
 SELECT t.name FROM mill.run_task_status t WHERE t.run_id = $1 AND t.state = 'running'
@@ -154,8 +154,10 @@ impl Run {
 pub struct TaskCounts {
     /// All tasks of the run.
     pub tasks: i64,
-    /// Tasks that wait for parents.
+    /// Tasks that wait for parents, or for approval.
     pub waiting: i64,
+    /// Those of them that wait for approval.
+    pub needs_approval: i64,
     /// Tasks in the queue or running.
     pub released: i64,
     /// Successful tasks.
@@ -174,7 +176,8 @@ pub struct TaskCounts {
 
 from_row! {
     TaskCounts {
-        tasks, waiting, released, succeeded, failed, ignored, cancelled, upstream_failed, skipped,
+        tasks, waiting, needs_approval, released, succeeded, failed, ignored, cancelled, upstream_failed,
+        skipped,
     }
 }
 
@@ -221,7 +224,7 @@ pub struct RunTask {
     pub job: Option<String>,
     /// The task's id; `None` until the task enters the queue.
     pub task_id: Option<TaskId>,
-    /// `waiting`, a state of the queue, or the outcome.
+    /// `waiting`, `needs_approval`, a state of the queue, or the outcome.
     pub state: String,
     /// Start of the last attempt.
     pub started_at: Option<Timestamp>,
@@ -250,16 +253,47 @@ pub struct RunTask {
     pub message: Option<String>,
     /// The first row that the task returned.
     pub result: Option<Value>,
+    /// The approval that the task needs; `None` if it needs none.
+    pub approval: Option<Approval>,
     /// Tags, metadata and other options.
     #[serde(flatten)]
     pub options: StoredOptions,
+}
+
+/// The approval of a task of a run.
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+pub struct Approval {
+    /// What the person has to check.
+    pub note: Option<String>,
+    /// Time since which the task waits, or has waited, for approval.
+    pub since: Option<Timestamp>,
+    /// Whether the task was approved or rejected; `None` if nobody has decided.
+    pub approved: Option<bool>,
+    /// The person who has decided.
+    pub decided_by: Option<String>,
+}
+
+from_row! {
+    row => Approval {
+        note: column(row, "approval_note")?, since: column(row, "approval_since")?, approved, decided_by,
+    }
+}
+
+impl RunTask {
+    /// Returns whether the task waits for approval.
+    #[must_use]
+    pub fn needs_approval(&self) -> bool {
+        self.state == "needs_approval"
+    }
 }
 
 from_row! {
     row => RunTask {
         node, name, job, task_id, state, started_at, finished_at,
         duration: column::<Option<_>>(row, "duration")?.map(duration), attempts, rows, queue,
-        priority, group, pid, join, message, result, options: StoredOptions::from_row(row)?,
+        priority, group, pid, join, message, result,
+        approval: column::<bool>(row, "approval")?.then(|| Approval::from_row(row)).transpose()?,
+        options: StoredOptions::from_row(row)?,
     }
 }
 

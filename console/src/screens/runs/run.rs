@@ -44,7 +44,8 @@ pub(crate) struct RunDetail {
     pub(crate) run: Run,
     /// Why the expected end of a run in progress is unknown.
     pub(crate) no_eta: Option<String>,
-    /// Tasks; in a large run, running, failed and upstream_failed tasks come first.
+    /// Tasks; in a large run, tasks that need approval, running, failed and upstream_failed tasks
+    /// come first.
     pub(crate) tasks: Vec<RunTask>,
     pub(crate) edges: Vec<Edge>,
     /// Number of tasks not in `tasks`.
@@ -115,7 +116,8 @@ impl RunPage {
     fn counts(&self) -> Vec<(&'static str, i64)> {
         let it = &self.run.count;
         let all = [
-            ("waiting", it.waiting),
+            ("waiting", it.waiting - it.needs_approval),
+            ("needs_approval", it.needs_approval),
             ("queued or running", it.released),
             ("succeeded", it.succeeded),
             ("failed", it.failed),

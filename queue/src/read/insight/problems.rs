@@ -1,13 +1,15 @@
 //! Problems that the console shows an operator first, in addition to those of queues and workers:
 //! backends that block a task, limits that hold tasks back, tasks and runs that are late or take
-//! longer than usual, problems of schedules, failed runs, and subscriptions whose notifications are
+//! longer than usual, tasks that wait for approval, problems of schedules, failed runs, and subscriptions whose notifications are
 //! not delivered.
 
+mod approvals;
 mod slow;
 mod subscriptions;
 mod targets;
 mod waiting_limits;
 
+pub use approvals::{NeededApproval, needed_approvals};
 pub use slow::{LateRun, SlowRun, SlowTask, late_runs, slow_runs, slow_tasks};
 pub use subscriptions::{FailingSubscription, failing_subscriptions};
 pub use targets::{RestoredTarget, restored_targets};
@@ -115,6 +117,8 @@ pub struct ProblemSources {
     pub slow_runs: Vec<SlowRun>,
     /// Runs in progress that have missed their deadlines.
     pub late_runs: Vec<LateRun>,
+    /// Tasks of runs that wait for approval.
+    pub approvals: Vec<NeededApproval>,
     /// Holders of the oldest snapshots.
     pub horizon: Vec<HorizonHolder>,
     /// Subscriptions whose notifications are not delivered.
@@ -219,6 +223,7 @@ pub async fn problem_sources(client: &impl GenericClient) -> Result<ProblemSourc
         slow_tasks: slow_tasks(client).await?,
         slow_runs: slow_runs(client).await?,
         late_runs: late_runs(client).await?,
+        approvals: needed_approvals(client).await?,
         horizon: doctor::horizon(client).await?,
         subscriptions: failing_subscriptions(client).await?,
         restored_targets: restored_targets(client).await?,

@@ -50,7 +50,7 @@ const MAX_DISORDER: SignedDuration = SignedDuration::from_hours(1);
 
 /// Sorts the nodes that need attention first.
 const NODES: &str = "/* queue.insight_run_nodes */
-SELECT n.node FROM unnest('{released,failed,cancelled,upstream_failed,ready,waiting,succeeded,skipped}'::mill.run_task_state[])
+SELECT n.node FROM unnest('{ready,released,failed,cancelled,upstream_failed,waiting,succeeded,skipped}'::mill.run_task_state[])
     WITH ORDINALITY AS s(state, place)
 CROSS JOIN LATERAL (SELECT t.node FROM mill.run_tasks t WHERE t.state = s.state AND t.run_id = $1
     ORDER BY t.node LIMIT $2) AS n

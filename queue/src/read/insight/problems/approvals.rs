@@ -1,0 +1,39 @@
+//! Tasks of runs that wait for approval.
+
+use jiff::Timestamp;
+use serde::Serialize;
+use tokio_postgres::GenericClient;
+
+use crate::error::QueueError;
+use crate::id::RunId;
+use crate::row::{FromRow, from_row};
+
+const APPROVALS: &str = "/* queue.insight_approvals */
+SELECT a.run_id, a.jobs, a.schedule, a.task, a.note, a.since FROM mill.approvals_needed a
+ORDER BY a.since LIMIT 20";
+
+/// A task of a run that waits for approval.
+#[derive(Clone, Debug, Serialize)]
+pub struct NeededApproval {
+    /// The run.
+    pub run_id: RunId,
+    /// The jobs of the run.
+    pub jobs: Vec<String>,
+    /// The schedule that fired the run.
+    pub schedule: Option<String>,
+    /// Name of the task.
+    pub task: String,
+    /// What the person has to check.
+    pub note: Option<String>,
+    /// Time since which the task waits.
+    pub since: Timestamp,
+}
+
+from_row! { NeededApproval { run_id, jobs, schedule, task, note, since } }
+
+/// Returns up to 20 tasks that wait for approval, the longest wait first.
+pub async fn needed_approvals(
+    client: &impl GenericClient,
+) -> Result<Vec<NeededApproval>, QueueError> {
+    client.query_typed(APPROVALS, &[]).await?.iter().map(NeededApproval::from_row).collect()
+}
