@@ -8671,7 +8671,8 @@ GRANT EXECUTE ON PROCEDURE mill.wait_run TO mill_viewer;
 
 -- schema/20_why.sql -------------------------------------------------------------------------------
 
--- Why: one sentence about a task, or about a task of a run: why it is not running, or what it is doing.
+-- Why: one sentence about a task or a task of a run: why it is not running, or what it is doing. One sentence about a
+-- run: how far it is, or how it has ended.
 --
 -- The functions see every row, regardless of their caller, and show messages only if settings.hide_statements
 -- is not set.
@@ -8724,8 +8725,16 @@ END
 $$;
 COMMENT ON FUNCTION mill.why_blocked IS 'Returns the answer of mill.why for a task that waits for a permit';
 
-CREATE OR REPLACE FUNCTION mill.why(id bigint) RETURNS text
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+CREATE OR REPLACE FUNCTION mill.with_lateness(sentence text, run_id bigint) RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT sentence || coalesce((SELECT format('; its run %s has been late since %s', r.id,
+            date_trunc('second', r.late_since)) FROM mill.late_runs r WHERE r.id = with_lateness.run_id), '')
+$$;
+COMMENT ON FUNCTION mill.with_lateness IS
+    'Returns the sentence, and since when the run is late if it is in progress and late, for mill.why';
+
+CREATE OR REPLACE FUNCTION mill.why_task(id bigint) RETURNS text
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     task mill.tasks;
     last_attempt mill.attempts;
@@ -8737,9 +8746,9 @@ DECLARE
     kept bigint;
     pause text := mill.describe_fleet_pause();
 BEGIN
-    SELECT t.* INTO task FROM mill.tasks t WHERE t.id = why.id;
+    SELECT t.* INTO task FROM mill.tasks t WHERE t.id = why_task.id;
     SELECT a.* INTO last_attempt FROM mill.attempts a
-        WHERE a.task_id = why.id ORDER BY a.finished_at DESC LIMIT 1;
+        WHERE a.task_id = why_task.id ORDER BY a.finished_at DESC LIMIT 1;
     IF task.id IS NULL THEN
         IF last_attempt.task_id IS NULL THEN
             RETURN NULL;
@@ -8846,12 +8855,18 @@ BEGIN
         serving.readers, task.queue, CASE ahead WHEN 100000 THEN 'at least ' ELSE '' END, ahead);
 END
 $$;
+COMMENT ON FUNCTION mill.why_task IS 'Returns the answer of mill.why(bigint), without the lateness of a run';
+
+CREATE OR REPLACE FUNCTION mill.why(id bigint) RETURNS text
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT mill.with_lateness(mill.why_task(id), (SELECT t.run_id FROM mill.tasks t WHERE t.id = why.id))
+$$;
 COMMENT ON FUNCTION mill.why(bigint) IS
     'Returns one sentence: why this task is not running, or what it is doing; null if the task does not exist';
 GRANT EXECUTE ON FUNCTION mill.why(bigint) TO mill_viewer;
 
-CREATE OR REPLACE FUNCTION mill.why(run_id bigint, task text) RETURNS text
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+CREATE OR REPLACE FUNCTION mill.why_run_task(run_id bigint, task text) RETURNS text
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     found_task mill.run_tasks;
     run mill.runs;
@@ -8859,13 +8874,13 @@ DECLARE
     causes text;
     indirect boolean;
 BEGIN
-    SELECT t.* INTO found_task FROM mill.run_tasks t WHERE t.run_id = why.run_id AND t.name = task;
+    SELECT t.* INTO found_task FROM mill.run_tasks t WHERE t.run_id = why_run_task.run_id AND t.name = task;
     IF NOT FOUND THEN
         RETURN NULL;
     END IF;
-    SELECT r.* INTO run FROM mill.runs r WHERE r.id = why.run_id;
+    SELECT r.* INTO run FROM mill.runs r WHERE r.id = why_run_task.run_id;
     IF found_task.state = 'released' THEN
-        RETURN coalesce(mill.why(found_task.task_id), 'it has just finished');
+        RETURN coalesce(mill.why_task(found_task.task_id), 'it has just finished');
     ELSIF found_task.state = 'ready' AND found_task.approval THEN
         RETURN format('it waits for approval since %s%s', date_trunc('second', found_task.approval_since),
             ': ' || found_task.approval_note);
@@ -8888,7 +8903,7 @@ BEGIN
         SELECT t.name, t.state, e.expected, t.state = 'ready' AND t.approval AS asks
         FROM mill.run_edges e
             JOIN mill.run_tasks t ON t.run_id = e.run_id AND t.node = e.parent
-        WHERE e.run_id = why.run_id AND e.child = found_task.node AND CASE found_task.state
+        WHERE e.run_id = why_run_task.run_id AND e.child = found_task.node AND CASE found_task.state
             WHEN 'waiting' THEN t.state IN ('waiting', 'ready', 'released')
             ELSE NOT mill.satisfies(t.state, e.expected) END
         ORDER BY t.node LIMIT 10) AS p;
@@ -8897,13 +8912,14 @@ BEGIN
         WITH RECURSIVE up (node, state) AS (
             SELECT found_task.node, found_task.state
             UNION
-            SELECT p.node, p.state FROM up u JOIN mill.run_edges e ON e.run_id = why.run_id AND e.child = u.node
+            SELECT p.node, p.state
+            FROM up u JOIN mill.run_edges e ON e.run_id = why_run_task.run_id AND e.child = u.node
                 JOIN mill.run_tasks p ON p.run_id = e.run_id AND p.node = e.parent
             WHERE u.state IN ('upstream_failed', 'skipped') AND NOT mill.satisfies(p.state, e.expected)
         )
         SELECT string_agg(format('%s (%s)', c.name, concat_ws(': ', c.state, mill.visible_message(c.message))), ', '
                 ORDER BY c.node) INTO causes
-            FROM (SELECT t.* FROM up u JOIN mill.run_tasks t ON t.run_id = why.run_id AND t.node = u.node
+            FROM (SELECT t.* FROM up u JOIN mill.run_tasks t ON t.run_id = why_run_task.run_id AND t.node = u.node
                 WHERE u.state NOT IN ('upstream_failed', 'skipped') ORDER BY t.node LIMIT 10) AS c;
         RETURN format('it %s because of its parents: %s%s',
             CASE found_task.state WHEN 'skipped' THEN 'is skipped' ELSE 'cannot run' END, parents,
@@ -8918,9 +8934,66 @@ BEGIN
             ELSE '' END;
 END
 $$;
+COMMENT ON FUNCTION mill.why_run_task IS
+    'Returns the answer of mill.why(bigint, text), without the lateness of the run';
+
+CREATE OR REPLACE FUNCTION mill.why(run_id bigint, task text) RETURNS text
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT CASE WHEN EXISTS (SELECT FROM mill.run_tasks t WHERE t.run_id = why.run_id AND t.name = task
+            AND t.finished_at IS NULL) THEN mill.with_lateness(mill.why_run_task(run_id, task), run_id)
+        ELSE mill.why_run_task(run_id, task) END
+$$;
 COMMENT ON FUNCTION mill.why(bigint, text) IS
     'Returns one sentence: why this task of a run is not running, or how it ended; null if the task does not exist';
 GRANT EXECUTE ON FUNCTION mill.why(bigint, text) TO mill_viewer;
+
+CREATE OR REPLACE FUNCTION mill.why_run(run_id bigint) RETURNS text
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    run mill.runs;
+    counts record;
+    sentence text;
+BEGIN
+    SELECT r.* INTO run FROM mill.runs r WHERE r.id = why_run.run_id;
+    IF NOT FOUND THEN
+        RETURN NULL;
+    END IF;
+    -- Counts of an ended run are in its row; the names are those of the first three tasks that explain its state.
+    SELECT count(*) AS tasks, count(*) FILTER (WHERE t.state IN ('waiting', 'ready', 'released')) AS open,
+            count(*) FILTER (WHERE t.state = 'released') AS released,
+            (array_agg(format('%s waits for approval since %s', t.name, date_trunc('second', t.approval_since))
+                ORDER BY t.approval_since) FILTER (WHERE t.state = 'ready' AND t.approval))[:3]
+                AS asking,
+            (array_agg(concat_ws(': ', t.name, mill.visible_message(t.message)) ORDER BY t.finished_at)
+                FILTER (WHERE t.state::text = run.state::text AND NOT t.ignore_failure))[:3] AS causes
+        INTO counts FROM mill.run_tasks t WHERE t.run_id = run.id;
+    IF run.state = 'running' THEN
+        sentence := concat_ws('; ', format('it is in progress since %s: %s of %s tasks have ended, %s in the queue or '
+                'running', date_trunc('second', coalesce(run.restarted_at, run.started_at)),
+                counts.tasks - counts.open, counts.tasks, counts.released),
+            array_to_string(counts.asking, ', '),
+            CASE WHEN run.cancelled_at IS NOT NULL THEN 'it is being cancelled'
+                || coalesce(': ' || run.cancel_reason, ' by ' || run.cancelled_by, '') END,
+            CASE WHEN run.late_at <= now()
+                THEN format('it has been late since %s', date_trunc('second', run.late_at)) END,
+            CASE WHEN run.cancelled_at IS NULL
+                THEN 'its timeout is at ' || date_trunc('second', run.timeout_at) END);
+        RETURN sentence || CASE WHEN run.cancelled_at IS NULL
+            THEN coalesce('; ' || mill.describe_fleet_pause(), '') ELSE '' END;
+    END IF;
+    RETURN concat_ws('; ', format('it is finished: %s at %s', run.state, date_trunc('second', run.finished_at))
+            || CASE WHEN run.cancelled_at IS NOT NULL
+                THEN coalesce(': ' || run.cancel_reason, ' by ' || run.cancelled_by, '') ELSE '' END,
+        CASE WHEN run.cancelled_at IS NULL AND run.state <> 'succeeded'
+            THEN nullif(array_to_string(counts.causes, ', '), '') END,
+        CASE WHEN run.late_since IS NOT NULL
+            THEN format('it was late, its deadline was %s', date_trunc('second', run.late_since)) END);
+END
+$$;
+COMMENT ON FUNCTION mill.why_run IS
+    'Returns one sentence about a run: how far it is and what it waits for, or how it has ended; null if it does not '
+    'exist';
+GRANT EXECUTE ON FUNCTION mill.why_run TO mill_viewer;
 
 -- schema/21_grants.sql ----------------------------------------------------------------------------
 

@@ -298,17 +298,19 @@ enough.")]
     /// Show durations by task name: median, 95th percentile, mean, last, trend
     #[command(after_help = insight::DURATIONS_HELP)]
     Durations(DurationsArgs),
-    /// Explain why a task is not running, why a schedule does not fire, or what holds a queue back
+    /// Explain why a task is not running, what a run waits for, why a schedule does not fire, or
+    /// what holds a queue back
     #[command(after_help = "\
 Examples:
   pgmill why 4711
+  pgmill why run:12
   pgmill why 12/raw_orders
   pgmill why nightly
   pgmill why etl
 
 If a schedule and a queue have the same name, pgmill explains the schedule.")]
     Why {
-        /// Task id, RUN/NAME of a task of a run, schedule name or queue name
+        /// Task id, run:RUN, RUN/NAME of a task of a run, schedule name or queue name
         #[arg(value_name = "TASK|SCHEDULE|QUEUE", value_parser = subject, allow_negative_numbers = true)]
         task: Subject,
     },
@@ -429,6 +431,7 @@ pub(crate) struct CompleteArgs {
 #[derive(Clone, Debug)]
 pub(crate) enum Subject {
     Task(TaskId),
+    Run(RunId),
     RunTask(RunId, String),
     /// A schedule, or else a queue.
     Named(String),
@@ -437,6 +440,9 @@ pub(crate) enum Subject {
 fn subject(text: &str) -> Result<Subject, String> {
     if let Ok(id) = text.parse() {
         return Ok(Subject::Task(TaskId(id)));
+    }
+    if let Some(Ok(id)) = text.strip_prefix("run:").map(str::parse) {
+        return Ok(Subject::Run(RunId(id)));
     }
     let of_run = text.split_once('/').and_then(|(run, name)| Some((run.parse().ok()?, name)));
     match of_run {

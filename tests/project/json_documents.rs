@@ -30,6 +30,7 @@ const DOCUMENTS: &[(&str, &[&str])] = &[
     ("durations", &["durations"]),
     ("audit", &["audit"]),
     ("why TASK", &["why", "1"]),
+    ("why run:RUN", &["why", "run:1"]),
     ("why RUN/TASK", &["why", "1/first"]),
     ("why SCHEDULE", &["why", "nightly"]),
     ("why QUEUE", &["why", "etl"]),

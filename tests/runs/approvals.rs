@@ -62,6 +62,10 @@ async fn a_task_waits_for_approval_and_everybody_can_see_it() {
     let reason = why(&database, run, "publish").await;
     assert!(reason.starts_with("it waits for approval since 20"), "{reason}");
     assert!(reason.ends_with(&format!(": {NOTE}")), "{reason}");
+    let whole: String = database.value(&format!("SELECT mill.why_run({run})")).await;
+    let wanted =
+        ": 1 of 4 tasks have ended, 0 in the queue or running; publish waits for approval since 20";
+    assert!(whole.contains(wanted), "{whole}");
     let child = why(&database, run, "announce").await;
     assert_eq!(child, "it waits for publish (needs approval, expected succeeded)");
     let wanted = format!("task publish of run {run} of guarded waits for approval: {NOTE}");
@@ -111,6 +115,9 @@ async fn a_rejected_task_is_cancelled_and_a_restart_asks_again() {
     let ended = "announce upstream_failed, clean succeeded, load succeeded, publish cancelled";
     assert_eq!(states(&database, run).await, ended);
     assert_eq!(why(&database, run, "publish").await, "it was rejected by ann: wrong totals");
+    let whole: String = database.value(&format!("SELECT mill.why_run({run})")).await;
+    assert!(whole.starts_with("it is finished: cancelled at "), "{whole}");
+    assert!(whole.ends_with("; publish: rejected by ann: wrong totals"), "{whole}");
     let audit = "SELECT concat_ws(' ', actor, action, subject, detail) FROM mill.audit ORDER BY id DESC LIMIT 1";
     let wanted =
         format!("ann reject run {run} {{\"task\": \"publish\", \"reason\": \"wrong totals\"}}");

@@ -89,6 +89,38 @@ async fn a_run_takes_over_what_its_schedule_or_its_jobs_declare() {
     }
 }
 
+/// Returns the first line of `pgmill why`. Further lines tell how to end the wait for a lock.
+async fn why(database: &Database, subject: String) -> String {
+    let text = output_of(database, &["why", &subject]).await;
+    text.lines().next().unwrap_or_default().to_owned()
+}
+
+/// Checks what `pgmill why` says of two runs in progress, and returns the deadline of the late one.
+async fn since_when_late(database: &Database, late: i64, on_time: i64) -> String {
+    let since: String = database
+        .value(&format!(
+            "SELECT date_trunc('second', late_at)::text FROM mill.runs WHERE id = {late}"
+        ))
+        .await;
+    let task: i64 =
+        database.value(&format!("SELECT task_id FROM mill.run_tasks WHERE run_id = {late}")).await;
+    database.until_waiting_for_lock(task).await;
+    for subject in [task.to_string(), format!("{late}/t")] {
+        let text = why(database, subject).await;
+        let wanted = format!("; its run {late} has been late since {since}");
+        assert!(text.starts_with("it is running on ") && text.ends_with(&wanted), "{text}");
+    }
+    let text = why(database, format!("run:{late}")).await;
+    let wanted = format!(
+        ": 0 of 1 tasks have ended, 1 in the queue or running; it has been late since {since}"
+    );
+    assert!(text.starts_with("it is in progress since ") && text.ends_with(&wanted), "{text}");
+    let text = why(database, format!("{on_time}/t")).await
+        + &why(database, format!("run:{on_time}")).await;
+    assert!(!text.contains("late"), "{text}");
+    since
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_becomes_late_once_and_stays_late_after_its_end() {
     let database = Database::new().await;
@@ -114,6 +146,7 @@ async fn a_run_becomes_late_once_and_stays_late_after_its_end() {
         list.as_array().unwrap().iter().map(|run| run["id"].clone()).collect::<Vec<Value>>()
     };
     assert_eq!(ids().await, [late]);
+    let since = since_when_late(&database, late, on_time).await;
     let console = Console::start(&database, &[]).await;
     for path in ["/runs".to_owned(), format!("/runs/{late}"), "/".to_owned()] {
         assert!(console.get(&path).await.body.contains("late"), "{path}");
@@ -126,6 +159,11 @@ async fn a_run_becomes_late_once_and_stays_late_after_its_end() {
     assert_eq!(ids().await, [late]);
     let shown = output_of(&database, &["run", "show", &late.to_string()]).await;
     assert!(shown.contains("\nlate: the deadline was "), "{shown}");
+    let text = why(&database, format!("run:{late}")).await;
+    let wanted = format!("; it was late, its deadline was {since}");
+    assert!(text.starts_with("it is finished: succeeded at ") && text.ends_with(&wanted), "{text}");
+    let text = why(&database, format!("{late}/t")).await;
+    assert!(text.starts_with("it is finished: succeeded at ") && !text.contains("late"), "{text}");
     let found = problems(&database).await;
     assert!(
         !found.iter().any(|it| it.contains("late")),

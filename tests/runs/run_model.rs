@@ -124,6 +124,17 @@ fn document(graph: &[Node]) -> Value {
     graph.iter().enumerate().map(task).collect()
 }
 
+/// Cancels the tasks in the paused queue, and decides on those that need approval.
+async fn decide(database: &Database) {
+    database
+        .execute(
+            "SELECT mill.cancel(id) FROM mill.tasks WHERE queue = 'held';
+             SELECT mill.reject(run_id, task) FROM mill.approvals_needed WHERE note = 'reject';
+             SELECT mill.approve(run_id, task) FROM mill.approvals_needed WHERE note = 'approve'",
+        )
+        .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn random_runs_end_as_the_model_says_though_workers_are_killed() {
     const RUNS: usize = 150;
@@ -151,13 +162,7 @@ async fn random_runs_end_as_the_model_says_though_workers_are_killed() {
     while left > 0 {
         let next = left.saturating_sub(RUNS / 10);
         eventually("more runs end", async || {
-            database
-                .execute(
-                    "SELECT mill.cancel(id) FROM mill.tasks WHERE queue = 'held';
-                     SELECT mill.reject(run_id, task) FROM mill.approvals_needed WHERE note = 'reject';
-                     SELECT mill.approve(run_id, task) FROM mill.approvals_needed WHERE note = 'approve'",
-                )
-                .await;
+            decide(&database).await;
             let open = "SELECT count(*) FROM mill.runs WHERE state = 'running'";
             left = usize::try_from(database.value::<i64>(open).await).unwrap();
             left <= next

@@ -113,6 +113,12 @@ async fn a_run_that_takes_too_long_is_cancelled_with_its_running_tasks_even_in_a
     assert_eq!(listed["run"]["cancelled_by"], Value::Null);
     let why: String = database.value(&format!("SELECT mill.why({run}, 'b')")).await;
     assert_eq!(why, "it was cancelled before it started: its run timed out after 01:00:00");
+    let whole: String = database.value(&format!("SELECT mill.why_run({run})")).await;
+    assert!(whole.ends_with(": timed out after 01:00:00"), "{whole}");
+    let whole: String = database.value(&format!("SELECT mill.why_run({on_time})")).await;
+    assert!(whole.contains("; its timeout is at ") && whole.ends_with(": upgrade"), "{whole}");
+    let missing: Option<String> = database.value("SELECT mill.why_run(77)").await;
+    assert_eq!(missing, None);
     let console = Console::start(&database, &[]).await;
     let page = console.get(&format!("/runs/{run}")).await.body;
     assert!(page.contains("timed out after 01:00:00"), "{page}");

@@ -1,5 +1,5 @@
-//! `pgmill why`: the reason why a task is not running, a schedule does not fire, or the tasks of a
-//! queue wait.
+//! `pgmill why`: the reason why a task is not running, a run has not ended, a schedule does not fire,
+//! or the tasks of a queue wait.
 
 use cli::{Failure, exit};
 use health::problems::{self, QueueBacklog};
@@ -17,16 +17,23 @@ use crate::output::format::{counted, span};
 use crate::schedules::fires::test_schedule;
 use crate::tasks::show::unknown;
 
-/// Prints one sentence that explains the state of a task, a schedule or a queue. For a task that
+/// Prints one sentence that explains the state of a task, a run, a schedule or a queue. For a task that
 /// sessions outside the fleet block, also prints how to end the wait.
 ///
 /// # Errors
-/// Fails if there is no such task, schedule or queue.
+/// Fails if there is no such task, run, schedule or queue.
 pub(crate) async fn run(client: &mut Client, out: &Output, task: &Subject) -> Result<u8, Failure> {
     let (sentence, document) = match task {
         Subject::Task(id) => {
             let sentence = task_queries::why(client, *id).await?.ok_or_else(|| unknown(*id))?;
             let document = json!({ "task_id": id, "why": &sentence });
+            (sentence, document)
+        }
+        Subject::Run(run) => {
+            let sentence = queue::run::why_run(client, *run).await?.ok_or_else(|| {
+                Failure::not_found(format!("there is no run {run}")).hint("pgmill run list")
+            })?;
+            let document = json!({ "run_id": run, "why": &sentence });
             (sentence, document)
         }
         Subject::RunTask(run, name) => {

@@ -36,6 +36,8 @@ const APPROVE: &str = "/* queue.approve */ SELECT mill.approve($1, $2)";
 
 const REJECT: &str = "/* queue.reject */ SELECT mill.reject($1, $2, $3)";
 
+const WHY_RUN: &str = "/* queue.why_run */ SELECT mill.why_run($1)";
+
 const WHY: &str = "/* queue.why_run_task */ SELECT mill.why($1, $2)";
 
 pg_enum! {
@@ -279,6 +281,14 @@ pub async fn reject(
     ];
     client.query_typed(REJECT, &params).await?;
     Ok(())
+}
+
+/// Returns one sentence that says how far a run is, or how it ended; `None` if it does not exist.
+pub async fn why_run(
+    client: &impl GenericClient,
+    run: RunId,
+) -> Result<Option<String>, QueueError> {
+    scalar(&client.query_typed(WHY_RUN, &[(&run.0, Type::INT8)]).await?[0])
 }
 
 /// Returns one sentence that says why this task of a run is not running now, or how it ended.
