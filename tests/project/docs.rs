@@ -131,6 +131,11 @@ async fn every_sample_runs_and_its_tasks_end_as_documented() {
             == Some("fired row threshold: pending rows 500 >= 500")
     })
     .await;
+    let days = "SELECT count(DISTINCT day) FROM sample_days WHERE day < '2026-01-04'";
+    eventually("the sample of a backfill ends", async || database.value::<i64>(days).await == 3)
+        .await;
+    let public = "SELECT bool_and(is_public) FROM sample_prices";
+    eventually("the approved sample runs", async || database.value::<bool>(public).await).await;
     Program::pgmill(&database, &["schedule", "sync"]).succeeds().await;
     let nightly = "SELECT string_agg(name, ' ' ORDER BY name) FROM mill.schedules WHERE declared_in = 'comment'";
     assert_eq!(
