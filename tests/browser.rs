@@ -35,6 +35,8 @@ const POSTED: &[&str] = &[
     "/jobs/enable",
     "/jobs/run",
     "/jobs/*/enable",
+    "/limits/remove",
+    "/limits/set",
     "/login",
     "/logout",
     "/priorities/reserve",
@@ -311,6 +313,7 @@ async fn every_action(session: &mut OperatorSession) {
     database
         .execute(
             "INSERT INTO deliveries VALUES ('totals'); SELECT mill.set_group('unused');
+             SELECT mill.set_max_running('key', 'unused key', 1);
              SELECT mill.enqueue('SELECT 1', queue => 'obsolete')",
         )
         .await;
@@ -326,6 +329,7 @@ async fn every_action(session: &mut OperatorSession) {
         "plannedPause",
         "priorities",
         "groupSettings",
+        "limits",
         "drained",
         "schedule",
         "job",
@@ -337,6 +341,8 @@ async fn every_action(session: &mut OperatorSession) {
     assert_eq!(end(&it.database, it.live_run).await, "cancelled");
     let facts = [
         ("limits", "max_running = 2 AND rate_starts = 30 FROM mill.limits WHERE kind = 'queue' AND name = 'reports'"),
+        ("key", "max_running = 2 FROM mill.limits WHERE kind = 'key' AND name = 'customer & co'"),
+        ("no key", "count(*) = 0 FROM mill.limits WHERE kind = 'key' AND name = 'unused key'"),
         ("queues", "paused AND shared_commit = '20 ms' FROM mill.queues WHERE name = 'reports'"),
         ("weights", "weight = 7 FROM mill.priorities WHERE priority = 'low'"),
         ("reserve", "reserved_capacity = 'high' FROM mill.settings"),

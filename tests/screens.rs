@@ -2,6 +2,7 @@
 
 pub(crate) mod console_environment;
 pub(crate) mod console_job;
+pub(crate) mod console_limits;
 pub(crate) mod console_lists;
 pub(crate) mod console_plans;
 pub(crate) mod console_plots;

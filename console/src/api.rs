@@ -28,6 +28,7 @@ use crate::http::request::RequestContext;
 use crate::openapi;
 use crate::page::plots::{PlotParams, ThroughputColumns};
 use crate::screens::fleet::database::DatabaseDetail;
+use crate::screens::fleet::limits::LimitsParams;
 use crate::screens::fleet::queue_stats::{FleetSnapshot, PriorityStats, QueueStats};
 use crate::screens::fleet::workers::WorkerStatus;
 use crate::screens::history::audit::AuditParams;
@@ -74,6 +75,7 @@ pub(crate) fn routes() -> Router<App> {
         .routes(routes!(queues))
         .routes(routes!(priorities))
         .routes(routes!(groups))
+        .routes(routes!(limits))
         .routes(routes!(throughput))
         .routes(routes!(audit))
         .routes(routes!(database))
@@ -165,6 +167,16 @@ async fn groups(context: RequestContext) -> HandlerResult {
     let mut session = context.session().await?;
     let tx = session.begin_read().await?;
     Ok(json_response(&Groups { groups: fleet::groups::data(&tx).await? }))
+}
+
+/// Limits of queues, groups and concurrency keys with their use, 50 per page
+///
+/// A count with `_more` true is a lower bound.
+#[utoipa::path(get, path = "/api/v1/limits", params(LimitsParams), responses((status = 200, body = fleet::limits::Listing)))]
+async fn limits(context: RequestContext, Query(params): Query<LimitsParams>) -> HandlerResult {
+    let mut session = context.session().await?;
+    let tx = session.begin_read().await?;
+    Ok(json_response(&fleet::limits::data(&tx, &params).await?))
 }
 
 /// Audit log, newest first, 50 per page

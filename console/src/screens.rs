@@ -24,6 +24,7 @@ pub(crate) const NAV_ITEMS: &[NavItem] = &[
     NavItem { path: "/failures", label: "Failures", key: 'f', routes: history::failures::routes },
     NavItem { path: "/workers", label: "Workers", key: 'w', routes: fleet::workers::routes },
     NavItem { path: "/queues", label: "Queues", key: 'q', routes: fleet::queues::routes },
+    NavItem { path: "/limits", label: "Limits", key: 'm', routes: fleet::limits::routes },
     NavItem {
         path: "/priorities",
         label: "Priorities",

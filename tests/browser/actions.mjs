@@ -84,6 +84,25 @@ export async function groupSettings(page, config) {
   await row(page, "unused").waitFor({ state: "detached" });
 }
 
+// Creates the limit of a concurrency key, changes it, and removes another one.
+export async function limits(page, config) {
+  await page.goto(at(config, "limits?kind=key"));
+  const fresh = page.locator("section.card");
+  await fresh.getByLabel("key").fill("customer & co");
+  await fresh.getByLabel("max running").fill("1");
+  await button(fresh, "Create").click();
+  await page.goto(at(config, "limits?kind=key"));
+  const limit = row(page, "customer & co");
+  await limit.getByText("Change …").click();
+  await limit.getByLabel("max running").fill("2");
+  await button(limit, "Set").click();
+  await limit.getByText("max running 2").waitFor();
+  const unused = row(page, "unused key");
+  await unused.getByText("Remove …").click();
+  await button(unused, "Remove").click();
+  await unused.waitFor({ state: "detached" });
+}
+
 export async function drained(page, config) {
   await page.goto(at(config, "workers"));
   const card = page.locator("section.card").filter({ hasText: config.worker });

@@ -53,6 +53,8 @@ fn acts_without_id() -> Vec<(&'static str, String, &'static str, &'static str)> 
         ("/queues/{queue}/shared-commit", "milliseconds=20", "set_shared_commit"),
         ("/fleet/pause", "length=5&start=10&reason=x", "pause_fleet"),
         ("/fleet/resume", "planned=true", "resume_fleet"),
+        ("/limits/set", "key=k&max_running=2&create=true", "set_max_running"),
+        ("/limits/remove", "key=k", "remove_limit"),
         ("/priorities/weights", "low=7", "set_weights"),
         ("/priorities/reserve", "capacity=high", "update_settings"),
         ("/groups/{group}/concurrency", "max_running=2", "set_group"),

@@ -48,7 +48,7 @@ const WAITS_FOR_LOCK: &str = "SELECT pg_advisory_lock(1);
 SELECT mill.enqueue('SELECT pg_advisory_xact_lock(1)', name => 'held ' || n, queue => 'held') FROM generate_series(1, 4) AS n";
 
 /// Filters as users write them, in addition to those of the screens and the API.
-const MORE: [&str; 20] = [
+const MORE: [&str; 23] = [
     "/?hours=6&queue=etl-3",
     "/tasks?q=state:pending+queue:etl-3",
     "/tasks?q=state:scheduled",
@@ -61,6 +61,9 @@ const MORE: [&str; 20] = [
     "/tasks/bulk?q=state:pending",
     "/failures?queue=etl-3",
     "/runs?state=running",
+    "/limits?sort=wait",
+    "/limits?q=narrow",
+    "/limits?kind=queue",
     "/runs?job=job+7",
     "/runs?from=2026-01-01&to=2100-01-01",
     "/schedules/calendar?view=day",

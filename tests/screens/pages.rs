@@ -8,7 +8,7 @@ use crate::harness::login::Login;
 use crate::harness::{Database, Worker, eventually};
 
 /// Every screen of the navigation.
-pub(crate) const SCREENS: [&str; 14] = [
+pub(crate) const SCREENS: [&str; 15] = [
     "/",
     "/tasks",
     "/runs",
@@ -18,6 +18,7 @@ pub(crate) const SCREENS: [&str; 14] = [
     "/failures",
     "/workers",
     "/queues",
+    "/limits",
     "/priorities",
     "/groups",
     "/subscriptions",

@@ -1,8 +1,9 @@
-//! Screens about the fleet: overview with problems, workers, queues, priorities, groups,
-//! subscriptions, and the database.
+//! Screens about the fleet: overview with problems, workers, queues, limits, priorities,
+//! groups, subscriptions, and the database.
 
 pub(crate) mod database;
 pub(crate) mod groups;
+pub(crate) mod limits;
 pub(crate) mod overview;
 mod pause;
 pub(crate) mod priorities;

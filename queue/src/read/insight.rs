@@ -6,7 +6,8 @@
 //! |---|---|
 //! | the session's login and its privileges | `viewer` |
 //! | counts per queue and priority | `lanes` |
-//! | counts per group | `groups` |
+//! | counts per group | `capacity::groups` |
+//! | limits with their use | `capacity::limits` |
 //! | lists of tasks by a filter, page by page | `tasks`, `condition` |
 //! | lists of runs, bounded queries on one run, its tasks compared with earlier runs | `runs` |
 //! | lists of jobs | `jobs` |
@@ -20,9 +21,9 @@
 //! | backends that block a task; slow tasks and runs; limits that hold tasks back; missed schedules; failed runs | `problems` |
 
 pub mod backlog_history;
+mod capacity;
 mod condition;
 pub mod eta;
-pub mod groups;
 pub mod jobs;
 pub mod lanes;
 pub mod problems;
@@ -35,5 +36,6 @@ pub mod tasks;
 pub mod throughput;
 pub mod viewer;
 
+pub use capacity::{groups, limits};
 pub use saved_plan::{SavedPlan, previous_plan, saved_plan};
 pub use statistics::{Durations, FailureGroup, durations, durations_of, failures};

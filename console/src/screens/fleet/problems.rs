@@ -1,7 +1,6 @@
 //! Problems that need attention, oldest first, each with the screen that shows more.
 
 use health::problems::{self, ProblemSubject, QueueBacklog, QueueFailures};
-use queue::LimitKind;
 use queue::insight::problems::ProblemSources;
 use queue::task_queries::Running;
 use serde::Serialize;
@@ -76,8 +75,8 @@ fn path(about: &ProblemSubject) -> String {
         ProblemSubject::Run(run) => format!("/runs/{run}"),
         ProblemSubject::Runs(job) => format!("/runs?state=failed&job={}", url_encode(job)),
         ProblemSubject::Schedule(name) => format!("/schedules/detail?name={}", url_encode(name)),
-        ProblemSubject::Limit(LimitKind::Group) => "/groups".to_owned(),
-        ProblemSubject::FleetPause | ProblemSubject::Limit(_) => "/queues".to_owned(),
+        ProblemSubject::Limit(kind) => format!("/limits?kind={kind}&sort=wait"),
+        ProblemSubject::FleetPause => "/queues".to_owned(),
         ProblemSubject::Declarations => "/schedules".to_owned(),
         ProblemSubject::Snapshot | ProblemSubject::Target(_) => "/database".to_owned(),
         ProblemSubject::Subscription(_) => "/subscriptions".to_owned(),

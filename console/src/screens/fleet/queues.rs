@@ -7,6 +7,7 @@ use axum::Router;
 use axum::extract::Path;
 use axum::response::Response;
 use axum::routing::{get, post};
+use deadpool_postgres::Transaction;
 use queue::limit::{self, Rate};
 use queue::maintenance::{self, MaintenanceWindow};
 use queue::{LimitKind, operate};
@@ -61,26 +62,38 @@ async fn pause(Path(queue): Path<String>, form: FormRequest) -> Result<Response,
     Ok(form.redirect_back("/queues"))
 }
 
-/// Sets both limits; an empty field removes its limit.
-async fn set(Path(queue): Path<String>, form: FormRequest) -> Result<Response, HttpError> {
-    let max_running: Option<i32> = form.optional("max_running")?;
+/// Reads a rate from the fields of a form; `None` if both are empty.
+pub(super) fn rate(form: &FormRequest) -> Result<Option<Rate>, HttpError> {
     let starts: Option<i32> = form.optional("rate_starts")?;
     let seconds: Option<u64> = form.optional("rate_seconds")?;
-    let rate = match (starts, seconds) {
-        (None, None) => None,
+    match (starts, seconds) {
+        (None, None) => Ok(None),
         (Some(starts), Some(seconds)) => {
-            Some(Rate { starts, period: Duration::from_secs(seconds) })
+            Ok(Some(Rate { starts, period: Duration::from_secs(seconds) }))
         }
-        _ => {
-            return Err(HttpError::bad_request(
-                "a rate needs a number of starts and a number of seconds",
-            ));
-        }
-    };
+        _ => Err(HttpError::bad_request("a rate needs a number of starts and a number of seconds")),
+    }
+}
+
+/// Sets both limits of a queue or a concurrency key; `None` removes a limit.
+pub(super) async fn set_limits(
+    tx: &Transaction<'_>,
+    kind: LimitKind,
+    name: &str,
+    max_running: Option<i32>,
+    rate: Option<Rate>,
+) -> Result<(), HttpError> {
+    limit::set_max_running(&**tx, kind, name, max_running).await?;
+    limit::set_rate(&**tx, kind, name, rate).await?;
+    Ok(())
+}
+
+/// Sets both limits; an empty field removes its limit.
+async fn set(Path(queue): Path<String>, form: FormRequest) -> Result<Response, HttpError> {
+    let (max_running, rate) = (form.optional("max_running")?, rate(&form)?);
     let mut session = form.context.session().await?;
     let tx = form.begin(&mut session).await?;
-    limit::set_max_running(&*tx, LimitKind::Queue, &queue, max_running).await?;
-    limit::set_rate(&*tx, LimitKind::Queue, &queue, rate).await?;
+    set_limits(&tx, LimitKind::Queue, &queue, max_running, rate).await?;
     tx.commit().await?;
     Ok(form.redirect_back("/queues"))
 }

@@ -23,7 +23,7 @@ FROM (SELECT * FROM mill.groups ORDER BY name LIMIT 500) g
 ORDER BY g.name";
 
 /// Returns the first 500 groups by name. Counts of waiting tasks stop at
-/// [`COUNT_LIMIT`](super::lanes::COUNT_LIMIT).
+/// [`COUNT_LIMIT`](crate::insight::lanes::COUNT_LIMIT).
 pub async fn groups(client: &impl GenericClient) -> Result<Vec<Group>, QueueError> {
     client.query_typed(GROUPS, &[]).await?.iter().map(Group::from_row).collect()
 }

@@ -1,0 +1,4 @@
+//! Groups and limits with their use.
+
+pub mod groups;
+pub mod limits;
