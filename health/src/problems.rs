@@ -1,7 +1,8 @@
-//! Finds problems that need attention, oldest first. Pure: facts in, problems out. Each program
+//! Finds problems that need attention, most severe first. Pure: facts in, problems out. Each program
 //! adds the next step for its users, such as a page or a command.
 
 mod backlog;
+mod severity;
 
 use jiff::Timestamp;
 use queue::RunId;
@@ -19,6 +20,7 @@ use serde_json::Value;
 use terminal::{counted, span, value};
 
 pub use backlog::{QueueBacklog, describe_limit, queue_blockers};
+pub use severity::Severity;
 
 /// Age in seconds at which a cancel request is overdue. A worker handles a request with its next
 /// heartbeat at the latest, which is much earlier.
@@ -35,6 +37,8 @@ const LASTING_ERROR_SECONDS: f64 = 15.0;
 /// A problem that needs attention.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Problem {
+    /// How serious the problem is.
+    pub severity: Severity,
     /// Duration of the problem, in seconds.
     pub age_seconds: f64,
     /// Description in one sentence.
@@ -110,8 +114,9 @@ pub struct FleetFacts<'a> {
     pub sources: &'a ProblemSources,
 }
 
-/// Returns all problems, oldest first. A pause of the whole fleet precedes all others, and takes the
-/// place of the backlogs that it causes.
+/// Returns all problems, most severe first, and oldest first within a severity. A pause of the whole
+/// fleet precedes all others, because it explains why nothing starts, and takes the place of the
+/// backlogs that it causes.
 #[must_use]
 pub fn find_problems(facts: &FleetFacts<'_>) -> Vec<Problem> {
     let (now, workers, sources) = (facts.now, facts.workers, facts.sources);
@@ -126,7 +131,7 @@ pub fn find_problems(facts: &FleetFacts<'_>) -> Vec<Problem> {
         .chain(workers.iter().filter_map(dead_worker))
         .chain(workers.iter().filter_map(failing_worker))
         .chain(facts.running.iter().filter_map(|task| stuck_task(task, now)))
-        .chain(facts.finished.iter().filter_map(|finished| failed_outcomes(finished, now)))
+        .chain(facts.finished.iter().filter_map(|it| failed_outcomes(it, facts)))
         .chain(sources.slow_tasks.iter().map(slow_task))
         .chain(sources.runs.iter().map(|failed| failed_runs(failed, now)))
         .chain(sources.late_runs.iter().map(late_run))
@@ -138,7 +143,8 @@ pub fn find_problems(facts: &FleetFacts<'_>) -> Vec<Problem> {
         .chain(sources.restored_targets.iter().map(|it| restored_target(it, now)))
         .chain(sources.horizon.iter().filter_map(old_snapshot).take(1))
         .collect();
-    problems.sort_by(|a, b| b.age_seconds.total_cmp(&a.age_seconds));
+    problems
+        .sort_by(|a, b| a.severity.cmp(&b.severity).then(b.age_seconds.total_cmp(&a.age_seconds)));
     problems.splice(0..0, pause.map(|pause| fleet_pause(pause, now)));
     problems
 }
@@ -150,6 +156,7 @@ fn fleet_pause(pause: &MaintenanceWindow, now: Timestamp) -> Problem {
     );
     let reason = pause.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
     Problem {
+        severity: Severity::Info,
         age_seconds: age(now, pause.starts_at),
         message: format!("the fleet is paused {end}, by {}{reason}", pause.created_by),
         about: ProblemSubject::FleetPause,
@@ -180,6 +187,7 @@ fn age(now: Timestamp, at: Timestamp) -> f64 {
 
 fn failing(queue: &QueueFailures<'_>) -> Option<Problem> {
     (queue.failed > 0).then(|| Problem {
+        severity: Severity::of_failures(queue.failed, queue.succeeded),
         age_seconds: 0.0,
         message: format!(
             "queue {}: {} failed in the last hour, {} succeeded",
@@ -193,6 +201,7 @@ fn failing(queue: &QueueFailures<'_>) -> Option<Problem> {
 
 fn dead_worker(worker: &Worker) -> Option<Problem> {
     (!worker.alive).then(|| Problem {
+        severity: Severity::Warning,
         age_seconds: worker.heartbeat_age_seconds,
         message: format!(
             "no heartbeat from worker {}, with {}",
@@ -209,7 +218,13 @@ fn failing_worker(worker: &Worker) -> Option<Problem> {
     let age_seconds = worker.error_seconds.filter(|age| *age > LASTING_ERROR_SECONDS)?;
     let error = worker.error.as_deref()?;
     let message = format!("worker {} fails again and again: {error}", worker.label());
-    worker.alive.then_some(Problem { age_seconds, message, about: ProblemSubject::Worker })
+    let severity = Severity::Critical;
+    worker.alive.then_some(Problem {
+        severity,
+        age_seconds,
+        message,
+        about: ProblemSubject::Worker,
+    })
 }
 
 /// Reports a running task that is blocked, or that has not stopped in spite of a cancel request.
@@ -217,8 +232,11 @@ fn stuck_task(task: &Running, now: Timestamp) -> Option<Problem> {
     let asked = task.cancel_requested_at.map(|at| age(now, at));
     let what = task.name.as_ref().map_or_else(String::new, |name| format!(" ({name})"));
     let who = format!("task {}{what}", task.id);
-    let (age_seconds, message) = match asked.filter(|age| *age > CANCEL_OVERDUE_SECONDS) {
-        Some(seconds) => (seconds, format!("{who} is still running after a cancel request")),
+    let (severity, age_seconds, message) = match asked.filter(|age| *age > CANCEL_OVERDUE_SECONDS) {
+        Some(seconds) => {
+            let message = format!("{who} is still running after a cancel request");
+            (Severity::Critical, seconds, message)
+        }
         None if task.blocked_by.is_empty() => return None,
         None => {
             let blockers = task.blockers.iter().filter_map(Value::as_array).flatten();
@@ -227,22 +245,25 @@ fn stuck_task(task: &Running, now: Timestamp) -> Option<Problem> {
                 blockers = task.blocked_by.iter().map(|pid| format!("backend {pid}")).collect();
             }
             let message = format!("{who} is blocked by {}", blockers.join("; "));
-            (age(now, task.started_at), message)
+            (Severity::Warning, age(now, task.started_at), message)
         }
     };
-    Some(Problem { age_seconds, message, about: ProblemSubject::Task(task.id) })
+    Some(Problem { severity, age_seconds, message, about: ProblemSubject::Task(task.id) })
 }
 
-fn failed_outcomes(finished: &OutcomeCount, now: Timestamp) -> Option<Problem> {
-    let how = match finished.outcome {
+fn failed_outcomes(finished: &OutcomeCount, facts: &FleetFacts<'_>) -> Option<Problem> {
+    let succeeded = facts.finished.iter().filter(|it| it.outcome == Outcome::Succeeded);
+    let of_failures = Severity::of_failures(finished.tasks, succeeded.map(|it| it.tasks).sum());
+    let (severity, how) = match finished.outcome {
         Outcome::Succeeded | Outcome::Cancelled => return None,
-        Outcome::Failed => "failed",
-        Outcome::TimedOut => "timed out",
-        Outcome::Lost => "lost",
-        Outcome::Unknown => "ended with an unknown outcome",
+        Outcome::Failed => (of_failures, "failed"),
+        Outcome::TimedOut => (of_failures, "timed out"),
+        Outcome::Lost => (Severity::Critical, "lost"),
+        Outcome::Unknown => (Severity::Critical, "ended with an unknown outcome"),
     };
     Some(Problem {
-        age_seconds: age(now, finished.first_at),
+        severity,
+        age_seconds: age(facts.now, finished.first_at),
         message: format!("{} {how} in the last hour", counted(finished.tasks, "task")),
         about: ProblemSubject::Finished(finished.outcome),
     })
@@ -261,19 +282,21 @@ fn failed_runs(failed: &FailedRuns, now: Timestamp) -> Problem {
     } else {
         (format!("run {run} of {whose} has failed, with {tasks}"), ProblemSubject::Run(run))
     };
-    Problem { age_seconds: age(now, failed.at), message, about }
+    Problem { severity: Severity::Info, age_seconds: age(now, failed.at), message, about }
 }
 
 fn slow_task(task: &SlowTask) -> Problem {
     let how = slower(task.expected_seconds, task.p95_seconds);
     let message = format!("task {} ({}) {how}", task.id, task.name);
-    Problem { age_seconds: task.duration_seconds, message, about: ProblemSubject::Task(task.id) }
+    let about = ProblemSubject::Task(task.id);
+    Problem { severity: Severity::Warning, age_seconds: task.duration_seconds, message, about }
 }
 
 fn slow_run(run: &SlowRun) -> Problem {
     let how = slower(run.expected_seconds, run.p95_seconds);
     let message = format!("run {} of {} {how}", run.id, run.jobs.join(", "));
-    Problem { age_seconds: run.duration_seconds, message, about: ProblemSubject::Run(run.id) }
+    let about = ProblemSubject::Run(run.id);
+    Problem { severity: Severity::Warning, age_seconds: run.duration_seconds, message, about }
 }
 
 /// Describes a duration that exceeds the declared one, or else the usual one.
@@ -315,7 +338,8 @@ fn late_run(run: &LateRun) -> Problem {
         run.id,
         span(run.late_seconds)
     );
-    Problem { age_seconds: run.late_seconds, message, about: ProblemSubject::Run(run.id) }
+    let about = ProblemSubject::Run(run.id);
+    Problem { severity: Severity::Warning, age_seconds: run.late_seconds, message, about }
 }
 
 fn schedule(problem: &ScheduleProblem, now: Timestamp) -> Problem {
@@ -340,7 +364,11 @@ fn schedule(problem: &ScheduleProblem, now: Timestamp) -> Problem {
         ScheduleProblemKind::Declaration => ProblemSubject::Declarations,
         _ => ProblemSubject::Schedule(name.clone()),
     };
-    Problem { age_seconds: age(now, problem.at), message, about }
+    let severity = match problem.kind {
+        ScheduleProblemKind::Missed | ScheduleProblemKind::Overdue => Severity::Critical,
+        _ => Severity::Warning,
+    };
+    Problem { severity, age_seconds: age(now, problem.at), message, about }
 }
 
 fn subscription(failing: &FailingSubscription, now: Timestamp) -> Problem {
@@ -358,7 +386,8 @@ fn subscription(failing: &FailingSubscription, now: Timestamp) -> Problem {
         ),
     };
     let about = ProblemSubject::Subscription(name.clone());
-    Problem { age_seconds: age(now, failing.at), message, about }
+    let severity = Severity::Warning;
+    Problem { severity, age_seconds: age(now, failing.at), message, about }
 }
 
 fn restored_target(target: &RestoredTarget, now: Timestamp) -> Problem {
@@ -377,6 +406,7 @@ fn old_snapshot(holder: &HorizonHolder) -> Option<Problem> {
     let age_seconds = holder.age_seconds.filter(|age| *age > OLD_SNAPSHOT_SECONDS)?;
     let user = holder.user.as_ref().map_or_else(String::new, |user| format!(" of {user}"));
     Some(Problem {
+        severity: Severity::Warning,
         age_seconds,
         message: format!(
             "{} {}{user} holds an old snapshot: dead rows cannot be removed, and tables grow",

@@ -185,3 +185,48 @@ async fn a_task_and_a_run_that_take_four_times_as_long_as_usual_are_problems() {
     assert_eq!(slow(5).await, [""; 0]);
     database.execute("SELECT pg_advisory_unlock(1)").await;
 }
+
+#[tokio::test]
+async fn problems_have_a_severity_and_the_most_severe_are_first() {
+    let database = Database::new().await;
+    database
+        .execute(
+            "SELECT mill.set_max_running('queue', 'mail', 1); SELECT mill.pause('etl');
+             SELECT mill.enqueue('SELECT 1', queue => queue) FROM unnest('{mail,mail,etl,unserved}'::text[]) AS queue;
+             SELECT mill.grant_waiting_permits();
+             UPDATE mill.tasks SET due_at = now() - interval '8 minutes' WHERE state = 'blocked';
+             UPDATE mill.tasks SET due_at = now() - interval '1 hour' WHERE queue = 'etl';
+             DELETE FROM mill.tasks WHERE queue = 'mail' AND state = 'pending'",
+        )
+        .await;
+    let expected = [
+        ("critical", "queue unserved has no live worker"),
+        ("warning", "queue mail allows 1 task at once"),
+        ("info", "queue etl is paused"),
+    ];
+    let printed = Program::pgmill(&database, &["status", "--json"]).succeeds().await;
+    let status: Value = serde_json::from_str(&printed).unwrap();
+    let console = Console::start(&database, &[]).await;
+    let overview = console.get("/api/v1/overview").await.body;
+    let overview: Value = serde_json::from_str(&overview).unwrap();
+    for document in [status, overview] {
+        let problems = document["problems"].as_array().unwrap();
+        assert_eq!(problems.len(), expected.len(), "{problems:?}");
+        for (problem, (severity, message)) in problems.iter().zip(expected) {
+            assert_eq!(problem["severity"], severity, "{problem}");
+            assert!(problem["message"].as_str().unwrap().starts_with(message), "{problem}");
+        }
+    }
+    let text = Program::pgmill(&database, &["status"]).succeeds().await;
+    let page = console.get("/").await.body;
+    let (mut in_text, mut in_page) = (0, 0);
+    for (severity, message) in expected {
+        let line = text.lines().position(|line| line.trim().starts_with(severity)).unwrap();
+        assert!(text.lines().nth(line).unwrap().contains(message), "{text}");
+        let shown =
+            page.find(&format!("<span class=\"tag severity-{severity}\">{severity}</span>"));
+        let shown = shown.unwrap_or_else(|| panic!("{severity} in {page}"));
+        assert!(page[shown..].contains(message) && line > in_text && shown > in_page, "{page}");
+        (in_text, in_page) = (line, shown);
+    }
+}

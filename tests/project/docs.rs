@@ -172,3 +172,37 @@ fn every_link_of_the_documents_has_a_target() {
         }
     }
 }
+
+/// Returns the severity of each alert in the rules for Prometheus.
+fn alert_severities() -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    for file in std::fs::read_dir(root().join("deploy/prometheus/rules")).unwrap() {
+        let text = std::fs::read_to_string(file.unwrap().path()).unwrap();
+        let mut alert = String::new();
+        for line in text.lines() {
+            if let Some(name) = line.trim().strip_prefix("- alert: ") {
+                name.clone_into(&mut alert);
+            } else if let Some(severity) = line.trim().strip_prefix("severity: ") {
+                found.push((alert.clone(), severity.to_owned()));
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn an_alert_has_the_severity_of_the_problem_with_the_same_cause() {
+    let page = std::fs::read_to_string(root().join("docs/operate.md")).unwrap();
+    let table = page.split("## Severity of problems").nth(1).unwrap();
+    let alerts = alert_severities();
+    let mut compared = 0;
+    for severity in ["critical", "warning", "info"] {
+        let row = table.lines().find(|line| line.starts_with(&format!("| {severity} |"))).unwrap();
+        for name in row.split('`').filter(|word| word.starts_with("Pgmill")) {
+            let expected = (name.to_owned(), severity.to_owned());
+            assert!(alerts.contains(&expected), "{expected:?} is not in {alerts:?}");
+            compared += 1;
+        }
+    }
+    assert!(compared > 8, "{compared} alerts");
+}

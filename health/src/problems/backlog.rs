@@ -6,7 +6,7 @@ use queue::insight::problems::WaitingLimit;
 use queue::workers::Worker;
 use terminal::{counted, span};
 
-use super::{FleetFacts, Problem, ProblemSubject, age};
+use super::{FleetFacts, Problem, ProblemSubject, Severity, age};
 
 /// Pending tasks of a queue.
 #[derive(Clone, Debug)]
@@ -29,23 +29,24 @@ pub(super) fn queue(
 ) -> Option<Problem> {
     let (name, pending) = (queue.queue, &queue.pending);
     let serving: Vec<&Worker> = workers.iter().filter(|worker| worker.serves(name)).collect();
-    let (message, about) = if queue.paused {
-        (format!("queue {name} is paused, with {pending}"), ProblemSubject::Paused(name.to_owned()))
+    let (severity, message, about) = if queue.paused {
+        let message = format!("queue {name} is paused, with {pending}");
+        (Severity::Info, message, ProblemSubject::Paused(name.to_owned()))
     } else if serving.is_empty() {
         let message = format!("queue {name} has no live worker, with {pending}");
-        (message, ProblemSubject::Unserved(name.to_owned()))
+        (Severity::Critical, message, ProblemSubject::Unserved(name.to_owned()))
     } else if serving.iter().all(|worker| worker.draining) {
         let message = format!("queue {name} has only draining workers, with {pending}");
-        (message, ProblemSubject::Unserved(name.to_owned()))
+        (Severity::Critical, message, ProblemSubject::Unserved(name.to_owned()))
     } else if queue.oldest_seconds >= backlog_wait {
         let (waited, readers) = (span(queue.oldest_seconds), readers(&serving));
         let message =
             format!("queue {name}: {pending}, the oldest has waited for {waited}; {readers}");
-        (message, ProblemSubject::Backlog(name.to_owned()))
+        (Severity::Warning, message, ProblemSubject::Backlog(name.to_owned()))
     } else {
         return None;
     };
-    Some(Problem { age_seconds: queue.oldest_seconds, message, about })
+    Some(Problem { severity, age_seconds: queue.oldest_seconds, message, about })
 }
 
 /// Returns what holds the tasks of a queue back at this moment, however short their wait: a pause, a
@@ -105,6 +106,7 @@ pub(super) fn limit(limit: &WaitingLimit, now: Timestamp, backlog_wait: f64) -> 
     let age_seconds = age(now, limit.since);
     let about = ProblemSubject::Limit(limit.kind);
     (limit.paused || limit.open && age_seconds >= backlog_wait).then(|| Problem {
+        severity: if limit.paused { Severity::Info } else { Severity::Warning },
         age_seconds,
         message: format!("{}, and {}", describe_limit(limit, now), waiting_tasks(limit)),
         about,

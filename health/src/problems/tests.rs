@@ -40,7 +40,7 @@ fn failed(runs: i64, in_progress: bool, time: &str) -> FailedRuns {
 }
 
 #[test]
-fn the_oldest_problem_is_first() {
+fn the_most_severe_problem_is_first_and_then_the_oldest() {
     let waiting = |queue, paused, oldest_seconds| QueueBacklog {
         queue,
         paused,
@@ -55,7 +55,11 @@ fn the_oldest_problem_is_first() {
         duration_p95_seconds: None,
     }];
     let facts = FleetFacts {
-        waiting: vec![waiting("etl", true, 60.0), waiting("mail", false, 600.0)],
+        waiting: vec![
+            waiting("etl", true, 60.0),
+            waiting("idle", false, 1.0),
+            waiting("mail", false, 600.0),
+        ],
         finished: &finished,
         ..facts()
     };
@@ -64,6 +68,10 @@ fn the_oldest_problem_is_first() {
         found(&facts),
         [
             (unserved, ProblemSubject::Unserved("mail".to_owned())),
+            (
+                "queue idle has no live worker, with 3 pending tasks".to_owned(),
+                ProblemSubject::Unserved("idle".to_owned())
+            ),
             (
                 "1 task failed in the last hour".to_owned(),
                 ProblemSubject::Finished(Outcome::Failed)
@@ -246,4 +254,28 @@ fn a_backlog_is_left_out_while_the_limit_of_its_queue_holds_tasks_back() {
         let found = messages.iter().any(|(message, _)| message == backlog);
         assert_eq!(found, is_backlog, "{limit:?}: {messages:?}");
     }
+}
+
+#[test]
+fn failures_are_a_warning_if_they_are_many() {
+    let of = Severity::of_failures;
+    assert_eq!([of(1, 0), of(9, 0), of(1, 19)], [Severity::Info; 3]);
+    assert_eq!([of(10, 0), of(1, 9), of(2, 30)], [Severity::Warning; 3]);
+    let count = |outcome, tasks| OutcomeCount {
+        outcome,
+        tasks,
+        first_at: at("02:58:00"),
+        last_at: at("02:59:00"),
+        duration_p95_seconds: None,
+    };
+    let severities = |finished: &[OutcomeCount]| -> Vec<Severity> {
+        let problems = find_problems(&FleetFacts { finished, ..facts() });
+        problems.iter().map(|problem| problem.severity).collect()
+    };
+    let failed = [count(Outcome::Succeeded, 100), count(Outcome::Failed, 2)];
+    assert_eq!(severities(&failed), [Severity::Info]);
+    let failed = [count(Outcome::Succeeded, 100), count(Outcome::TimedOut, 20)];
+    assert_eq!(severities(&failed), [Severity::Warning]);
+    let lost = [count(Outcome::Failed, 1), count(Outcome::Lost, 1), count(Outcome::Unknown, 1)];
+    assert_eq!(severities(&lost), [Severity::Critical, Severity::Critical, Severity::Info]);
 }

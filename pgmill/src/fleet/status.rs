@@ -1,9 +1,9 @@
-//! `pgmill status`: an overview on one screen, oldest problem first.
+//! `pgmill status`: an overview on one screen, most severe problem first.
 
 use std::time::Duration;
 
 use cli::{Failure, exit};
-use health::problems::{self, FleetFacts, ProblemSubject, QueueBacklog};
+use health::problems::{self, FleetFacts, ProblemSubject, QueueBacklog, Severity};
 use jiff::Timestamp;
 use queue::QueueError;
 use queue::history::{self, OutcomeCount};
@@ -27,6 +27,7 @@ pub(crate) const LAST: Duration = Duration::from_secs(60 * 60);
 /// A problem that needs attention.
 #[derive(Debug, PartialEq, Serialize)]
 pub(crate) struct Problem {
+    pub(crate) severity: Severity,
     /// Duration of the problem.
     pub(crate) age_seconds: f64,
     pub(crate) message: String,
@@ -79,7 +80,7 @@ pub(crate) async fn run(client: &Client, out: &Output) -> Result<u8, Failure> {
     Ok(exit::OK)
 }
 
-/// Returns the problems, oldest first, each with a command for the next step.
+/// Returns the problems, most severe first, each with a command for the next step.
 pub(crate) fn problems(status: &FleetStatus) -> Vec<Problem> {
     let found = problems::find_problems(&FleetFacts {
         now: status.now,
@@ -91,6 +92,7 @@ pub(crate) fn problems(status: &FleetStatus) -> Vec<Problem> {
         sources: &status.sources,
     });
     let with_hint = |it: problems::Problem| Problem {
+        severity: it.severity,
         age_seconds: it.age_seconds,
         message: it.message,
         next: next(&it.about),
@@ -134,6 +136,15 @@ fn next(about: &ProblemSubject) -> String {
     }
 }
 
+/// Returns the tone of a severity.
+pub(crate) fn severity_tone(severity: Severity) -> Tone {
+    match severity {
+        Severity::Critical => Tone::Error,
+        Severity::Warning => Tone::Warning,
+        Severity::Info => Tone::Plain,
+    }
+}
+
 fn screen(out: &Output, status: &FleetStatus, problems: &[Problem]) -> String {
     let mut parts = Vec::new();
     if problems.is_empty() {
@@ -141,13 +152,14 @@ fn screen(out: &Output, status: &FleetStatus, problems: &[Problem]) -> String {
     } else {
         let row = |problem: &Problem| {
             vec![
+                Field::new(problem.severity).tone(severity_tone(problem.severity)),
                 Field::new(span(problem.age_seconds)),
-                Field::new(&problem.message).tone(Tone::Error),
+                Field::new(&problem.message),
                 Field::new(&problem.next),
             ]
         };
         let rows = problems.iter().map(row).collect();
-        parts.push(out.table(&["since", "problem", "next"], rows));
+        parts.push(out.table(&["severity", "since", "problem", "next"], rows));
     }
     let planned = status.sources.windows.iter().filter(|window| !window.is_active);
     parts.extend(planned.map(|it| format!("pause planned {}", pause::period(it, status.now))));

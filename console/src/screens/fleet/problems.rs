@@ -1,6 +1,6 @@
-//! Problems that need attention, oldest first, each with the screen that shows more.
+//! Problems that need attention, most severe first, each with the screen that shows more.
 
-use health::problems::{self, ProblemSubject, QueueBacklog, QueueFailures};
+use health::problems::{self, ProblemSubject, QueueBacklog, QueueFailures, Severity};
 use queue::insight::problems::ProblemSources;
 use queue::task_queries::Running;
 use serde::Serialize;
@@ -11,6 +11,7 @@ use crate::page::format::{tasks_path, url_encode};
 /// A problem that needs attention.
 #[derive(Clone, Debug, PartialEq, Serialize, utoipa::ToSchema)]
 pub(crate) struct Problem {
+    pub(crate) severity: Severity,
     /// Age of the problem; for failures, the time since the last failure.
     pub(crate) age_seconds: f64,
     pub(crate) message: String,
@@ -38,6 +39,7 @@ pub(crate) fn problems(facts: &FleetFacts<'_>) -> Vec<Problem> {
         sources: facts.sources,
     });
     let problem = |it: problems::Problem| Problem {
+        severity: it.severity,
         age_seconds: it.age_seconds,
         message: it.message,
         path: path(&it.about),

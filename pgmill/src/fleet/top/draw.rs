@@ -1,4 +1,4 @@
-//! Draws the screen: header, oldest problems, three lists or one task, and a footer with the keys.
+//! Draws the screen: header, most severe problems, three lists or one task, and a footer with the keys.
 
 use jiff::tz::TimeZone;
 use ratatui::Frame;
@@ -8,7 +8,7 @@ use ratatui::text::{Line, Span, Text};
 use ratatui::widgets::{Block, Borders, Clear, Paragraph, Wrap};
 use terminal::visible;
 
-use crate::fleet::status::{finished, fleet};
+use crate::fleet::status::{finished, fleet, severity_tone};
 use crate::output::Tone;
 use crate::output::format::span;
 
@@ -18,7 +18,7 @@ use super::panes;
 use super::snapshot::Snapshot;
 use super::state::{Pane, State};
 
-/// Maximum number of problems shown, oldest first.
+/// Maximum number of problems shown, most severe first.
 const MAX_PROBLEMS: usize = 4;
 /// Number of lines that a list may use even on a small screen when it is not selected.
 const MIN_PANE_ROWS: u16 = 5;
@@ -97,8 +97,9 @@ fn top_problems(snapshot: &Snapshot, paint: Paint) -> Text<'static> {
             MAX_PROBLEMS if more > 0 => format!(" (and {more} more)"),
             _ => String::new(),
         };
-        let text = format!("{:>8}  {}{rest}", span(problem.age_seconds), problem.message);
-        Line::styled(visible(&text), paint.style(Tone::Error))
+        let (severity, age) = (problem.severity, span(problem.age_seconds));
+        let text = format!("{severity:<8} {age:>8}  {}{rest}", problem.message);
+        Line::styled(visible(&text), paint.style(severity_tone(severity)))
     };
     snapshot.problems.iter().take(MAX_PROBLEMS).enumerate().map(line).collect::<Vec<_>>().into()
 }
