@@ -213,6 +213,25 @@ fn instant(key: &str, value: &str) -> Result<Timestamp, FilterError> {
     })
 }
 
+/// Parses a date or a time of a form in a time zone, which is UTC if its name is empty; `None` for an
+/// empty text.
+pub(crate) fn time_in_zone(text: &str, zone: &str) -> Result<Option<Timestamp>, FilterError> {
+    let text = text.trim();
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let zone = match zone.trim() {
+        "" => TimeZone::UTC,
+        name => TimeZone::get(name).map_err(|_| {
+            invalid(format!("unknown time zone \"{name}\""), "for example Europe/Berlin")
+        })?,
+    };
+    let at = text.parse::<DateTime>().ok().and_then(|it| it.to_zoned(zone).ok());
+    at.map(|at| Some(at.timestamp())).ok_or_else(|| {
+        invalid(format!("invalid time \"{text}\""), "for example 2026-12-01 or 2026-12-01T14:00")
+    })
+}
+
 fn unknown(key: &str) -> FilterError {
     let keys: Vec<&str> = KEYS.iter().map(|(key, _)| *key).collect();
     let near = keys.iter().find(|known| known.starts_with(key) || key.starts_with(*known));

@@ -349,6 +349,13 @@ async fn the_audit_records_who_a_program_acts_for_next_to_its_login() {
     let listed = Program::pgmill(&database, &["audit", "--json", "--limit", "1"]).succeeds().await;
     assert!(listed.contains("\"queue e\"") && listed.contains("\"pgmill\""), "{listed}");
 
+    database.execute("UPDATE mill.audit SET at = '2026-03-01 12:00Z' WHERE id < 3").await;
+    let period = ["audit", "--from", "2026-03-01T12:00:00Z", "--to", "2026-03-01T12:00:00Z"];
+    let listed = Program::pgmill(&database, &period).succeeds().await;
+    assert!(listed.contains("queue a") && !listed.contains("queue c"), "{listed}");
+    let later = ["audit", "--from", "2026-03-01T12:00:01Z"];
+    let listed = Program::pgmill(&database, &later).succeeds().await;
+    assert!(!listed.contains("queue a") && listed.contains("queue c"), "{listed}");
     database.execute("UPDATE mill.audit SET at = now() - interval '366 days' WHERE id < 3").await;
     database.execute("SELECT mill.prune()").await;
     assert_eq!(database.value::<i64>("SELECT min(id) FROM mill.audit").await, 3);

@@ -187,3 +187,33 @@ async fn a_saved_filter_is_shared_and_only_operators_save_filters() {
     let audited = database.value::<String>(audited).await;
     assert_eq!(audited, "save_filter filter my <failures>, remove_filter filter my <failures>");
 }
+
+#[tokio::test]
+async fn the_audit_is_listed_by_period_in_the_zone_of_the_user() {
+    let database = Database::new().await;
+    database
+        .execute(
+            "INSERT INTO mill.audit (at, action, subject)
+             SELECT '2026-03-01 00:30Z'::timestamptz + n * interval '1 hour', 'pause', 'queue q' || n % 2
+             FROM generate_series(0, 239) AS n",
+        )
+        .await;
+    let console = Console::start(&database, &[]).await;
+    let listed = async |query: &str| -> Value {
+        let body = console.get(&format!("/api/v1/audit?{query}")).await.body;
+        serde_json::from_str(&body).unwrap()
+    };
+    let count = async |query: &str| listed(query).await["acts"].as_array().unwrap().len();
+    assert_eq!(count("from=2026-03-02&to=2026-03-03").await, 24);
+    assert_eq!(count("from=2026-03-02T00:30&to=2026-03-02T02:30").await, 3);
+    assert_eq!(count("from=2026-03-02&to=2026-03-03&subject=queue+q1").await, 12);
+    let newest = listed("to=2026-03-02&zone=America/New_York").await;
+    assert_eq!(newest["acts"][0]["at"], "2026-03-02T04:30:00Z", "{newest}");
+    let page = console.get("/audit?to=2026-03-09&zone=Europe/Berlin&action=pause").await.body;
+    assert!(
+        page.contains("action=pause&#38;to=2026-03-09&#38;zone=Europe%2FBerlin&#38;before="),
+        "{page}"
+    );
+    assert_eq!(console.get("/api/v1/audit?from=noon").await.status, 400);
+    assert!(console.get("/audit?from=noon").await.body.contains("invalid time &#34;noon&#34;"));
+}

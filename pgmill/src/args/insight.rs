@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use cli::time::PeriodBound;
 use queue::{Outcome, RunId, TaskId};
 
 use super::value::{FILTERS, duration, enum_value, limit, run_id, since_help, task_id};
@@ -85,8 +86,16 @@ pub(crate) struct AuditArgs {
     #[arg(long, help_heading = FILTERS)]
     pub(crate) action: Option<String>,
     /// Show only actions in the last DURATION: 90s, "1h 30m", "2 days"
-    #[arg(long, value_name = "DURATION", value_parser = duration, help_heading = FILTERS)]
+    #[arg(long, value_name = "DURATION", value_parser = duration, conflicts_with = "from")]
+    #[arg(help_heading = FILTERS)]
     pub(crate) since: Option<Duration>,
+    /// Show only actions at this time or later: yesterday, 2026-11-21, "2026-11-21 03:00" (local),
+    /// RFC 3339
+    #[arg(long, value_name = "TIME", help_heading = FILTERS)]
+    pub(crate) from: Option<PeriodBound>,
+    /// Show only actions at this time or earlier
+    #[arg(long, value_name = "TIME", help_heading = FILTERS)]
+    pub(crate) to: Option<PeriodBound>,
     /// Maximum number of rows
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = limit())]
     pub(crate) limit: i64,

@@ -6,17 +6,20 @@ use terminal::audit_detail;
 use tokio_postgres::Client;
 
 use crate::args::AuditArgs;
-use crate::output::format::{local_time, one_line};
+use crate::output::format::{local_time, one_line, period};
 use crate::output::list::{close, cut};
 use crate::output::{Field, Output};
 
 /// Lists operator actions.
 pub(crate) async fn run(client: &Client, out: &Output, args: &AuditArgs) -> Result<u8, Failure> {
+    let (from, to) = period(client, args.since, &args.from, &args.to).await?;
     let filter = AuditFilter {
         subject: args.subject.clone(),
         login: args.login.clone(),
         action: args.action.clone(),
-        since: args.since,
+        since: None,
+        from,
+        to,
         before: None,
     };
     // Query one row more than is shown, to learn whether there are more.

@@ -1,16 +1,12 @@
 //! `pgmill schedule history|log`.
 
-use std::time::Duration;
-
-use cli::time::PeriodBound;
 use cli::{Failure, exit};
-use jiff::{SignedDuration, Timestamp};
 use schedule::queries::{self, FiredRun, LogEntry, LogFilter, RunHistoryFilter};
 use terminal::print_stderr;
 use tokio_postgres::Client;
 
 use crate::args::{ScheduleHistory, ScheduleLog};
-use crate::output::format::{instant, local_time, one_line, span};
+use crate::output::format::{local_time, one_line, period, span};
 use crate::output::{Field, Output, Tone};
 use crate::schedules::list::{find, missing};
 
@@ -45,24 +41,6 @@ pub(crate) async fn history(
         out.text(&runs(out, &fired))?;
     }
     Ok(exit::OK)
-}
-
-/// Returns the bounds of `--since`, `--from` and `--to`.
-async fn period(
-    client: &Client,
-    since: Option<Duration>,
-    from: &Option<PeriodBound>,
-    to: &Option<PeriodBound>,
-) -> Result<(Option<Timestamp>, Option<Timestamp>), Failure> {
-    let now = queue::task_queries::now(client).await?;
-    let since = match since {
-        Some(since) => {
-            let ago = SignedDuration::try_from(since).unwrap_or(SignedDuration::MAX);
-            now.checked_sub(ago).ok()
-        }
-        None => instant("--from", from.as_ref(), now)?,
-    };
-    Ok((since, instant("--to", to.as_ref(), now)?))
 }
 
 /// Lists events of schedules.

@@ -16,8 +16,8 @@ SELECT a.id, a.at, a.login, a.role, a.actor, a.application, a.action, a.subject,
 FROM mill.audit a
 WHERE ($1 IS NULL OR a.subject = $1) AND ($2 IS NULL OR $2 IN (a.login, a.actor))
     AND ($3 IS NULL OR a.action = $3) AND ($4 IS NULL OR a.at > now() - make_interval(secs => $4))
-    AND ($5 IS NULL OR a.id < $5)
-ORDER BY a.id DESC LIMIT $6";
+    AND ($5 IS NULL OR a.id < $5) AND ($6 IS NULL OR a.at >= $6) AND ($7 IS NULL OR a.at <= $7)
+ORDER BY a.id DESC LIMIT $8";
 
 const SET_ACTOR: &str = "/* queue.set_actor */ SELECT set_config('mill.actor', $1, true)";
 
@@ -32,6 +32,10 @@ pub struct AuditFilter {
     pub action: Option<String>,
     /// Maximum age of an entry.
     pub since: Option<Duration>,
+    /// Selects entries of this time or later.
+    pub from: Option<Timestamp>,
+    /// Selects entries of this time or earlier.
+    pub to: Option<Timestamp>,
     /// Selects entries that are older than the entry with this id.
     pub before: Option<i64>,
 }
@@ -71,12 +75,14 @@ pub async fn entries(
     limit: i64,
 ) -> Result<Vec<AuditEntry>, QueueError> {
     let since = filter.since.map(|since| since.as_secs_f64());
-    let values: [(&(dyn ToSql + Sync), Type); 6] = [
+    let values: [(&(dyn ToSql + Sync), Type); 8] = [
         (/* subject */ &filter.subject, Type::TEXT),
         (/* login */ &filter.login, Type::TEXT),
         (/* action */ &filter.action, Type::TEXT),
         (/* since */ &since, Type::FLOAT8),
         (/* before */ &filter.before, Type::INT8),
+        (/* from */ &filter.from, Type::TIMESTAMPTZ),
+        (/* to */ &filter.to, Type::TIMESTAMPTZ),
         (/* limit */ &limit, Type::INT8),
     ];
     client.query_typed(ENTRIES, &values).await?.iter().map(AuditEntry::from_row).collect()

@@ -42,6 +42,18 @@ pub(crate) struct AuditParams {
     #[serde(default)]
     #[param(pattern = "^([0-9]{1,4}[smhd])?$")]
     since: String,
+    /// entries of this time or later, such as 2026-12-01T14:00
+    #[serde(default)]
+    #[param(value_type = String, example = "2026-12-01T14:00")]
+    from: String,
+    /// entries of this time or earlier
+    #[serde(default)]
+    #[param(value_type = String, example = "2026-12-02T14:00")]
+    to: String,
+    /// time zone of `from` and `to`, such as Europe/Berlin; UTC if it is missing
+    #[serde(default)]
+    #[param(value_type = String, example = "UTC")]
+    zone: String,
     /// `next` of the previous page
     #[serde(default)]
     #[param(value_type = i64)]
@@ -76,6 +88,8 @@ impl AuditParams {
             login: given(&self.login),
             action: given(&self.action),
             since,
+            from: filter::time_in_zone(&self.from, &self.zone)?,
+            to: filter::time_in_zone(&self.to, &self.zone)?,
             before,
         })
     }
@@ -84,11 +98,15 @@ impl AuditParams {
     fn path(&self, before: impl ByValue<i64>) -> String {
         let before = before.value();
         let before = if before == 0 { String::new() } else { before.to_string() };
+        let period = !(self.from.trim().is_empty() && self.to.trim().is_empty());
         let fields = [
             ("subject", self.subject.as_str()),
             ("login", &self.login),
             ("action", &self.action),
             ("since", &self.since),
+            ("from", &self.from),
+            ("to", &self.to),
+            ("zone", if period { &self.zone } else { "" }),
             ("before", &before),
         ];
         let asked = fields.iter().filter(|(_, value)| !value.is_empty());
@@ -103,6 +121,11 @@ impl AuditParams {
 }
 
 impl AuditPage {
+    /// Returns the time zone of the period, which is that of the browser unless the URL has one.
+    fn zone(&self) -> &str {
+        if self.params.zone.is_empty() { self.page.zone_name() } else { &self.params.zone }
+    }
+
     /// Returns the path of the screen that shows the subject, if there is one.
     fn subject_path(&self, act: &AuditEntry) -> Option<String> {
         let (kind, name) = act.subject.split_once(' ')?;
@@ -170,10 +193,14 @@ mod tests {
         let params = AuditParams {
             subject: "queue a&b".to_owned(),
             since: "2h".to_owned(),
+            zone: "Europe/Berlin".to_owned(),
             ..AuditParams::default()
         };
         assert_eq!(params.path(7), "/audit?subject=queue%20a%26b&since=2h&before=7");
         assert_eq!(params.path(0), "/audit?subject=queue%20a%26b&since=2h");
+        let params = AuditParams { from: "2026-12-01".to_owned(), ..params };
+        let period = "from=2026-12-01&zone=Europe%2FBerlin";
+        assert_eq!(params.path(0), format!("/audit?subject=queue%20a%26b&since=2h&{period}"));
         assert!(
             AuditParams { since: "soon".to_owned(), ..AuditParams::default() }.filter().is_err()
         );

@@ -9,8 +9,6 @@ use axum::extract::Query;
 use axum::routing::get;
 use deadpool_postgres::Transaction;
 use jiff::Timestamp;
-use jiff::civil::DateTime;
-use jiff::tz::TimeZone;
 use queue::insight::eta::{MAX_TASKS_OF_LIST, etas};
 use queue::insight::runs::{self, COUNT_LIMIT, RunPage as Listing, RunQuery, RunSummary};
 use queue::run::RunState;
@@ -18,6 +16,7 @@ use queue::{RunId, saved_filter};
 use serde::Deserialize;
 
 use crate::escape::Markup;
+use crate::filter;
 use crate::http::app::App;
 use crate::http::download::{DownloadFormat, DownloadPage, download, json_rows};
 use crate::http::error::{HandlerResult, HttpError};
@@ -111,22 +110,9 @@ impl RunsParams {
         })
     }
 
-    /// Parses a time in the zone of the parameters; `None` for an empty text.
     fn instant(&self, text: &str) -> Result<Option<Timestamp>, HttpError> {
-        let text = text.trim();
-        if text.is_empty() {
-            return Ok(None);
-        }
-        let zone = match self.zone.trim() {
-            "" => TimeZone::UTC,
-            name => TimeZone::get(name)
-                .map_err(|_| HttpError::bad_request(format!("unknown time zone \"{name}\"")))?,
-        };
-        let at = text.parse::<DateTime>().ok().and_then(|it| it.to_zoned(zone).ok());
-        at.map(|at| Some(at.timestamp())).ok_or_else(|| {
-            HttpError::bad_request(format!("invalid time \"{text}\""))
-                .hint("for example 2026-12-01 or 2026-12-01T14:00")
-        })
+        filter::time_in_zone(text, &self.zone)
+            .map_err(|error| HttpError::bad_request(error.message).hint(error.hint))
     }
 
     /// Returns the query string with another state and cursor.
