@@ -7,9 +7,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::client::conn::http1;
-use hyper::header::{CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
+use hyper::header::{
+    CONTENT_TYPE, DATE, HOST, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, USER_AGENT,
+};
 use hyper::{Method, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
+use jiff::Timestamp;
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -189,8 +194,26 @@ fn evaluate(host: &str, status: StatusCode, headers: &HeaderMap) -> Result<(), S
     if status.is_client_error() && !later.contains(&status) {
         return Err(SendError::rejected(message));
     }
-    let seconds = headers.get("retry-after").and_then(|value| value.to_str().ok()?.parse().ok());
-    Err(SendError::unavailable(message).after(seconds.map(Duration::from_secs)))
+    Err(SendError::unavailable(message).after(retry_after(headers)))
+}
+
+/// Reads the header Retry-After, which has a number of seconds or a date. A date counts from the
+/// header Date of the same answer, so the clock of this machine does not matter.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
+    if let Ok(seconds) = text.parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let now = parse_date(headers.get(DATE)?.to_str().ok()?)?;
+    Some(Duration::try_from(parse_date(text)?.duration_since(now)).unwrap_or_default())
+}
+
+/// Parses a date in one of the three formats of HTTP, which are all in UTC.
+fn parse_date(text: &str) -> Option<Timestamp> {
+    const FORMATS: [&str; 3] =
+        ["%a, %d %b %Y %H:%M:%S GMT", "%A, %d-%b-%y %H:%M:%S GMT", "%a %b %e %H:%M:%S %Y"];
+    let parsed = FORMATS.iter().find_map(|it| DateTime::strptime(it, text.trim()).ok())?;
+    parsed.to_zoned(TimeZone::UTC).ok().map(|it| it.timestamp())
 }
 
 #[cfg(test)]
@@ -216,6 +239,27 @@ mod tests {
             (limited.rejected, limited.retry_after),
             (false, Some(Duration::from_secs(120)))
         );
+    }
+
+    #[test]
+    fn a_date_in_retry_after_counts_from_the_date_of_the_answer() {
+        let wait = |retry_after: &'static str, date: Option<&'static str>| {
+            let mut headers = HeaderMap::new();
+            headers.insert(RETRY_AFTER, HeaderValue::from_static(retry_after));
+            if let Some(date) = date {
+                headers.insert(DATE, HeaderValue::from_static(date));
+            }
+            let error = evaluate("host", StatusCode::SERVICE_UNAVAILABLE, &headers).unwrap_err();
+            error.retry_after.map(|wait| wait.as_secs())
+        };
+        let date = Some("Sun, 06 Nov 1994 08:49:37 GMT");
+        assert_eq!(wait("Sun, 06 Nov 1994 09:00:07 GMT", date), Some(630));
+        assert_eq!(wait("Sunday, 06-Nov-94 08:50:37 GMT", date), Some(60));
+        assert_eq!(wait("Sun Nov  6 08:49:38 1994", date), Some(1));
+        assert_eq!(wait("Sat, 05 Nov 1994 09:00:07 GMT", date), Some(0), "in the past: at once");
+        assert_eq!(wait("Sun, 06 Nov 1994 09:00:07 GMT", None), None, "no clock to compare with");
+        assert_eq!(wait("soon", date), None);
+        assert_eq!(wait("Mon, 06 Nov 1994 09:00:07 GMT", date), None, "not a Monday");
     }
 
     #[test]
