@@ -3,7 +3,6 @@
 //!
 //! GET requests read, POST requests change something ([`write`]).
 
-mod approvals;
 mod workflows;
 mod write;
 
@@ -16,6 +15,7 @@ use queue::TaskId;
 use queue::group::Group;
 use queue::insight::FailureGroup;
 use queue::priority::Weight;
+use queue::subscription::{self, Subscription};
 use serde::Serialize;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
@@ -64,6 +64,11 @@ struct Groups {
     groups: Vec<Group>,
 }
 
+#[derive(Serialize, ToSchema)]
+struct Subscriptions {
+    subscriptions: Vec<Subscription>,
+}
+
 /// Returns the routes, and the route of their description.
 pub(crate) fn routes() -> Router<App> {
     let described = OpenApiRouter::new()
@@ -76,12 +81,12 @@ pub(crate) fn routes() -> Router<App> {
         .routes(routes!(priorities))
         .routes(routes!(groups))
         .routes(routes!(limits))
+        .routes(routes!(subscriptions))
         .routes(routes!(throughput))
         .routes(routes!(audit))
         .routes(routes!(database))
         .merge(workflows::routes())
-        .merge(write::routes())
-        .merge(approvals::routes());
+        .merge(write::routes());
     let (router, api) = described.split_for_parts();
     let document = Arc::new(openapi::document(&api));
     router.route("/api/v1/openapi.json", get(async move || json_response(&*document)))
@@ -177,6 +182,15 @@ async fn limits(context: RequestContext, Query(params): Query<LimitsParams>) -> 
     let mut session = context.session().await?;
     let tx = session.begin_read().await?;
     Ok(json_response(&fleet::limits::data(&tx, &params).await?))
+}
+
+/// Subscriptions with the state of their delivery
+#[utoipa::path(get, path = "/api/v1/subscriptions", responses((status = 200, body = Subscriptions)))]
+async fn subscriptions(context: RequestContext) -> HandlerResult {
+    let mut session = context.session().await?;
+    let tx = session.begin_read().await?;
+    let subscriptions = subscription::subscriptions(&*tx).await?;
+    Ok(json_response(&Subscriptions { subscriptions }))
 }
 
 /// Audit log, newest first, 50 per page

@@ -224,3 +224,136 @@ async fn invalid_requests_and_other_sites_change_nothing() {
     let read_only = Console::start(&database, &["--read-only"]).await;
     assert_eq!(read_only.post_json("/api/v1/tasks", &task, &[]).await.status, 403);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiting_task_is_changed_and_null_removes_an_option() {
+    let database = Database::new().await;
+    let console = Console::start(&database, &[]).await;
+    database.execute("SELECT mill.set_group('g')").await;
+    let options = ", timeout => '1 minute', group_name => 'g', params => '[1]'";
+    let id = database.enqueue("SELECT $1", options).await;
+    let path = format!("/api/v1/tasks/{id}/set");
+    let change = json!({
+        "priority": "high", "queue": "etl", "due_at": "2999-01-01T00:00:00Z", "params": [2], "max_attempts": 9,
+        "timeout_seconds": null, "group": null,
+    });
+    let key = [("Idempotency-Key", "change-1")];
+    let answer = document(&console.post_json(&path, &change, &key).await);
+    assert_eq!(answer, json!({ "result": "updated" }));
+    let stored = "SELECT concat_ws(' ', priority, queue, state, params, max_attempts, timeout, group_name) FROM mill.tasks";
+    assert_eq!(database.value::<String>(stored).await, "high etl scheduled [2] 9");
+    let same = document(&console.post_json(&path, &json!({ "priority": "high" }), &[]).await);
+    assert_eq!(same, json!({ "result": "unchanged" }));
+    let again = document(&console.post_json(&path, &change, &key).await);
+    assert_eq!(again, json!({ "result": "updated" }), "the first answer");
+    let now = document(&console.post_json(&path, &json!({ "due_at": null }), &[]).await);
+    assert_eq!(now, json!({ "result": "updated" }));
+    assert_eq!(database.value::<String>("SELECT state::text FROM mill.tasks").await, "pending");
+    for (path, body, status) in [
+        (path.as_str(), json!({}), 400),
+        (path.as_str(), json!({ "timeout_seconds": -1 }), 400),
+        (path.as_str(), json!({ "statement": "SELECT 2" }), 400),
+        (path.as_str(), json!({ "group": "none" }), 422),
+        ("/api/v1/tasks/999/set", json!({ "priority": "low" }), 404),
+    ] {
+        let answer = console.post_json(path, &body, &[]).await;
+        assert_eq!(answer.status, status, "{path} {body}: {}", answer.body);
+    }
+    database.execute(&format!("SELECT mill.cancel({id})")).await;
+    let finished = document(&console.post_json(&path, &json!({ "priority": "low" }), &[]).await);
+    assert_eq!(finished, json!({ "result": "finished" }));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_queue_is_purged_in_parts_and_a_repeated_request_purges_no_later_task() {
+    let database = Database::new().await;
+    let console = Console::start(&database, &[]).await;
+    database
+        .execute(
+            "SELECT mill.enqueue_many(array_fill('SELECT 1'::text, ARRAY[10200]), queue => 'old');
+             SELECT mill.enqueue('SELECT 1', queue => 'other')",
+        )
+        .await;
+    let purge = json!({ "queue": "old" });
+    let (first, second) = ([("Idempotency-Key", "p-1")], [("Idempotency-Key", "p-2")]);
+    let path = "/api/v1/queues/purge";
+    let answer = document(&console.post_json(path, &purge, &first).await);
+    assert_eq!(answer, json!({ "cancelled": 10000, "more": true }));
+    let answer = document(&console.post_json(path, &purge, &second).await);
+    assert_eq!(answer, json!({ "cancelled": 200, "more": false }));
+    database.execute("SELECT mill.enqueue('SELECT 1', queue => 'old')").await;
+    let repeated = document(&console.post_json(path, &purge, &first).await);
+    assert_eq!(repeated, json!({ "cancelled": 10000, "more": true }));
+    assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.tasks").await, 2);
+    let none = console.post_json(path, &json!({ "queue": "none" }), &[]).await;
+    assert_eq!(none.status, 404, "{}", none.body);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backfill_is_started_once_and_changed() {
+    let database = Database::new().await;
+    let console = Console::start(&database, &[]).await;
+    database
+        .execute("SELECT mill.set_schedule('nightly', 'daily(03:15)', 'SELECT 1'); SELECT mill.set_schedule('manual', 'manual', 'SELECT 1')")
+        .await;
+    let path = "/api/v1/schedules/backfill";
+    let body = json!({ "name": "nightly", "from": "2026-01-01T00:00:00Z", "to": "2026-01-11T00:00:00Z", "max_running": 2 });
+    let key = [("Idempotency-Key", "b-1")];
+    let created = document(&console.post_json(path, &body, &key).await);
+    let id = created["id"].as_i64().unwrap();
+    assert_eq!(created, json!({ "id": id, "instants": 10, "skipped": 0 }));
+    assert_eq!(document(&console.post_json(path, &body, &key).await), created);
+    assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.backfills").await, 1);
+    let change = format!("/api/v1/backfills/{id}/change");
+    for (action, result) in [("pause", "paused"), ("resume", "resumed"), ("cancel", "cancelled")] {
+        let answer = console.post_json(&change, &json!({ "action": action }), &[]).await;
+        assert_eq!(document(&answer), json!({ "result": result }));
+    }
+    let period = |name: &str, from: &str, to: &str| json!({ "name": name, "from": from, "to": to });
+    for (path, body, status) in [
+        (path, period("none", "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"), 404),
+        (path, period("manual", "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"), 422),
+        (path, period("nightly", "2026-01-01T00:00:00Z", "2999-01-02T00:00:00Z"), 422),
+        (path, period("nightly", "2026-01-01T04:00:00Z", "2026-01-01T05:00:00Z"), 400),
+        ("/api/v1/backfills/999/change", json!({ "action": "pause" }), 404),
+        (&change, json!({ "action": "pause" }), 422),
+        (&change, json!({ "action": "remove" }), 400),
+    ] {
+        let answer = console.post_json(path, &body, &[]).await;
+        assert_eq!(answer.status, status, "{path} {body}: {}", answer.body);
+    }
+    assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.backfills").await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn subscriptions_are_listed_created_changed_and_removed() {
+    let database = Database::new().await;
+    let console = Console::start(&database, &[]).await;
+    let (path, remove) = ("/api/v1/subscriptions", "/api/v1/subscriptions/remove");
+    let options = json!({ "events": ["task_failed"], "channel": "failures", "queue": "etl" });
+    let body = json!({ "name": "ops", "options": options });
+    let set = async |body: &Value| document(&console.post_json(path, body, &[]).await);
+    assert_eq!(set(&body).await, json!({ "result": "changed" }));
+    assert_eq!(set(&body).await, json!({ "result": "unchanged" }));
+    let body = json!({ "name": "ops", "options": { "queue": null } });
+    assert_eq!(set(&body).await, json!({ "result": "changed" }));
+    let listed = document(&console.get(path).await);
+    let it = &listed["subscriptions"][0];
+    assert_eq!(
+        (&it["name"], &it["queue"], &it["kind"]),
+        (&json!("ops"), &Value::Null, &json!("channel"))
+    );
+    for (path, body, status) in [
+        (path, json!({ "name": "x", "options": { "events": ["task_failed"] } }), 422),
+        (path, json!({ "name": "x", "options": { "events": ["nothing"], "channel": "c" } }), 422),
+        (path, json!({ "name": "x", "options": { "event": ["task_failed"] } }), 422),
+        (path, json!({ "name": "x" }), 400),
+        (remove, json!({ "name": "x" }), 404),
+    ] {
+        let answer = console.post_json(path, &body, &[]).await;
+        assert_eq!(answer.status, status, "{path} {body}: {}", answer.body);
+    }
+    let removed = document(&console.post_json(remove, &json!({ "name": "ops" }), &[]).await);
+    assert_eq!(removed, json!({ "result": "removed" }));
+    assert_eq!(document(&console.get(path).await), json!({ "subscriptions": [] }));
+}

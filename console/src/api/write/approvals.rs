@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::write::Done;
+use super::{Done, done};
 use crate::http::api_request::ApiRequest;
 use crate::http::app::App;
 use crate::http::error::HandlerResult;
@@ -46,7 +46,7 @@ async fn approve_task(
             Box::pin(async move {
                 run_queries::run(&**tx, id).await?.ok_or_else(|| no_such_run(id))?;
                 run::approve(&**tx, id, &body.task).await?;
-                Ok(Done { result: "approved".to_owned() })
+                Ok(done("approved"))
             })
         })
         .await
@@ -61,7 +61,7 @@ async fn reject_task(Path(id): Path<String>, request: ApiRequest<RejectRequest>)
             Box::pin(async move {
                 run_queries::run(&**tx, id).await?.ok_or_else(|| no_such_run(id))?;
                 run::reject(&**tx, id, &body.task, body.reason.as_deref()).await?;
-                Ok(Done { result: "rejected".to_owned() })
+                Ok(done("rejected"))
             })
         })
         .await

@@ -1,0 +1,258 @@
+//! API handlers that enqueue, change, cancel and retry tasks.
+
+use std::time::Duration;
+
+use axum::extract::Path;
+use jiff::Timestamp;
+use queue::change::{self, TaskChanges};
+use queue::enqueue::{self, Due, Enqueued, NewTask, TaskOptions};
+use queue::{Backoff, Isolation, Labels, Mode, Priority, StoredOptions, TaskId, cancel};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::{Done, EmptyRequest, found, seconds};
+use crate::http::api_request::ApiRequest;
+use crate::http::app::App;
+use crate::http::error::{HandlerResult, HttpError};
+use crate::options::rights::Scope;
+
+/// Tasks to enqueue, with common options. Durations are in seconds.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct EnqueueRequest {
+    /// At least one.
+    #[schema(min_items = 1)]
+    tasks: Vec<TaskRequest>,
+    queue: Option<String>,
+    priority: Option<Priority>,
+    /// Earliest start; by default at once.
+    due_at: Option<Timestamp>,
+    max_attempts: Option<i32>,
+    retry_interval_seconds: Option<f64>,
+    backoff: Option<Backoff>,
+    jitter: Option<bool>,
+    timeout_seconds: Option<f64>,
+    mode: Option<Mode>,
+    isolation: Option<Isolation>,
+    #[serde(default)]
+    at_most_once: bool,
+    #[serde(default)]
+    external: bool,
+    #[serde(default)]
+    explain: bool,
+    group: Option<String>,
+    concurrency_key: Option<String>,
+    concurrency: Option<i32>,
+    run_as: Option<String>,
+    #[serde(default)]
+    tags: Vec<String>,
+    #[serde(default)]
+    #[schema(value_type = Object)]
+    metadata: Map<String, Value>,
+    store_params: Option<bool>,
+    store_output: Option<bool>,
+}
+
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct TaskRequest {
+    /// The SQL.
+    statement: String,
+    /// Values of $1, $2, …
+    #[schema(value_type = Option<Vec<Object>>)]
+    params: Option<Vec<Value>>,
+    name: Option<String>,
+    /// Deduplication key: at most one live task has it. Only in a request with one task.
+    key: Option<String>,
+}
+
+#[derive(Serialize, ToSchema)]
+struct EnqueuedTasks {
+    /// The tasks, in the order of the request.
+    tasks: Vec<Enqueued>,
+}
+
+/// Changes of a task that waits. An option that is missing stays as it is.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+struct ChangeTaskRequest {
+    priority: Option<Priority>,
+    queue: Option<String>,
+    /// Earliest start; null: now.
+    #[serde(deserialize_with = "given")]
+    #[schema(value_type = Option<Timestamp>)]
+    due_at: Option<Option<Timestamp>>,
+    /// Values of $1, $2, …; null: none.
+    #[serde(deserialize_with = "given")]
+    #[schema(value_type = Option<Vec<Object>>)]
+    params: Option<Option<Vec<Value>>>,
+    max_attempts: Option<i32>,
+    /// Null: no timeout.
+    #[serde(deserialize_with = "given")]
+    #[schema(value_type = Option<f64>)]
+    timeout_seconds: Option<Option<f64>>,
+    /// Null: no group.
+    #[serde(deserialize_with = "given")]
+    #[schema(value_type = Option<String>)]
+    group: Option<Option<String>>,
+}
+
+/// Reads a field that is present, so that null differs from a missing field.
+fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Option<T>>, D::Error> {
+    Option::deserialize(deserializer).map(Some)
+}
+
+pub(super) fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .routes(routes!(enqueue))
+        .routes(routes!(change_task))
+        .routes(routes!(cancel_task))
+        .routes(routes!(retry_task))
+}
+
+impl EnqueueRequest {
+    fn split(self) -> Result<(Vec<TaskRequest>, TaskOptions), HttpError> {
+        let labels = Labels { tags: self.tags, metadata: self.metadata };
+        let options = TaskOptions {
+            queue: self.queue,
+            priority: self.priority,
+            due: self.due_at.map_or(Due::Now, Due::At),
+            max_attempts: self.max_attempts,
+            retry_interval: seconds("retry_interval_seconds", self.retry_interval_seconds)?,
+            backoff: self.backoff,
+            jitter: self.jitter,
+            timeout: seconds("timeout_seconds", self.timeout_seconds)?,
+            mode: self.mode,
+            at_most_once: self.at_most_once,
+            external: self.external,
+            group: self.group,
+            concurrency_key: self.concurrency_key,
+            concurrency: self.concurrency,
+            run_as: self.run_as,
+            // `run_as` names targets as well.
+            target: None,
+            explain: self.explain,
+            stored: StoredOptions {
+                labels,
+                isolation: self.isolation,
+                store_params: self.store_params,
+                store_output: self.store_output,
+            },
+        };
+        Ok((self.tasks, options))
+    }
+}
+
+impl ChangeTaskRequest {
+    fn changes(self) -> Result<TaskChanges, HttpError> {
+        let timeout = self.timeout_seconds.map(|it| seconds("timeout_seconds", it)).transpose()?;
+        Ok(TaskChanges {
+            priority: self.priority,
+            queue: self.queue,
+            due_at: self.due_at,
+            params: self.params,
+            max_attempts: self.max_attempts,
+            timeout,
+            group: self.group,
+        })
+    }
+}
+
+fn task_id(id: &str) -> Result<TaskId, HttpError> {
+    id.parse().map(TaskId).map_err(|_| no_such_task(id))
+}
+
+fn no_such_task(id: impl std::fmt::Display) -> HttpError {
+    HttpError::not_found(format!("there is no task {id}"))
+}
+
+/// Enqueues tasks, all or none
+///
+/// Requires the scope `enqueue`, and the privileges of `mill_producer`.
+#[utoipa::path(post, path = "/api/v1/tasks", request_body = EnqueueRequest, responses((status = 200, body = EnqueuedTasks)))]
+async fn enqueue(request: ApiRequest<EnqueueRequest>) -> HandlerResult {
+    request
+        .execute(Scope::Enqueue, |tx, body| {
+            Box::pin(async move {
+                let (mut tasks, options) = body.split()?;
+                let key = tasks.first_mut().and_then(|task| task.key.take());
+                let several = tasks.len() > 1;
+                if tasks.is_empty() || several && (key.is_some() || has_key(&tasks)) {
+                    return Err(HttpError::bad_request(
+                        "tasks must be one task, or several without a key",
+                    ));
+                }
+                let tasks: Vec<NewTask> = tasks.into_iter().map(new_task).collect();
+                let tasks = match tasks.as_slice() {
+                    [task] => vec![enqueue::enqueue(&**tx, task, &options, key.as_deref()).await?],
+                    tasks => {
+                        let ids = enqueue::enqueue_many(&**tx, tasks, &options).await?;
+                        ids.into_iter().map(|id| Enqueued { id, created: true }).collect()
+                    }
+                };
+                Ok(EnqueuedTasks { tasks })
+            })
+        })
+        .await
+}
+
+fn has_key(tasks: &[TaskRequest]) -> bool {
+    tasks.iter().any(|task| task.key.is_some())
+}
+
+fn new_task(task: TaskRequest) -> NewTask {
+    NewTask { statement: task.statement, params: task.params, name: task.name }
+}
+
+/// Cancels a task
+///
+/// The result is `cancelled`, `requested` for a running task, or `finished`.
+#[utoipa::path(post, path = "/api/v1/tasks/{id}/cancel", params(("id" = i64, Path, minimum = 1)), request_body = EmptyRequest, responses((status = 200, body = Done)))]
+async fn cancel_task(Path(id): Path<String>, request: ApiRequest<EmptyRequest>) -> HandlerResult {
+    let id = task_id(&id)?;
+    request
+        .execute(Scope::Operate, move |tx, _| {
+            Box::pin(async move { found(cancel::cancel(&**tx, id).await?, || no_such_task(id)) })
+        })
+        .await
+}
+
+/// Runs a finished task again, or a scheduled task now
+///
+/// The result is `retried`, `brought forward`, or the state of a task that cannot be retried.
+#[utoipa::path(post, path = "/api/v1/tasks/{id}/retry", params(("id" = i64, Path, minimum = 1)), request_body = EmptyRequest, responses((status = 200, body = Done)))]
+async fn retry_task(Path(id): Path<String>, request: ApiRequest<EmptyRequest>) -> HandlerResult {
+    let id = task_id(&id)?;
+    request
+        .execute(Scope::Operate, move |tx, _| {
+            Box::pin(async move { found(cancel::retry(&**tx, id).await?, || no_such_task(id)) })
+        })
+        .await
+}
+
+/// Changes a task that waits
+///
+/// The result is `updated`, `unchanged` or `finished`. A running task is refused.
+#[utoipa::path(post, path = "/api/v1/tasks/{id}/set", params(("id" = i64, Path, minimum = 1)), request_body = ChangeTaskRequest, responses((status = 200, body = Done)))]
+async fn change_task(
+    Path(id): Path<String>,
+    request: ApiRequest<ChangeTaskRequest>,
+) -> HandlerResult {
+    let id = task_id(&id)?;
+    request
+        .execute(Scope::Operate, move |tx, body| {
+            Box::pin(async move {
+                let changes = body.changes()?;
+                if changes.is_empty() {
+                    return Err(HttpError::bad_request("the request changes no option"));
+                }
+                found(change::change(&**tx, id, &changes).await?, || no_such_task(id))
+            })
+        })
+        .await
+}
