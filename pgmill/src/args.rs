@@ -3,6 +3,7 @@
 mod backfill;
 mod capacity;
 mod console;
+mod filter;
 mod fleet;
 mod insight;
 mod job;
@@ -34,6 +35,7 @@ pub(crate) use capacity::{
     parse_max_running, parse_period,
 };
 pub(crate) use console::ConsoleArgs;
+pub(crate) use filter::{FilterRemove, FilterSave, FilterScreen, FilterVerb};
 pub(crate) use fleet::{
     DrainArgs, HealthArgs, HealthUrl, PauseArgs, QueueArgs, QueuePauseArgs, QueuePurgeArgs,
     QueueVerb, ResumeArgs, TopArgs, WorkerVerb,
@@ -210,6 +212,11 @@ mill_operator. While the connection is lost, top shows the last data and reconne
     #[command(subcommand)]
     #[command(after_help = "Examples:\n  pgmill task list --queue etl\n  pgmill task show 4711")]
     Task(TaskVerb),
+    /// List, save and remove filters of the list of tasks, which the console shares
+    #[command(subcommand)]
+    #[command(after_help = "Examples:\n  pgmill filter list\n  \
+                            pgmill filter save late 'state:pending queue:etl'")]
+    Filter(FilterVerb),
     /// List, pause, resume and configure queues
     #[command(subcommand)]
     #[command(after_help = "Examples:\n  pgmill queue list\n  pgmill queue pause etl")]
@@ -400,6 +407,7 @@ impl Command {
             | Self::Worker(WorkerVerb::Drain(_)) => Some("mill_operator"),
             Self::Run(verb) => Some(verb.role()),
             Self::Schedule(verb) => Some(verb.role()),
+            Self::Filter(verb) => Some(verb.role()),
             Self::Subscription(verb) => Some(verb.role()),
             Self::Target(verb) => verb.role(),
             Self::Notification(verb) => Some(verb.role()),

@@ -198,3 +198,59 @@ async fn a_list_says_that_it_read_only_the_last_day_and_reads_all_attempts_of_a_
         }
     }
 }
+
+#[tokio::test]
+async fn a_saved_filter_is_shared_with_the_console_and_selects_tasks() {
+    let database = Database::new().await;
+    database
+        .execute(
+            "SELECT mill.enqueue('SELECT 1', name => 'load a', queue => 'etl'),
+                mill.enqueue('SELECT 1', name => 'load b', queue => 'etl', due_at => now() + interval '1 day'),
+                mill.enqueue('SELECT 1', name => 'load c'), mill.enqueue('SELECT 1', name => 'mail', queue => 'etl');
+             SELECT mill.cancel(id) FROM mill.tasks WHERE name = 'mail'",
+        )
+        .await;
+    let run = async |arguments: &[&str]| Program::pgmill(&database, arguments).succeeds().await;
+    let text = "queue:etl state:pending name:\"load *\"";
+    run(&["filter", "save", "due & late", text, "--dry-run"]).await;
+    assert_eq!(run(&["filter", "list", "--json"]).await.trim(), "[]");
+    run(&["filter", "save", "due & late", text]).await;
+    run(&["filter", "save", "cancelled", "state:cancelled"]).await;
+    database
+        .execute("SELECT mill.save_filter('runs', 'of nights', 'state=failed&job=nightly')")
+        .await;
+    let listed = run(&["filter", "list"]).await;
+    for line in [format!("due & late {text}"), "runs of nights state=failed&job=nightly".to_owned()]
+    {
+        let shown = |it: &str| it.split_whitespace().collect::<Vec<_>>().join(" ").contains(&line);
+        assert!(listed.lines().any(shown), "{line}: {listed}");
+    }
+    let found = run(&["task", "list", "--filter", "due & late"]).await;
+    assert!(found.contains("load a") && !found.contains("load b"), "{found}");
+    assert!(!found.contains("load c") && !found.contains("mail"), "{found}");
+    let ended = run(&["task", "list", "--filter", "cancelled", "--json"]).await;
+    let ended: Value = serde_json::from_str(&ended).unwrap();
+    assert_eq!(
+        (ended.as_array().unwrap().len(), &ended[0]["name"]),
+        (1, &"mail".into()),
+        "{ended}"
+    );
+    let console = Console::start(&database, &[]).await;
+    let query = "/tasks?q=queue%3Aetl%20state%3Apending%20name%3A%22load%20%2A%22";
+    let page = console.get(query).await.body;
+    assert!(page.contains("aria-current=\"true\">due &#38; late</a>"), "{page}");
+    run(&["filter", "remove", "of nights", "--screen", "runs"]).await;
+    run(&["filter", "remove", "cancelled"]).await;
+    let left = "SELECT string_agg(name, ', ') FROM mill.saved_filters";
+    assert_eq!(database.value::<String>(left).await, "due & late");
+    for (arguments, code, message) in [
+        (&["filter", "save", "x", "que:etl"][..], 2, "did you mean queue:?"),
+        (&["filter", "remove", "x"], 4, "there is no saved filter x"),
+        (&["task", "list", "--filter", "x"], 4, "there is no saved filter x"),
+        (&["task", "list", "--filter", "x", "--queue", "etl"], 2, "cannot be used with"),
+    ] {
+        let (exit, _, stderr) = Program::pgmill(&database, arguments).run().await;
+        assert_eq!(exit, code, "{arguments:?}: {stderr}");
+        assert!(stderr.contains(message), "{arguments:?}: {stderr}");
+    }
+}

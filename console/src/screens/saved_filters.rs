@@ -11,7 +11,7 @@ use crate::http::request::FormRequest;
 use crate::page::format;
 
 /// Maximum length of a name, in characters.
-const NAME_CHARS: usize = 60;
+pub const MAX_FILTER_NAME_CHARS: usize = 60;
 
 pub(crate) fn routes() -> Router<App> {
     Router::new().route("/filters/save", post(save)).route("/filters/remove", post(remove))
@@ -43,9 +43,9 @@ impl SavedFilters {
 
 async fn save(form: FormRequest) -> Result<Response, HttpError> {
     let (screen, name, query) = (form.field("screen"), form.field("name"), form.field("query"));
-    if name.is_empty() || name.chars().count() > NAME_CHARS {
+    if name.is_empty() || name.chars().count() > MAX_FILTER_NAME_CHARS {
         return Err(HttpError::bad_request(format!(
-            "the name of a filter needs 1 to {NAME_CHARS} characters"
+            "the name of a filter needs 1 to {MAX_FILTER_NAME_CHARS} characters"
         )));
     }
     // The redirection names the query.

@@ -21,6 +21,8 @@ pub enum NameKind {
     Profile,
     /// Subscriptions.
     Subscription,
+    /// Saved filters of tasks.
+    TaskFilter,
     /// Concurrency keys with a limit.
     LimitKey,
     /// Ids of runs, the newest first.
@@ -74,6 +76,12 @@ const GROUPS: &str = names!("queue.group_names", "g.name", "FROM mill.groups g")
 const SUBSCRIPTIONS: &str =
     names!("queue.subscription_names", "s.name", "FROM mill.subscriptions s");
 
+const TASK_FILTERS: &str = names!(
+    "queue.task_filter_names",
+    "f.name",
+    "FROM mill.saved_filters f WHERE f.screen = 'tasks'"
+);
+
 const PROFILES: &str = names!("queue.profile_names", "p.name", "FROM mill.profiles p");
 const LIMIT_KEYS: &str =
     names!("queue.limit_key_names", "l.name", "FROM mill.effective_limits l WHERE l.kind = 'key'");
@@ -106,6 +114,7 @@ pub async fn names(
         NameKind::Group => GROUPS,
         NameKind::Profile => PROFILES,
         NameKind::Subscription => SUBSCRIPTIONS,
+        NameKind::TaskFilter => TASK_FILTERS,
         NameKind::LimitKey => LIMIT_KEYS,
         NameKind::Run => RUNS,
         NameKind::Worker => WORKERS,

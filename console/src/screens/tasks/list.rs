@@ -5,6 +5,7 @@ use std::sync::Arc;
 use askama::Template;
 use axum::Router;
 use axum::extract::Query;
+use axum::http::Uri;
 use axum::routing::get;
 use deadpool_postgres::Transaction;
 use jiff::Timestamp;
@@ -109,6 +110,35 @@ impl TasksParams {
     fn query_string_with(&self, sort: &str, more: (&str, &str)) -> String {
         SavedFilters::query_of(&[("q", &self.q), ("sort", sort), more])
     }
+}
+
+/// Reads the parameters of the Tasks screen from the query string of a saved filter.
+fn tasks_params(query: &str) -> Option<TasksParams> {
+    let uri: Uri = format!("/?{query}").parse().ok()?;
+    Query::try_from_uri(&uri).ok().map(|Query(params)| params)
+}
+
+/// Parses a saved filter of the Tasks screen.
+///
+/// # Errors
+/// Returns message and hint if the query string is not a valid filter.
+pub fn parse_saved_filter(query: &str) -> Result<TaskQuery, (String, String)> {
+    let params = tasks_params(query).ok_or_else(|| {
+        ("the saved filter is invalid".to_owned(), "save the filter again".to_owned())
+    })?;
+    params.query().map_err(|error| (error.message, error.hint))
+}
+
+/// Returns the text of a saved filter of the Tasks screen, or else its query string.
+#[must_use]
+pub fn saved_filter_text(query: &str) -> String {
+    tasks_params(query).map_or_else(|| query.to_owned(), |params| params.q)
+}
+
+/// Returns the query string that a saved filter of the Tasks screen with this text has.
+#[must_use]
+pub fn saved_filter_query(text: &str) -> String {
+    SavedFilters::query_of(&[("q", text)])
 }
 
 /// A page of tasks.
