@@ -6,7 +6,7 @@
 SHELL := /bin/bash
 PG_OPTION := $(if $(PG),--pg $(PG))
 
-.PHONY: help schema settings demo test browser screenshots api-check chaos ha-check fmt lint deny deploy-check deb fuzz ci cargo
+.PHONY: help schema settings demo test browser screenshots api-check chaos ha-check citus-check fmt lint deny deploy-check deb fuzz ci cargo
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | while IFS=$$'\t' read -r target text; \
@@ -67,6 +67,12 @@ ha-check: cargo ## Fail over a Patroni cluster under load (SHORT=1: three faults
 	@# The check starts the workers from its own folder: all programs are built first.
 	cargo build --locked --bins
 	cargo run --locked --quiet --bin ha -- $(PG_OPTION) $(if $(SHORT),--short,--write docs/database.md)
+
+citus-check: cargo ## Crash a coordinator of Citus under load (CITUS=DIR: a server with Citus; SHORT=1: a minute)
+	@test -n '$(CITUS)' || { echo 'CITUS=DIR is missing: the folder of a PostgreSQL server with the extension Citus' >&2; exit 2; }
+	@# The check starts pgmill and the workers from its own folder: all programs are built first.
+	cargo build --locked --bins
+	cargo run --locked --quiet --bin chaos -- citus --pg '$(CITUS)' $(if $(SHORT),--tasks 2000 --crashes 4 --rate-tasks 0)
 
 fmt: cargo ## Format the code
 	cargo fmt --all

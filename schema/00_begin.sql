@@ -30,6 +30,7 @@
 --   17_schedule_ticks  a fire is a run with a schedule and a fire time; each happens once
 --   18_schedule_views  status of schedules, the runs that they fired, dry run
 --   19_views           monitoring: running tasks, status, history, failures, input for autoscalers
+--   20_citus           two-phase commit on a coordinator of Citus
 --   20_wait            CALL mill.wait returns when a task has ended
 --   20_why             why a task is not running
 --   21_grants          privileges that are not granted beside their object
@@ -57,6 +58,11 @@ DECLARE
 BEGIN
     -- Serializes sessions that apply this file.
     PERFORM pg_advisory_xact_lock(7236270911);
+    IF EXISTS (SELECT FROM pg_extension e WHERE e.extname = 'citus') THEN
+        -- The schema exists on the coordinator only. Citus would create its roles on the data nodes, too, and then
+        -- connect to these nodes as mill_owner, which cannot log in.
+        PERFORM set_config('citus.enable_ddl_propagation', 'off', true);
+    END IF;
     IF to_regclass('mill.schema_version') IS NOT NULL THEN
         EXECUTE 'SELECT version FROM mill.schema_version' INTO found;
         IF found <> own THEN

@@ -2,6 +2,7 @@
 
 pub(crate) mod bad_input;
 pub(crate) mod chain;
+pub(crate) mod citus;
 pub(crate) mod clean_session;
 pub(crate) mod explain;
 pub(crate) mod isolation;

@@ -1,5 +1,9 @@
 //! The checks of `pgmill doctor`. Pure: facts in, findings out.
 
+mod citus;
+
+pub use citus::citus;
+
 use queue::doctor::{HorizonHolder, Membership, Override, Server, SessionRole, Setting, Tables};
 use queue::drift::Difference;
 use queue::priority::PriorityStatus;

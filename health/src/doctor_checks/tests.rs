@@ -1,3 +1,5 @@
+use queue::citus::{Citus, CitusNode};
+
 use super::*;
 
 fn setting(name: &str, value: &str) -> Setting {
@@ -105,4 +107,35 @@ fn many_mostly_urgent_tasks_are_a_warning() {
     assert_eq!(priorities(&waiting(50, 51)).status, CheckStatus::Warning);
     assert_eq!(priorities(&waiting(50, 50)).status, CheckStatus::Ok);
     assert_eq!(priorities(&waiting(1, 20)).status, CheckStatus::Ok);
+}
+
+#[test]
+fn a_coordinator_of_citus_that_may_repeat_effects_is_a_problem() {
+    let sound =
+        Citus { coordinator: true, has_address: true, nodes: 2, two_phase: true, recovers: true };
+    let node = |setting: Option<&str>| CitusNode {
+        name: "db1:5432".to_owned(),
+        max_prepared_transactions: setting.map(str::to_owned),
+    };
+    let found = |state: &Citus, setting| {
+        let mut findings = citus(state, Ok(&vec![node(setting)]));
+        let Finding { status, message, hint, .. } = findings.remove(0);
+        (status, message, hint.unwrap_or_default())
+    };
+    let ok = (CheckStatus::Ok, "2 nodes; tasks commit in two phases".to_owned(), String::new());
+    assert_eq!(found(&sound, Some("100")), ok);
+    let one_phase = Citus { two_phase: false, ..sound };
+    let (status, _, hint) = found(&one_phase, Some("100"));
+    assert_eq!((status, hint.as_str()), (CheckStatus::Problem, "pgmill init"));
+    let (_, _, hint) = found(&Citus { has_address: false, ..one_phase }, Some("100"));
+    assert!(hint.contains("citus_set_coordinator_host"), "{hint}");
+    for (state, setting, status) in [
+        (Citus { nodes: 0, ..one_phase }, Some("100"), CheckStatus::Ok),
+        (Citus { coordinator: false, ..sound }, Some("100"), CheckStatus::Problem),
+        (Citus { recovers: false, ..sound }, Some("100"), CheckStatus::Problem),
+        (sound, Some("0"), CheckStatus::Problem),
+        (sound, None, CheckStatus::NotChecked),
+    ] {
+        assert_eq!(found(&state, setting).0, status, "{state:?} {setting:?}");
+    }
 }

@@ -5,7 +5,7 @@ use health::doctor_checks::{self, CheckStatus, Finding};
 use queue::drift::Difference;
 use queue::insight::problems::{FailingSubscription, failing_subscriptions};
 use queue::schema::InstalledSchema;
-use queue::{doctor, drift, priority, schema, workers};
+use queue::{citus, doctor, drift, priority, schema, workers};
 use schedule::queries::{Health, health};
 use schedule::zone_data::zone_data;
 use serde_json::json;
@@ -74,6 +74,9 @@ async fn environment_checks(
         findings.extend(doctor_checks::overrides(&doctor::overrides(client).await?));
         findings.extend(doctor_checks::memberships(&doctor::memberships(client).await?));
         findings.extend(doctor_checks::session_roles(&doctor::session_roles(client).await?));
+        if let Some(citus) = citus::citus(client).await? {
+            findings.extend(doctor_checks::citus(&citus, citus::nodes(client).await.as_ref()));
+        }
         if let Some(tables) = doctor::tables(client).await? {
             findings.push(doctor_checks::history(&tables));
             findings.push(doctor_checks::dead_rows(&tables));

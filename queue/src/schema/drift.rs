@@ -21,8 +21,10 @@ SELECT has_database_privilege(current_database(), 'CREATE') AND to_regrole('mill
     AND pg_has_role(to_regrole('mill_owner'), 'MEMBER') AND NOT pg_is_in_recovery() AS may_copy";
 
 /// Opens the transaction with time limits. They bound how long other sessions wait for this check,
-/// and how long the check waits for them.
-const BEGIN: &str = "BEGIN; SET LOCAL lock_timeout = '5s'; SET LOCAL statement_timeout = '60s'";
+/// and how long the check waits for them. With `mill.copy`, the script does not add the copy to
+/// Citus.
+const BEGIN: &str = "BEGIN; SET LOCAL lock_timeout = '5s'; SET LOCAL statement_timeout = '60s';
+SET LOCAL mill.copy = 'on'";
 
 /// Everything that schema.sql defines, one row per fact. Excludes the partitions of attempts, whose
 /// number changes every day, and grants to roles that are not pgmill's.

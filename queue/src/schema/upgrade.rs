@@ -87,6 +87,9 @@ SET LOCAL statement_timeout = '{STATEMENT_TIMEOUT}';
 SELECT pg_advisory_xact_lock(7236270911);
 DO $guard$
 BEGIN
+    IF EXISTS (SELECT FROM pg_extension e WHERE e.extname = 'citus') THEN
+        PERFORM set_config('citus.enable_ddl_propagation', 'off', true);
+    END IF;
     IF (SELECT v.version FROM mill.schema_version v) <> {version} THEN
         RAISE EXCEPTION 'this database does not have schema version {version}' USING ERRCODE = '55000';
     END IF;

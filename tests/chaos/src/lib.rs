@@ -1,11 +1,16 @@
 //! Injects faults into a fleet and verifies the outcome of its tasks.
 //!
 //! `random` runs a seeded plan of load, faults and operator actions. `matrix` injects each fault at
-//! each moment of a task's life and generates the table of docs/fault-matrix.md. Both start private
-//! clusters and real workers, and run `checker` at the end.
+//! each moment of a task's life and generates the table of docs/fault-matrix.md. `citus` crashes a
+//! coordinator of Citus, its nodes and the workers. All of them start private clusters and real
+//! workers, and run `checker` at the end. `fleet` runs the workers of `random` and `citus`, whose
+//! `session`s survive the faults.
 
+mod citus;
+mod fleet;
 mod matrix;
 mod random;
+mod session;
 
 use std::process::ExitCode;
 
@@ -25,6 +30,8 @@ enum Command {
     Random(random::Args),
     /// Inject each fault at each moment of a task's life, one pair at a time
     Matrix(matrix::Args),
+    /// Crash a coordinator of Citus, its nodes and the workers under load
+    Citus(citus::Args),
 }
 
 /// Runs the program: parses the command line, injects the faults, reports the outcome.
@@ -33,5 +40,6 @@ pub fn main() -> ExitCode {
     cli::main(|| match Args::try_parse()?.command {
         Command::Random(args) => random::run(&args),
         Command::Matrix(args) => matrix::run(&args),
+        Command::Citus(args) => citus::run(&args),
     })
 }

@@ -2,19 +2,16 @@
 //! real workers. At the end the checker reports which promises held.
 //!
 //! Modules: `plan` draws the steps, which are `work_item`s for `load_generator`, faults, and
-//! actions for `operator`. `servers` runs the servers, and `fleet` the workers. `director` executes
-//! the plan through `session`s, which survive its faults. `progress` and `report` print the
-//! results.
+//! actions for `operator`. `servers` runs the servers. `director` executes the plan. `progress` and
+//! `report` print the results.
 
 mod director;
-mod fleet;
 mod load_generator;
 mod operator;
 mod plan;
 mod progress;
 mod report;
 mod servers;
-mod session;
 mod work_item;
 
 use std::path::PathBuf;

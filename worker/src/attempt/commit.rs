@@ -22,6 +22,13 @@ use crate::control::{Backoff, Control, answered};
 /// SQLSTATE read_only_sql_transaction.
 const READ_ONLY: &str = "25006";
 
+/// SQLSTATE internal_error.
+const INTERNAL_ERROR: &str = "XX000";
+
+/// Start of the message with which a coordinator of Citus reports that a data node has not confirmed
+/// its commit. The error has the general SQLSTATE `XX000`.
+const NODE_UNCONFIRMED: &str = "could not commit transaction for shard ";
+
 /// Result of a transaction that contains the completions of one or more tasks.
 pub(crate) enum Completion {
     /// Effects and completions are committed.
@@ -52,6 +59,11 @@ impl From<Result<(), Error>> for Completion {
                 "the task's transaction is read-only, so its completion cannot be recorded",
                 "Leave out SET TRANSACTION READ ONLY.",
             )),
+            (ExecutionError::Database(database_error), Some(INTERNAL_ERROR))
+                if database_error.message.starts_with(NODE_UNCONFIRMED) =>
+            {
+                Self::InDoubt(Some(ExecutionError::ConnectionLost(database_error.clone())))
+            }
             (ExecutionError::Database(_), _) => Self::Refused(error),
             (ExecutionError::ConnectionLost(_) | ExecutionError::Protocol(_), _) => {
                 Self::InDoubt(Some(error))

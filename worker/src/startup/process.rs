@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use cli::duration::HumanDuration;
 use conninfo::{ConnectionSource, ConnectionTarget, Environment};
 use queue::heartbeat::WorkerRegistration;
-use queue::{QueueError, WorkerId, schema};
+use queue::{QueueError, WorkerId, citus, schema};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio_postgres::error::SqlState;
@@ -187,6 +187,7 @@ impl Process {
             }
             version?;
             privileges::check(&client, &self.logins, &self.context.metrics.tracker).await?;
+            citus::check(&client).await?;
             drop(client);
             let console = match console {
                 Some(bound) => {

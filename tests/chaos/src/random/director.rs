@@ -7,13 +7,13 @@ use checker::{Expect, Finding, check, record};
 use tokio::task::block_in_place;
 use tokio::time::sleep;
 
-use super::fleet::{Fleet, ORPHAN_TIMEOUT};
 use super::load_generator::LoadGenerator;
 use super::operator::Operator;
 use super::plan::{Fault, OperatorAction, Plan, Step};
 use super::progress::Progress;
 use super::report::{Counts, Report, counted};
 use super::servers::Servers;
+use crate::fleet::{Fleet, ORPHAN_TIMEOUT};
 
 /// Maximum number of waiting tasks. The plan waits while there are more; otherwise the load would
 /// end before the faults do.

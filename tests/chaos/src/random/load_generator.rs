@@ -10,8 +10,8 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::JoinSet;
 use tokio_postgres::Row;
 
-use super::session::{Reply, Session};
 use super::work_item::{Kind, WorkItem};
+use crate::session::{Reply, Session};
 
 /// Number of concurrent sessions.
 const SESSIONS: usize = 8;

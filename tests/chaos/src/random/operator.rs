@@ -5,7 +5,7 @@ use checker::{Answer, Op, OpKind};
 
 use super::load_generator::KnownIds;
 use super::plan::OperatorAction;
-use super::session::{Reply, Session};
+use crate::session::{Reply, Session};
 
 /// An operator with a session.
 pub(crate) struct Operator {

@@ -7,7 +7,7 @@ use anyhow::Result;
 use checker::{Answer, Finding, Op, OpKind};
 use serde::Serialize;
 
-use super::session::Session;
+use crate::session::Session;
 
 /// Counts of events.
 #[derive(Debug, Default, Serialize)]

@@ -7,8 +7,8 @@ use anyhow::{Context, Result, ensure};
 use cluster::{Binaries, Cluster, Mode, Options};
 use tokio::time::sleep;
 
-use super::session::Session;
 use super::work_item::{GROUP, JOB, KEYS, LIMITED_QUEUE, ROWS, SHARED};
+use crate::session::Session;
 
 /// Settings of the servers. Commits are durable, which is the default of a cluster. Deadlocks are
 /// detected quickly, and a server that was down can catch up.
