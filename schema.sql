@@ -12,6 +12,7 @@
 --   03_settings        settings of the fleet, version of the schema, audit: actions of operators
 --   04_capacity        priorities, queues, profiles, groups, limits
 --   04_targets         other databases in which tasks run
+--   04_queue_conditions   while which conditions workers claim from a queue
 --   05_tasks           live tasks, one live task per deduplication key
 --   06_attempts        one row per finished attempt, one partition per day; prune
 --   07_workers         live workers, all workers since the start of the history, orders to them, progress
@@ -498,7 +499,11 @@ CREATE TABLE IF NOT EXISTS mill.queues (
     shared_commit interval CHECK (shared_commit BETWEEN '1 millisecond' AND '100 milliseconds'),
     changed_at timestamptz NOT NULL DEFAULT now(),
     store_params boolean NOT NULL DEFAULT true,
-    store_output boolean NOT NULL DEFAULT true
+    store_output boolean NOT NULL DEFAULT true,
+    max_replication_lag interval CHECK (max_replication_lag BETWEEN '5 seconds' AND '1 hour'),
+    max_snapshot_age interval CHECK (max_snapshot_age >= '1 second'),
+    max_active_sessions integer CHECK (max_active_sessions >= 0),
+    held_back text
 );
 COMMENT ON TABLE mill.queues IS 'Settings of queues. A queue that has no row has the default settings';
 COMMENT ON COLUMN mill.queues.paused IS 'Whether claims from the queue are stopped. Running tasks continue';
@@ -509,6 +514,14 @@ COMMENT ON COLUMN mill.queues.store_params IS
     'Default of the option store_params of the tasks of the queue: whether params of finished tasks are stored';
 COMMENT ON COLUMN mill.queues.store_output IS
     'Default of the option store_output: whether notices, results and plans of finished tasks are stored';
+COMMENT ON COLUMN mill.queues.max_replication_lag IS
+    'Workers claim only while no connected standby is further behind; null: no such condition';
+COMMENT ON COLUMN mill.queues.max_snapshot_age IS
+    'Workers claim only while no transaction has held its snapshot for longer; null: no such condition';
+COMMENT ON COLUMN mill.queues.max_active_sessions IS
+    'Workers claim only while at most this many sessions of the server are active; null: no such condition';
+COMMENT ON COLUMN mill.queues.held_back IS
+    'Which condition does not hold, so that workers claim nothing; null: every condition holds';
 GRANT SELECT ON mill.queues TO mill_worker;
 
 -- Profiles ----------------------------------------------------------------------------------------
@@ -1013,6 +1026,154 @@ COMMENT ON FUNCTION mill.resume_fleet IS
     'Ends the pause of the fleet. planned: also removes planned maintenance windows. Returns the number of windows '
     'that were ended or removed';
 GRANT EXECUTE ON FUNCTION mill.resume_fleet TO mill_operator;
+
+-- schema/04_queue_conditions.sql ------------------------------------------------------------------
+
+-- Conditions of queues: while a condition does not hold, workers claim nothing from the queue.
+--
+-- Workers do not evaluate the conditions when they claim. About once a second, the poll of one worker calls
+-- mill.check_queue_conditions, which stores in mill.queues.held_back what the claim reads, as it reads
+-- mill.queues.paused.
+--
+-- The server does not report how old the last replayed record of a standby is while the replay makes no progress. So
+-- each check stores the current position in the WAL. The lag of a standby is the age of the oldest stored
+-- position that it has not replayed.
+
+CREATE UNLOGGED TABLE IF NOT EXISTS mill.wal_positions (
+    written_at timestamptz PRIMARY KEY,
+    lsn pg_lsn NOT NULL
+);
+COMMENT ON TABLE mill.wal_positions IS
+    'Positions in the WAL with their times, about one per second while a queue has conditions, for '
+    'mill.replication_lags';
+GRANT SELECT ON mill.wal_positions TO mill_worker;
+
+CREATE OR REPLACE FUNCTION mill.conditions_due() RETURNS boolean
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT EXISTS (SELECT FROM mill.queues q
+            WHERE num_nonnulls(q.max_replication_lag, q.max_snapshot_age, q.max_active_sessions, q.held_back) > 0)
+        AND NOT EXISTS (SELECT FROM mill.wal_positions p WHERE p.written_at > now() - interval '1 second')
+$$;
+COMMENT ON FUNCTION mill.conditions_due IS
+    'Returns whether a queue has conditions, and the last check of all conditions is at least a second old';
+GRANT EXECUTE ON FUNCTION mill.conditions_due TO mill_worker;
+
+CREATE OR REPLACE FUNCTION mill.replication_lags() RETURNS TABLE (standby text, lag interval)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT r.application_name, coalesce(clock_timestamp() - (SELECT min(p.written_at) FROM mill.wal_positions p
+        WHERE p.lsn > r.replay_lsn), '0')
+    FROM pg_stat_replication r WHERE r.replay_lsn IS NOT NULL AND r.state IN ('catchup', 'streaming')
+$$;
+COMMENT ON FUNCTION mill.replication_lags IS
+    'Connected standbys, and how long ago the primary wrote what a standby has not replayed, for mill.hold_reason';
+GRANT EXECUTE ON FUNCTION mill.replication_lags TO mill_worker, mill_viewer;
+
+CREATE OR REPLACE FUNCTION mill.hold_reason(max_replication_lag interval, max_snapshot_age interval,
+    max_active_sessions integer) RETURNS text
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    worst record;
+    sessions bigint;
+BEGIN
+    IF max_replication_lag IS NOT NULL THEN
+        SELECT l.standby, l.lag INTO worst FROM mill.replication_lags() l
+            WHERE l.lag > max_replication_lag ORDER BY l.lag DESC LIMIT 1;
+        IF FOUND THEN
+            RETURN format('the replication lag of standby %s is %s s, above %s s', worst.standby,
+                floor(extract(epoch FROM worst.lag)), trim_scale(extract(epoch FROM max_replication_lag)::numeric));
+        END IF;
+    END IF;
+    IF max_snapshot_age IS NOT NULL THEN
+        SELECT s.holder, s.age INTO worst FROM (
+            SELECT format('session %s of user %s', a.pid, a.usename) AS holder, clock_timestamp() - a.xact_start AS age
+            FROM pg_stat_activity a
+            WHERE a.datname = current_database() AND a.backend_type = 'client backend' AND a.pid <> pg_backend_pid()
+                AND num_nonnulls(a.backend_xmin, a.backend_xid) > 0
+            UNION ALL
+            SELECT format('prepared transaction %s', p.gid), clock_timestamp() - p.prepared
+            FROM pg_prepared_xacts p WHERE p.database = current_database()) AS s
+        WHERE s.age > max_snapshot_age ORDER BY s.age DESC LIMIT 1;
+        IF FOUND THEN
+            RETURN format('the snapshot of %s is %s s old, above %s s', worst.holder,
+                floor(extract(epoch FROM worst.age)), trim_scale(extract(epoch FROM max_snapshot_age)::numeric));
+        END IF;
+    END IF;
+    IF max_active_sessions IS NOT NULL THEN
+        SELECT count(*) INTO sessions FROM pg_stat_activity a
+            WHERE a.backend_type = 'client backend' AND a.state = 'active' AND a.pid <> pg_backend_pid();
+        IF sessions > max_active_sessions THEN
+            RETURN format('%s active, above %s', CASE sessions WHEN 1 THEN '1 session is'
+                ELSE sessions || ' sessions are' END, max_active_sessions);
+        END IF;
+    END IF;
+    RETURN NULL;
+END
+$$;
+COMMENT ON FUNCTION mill.hold_reason IS
+    'Returns why a queue with these conditions is held back at this moment; null: all of its conditions hold';
+
+CREATE OR REPLACE FUNCTION mill.check_queue_conditions() RETURNS integer
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    ended integer;
+BEGIN
+    -- Another worker checks at the same time.
+    IF NOT pg_try_advisory_xact_lock(7236270914) THEN
+        RETURN 0;
+    END IF;
+    INSERT INTO mill.wal_positions (written_at, lsn) VALUES (clock_timestamp(), pg_current_wal_flush_lsn())
+        ON CONFLICT DO NOTHING;
+    DELETE FROM mill.wal_positions p WHERE p.written_at < now() - interval '1 minute'
+        - (SELECT coalesce(max(q.max_replication_lag), '0') FROM mill.queues q);
+    WITH checked AS MATERIALIZED (
+        SELECT q.name, q.held_back IS NOT NULL AS was_held,
+            mill.hold_reason(q.max_replication_lag, q.max_snapshot_age, q.max_active_sessions) AS reason
+        FROM mill.queues q
+        WHERE num_nonnulls(q.max_replication_lag, q.max_snapshot_age, q.max_active_sessions, q.held_back) > 0
+        ORDER BY q.name FOR NO KEY UPDATE OF q SKIP LOCKED
+    ), changed AS (
+        UPDATE mill.queues q SET held_back = c.reason FROM checked c
+        WHERE q.name = c.name AND q.held_back IS DISTINCT FROM c.reason
+    )
+    SELECT count(*) INTO ended FROM checked c WHERE c.was_held AND c.reason IS NULL;
+    IF ended > 0 THEN
+        PERFORM pg_notify('mill', 'sweep');
+    END IF;
+    RETURN ended;
+END
+$$;
+COMMENT ON FUNCTION mill.check_queue_conditions IS
+    'Evaluates the conditions of all queues, and stores which queues are held back. Returns the number of queues that '
+    'are no longer held back';
+GRANT EXECUTE ON FUNCTION mill.check_queue_conditions TO mill_worker;
+
+CREATE OR REPLACE FUNCTION mill.set_queue_conditions(queue text, max_replication_lag interval DEFAULT NULL,
+    max_snapshot_age interval DEFAULT NULL, max_active_sessions integer DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    before jsonb;
+    reason text := mill.hold_reason(max_replication_lag, max_snapshot_age, max_active_sessions);
+BEGIN
+    SELECT jsonb_build_object('max_replication_lag', q.max_replication_lag, 'max_snapshot_age', q.max_snapshot_age,
+        'max_active_sessions', q.max_active_sessions) INTO before FROM mill.queues q
+        WHERE q.name = queue FOR NO KEY UPDATE;
+    INSERT INTO mill.queues AS q (name, max_replication_lag, max_snapshot_age, max_active_sessions, held_back)
+        VALUES (queue, max_replication_lag, max_snapshot_age, max_active_sessions, reason)
+        ON CONFLICT (name) DO UPDATE SET max_replication_lag = excluded.max_replication_lag,
+            max_snapshot_age = excluded.max_snapshot_age, max_active_sessions = excluded.max_active_sessions,
+            held_back = excluded.held_back, changed_at = now();
+    PERFORM mill.record_change('set_queue_conditions', 'queue ' || queue, before, jsonb_build_object(
+        'max_replication_lag', max_replication_lag, 'max_snapshot_age', max_snapshot_age,
+        'max_active_sessions', max_active_sessions));
+    PERFORM pg_notify('mill', 'sweep');
+END
+$$;
+COMMENT ON FUNCTION mill.set_queue_conditions IS
+    'Sets the conditions under which workers claim from a queue; null: no such condition. While a condition does not '
+    'hold, the queue is held back, as if it were paused. Workers check the conditions about once a second';
+GRANT EXECUTE ON FUNCTION mill.set_queue_conditions TO mill_operator;
 
 -- schema/04_routines.sql --------------------------------------------------------------------------
 
@@ -8332,7 +8493,11 @@ CREATE OR REPLACE VIEW mill.queue_status AS
         l.rate_starts,
         l.rate_period,
         coalesce(q.store_params, true) AS store_params,
-        coalesce(q.store_output, true) AS store_output
+        coalesce(q.store_output, true) AS store_output,
+        q.max_replication_lag,
+        q.max_snapshot_age,
+        q.max_active_sessions,
+        q.held_back
     FROM mill.queues q FULL JOIN (
         SELECT queue AS name,
             count(*) FILTER (WHERE state = 'pending') AS pending,
@@ -8398,7 +8563,7 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
             ORDER BY t.queue LIMIT 1)
         FROM walk WHERE walk.queue IS NOT NULL
     ), paused AS MATERIALIZED (
-        SELECT q.name FROM mill.queues q WHERE q.paused
+        SELECT q.name FROM mill.queues q WHERE q.paused OR q.held_back IS NOT NULL
     ), waiting AS MATERIALIZED (
         SELECT FROM walk CROSS JOIN LATERAL (
             SELECT FROM mill.tasks t WHERE t.state = 'pending' AND t.queue = walk.queue LIMIT 100000) AS task
@@ -8418,10 +8583,10 @@ $$;
 COMMENT ON FUNCTION mill.scale_hint IS
     'Returns the number of readers that could be busy now, in all queues or in the given ones: tasks ready to run '
     '(pending, or scheduled and due) plus running tasks. Divide it by the readers per worker to get the number of '
-    'workers. Excludes tasks of paused queues, blocked tasks (more workers do not help them) and tasks that are not '
-    'due; while the fleet is paused, excludes all tasks that wait. Includes running tasks of paused queues, so that a '
-    'busy fleet is not scaled down. Counts at most 100000 pending and 100000 due tasks. Ignores profiles: a '
-    'task whose profile no worker has is counted';
+    'workers. Excludes tasks of paused and held back queues, blocked tasks (more workers do not help them) and '
+    'tasks that are not due; while the fleet is paused, excludes all tasks that wait. Includes running tasks of '
+    'paused queues, so that a busy fleet is not scaled down. Counts at most 100000 pending and 100000 due tasks. '
+    'Ignores profiles: a task whose profile no worker has is counted';
 GRANT EXECUTE ON FUNCTION mill.scale_hint TO mill_viewer;
 
 -- History -----------------------------------------------------------------------------------------
@@ -8873,6 +9038,9 @@ BEGIN
             date_trunc('second', task.due_at - now()));
     ELSIF EXISTS (SELECT FROM mill.queues q WHERE q.name = task.queue AND q.paused) THEN
         RETURN format('queue "%s" is paused', task.queue);
+    ELSIF EXISTS (SELECT FROM mill.queues q WHERE q.name = task.queue AND q.held_back IS NOT NULL) THEN
+        RETURN (SELECT format('queue "%s" is held back: %s', q.name, q.held_back) FROM mill.queues q
+            WHERE q.name = task.queue);
     END IF;
 
     SELECT count(*) AS workers, coalesce(sum((w.profiles->>task.run_as::text)::integer), 0) AS readers,

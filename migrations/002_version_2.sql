@@ -20,7 +20,11 @@ ALTER TABLE mill.runs ADD COLUMN skipped integer NOT NULL DEFAULT 0, DROP CONSTR
 ALTER TABLE mill.workers ADD COLUMN error text, ADD COLUMN error_since timestamptz, ADD COLUMN destinations text[];
 ALTER TABLE mill.profiles ADD COLUMN routines text[];
 ALTER TABLE mill.queues ADD COLUMN store_params boolean NOT NULL DEFAULT true,
-    ADD COLUMN store_output boolean NOT NULL DEFAULT true;
+    ADD COLUMN store_output boolean NOT NULL DEFAULT true,
+    ADD COLUMN max_replication_lag interval CHECK (max_replication_lag BETWEEN '5 seconds' AND '1 hour'),
+    ADD COLUMN max_snapshot_age interval CHECK (max_snapshot_age >= '1 second'),
+    ADD COLUMN max_active_sessions integer CHECK (max_active_sessions >= 0),
+    ADD COLUMN held_back text;
 ALTER TABLE mill.settings
     ADD COLUMN backlog_wait interval NOT NULL DEFAULT '5 minutes' CHECK (backlog_wait > '0'),
     ADD COLUMN slow_factor double precision NOT NULL DEFAULT 4 CHECK (slow_factor BETWEEN 1 AND 1000000),

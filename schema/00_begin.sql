@@ -8,6 +8,7 @@
 --   03_settings        settings of the fleet, version of the schema, audit: actions of operators
 --   04_capacity        priorities, queues, profiles, groups, limits
 --   04_targets         other databases in which tasks run
+--   04_queue_conditions   while which conditions workers claim from a queue
 --   05_tasks           live tasks, one live task per deduplication key
 --   06_attempts        one row per finished attempt, one partition per day; prune
 --   07_workers         live workers, all workers since the start of the history, orders to them, progress

@@ -91,7 +91,11 @@ CREATE TABLE IF NOT EXISTS mill.queues (
     shared_commit interval CHECK (shared_commit BETWEEN '1 millisecond' AND '100 milliseconds'),
     changed_at timestamptz NOT NULL DEFAULT now(),
     store_params boolean NOT NULL DEFAULT true,
-    store_output boolean NOT NULL DEFAULT true
+    store_output boolean NOT NULL DEFAULT true,
+    max_replication_lag interval CHECK (max_replication_lag BETWEEN '5 seconds' AND '1 hour'),
+    max_snapshot_age interval CHECK (max_snapshot_age >= '1 second'),
+    max_active_sessions integer CHECK (max_active_sessions >= 0),
+    held_back text
 );
 COMMENT ON TABLE mill.queues IS 'Settings of queues. A queue that has no row has the default settings';
 COMMENT ON COLUMN mill.queues.paused IS 'Whether claims from the queue are stopped. Running tasks continue';
@@ -102,6 +106,14 @@ COMMENT ON COLUMN mill.queues.store_params IS
     'Default of the option store_params of the tasks of the queue: whether params of finished tasks are stored';
 COMMENT ON COLUMN mill.queues.store_output IS
     'Default of the option store_output: whether notices, results and plans of finished tasks are stored';
+COMMENT ON COLUMN mill.queues.max_replication_lag IS
+    'Workers claim only while no connected standby is further behind; null: no such condition';
+COMMENT ON COLUMN mill.queues.max_snapshot_age IS
+    'Workers claim only while no transaction has held its snapshot for longer; null: no such condition';
+COMMENT ON COLUMN mill.queues.max_active_sessions IS
+    'Workers claim only while at most this many sessions of the server are active; null: no such condition';
+COMMENT ON COLUMN mill.queues.held_back IS
+    'Which condition does not hold, so that workers claim nothing; null: every condition holds';
 GRANT SELECT ON mill.queues TO mill_worker;
 
 -- Profiles ----------------------------------------------------------------------------------------

@@ -129,7 +129,11 @@ CREATE OR REPLACE VIEW mill.queue_status AS
         l.rate_starts,
         l.rate_period,
         coalesce(q.store_params, true) AS store_params,
-        coalesce(q.store_output, true) AS store_output
+        coalesce(q.store_output, true) AS store_output,
+        q.max_replication_lag,
+        q.max_snapshot_age,
+        q.max_active_sessions,
+        q.held_back
     FROM mill.queues q FULL JOIN (
         SELECT queue AS name,
             count(*) FILTER (WHERE state = 'pending') AS pending,
@@ -195,7 +199,7 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
             ORDER BY t.queue LIMIT 1)
         FROM walk WHERE walk.queue IS NOT NULL
     ), paused AS MATERIALIZED (
-        SELECT q.name FROM mill.queues q WHERE q.paused
+        SELECT q.name FROM mill.queues q WHERE q.paused OR q.held_back IS NOT NULL
     ), waiting AS MATERIALIZED (
         SELECT FROM walk CROSS JOIN LATERAL (
             SELECT FROM mill.tasks t WHERE t.state = 'pending' AND t.queue = walk.queue LIMIT 100000) AS task
@@ -215,10 +219,10 @@ $$;
 COMMENT ON FUNCTION mill.scale_hint IS
     'Returns the number of readers that could be busy now, in all queues or in the given ones: tasks ready to run '
     '(pending, or scheduled and due) plus running tasks. Divide it by the readers per worker to get the number of '
-    'workers. Excludes tasks of paused queues, blocked tasks (more workers do not help them) and tasks that are not '
-    'due; while the fleet is paused, excludes all tasks that wait. Includes running tasks of paused queues, so that a '
-    'busy fleet is not scaled down. Counts at most 100000 pending and 100000 due tasks. Ignores profiles: a '
-    'task whose profile no worker has is counted';
+    'workers. Excludes tasks of paused and held back queues, blocked tasks (more workers do not help them) and '
+    'tasks that are not due; while the fleet is paused, excludes all tasks that wait. Includes running tasks of '
+    'paused queues, so that a busy fleet is not scaled down. Counts at most 100000 pending and 100000 due tasks. '
+    'Ignores profiles: a task whose profile no worker has is counted';
 GRANT EXECUTE ON FUNCTION mill.scale_hint TO mill_viewer;
 
 -- History -----------------------------------------------------------------------------------------

@@ -136,6 +136,9 @@ BEGIN
             date_trunc('second', task.due_at - now()));
     ELSIF EXISTS (SELECT FROM mill.queues q WHERE q.name = task.queue AND q.paused) THEN
         RETURN format('queue "%s" is paused', task.queue);
+    ELSIF EXISTS (SELECT FROM mill.queues q WHERE q.name = task.queue AND q.held_back IS NOT NULL) THEN
+        RETURN (SELECT format('queue "%s" is held back: %s', q.name, q.held_back) FROM mill.queues q
+            WHERE q.name = task.queue);
     END IF;
 
     SELECT count(*) AS workers, coalesce(sum((w.profiles->>task.run_as::text)::integer), 0) AS readers,

@@ -42,6 +42,7 @@ const POSTED: &[&str] = &[
     "/priorities/reserve",
     "/priorities/weights",
     "/queues/*/shared-commit",
+    "/queues/*/conditions",
     "/queues/*/limit",
     "/queues/*/pause",
     "/queues/*/purge",

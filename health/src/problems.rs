@@ -52,6 +52,8 @@ pub struct Problem {
 pub enum ProblemSubject {
     /// The whole fleet, while it is paused.
     FleetPause,
+    /// A queue of which a condition does not hold.
+    HeldBack(String),
     /// A queue that is paused.
     Paused(String),
     /// A queue with a backlog.

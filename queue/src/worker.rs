@@ -5,4 +5,5 @@ pub mod notification;
 pub mod poll;
 pub mod progress;
 pub mod prune;
+pub mod queue_conditions;
 pub mod server;

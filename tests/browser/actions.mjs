@@ -18,6 +18,10 @@ export async function queueSettings(page, config) {
   await limits.getByLabel("seconds").fill("60");
   await button(limits, "Set").click();
   await reports.getByText("max running 2, 30 starts in 1 min 0 s").waitFor();
+  const conditions = await unfolded(reports.locator("td", { hasText: "max replication lag" }));
+  await conditions.getByLabel("max active sessions").fill("900");
+  await button(conditions, "Set").click();
+  await reports.getByText("max active sessions 900").waitFor();
   const commits = await unfolded(reports.locator("td", { hasText: "share a transaction" }));
   await commits.getByLabel("short tasks share a transaction of up to").fill("20");
   await button(commits, "Set").click();

@@ -50,6 +50,7 @@ fn acts_without_id() -> Vec<(&'static str, String, &'static str, &'static str)> 
     let acts = [
         ("/queues/{queue}/pause", "paused=true", "pause"),
         ("/queues/{queue}/limit", "max_running=3", "set_max_running"),
+        ("/queues/{queue}/conditions", "max_active_sessions=90", "set_queue_conditions"),
         ("/queues/{queue}/shared-commit", "milliseconds=20", "set_shared_commit"),
         ("/fleet/pause", "length=5&start=10&reason=x", "pause_fleet"),
         ("/fleet/resume", "planned=true", "resume_fleet"),

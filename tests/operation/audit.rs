@@ -54,6 +54,10 @@ const ACTS: &[(&str, &str)] = &[
         "SELECT mill.set_queue_storage('q', params => false)",
         r#"set_queue_storage queue q {"params": {"new": false, "old": true}}"#,
     ),
+    (
+        "SELECT mill.set_queue_conditions('q', max_active_sessions => 90)",
+        r#"set_queue_conditions queue q {"max_snapshot_age": null, "max_active_sessions": {"new": 90, "old": null}, "max_replication_lag": null}"#,
+    ),
     ("SELECT mill.remove_limit('key', 'k')", "remove_limit key k"),
     ("SELECT mill.remove_limit('queue', 'q')", "remove_limit queue q"),
     ("SELECT mill.remove_queue('q')", "remove_queue queue q"),

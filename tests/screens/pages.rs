@@ -220,6 +220,7 @@ async fn an_operator_can_act_and_a_viewer_can_only_read() {
         ("/priorities/weights".to_owned(), "low=7"),
         ("/priorities/reserve".to_owned(), "capacity=high"),
         ("/queues/etl/shared-commit".to_owned(), "milliseconds=20"),
+        ("/queues/etl/conditions".to_owned(), "max_replication_lag=10&max_snapshot_age=900"),
         ("/groups/g/concurrency".to_owned(), "max_running=2&priority=high&description=it"),
         ("/groups/g/active-period".to_owned(), "opens=22:00&closes=06:00&zone=Europe/Berlin"),
         ("/groups/create".to_owned(), "name=gone"),
@@ -262,6 +263,7 @@ async fn an_operator_can_act_and_a_viewer_can_only_read() {
         ("/groups/create", "name=h&max_running=-1", 422),
         ("/queues/etl/shared-commit", "milliseconds=0", 422),
         ("/queues/etl/shared-commit", "milliseconds=soon", 400),
+        ("/queues/etl/conditions", "max_replication_lag=1", 422),
     ] {
         assert_eq!(console.post(path, form).await.status, status, "{path} with {form}");
     }

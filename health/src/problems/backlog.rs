@@ -15,6 +15,8 @@ pub struct QueueBacklog<'a> {
     pub queue: &'a str,
     /// Whether the queue is paused.
     pub paused: bool,
+    /// Which condition of the queue does not hold.
+    pub held_back: Option<&'a str>,
     /// Number of pending tasks, formatted: `3 pending tasks`.
     pub pending: String,
     /// Wait of the oldest pending task, in seconds.
@@ -32,6 +34,9 @@ pub(super) fn queue(
     let (severity, message, about) = if queue.paused {
         let message = format!("queue {name} is paused, with {pending}");
         (Severity::Info, message, ProblemSubject::Paused(name.to_owned()))
+    } else if let Some(reason) = queue.held_back {
+        let message = format!("queue {name} is held back, with {pending}: {reason}");
+        (Severity::Info, message, ProblemSubject::HeldBack(name.to_owned()))
     } else if serving.is_empty() {
         let message = format!("queue {name} has no live worker, with {pending}");
         (Severity::Critical, message, ProblemSubject::Unserved(name.to_owned()))

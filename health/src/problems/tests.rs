@@ -44,6 +44,7 @@ fn the_most_severe_problem_is_first_and_then_the_oldest() {
     let waiting = |queue, paused, oldest_seconds| QueueBacklog {
         queue,
         paused,
+        held_back: None,
         pending: "3 pending tasks".to_owned(),
         oldest_seconds,
     };
@@ -146,6 +147,7 @@ fn a_backlog_is_a_problem_once_its_oldest_task_has_waited_too_long() {
     let waiting = |oldest_seconds| QueueBacklog {
         queue: "etl",
         paused: false,
+        held_back: None,
         pending: "15000 pending tasks".to_owned(),
         oldest_seconds,
     };
@@ -245,6 +247,7 @@ fn a_backlog_is_left_out_while_the_limit_of_its_queue_holds_tasks_back() {
         let waiting = vec![QueueBacklog {
             queue: "mail",
             paused: false,
+            held_back: None,
             pending: "3 pending tasks".to_owned(),
             oldest_seconds: 780.0,
         }];
@@ -278,4 +281,19 @@ fn failures_are_a_warning_if_they_are_many() {
     assert_eq!(severities(&failed), [Severity::Warning]);
     let lost = [count(Outcome::Failed, 1), count(Outcome::Lost, 1), count(Outcome::Unknown, 1)];
     assert_eq!(severities(&lost), [Severity::Critical, Severity::Critical, Severity::Info]);
+}
+
+#[test]
+fn a_queue_that_is_held_back_names_its_condition() {
+    let reason = "37 sessions are active, above 30";
+    let waiting = QueueBacklog {
+        queue: "etl",
+        paused: false,
+        held_back: Some(reason),
+        pending: "3 pending tasks".to_owned(),
+        oldest_seconds: 60.0,
+    };
+    let message = format!("queue etl is held back, with 3 pending tasks: {reason}");
+    let facts = FleetFacts { waiting: vec![waiting], ..facts() };
+    assert_eq!(found(&facts), [(message, ProblemSubject::HeldBack("etl".to_owned()))]);
 }

@@ -24,7 +24,8 @@ pub(super) fn or_off<T>(
 
 #[derive(Debug, clap::Args)]
 #[command(group = ArgGroup::new("what").required(true).multiple(true)
-    .args(["shared_commit", "max_running", "rate", "store_params", "store_output"]))]
+    .args(["shared_commit", "max_running", "rate", "store_params", "store_output",
+        "max_replication_lag", "max_snapshot_age", "max_active_sessions"]))]
 pub(crate) struct QueueSetArgs {
     /// Queue name
     #[arg(value_parser = queue_name)]
@@ -35,6 +36,8 @@ pub(crate) struct QueueSetArgs {
     pub(crate) shared_commit: Option<OrOff<Duration>>,
     #[command(flatten)]
     pub(crate) limits: LimitFlags,
+    #[command(flatten)]
+    pub(crate) conditions: ConditionFlags,
     /// Whether params of tasks that are enqueued from now on are stored after their end
     #[arg(long, value_name = "BOOL")]
     pub(crate) store_params: Option<bool>,
@@ -59,6 +62,20 @@ pub(crate) struct LimitFlags {
     /// or 5/1s; off: no maximum
     #[arg(long, value_name = "N/DURATION|off", value_parser = rate)]
     pub(crate) rate: Option<OrOff<Rate>>,
+}
+
+/// Conditions under which workers claim from a queue.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(crate) struct ConditionFlags {
+    /// Claim nothing while a standby is further behind, from 5s to 1h; off: no such condition
+    #[arg(long, value_name = "DURATION|off", value_parser = age)]
+    pub(crate) max_replication_lag: Option<OrOff<Duration>>,
+    /// Claim nothing while a transaction has held its snapshot for longer; off: no such condition
+    #[arg(long, value_name = "DURATION|off", value_parser = age)]
+    pub(crate) max_snapshot_age: Option<OrOff<Duration>>,
+    /// Claim nothing while more sessions of the server are active; off: no such condition
+    #[arg(long, value_name = "N|off", value_parser = parse_max_running)]
+    pub(crate) max_active_sessions: Option<OrOff<i32>>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -250,6 +267,10 @@ pub(crate) struct GroupArgs {
     /// Show what would change, without changing it
     #[arg(long)]
     pub(crate) dry_run: bool,
+}
+
+fn age(text: &str) -> Result<OrOff<Duration>, String> {
+    or_off(text, |text| duration(text).map_err(|error| error.to_string()))
 }
 
 fn budget(text: &str) -> Result<OrOff<Duration>, String> {

@@ -1,13 +1,15 @@
 //! `pgmill queue`.
 
+use std::time::Duration;
+
 use cli::{Failure, exit};
-use queue::queue_status::{self, QueueStatus};
+use queue::queue_status::{self, QueueConditions, QueueStatus};
 use queue::{LimitKind, QueueError, operate};
 use serde_json::json;
 use terminal::print_stderr;
 use tokio_postgres::Client;
 
-use crate::args::{QueueArgs, QueuePauseArgs, QueueSetArgs, QueueVerb};
+use crate::args::{ConditionFlags, OrOff, QueueArgs, QueuePauseArgs, QueueSetArgs, QueueVerb};
 use crate::fleet::capacity::{apply_limits, format_rate};
 use crate::fleet::purge;
 use crate::output::format::{counted, span};
@@ -58,7 +60,7 @@ pub(crate) fn table(out: &Output, queues: &[QueueStatus]) -> String {
             Field::or_blank(status.longest_running_seconds.map(span)),
             Field::count(status.scheduled),
             Field::count(status.blocked),
-            Field::new(settings(status)).tone(if status.paused {
+            Field::new(settings(status)).tone(if status.paused || status.held_back.is_some() {
                 Tone::Warning
             } else {
                 Tone::Plain
@@ -176,6 +178,7 @@ async fn set(client: &Client, out: &Output, args: &QueueSetArgs) -> Result<u8, F
     let on = (LimitKind::Queue, args.name.as_str());
     parts.extend(apply_limits(client, on, args.dry_run, args.limits).await?);
     parts.extend(set_storage(client, args).await?);
+    parts.extend(set_conditions(client, args, was.as_ref()).await?);
     if out.json {
         let now = find(client, &args.name).await?;
         out.document(&json!({
@@ -202,17 +205,64 @@ async fn set_storage(client: &Client, args: &QueueSetArgs) -> Result<Vec<String>
     Ok([("params", params), ("output", output)].into_iter().filter_map(change).collect())
 }
 
+/// Sets the given conditions, and keeps the others. Returns the conditions in words.
+async fn set_conditions(
+    client: &Client,
+    args: &QueueSetArgs,
+    was: Option<&QueueStatus>,
+) -> Result<Vec<String>, QueueError> {
+    let ConditionFlags { max_replication_lag, max_snapshot_age, max_active_sessions } =
+        args.conditions;
+    if max_replication_lag.is_none() && max_snapshot_age.is_none() && max_active_sessions.is_none()
+    {
+        return Ok(Vec::new());
+    }
+    let was = was.map(|was| was.conditions).unwrap_or_default();
+    let seconds = |given: Option<OrOff<Duration>>, was| {
+        given.map_or(was, |given| given.0.map(|age| age.as_secs_f64()))
+    };
+    let conditions = QueueConditions {
+        max_replication_lag_seconds: seconds(max_replication_lag, was.max_replication_lag_seconds),
+        max_snapshot_age_seconds: seconds(max_snapshot_age, was.max_snapshot_age_seconds),
+        max_active_sessions: max_active_sessions.map_or(was.max_active_sessions, |given| given.0),
+    };
+    if !args.dry_run {
+        operate::set_queue_conditions(client, &args.name, conditions).await?;
+    }
+    let given = format_conditions(&conditions);
+    Ok(vec![if given.is_empty() {
+        "start under any conditions".to_owned()
+    } else {
+        format!("start only with {}", given.join(", "))
+    }])
+}
+
+/// Formats the conditions of a queue.
+fn format_conditions(conditions: &QueueConditions) -> Vec<String> {
+    let QueueConditions {
+        max_replication_lag_seconds,
+        max_snapshot_age_seconds,
+        max_active_sessions,
+    } = conditions;
+    let lag = max_replication_lag_seconds.map(|lag| format!("max replication lag {}", span(lag)));
+    let age = max_snapshot_age_seconds.map(|age| format!("max snapshot age {}", span(age)));
+    let sessions = max_active_sessions.map(|count| format!("max active sessions {count}"));
+    [lag, age, sessions].into_iter().flatten().collect()
+}
+
 /// Formats the settings of a queue.
 fn settings(status: &QueueStatus) -> String {
     let paused = status.paused.then(|| "paused".to_owned());
+    let held_back = status.held_back.as_ref().map(|reason| format!("held back: {reason}"));
+    let conditions = format_conditions(&status.conditions);
     let shared =
         status.shared_commit_seconds.map(|budget| format!("shared commit {}", span(budget)));
     let max_running = status.max_running.map(|max_running| format!("max running {max_running}"));
     let starts = status.rate.map(|starts| format!("rate {}", format_rate(starts)));
     let params = (!status.store_params).then(|| "params not stored".to_owned());
     let output = (!status.store_output).then(|| "output not stored".to_owned());
-    let settings = [paused, shared, max_running, starts, params, output];
-    settings.into_iter().flatten().collect::<Vec<_>>().join(", ")
+    let settings = [paused, held_back, shared, max_running, starts, params, output];
+    settings.into_iter().flatten().chain(conditions).collect::<Vec<_>>().join(", ")
 }
 
 async fn find(client: &Client, name: &str) -> Result<Option<QueueStatus>, Failure> {

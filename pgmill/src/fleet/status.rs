@@ -104,6 +104,7 @@ fn waiting(status: &QueueStatus) -> Option<QueueBacklog<'_>> {
     Some(QueueBacklog {
         queue: &status.queue,
         paused: status.paused,
+        held_back: status.held_back.as_deref(),
         pending: counted(status.pending, "pending task"),
         oldest_seconds: status.oldest_pending_seconds?,
     })
@@ -113,6 +114,7 @@ fn waiting(status: &QueueStatus) -> Option<QueueBacklog<'_>> {
 fn next(about: &ProblemSubject) -> String {
     match about {
         ProblemSubject::FleetPause => "pgmill resume".to_owned(),
+        ProblemSubject::HeldBack(_) => "pgmill queue list".to_owned(),
         ProblemSubject::Paused(queue) => format!("pgmill queue resume {queue}"),
         ProblemSubject::Backlog(queue) => {
             format!("pgmill task list --queue {queue} --state running")

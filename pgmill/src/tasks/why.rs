@@ -87,6 +87,7 @@ async fn why_queue(client: &Client, name: &str) -> Result<Option<String>, QueueE
     let backlog = QueueBacklog {
         queue: name,
         paused: queue.paused,
+        held_back: queue.held_back.as_deref(),
         pending: counted(queue.pending, "pending task"),
         oldest_seconds: queue.oldest_pending_seconds.unwrap_or_default(),
     };

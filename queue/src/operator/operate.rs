@@ -7,6 +7,7 @@ use tokio_postgres::types::Type;
 
 use crate::error::QueueError;
 use crate::id::WorkerId;
+use crate::read::queue_status::QueueConditions;
 use crate::row::{FromRow, from_row, scalar};
 use crate::schema;
 
@@ -16,6 +17,8 @@ const SET_SHARED_COMMIT: &str =
     "/* queue.set_shared_commit */ SELECT mill.set_shared_commit($1, make_interval(secs => $2))";
 const SET_QUEUE_STORAGE: &str =
     "/* queue.set_queue_storage */ SELECT mill.set_queue_storage($1, $2, $3)";
+const SET_QUEUE_CONDITIONS: &str = "/* queue.set_queue_conditions */
+SELECT mill.set_queue_conditions($1, make_interval(secs => $2), make_interval(secs => $3), $4)";
 const REMOVE_QUEUE: &str = "/* queue.remove_queue */ SELECT mill.remove_queue($1)";
 
 /// A queue is known if it has settings, limits, live tasks, a recent attempt, a task of a job or a
@@ -125,6 +128,29 @@ pub async fn set_queue_storage(
         .query_typed(
             SET_QUEUE_STORAGE,
             &[(&queue, Type::TEXT), (&params, Type::BOOL), (&output, Type::BOOL)],
+        )
+        .await?;
+    Ok(())
+}
+
+/// Sets the conditions under which workers claim from the queue.
+///
+/// # Errors
+/// Fails if a condition is out of range.
+pub async fn set_queue_conditions(
+    client: &impl GenericClient,
+    queue: &str,
+    conditions: QueueConditions,
+) -> Result<(), QueueError> {
+    client
+        .query_typed(
+            SET_QUEUE_CONDITIONS,
+            &[
+                (&queue, Type::TEXT),
+                (&conditions.max_replication_lag_seconds, Type::FLOAT8),
+                (&conditions.max_snapshot_age_seconds, Type::FLOAT8),
+                (&conditions.max_active_sessions, Type::INT4),
+            ],
         )
         .await?;
     Ok(())

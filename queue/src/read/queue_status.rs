@@ -12,11 +12,28 @@ SELECT s.queue, s.paused, s.pending, s.running, s.scheduled, s.blocked,
     extract(epoch FROM s.oldest_pending_age)::float8 AS oldest_pending_seconds,
     extract(epoch FROM s.longest_running)::float8 AS longest_running_seconds,
     extract(epoch FROM s.shared_commit)::float8 AS shared_commit_seconds, s.max_running,
-    s.rate_starts, extract(epoch FROM s.rate_period)::float8 AS rate_seconds, s.store_params, s.store_output
+    s.rate_starts, extract(epoch FROM s.rate_period)::float8 AS rate_seconds, s.store_params, s.store_output,
+    extract(epoch FROM s.max_replication_lag)::float8 AS max_replication_lag_seconds,
+    extract(epoch FROM s.max_snapshot_age)::float8 AS max_snapshot_age_seconds, s.max_active_sessions, s.held_back
 FROM mill.queue_status s ORDER BY s.queue";
 
 /// The advisory lock that one worker holds while it publishes the fleet-wide gauges.
 const PUBLISHER: &str = "/* queue.publisher */ SELECT pg_try_advisory_lock(7236270913)";
+
+/// The conditions under which workers claim from a queue; `None` means no such condition.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, utoipa::ToSchema)]
+pub struct QueueConditions {
+    /// Maximum lag of a connected standby, in seconds.
+    pub max_replication_lag_seconds: Option<f64>,
+    /// Maximum time for which a transaction has held its snapshot, in seconds.
+    pub max_snapshot_age_seconds: Option<f64>,
+    /// Maximum number of active sessions of the server.
+    pub max_active_sessions: Option<i32>,
+}
+
+from_row! {
+    QueueConditions { max_replication_lag_seconds, max_snapshot_age_seconds, max_active_sessions }
+}
 
 /// A queue and its task counts.
 #[derive(Clone, Debug, Serialize)]
@@ -48,13 +65,18 @@ pub struct QueueStatus {
     pub store_params: bool,
     /// Default for its tasks: whether their output is stored after their end.
     pub store_output: bool,
+    /// The conditions under which workers claim.
+    #[serde(flatten)]
+    pub conditions: QueueConditions,
+    /// Which condition does not hold, so that workers claim nothing.
+    pub held_back: Option<String>,
 }
 
 from_row! {
     row => QueueStatus {
         queue, paused, pending, running, scheduled, blocked, oldest_pending_seconds,
         longest_running_seconds, shared_commit_seconds, max_running, rate: Rate::from_row(row)?,
-        store_params, store_output,
+        store_params, store_output, conditions: QueueConditions::from_row(row)?, held_back,
     }
 }
 

@@ -45,7 +45,7 @@ WITH picked AS MATERIALIZED (
                 > (lane.queue, lane.priority::mill.priority, lane.run_as, lane.after)
             AND (t.queue, t.priority, t.run_as)
                 <= (lane.queue, lane.priority::mill.priority, lane.run_as)
-            AND NOT coalesce((SELECT q.paused FROM mill.queues q WHERE q.name = lane.queue), false)
+            AND NOT coalesce((SELECT q.paused OR q.held_back IS NOT NULL FROM mill.queues q WHERE q.name = lane.queue), false)
             -- A task that became pending before its queue or group got a limit requires a permit.
             AND coalesce((SELECT ARRAY[l.id] FROM mill.limits l
                 WHERE l.kind = 'queue' AND l.name = lane.queue AND l.run_id = 0 AND l.requires_permit), '{}')

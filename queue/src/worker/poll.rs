@@ -57,7 +57,7 @@ SELECT
             AND r.late_since IS NULL ORDER BY r.late_at LIMIT 1),
         (SELECT r.timeout_at FROM mill.runs r WHERE r.state = 'running' AND r.timeout_at IS NOT NULL
             AND r.cancel_reason IS NULL ORDER BY r.timeout_at LIMIT 1)) - now())::float8 AS next_deadline_in,
-    mill.notifications_due($6) AS notifications_due
+    mill.notifications_due($6) AS notifications_due, mill.conditions_due() AS conditions_due
 FROM (SELECT coalesce(array_agg(id), '{}') AS ids, coalesce(array_agg(heartbeat), '{}') AS heartbeats,
         coalesce(array_agg(session_alive), '{}') AS sessions_alive, coalesce(array_agg(heartbeat_age), '{}') AS heartbeat_ages,
         coalesce(array_agg(last_heartbeat), '{}') AS last_heartbeats
@@ -88,6 +88,8 @@ pub struct PollResult {
     pub runs: Vec<RunId>,
     /// Whether there are notifications to send or backlogs to check.
     pub notifications_due: bool,
+    /// Whether the conditions of queues are to be checked.
+    pub conditions_due: bool,
     /// Every other worker that is registered and, if requested, every other worker that holds
     /// claims; `None` if the poll did not read the other workers.
     pub peers: Option<Vec<Peer>>,
@@ -156,6 +158,7 @@ pub async fn poll(
         weights: column(row, "weights")?,
         runs: column(row, "runs")?,
         notifications_due: column(row, "notifications_due")?,
+        conditions_due: column(row, "conditions_due")?,
         peers: options.peers.then(|| seen.collect()),
     })
 }

@@ -1,11 +1,13 @@
 //! Periodically polls the queue, in one statement, and passes the results to claimer, promoter,
-//! scheduler, permit granter, reclaimer and notifier.
+//! scheduler, permit granter, reclaimer and notifier. Also checks the conditions of queues when the
+//! last check of the fleet is a second old.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use queue::QueueError;
 use queue::poll::{PollOptions, poll};
+use queue::queue_conditions::check_queue_conditions;
 use rand::RngExt;
 use tokio::sync::watch;
 use tokio::time::sleep;
@@ -103,6 +105,9 @@ impl Poller {
         channels.limits_pending.send_replace(polled.limits && (polled.pending || polled.blocked));
         channels.notifications_due.send_replace(polled.notifications_due);
         channels.weights.send_replace(Weights::new(polled.weights));
+        if polled.conditions_due && check_queue_conditions(&*client).await? > 0 {
+            context.wakeup.request_sweep();
+        }
         self.peer_sampling.record(polled.peers.as_deref(), rand::rng().random());
         // An answer that took long is outdated, because the server had stalled.
         if polled_at.elapsed() <= MAX_POLL_INTERVAL * 2 {

@@ -61,6 +61,11 @@ fn fill_queues(new: &Registrar<'_>, queues: &[QueueStatus]) -> Result<()> {
         label,
     )?;
     let paused = new.gauges("pgmill_queue_paused", "1 while the queue is paused", label)?;
+    let held_back = new.gauges(
+        "pgmill_queue_held_back",
+        "1 while a condition of the queue does not hold, so that workers claim nothing from it",
+        label,
+    )?;
     let max_running = new.gauges(
         "pgmill_queue_max_running",
         "Maximum number of running tasks, for queues with such a limit",
@@ -80,6 +85,7 @@ fn fill_queues(new: &Registrar<'_>, queues: &[QueueStatus]) -> Result<()> {
         oldest.with_label_values(&[name]).set(queue.oldest_pending_seconds.unwrap_or(0.0));
         longest.with_label_values(&[name]).set(queue.longest_running_seconds.unwrap_or(0.0));
         paused.with_label_values(&[name]).set(f64::from(u8::from(queue.paused)));
+        held_back.with_label_values(&[name]).set(f64::from(u8::from(queue.held_back.is_some())));
         if let Some(limit) = queue.max_running {
             max_running.with_label_values(&[name]).set(limit.into());
         }

@@ -60,6 +60,7 @@ fn waiting(queue: &QueueStats) -> Option<QueueBacklog<'_>> {
     Some(QueueBacklog {
         queue: &queue.queue,
         paused: queue.settings.paused,
+        held_back: queue.settings.held_back.as_deref(),
         pending,
         oldest_seconds,
     })
@@ -69,7 +70,9 @@ fn waiting(queue: &QueueStats) -> Option<QueueBacklog<'_>> {
 fn path(about: &ProblemSubject) -> String {
     match about {
         ProblemSubject::Backlog(queue) => tasks_path("", format!("queue:\"{queue}\"")),
-        ProblemSubject::Paused(queue) => format!("/queues#queue-{}", url_encode(queue)),
+        ProblemSubject::HeldBack(queue) | ProblemSubject::Paused(queue) => {
+            format!("/queues#queue-{}", url_encode(queue))
+        }
         ProblemSubject::Unserved(_) | ProblemSubject::Worker => "/workers".to_owned(),
         ProblemSubject::QueueFailures(queue) => format!("/failures?queue={}", url_encode(queue)),
         ProblemSubject::Finished(outcome) => tasks_path("", format!("state:{outcome} since:1h")),

@@ -63,7 +63,7 @@ impl QueueStats {
     /// Returns whether the queue has pending tasks that no worker claims.
     pub(crate) fn unserved(&self, workers: &[Worker]) -> bool {
         let claims = |worker: &Worker| worker.serves(&self.queue) && !worker.draining;
-        self.pending.count > 0 && !self.settings.paused && !workers.iter().any(claims)
+        self.pending.count > 0 && !self.settings.stopped() && !workers.iter().any(claims)
     }
 }
 
@@ -282,7 +282,7 @@ fn time_to_empty(stats: &QueueStats, per_second: Option<f64>, growth: Option<f64
     // The growth is usable only if the counts are exact.
     let known = growth.filter(|_| !stats.pending.more && !stats.blocked.more);
     let rate = known.map(|growth| -growth / 60.0).or(per_second)?;
-    (stats.pending.count > 0 && !stats.settings.paused && rate > 0.0).then(|| waits / rate)
+    (stats.pending.count > 0 && !stats.settings.stopped() && rate > 0.0).then(|| waits / rate)
 }
 
 fn longest(a: Option<f64>, b: Option<f64>) -> Option<f64> {

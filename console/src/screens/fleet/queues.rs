@@ -10,6 +10,7 @@ use axum::routing::{get, post};
 use deadpool_postgres::Transaction;
 use queue::limit::{self, Rate};
 use queue::maintenance::{self, MaintenanceWindow};
+use queue::queue_status::QueueConditions;
 use queue::{LimitKind, operate};
 
 use super::queue_stats::{FleetSnapshot, QueueStats};
@@ -26,6 +27,7 @@ pub(crate) fn routes() -> Router<App> {
         .route("/queues/{queue}/purge", post(super::purge::purge))
         .route("/queues/{queue}/limit", post(set))
         .route("/queues/{queue}/shared-commit", post(set_shared_commit))
+        .route("/queues/{queue}/conditions", post(set_conditions))
         .merge(super::pause::routes())
 }
 
@@ -107,6 +109,23 @@ async fn set_shared_commit(
     let mut session = form.context.session().await?;
     let tx = form.begin(&mut session).await?;
     operate::set_shared_commit(&*tx, &queue, budget.map(Duration::from_millis)).await?;
+    tx.commit().await?;
+    Ok(form.redirect_back("/queues"))
+}
+
+/// Sets the conditions under which workers claim; an empty field removes its condition.
+async fn set_conditions(
+    Path(queue): Path<String>,
+    form: FormRequest,
+) -> Result<Response, HttpError> {
+    let conditions = QueueConditions {
+        max_replication_lag_seconds: form.optional("max_replication_lag")?,
+        max_snapshot_age_seconds: form.optional("max_snapshot_age")?,
+        max_active_sessions: form.optional("max_active_sessions")?,
+    };
+    let mut session = form.context.session().await?;
+    let tx = form.begin(&mut session).await?;
+    operate::set_queue_conditions(&*tx, &queue, conditions).await?;
     tx.commit().await?;
     Ok(form.redirect_back("/queues"))
 }

@@ -70,6 +70,7 @@ fn queue(it: &QueueStatus, paint: Paint) -> Row<'static> {
     let count = |count: i64| if count == 0 { String::new() } else { count.to_string() };
     let (state, tone) = match (it.paused, it.max_running) {
         (true, _) => ("paused".to_owned(), Tone::Warning),
+        (false, _) if it.held_back.is_some() => ("held back".to_owned(), Tone::Warning),
         (false, Some(limit)) => (format!("limit {limit}"), Tone::Plain),
         (false, None) => (String::new(), Tone::Plain),
     };

@@ -124,6 +124,8 @@ impl Snapshot {
             rate: None,
             store_params: true,
             store_output: true,
+            conditions: Default::default(),
+            held_back: None,
         };
         let status = FleetStatus {
             now,

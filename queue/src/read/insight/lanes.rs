@@ -8,6 +8,7 @@ use serde::Serialize;
 use tokio_postgres::{GenericClient, Row};
 
 use crate::error::QueueError;
+use crate::read::queue_status::QueueConditions;
 use crate::row::{FromRow, column, from_row};
 use crate::task::Priority;
 use crate::transition::limit::Rate;
@@ -90,7 +91,9 @@ const SETTINGS: &str = "/* queue.insight_queues */
 SELECT name AS queue, coalesce(q.paused, false) AS paused,
     extract(epoch FROM q.shared_commit)::float8 AS shared_commit_seconds, l.max_running,
     l.rate_starts, extract(epoch FROM l.rate_period)::float8 AS rate_seconds,
-    NOT coalesce(q.store_params, true) AS discards_params, NOT coalesce(q.store_output, true) AS discards_output
+    NOT coalesce(q.store_params, true) AS discards_params, NOT coalesce(q.store_output, true) AS discards_output,
+    extract(epoch FROM q.max_replication_lag)::float8 AS max_replication_lag_seconds,
+    extract(epoch FROM q.max_snapshot_age)::float8 AS max_snapshot_age_seconds, q.max_active_sessions, q.held_back
 FROM mill.queues q FULL JOIN (SELECT * FROM mill.limits WHERE kind = 'queue') l USING (name)
 ORDER BY name";
 
@@ -143,12 +146,25 @@ pub struct QueueSetting {
     pub discards_params: bool,
     /// Whether output of finished tasks is not stored, unless the task has the option.
     pub discards_output: bool,
+    /// The conditions under which workers claim.
+    #[serde(flatten)]
+    pub conditions: QueueConditions,
+    /// Which condition does not hold, so that workers claim nothing.
+    pub held_back: Option<String>,
 }
 
 from_row! {
     row => QueueSetting {
         queue, paused, shared_commit_seconds, max_running, rate: Rate::from_row(row)?, discards_params,
-        discards_output,
+        discards_output, conditions: QueueConditions::from_row(row)?, held_back,
+    }
+}
+
+impl QueueSetting {
+    /// Returns whether workers claim nothing: the queue is paused or held back.
+    #[must_use]
+    pub fn stopped(&self) -> bool {
+        self.paused || self.held_back.is_some()
     }
 }
 

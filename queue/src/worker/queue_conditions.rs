@@ -1,0 +1,14 @@
+//! Checks the conditions under which workers claim from a queue, for the whole fleet.
+
+use tokio_postgres::GenericClient;
+
+use crate::error::QueueError;
+use crate::row::scalar;
+
+const CHECK: &str = "/* queue.check_queue_conditions */ SELECT mill.check_queue_conditions()";
+
+/// Stores which queues are held back, and why. Returns the number of queues that are no longer held
+/// back. Does nothing while another worker checks.
+pub async fn check_queue_conditions(client: &impl GenericClient) -> Result<i32, QueueError> {
+    scalar(&client.query_typed(CHECK, &[]).await?[0])
+}
