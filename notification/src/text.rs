@@ -161,6 +161,10 @@ mod tests {
             "errors": [{"task": "t", "outcome": "failed", "message": "no"}]});
         assert_eq!(title(&run), "run 7 of a, b failed: 1 of 3 tasks failed");
         assert_eq!(lines(&run), ["t: failed: no"]);
+        let approval = json!({"event": "approval_needed", "run_id": 7, "jobs": ["a"], "task": "t", "note": "look"});
+        assert_eq!(body(&approval), "task t of run 7 of a needs approval\nNote: look\nRun: 7");
+        let timeout = json!({"event": "run_failed", "run_id": 7, "jobs": ["a"], "reason": "timed out after 1h"});
+        assert_eq!(title(&timeout), "run 7 of a timed out after 1h");
         let digest = json!({"event": "digest", "count": 412, "subscription": "ops",
             "events": [{"event": "task_failed", "count": 412, "sqlstate": "22012"}], "samples": [task]});
         assert_eq!(title(&digest), "412 notifications of ops");

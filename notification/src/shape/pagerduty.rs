@@ -15,7 +15,7 @@ pub(crate) fn body(document: &Value, routing_key: &str) -> Option<Value> {
         Some(true) | None => "trigger",
     };
     let severity = match document["event"].as_str()? {
-        "test" => "info",
+        "test" | "approval_needed" => "info",
         "attempt_failed" | "schedule_missed" | "late" => "warning",
         _ => "error",
     };
