@@ -328,6 +328,7 @@ fn approval(needed: &NeededApproval, now: Timestamp) -> Problem {
     let note = needed.note.as_ref().map(|note| format!(": {note}")).unwrap_or_default();
     Problem {
         age_seconds: age(now, needed.since),
+        severity: Severity::Info,
         message: format!("task {task} of run {run_id} of {whose} waits for approval{note}"),
         about: ProblemSubject::Run(*run_id),
     }
@@ -399,7 +400,7 @@ fn restored_target(target: &RestoredTarget, now: Timestamp) -> Problem {
          missing"
     );
     let about = ProblemSubject::Target(name.clone());
-    Problem { age_seconds: age(now, target.at), message, about }
+    Problem { age_seconds: age(now, target.at), severity: Severity::Critical, message, about }
 }
 
 /// Reports an old snapshot. The snapshots of running tasks are not reported, because they are

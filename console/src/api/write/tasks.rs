@@ -1,7 +1,5 @@
 //! API handlers that enqueue, change, cancel and retry tasks.
 
-use std::time::Duration;
-
 use axum::extract::Path;
 use jiff::Timestamp;
 use queue::change::{self, TaskChanges};
