@@ -137,6 +137,24 @@ async fn a_search_without_a_match_ends_after_ten_thousand_limits() {
 }
 
 #[tokio::test]
+async fn a_queue_that_waits_is_found_among_many_concurrency_keys() {
+    let database = Database::new().await;
+    database
+        .execute(
+            "INSERT INTO mill.limits (kind, name, max_running) SELECT 'key', 'k' || n, 1 FROM generate_series(1, 1200) AS n;
+             SELECT mill.set_max_running('queue', 'mail', 0);
+             INSERT INTO mill.tasks (queue, priority, state, due_at, statement, limits, blocking_limit_id)
+             SELECT 'mail', 'normal', 'blocked', now() - interval '1 hour' * CASE l.kind WHEN 'queue' THEN 2 ELSE 1 END,
+                'SELECT 1', ARRAY[l.id], l.id FROM mill.limits l",
+        )
+        .await;
+    let console = Console::start(&database, &[]).await;
+    assert_eq!(names(&console, "sort=wait&kind=queue").await, ["mail"]);
+    let all = names(&console, "sort=wait").await;
+    assert_eq!((all.len(), all[0].as_str()), (200, "mail"));
+}
+
+#[tokio::test]
 async fn an_operator_changes_and_removes_limits_of_each_kind() {
     let database = Database::new().await;
     database.execute(LIMITS).await;

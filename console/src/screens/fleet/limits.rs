@@ -72,7 +72,8 @@ pub(crate) struct LimitsParams {
     #[serde(default)]
     #[param(value_type = LimitKind, inline)]
     kind: String,
-    /// order: name (default), or wait (only limits that tasks wait for, longest wait first)
+    /// order: name (default), or wait (only limits that tasks wait for, longest wait first, of at
+    /// most 1,000 concurrency keys)
     #[serde(default)]
     #[param(pattern = "^(|name|wait)$")]
     sort: String,

@@ -53,7 +53,8 @@ WITH found AS MATERIALIZED (
 )";
 
 /// SQL that finds the limits that tasks wait for, longest wait first. A loose index scan finds up to
-/// 1,000 limits, with one probe each.
+/// 1,000 limits, with one probe each. There can be any number of concurrency keys, but few queues and
+/// groups, so up to 1,000 of these are probed in addition.
 const BY_WAIT: &str = "/* queue.insight_limits_by_wait */
 WITH RECURSIVE waited (id) AS (
     (SELECT t.blocking_limit_id FROM mill.tasks t WHERE t.state = 'blocked' ORDER BY t.blocking_limit_id LIMIT 1)
@@ -61,7 +62,12 @@ WITH RECURSIVE waited (id) AS (
     SELECT next.blocking_limit_id FROM waited w CROSS JOIN LATERAL (
         SELECT t.blocking_limit_id FROM mill.tasks t WHERE t.state = 'blocked' AND t.blocking_limit_id > w.id
         ORDER BY t.blocking_limit_id LIMIT 1) AS next
-), probed AS MATERIALIZED (SELECT w.id FROM waited w LIMIT 1000),
+), probed AS MATERIALIZED (
+    (SELECT w.id FROM waited w LIMIT 1000)
+    UNION
+    (SELECT l.id FROM mill.limits l WHERE l.kind > 'key' AND EXISTS (SELECT FROM mill.tasks t
+        WHERE t.state = 'blocked' AND t.blocking_limit_id = l.id) ORDER BY l.kind, l.name, l.run_id LIMIT 1000)
+),
 found AS MATERIALIZED (
     SELECT l.id, l.kind, l.name, l.run_id, l.max_running, l.rate_starts, l.rate_period
     FROM probed s JOIN mill.limits l ON l.id = s.id CROSS JOIN LATERAL (SELECT t.due_at FROM mill.tasks t
@@ -106,7 +112,8 @@ pub enum LimitOrder {
     /// By kind and name.
     #[default]
     Name,
-    /// Only limits that tasks wait for, longest wait first. This order has a single page.
+    /// Only limits that tasks wait for, longest wait first, of at most 1,000 concurrency keys. This
+    /// order has a single page.
     Wait,
 }
 
