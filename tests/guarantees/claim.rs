@@ -10,7 +10,7 @@ use queue::fail::Report;
 use queue::{Priority, TaskId, WorkerId};
 use tokio_postgres::error::SqlState;
 
-use crate::harness::{Database, Worker, eventually};
+use crate::harness::{Database, PrivateDatabase, Worker, eventually};
 
 fn lanes(queues: &[&str]) -> Vec<LaneRange> {
     queues
@@ -30,6 +30,26 @@ fn sessions(count: i32) -> Vec<SessionIdentity> {
 
 async fn claimer(database: &Database) -> ClaimSession {
     ClaimSession::new(database.connect().await, WorkerId::random(), None).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_of_a_task_with_effects_elsewhere_survives_a_crash() {
+    // The server writes no WAL by itself soon enough to save the claim.
+    let mut server = PrivateDatabase::new(&[("wal_writer_delay", "10s")]).await;
+    let target = "SELECT mill.set_target('dwh', allowed => ARRAY[current_user])";
+    server.database.execute(target).await;
+    for (options, run_as) in [(", external => true", ""), (", run_as => 'dwh'", "dwh")] {
+        let id = server.database.enqueue("SELECT 1", options).await;
+        let mut ranges = lanes(&["default"]);
+        ranges[0].lane.run_as = run_as.to_owned();
+        let claimer = claimer(&server.database).await;
+        assert_eq!(claimer.claim(&ranges, &sessions(1)).await.unwrap().len(), 1);
+        server.cluster.crash().unwrap();
+        server.cluster.start_again().unwrap();
+        server.database.reconnect().await;
+        let state = format!("SELECT state::text FROM mill.tasks WHERE id = {id}");
+        assert_eq!(server.database.value::<String>(&state).await, "running", "{options}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -26,6 +26,8 @@ use crate::task::{Claim, Priority, RetryPolicy};
 /// - Conditions use `now()`, because no index condition can use the volatile clock. `claimed_at` is
 ///   taken after the claim has locked the row, so that in history the claim comes after everything
 ///   that it waited for.
+/// - The commit of a claim waits for the disk only if one of its tasks requires this. The setting is local to the
+///   transaction, which ends with the statement.
 /// - The order of RETURNING is not guaranteed, so each row also returns its number, which
 ///   identifies the session that the claim assigned to the task.
 /// - Row comparisons and an array take the place of a join. For a table without rows in the
@@ -78,7 +80,8 @@ RETURNING array_position((SELECT batch.ids FROM batch), t.id)::bigint AS n, t.id
     t.priority::text, t.name, t.statement, t.params, t.due_at, t.claimed_at, t.limits,
     CASE WHEN t.node IS NOT NULL THEN t.run_id END AS run_id, t.run_as, t.explain,
     (t.options).isolation::text AS isolation,
-    t.receipt, CASE WHEN t.receipt IS NOT NULL THEN nextval('mill.target_epochs') END AS epoch";
+    t.receipt, CASE WHEN t.receipt IS NOT NULL THEN nextval('mill.target_epochs') END AS epoch,
+    CASE WHEN t.external OR t.receipt IS NOT NULL THEN set_config('synchronous_commit', 'on', true) END AS durable";
 
 positions! {
     /// Columns of [`CLAIM`].
@@ -126,11 +129,6 @@ CROSS JOIN unnest($1::text[]) AS login (run_as)
 LEFT JOIN mill.queues q ON q.name = served.queue
 WHERE EXISTS (SELECT FROM mill.tasks t WHERE t.state = 'pending'
     AND (t.queue, t.priority, t.run_as) = (served.queue, p.priority, login.run_as))";
-
-/// The commit of this statement waits for the disk, which makes every earlier commit durable as
-/// well.
-const FLUSH: &str = "/* queue.flush */
-SELECT set_config('synchronous_commit', 'on', true), pg_logical_emit_message(true, 'mill', '')";
 
 /// A queue, a priority and a profile.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -275,12 +273,7 @@ impl ClaimSession {
             )
             .await?;
         let claimed = rows.iter().map(|row| claimed_from_row(row, &self.columns));
-        let claimed = claimed.collect::<Result<Vec<_>, _>>()?;
-        let durable = |claimed: &Claimed| claimed.claim.external || claimed.claim.receipt.is_some();
-        if claimed.iter().any(durable) {
-            self.client.query_typed(FLUSH, &[]).await?;
-        }
-        Ok(claimed)
+        claimed.collect()
     }
 
     /// Returns every lane with a pending task that belongs to these profiles and to the served
