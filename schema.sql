@@ -9248,16 +9248,18 @@ GRANT EXECUTE ON FUNCTION mill.complete, mill.complete_task TO PUBLIC;
 
 GRANT SELECT ON ALL TABLES IN SCHEMA mill TO mill_viewer;
 -- Whoever knows the token of a running task can complete the task, and whoever knows the key of a
--- profile can use the profile. Therefore no role can read them.
+-- profile can use the profile. Therefore no role can read them. The receipt of a live task allows its
+-- login in the target to complete the task there.
 DO $$
 DECLARE
     kept record;
     open text;
 BEGIN
     FOR kept IN SELECT * FROM (VALUES
-        ('tasks', ARRAY['token'], ARRAY['statement', 'params']),
+        ('tasks', ARRAY['token', 'receipt'], ARRAY['statement', 'params']),
         ('attempts', ARRAY['token'],
-            ARRAY['statement', 'params', 'notices', 'result', 'plan', 'message', 'detail', 'hint', 'context']),
+            ARRAY['receipt', 'statement', 'params', 'notices', 'result', 'plan', 'message', 'detail', 'hint',
+                'context']),
         ('job_tasks', '{}', ARRAY['statement', 'params']),
         ('job_versions', '{}', ARRAY['definition']),
         ('run_tasks', '{}', ARRAY['statement', 'params', 'result', 'message']),

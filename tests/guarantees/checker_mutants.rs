@@ -81,8 +81,8 @@ const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         function: "reclaim",
-        from: "AND NOT EXISTS (SELECT FROM pg_stat_activity a",
-        to: "AND true OR NOT EXISTS (SELECT FROM pg_stat_activity a",
+        from: "THEN NOT EXISTS (SELECT FROM pg_stat_activity a",
+        to: "THEN true OR NOT EXISTS (SELECT FROM pg_stat_activity a",
         scenario: Scenario::ReclaimedTooEarly,
         finds: &["one_holder"],
     },

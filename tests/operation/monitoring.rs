@@ -163,7 +163,15 @@ async fn failures(database: &Database, prometheus: &Prometheus) {
 
 /// All workers drain, and a task has been due for an hour.
 async fn stalled_queue(database: &Database, prometheus: &Prometheus) {
-    database.execute("SELECT mill.drain(id) FROM mill.workers").await;
+    database
+        .execute(
+            "SELECT mill.drain(id) FROM mill.workers;
+             CREATE TABLE draining AS SELECT id, heartbeat FROM mill.workers",
+        )
+        .await;
+    // The answer to a heartbeat tells a worker to drain. Until then it would run the task.
+    let drained = "SELECT bool_and(w.heartbeat >= d.heartbeat + 2) FROM draining d JOIN mill.workers w USING (id)";
+    eventually("every worker drains", async || database.value(drained).await).await;
     let late = ", queue => 'stalled', due_at => now() - interval '1 hour'";
     let id = database.enqueue("SELECT 1", late).await;
     prometheus.until("PgmillQueueStalled", true).await;

@@ -183,7 +183,7 @@ async fn a_viewer_sees_everything_but_the_tokens_and_changes_nothing() {
     let every_column_but_the_token: String = database
         .value(
             "SELECT format('SELECT %s FROM mill.visible_tasks', string_agg(attname, ', ')) FROM pg_attribute
-             WHERE attrelid = 'mill.tasks'::regclass AND attnum > 0 AND attname <> 'token'
+             WHERE attrelid = 'mill.tasks'::regclass AND attnum > 0 AND attname NOT IN ('token', 'receipt')
                 AND NOT attisdropped",
         )
         .await;
@@ -198,6 +198,8 @@ async fn a_viewer_sees_everything_but_the_tokens_and_changes_nothing() {
     let denied = [
         // With the token of a running task, anyone could complete it.
         "SELECT token FROM mill.tasks",
+        "SELECT receipt FROM mill.tasks",
+        "SELECT receipt FROM mill.attempts",
         "SELECT * FROM mill.tasks",
         "SELECT t FROM mill.tasks t",
         "COPY mill.tasks TO STDOUT",
@@ -297,12 +299,12 @@ async fn functions_are_closed_to_public_and_safe_from_the_callers_search_path() 
     assert_eq!(open, ["complete", "complete_task"]);
     // Setting search_path has a cost, and a function that sets it is not inlined. The functions
     // without this setting run with the caller's rights. enqueue only calls a function that sets
-    // search_path, profile reads a view, and schedule_test also runs a user's probe. A procedure that
+    // search_path, profile reads a view, target calls profile, and schedule_test also runs a user's probe. A procedure that
     // commits, such as wait, cannot have the setting. The others are called by functions and
     // sessions that set search_path.
     let loose = "SELECT proname::text FROM pg_proc WHERE pronamespace = 'mill'::regnamespace
         AND NOT coalesce('search_path=pg_catalog, pg_temp' = ANY (proconfig), false)
-        AND (prosecdef OR proname NOT IN ('enqueue', 'profile', 'check_statement', 'initial_state', 'evaluate_join',
+        AND (prosecdef OR proname NOT IN ('enqueue', 'profile', 'target', 'check_statement', 'initial_state', 'evaluate_join',
             'satisfies', 'is_failure', 'schedule_test', 'attempt_row', 'wait', 'wait_run'))";
     let loose: Vec<String> = database.rows(loose, &[]).await.iter().map(|row| row.get(0)).collect();
     assert_eq!(loose, [""; 0], "functions without their own search_path");

@@ -50,8 +50,8 @@ impl TargetVerb {
     /// The role that the command needs.
     pub(super) fn role(&self) -> Option<&'static str> {
         match self {
-            Self::List | Self::Check(_) => Some("mill_viewer"),
-            Self::Accept(_) => Some("mill_operator"),
+            Self::List => Some("mill_viewer"),
+            Self::Check(_) | Self::Accept(_) => Some("mill_operator"),
             Self::Set(_) | Self::Remove(_) => Some("mill_owner"),
             Self::Init(_) => None,
         }

@@ -26,6 +26,8 @@ use crate::target::recorder::Recorder;
 pub(crate) enum AttemptResult {
     /// The completion is committed.
     Succeeded,
+    /// The effects are committed in a target. The success has to be recorded.
+    InTarget(Box<Report>),
     /// The claim was lost: nothing was recorded.
     Lost,
     /// The attempt failed; outcome and retry decision have to be recorded.

@@ -1,12 +1,13 @@
 //! Records the result of an attempt on a control session: finished, to be retried, or released.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use queue::fail::fail;
 use queue::release::release;
 use queue::{Claim, Disposition, Outcome};
 
-use crate::attempt::execute::AttemptResult;
+use crate::attempt::execute::{AttemptResult, Executor};
 use crate::claim::in_flight::ClaimedTask;
 use crate::control::Control;
 use crate::wakeup::Wakeup;
@@ -14,8 +15,19 @@ use crate::wakeup::Wakeup;
 /// Records the result in the queue. Retries until the database accepts the result. If that takes
 /// longer than the orphan timeout, the fleet has reclaimed the task by then, and the record is
 /// `Lost`.
-pub(crate) async fn finish(control: &Control, claim: &Claim, result: AttemptResult) -> Disposition {
+pub(crate) async fn finish(
+    executor: &Executor,
+    claim: &Arc<Claim>,
+    result: AttemptResult,
+) -> Disposition {
+    let control = &executor.control;
     match result {
+        AttemptResult::InTarget(report) => {
+            match executor.recorder.record(Arc::clone(claim), *report).await {
+                true => Disposition::Finished(Outcome::Succeeded),
+                false => Disposition::Lost,
+            }
+        }
         AttemptResult::Succeeded => Disposition::Finished(Outcome::Succeeded),
         AttemptResult::Lost => Disposition::Lost,
         AttemptResult::Failed { outcome, decision, report } => {

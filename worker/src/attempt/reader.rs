@@ -10,6 +10,7 @@ use futures_util::future;
 use queue::{Disposition, Outcome};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
+use tokio_util::task::TaskTracker;
 
 use crate::attempt::chain::{chain_budget, may_chain};
 use crate::attempt::execute::{AttemptResult, Committed, Executor};
@@ -32,12 +33,20 @@ pub(crate) struct Reader {
     pub(crate) executor: Arc<Executor>,
     pub(crate) batch_sizes: BatchSizes,
     pub(crate) context: Arc<Context>,
+    /// Successes in a target that are being recorded while the reader runs the next task.
+    pub(crate) recording: TaskTracker,
 }
 
 impl Reader {
     /// Runs until the worker drains. Opens a session before it asks for a task, so that a claimed
     /// task can always start.
     pub(crate) async fn run(self) {
+        self.run_tasks().await;
+        self.recording.close();
+        self.recording.wait().await;
+    }
+
+    async fn run_tasks(&self) {
         let mut kept: Option<Session> = None;
         loop {
             let opened = match kept.take() {
@@ -251,28 +260,20 @@ impl Reader {
             self.context.metrics.task_chained();
         }
         let (result, opened) = self.run_and_commit(&mut session, &mut task, opened, waiting).await;
-        let sqlstate = result.sqlstate().map(str::to_owned);
         let ran = timer.elapsed();
-        let disposition = finish(&self.context.control, &task.claim, result).await;
-        drop(task.in_flight_guard);
-        self.context.metrics.task_finished(&queue, disposition, ran, sqlstate.as_deref());
+        let (context, executor) = (Arc::clone(&self.context), Arc::clone(&self.executor));
+        if matches!(result, AttemptResult::InTarget(_)) {
+            // The receipt is durable, so the reader need not wait until the queue knows it.
+            let permit = executor.recorder.permit().await;
+            self.recording.spawn(async move {
+                conclude(&context, &executor, task, result, ran).await;
+                drop(permit);
+            });
+        } else {
+            conclude(&context, &executor, task, result, ran).await;
+        }
         if let Some(budget) = shared {
             self.batch_sizes.record(&queue, 1, ran, budget);
-        }
-        let _entered = span.enter();
-        match disposition {
-            Disposition::Finished(Outcome::Succeeded) => {
-                tracing::debug!(duration = ?ran, "succeeded");
-            }
-            Disposition::Finished(outcome) => tracing::warn!(%outcome, sqlstate, "attempt failed"),
-            Disposition::Retried(outcome) => {
-                tracing::info!(%outcome, sqlstate, "attempt failed, will be retried");
-            }
-            Disposition::Released => tracing::info!("released"),
-            Disposition::Lost => {
-                tracing::warn!("claim lost, nothing was committed or recorded");
-                self.context.wakeup.reconcile();
-            }
         }
         match opened {
             Some(opened) => (Some(session), Some(opened)),
@@ -339,6 +340,35 @@ impl Reader {
             }
         };
         future::join(step, release).await.0
+    }
+}
+
+/// Records the result of an attempt in the queue, and reports it.
+async fn conclude(
+    context: &Context,
+    executor: &Executor,
+    task: ClaimedTask,
+    result: AttemptResult,
+    ran: Duration,
+) {
+    let span = span(&task);
+    let queue = task.claim.queue().to_owned();
+    let sqlstate = result.sqlstate().map(str::to_owned);
+    let disposition = finish(executor, &task.claim, result).await;
+    drop(task.in_flight_guard);
+    context.metrics.task_finished(&queue, disposition, ran, sqlstate.as_deref());
+    let _entered = span.enter();
+    match disposition {
+        Disposition::Finished(Outcome::Succeeded) => tracing::debug!(duration = ?ran, "succeeded"),
+        Disposition::Finished(outcome) => tracing::warn!(%outcome, sqlstate, "attempt failed"),
+        Disposition::Retried(outcome) => {
+            tracing::info!(%outcome, sqlstate, "attempt failed, will be retried");
+        }
+        Disposition::Released => tracing::info!("released"),
+        Disposition::Lost => {
+            tracing::warn!("claim lost, nothing was committed or recorded");
+            context.wakeup.reconcile();
+        }
     }
 }
 

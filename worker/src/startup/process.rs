@@ -343,6 +343,7 @@ impl Process {
                 executor: Arc::clone(&executor),
                 batch_sizes: batch_sizes.clone(),
                 context: Arc::clone(&self.context),
+                recording: TaskTracker::new(),
             };
             tasks.spawn(reader.run());
         }

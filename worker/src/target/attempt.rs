@@ -1,6 +1,5 @@
 //! The end of an attempt in a target, after the receipt and COMMIT were sent.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use queue::fail::Report;
@@ -16,7 +15,7 @@ use crate::control::Control;
 use crate::target::resolve;
 
 impl Executor {
-    /// Derives the result of the attempt. Records the success if the target has the receipt.
+    /// Derives the result of the attempt. Records the success if only the receipt shows it.
     pub(crate) async fn end_in_target(
         &self,
         host: &Control,
@@ -25,9 +24,7 @@ impl Executor {
         report: Report,
     ) -> AttemptResult {
         let error = match completion {
-            Completion::Committed => {
-                return of_record(self.recorder.record(Arc::clone(&task.claim), report).await);
-            }
+            Completion::Committed => return AttemptResult::InTarget(Box::new(report)),
             Completion::Lost => return AttemptResult::Lost,
             Completion::Refused(error) => Some(error),
             Completion::InDoubt(error) => error,
@@ -43,7 +40,7 @@ impl Executor {
                     let claim = (claim.id(), claim.token());
                     record_receipt(&*self.control.get().await?, claim, done).await
                 });
-                return of_record(recorded.await);
+                return if recorded.await { AttemptResult::Succeeded } else { AttemptResult::Lost };
             }
             if conflict {
                 // Either the claim is lost, or the queue was restored to an earlier time and uses
@@ -74,9 +71,4 @@ impl Executor {
         })
         .await
     }
-}
-
-/// Returns the result of an attempt that has committed in the target.
-fn of_record(recorded: bool) -> AttemptResult {
-    if recorded { AttemptResult::Succeeded } else { AttemptResult::Lost }
 }

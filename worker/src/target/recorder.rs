@@ -5,7 +5,7 @@ use std::sync::Arc;
 use queue::Claim;
 use queue::complete::{Success, complete};
 use queue::fail::Report;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio_util::task::TaskTracker;
 
 use crate::attempt::commit::complete_committed;
@@ -13,6 +13,10 @@ use crate::control::{Control, answered};
 
 /// Maximum number of successes in one transaction.
 const BATCH_SIZE: usize = 100;
+
+/// Maximum number of successes for which no reader waits. While the queue is unreachable, readers
+/// then wait, and claim no further task.
+const MAX_UNRECORDED: usize = 100;
 
 /// A task that has committed in its target.
 struct Committed {
@@ -25,6 +29,7 @@ struct Committed {
 #[derive(Clone)]
 pub(crate) struct Recorder {
     committed: mpsc::UnboundedSender<Committed>,
+    permits: Arc<Semaphore>,
 }
 
 impl Recorder {
@@ -32,7 +37,13 @@ impl Recorder {
     pub(crate) fn start(control: Arc<Control>, tracker: &TaskTracker) -> Self {
         let (committed, receiver) = mpsc::unbounded_channel();
         tracker.spawn(run(control, receiver));
-        Self { committed }
+        Self { committed, permits: Arc::new(Semaphore::new(MAX_UNRECORDED)) }
+    }
+
+    /// Waits until fewer than [`MAX_UNRECORDED`] readers have left a success to be recorded. The
+    /// caller keeps the permit until its success is recorded.
+    pub(crate) async fn permit(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.permits).acquire_owned().await.ok()
     }
 
     /// Records the success of a task. Retries without limit. Returns `false` if the claim was lost.
