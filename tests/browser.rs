@@ -81,6 +81,11 @@ fn screenshot_pages(incidents: &Incidents) -> Value {
         { "name": "calendar", "path": "/schedules/calendar", "height": 420 },
         { "name": "schedule", "path": "/schedules/detail?name=hourly%20orders", "height": 760 },
         { "name": "failures", "path": "/failures", "height": 360 },
+        { "name": "approval", "path": format!("/runs/{}", incidents.live_run), "height": 700 },
+        { "name": "limits", "path": "/limits", "height": 480 },
+        { "name": "subscriptions", "path": "/subscriptions", "height": 420 },
+        { "name": "versions", "path": "/jobs/versions?name=nightly", "height": 520 },
+        { "name": "tasks", "path": "/tasks?q=state:failed", "height": 520 },
     ])
 }
 

@@ -54,7 +54,7 @@ async fn twenty_thousand_tasks_over_three_databases_have_their_effect_once_under
 
 /// `cargo test -p tests -- --ignored three_hundred_faults`: takes several minutes.
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "long: 200 kills, 25 crashes and 25 freezes of the queue and of targets each"]
+#[ignore = "long: 250 kills, and 25 crashes and 25 freezes each of the queue and of targets"]
 async fn tasks_over_three_databases_have_their_effect_once_under_three_hundred_faults() {
     drain_under_faults(40_000, 300).await;
 }
