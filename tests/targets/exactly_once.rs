@@ -1,9 +1,13 @@
 //! Effects in several targets happen once, although workers are killed and targets crash.
 
 use rand::RngExt;
+use tokio_postgres::Client;
 
 use crate::harness::{Database, Fleet, PrivateDatabase, Worker, eventually};
 use crate::targets::target::{Configuration, EFFECT, EFFECTS, as_flags, effects};
+
+/// Targets, and tenths of the tasks in each.
+const SHARES: [(&str, i64); 3] = [("dwh", 4), ("crm", 2), ("near", 4)];
 
 const TASKS_IN: &str = "SELECT mill.enqueue_many(array_fill($1::text, ARRAY[$2::integer]), profile => mill.profile($3))";
 
@@ -75,7 +79,7 @@ async fn drain_under_faults(tasks: i64, faults: usize) {
         ],
     )
     .await;
-    for (name, share) in [("near", 4), ("dwh", 4), ("crm", 2)] {
+    for (name, share) in SHARES {
         let count = i32::try_from(tasks * share / 10).unwrap();
         home.database.rows(TASKS_IN, &[&EFFECT, &count, &name]).await;
     }
@@ -118,29 +122,38 @@ async fn drain_under_faults(tasks: i64, faults: usize) {
             _ => fleet.replace(round % 3),
         }
     }
+    until_empty(&session).await;
+    drop(fleet);
+    home.database.reconnect().await;
+    let mut near = near;
+    let databases = servers.iter_mut().map(|server| &mut server.database).chain([&mut near]);
+    for (database, (_, share)) in databases.zip(SHARES) {
+        database.reconnect().await;
+        let wanted = tasks * share / 10;
+        assert_eq!(effects(database).await, (wanted, wanted));
+    }
+    println!("{tasks} tasks, {faults} faults");
+    assert_succeeded_once(&home.database, tasks).await;
+}
+
+async fn until_empty(session: &Client) {
     let left = "SELECT count(*) FROM mill.tasks";
     eventually("every task has ended", async || {
         session.query_one(left, &[]).await.unwrap().get::<_, i64>(0) == 0
     })
     .await;
-    drop(fleet);
-    home.database.reconnect().await;
-    let databases = servers.iter_mut().map(|server| &mut server.database);
-    let mut near = near;
-    for (database, share) in databases.chain([&mut near]).zip([4, 2, 4]) {
-        database.reconnect().await;
-        let wanted = tasks * share / 10;
-        assert_eq!(effects(database).await, (wanted, wanted));
-    }
-    let outcomes: String = home
-        .database
+}
+
+/// Asserts that each task has succeeded once, and that faults interrupted attempts.
+async fn assert_succeeded_once(queue: &Database, tasks: i64) {
+    let outcomes: String = queue
         .value(
             "SELECT string_agg(o, ', ' ORDER BY o)
              FROM (SELECT outcome || ' ' || count(*) AS o FROM mill.attempts GROUP BY outcome) AS c",
         )
         .await;
-    println!("{tasks} tasks, {faults} faults: {outcomes}");
+    println!("{outcomes}");
     let succeeded = "SELECT count(*) FROM mill.attempts WHERE outcome = 'succeeded'";
-    assert_eq!(home.database.value::<i64>(succeeded).await, tasks);
+    assert_eq!(queue.value::<i64>(succeeded).await, tasks);
     assert!(outcomes.contains("lost "), "no kill hit a running task: {outcomes}");
 }

@@ -44,7 +44,7 @@ SELECT NOT EXISTS (SELECT FROM pg_stat_activity a
 /// Maximum number of tasks in a transaction. Each task takes up to two subtransactions, for the log
 /// of its schedule (`mill.log_schedule_event`) and for notifications (`mill.notify_first`). A backend
 /// caches 64 of them: above that, every snapshot on the server becomes more expensive.
-pub(crate) const BATCH_SIZE: i32 = 30;
+pub const BATCH_SIZE: u16 = 30;
 
 const RECLAIM: &str = concat!(
     "/* queue.reclaim */
@@ -168,14 +168,14 @@ pub async fn reclaim(
     let mut reclaimed = Reclaimed::default();
     let [worker, last_heartbeat] = dead.params();
     loop {
-        let params = [worker.clone(), last_heartbeat.clone(), (&BATCH_SIZE, Type::INT4)];
+        let params = [worker.clone(), last_heartbeat.clone(), (&i32::from(BATCH_SIZE), Type::INT4)];
         let rows = client.query_typed(RECLAIM, &params).await?;
         for row in &rows {
             let id = column(row, "task_id")?;
             if column(row, "released")? { &mut reclaimed.released } else { &mut reclaimed.ended }
                 .push(id);
         }
-        if i32::try_from(rows.len()) != Ok(BATCH_SIZE) {
+        if rows.len() < usize::from(BATCH_SIZE) {
             break;
         }
     }

@@ -131,7 +131,7 @@ pub async fn reclaim_resolved(
     let params: [(&(dyn ToSql + Sync), Type); 4] = [
         (&dead.worker.0, Type::UUID),
         (&dead.last_heartbeat, Type::TIMESTAMPTZ),
-        (/* max_count */ &BATCH_SIZE, Type::INT4),
+        (/* max_count */ &i32::from(BATCH_SIZE), Type::INT4),
         (/* resolved */ &tokens, Type::UUID_ARRAY),
     ];
     let rows = client.query_typed(RECLAIM, &params).await?;

@@ -114,3 +114,22 @@ async fn a_claim_takes_nothing_from_a_queue_that_is_held_back() {
     assert_eq!(database.value::<i32>("SELECT mill.check_queue_conditions()").await, 1);
     assert_eq!(claimed().await, 1);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_error_of_the_check_stops_nothing_else_and_is_reported() {
+    let database = Database::new().await;
+    database
+        .execute(
+            "SELECT mill.set_queue_conditions('etl', max_active_sessions => 1000);
+             CREATE OR REPLACE FUNCTION mill.check_queue_conditions() RETURNS integer
+             LANGUAGE plpgsql AS 'BEGIN RAISE division_by_zero; END'",
+        )
+        .await;
+    let _worker = Worker::start(&database, &FLAGS);
+    // Only a poll tells the worker when this task is due.
+    let id = database.enqueue("SELECT 1", ", due_at => now() + interval '1 second'").await;
+    assert_eq!(database.outcome(id).await, "succeeded");
+    let error = "SELECT count(*) FROM mill.workers WHERE error LIKE 'conditions of queues: %'";
+    eventually("the worker reports the error", async || database.value::<i64>(error).await == 1)
+        .await;
+}

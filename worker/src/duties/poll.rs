@@ -11,6 +11,7 @@ use queue::queue_conditions::check_queue_conditions;
 use rand::RngExt;
 use tokio::sync::watch;
 use tokio::time::sleep;
+use tokio_postgres::Client;
 
 use crate::claim::weights::Weights;
 use crate::context::Context;
@@ -20,6 +21,9 @@ use crate::duties::failure_detector::{PeerSnapshot, PollContinuity};
 use crate::duties::peer_sampling::PeerSampling;
 use crate::duties::scheduler::SchedulerWork;
 use crate::timing::MAX_POLL_INTERVAL;
+
+/// Name of the check of conditions among the worker's errors.
+const CONDITIONS: &str = "conditions of queues";
 
 /// Polls the queue and the other workers.
 pub(crate) struct Poller {
@@ -105,9 +109,6 @@ impl Poller {
         channels.limits_pending.send_replace(polled.limits && (polled.pending || polled.blocked));
         channels.notifications_due.send_replace(polled.notifications_due);
         channels.weights.send_replace(Weights::new(polled.weights));
-        if polled.conditions_due && check_queue_conditions(&*client).await? > 0 {
-            context.wakeup.request_sweep();
-        }
         self.peer_sampling.record(polled.peers.as_deref(), rand::rng().random());
         // An answer that took long is outdated, because the server had stalled.
         if polled_at.elapsed() <= MAX_POLL_INTERVAL * 2 {
@@ -123,7 +124,27 @@ impl Poller {
                     .send_replace(PeerSnapshot { peers, continuity: self.continuity });
             }
         }
+        if polled.conditions_due {
+            self.check_conditions(&client).await;
+        }
         Ok(())
+    }
+
+    /// Checks the conditions of queues. An error of this check must not stop what the poll is for.
+    async fn check_conditions(&self, client: &Client) {
+        let errors = self.context.control.errors();
+        match check_queue_conditions(client).await {
+            Ok(ended) => {
+                errors.clear(CONDITIONS);
+                if ended > 0 {
+                    self.context.wakeup.request_sweep();
+                }
+            }
+            Err(error) => {
+                tracing::debug!(%error, "could not check the conditions of queues");
+                errors.set(CONDITIONS, &error);
+            }
+        }
     }
 }
 

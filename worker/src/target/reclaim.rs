@@ -5,16 +5,13 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use queue::receipt::Receipt;
-use queue::reclaim::{DeadWorker, Reclaimed};
+use queue::reclaim::{BATCH_SIZE, DeadWorker, Reclaimed};
 use queue::resolve_receipt::{ClaimToResolve, claims_to_resolve, reclaim_resolved, record_receipt};
 use queue::{Mode, QueueError, Token};
 
 use crate::context::Context;
 use crate::control::answered;
 use crate::target::{Target, resolve};
-
-/// Number of claims that are resolved at once; as many as one transaction reclaims.
-const BATCH_SIZE: usize = 30;
 
 /// Reclaims the tasks of dead workers in the targets that this worker reaches.
 pub(crate) struct TargetReclaimer {
@@ -50,7 +47,7 @@ impl TargetReclaimer {
         for target in &self.targets {
             let own = |claim: &&ClaimToResolve| *claim.target == *target.name;
             let claims: Vec<&ClaimToResolve> = claims.iter().filter(own).collect();
-            for batch in claims.chunks(BATCH_SIZE) {
+            for batch in claims.chunks(BATCH_SIZE.into()) {
                 match resolve_batch(context, target, batch).await {
                     Ok(resolved) => {
                         self.failing.remove(&target.name);
