@@ -133,8 +133,8 @@ pub(crate) struct Settings {
           help_heading = LOGGING)]
     pub(crate) log: String,
     /// TOML configuration file. Its keys are the names of these flags with _ instead of -; its
-    /// tables [run_as.NAME] define profiles, and [destinations.NAME] receivers of notifications; an
-    /// unknown key is an error
+    /// tables [run_as.NAME] define profiles, [targets.NAME] other databases, and [destinations.NAME]
+    /// receivers of notifications; an unknown key is an error
     #[arg(long, env = "PGMILL_CONFIG", value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// Print every setting with its source (flag, environment, file or default), then exit
