@@ -11,7 +11,7 @@ const SUBJECT: &str = "man-pages";
 
 /// Typed command lines with the completions expected after one press of Tab.
 const COMPLETED: [(&str, &str, &[&str]); 5] = [
-    ("pgmill", "ta", &["task"]),
+    ("pgmill", "ta", &["task", "target"]),
     ("pgmill", "task c", &["cancel"]),
     ("pgmill", "task list --st", &["--state"]),
     ("pgmill-worker", "--database-url-f", &["--database-url-file"]),
