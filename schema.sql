@@ -3117,7 +3117,7 @@ COMMENT ON FUNCTION mill.complete_task IS
     'everybody may execute it';
 
 CREATE OR REPLACE FUNCTION mill.record_receipt(task_id bigint, claim_token uuid, row_count bigint,
-    ran_seconds double precision) RETURNS boolean
+    ran_seconds double precision, result jsonb) RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     started timestamptz;
@@ -3130,13 +3130,13 @@ BEGIN
     -- The clock of the target is not the clock of the queue. Only the duration is taken from it.
     PERFORM mill.complete(ARRAY[record_receipt.task_id], ARRAY[claim_token], pg_current_xact_id(),
         ARRAY[extract(epoch FROM started - now())::double precision + ran_seconds], ARRAY[row_count],
-        ARRAY[NULL::jsonb]);
+        ARRAY[CASE WHEN result IS NOT NULL THEN jsonb_build_object('result', result) END]);
     RETURN true;
 END
 $$;
 COMMENT ON FUNCTION mill.record_receipt IS
     'Completes a task whose receipt was found in its target (running -> finished). ran_seconds: run time in the '
-    'target. Returns false if the claim is lost';
+    'target. result: first rows that the statement returned. Returns false if the claim is lost';
 GRANT EXECUTE ON FUNCTION mill.record_receipt TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.run_is_cancelled(task mill.tasks) RETURNS boolean

@@ -5,6 +5,8 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use postgres_protocol::escape::escape_literal;
+use serde_json::Value;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, GenericClient};
 use uuid::Uuid;
@@ -29,12 +31,12 @@ GRANT EXECUTE ON ALL ROUTINES IN SCHEMA mill_target TO %1$s', quote_ident($1)::r
 const READY: &str = "/* queue.target_ready */
 SELECT to_regclass('mill_target.receipts') IS NOT NULL AS installed,
     coalesce(has_function_privilege(to_regprocedure(
-        'mill_target.complete(uuid, bigint, xid8, bigint)')::oid, 'EXECUTE')
+        'mill_target.complete(uuid, bigint, xid8, bigint, jsonb)')::oid, 'EXECUTE')
         AND has_schema_privilege(to_regnamespace('mill_target')::oid, 'USAGE'), false) AS granted,
     pg_is_in_recovery() AS standby";
 
 const RESOLVE: &str = "/* queue.resolve */
-SELECT s.task, s.epoch, s.done, s.rows, s.ran_seconds FROM mill_target.resolve($1, $2) AS s";
+SELECT s.task, s.epoch, s.done, s.rows, s.ran_seconds, s.result FROM mill_target.resolve($1, $2) AS s";
 
 const STORE_EPOCH: &str = "/* queue.store_epoch */ SELECT mill_target.store_epoch($1)";
 
@@ -56,7 +58,7 @@ pub struct Receipt {
 }
 
 /// What the target has about a task after an attempt was resolved.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Resolved {
     /// Highest epoch known to the target.
     pub epoch: i64,
@@ -65,12 +67,14 @@ pub struct Resolved {
 }
 
 /// A receipt of a success, as found in the target.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Done {
     /// Rows returned or affected.
     pub rows: Option<i64>,
     /// Run time in the target.
     pub ran: Duration,
+    /// First rows that the statement returned, for tasks of a run.
+    pub result: Option<Value>,
 }
 
 /// Creates or updates the schema in the target, and allows these logins to use it.
@@ -105,23 +109,31 @@ pub async fn check(client: &impl GenericClient) -> Result<(), QueueError> {
 }
 
 /// Returns a statement that writes the receipt of a task in the task's own transaction `xact`, which
-/// is the result of `pg_current_xact_id()` right after BEGIN.
+/// is the result of `pg_current_xact_id()` right after BEGIN. `result`: first rows that the statement
+/// returned, if a later task can use them.
 ///
 /// SQLSTATE [`DONE`], [`FENCED`] or [`crate::complete::TRANSACTION_ENDED`] aborts the transaction.
 #[must_use]
-pub fn receipt_statement(receipt: Receipt, xact: &str, rows: Option<u64>) -> String {
+pub fn receipt_statement(
+    receipt: Receipt,
+    xact: &str,
+    rows: Option<u64>,
+    result: Option<&Value>,
+) -> String {
     // No transaction has the number 0.
     let xact: u64 = xact.parse().unwrap_or_default();
     let rows = rows.map_or("NULL".to_owned(), |rows| rows.to_string());
+    let result = result.map_or("NULL".to_owned(), |rows| escape_literal(&rows.to_string()));
     let Receipt { id, epoch } = receipt;
     format!(
-        "/* queue.write_receipt */ SELECT mill_target.complete('{id}', {epoch}, '{xact}', {rows})"
+        "/* queue.write_receipt */ \
+         SELECT mill_target.complete('{id}', {epoch}, '{xact}', {rows}, {result})"
     )
 }
 
-/// Resolves attempts: returns what the target has about each task. The attempts with these
-/// epochs or lower ones can no longer commit, unless their task has a receipt. Waits for an attempt that is about
-/// to commit.
+/// Resolves attempts: returns what the target has about each task. The attempts with these epochs or
+/// lower ones can no longer commit, unless their task has a receipt. Waits for an attempt that is
+/// about to commit.
 ///
 /// # Errors
 /// Nothing is resolved. Also fails if such an attempt takes longer than the session's `lock_timeout`.
@@ -138,14 +150,14 @@ pub async fn resolve(
     for row in &rows {
         let ran: Option<f64> = column(row, "ran_seconds")?;
         let ran = Duration::try_from_secs_f64(ran.unwrap_or_default()).unwrap_or_default();
-        let done = Done { rows: column(row, "rows")?, ran };
+        let done = Done { rows: column(row, "rows")?, ran, result: column(row, "result")? };
         let done = column::<bool>(row, "done")?.then_some(done);
         found.insert(column(row, "task")?, Resolved { epoch: column(row, "epoch")?, done });
     }
     // A receipt of another login is not returned. Its task cannot be resolved by this login.
     ids.iter()
         .map(|id| {
-            found.get(id).copied().ok_or_else(|| QueueError::Refused {
+            found.get(id).cloned().ok_or_else(|| QueueError::Refused {
                 message: format!("the receipt {id} belongs to another login of the target"),
                 hint: Some("GRANT the former login of the target to the present one.".to_owned()),
             })

@@ -1,8 +1,10 @@
 //! An attempt whose end nobody saw is resolved in its target, whatever moment it was interrupted at.
 
 use proxy::{Cut, FaultAction, MessageMatch, Proxy};
+use serde_json::json;
 
 use crate::harness::{Database, PrivateDatabase, Worker, eventually};
+use crate::runs::run::{end, job, start};
 use crate::targets::target::{Configuration, EFFECT, EFFECTS, as_flags, effects};
 
 const COMMIT: &str = "queue.write_receipt";
@@ -25,6 +27,30 @@ async fn a_commit_whose_answer_is_lost_is_resolved_by_its_receipt() {
         let rows = "SELECT rows FROM mill.attempts WHERE outcome = 'succeeded'";
         assert_eq!(queue.value::<i64>(rows).await, 1, "{cut:?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_that_its_receipt_completes_passes_its_result_on() {
+    let queue = Database::new().await;
+    let dwh = Database::empty().await;
+    let proxy = Proxy::start(&dwh.url()).await.unwrap();
+    let through = proxy.url(&dwh.url());
+    let configuration = Configuration::new(&queue, &[("dwh", &dwh, through)]).await;
+    queue.execute("CREATE TABLE taken (text text)").await;
+    let tasks = json!([
+        {"name": "load", "run_as": "dwh", "max_attempts": 1, "statement": r"SELECT 'it''s \ here' AS text"},
+        {"name": "use", "statement": "INSERT INTO taken VALUES ($1::text)", "after": ["load"],
+         "params": [{"$result": "load", "column": "text"}]},
+    ]);
+    job(&queue, "daily", tasks).await;
+    let flags = configuration.flags();
+    let _worker = Worker::start(&queue, &as_flags(&flags));
+    proxy.arm(MessageMatch::Text(COMMIT.to_owned()), FaultAction::Cut(Cut::After));
+    let run = start(&queue, "daily").await;
+    proxy.fired().await;
+    assert_eq!(end(&queue, run).await, "succeeded");
+    let taken: Option<String> = queue.value("SELECT text FROM taken").await;
+    assert_eq!(taken.as_deref(), Some(r"it's \ here"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

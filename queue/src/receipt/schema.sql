@@ -19,6 +19,7 @@ CREATE TABLE IF NOT EXISTS mill_target.receipts (
     done boolean NOT NULL,
     rows bigint,
     ran interval,
+    result jsonb,
     login oid NOT NULL DEFAULT session_user::regrole,
     written_at timestamptz NOT NULL DEFAULT clock_timestamp()
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000, autovacuum_vacuum_cost_delay = 0);
@@ -27,6 +28,8 @@ COMMENT ON COLUMN mill_target.receipts.task IS 'Receipt id of the task: mill.tas
 COMMENT ON COLUMN mill_target.receipts.epoch IS 'An attempt commits only if its epoch is higher';
 COMMENT ON COLUMN mill_target.receipts.done IS 'Whether the task has succeeded. It then commits never again';
 COMMENT ON COLUMN mill_target.receipts.rows IS 'Rows returned or affected';
+COMMENT ON COLUMN mill_target.receipts.result IS
+    'Tasks of a run: first rows that the statement returned, which can be parameters of later tasks';
 COMMENT ON COLUMN mill_target.receipts.login IS
     'Login that wrote the receipt. Other logins cannot change or list it, except members of that role';
 COMMENT ON COLUMN mill_target.receipts.ran IS 'Time from the start of the transaction to the receipt';
@@ -48,7 +51,8 @@ $$;
 COMMENT ON FUNCTION mill_target.may_use IS
     'Returns whether the session may use the receipts of a login. A role that was dropped protects nothing';
 
-CREATE OR REPLACE FUNCTION mill_target.complete(task uuid, epoch bigint, xact xid8, row_count bigint) RETURNS void
+CREATE OR REPLACE FUNCTION mill_target.complete(task uuid, epoch bigint, xact xid8, row_count bigint,
+    result jsonb DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
@@ -58,10 +62,10 @@ BEGIN
     IF xact <> pg_current_xact_id() THEN
         RAISE EXCEPTION 'the task ended its own transaction' USING ERRCODE = 'MT002';
     END IF;
-    INSERT INTO mill_target.receipts AS r (task, epoch, done, rows, ran)
-        VALUES (complete.task, complete.epoch, true, row_count, clock_timestamp() - now())
+    INSERT INTO mill_target.receipts AS r (task, epoch, done, rows, ran, result)
+        VALUES (complete.task, complete.epoch, true, row_count, clock_timestamp() - now(), complete.result)
         ON CONFLICT (task) DO UPDATE SET epoch = excluded.epoch, done = true, rows = excluded.rows,
-            ran = excluded.ran, written_at = excluded.written_at
+            ran = excluded.ran, result = excluded.result, written_at = excluded.written_at
             WHERE NOT r.done AND r.epoch < excluded.epoch AND mill_target.may_use(r.login);
     IF NOT FOUND THEN
         SELECT r.* INTO other FROM mill_target.receipts r WHERE r.task = complete.task;
@@ -82,7 +86,8 @@ COMMENT ON FUNCTION mill_target.complete IS
     'was resolved';
 
 CREATE OR REPLACE FUNCTION mill_target.resolve(tasks uuid[], epochs bigint[])
-RETURNS TABLE (task uuid, epoch bigint, done boolean, rows bigint, ran_seconds double precision)
+RETURNS TABLE (task uuid, epoch bigint, done boolean, rows bigint, ran_seconds double precision,
+    result jsonb)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 BEGIN
@@ -91,7 +96,7 @@ BEGIN
         SELECT s.task, s.epoch, false FROM unnest(tasks, epochs) AS s(task, epoch) ORDER BY s.task
         ON CONFLICT (task) DO UPDATE SET epoch = greatest(r.epoch, excluded.epoch)
             WHERE NOT r.done AND mill_target.may_use(r.login);
-    RETURN QUERY SELECT r.task, r.epoch, r.done, r.rows, extract(epoch FROM r.ran)::double precision
+    RETURN QUERY SELECT r.task, r.epoch, r.done, r.rows, extract(epoch FROM r.ran)::double precision, r.result
         FROM mill_target.receipts r WHERE r.task = ANY (tasks) AND mill_target.may_use(r.login);
 END
 $$;

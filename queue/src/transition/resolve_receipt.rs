@@ -27,7 +27,7 @@ WHERE t.state = 'running' AND t.claimed_by = $1 AND t.receipt IS NOT NULL AND t.
 ORDER BY t.id LIMIT 500";
 
 const RECORD: &str = "/* queue.record_receipt */
-SELECT mill.record_receipt($1, $2, $3, $4)";
+SELECT mill.record_receipt($1, $2, $3, $4, $5)";
 
 const RECLAIM: &str = "/* queue.reclaim_resolved */
 SELECT r.task_id, r.released
@@ -109,13 +109,14 @@ pub async fn claims_to_resolve(
 pub async fn record_receipt(
     client: &impl GenericClient,
     (id, token): (TaskId, Token),
-    done: Done,
+    done: &Done,
 ) -> Result<bool, QueueError> {
-    let params: [(&(dyn ToSql + Sync), Type); 4] = [
+    let params: [(&(dyn ToSql + Sync), Type); 5] = [
         (/* task_id */ &id.0, Type::INT8),
         (/* claim_token */ &token.0, Type::UUID),
         (/* row_count */ &done.rows, Type::INT8),
         (/* ran_seconds */ &done.ran.as_secs_f64(), Type::FLOAT8),
+        (/* result */ &done.result, Type::JSONB),
     ];
     scalar(&client.query_typed(RECORD, &params).await?[0])
 }

@@ -138,7 +138,11 @@ impl Session {
     ) -> CommitResult {
         let inlined = match successes {
             [success] => match success.claim.receipt() {
-                Some(receipt) => Some(receipt_statement(receipt, xact, success.report.rows)),
+                Some(receipt) => {
+                    let report = success.report;
+                    let result = report.result.as_ref().filter(|_| success.claim.run().is_some());
+                    Some(receipt_statement(receipt, xact, report.rows, result))
+                }
                 None => completion_statement(success, xact),
             },
             _ => None,

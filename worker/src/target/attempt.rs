@@ -35,7 +35,7 @@ impl Executor {
         let in_doubt = error.as_ref().is_none_or(ExecutionError::connection_lost);
         if conflict || in_doubt {
             let resolved = self.resolve(host, claim.id(), receipt).await;
-            if let Some(done) = resolved.done {
+            if let Some(done) = &resolved.done {
                 let recorded = self.control.retry("recording the receipt", claim.id(), || async {
                     let claim = (claim.id(), claim.token());
                     record_receipt(&*self.control.get().await?, claim, done).await
@@ -66,8 +66,7 @@ impl Executor {
     /// knows whether the task has succeeded.
     async fn resolve(&self, host: &Control, task: queue::TaskId, receipt: Receipt) -> Resolved {
         host.retry("resolving in the target", task, || async {
-            let resolved = resolve(host, &[receipt]).await?;
-            Ok(resolved[0])
+            Ok(resolve(host, &[receipt]).await?.remove(0))
         })
         .await
     }

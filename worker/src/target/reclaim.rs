@@ -100,7 +100,7 @@ async fn resolve_batch(
         };
         let recorded = answered(async {
             let client = context.control.get().await?;
-            record_receipt(&*client, (claim.id, claim.token), done).await
+            record_receipt(&*client, (claim.id, claim.token), &done).await
         });
         if recorded.await? {
             tracing::info!(
