@@ -51,8 +51,7 @@ pub(crate) use notification::{
 };
 pub(crate) use profile::{ProfileArgs, ProfileName, ProfileVerb};
 pub(crate) use run::{
-    RunApprove, RunCancel, RunGraph, RunList, RunReject, RunRerun, RunRestart, RunRetry, RunShow,
-    RunVerb,
+    RunCancel, RunGraph, RunList, RunReject, RunRerun, RunRestart, RunShow, RunVerb, TaskOfRun,
 };
 pub(crate) use schedule::{
     ScheduleCalendar, ScheduleCancel, ScheduleHistory, ScheduleList, ScheduleLog, ScheduleName,

@@ -43,14 +43,14 @@ Examples:
     /// Retry a failed or cancelled task of a run, and the tasks that did not run because
     /// of it; a run that has ended is then in progress again
     #[command(after_help = "Examples:\n  pgmill run retry 12 raw_orders")]
-    Retry(RunRetry),
+    Retry(TaskOfRun),
     /// Approve a task that waits for approval: it enters its queue
     #[command(after_help = "\
 Examples:
   pgmill status                          what waits for approval, and for how long
   pgmill run approve 12 publish
   pgmill run approve 12 publish --dry-run")]
-    Approve(RunApprove),
+    Approve(TaskOfRun),
     /// Reject a task that waits for approval: it is cancelled
     #[command(after_help = "\
 Examples:
@@ -166,20 +166,7 @@ pub(crate) struct RunCancel {
 }
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct RunRetry {
-    /// Run id
-    #[arg(value_parser = run_id)]
-    pub(crate) run: RunId,
-    /// Task name
-    #[arg(value_parser = label)]
-    pub(crate) task: String,
-    /// Show what would change, without changing it
-    #[arg(long)]
-    pub(crate) dry_run: bool,
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct RunApprove {
+pub(crate) struct TaskOfRun {
     /// Run id
     #[arg(value_parser = run_id)]
     pub(crate) run: RunId,

@@ -10,7 +10,7 @@ use serde_json::json;
 use terminal::visible;
 use tokio_postgres::Client;
 
-use crate::args::{RunCancel, RunRerun, RunRestart, RunRetry};
+use crate::args::{RunCancel, RunRerun, RunRestart, TaskOfRun};
 use crate::output::Output;
 use crate::output::format::counted;
 use crate::runs::list::find;
@@ -85,7 +85,7 @@ pub(crate) async fn cancel_runs(
 pub(crate) async fn retry(
     client: &mut Client,
     out: &Output,
-    args: &RunRetry,
+    args: &TaskOfRun,
 ) -> Result<u8, Failure> {
     find(client, args.run).await?;
     let transaction = client.transaction().await.map_err(QueueError::from)?;

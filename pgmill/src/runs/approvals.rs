@@ -6,7 +6,7 @@ use serde_json::json;
 use terminal::visible;
 use tokio_postgres::Client;
 
-use crate::args::{RunApprove, RunReject};
+use crate::args::{RunReject, TaskOfRun};
 use crate::output::Output;
 use crate::runs::list::find;
 use crate::session::commit_unless_dry_run;
@@ -27,9 +27,9 @@ struct Decision<'a> {
 pub(super) async fn approve(
     client: &mut Client,
     out: &Output,
-    args: &RunApprove,
+    args: &TaskOfRun,
 ) -> Result<u8, Failure> {
-    let RunApprove { run, task, dry_run } = args;
+    let TaskOfRun { run, task, dry_run } = args;
     let decision = Decision { run: *run, task, approve: true, reason: None, dry_run: *dry_run };
     decide(client, out, &decision).await
 }
