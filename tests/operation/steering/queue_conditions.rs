@@ -132,4 +132,7 @@ async fn an_error_of_the_check_stops_nothing_else_and_is_reported() {
     let error = "SELECT count(*) FROM mill.workers WHERE error LIKE 'conditions of queues: %'";
     eventually("the worker reports the error", async || database.value::<i64>(error).await == 1)
         .await;
+    // The report ends with the conditions.
+    database.execute("UPDATE mill.queues SET max_active_sessions = NULL").await;
+    eventually("the report has ended", async || database.value::<i64>(error).await == 0).await;
 }

@@ -126,6 +126,9 @@ impl Poller {
         }
         if polled.conditions_due {
             self.check_conditions(&client).await;
+        } else {
+            // Another worker has checked, or no queue has conditions any more.
+            context.control.errors().clear(CONDITIONS);
         }
         Ok(())
     }
