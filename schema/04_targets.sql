@@ -107,7 +107,7 @@ COMMENT ON FUNCTION mill.accept_restored_target IS
     'Ends the problem that a target was restored to an earlier time. Returns whether there was this problem';
 GRANT EXECUTE ON FUNCTION mill.accept_restored_target TO mill_operator;
 
-CREATE OR REPLACE FUNCTION mill.raise_target_epoch(used bigint) RETURNS void
+CREATE OR REPLACE FUNCTION mill.raise_target_epoch(used bigint) RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     -- A target is another system. A number that no fleet reaches must not use up the sequence.
@@ -117,11 +117,12 @@ BEGIN
     -- Two callers must not lower what the other one has set.
     PERFORM pg_advisory_xact_lock(7236270915);
     PERFORM setval('mill.target_epochs', used) FROM mill.target_epochs s WHERE s.last_value < used;
+    RETURN FOUND;
 END
 $$;
 COMMENT ON FUNCTION mill.raise_target_epoch IS
     'Makes all future epochs higher than this one. A queue that was restored to an earlier time would otherwise use '
-    'epochs again';
+    'epochs again. Returns whether they were lower';
 GRANT EXECUTE ON FUNCTION mill.raise_target_epoch TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.record_target_epoch(name text, confirmed bigint, before bigint, stored bigint)

@@ -31,6 +31,8 @@ async fn a_queue_restored_to_an_earlier_time_records_the_receipts_of_what_has_ru
     assert_eq!(effects(&dwh).await, (2, 2));
     let epoch: i64 = restored.value("SELECT last_value FROM mill.target_epochs").await;
     assert!(epoch > 900, "{epoch}");
+    // The epoch of another worker is no sign of a restore.
+    assert!(!restored.value::<bool>("SELECT mill.raise_target_epoch(900)").await);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -58,4 +60,33 @@ async fn a_target_restored_to_an_earlier_time_is_a_problem_until_it_is_accepted(
     assert!(!problems(&queue).await.iter().any(|it| it.contains(problem)));
     let recorded = "SELECT action || ' ' || subject FROM mill.audit ORDER BY id DESC LIMIT 1";
     assert_eq!(queue.value::<String>(recorded).await, "accept_restored_target target dwh");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn old_receipts_are_deleted_unless_their_task_is_live() {
+    let queue = Database::new().await;
+    let dwh = Database::empty().await;
+    let configuration = Configuration::new(&queue, &[("dwh", &dwh, dwh.url())]).await;
+    let live = ", run_as => 'dwh', due_at => now() + interval '1 day'";
+    queue.enqueue("SELECT 1", live).await;
+    let receipt: String = queue.value("SELECT receipt::text FROM mill.tasks").await;
+    let written = |id: &str, age: &str| {
+        format!(
+            "INSERT INTO mill_target.receipts (task, epoch, done, written_at)
+             VALUES ({id}, 1, true, now() - interval '{age}')"
+        )
+    };
+    for (id, age) in [
+        (format!("'{receipt}'"), "8 days"),
+        ("gen_random_uuid()".to_owned(), "8 days"),
+        ("gen_random_uuid()".to_owned(), "6 days"),
+    ] {
+        dwh.execute(&written(&id, age)).await;
+    }
+    let flags = configuration.flags();
+    let _worker = Worker::start(&queue, &as_flags(&flags));
+    let left = "SELECT count(*) FROM mill_target.receipts";
+    eventually("one receipt is deleted", async || dwh.value::<i64>(left).await == 2).await;
+    let kept = format!("{left} WHERE task = '{receipt}' OR written_at > now() - interval '7 days'");
+    assert_eq!(dwh.value::<i64>(&kept).await, 2);
 }

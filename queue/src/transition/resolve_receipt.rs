@@ -139,10 +139,9 @@ pub async fn reclaim_resolved(
     rows.iter().map(|row| Ok((column(row, "task_id")?, column(row, "released")?))).collect()
 }
 
-/// Makes all future epochs higher than this one.
-pub async fn raise_epoch(client: &impl GenericClient, epoch: i64) -> Result<(), QueueError> {
-    client.query_typed(RAISE_EPOCH, &[(&epoch, Type::INT8)]).await?;
-    Ok(())
+/// Makes all future epochs higher than this one. Returns whether they were lower.
+pub async fn raise_epoch(client: &impl GenericClient, epoch: i64) -> Result<bool, QueueError> {
+    scalar(&client.query_typed(RAISE_EPOCH, &[(&epoch, Type::INT8)]).await?[0])
 }
 
 /// Returns a new epoch for the target, and what the queue knows of it; `None` if it is no target.

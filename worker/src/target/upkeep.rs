@@ -45,8 +45,10 @@ impl Upkeep {
         let before =
             answered(async { receipt::store_epoch(&*target.host.get().await?, state.next).await })
                 .await?;
-        if before > state.next {
-            answered(async { raise_epoch(&*control.get().await?, before).await }).await?;
+        // The higher epoch can be that of another worker, which came later to the queue.
+        if before > state.next
+            && answered(async { raise_epoch(&*control.get().await?, before).await }).await?
+        {
             tracing::warn!(
                 target = &*target.name,
                 "the queue was restored to an earlier time than the target; tasks that have \
