@@ -9,6 +9,36 @@ use crate::targets::target::{Configuration, EFFECT, EFFECTS, as_flags, effects};
 
 const COMMIT: &str = "queue.write_receipt";
 
+/// A worker whose task has run in a target on another server, while a proxy holds the receipt and
+/// COMMIT. Fields are in the order in which they are dropped.
+struct HeldCommit {
+    first: Worker,
+    flags: Vec<String>,
+    _configuration: Configuration,
+    proxy: Proxy,
+    server: PrivateDatabase,
+    queue: Database,
+    id: i64,
+}
+
+impl HeldCommit {
+    async fn new() -> Self {
+        let queue = Database::new().await;
+        let server = PrivateDatabase::new(&[]).await;
+        let dwh = &server.database;
+        let proxy = Proxy::start(&dwh.url()).await.unwrap();
+        let through = proxy.url(&dwh.url());
+        let configuration = Configuration::new(&queue, &[("dwh", dwh, through)]).await;
+        let flags = configuration.flags();
+        let first = Worker::start(&queue, &as_flags(&flags));
+        first.until_logged("ready").await;
+        proxy.arm(MessageMatch::Text(COMMIT.to_owned()), FaultAction::Hold);
+        let id = queue.enqueue(EFFECT, ", run_as => 'dwh'").await;
+        proxy.fired().await;
+        Self { first, flags, _configuration: configuration, proxy, server, queue, id }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_commit_whose_answer_is_lost_is_resolved_by_its_receipt() {
     for cut in [Cut::Before, Cut::After, Cut::Unseen] {
@@ -55,21 +85,11 @@ async fn a_task_that_its_receipt_completes_passes_its_result_on() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_commit_that_arrives_after_its_claim_was_reclaimed_has_no_effect() {
-    let queue = Database::new().await;
-    let server = PrivateDatabase::new(&[]).await;
-    let dwh = &server.database;
-    let proxy = Proxy::start(&dwh.url()).await.unwrap();
-    let through = proxy.url(&dwh.url());
-    let configuration = Configuration::new(&queue, &[("dwh", dwh, through)]).await;
-    let flags = configuration.flags();
-    let first = Worker::start(&queue, &as_flags(&flags));
-    first.until_logged("ready").await;
-    proxy.arm(MessageMatch::Text(COMMIT.to_owned()), FaultAction::Hold);
-    let id = queue.enqueue(EFFECT, ", run_as => 'dwh'").await;
-    proxy.fired().await;
+    let HeldCommit { first, flags, proxy, server, queue, id, .. } = &HeldCommit::new().await;
+    let (dwh, id) = (&server.database, *id);
     // The first worker does not run while the second one declares it dead and runs the task.
     first.signal(rustix::process::Signal::STOP);
-    let _second = Worker::start(&queue, &as_flags(&flags));
+    let _second = Worker::start(queue, &as_flags(flags));
     assert_eq!(queue.outcome(id).await, "succeeded");
     assert_eq!(queue.attempts(id).await, "lost succeeded");
     proxy.release(true);
@@ -84,21 +104,12 @@ async fn a_commit_that_arrives_after_its_claim_was_reclaimed_has_no_effect() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_commit_that_arrives_after_its_task_was_cancelled_has_no_effect() {
-    let queue = Database::new().await;
-    let server = PrivateDatabase::new(&[]).await;
-    let dwh = &server.database;
-    let proxy = Proxy::start(&dwh.url()).await.unwrap();
-    let through = proxy.url(&dwh.url());
-    let configuration = Configuration::new(&queue, &[("dwh", dwh, through)]).await;
-    let flags = configuration.flags();
-    let mut first = Worker::start(&queue, &as_flags(&flags));
-    first.until_logged("ready").await;
-    proxy.arm(MessageMatch::Text(COMMIT.to_owned()), FaultAction::Hold);
-    let id = queue.enqueue(EFFECT, ", run_as => 'dwh'").await;
-    proxy.fired().await;
+    let mut held = HeldCommit::new().await;
+    let HeldCommit { first, flags, proxy, server, queue, id, .. } = &mut held;
+    let (dwh, id) = (&server.database, *id);
     first.signal(rustix::process::Signal::STOP);
     queue.execute(&format!("SELECT mill.cancel({id})")).await;
-    let _second = Worker::start(&queue, &as_flags(&flags));
+    let _second = Worker::start(queue, &as_flags(flags));
     assert_eq!(queue.outcome(id).await, "cancelled");
     proxy.release(true);
     let open = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
@@ -167,4 +178,26 @@ async fn cancel_and_timeout_end_a_task_in_its_target() {
     let id = queue.enqueue("SELECT pg_sleep(3600)", &autocommit).await;
     assert_eq!(queue.outcome(id).await, "timed_out");
     assert_eq!(effects(&dwh).await, (0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_backend_of_a_dead_workers_autocommit_task_ends_before_the_task_runs_again() {
+    let queue = Database::new().await;
+    let server = PrivateDatabase::new(&[]).await;
+    let dwh = &server.database;
+    let configuration = Configuration::new(&queue, &[("dwh", dwh, dwh.url())]).await;
+    let flags = configuration.flags();
+    let mut first = Worker::start(&queue, &as_flags(&flags));
+    // The sleeping backend does not notice that its client is gone.
+    let sleeps = "SELECT pg_sleep(3600) WHERE current_setting('mill.attempt') = '1'";
+    let statement = format!("{EFFECT}; {sleeps}");
+    let id = queue.enqueue(&statement, ", run_as => 'dwh', mode => 'autocommit'").await;
+    let asleep = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
+    eventually("the task sleeps", async || dwh.value::<i64>(asleep).await == 1).await;
+    first.kill();
+    let _second = Worker::start(&queue, &as_flags(&flags));
+    assert_eq!(queue.outcome(id).await, "succeeded");
+    assert_eq!(queue.attempts(id).await, "lost succeeded");
+    assert_eq!(dwh.value::<i64>(asleep).await, 0);
+    assert_eq!(effects(dwh).await, (2, 1));
 }
