@@ -34,7 +34,6 @@ pub(crate) struct Control {
     metrics: Metrics,
     registration: Registration,
     errors: RepeatedErrors,
-    /// Whether the sessions are in a target and not in the queue's database.
     in_target: bool,
 }
 
@@ -146,6 +145,11 @@ impl Control {
     pub(crate) fn in_target(&self, target: &ConnectionTarget) -> anyhow::Result<Self> {
         let control = Self::new(target, self.worker, &self.metrics)?;
         Ok(Self { errors: self.errors.clone(), in_target: true, ..control })
+    }
+
+    /// Returns whether the sessions are in a target and not in the queue's database.
+    pub(crate) fn is_in_target(&self) -> bool {
+        self.in_target
     }
 
     /// Returns a session for one or two short statements, to be used within [`answered`].

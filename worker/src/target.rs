@@ -28,7 +28,7 @@ pub(crate) struct Target {
 
 /// Returns the targets among these logins.
 pub(crate) fn targets(logins: &[Login]) -> Vec<Target> {
-    let of_targets = logins.iter().filter(|login| login.in_target);
+    let of_targets = logins.iter().filter(|login| login.host.is_in_target());
     of_targets
         .map(|login| Target { name: Arc::clone(&login.profile), host: Arc::clone(&login.host) })
         .collect()

@@ -106,7 +106,7 @@ impl Executor {
             let stopped = Interruption::Stopped(StopReason::Signal(reason), None);
             return Err(self.classify(&task.claim, stopped, Report::default()));
         }
-        check(&task.claim, session.in_target).map_err(|error| {
+        check(&task.claim, session.host.is_in_target()).map_err(|error| {
             failed(Outcome::Failed, RetryDecision::Final, *error, Report::default())
         })
     }

@@ -191,7 +191,7 @@ impl Reader {
                 let session = Session::open(&login, &self.context.metrics.tracker).await?;
                 // The claimer claims tasks only at the server of the registration.
                 let registered = self.context.control.registration().until_registered().await;
-                if login.in_target || session.server() == registered {
+                if login.host.is_in_target() || session.server() == registered {
                     Ok(session)
                 } else {
                     Err(SessionError::from(moved()))
@@ -354,6 +354,7 @@ async fn conclude(
     let span = span(&task);
     let queue = task.claim.queue().to_owned();
     let sqlstate = result.sqlstate().map(str::to_owned);
+    let in_target = matches!(result, AttemptResult::InTarget(_));
     let disposition = finish(executor, &task.claim, result).await;
     drop(task.in_flight_guard);
     context.metrics.task_finished(&queue, disposition, ran, sqlstate.as_deref());
@@ -366,7 +367,12 @@ async fn conclude(
         }
         Disposition::Released => tracing::info!("released"),
         Disposition::Lost => {
-            tracing::warn!("claim lost, nothing was committed or recorded");
+            let message = if in_target {
+                "claim lost after the commit in the target; the receipt shows the success"
+            } else {
+                "claim lost, nothing was committed or recorded"
+            };
+            tracing::warn!("{message}");
             context.wakeup.reconcile();
         }
     }

@@ -96,8 +96,6 @@ pub(crate) struct Session {
     server: Server,
     /// Control sessions in the session's database.
     pub(crate) host: Arc<Control>,
-    /// Whether this is the database of a target.
-    pub(crate) in_target: bool,
     closed: CancellationToken,
     /// Whether the next task needs a new session, because this session may have state that a reset
     /// does not discard.
@@ -138,7 +136,7 @@ impl Session {
         if rows[0].get(4) && !login.superuser_allowed {
             return Err(SessionError::Superuser(rows[0].get(5)));
         }
-        if login.in_target {
+        if login.host.is_in_target() {
             queue::receipt::check(&client).await?;
         }
         Ok(Self {
@@ -151,7 +149,6 @@ impl Session {
             notices,
             server,
             host: Arc::clone(&login.host),
-            in_target: login.in_target,
             closed,
             retired: false,
         })
@@ -260,7 +257,7 @@ impl Session {
     /// the scanner. All state that a task leaves must be discardable inside a transaction, which is
     /// not possible for connections of dblink. In a target, each task has a transaction of its own.
     pub(crate) fn may_share(&self) -> bool {
-        self.standard_strings && self.dblink.is_none() && !self.in_target
+        self.standard_strings && self.dblink.is_none() && !self.host.is_in_target()
     }
 
     /// Sets the settings of a task that has no transaction of its own. Its isolation level is the

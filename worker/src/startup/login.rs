@@ -23,14 +23,12 @@ pub(crate) struct Login {
     pub(crate) superuser_allowed: bool,
     /// Control sessions in the database of the login.
     pub(crate) host: Arc<Control>,
-    /// Whether the login is that of a target: its tasks run in another database than the queue's.
-    pub(crate) in_target: bool,
 }
 
 impl Login {
     /// Returns the name of the setting that the login comes from.
     pub(crate) fn setting(&self) -> String {
-        match (&*self.profile, self.in_target) {
+        match (&*self.profile, self.host.is_in_target()) {
             ("", _) => "--task-url".to_owned(),
             (name, false) => format!("{RUN_AS}.{name}"),
             (name, true) => format!("{TARGETS}.{name}"),
@@ -64,22 +62,22 @@ pub(crate) fn logins(
         readers: config.settings.readers,
         superuser_allowed,
         host: Arc::clone(control),
-        in_target: false,
     }];
     let profiles = config.run_as.iter().map(|profile| (RUN_AS, profile));
     let targets = config.targets.iter().map(|target| (TARGETS, target));
     for (table, (name, profile)) in profiles.chain(targets) {
         let target = profile.target(environment).with_context(|| format!("{table}.{name}"))?;
-        let in_target = table == TARGETS;
-        let host =
-            if in_target { Arc::new(control.in_target(&target)?) } else { Arc::clone(control) };
+        let host = if table == TARGETS {
+            Arc::new(control.in_target(&target)?)
+        } else {
+            Arc::clone(control)
+        };
         logins.push(Login {
             profile: Arc::from(name.as_str()),
             target,
             readers: profile.readers,
             superuser_allowed,
             host,
-            in_target,
         });
     }
     Ok(logins)

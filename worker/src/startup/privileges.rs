@@ -40,7 +40,7 @@ pub(crate) async fn check(
     }
     for login in logins {
         let opened = Session::open(login, tracker).await.and_then(|session| {
-            let here = login.in_target || session.server().same_database(&queue);
+            let here = login.host.is_in_target() || session.server().same_database(&queue);
             let elsewhere = || SessionError::OtherDatabase(login.target.to_string());
             if here { Ok(session) } else { Err(elsewhere()) }
         });
@@ -58,7 +58,7 @@ pub(crate) async fn check(
                 continue;
             }
         };
-        if login.in_target {
+        if login.host.is_in_target() {
             continue;
         }
         let rights = login_rights(session.client()).await?;
