@@ -1,6 +1,6 @@
 //! Receipts of tasks that ran in a target, which is another database than the queue's. The statements
-//! of this file run in the target; `receipt/schema.sql` explains receipts and epochs. What the queue records about them is in
-//! [`crate::transition::resolve_receipt`].
+//! of this file run in the target; `receipt/schema.sql` explains receipts and epochs. What the queue
+//! records about them is in [`crate::transition::resolve_receipt`].
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -22,8 +22,8 @@ pub const DONE: &str = "MT003";
 /// SQLSTATE of an attempt that was resolved: the queue no longer expects it to commit.
 pub const FENCED: &str = "MT004";
 
-/// Allows a login to use the receipts. `to_regrole` in the first statement raises the error for an
-/// unknown role.
+/// Returns the statements that allow a login to use the receipts. The cast to `regrole` raises an
+/// error for an unknown role.
 const GRANT: &str =
     "/* queue.grant_target */ SELECT format('GRANT USAGE ON SCHEMA mill_target TO %1$s;
 GRANT EXECUTE ON ALL ROUTINES IN SCHEMA mill_target TO %1$s', quote_ident($1)::regrole) AS grants";

@@ -25,7 +25,7 @@ SELECT t.name, p.allowed, p.description, extract(epoch FROM t.receipts_kept)::fl
         WHERE now() - w.heartbeat_at < w.orphan_timeout) AS readers
 FROM mill.targets t JOIN mill.profiles p ON p.name = t.name ORDER BY t.name";
 
-/// Successes before this time are complete: their receipts were committed before.
+/// Tasks in autocommit mode have no receipt.
 const SUCCESSES: &str = "/* queue.successes_in_target */
 SELECT a.task_id, a.receipt, a.finished_at FROM mill.attempts a
 WHERE a.run_as = $1 AND a.outcome = 'succeeded' AND a.receipt IS NOT NULL

@@ -26,8 +26,8 @@ use crate::task::{Claim, Priority, RetryPolicy};
 /// - Conditions use `now()`, because no index condition can use the volatile clock. `claimed_at` is
 ///   taken after the claim has locked the row, so that in history the claim comes after everything
 ///   that it waited for.
-/// - The commit of a claim waits for the disk only if one of its tasks requires this. The setting is local to the
-///   transaction, which ends with the statement.
+/// - The commit of a claim waits for the disk only if one of its tasks requires this. The setting is
+///   local to the transaction, which ends with the statement.
 /// - The order of RETURNING is not guaranteed, so each row also returns its number, which
 ///   identifies the session that the claim assigned to the task.
 /// - Row comparisons and an array take the place of a join. For a table without rows in the
