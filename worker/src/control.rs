@@ -231,7 +231,7 @@ impl Control {
     /// Returns once a backend is gone, retrying without limit, because its SQL may have effects
     /// until then.
     pub(crate) async fn ensure_gone(&self, session: SessionIdentity) {
-        let mut backoff = Backoff::default();
+        let mut backoff = self.backoff();
         loop {
             self.terminate(session).await;
             if let Ok(true) = self.gone(session).await {
@@ -265,7 +265,7 @@ impl Control {
         F: Future<Output = Result<T, QueueError>>,
     {
         let mut repeated = self.repeated(what, task);
-        let mut backoff = Backoff::default();
+        let mut backoff = self.backoff();
         loop {
             match answered(operation()).await {
                 Ok(answer) => return answer,
@@ -278,6 +278,11 @@ impl Control {
     /// Begins an operation on a claim that the caller repeats until it succeeds.
     pub(crate) fn repeated<'a>(&'a self, what: &'a str, task: TaskId) -> RepeatedOperation<'a> {
         RepeatedOperation { control: self, what, task, reported: false }
+    }
+
+    /// Returns the back-off for an operation on the queue.
+    pub(crate) fn backoff(&self) -> Backoff {
+        Backoff::default().ended_by(&self.registration)
     }
 
     /// Errors of the worker's own operations, for the heartbeat.
@@ -336,6 +341,8 @@ pub(crate) async fn until(instant: Option<Instant>) {
 pub(crate) struct Backoff {
     next: Duration,
     max: Duration,
+    /// The registration that ends the back-off, and the number of registrations when it began.
+    ended_by: Option<(Registration, u64)>,
 }
 
 impl Default for Backoff {
@@ -347,7 +354,18 @@ impl Default for Backoff {
 impl Backoff {
     /// Starts at 50 ms and doubles up to `max`.
     pub(crate) fn up_to(max: Duration) -> Self {
-        Self { next: MIN_BACKOFF.min(max), max }
+        Self { next: MIN_BACKOFF.min(max), max, ended_by: None }
+    }
+
+    /// Ends the wait and starts over when the worker registers, because the queue answers again then.
+    pub(crate) fn ended_by(self, registration: &Registration) -> Self {
+        let seen = registration.registrations();
+        Self { ended_by: Some((registration.clone(), seen)), ..self }
+    }
+
+    /// Starts over at 50 ms.
+    pub(crate) fn reset(&mut self) {
+        self.next = MIN_BACKOFF.min(self.max);
     }
 
     /// Returns whether the maximum is reached.
@@ -364,6 +382,14 @@ impl Backoff {
 
     /// Waits for the next step.
     pub(crate) async fn wait(&mut self) {
-        sleep(self.step()).await;
+        let step = sleep(self.step());
+        let Some((registration, seen)) = &mut self.ended_by else { return step.await };
+        tokio::select! {
+            () = step => {}
+            () = registration.after(*seen) => {
+                *seen = registration.registrations();
+                self.reset();
+            }
+        }
     }
 }

@@ -35,6 +35,8 @@ struct State {
     server: Option<Server>,
     /// Whether the control session of that registration is alive.
     current: bool,
+    /// Number of registrations so far.
+    registrations: u64,
     /// Closes the sessions that are opened from now on.
     end: CancellationToken,
 }
@@ -50,7 +52,19 @@ impl Registration {
             }
             state.server = Some(server);
             state.current = true;
+            state.registrations += 1;
         });
+    }
+
+    /// Returns the number of registrations so far.
+    pub(crate) fn registrations(&self) -> u64 {
+        self.0.borrow().registrations
+    }
+
+    /// Resolves once there were more than `seen` registrations.
+    pub(crate) async fn after(&self, seen: u64) {
+        // The sender is in `self`, so this cannot fail.
+        let _ = self.0.subscribe().wait_for(|state| state.registrations > seen).await;
     }
 
     /// Records that the control session is lost or does not answer.
@@ -90,5 +104,28 @@ impl Registration {
             // The sender is in `self`, so this cannot fail.
             let _ = states.changed().await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+    use crate::control::Backoff;
+    use crate::timing::{MAX_BACKOFF, MIN_BACKOFF};
+
+    #[tokio::test]
+    async fn a_registration_ends_one_wait_and_the_back_off() {
+        let registration = Registration::default();
+        let mut backoff = Backoff::up_to(MAX_BACKOFF).ended_by(&registration);
+        while !backoff.at_max() {
+            backoff.step();
+        }
+        assert!(backoff.wait().now_or_never().is_none());
+        registration.0.send_modify(|state| state.registrations += 1);
+        assert!(backoff.wait().now_or_never().is_some());
+        assert!(backoff.step() <= MIN_BACKOFF.mul_f64(1.5));
+        assert!(backoff.wait().now_or_never().is_none());
     }
 }

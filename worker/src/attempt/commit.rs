@@ -17,7 +17,7 @@ use crate::attempt::session::{
     BEGIN, OpenedTransaction, RESET_SESSION, Session, UNLOCK, XACT, task_settings,
 };
 use crate::attempt::supervise::{StopReason, Supervised, Supervisor};
-use crate::control::{Backoff, Control, answered};
+use crate::control::{Control, answered};
 
 /// SQLSTATE read_only_sql_transaction.
 const READ_ONLY: &str = "25006";
@@ -218,7 +218,7 @@ fn commit_message(completion: Option<&str>, next: Option<&Claim>) -> (String, us
 /// Resolves when the completion is visible to other sessions. Asks only if the answer takes longer
 /// than tasks of a chain do, because the server does not send it before the next task's answer.
 async fn committed(control: &Control, successes: &[Success<'_>]) {
-    let mut backoff = Backoff::default();
+    let mut backoff = control.backoff();
     let claim = successes[0].claim;
     sleep(chain_budget(claim)).await;
     while !control.committed(claim).await.unwrap_or(false) {
@@ -231,7 +231,7 @@ async fn committed(control: &Control, successes: &[Success<'_>]) {
 pub(crate) async fn complete_committed(control: &Control, success: Success<'_>) -> bool {
     let claim = success.claim;
     let mut repeated = control.repeated("completion", claim.id());
-    let mut backoff = Backoff::default();
+    let mut backoff = control.backoff();
     loop {
         let completed = answered(async {
             let client = control.get().await?;

@@ -21,7 +21,6 @@ use crate::claim::batch_size::BatchSizes;
 use crate::claim::claimer::IdleReader;
 use crate::claim::in_flight::ClaimedTask;
 use crate::context::Context;
-use crate::control::Backoff;
 use crate::registration::moved;
 use crate::startup::login::Login;
 
@@ -183,7 +182,7 @@ impl Reader {
     async fn open(&self) -> Option<Session> {
         let name = self.context.worker.session_name(&format!("reader {}", self.number));
         let login = self.login.with_application_name(&name);
-        let mut backoff = Backoff::default();
+        let mut backoff = self.context.control.backoff();
         let mut failures = 0_u32;
         loop {
             let opened = async {

@@ -59,18 +59,19 @@ struct State {
     /// not a sweep.
     idle_unconfirmed: bool,
     reconcile_at: Instant,
+    backoff: Backoff,
 }
 
 impl Claimer {
     /// Runs until the worker drains.
     pub(crate) async fn run(self, mut idle_readers: mpsc::UnboundedReceiver<IdleReader>) {
-        let mut backoff = Backoff::default();
         let mut connected: Option<Connected> = None;
         let mut state = State {
             idle: Vec::new(),
             lanes: Lanes::default(),
             idle_unconfirmed: true,
             reconcile_at: Instant::now(),
+            backoff: self.context.control.backoff(),
         };
         while !self.context.shutdown.drain.is_cancelled() {
             match self.serve(&mut connected, &mut idle_readers, &mut state).await {
@@ -88,7 +89,7 @@ impl Claimer {
             }
             tokio::select! {
                 () = self.context.shutdown.drain.cancelled() => {}
-                () = backoff.wait() => {}
+                () = state.backoff.wait() => {}
             }
         }
     }
@@ -121,7 +122,9 @@ impl Claimer {
             if self.context.wakeup.draining() {
                 self.context.wakeup.set_idle(self.context.in_flight.count() == 0);
             } else if !state.idle.is_empty() {
-                if self.claim_for_idle_readers(claims, state).await? {
+                let found = self.claim_for_idle_readers(claims, state).await?;
+                state.backoff.reset();
+                if found {
                     poll = Backoff::up_to(self.poll_interval);
                 }
                 if state.idle.is_empty() {

@@ -57,7 +57,8 @@ pub(crate) enum StopAt {
 pub(crate) async fn run<D: Duty>(mut duty: D, context: Arc<Context>) {
     let metrics = context.metrics.duties.of(D::NAME);
     let stopped = stopped(&context.shutdown, D::STOPS);
-    let mut backoff = Backoff::up_to(D::MAX_BACKOFF);
+    let registration = context.control.registration();
+    let mut backoff = Backoff::up_to(D::MAX_BACKOFF).ended_by(registration);
     let mut failures = 0_u32;
     let mut last_failure = String::new();
     while let Some(Some(cause)) = stopped.run_until_cancelled(duty.next()).await {
@@ -69,7 +70,8 @@ pub(crate) async fn run<D: Duty>(mut duty: D, context: Arc<Context>) {
                 if failures > 0 {
                     tracing::info!(duty = D::NAME, failures, "duty works again");
                     context.control.errors().clear(D::NAME);
-                    (failures, backoff) = (0, Backoff::up_to(D::MAX_BACKOFF));
+                    failures = 0;
+                    backoff.reset();
                     last_failure.clear();
                 }
                 if items > 0 {

@@ -19,11 +19,11 @@ const LISTEN: &str = "/* worker.listen */ LISTEN mill";
 /// available, as behind a pooler in transaction mode, polls take the place of notifications.
 pub(crate) async fn run(context: Arc<Context>) {
     let Context { control, wakeup, shutdown, .. } = &*context;
-    let mut backoff = Backoff::up_to(MAX_LISTEN_BACKOFF);
+    let mut backoff = Backoff::up_to(MAX_LISTEN_BACKOFF).ended_by(control.registration());
     loop {
         tokio::select! {
             () = shutdown.end.cancelled() => return,
-            ended = listen(control, wakeup) => {
+            ended = listen(control, wakeup, &mut backoff) => {
                 if let Err(error) = ended {
                     tracing::warn!(error, "not listening for notifications, polling continues");
                 }
@@ -36,8 +36,14 @@ pub(crate) async fn run(context: Arc<Context>) {
     }
 }
 
-async fn listen(control: &Control, wakeup: &Wakeup) -> Result<(), String> {
+async fn listen(control: &Control, wakeup: &Wakeup, backoff: &mut Backoff) -> Result<(), String> {
     let end = control.registration().end_of_session();
+    let received = end.run_until_cancelled(receive(control, wakeup, backoff)).await;
+    received.unwrap_or_else(|| Err(moved().to_string()))
+}
+
+/// Opens a session, and receives notifications until the session ends.
+async fn receive(control: &Control, wakeup: &Wakeup, backoff: &mut Backoff) -> Result<(), String> {
     let target = control.session_target("listener");
     let (client, mut connection) =
         conninfo::open(&target).await.map_err(|error| queue::chain(&error))?;
@@ -53,6 +59,7 @@ async fn listen(control: &Control, wakeup: &Wakeup) -> Result<(), String> {
                         // Tasks may have been enqueued before LISTEN took effect. One poll finds
                         // them.
                         wakeup.notify();
+                        backoff.reset();
                         continue;
                     }
                     Either::Right((message, statement)) => {
@@ -61,13 +68,7 @@ async fn listen(control: &Control, wakeup: &Wakeup) -> Result<(), String> {
                     }
                 }
             }
-            None => {
-                let message = poll_fn(|cx| connection.poll_message(cx));
-                match end.run_until_cancelled(message).await {
-                    Some(message) => message,
-                    None => return Err(moved().to_string()),
-                }
-            }
+            None => poll_fn(|cx| connection.poll_message(cx)).await,
         };
         match message {
             Some(Ok(AsyncMessage::Notification(notification))) => match notification.payload() {
