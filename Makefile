@@ -50,7 +50,7 @@ screenshots: cargo ## Take the screenshots of docs/console.md
 
 api-check: cargo ## Test the console's API against its OpenAPI description with generated requests
 	@.ci/packages api || true
-	tests/api/install $(TOOLS)/api
+	.ci/python-tools tests/api/tools.txt $(TOOLS)/api
 	cargo build --locked
 	cargo run --locked --quiet --bin cluster -- run $(PG_OPTION) -- cargo test -p tests --locked -- --ignored api_check --nocapture
 
@@ -64,9 +64,12 @@ chaos: cargo ## Inject faults and verify every guarantee (SEED=N repeats a run, 
 
 ha-check: cargo ## Fail over a Patroni cluster under load (SHORT=1: three faults, as in CI)
 	@.ci/packages ha || true
+	@# The servers' account has to reach the interpreter: the one of the system, if there is one.
+	PYTHON=$$(command -v /usr/bin/python3 || echo python3) \
+	  .ci/python-tools tests/ha/tools.txt $(TOOLS)/ha --no-binary ydiff,python-etcd
 	@# The check starts the workers from its own folder: all programs are built first.
 	cargo build --locked --bins
-	cargo run --locked --quiet --bin ha -- $(PG_OPTION) $(if $(SHORT),--short,--write docs/database.md)
+	cargo run --locked --quiet --bin ha -- --patroni $(TOOLS)/ha $(PG_OPTION) $(if $(SHORT),--short,--write docs/database.md)
 
 citus-check: cargo ## Crash a coordinator of Citus under load (CITUS=DIR: a server with Citus; SHORT=1: a minute)
 	@test -n '$(CITUS)' || { echo 'CITUS=DIR is missing: the folder of a PostgreSQL server with the extension Citus' >&2; exit 2; }

@@ -2,7 +2,7 @@
 //!
 //! Modules: `catalog` lists the trials, pairs of a fault and a mode of replication. `settings` has
 //! the settings of deploy/patroni. `node` is one server with its Patroni, `patroni` all of them
-//! with etcd. `fleet` runs the workers, `producer` enqueues tasks, `session` is a connection that
+//! with etcd, `programs` finds both. `fleet` runs the workers, `producer` enqueues tasks, `session` is a connection that
 //! survives faults. `trial` injects one fault, `outcome` counts its effects on the tasks, `report`
 //! prints them.
 
@@ -12,6 +12,7 @@ mod node;
 mod outcome;
 mod patroni;
 mod producer;
+mod programs;
 mod report;
 mod session;
 mod settings;
@@ -29,6 +30,7 @@ use cluster::{Binaries, Signals, signal_exit_code};
 use catalog::Trial;
 use outcome::Outcome;
 use patroni::Patroni;
+use programs::Programs;
 use settings::Settings;
 
 /// Injects faults into a Patroni cluster under load and verifies the outcome
@@ -51,6 +53,9 @@ struct Args {
     /// Leave the directory with the logs
     #[arg(long)]
     keep: bool,
+    /// Python environment with Patroni; without it, Patroni is searched for in PATH
+    #[arg(long, value_name = "DIR")]
+    patroni: Option<PathBuf>,
     /// Folder with the server's programs
     #[arg(long = "pg", value_name = "DIR", env = "PGMILL_PG_BIN")]
     directory: Option<PathBuf>,
@@ -62,7 +67,7 @@ Examples:
   ha --short
   ha --only 'frozen, asynchronous' --keep
 
-Needs the programs patroni, patronictl and etcd: apt-get install patroni etcd-server
+Needs etcd (apt-get install etcd-server), and Patroni 3.1 or later, which `make ha-check` installs
 
 Exit codes: 0 every goal was reached; 1 a goal was missed, or an error; 2 usage; 128 + n ended by
 signal n";
@@ -82,7 +87,7 @@ fn run(args: &Args) -> Result<u8> {
         trials.iter().for_each(|trial| println!("{trial}"));
         return Ok(exit::OK);
     }
-    let programs = patroni::Programs::find()?;
+    let programs = Programs::find(args.patroni.as_deref())?;
     let binaries = Binaries::find_or_install(args.directory.as_deref())?;
     let settings = Settings::shipped(args.short);
     let runtime = cli::many_threads()?;

@@ -13,6 +13,7 @@ use proxy::Gate;
 use rustix::process::{Pid, Signal};
 use tokio::time::timeout;
 
+use crate::programs::Programs;
 use crate::session;
 
 /// Time limit for the answer of a server.
@@ -111,11 +112,13 @@ impl Node {
     }
 
     /// Starts Patroni, which starts the server.
-    pub(crate) fn start(&mut self, program: &Path) -> Result<()> {
+    pub(crate) fn start(&mut self, programs: &Programs) -> Result<()> {
         let log = File::options().create(true).append(true).open(self.log())?;
         let configuration = self.configuration.to_string_lossy();
-        let args = [&program.to_string_lossy(), &*configuration];
-        self.patroni = Some(start(&self.account, &self.directory, &args, log)?);
+        let program = programs.patroni();
+        let args: Vec<&str> = program.iter().map(String::as_str).chain([&*configuration]).collect();
+        let packages = programs.packages();
+        self.patroni = Some(start(&self.account, &self.directory, &args, log, packages)?);
         Ok(())
     }
 
@@ -239,10 +242,12 @@ pub(crate) fn start(
     directory: &Path,
     args: &[&str],
     log: File,
+    python_packages: Option<&Path>,
 ) -> Result<Child> {
     let mut command = account.command(Path::new("setpriv"), directory);
     command.args(["--pdeathsig", "TERM", "--"]).args(args).process_group(0);
     command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+    command.envs(python_packages.map(|folder| ("PYTHONPATH", folder)));
     command.spawn().with_context(|| format!("cannot run setpriv and {}", args[0]))
 }
 

@@ -1,8 +1,8 @@
 //! Three nodes and the etcd that they share.
 
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::path::Path;
+use std::process::Child;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -14,6 +14,7 @@ use tokio::time::sleep;
 use crate::catalog::Mode;
 use crate::fleet::tail;
 use crate::node::{self, Node, Role, Shared};
+use crate::programs::Programs;
 use crate::session;
 use crate::settings::Settings;
 
@@ -25,32 +26,6 @@ const NODES: usize = 3;
 const LIMIT: Duration = Duration::from_secs(180);
 /// Time between two looks at the roles.
 const POLL: Duration = Duration::from_millis(200);
-
-/// Paths of the programs.
-pub(crate) struct Programs {
-    patroni: PathBuf,
-    patronictl: PathBuf,
-    etcd: PathBuf,
-}
-
-impl Programs {
-    /// Searches PATH.
-    ///
-    /// # Errors
-    /// Returns an error with the command that installs the programs if one is missing.
-    pub(crate) fn find() -> Result<Self> {
-        let find = |name: &str| {
-            let output =
-                Command::new("sh").args(["-c", "command -v \"$1\"", "sh", name]).output()?;
-            ensure!(
-                output.status.success(),
-                "program {name} not found; run: apt-get install -y patroni etcd-server"
-            );
-            Ok(PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()))
-        };
-        Ok(Self { patroni: find("patroni")?, patronictl: find("patronictl")?, etcd: find("etcd")? })
-    }
-}
 
 /// The nodes and etcd. Dropping the value ends all processes and removes the directory.
 pub(crate) struct Patroni {
@@ -76,6 +51,7 @@ impl Patroni {
         if keep {
             directory.keep()?;
         }
+        let programs = programs.copied_to(directory.path())?;
         let etcd_ports = [Port::reserve()?, Port::reserve()?];
         let shared = Shared {
             account,
@@ -112,7 +88,7 @@ impl Patroni {
             [0, 1].map(|n: usize| format!("http://127.0.0.1:{}", self.etcd_ports[n].number()));
         let data = self.directory().join("etcd");
         let (data, cluster) = (data.to_string_lossy(), format!("etcd={peer}"));
-        let program = self.programs.etcd.to_string_lossy();
+        let program = self.programs.etcd().to_string_lossy();
         let args = [
             &*program,
             "--name=etcd",
@@ -130,7 +106,7 @@ impl Patroni {
             &cluster,
         ];
         let log = File::create(self.directory().join("etcd.log"))?;
-        self.etcd = Some(node::start(&self.shared.account, self.directory(), &args, log)?);
+        self.etcd = Some(node::start(&self.shared.account, self.directory(), &args, log, None)?);
         Ok(())
     }
 
@@ -148,7 +124,7 @@ impl Patroni {
 
     /// Starts Patroni on one node.
     pub(crate) fn start_node(&mut self, n: usize) -> Result<()> {
-        self.nodes[n].start(&self.programs.patroni)
+        self.nodes[n].start(&self.programs)
     }
 
     /// Switches to a mode as docs/database.md describes; returns once the nodes replicate so.
@@ -249,7 +225,7 @@ impl Patroni {
 
     /// Returns the output.
     fn patronictl(&self, args: &[&str]) -> Result<String> {
-        let mut command = self.shared.account.command(&self.programs.patronictl, self.directory());
+        let mut command = self.programs.patronictl(&self.shared.account, self.directory());
         let output = command.arg("-c").arg(&self.nodes[0].configuration).args(args).output()?;
         let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
         ensure!(output.status.success(), "patronictl {}: {text}", args.join(" "));
