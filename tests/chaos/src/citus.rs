@@ -107,7 +107,7 @@ async fn run_load(
 ) -> Result<Vec<Finding>> {
     let ops = load::enqueue(session, args.tasks).await?;
     let before = session.number(ENDED).await?;
-    let mut fleet = Fleet::start(&servers.url(), servers.directory.clone(), WORKERS)?;
+    let mut fleet = Fleet::start(&servers.url(), servers.directory.clone(), None, WORKERS)?;
     // The faults are spread over the first nine tenths of the tasks.
     let faults = args.crashes + args.crashes / 2 + args.crashes;
     for n in 0..faults {

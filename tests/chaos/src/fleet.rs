@@ -38,6 +38,7 @@ pub(crate) struct Fleet {
     program: PathBuf,
     directory: PathBuf,
     url: String,
+    configuration: Option<PathBuf>,
     workers: Vec<Worker>,
     /// Workers that were asked to stop and are still running.
     leaving: Vec<(Instant, Worker)>,
@@ -54,11 +55,17 @@ struct Worker {
 
 impl Fleet {
     /// Starts `count` workers.
-    pub(crate) fn start(url: &str, directory: PathBuf, count: usize) -> Result<Self> {
+    pub(crate) fn start(
+        url: &str,
+        directory: PathBuf,
+        configuration: Option<PathBuf>,
+        count: usize,
+    ) -> Result<Self> {
         let program = cluster::sibling_program("worker")?;
         let (workers, leaving) = (Vec::new(), Vec::new());
+        let url = url.to_owned();
         let mut fleet =
-            Self { program, directory, url: url.to_owned(), workers, leaving, started: 0 };
+            Self { program, directory, url, configuration, workers, leaving, started: 0 };
         for _ in 0..count {
             let worker = fleet.spawn()?;
             fleet.workers.push(worker);
@@ -71,6 +78,9 @@ impl Fleet {
         let log = self.directory.join(format!("worker-{}.log", self.started));
         let child = Command::new(&self.program)
             .args(FLAGS)
+            .args(
+                self.configuration.iter().flat_map(|file| ["--config".as_ref(), file.as_os_str()]),
+            )
             .args([IDLE, "--log-format", "text", "--log", "info"])
             .env_clear()
             .env("DATABASE_URL", &self.url)

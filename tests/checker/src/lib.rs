@@ -19,7 +19,10 @@ pub use invariants::names;
 pub use ops::{Answer, Op, OpKind, record};
 
 /// SQL that creates the schema `chaos`, applied after pgmill's schema.
-pub const INSTALL: &str = include_str!("install.sql");
+pub const INSTALL: &str = concat!(include_str!("tasks.sql"), include_str!("install.sql"));
+
+/// Creates what tasks in a target write. [`merge`] copies it to the database of the queue.
+pub const INSTALL_IN_TARGET: &str = include_str!("tasks.sql");
 
 /// Maximum number of violations listed in a finding.
 const EXAMPLES: i64 = 20;
@@ -82,6 +85,23 @@ pub async fn check(client: &Client, expect: &Expect) -> Result<Vec<Finding>> {
     let found = findings(client, expect).await;
     client.batch_execute("ROLLBACK").await?;
     found
+}
+
+/// Copies what tasks wrote in another database to the database of the queue.
+///
+/// # Errors
+/// Returns an error if a query fails.
+pub async fn merge(from: &Client, to: &Client) -> Result<()> {
+    for table in ["start", "effect"] {
+        let read = format!("SELECT coalesce(jsonb_agg(e), '[]')::text FROM chaos.{table} e");
+        let rows: String = from.query_one(&read, &[]).await?.get(0);
+        let write = format!(
+            "INSERT INTO chaos.{table}
+             SELECT * FROM jsonb_populate_recordset(NULL::chaos.{table}, $1::text::jsonb)"
+        );
+        to.execute(&write, &[&rows]).await?;
+    }
+    Ok(())
 }
 
 async fn findings(client: &Client, expect: &Expect) -> Result<Vec<Finding>> {

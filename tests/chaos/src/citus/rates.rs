@@ -51,7 +51,7 @@ async fn one(url: &str, logs: &Path, statement: &str, tasks: usize) -> Result<i6
             array_fill('{statement}'::text, ARRAY[{tasks}]), queue => '{QUEUE}')"
     );
     session.rows(&sql).await?;
-    let mut fleet = Fleet::start(url, logs.to_owned(), 1)?;
+    let mut fleet = Fleet::start(url, logs.to_owned(), None, 1)?;
     let begun = std::time::Instant::now();
     while session.number("SELECT count(*) FROM mill.tasks").await? > 0 {
         fleet.supervise()?;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result};
-use checker::{Expect, Finding, check, record};
+use checker::{Expect, Finding, check, merge, record};
 use tokio::task::block_in_place;
 use tokio::time::sleep;
 
@@ -60,7 +60,8 @@ impl<'a> Director<'a> {
         workers: usize,
         limit: Duration,
     ) -> Result<Self> {
-        let fleet = Fleet::start(&servers.url, servers.directory.clone(), workers)?;
+        let (directory, config) = (servers.directory.clone(), servers.configuration());
+        let fleet = Fleet::start(&servers.url, directory, Some(config), workers)?;
         let (load, operator) = (LoadGenerator::start(&servers.url), Operator::new(&servers.url));
         let counts = Counts::default();
         Ok(Self { servers, fleet, load, operator, counts, progress, begun: Instant::now(), limit })
@@ -133,6 +134,14 @@ impl<'a> Director<'a> {
                 block_in_place(|| self.servers.promote())?;
                 self.counts.promotions += 1;
             }
+            Fault::CrashTarget => {
+                block_in_place(|| self.servers.crash_target())?;
+                self.counts.target_crashes += 1;
+            }
+            Fault::FreezeTarget { ms } => {
+                self.servers.freeze_target(Duration::from_millis(*ms)).await?;
+                self.counts.target_freezes += 1;
+            }
         }
         Ok(())
     }
@@ -168,6 +177,7 @@ impl<'a> Director<'a> {
         self.counts.operator_actions = self.operator.operator_actions;
         self.counts.workers_started = self.fleet.started();
         let client = self.operator.session.client().await?;
+        merge(self.servers.target_session().client().await?, client).await?;
         record(client, &ops).await?;
         let (orphan_timeout, bound) = (ORPHAN_TIMEOUT, BOUND);
         let healed_at = Some(healed_at);

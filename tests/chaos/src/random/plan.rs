@@ -32,6 +32,10 @@ pub(crate) enum Fault {
     Crash,
     /// The primary is lost, and the standby is promoted.
     Promote,
+    /// SIGKILL for the whole server of the target, and start.
+    CrashTarget,
+    /// SIGSTOP for the server of the target, and SIGCONT after `ms` milliseconds.
+    FreezeTarget { ms: u64 },
 }
 
 /// Kind of operator action.
@@ -128,6 +132,11 @@ fn events(size: Size, random: &mut StdRng) -> Vec<Step> {
     let mut events = Vec::new();
     for n in 0..size.crashes {
         events.push(Step::Break(if n % 2 == 0 { Fault::Immediate } else { Fault::Crash }));
+        events.push(Step::Break(if n % 2 == 0 {
+            Fault::CrashTarget
+        } else {
+            Fault::FreezeTarget { ms: random.random_range(100..4000) }
+        }));
     }
     events.extend((0..size.kills).map(|_| Step::Break(Fault::Kill { draw: random.random() })));
     for _ in 0..size.kills.div_ceil(20) {

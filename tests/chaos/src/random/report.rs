@@ -26,6 +26,8 @@ pub(crate) struct Counts {
     pub(crate) immediate_stops: usize,
     pub(crate) crashes: usize,
     pub(crate) promotions: usize,
+    pub(crate) target_crashes: usize,
+    pub(crate) target_freezes: usize,
     pub(crate) workers_started: usize,
     pub(crate) drain_seconds: f64,
     /// Steps of the plan left when the time limit expired.
@@ -98,8 +100,15 @@ impl Display for Report {
         writeln!(
             f,
             "{} workers killed, {} workers stopped, {} sessions terminated; server: {} immediate stops, {} \
-             crashes, {} promotions",
-            c.kills, c.stops, c.sessions_ended, c.immediate_stops, c.crashes, c.promotions
+             crashes, {} promotions; target: {} crashes, {} freezes",
+            c.kills,
+            c.stops,
+            c.sessions_ended,
+            c.immediate_stops,
+            c.crashes,
+            c.promotions,
+            c.target_crashes,
+            c.target_freezes
         )?;
         writeln!(
             f,

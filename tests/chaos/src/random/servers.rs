@@ -1,4 +1,4 @@
-//! A primary, its standby, and the initial content of the database.
+//! A primary, its standby, the server of a target, and the initial content of the databases.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use cluster::{Binaries, Cluster, Mode, Options};
 use tokio::time::sleep;
 
-use super::work_item::{GROUP, JOB, KEYS, LIMITED_QUEUE, ROWS, SHARED};
+use super::work_item::{GROUP, JOB, KEYS, LIMITED_QUEUE, ROWS, SHARED, TARGET};
 use crate::session::Session;
 
 /// Settings of the servers. Commits are durable, which is the default of a cluster. Deadlocks are
@@ -18,10 +18,14 @@ const SETTINGS: &[(&str, &str)] =
 const SYNC: &str = "/* chaos.sync */
 SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync' AND state = 'streaming'";
 
+/// Name of the workers' configuration file.
+const CONFIGURATION: &str = "worker.toml";
+
 /// The servers, removed on drop.
 pub(crate) struct Servers {
     primary: Cluster,
     standby: Option<Cluster>,
+    target: Cluster,
     /// Connection string with both servers, which selects the writable one.
     pub(crate) url: String,
     /// Folder for the workers' logs, removed on drop.
@@ -33,6 +37,7 @@ impl Servers {
     pub(crate) fn open(binaries: Binaries, with_standby: bool) -> Result<Self> {
         let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
         let settings = SETTINGS.iter().map(owned).collect();
+        let target = Cluster::start(Options::new(binaries.clone()))?;
         let primary = Cluster::start(Options { settings, ..Options::new(binaries) })?;
         let standby = with_standby.then(|| primary.standby()).transpose()?;
         let mut url = primary.url("postgres");
@@ -43,7 +48,11 @@ impl Servers {
         url += "?target_session_attrs=read-write";
         let directory = std::env::temp_dir().join(format!("pgmill-chaos-{}", std::process::id()));
         std::fs::create_dir_all(&directory)?;
-        Ok(Self { primary, standby, url, directory })
+        let target_url = directory.join("target.url");
+        std::fs::write(&target_url, target.url("postgres"))?;
+        let configuration = format!("[targets.{TARGET}]\nurl_file = {target_url:?}\nreaders = 4\n");
+        std::fs::write(directory.join(CONFIGURATION), configuration)?;
+        Ok(Self { primary, standby, target, url, directory })
     }
 
     /// Creates the schema and the objects that the load needs; from then on an acknowledged commit
@@ -63,11 +72,16 @@ impl Servers {
         }
         queue::schema::init(client).await?;
         client.batch_execute(checker::INSTALL).await?;
+        let mut target = self.target_session();
+        let target = target.client().await?;
+        queue::receipt::init(target, &[]).await?;
+        target.batch_execute(checker::INSTALL_IN_TARGET).await?;
         let mut sql = format!(
             "CREATE TABLE chaos.quarrel (id integer PRIMARY KEY, n integer);
              INSERT INTO chaos.quarrel SELECT i, 0 FROM generate_series(0, {ROWS}) AS i;
              SELECT mill.set_job('graph', '{}');
              SELECT mill.set_shared_commit('{SHARED}', '20 ms');
+             SELECT mill.set_target('{TARGET}', allowed => ARRAY[current_user]);
              SELECT mill.set_group('{}', max_running => {});",
             JOB.replace('\'', "''"),
             GROUP.0,
@@ -103,6 +117,29 @@ impl Servers {
         standby.promote()?;
         self.primary = standby;
         Ok(())
+    }
+
+    /// Kills the server of the target with all its processes and starts it again. Blocks.
+    pub(crate) fn crash_target(&mut self) -> Result<()> {
+        self.target.crash()?;
+        self.target.start_again()
+    }
+
+    /// Freezes the server of the target for some time.
+    pub(crate) async fn freeze_target(&mut self, time: Duration) -> Result<()> {
+        self.target.freeze()?;
+        sleep(time).await;
+        self.target.thaw()
+    }
+
+    /// Returns a session in the target.
+    pub(crate) fn target_session(&self) -> Session {
+        Session::new(&self.target.url("postgres"), "chaos")
+    }
+
+    /// Returns the path of the workers' configuration file.
+    pub(crate) fn configuration(&self) -> PathBuf {
+        self.directory.join(CONFIGURATION)
     }
 
     /// Leaves the server running; returns a connection string for inspection.

@@ -11,6 +11,8 @@ pub(crate) const LIMITED_QUEUE: (&str, i32) = ("limited", 3);
 pub(crate) const GROUP: (&str, i32) = ("few", 4);
 /// The queue whose tasks share commits.
 pub(crate) const SHARED: &str = "shared";
+/// The target, a database on another server.
+pub(crate) const TARGET: &str = "elsewhere";
 /// Number of rows that conflicting tasks write in any order.
 pub(crate) const ROWS: u32 = 6;
 
@@ -40,6 +42,10 @@ pub(crate) enum Kind {
     Plain(u32),
     Autocommit(u32),
     AtMostOnce(u32),
+    /// In the target, in transaction mode.
+    InTarget(u32),
+    /// In the target, in autocommit mode.
+    AutocommitInTarget(u32),
     /// With a concurrency key, given by index.
     Keyed(usize),
     /// In the queue with a limit, with or without a key.
@@ -74,7 +80,9 @@ impl WorkItem {
         let key = random.random_range(0..KEYS.len());
         let kind = match random.random_range(0..100) {
             0..=1 => Kind::Many(MANY),
-            2..=39 => Kind::Plain(0),
+            2..=27 => Kind::Plain(0),
+            28..=36 => Kind::InTarget(random.random_range(0..100)),
+            37..=39 => Kind::AutocommitInTarget(random.random_range(0..200)),
             40..=43 => Kind::Plain(random.random_range(200..1500)),
             44..=51 => Kind::Autocommit(random.random_range(0..200)),
             52..=57 => Kind::AtMostOnce(random.random_range(0..200)),
@@ -128,8 +136,8 @@ impl WorkItem {
             Kind::Many(_) | Kind::Run | Kind::Duplicate | Kind::Plain(0) => {
                 "SELECT chaos.work()".to_owned()
             }
-            Kind::Plain(ms) => format!("SELECT chaos.work({})", seconds(ms)),
-            Kind::Autocommit(ms) | Kind::AtMostOnce(ms) => apart(ms),
+            Kind::Plain(ms) | Kind::InTarget(ms) => format!("SELECT chaos.work({})", seconds(ms)),
+            Kind::Autocommit(ms) | Kind::AtMostOnce(ms) | Kind::AutocommitInTarget(ms) => apart(ms),
             Kind::Keyed(key) => limited(KEYS[key].0),
             Kind::LimitedQueue(None) => limited(LIMITED_QUEUE.0),
             Kind::LimitedQueue(Some(key)) => {
@@ -165,6 +173,10 @@ impl WorkItem {
         options += &match self.kind {
             Kind::Autocommit(_) => ", mode => 'autocommit', max_attempts => 5".to_owned(),
             Kind::AtMostOnce(_) => ", mode => 'autocommit', at_most_once => true".to_owned(),
+            Kind::InTarget(_) => format!(", run_as => '{TARGET}', max_attempts => 5"),
+            Kind::AutocommitInTarget(_) => {
+                format!(", run_as => '{TARGET}', mode => 'autocommit', max_attempts => 5")
+            }
             Kind::Keyed(key) | Kind::LimitedQueue(Some(key)) => {
                 format!(", concurrency_key => '{}', max_attempts => 5", KEYS[key].0)
             }
