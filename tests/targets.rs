@@ -2,6 +2,7 @@
 
 pub(crate) mod cli;
 pub(crate) mod exactly_once;
+pub(crate) mod mutants;
 pub(crate) mod receipts;
 pub(crate) mod resolve;
 pub(crate) mod restore;

@@ -160,7 +160,7 @@ async fn a_fault_in_the_product_is_found() {
             let database = Database::new().await;
             database.execute(checker::INSTALL).await;
             if planted {
-                plant(&database, function, (from, to)).await;
+                plant(&database, &format!("mill.{function}"), (from, to)).await;
             }
             play(&database, *scenario).await;
             let found = broken(&database, &Expect::default()).await;
@@ -172,8 +172,8 @@ async fn a_fault_in_the_product_is_found() {
 }
 
 /// Changes one place in a function.
-async fn plant(database: &Database, function: &str, (from, to): (&str, &str)) {
-    let sql = format!("SELECT pg_get_functiondef('mill.{function}'::regproc)");
+pub(crate) async fn plant(database: &Database, function: &str, (from, to): (&str, &str)) {
+    let sql = format!("SELECT pg_get_functiondef('{function}'::regproc)");
     let definition: String = database.value(&sql).await;
     assert_eq!(definition.matches(from).count(), 1, "{from} in {definition}");
     database.execute(&definition.replace(from, to)).await;

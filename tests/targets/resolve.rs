@@ -3,37 +3,60 @@
 use proxy::{Cut, FaultAction, MessageMatch, Proxy};
 use serde_json::json;
 
+use crate::harness::login::PASSWORD;
 use crate::harness::{Database, PrivateDatabase, Worker, eventually};
 use crate::runs::run::{end, job, start};
 use crate::targets::target::{Configuration, EFFECT, EFFECTS, as_flags, effects};
 
 const COMMIT: &str = "queue.write_receipt";
 
+/// Number of transactions in progress. A transaction whose COMMIT was refused is aborted, and remains open
+/// until its worker continues.
+pub(crate) const OPEN: &str =
+    "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+    AND pid <> pg_backend_pid() AND state IN ('idle in transaction', 'active')";
+
+/// A login that cannot terminate backends. Otherwise the backend of a reclaimed attempt would be gone before
+/// its COMMIT arrives, and its receipt would have nothing to prevent.
+const NO_TERMINATION: &str =
+    "REVOKE EXECUTE ON FUNCTION pg_terminate_backend(integer, bigint) FROM PUBLIC";
+
 /// A worker whose task has run in a target on another server, while a proxy holds the receipt and
 /// COMMIT. Fields are in the order in which they are dropped.
-struct HeldCommit {
-    first: Worker,
-    flags: Vec<String>,
+pub(crate) struct HeldCommit {
+    pub(crate) first: Worker,
+    pub(crate) flags: Vec<String>,
     _configuration: Configuration,
-    proxy: Proxy,
-    server: PrivateDatabase,
-    queue: Database,
-    id: i64,
+    pub(crate) proxy: Proxy,
+    pub(crate) server: PrivateDatabase,
+    pub(crate) queue: Database,
+    pub(crate) id: i64,
 }
 
 impl HeldCommit {
     async fn new() -> Self {
+        Self::of(EFFECT, "").await
+    }
+
+    /// Prepares the target with some SQL, and runs a task with this statement.
+    pub(crate) async fn of(statement: &str, prepare: &str) -> Self {
         let queue = Database::new().await;
         let server = PrivateDatabase::new(&[]).await;
         let dwh = &server.database;
-        let proxy = Proxy::start(&dwh.url()).await.unwrap();
-        let through = proxy.url(&dwh.url());
+        dwh.execute(prepare).await;
+        dwh.execute(&format!("CREATE ROLE loader LOGIN PASSWORD '{PASSWORD}'; {NO_TERMINATION}"))
+            .await;
+        let url = dwh.url_as("loader", PASSWORD);
+        let proxy = Proxy::start(&url).await.unwrap();
+        let through = proxy.url(&url);
         let configuration = Configuration::new(&queue, &[("dwh", dwh, through)]).await;
+        queue::receipt::init(dwh.client(), &["loader".to_owned()]).await.unwrap();
+        dwh.execute("GRANT INSERT ON effect TO loader").await;
         let flags = configuration.flags();
         let first = Worker::start(&queue, &as_flags(&flags));
         first.until_logged("ready").await;
         proxy.arm(MessageMatch::Text(COMMIT.to_owned()), FaultAction::Hold);
-        let id = queue.enqueue(EFFECT, ", run_as => 'dwh'").await;
+        let id = queue.enqueue(statement, ", run_as => 'dwh'").await;
         proxy.fired().await;
         Self { first, flags, _configuration: configuration, proxy, server, queue, id }
     }
@@ -96,9 +119,7 @@ async fn a_commit_that_arrives_after_its_claim_was_reclaimed_has_no_effect() {
     first.signal(rustix::process::Signal::CONT);
     let next = queue.enqueue(EFFECT, ", run_as => 'dwh'").await;
     assert_eq!(queue.outcome(next).await, "succeeded");
-    let open = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
-        AND pid <> pg_backend_pid() AND state LIKE 'idle in%'";
-    eventually("no transaction is open", async || dwh.value::<i64>(open).await == 0).await;
+    eventually("no transaction is open", async || dwh.value::<i64>(OPEN).await == 0).await;
     assert_eq!(effects(dwh).await, (2, 2));
 }
 
@@ -112,9 +133,7 @@ async fn a_commit_that_arrives_after_its_task_was_cancelled_has_no_effect() {
     let _second = Worker::start(queue, &as_flags(flags));
     assert_eq!(queue.outcome(id).await, "cancelled");
     proxy.release(true);
-    let open = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
-        AND pid <> pg_backend_pid() AND state NOT IN ('idle', 'active')";
-    eventually("the transaction has ended", async || dwh.value::<i64>(open).await == 0).await;
+    eventually("the transaction has ended", async || dwh.value::<i64>(OPEN).await == 0).await;
     first.kill();
     assert_eq!(effects(dwh).await, (0, 0));
 }
