@@ -126,6 +126,9 @@ fn run_command(run: Run) -> Result<u8> {
             .args(&run.command[1..])
             .env("PGMILL_TEST_URL", cluster.url("postgres"))
             .env("PGMILL_PG_BIN", cluster.binaries().directory());
+        for variable in variables_of_cargo() {
+            command.env_remove(variable);
+        }
         match command.spawn() {
             Ok(child) => Ok(supervise(child, &mut signals).await?),
             Err(error) => {
@@ -134,6 +137,16 @@ fn run_command(run: Run) -> Result<u8> {
                 Ok(if missing { EXIT_NO_COMMAND } else { EXIT_NOT_RUNNABLE })
             }
         }
+    })
+}
+
+/// Returns the variables that `cargo run` has set for this program. Build scripts read some of them, for
+/// example the one of `ring`. A cargo in the command would take these crates for changed, and compile
+/// them again with everything that depends on them.
+fn variables_of_cargo() -> impl Iterator<Item = OsString> {
+    std::env::vars_os().map(|(name, _)| name).filter(|name| {
+        let name = name.as_encoded_bytes();
+        name.starts_with(b"CARGO_PKG_") || name.starts_with(b"CARGO_MANIFEST_")
     })
 }
 

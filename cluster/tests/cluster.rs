@@ -169,6 +169,17 @@ fn run_passes_on_the_exit_code_and_exports_the_server() {
     assert!(url.starts_with("postgresql://postgres:"), "{url}");
 }
 
+/// A cargo in the command would otherwise compile crates again that have not changed.
+#[test]
+fn run_does_not_pass_on_what_cargo_has_set() {
+    let script = "echo \"<$CARGO_MANIFEST_DIR$CARGO_PKG_NAME>\"";
+    let mut cluster = program();
+    cluster.args(["run", "--no-fsync", "--", "sh", "-c", script]);
+    cluster.env("CARGO_MANIFEST_DIR", "/elsewhere").env("CARGO_PKG_NAME", "cluster");
+    let output = cluster.output().expect("cluster runs");
+    assert_eq!(String::from_utf8(output.stdout).unwrap().trim(), "<>");
+}
+
 #[test]
 fn a_terminated_run_ends_its_command_and_its_cluster() {
     let mut owner = Owner::start();
