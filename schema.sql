@@ -1279,7 +1279,10 @@ CREATE TABLE IF NOT EXISTS mill.targets (
     epoch bigint NOT NULL DEFAULT 0,
     checked_at timestamptz,
     restored_at timestamptz,
-    restored_from bigint
+    restored_from bigint,
+    max_replication_lag interval CHECK (max_replication_lag BETWEEN '5 seconds' AND '1 hour'),
+    max_snapshot_age interval CHECK (max_snapshot_age >= '1 second'),
+    max_active_sessions integer CHECK (max_active_sessions >= 0)
 );
 COMMENT ON TABLE mill.targets IS
     'Targets: profiles whose tasks run in another database. The connection settings are in the configuration of '
@@ -1293,6 +1296,12 @@ COMMENT ON COLUMN mill.targets.restored_at IS
     'Time at which a worker found that the target has lost epochs that it had stored, because it was restored to an '
     'earlier time; null: never, or accepted by an operator';
 COMMENT ON COLUMN mill.targets.restored_from IS 'The epoch that the target then had';
+COMMENT ON COLUMN mill.targets.max_replication_lag IS
+    'Workers claim only while no connected standby of the target is further behind; null: no such condition';
+COMMENT ON COLUMN mill.targets.max_snapshot_age IS
+    'Workers claim only while no transaction of the target has held its snapshot for longer; null: no such condition';
+COMMENT ON COLUMN mill.targets.max_active_sessions IS
+    'Workers claim only while at most this many sessions of the target''s server are active; null: no such condition';
 GRANT SELECT, UPDATE ON mill.targets TO mill_worker;
 
 -- Every claim of a task with a target, and every resolution, gets a number of its own.
@@ -1403,6 +1412,101 @@ COMMENT ON FUNCTION mill.record_target_epoch IS
     'Records that the target has stored an epoch durably. confirmed: targets.epoch when the worker began; before: the '
     'epoch that the target had until then. If before is lower, the target was restored to an earlier time';
 GRANT EXECUTE ON FUNCTION mill.record_target_epoch TO mill_worker;
+
+-- Conditions of targets ---------------------------------------------------------------------------
+--
+-- They are those of queues (04_queue_conditions.sql), evaluated in the target. About once a second, one worker that
+-- reaches the target calls mill_target.check_conditions there, and stores the result here. The polls of workers read
+-- it, so that the claim need not.
+
+CREATE UNLOGGED TABLE IF NOT EXISTS mill.target_checks (
+    name mill.profile_name PRIMARY KEY REFERENCES mill.targets ON DELETE CASCADE,
+    begun_at timestamptz NOT NULL,
+    held_back text
+);
+COMMENT ON TABLE mill.target_checks IS
+    'Last checks of the conditions of targets. Unlogged: empty after a crash, until the next checks';
+COMMENT ON COLUMN mill.target_checks.held_back IS
+    'Which condition does not hold, so that workers claim no task of the target; null: every condition holds';
+GRANT SELECT, INSERT, UPDATE, DELETE ON mill.target_checks TO mill_worker;
+
+CREATE OR REPLACE FUNCTION mill.targets_with_conditions(names text[]) RETURNS text[]
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT coalesce(array_agg(t.name::text ORDER BY t.name), '{}')
+    FROM mill.targets t LEFT JOIN mill.target_checks c ON c.name = t.name
+    WHERE t.name = ANY (names)
+        AND num_nonnulls(t.max_replication_lag, t.max_snapshot_age, t.max_active_sessions, c.held_back) > 0
+$$;
+COMMENT ON FUNCTION mill.targets_with_conditions IS
+    'Returns those of these targets that have conditions or are still held back';
+GRANT EXECUTE ON FUNCTION mill.targets_with_conditions TO mill_worker;
+
+CREATE OR REPLACE FUNCTION mill.held_targets(names text[]) RETURNS text[]
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT coalesce(array_agg(c.name::text ORDER BY c.name), '{}') FROM mill.target_checks c
+    WHERE c.name = ANY (names) AND c.held_back IS NOT NULL
+$$;
+COMMENT ON FUNCTION mill.held_targets IS 'Returns those of these targets that are held back';
+GRANT EXECUTE ON FUNCTION mill.held_targets TO mill_worker;
+
+CREATE OR REPLACE FUNCTION mill.begin_target_check(name text)
+RETURNS TABLE (max_replication_lag interval, max_snapshot_age interval, max_active_sessions integer)
+LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    WITH begun AS (
+        INSERT INTO mill.target_checks AS c (name, begun_at) VALUES (begin_target_check.name, now())
+            ON CONFLICT (name) DO UPDATE SET begun_at = excluded.begun_at
+            WHERE c.begun_at < excluded.begun_at - interval '1 second'
+        RETURNING c.name
+    )
+    SELECT t.max_replication_lag, t.max_snapshot_age, t.max_active_sessions
+    FROM begun b JOIN mill.targets t ON t.name = b.name
+$$;
+COMMENT ON FUNCTION mill.begin_target_check IS
+    'Begins a check of a target for the whole fleet, and returns the conditions. Returns no row if another worker has '
+    'begun one in the last second';
+GRANT EXECUTE ON FUNCTION mill.begin_target_check TO mill_worker;
+
+CREATE OR REPLACE FUNCTION mill.end_target_check(name text, reason text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    UPDATE mill.target_checks c SET held_back = reason
+        WHERE c.name = end_target_check.name AND c.held_back IS DISTINCT FROM reason;
+    IF FOUND AND reason IS NULL THEN
+        PERFORM pg_notify('mill', 'sweep');
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION mill.end_target_check IS
+    'Stores which condition of a target does not hold; null: every condition holds';
+GRANT EXECUTE ON FUNCTION mill.end_target_check TO mill_worker;
+
+CREATE OR REPLACE FUNCTION mill.set_target_conditions(name text, max_replication_lag interval DEFAULT NULL,
+    max_snapshot_age interval DEFAULT NULL, max_active_sessions integer DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    before jsonb;
+BEGIN
+    SELECT jsonb_build_object('max_replication_lag', t.max_replication_lag, 'max_snapshot_age', t.max_snapshot_age,
+        'max_active_sessions', t.max_active_sessions) INTO before FROM mill.targets t
+        WHERE t.name = set_target_conditions.name FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'there is no target "%"', name USING ERRCODE = '22023', HINT = 'pgmill target list';
+    END IF;
+    UPDATE mill.targets t SET max_replication_lag = set_target_conditions.max_replication_lag,
+        max_snapshot_age = set_target_conditions.max_snapshot_age,
+        max_active_sessions = set_target_conditions.max_active_sessions
+        WHERE t.name = set_target_conditions.name;
+    PERFORM mill.record_change('set_target_conditions', 'target ' || name, before, jsonb_build_object(
+        'max_replication_lag', max_replication_lag, 'max_snapshot_age', max_snapshot_age,
+        'max_active_sessions', max_active_sessions));
+END
+$$;
+COMMENT ON FUNCTION mill.set_target_conditions IS
+    'Sets the conditions under which workers claim tasks of a target; null: no such condition. While a condition does '
+    'not hold, the target is held back: its tasks wait, and running ones continue. Workers check the conditions in the '
+    'target about once a second';
+GRANT EXECUTE ON FUNCTION mill.set_target_conditions TO mill_operator;
 
 -- schema/05_tasks.sql -----------------------------------------------------------------------------
 
@@ -9042,6 +9146,9 @@ BEGIN
     ELSIF EXISTS (SELECT FROM mill.queues q WHERE q.name = task.queue AND q.held_back IS NOT NULL) THEN
         RETURN (SELECT format('queue "%s" is held back: %s', q.name, q.held_back) FROM mill.queues q
             WHERE q.name = task.queue);
+    ELSIF EXISTS (SELECT FROM mill.target_checks c WHERE c.name = task.run_as AND c.held_back IS NOT NULL) THEN
+        RETURN (SELECT format('target "%s" is held back: %s', c.name, c.held_back) FROM mill.target_checks c
+            WHERE c.name = task.run_as);
     END IF;
 
     SELECT count(*) AS workers, coalesce(sum((w.profiles->>task.run_as::text)::integer), 0) AS readers,

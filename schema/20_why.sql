@@ -139,6 +139,9 @@ BEGIN
     ELSIF EXISTS (SELECT FROM mill.queues q WHERE q.name = task.queue AND q.held_back IS NOT NULL) THEN
         RETURN (SELECT format('queue "%s" is held back: %s', q.name, q.held_back) FROM mill.queues q
             WHERE q.name = task.queue);
+    ELSIF EXISTS (SELECT FROM mill.target_checks c WHERE c.name = task.run_as AND c.held_back IS NOT NULL) THEN
+        RETURN (SELECT format('target "%s" is held back: %s', c.name, c.held_back) FROM mill.target_checks c
+            WHERE c.name = task.run_as);
     END IF;
 
     SELECT count(*) AS workers, coalesce(sum((w.profiles->>task.run_as::text)::integer), 0) AS readers,

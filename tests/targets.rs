@@ -1,6 +1,7 @@
 //! Tasks in other databases: effects and receipt commit together there, exactly once.
 
 pub(crate) mod cli;
+pub(crate) mod conditions;
 pub(crate) mod exactly_once;
 pub(crate) mod mutants;
 pub(crate) mod receipts;

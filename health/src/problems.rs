@@ -9,8 +9,8 @@ use queue::RunId;
 use queue::doctor::HorizonHolder;
 use queue::history::OutcomeCount;
 use queue::insight::problems::{
-    FailedRuns, FailingSubscription, LateRun, NeededApproval, ProblemSources, RestoredTarget,
-    ScheduleProblem, ScheduleProblemKind, SlowRun, SlowTask,
+    FailedRuns, FailingSubscription, HeldTarget, LateRun, NeededApproval, ProblemSources,
+    RestoredTarget, ScheduleProblem, ScheduleProblemKind, SlowRun, SlowTask,
 };
 use queue::maintenance::MaintenanceWindow;
 use queue::task_queries::Running;
@@ -84,6 +84,8 @@ pub enum ProblemSubject {
     Subscription(String),
     /// Another database in which tasks run.
     Target(String),
+    /// A target that is held back.
+    HeldTarget(String),
 }
 
 /// Attempts of a queue that failed in the last hour.
@@ -143,6 +145,7 @@ pub fn find_problems(facts: &FleetFacts<'_>) -> Vec<Problem> {
         .chain(sources.schedules.iter().map(|it| schedule(it, now)))
         .chain(sources.subscriptions.iter().map(|it| subscription(it, now)))
         .chain(sources.restored_targets.iter().map(|it| restored_target(it, now)))
+        .chain(sources.held_targets.iter().map(held_target))
         .chain(sources.horizon.iter().filter_map(old_snapshot).take(1))
         .collect();
     problems
@@ -401,6 +404,13 @@ fn restored_target(target: &RestoredTarget, now: Timestamp) -> Problem {
     );
     let about = ProblemSubject::Target(name.clone());
     Problem { age_seconds: age(now, target.at), severity: Severity::Critical, message, about }
+}
+
+fn held_target(target: &HeldTarget) -> Problem {
+    let HeldTarget { name, reason } = target;
+    let message = format!("target {name} is held back: {reason}");
+    let about = ProblemSubject::HeldTarget(name.clone());
+    Problem { age_seconds: 0.0, severity: Severity::Info, message, about }
 }
 
 /// Reports an old snapshot. The snapshots of running tasks are not reported, because they are

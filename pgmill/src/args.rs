@@ -30,9 +30,9 @@ use terminal::label;
 
 pub(crate) use backfill::{BackfillId, BackfillList, BackfillStart};
 pub(crate) use capacity::{
-    ConditionFlags, GroupArgs, GroupDefaultArgs, GroupImportArgs, GroupName, GroupVerb, LimitArgs,
-    LimitFlags, LimitRemoveArgs, LimitVerb, OrOff, PriorityVerb, QueueSetArgs, ReserveArgs,
-    WeightArgs, parse_max_running, parse_period,
+    GroupArgs, GroupDefaultArgs, GroupImportArgs, GroupName, GroupVerb, LimitArgs, LimitFlags,
+    LimitRemoveArgs, LimitVerb, OrOff, PriorityVerb, QueueSetArgs, ReserveArgs, WeightArgs,
+    parse_max_running, parse_period,
 };
 pub(crate) use console::ConsoleArgs;
 pub(crate) use filter::{FilterRemove, FilterSave, FilterScreen, FilterVerb};

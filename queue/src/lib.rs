@@ -35,7 +35,9 @@ pub use transition::{
     bulk, cancel, change, claim, complete, enqueue, fail, limit, promote, purge, reclaim, release,
     resolve_commit, resolve_receipt, retry,
 };
-pub use worker::{heartbeat, notification, poll, progress, prune, queue_conditions, server};
+pub use worker::{
+    heartbeat, notification, poll, progress, prune, queue_conditions, server, target_conditions,
+};
 
 pub use error::{QueueError, chain, database_message};
 pub use id::{LimitId, RunId, TaskId, Token, WorkerId};

@@ -7,3 +7,4 @@ pub mod progress;
 pub mod prune;
 pub mod queue_conditions;
 pub mod server;
+pub mod target_conditions;

@@ -229,7 +229,8 @@ async fn every_action_is_recorded_with_its_login_and_a_call_without_effect_is_no
     let tried: Vec<&str> =
         ACTS.iter().filter_map(|(sql, _)| sql.strip_prefix("SELECT mill.")).collect();
     // Five functions need a run, and are tested below, in tests/runs/run_control.rs and in
-    // tests/runs/approvals.rs. A target that was restored is accepted in tests/targets/restore.rs. The record of
+    // tests/runs/approvals.rs. A target that was restored is accepted in tests/targets/restore.rs, and the conditions
+    // of a target are set in tests/targets/conditions.rs. The record of
     // mill.put_schedule has the timing that mill.accept_timing accepts. mill.purge_queue also records each task:
     // tests/operation/steering/purge.rs.
     let known = [
@@ -242,6 +243,7 @@ async fn every_action_is_recorded_with_its_login_and_a_call_without_effect_is_no
         "accept_timing",
         "purge_queue",
         "accept_restored_target",
+        "set_target_conditions",
     ];
     let functions =
         "SELECT p.proname::text FROM pg_proc p WHERE p.pronamespace = 'mill'::regnamespace

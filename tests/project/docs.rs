@@ -6,6 +6,7 @@ use std::process::Command;
 use crate::harness::login::Login;
 use crate::harness::program::PathFolder;
 use crate::harness::{Database, Program, Worker, eventually};
+use crate::targets::target::{Configuration, as_flags};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
@@ -95,7 +96,12 @@ async fn every_query_of_the_runbooks_runs() {
 async fn every_sample_runs_and_its_tasks_end_as_documented() {
     let database = Database::new().await;
     let tasks = Login::new(&database, "tasks", "mill_producer").await;
-    let flags = ["--readers", "4", "--poll-interval", "100ms", "--task-url", &tasks.url()];
+    let other = Database::empty().await;
+    queue::receipt::init(other.client(), &[]).await.unwrap();
+    let targets = Configuration::of(&database, &[("sample_target", other.url())]);
+    let (configuration, task_url) = (targets.flags(), tasks.url());
+    let mut flags = as_flags(&configuration);
+    flags.extend(["--task-url", &task_url]);
     let mut worker = Worker::start(&database, &flags);
     let index = std::fs::read_to_string(root().join("samples/README.md")).unwrap();
     let mut ran = 0;
@@ -146,6 +152,7 @@ async fn every_sample_runs_and_its_tasks_end_as_documented() {
         .value("SELECT attempt FROM mill.attempts WHERE final AND name = 'second attempt'")
         .await;
     assert_eq!(second, 2);
+    assert_eq!(other.value::<i64>("SELECT count(*) FROM sample_orders").await, 1);
     assert!(worker.terminate().await.success());
     tasks.gone(&database).await;
 }

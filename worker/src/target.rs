@@ -6,6 +6,7 @@
 //! the attempt in the target, and waits for the target as long as it takes.
 
 pub(crate) mod attempt;
+pub(crate) mod conditions;
 pub(crate) mod reclaim;
 pub(crate) mod recorder;
 pub(crate) mod upkeep;
@@ -32,6 +33,11 @@ pub(crate) fn targets(logins: &[Login]) -> Vec<Target> {
     of_targets
         .map(|login| Target { name: Arc::clone(&login.profile), host: Arc::clone(&login.host) })
         .collect()
+}
+
+/// Returns the names of targets.
+pub(crate) fn names(targets: &[Target]) -> Vec<String> {
+    targets.iter().map(|target| target.name.to_string()).collect()
 }
 
 /// Resolves attempts in the target of these sessions.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{ArgGroup, Subcommand};
 use jiff::civil::Time;
 use queue::limit::Rate;
+use queue::queue_status::QueueConditions;
 use queue::{Priority, ReservedCapacity};
 use terminal::{label, queue_name};
 
@@ -64,7 +65,7 @@ pub(crate) struct LimitFlags {
     pub(crate) rate: Option<OrOff<Rate>>,
 }
 
-/// Conditions under which workers claim from a queue.
+/// Conditions under which workers claim from a queue, or tasks of a target.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct ConditionFlags {
     /// Claim nothing while a standby is further behind, from 5s to 1h; off: no such condition
@@ -76,6 +77,31 @@ pub(crate) struct ConditionFlags {
     /// Claim nothing while more sessions of the server are active; off: no such condition
     #[arg(long, value_name = "N|off", value_parser = parse_max_running)]
     pub(crate) max_active_sessions: Option<OrOff<i32>>,
+}
+
+impl ConditionFlags {
+    /// Returns `was` with the given conditions; `None` if none is given.
+    pub(crate) fn merged(self, was: QueueConditions) -> Option<QueueConditions> {
+        let Self { max_replication_lag, max_snapshot_age, max_active_sessions } = self;
+        if max_replication_lag.is_none()
+            && max_snapshot_age.is_none()
+            && max_active_sessions.is_none()
+        {
+            return None;
+        }
+        let seconds = |given: Option<OrOff<Duration>>, was| {
+            given.map_or(was, |given| given.0.map(|age| age.as_secs_f64()))
+        };
+        Some(QueueConditions {
+            max_replication_lag_seconds: seconds(
+                max_replication_lag,
+                was.max_replication_lag_seconds,
+            ),
+            max_snapshot_age_seconds: seconds(max_snapshot_age, was.max_snapshot_age_seconds),
+            max_active_sessions: max_active_sessions
+                .map_or(was.max_active_sessions, |given| given.0),
+        })
+    }
 }
 
 #[derive(Debug, Subcommand)]

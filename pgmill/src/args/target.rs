@@ -6,6 +6,7 @@ use clap::Subcommand;
 use cli::duration::HumanDuration;
 use terminal::label;
 
+use super::capacity::ConditionFlags;
 use super::profile::{Roles, roles};
 
 #[derive(Debug, Subcommand)]
@@ -82,6 +83,8 @@ pub(crate) struct TargetArgs {
     /// Free-text description
     #[arg(long)]
     pub(crate) description: Option<String>,
+    #[command(flatten)]
+    pub(crate) conditions: ConditionFlags,
     /// Show what would change, without changing it
     #[arg(long)]
     pub(crate) dry_run: bool,

@@ -7,17 +7,20 @@ use conninfo::{ConnectionSource, ConnectionTarget, Environment};
 use queue::QueueError;
 use queue::profile::drop_profile;
 use queue::receipt;
-use queue::target::{Success, Target, accept_restored, set_target, successes, targets};
+use queue::target::{
+    Success, Target, accept_restored, set_target, set_target_conditions, successes, targets,
+};
 use serde_json::json;
 use terminal::{counted, exact_span, print_stderr};
-use tokio_postgres::Client;
+use tokio_postgres::{Client, GenericClient};
 
 use crate::args::{TargetArgs, TargetCheck, TargetInit, TargetName, TargetVerb};
+use crate::fleet::queues::{describe_conditions, format_conditions};
 use crate::output::{Field, Output};
 use crate::session::{Session, commit_unless_dry_run};
 
-const HEADINGS: [&str; 6] =
-    ["target", "allowed", "readers", "receipts kept", "checked", "description"];
+const HEADINGS: [&str; 7] =
+    ["target", "allowed", "readers", "receipts kept", "checked", "conditions", "description"];
 
 /// Number of receipts that one statement looks for.
 const BATCH_SIZE: usize = 1000;
@@ -74,12 +77,20 @@ async fn list(client: &Client, out: &Output) -> Result<u8, Failure> {
                     (None, Some(at)) => Field::new(format!("{at:.0}")),
                     (None, None) => Field::new("never"),
                 },
+                Field::new(conditions(target)),
                 Field::or_blank(target.description.as_deref()),
             ]
         };
         out.text(&out.table(&HEADINGS, targets.iter().map(row).collect()))?;
     }
     Ok(exit::OK)
+}
+
+/// Formats the conditions of a target, and which of them does not hold.
+fn conditions(target: &Target) -> String {
+    let held_back = target.held_back.as_ref().map(|reason| format!("held back: {reason}"));
+    let parts = held_back.into_iter().chain(format_conditions(&target.conditions));
+    parts.collect::<Vec<_>>().join(", ")
 }
 
 /// Creates or changes a target.
@@ -92,9 +103,14 @@ async fn set(client: &mut Client, out: &Output, args: &TargetArgs) -> Result<u8,
     let allowed = args.allow.as_ref().map(|roles| roles.0.as_slice());
     let kept = args.keep.as_ref().map(|keep| keep.0);
     set_target(&transaction, name, allowed, args.description.as_deref(), kept).await?;
-    let targets = targets(&transaction).await?;
+    let was = find(&transaction, name).await?.map(|target| target.conditions).unwrap_or_default();
+    let conditions = args.conditions.merged(was);
+    if let Some(conditions) = conditions {
+        set_target_conditions(&transaction, name, conditions).await?;
+    }
+    let now = find(&transaction, name).await?;
     commit_unless_dry_run(transaction, args.dry_run).await?;
-    let Some(now) = targets.iter().find(|target| target.name == *name) else {
+    let Some(now) = now else {
         return Err(Failure::not_found(format!("target {name} no longer exists")));
     };
     if out.json {
@@ -106,7 +122,10 @@ async fn set(client: &mut Client, out: &Output, args: &TargetArgs) -> Result<u8,
         none if none.is_empty() => "no role".to_owned(),
         allowed => format!("members of {allowed}"),
     };
-    out.text(&format!("target {name} {verb} open to {allowed}"))?;
+    let starts = conditions.map_or_else(String::new, |conditions| {
+        format!("; its tasks start {}", describe_conditions(&conditions))
+    });
+    out.text(&format!("target {name} {verb} open to {allowed}{starts}"))?;
     if now.readers == 0 {
         print_stderr(format!("no live worker has [targets.{name}] in its configuration"));
     }
@@ -153,10 +172,14 @@ fn report(out: &Output, args: &TargetName, done: &str) -> Result<u8, Failure> {
 
 /// Fails if there is no such target.
 async fn known(client: &Client, name: &str) -> Result<(), Failure> {
-    if targets(client).await?.iter().any(|target| target.name == name) {
+    if find(client, name).await?.is_some() {
         return Ok(());
     }
     Err(Failure::not_found(format!("there is no target {name}")).hint("pgmill target list"))
+}
+
+async fn find(client: &impl GenericClient, name: &str) -> Result<Option<Target>, QueueError> {
+    Ok(targets(client).await?.into_iter().find(|target| target.name == name))
 }
 
 /// Lists the successes without a receipt.

@@ -1,7 +1,5 @@
 //! `pgmill queue`.
 
-use std::time::Duration;
-
 use cli::{Failure, exit};
 use queue::queue_status::{self, QueueConditions, QueueStatus};
 use queue::{LimitKind, QueueError, operate};
@@ -9,7 +7,7 @@ use serde_json::json;
 use terminal::print_stderr;
 use tokio_postgres::Client;
 
-use crate::args::{ConditionFlags, OrOff, QueueArgs, QueuePauseArgs, QueueSetArgs, QueueVerb};
+use crate::args::{QueueArgs, QueuePauseArgs, QueueSetArgs, QueueVerb};
 use crate::fleet::capacity::{apply_limits, format_rate};
 use crate::fleet::purge;
 use crate::output::format::{counted, span};
@@ -211,34 +209,26 @@ async fn set_conditions(
     args: &QueueSetArgs,
     was: Option<&QueueStatus>,
 ) -> Result<Vec<String>, QueueError> {
-    let ConditionFlags { max_replication_lag, max_snapshot_age, max_active_sessions } =
-        args.conditions;
-    if max_replication_lag.is_none() && max_snapshot_age.is_none() && max_active_sessions.is_none()
-    {
-        return Ok(Vec::new());
-    }
     let was = was.map(|was| was.conditions).unwrap_or_default();
-    let seconds = |given: Option<OrOff<Duration>>, was| {
-        given.map_or(was, |given| given.0.map(|age| age.as_secs_f64()))
-    };
-    let conditions = QueueConditions {
-        max_replication_lag_seconds: seconds(max_replication_lag, was.max_replication_lag_seconds),
-        max_snapshot_age_seconds: seconds(max_snapshot_age, was.max_snapshot_age_seconds),
-        max_active_sessions: max_active_sessions.map_or(was.max_active_sessions, |given| given.0),
-    };
+    let Some(conditions) = args.conditions.merged(was) else { return Ok(Vec::new()) };
     if !args.dry_run {
         operate::set_queue_conditions(client, &args.name, conditions).await?;
     }
-    let given = format_conditions(&conditions);
-    Ok(vec![if given.is_empty() {
-        "start under any conditions".to_owned()
-    } else {
-        format!("start only with {}", given.join(", "))
-    }])
+    Ok(vec![format!("start {}", describe_conditions(&conditions))])
 }
 
-/// Formats the conditions of a queue.
-fn format_conditions(conditions: &QueueConditions) -> Vec<String> {
+/// Describes under which conditions tasks start: "only with max snapshot age 15m".
+pub(crate) fn describe_conditions(conditions: &QueueConditions) -> String {
+    let given = format_conditions(conditions);
+    if given.is_empty() {
+        "under any conditions".to_owned()
+    } else {
+        format!("only with {}", given.join(", "))
+    }
+}
+
+/// Formats the conditions of a queue or a target.
+pub(crate) fn format_conditions(conditions: &QueueConditions) -> Vec<String> {
     let QueueConditions {
         max_replication_lag_seconds,
         max_snapshot_age_seconds,

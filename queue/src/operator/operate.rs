@@ -142,17 +142,7 @@ pub async fn set_queue_conditions(
     queue: &str,
     conditions: QueueConditions,
 ) -> Result<(), QueueError> {
-    client
-        .query_typed(
-            SET_QUEUE_CONDITIONS,
-            &[
-                (&queue, Type::TEXT),
-                (&conditions.max_replication_lag_seconds, Type::FLOAT8),
-                (&conditions.max_snapshot_age_seconds, Type::FLOAT8),
-                (&conditions.max_active_sessions, Type::INT4),
-            ],
-        )
-        .await?;
+    client.query_typed(SET_QUEUE_CONDITIONS, &conditions.params(&queue)).await?;
     Ok(())
 }
 

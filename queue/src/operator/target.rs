@@ -11,16 +11,22 @@ use uuid::Uuid;
 
 use crate::error::QueueError;
 use crate::id::TaskId;
+use crate::read::queue_status::QueueConditions;
 use crate::row::{FromRow, column, from_row, scalar};
 
 const SET: &str = "/* queue.set_target */
 SELECT mill.set_target($1, $2, $3, make_interval(secs => $4))";
 
+const SET_CONDITIONS: &str = "/* queue.set_target_conditions */
+SELECT mill.set_target_conditions($1, make_interval(secs => $2), make_interval(secs => $3), $4)";
+
 const ACCEPT: &str = "/* queue.accept_restored_target */ SELECT mill.accept_restored_target($1)";
 
 const TARGETS: &str = "/* queue.targets */
 SELECT t.name, p.allowed, p.description, extract(epoch FROM t.receipts_kept)::float8 AS receipts_kept_seconds,
-    t.checked_at, t.restored_at,
+    t.checked_at, t.restored_at, extract(epoch FROM t.max_replication_lag)::float8 AS max_replication_lag_seconds,
+    extract(epoch FROM t.max_snapshot_age)::float8 AS max_snapshot_age_seconds, t.max_active_sessions,
+    (SELECT c.held_back FROM mill.target_checks c WHERE c.name = t.name) AS held_back,
     (SELECT coalesce(sum((w.profiles->>t.name::text)::integer), 0) FROM mill.workers w
         WHERE now() - w.heartbeat_at < w.orphan_timeout) AS readers
 FROM mill.targets t JOIN mill.profiles p ON p.name = t.name ORDER BY t.name";
@@ -47,13 +53,19 @@ pub struct Target {
     pub checked_at: Option<Timestamp>,
     /// Time at which a worker found that the target was restored to an earlier time.
     pub restored_at: Option<Timestamp>,
+    /// The conditions under which workers claim tasks of this target.
+    #[serde(flatten)]
+    pub conditions: QueueConditions,
+    /// Which condition does not hold, so that workers claim none of its tasks.
+    pub held_back: Option<String>,
     /// Number of readers that live workers have for this target.
     pub readers: i64,
 }
 
 from_row! {
-    Target {
-        name, allowed, description, receipts_kept_seconds, checked_at, restored_at, readers,
+    row => Target {
+        name, allowed, description, receipts_kept_seconds, checked_at, restored_at,
+        conditions: QueueConditions::from_row(row)?, held_back, readers,
     }
 }
 
@@ -92,6 +104,19 @@ pub async fn set_target(
         (/* receipts_kept */ &kept, Type::FLOAT8),
     ];
     client.query_typed(SET, &params).await?;
+    Ok(())
+}
+
+/// Sets the conditions under which workers claim tasks of the target.
+///
+/// # Errors
+/// Fails if there is no such target, or if a condition is out of range.
+pub async fn set_target_conditions(
+    client: &impl GenericClient,
+    name: &str,
+    conditions: QueueConditions,
+) -> Result<(), QueueError> {
+    client.query_typed(SET_CONDITIONS, &conditions.params(&name)).await?;
     Ok(())
 }
 

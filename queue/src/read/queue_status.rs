@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 use tokio_postgres::GenericClient;
+use tokio_postgres::types::{ToSql, Type};
 
 use crate::error::QueueError;
 use crate::row::{FromRow, from_row, scalar};
@@ -20,7 +21,8 @@ FROM mill.queue_status s ORDER BY s.queue";
 /// The advisory lock that one worker holds while it publishes the fleet-wide gauges.
 const PUBLISHER: &str = "/* queue.publisher */ SELECT pg_try_advisory_lock(7236270913)";
 
-/// The conditions under which workers claim from a queue; `None` means no such condition.
+/// The conditions under which workers claim from a queue, or tasks of a target; `None` means no such
+/// condition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, utoipa::ToSchema)]
 pub struct QueueConditions {
     /// Maximum lag of a connected standby, in seconds.
@@ -33,6 +35,21 @@ pub struct QueueConditions {
 
 from_row! {
     QueueConditions { max_replication_lag_seconds, max_snapshot_age_seconds, max_active_sessions }
+}
+
+impl QueueConditions {
+    /// Returns the parameters of a statement that sets the conditions of a queue or a target.
+    pub(crate) fn params<'a>(
+        &'a self,
+        name: &'a (dyn ToSql + Sync),
+    ) -> [(&'a (dyn ToSql + Sync), Type); 4] {
+        [
+            (name, Type::TEXT),
+            (&self.max_replication_lag_seconds, Type::FLOAT8),
+            (&self.max_snapshot_age_seconds, Type::FLOAT8),
+            (&self.max_active_sessions, Type::INT4),
+        ]
+    }
 }
 
 /// A queue and its task counts.

@@ -141,6 +141,89 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION mill_target.missing IS 'Returns the tasks of this list that have no receipt of a success';
 
+-- Conditions of the target, which workers check while one of them is set. The functions replication_lags and
+-- hold_reason are those of the queue (schema/04_queue_conditions.sql), in another schema.
+CREATE UNLOGGED TABLE IF NOT EXISTS mill_target.wal_positions (
+    written_at timestamptz PRIMARY KEY,
+    lsn pg_lsn NOT NULL
+);
+COMMENT ON TABLE mill_target.wal_positions IS
+    'Positions in the WAL with their times, about one per second while conditions are checked, for '
+    'mill_target.replication_lags';
+
+CREATE OR REPLACE FUNCTION mill_target.replication_lags() RETURNS TABLE (standby text, lag interval)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT r.application_name, coalesce(clock_timestamp() - (SELECT min(p.written_at) FROM mill_target.wal_positions p
+        WHERE p.lsn > r.replay_lsn), '0')
+    FROM pg_stat_replication r WHERE r.replay_lsn IS NOT NULL AND r.state IN ('catchup', 'streaming')
+$$;
+COMMENT ON FUNCTION mill_target.replication_lags IS
+    'Connected standbys, and how long ago the primary wrote what a standby has not replayed';
+
+CREATE OR REPLACE FUNCTION mill_target.hold_reason(max_replication_lag interval, max_snapshot_age interval,
+    max_active_sessions integer) RETURNS text
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    worst record;
+    sessions bigint;
+BEGIN
+    IF max_replication_lag IS NOT NULL THEN
+        SELECT l.standby, l.lag INTO worst FROM mill_target.replication_lags() l
+            WHERE l.lag > max_replication_lag ORDER BY l.lag DESC LIMIT 1;
+        IF FOUND THEN
+            RETURN format('the replication lag of standby %s is %s s, above %s s', worst.standby,
+                floor(extract(epoch FROM worst.lag)), trim_scale(extract(epoch FROM max_replication_lag)::numeric));
+        END IF;
+    END IF;
+    IF max_snapshot_age IS NOT NULL THEN
+        SELECT s.holder, s.age INTO worst FROM (
+            SELECT format('session %s of user %s', a.pid, a.usename) AS holder, clock_timestamp() - a.xact_start AS age
+            FROM pg_stat_activity a
+            WHERE a.datname = current_database() AND a.backend_type = 'client backend' AND a.pid <> pg_backend_pid()
+                AND num_nonnulls(a.backend_xmin, a.backend_xid) > 0
+            UNION ALL
+            SELECT format('prepared transaction %s', p.gid), clock_timestamp() - p.prepared
+            FROM pg_prepared_xacts p WHERE p.database = current_database()) AS s
+        WHERE s.age > max_snapshot_age ORDER BY s.age DESC LIMIT 1;
+        IF FOUND THEN
+            RETURN format('the snapshot of %s is %s s old, above %s s', worst.holder,
+                floor(extract(epoch FROM worst.age)), trim_scale(extract(epoch FROM max_snapshot_age)::numeric));
+        END IF;
+    END IF;
+    IF max_active_sessions IS NOT NULL THEN
+        SELECT count(*) INTO sessions FROM pg_stat_activity a
+            WHERE a.backend_type = 'client backend' AND a.state = 'active' AND a.pid <> pg_backend_pid();
+        IF sessions > max_active_sessions THEN
+            RETURN format('%s active, above %s', CASE sessions WHEN 1 THEN '1 session is'
+                ELSE sessions || ' sessions are' END, max_active_sessions);
+        END IF;
+    END IF;
+    RETURN NULL;
+END
+$$;
+COMMENT ON FUNCTION mill_target.hold_reason IS
+    'Returns which of these conditions does not hold; null: all of them hold';
+
+CREATE OR REPLACE FUNCTION mill_target.check_conditions(max_replication_lag interval, max_snapshot_age interval,
+    max_active_sessions integer) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    -- The server hides the state of other sessions and of standbys from other roles, so no condition would ever fail.
+    IF NOT pg_has_role(current_user, 'pg_read_all_stats', 'USAGE') THEN
+        RAISE EXCEPTION 'the owner of schema mill_target may not see the sessions of the server'
+            USING ERRCODE = '42501', HINT = format('GRANT pg_monitor TO %I', current_user);
+    END IF;
+    INSERT INTO mill_target.wal_positions (written_at, lsn) VALUES (clock_timestamp(), pg_current_wal_flush_lsn())
+        ON CONFLICT DO NOTHING;
+    DELETE FROM mill_target.wal_positions p
+        WHERE p.written_at < now() - interval '1 minute' - coalesce(max_replication_lag, '0');
+    RETURN mill_target.hold_reason(max_replication_lag, max_snapshot_age, max_active_sessions);
+END
+$$;
+COMMENT ON FUNCTION mill_target.check_conditions IS
+    'Returns why the target is held back under these conditions at this moment; null: all of them hold';
+
 -- `pgmill target init` grants USAGE on the schema and EXECUTE on these functions to the logins of workers.
 REVOKE ALL ON ALL TABLES IN SCHEMA mill_target FROM PUBLIC;
 REVOKE ALL ON ALL ROUTINES IN SCHEMA mill_target FROM PUBLIC;

@@ -57,7 +57,9 @@ SELECT
             AND r.late_since IS NULL ORDER BY r.late_at LIMIT 1),
         (SELECT r.timeout_at FROM mill.runs r WHERE r.state = 'running' AND r.timeout_at IS NOT NULL
             AND r.cancel_reason IS NULL ORDER BY r.timeout_at LIMIT 1)) - now())::float8 AS next_deadline_in,
-    mill.notifications_due($6) AS notifications_due, mill.conditions_due() AS conditions_due
+    mill.notifications_due($6) AS notifications_due, mill.conditions_due() AS conditions_due,
+    CASE WHEN $7 = '{}' THEN $7 ELSE mill.targets_with_conditions($7) END AS targets_to_check,
+    CASE WHEN $7 = '{}' THEN $7 ELSE mill.held_targets($7) END AS held_targets
 FROM (SELECT coalesce(array_agg(id), '{}') AS ids, coalesce(array_agg(heartbeat), '{}') AS heartbeats,
         coalesce(array_agg(session_alive), '{}') AS sessions_alive, coalesce(array_agg(heartbeat_age), '{}') AS heartbeat_ages,
         coalesce(array_agg(last_heartbeat), '{}') AS last_heartbeats
@@ -90,6 +92,10 @@ pub struct PollResult {
     pub notifications_due: bool,
     /// Whether the conditions of queues are to be checked.
     pub conditions_due: bool,
+    /// Those of the worker's targets that have conditions to check.
+    pub targets_to_check: Vec<String>,
+    /// Those of the worker's targets that are held back.
+    pub held_targets: Vec<String>,
     /// Every other worker that is registered and, if requested, every other worker that holds
     /// claims; `None` if the poll did not read the other workers.
     pub peers: Option<Vec<Peer>>,
@@ -110,22 +116,32 @@ pub struct PollOptions {
     pub pending: bool,
 }
 
-/// Polls for a worker that serves these queues (`None` means all queues) and has these destinations
-/// of notifications.
+/// What a worker serves, and where it can send to.
+#[derive(Clone, Debug, Default)]
+pub struct Served {
+    /// The queues; `None` means all queues.
+    pub queues: Option<Vec<String>>,
+    /// Destinations of notifications.
+    pub destinations: Vec<String>,
+    /// Targets that the worker reaches.
+    pub targets: Vec<String>,
+}
+
+/// Polls for a worker.
 pub async fn poll(
     client: &impl GenericClient,
     me: WorkerId,
-    queues: Option<&[String]>,
-    destinations: &[String],
+    served: &Served,
     options: PollOptions,
 ) -> Result<PollResult, QueueError> {
-    let params: [(&(dyn ToSql + Sync), Type); 6] = [
+    let params: [(&(dyn ToSql + Sync), Type); 7] = [
         (/* me */ &me.0, Type::UUID),
-        (/* queues */ &queues, Type::TEXT_ARRAY),
+        (/* queues */ &served.queues, Type::TEXT_ARRAY),
         (/* peers */ &options.peers, Type::BOOL),
         (/* pending */ &options.pending, Type::BOOL),
         (/* unregistered */ &(options.peers && options.unregistered), Type::BOOL),
-        (/* destinations */ &destinations, Type::TEXT_ARRAY),
+        (/* destinations */ &served.destinations, Type::TEXT_ARRAY),
+        (/* targets */ &served.targets, Type::TEXT_ARRAY),
     ];
     let rows = client.query_typed(POLL, &params).await?;
     let row = &rows[0];
@@ -159,6 +175,8 @@ pub async fn poll(
         runs: column(row, "runs")?,
         notifications_due: column(row, "notifications_due")?,
         conditions_due: column(row, "conditions_due")?,
+        targets_to_check: column(row, "targets_to_check")?,
+        held_targets: column(row, "held_targets")?,
         peers: options.peers.then(|| seen.collect()),
     })
 }

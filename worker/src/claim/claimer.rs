@@ -39,6 +39,8 @@ pub(crate) struct Claimer {
     pub(crate) profiles: Vec<String>,
     /// Those of the profiles that are targets. Their readers take one task at a time.
     pub(crate) targets: Vec<String>,
+    /// Targets that are held back: nothing is claimed for their readers.
+    pub(crate) held_targets: watch::Receiver<Vec<String>>,
     pub(crate) poll_interval: Duration,
     pub(crate) batch_sizes: BatchSizes,
     pub(crate) weights: watch::Receiver<Weights>,
@@ -255,6 +257,9 @@ impl Claimer {
         mut sweep: bool,
     ) -> Result<bool, QueueError> {
         let mut found = false;
+        if self.held_targets.borrow().iter().any(|target| target == run_as) {
+            return Ok(found);
+        }
         let in_target = self.targets.iter().any(|target| target == run_as);
         while !state.idle.is_empty() {
             let weights = self.weights.borrow().clone();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use queue::QueueError;
-use queue::poll::{PollOptions, poll};
+use queue::poll::{PollOptions, Served, poll};
 use queue::queue_conditions::check_queue_conditions;
 use rand::RngExt;
 use tokio::sync::watch;
@@ -28,9 +28,7 @@ const CONDITIONS: &str = "conditions of queues";
 /// Polls the queue and the other workers.
 pub(crate) struct Poller {
     context: Arc<Context>,
-    queues: Option<Vec<String>>,
-    /// Destinations of notifications.
-    destinations: Vec<String>,
+    served: Served,
     /// At most [`MAX_POLL_INTERVAL`].
     poll_interval: Duration,
     channels: PollChannels,
@@ -52,6 +50,10 @@ pub(crate) struct PollChannels {
     pub(crate) notifications_due: watch::Sender<bool>,
     /// Weights of the priorities, for the claimer.
     pub(crate) weights: watch::Sender<Weights>,
+    /// Targets that have conditions, for their checks.
+    pub(crate) targets_to_check: watch::Sender<Vec<String>>,
+    /// Targets that are held back, for the claimer.
+    pub(crate) held_targets: watch::Sender<Vec<String>>,
     /// The other workers, for the reclaimer.
     pub(crate) peer_snapshots: watch::Sender<PeerSnapshot>,
 }
@@ -64,6 +66,8 @@ impl Default for PollChannels {
             limits_pending: watch::Sender::default(),
             notifications_due: watch::Sender::default(),
             weights: watch::Sender::default(),
+            targets_to_check: watch::Sender::default(),
+            held_targets: watch::Sender::default(),
             peer_snapshots: watch::Sender::new(PeerSnapshot::empty()),
         }
     }
@@ -72,23 +76,13 @@ impl Default for PollChannels {
 impl Poller {
     pub(crate) fn new(
         context: Arc<Context>,
-        queues: Option<Vec<String>>,
-        destinations: Vec<String>,
+        served: Served,
         poll_interval: Duration,
         channels: PollChannels,
     ) -> Self {
         let peer_sampling = PeerSampling::default();
         let continuity = PollContinuity { unbroken_since: Instant::now(), after_outage: false };
-        Self {
-            context,
-            queues,
-            destinations,
-            poll_interval,
-            channels,
-            peer_sampling,
-            continuity,
-            first: true,
-        }
+        Self { context, served, poll_interval, channels, peer_sampling, continuity, first: true }
     }
 
     async fn poll(&mut self) -> Result<(), QueueError> {
@@ -99,9 +93,7 @@ impl Poller {
         let busy = context.wakeup.take_tasks_found() && !context.wakeup.is_idle();
         let (peers, unregistered) = self.peer_sampling.include_peers(rand::rng().random());
         let wanted = PollOptions { peers, unregistered, pending: !busy };
-        let polled =
-            poll(&*client, context.worker, self.queues.as_deref(), &self.destinations, wanted)
-                .await?;
+        let polled = poll(&*client, context.worker, &self.served, wanted).await?;
         if polled.pending && wanted.pending {
             context.wakeup.request_sweep();
         }
@@ -109,6 +101,11 @@ impl Poller {
         channels.limits_pending.send_replace(polled.limits && (polled.pending || polled.blocked));
         channels.notifications_due.send_replace(polled.notifications_due);
         channels.weights.send_replace(Weights::new(polled.weights));
+        channels.targets_to_check.send_replace(polled.targets_to_check);
+        let was_held = channels.held_targets.send_replace(polled.held_targets);
+        if was_held.iter().any(|target| !channels.held_targets.borrow().contains(target)) {
+            context.wakeup.request_sweep();
+        }
         self.peer_sampling.record(polled.peers.as_deref(), rand::rng().random());
         // An answer that took long is outdated, because the server had stalled.
         if polled_at.elapsed() <= MAX_POLL_INTERVAL * 2 {

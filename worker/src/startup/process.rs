@@ -6,6 +6,7 @@ use anyhow::Context as _;
 use cli::duration::HumanDuration;
 use conninfo::{ConnectionSource, ConnectionTarget, Environment};
 use queue::heartbeat::WorkerRegistration;
+use queue::poll::Served;
 use queue::{QueueError, WorkerId, citus, schema};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
@@ -41,9 +42,10 @@ use crate::startup::login::{Login, interleave, logins, readers, readers_by_profi
 use crate::startup::sd_notify::SdNotify;
 use crate::startup::settings::Settings;
 use crate::startup::{destinations, pooler_check, privileges};
+use crate::target::conditions::TargetConditions;
 use crate::target::recorder::Recorder;
-use crate::target::targets;
 use crate::target::upkeep::Upkeep;
+use crate::target::{names, targets};
 use crate::telemetry::fleet_metrics::{FleetMetrics, FleetPublisher};
 use crate::telemetry::http::{self, HttpState};
 use crate::telemetry::metrics::Metrics;
@@ -59,6 +61,7 @@ struct Process {
     /// Logins for task SQL, the login of tasks without a profile first.
     logins: Vec<Login>,
     weights: watch::Sender<Weights>,
+    held_targets: watch::Sender<Vec<String>>,
     progress: ProgressReporter,
     sd_notify: SdNotify,
     destinations: Destinations,
@@ -104,6 +107,7 @@ pub(crate) async fn run(config: Config, environment: &Environment) -> anyhow::Re
         context: Arc::new(context),
         logins,
         weights: watch::Sender::default(),
+        held_targets: watch::Sender::default(),
         progress: ProgressReporter::default(),
         sd_notify: SdNotify::from_environment(),
         separate_task_login: config.task.is_some(),
@@ -261,7 +265,11 @@ impl Process {
         let poll_interval = self.settings.poll_interval.0;
         tasks.spawn(duty::run(heartbeat, context()));
         tasks.spawn(listener::run(context()));
-        let channels = PollChannels { weights: self.weights.clone(), ..PollChannels::default() };
+        let channels = PollChannels {
+            weights: self.weights.clone(),
+            held_targets: self.held_targets.clone(),
+            ..PollChannels::default()
+        };
         let promoter = Promoter::new(context(), channels.next_due.subscribe());
         tasks.spawn(duty::run(promoter, context()));
         let permit_granter = PermitGranter::new(context(), channels.limits_pending.subscribe());
@@ -271,12 +279,19 @@ impl Process {
         let peers = channels.peer_snapshots.subscribe();
         let reclaimer = Reclaimer::new(context(), detector, peers, targets.clone());
         tasks.spawn(duty::run(reclaimer, context()));
-        tasks.spawn(duty::run(Upkeep::new(context(), targets), context()));
+        tasks.spawn(duty::run(Upkeep::new(context(), targets.clone()), context()));
+        let to_check = channels.targets_to_check.subscribe();
+        let conditions = TargetConditions::new(context(), targets.clone(), to_check);
+        tasks.spawn(duty::run(conditions, context()));
         tasks.spawn(duty::run(RunAdvancer::new(context()), context()));
         tasks.spawn(duty::run(Maintenance::new(context()), context()));
         tasks.spawn(duty::run(ProgressWriter::new(context(), &self.progress), context()));
         tasks.spawn(self.schedules(channels.scheduler_work.subscribe()));
-        let names = destinations.keys().cloned().collect();
+        let served = Served {
+            queues: self.settings.queues.clone(),
+            destinations: destinations.keys().cloned().collect(),
+            targets: names(&targets),
+        };
         let due = channels.notifications_due.subscribe();
         tasks.spawn(duty::run(Notifier::new(context(), destinations, due), context()));
         if let Some(listener) = http {
@@ -287,8 +302,7 @@ impl Process {
             let state = HttpState { context: context(), fleet_metrics: metrics };
             tasks.spawn(http::run(listener, state));
         }
-        let queues = self.settings.queues.clone();
-        let poller = Poller::new(context(), queues, names, poll_interval, channels);
+        let poller = Poller::new(context(), served, poll_interval, channels);
         tasks.spawn(duty::run(poller, context()));
         tasks
     }
@@ -318,7 +332,8 @@ impl Process {
         let claimer = Claimer {
             queues: self.settings.queues.clone(),
             profiles: self.profiles(),
-            targets: targets(&self.logins).iter().map(|target| target.name.to_string()).collect(),
+            targets: names(&targets(&self.logins)),
+            held_targets: self.held_targets.subscribe(),
             poll_interval: self.settings.poll_interval.0,
             batch_sizes: batch_sizes.clone(),
             weights: self.weights.subscribe(),

@@ -11,7 +11,7 @@ use queue::{Mode, QueueError, Token};
 
 use crate::context::Context;
 use crate::control::answered;
-use crate::target::{Target, resolve};
+use crate::target::{Target, names, resolve};
 
 /// Reclaims the tasks of dead workers in the targets that this worker reaches.
 pub(crate) struct TargetReclaimer {
@@ -39,7 +39,7 @@ impl TargetReclaimer {
         if self.targets.is_empty() {
             return Ok(reclaimed);
         }
-        let names: Vec<String> = self.targets.iter().map(|it| it.name.to_string()).collect();
+        let names = names(&self.targets);
         let claims = answered(async {
             claims_to_resolve(&*context.control.get().await?, dead, &names).await
         })

@@ -6,6 +6,7 @@ use prometheus::{Registry, Result};
 use queue::fleet::Fleet;
 use queue::priority::PriorityStatus;
 use queue::queue_status::QueueStatus;
+use queue::target::Target;
 use schedule::queries::{Health, Instants};
 
 use crate::telemetry::registrar::Registrar;
@@ -14,6 +15,7 @@ use crate::telemetry::registrar::Registrar;
 pub(crate) struct FleetCounts {
     pub(crate) queues: Vec<QueueStatus>,
     pub(crate) priorities: Vec<PriorityStatus>,
+    pub(crate) targets: Vec<Target>,
     pub(crate) fleet: Fleet,
     pub(crate) schedules: Health,
     pub(crate) instants: Vec<Instants>,
@@ -32,6 +34,7 @@ impl FleetCounts {
         let new = Registrar(&registry);
         fill_queues(&new, &self.queues)?;
         fill_priorities(&new, &self.priorities)?;
+        fill_targets(&new, &self.targets)?;
         fill_schedules(&new, self.schedules, &self.instants)?;
         fill_fleet(&new, &self.fleet)?;
         let help = "1 if the last query for the fleet metrics succeeded, else 0";
@@ -107,6 +110,19 @@ fn fill_priorities(new: &Registrar<'_>, priorities: &[PriorityStatus]) -> Result
         pending.with_label_values(&name).set(status.pending as f64);
         oldest.with_label_values(&name).set(status.oldest_pending_age.unwrap_or(0.0));
         weight.with_label_values(&name).set(status.weight);
+    }
+    Ok(())
+}
+
+fn fill_targets(new: &Registrar<'_>, targets: &[Target]) -> Result<()> {
+    let held_back = new.gauges(
+        "pgmill_target_held_back",
+        "1 while a condition of the target does not hold, so that workers claim none of its tasks",
+        &["target"],
+    )?;
+    for target in targets {
+        let value = f64::from(u8::from(target.held_back.is_some()));
+        held_back.with_label_values(&[&target.name]).set(value);
     }
     Ok(())
 }

@@ -12,6 +12,7 @@ use queue::QueueError;
 use queue::fleet::fleet;
 use queue::priority::priorities;
 use queue::queue_status::{queues, try_become_publisher};
+use queue::target::targets;
 use schedule::queries::{health, instants};
 use tokio::time::sleep;
 use tokio_postgres::Client;
@@ -96,6 +97,7 @@ async fn count(client: &Client) -> Result<Registry, QueueError> {
     let counts = FleetCounts {
         queues: queues(client).await?,
         priorities: priorities(client).await?,
+        targets: targets(client).await?,
         fleet: fleet(client).await?,
         schedules: health(client).await?,
         instants: instants(client, NAMED_SCHEDULES).await?,

@@ -83,7 +83,9 @@ fn path(about: &ProblemSubject) -> String {
         ProblemSubject::Limit(kind) => format!("/limits?kind={kind}&sort=wait"),
         ProblemSubject::FleetPause => "/queues".to_owned(),
         ProblemSubject::Declarations => "/schedules".to_owned(),
-        ProblemSubject::Snapshot | ProblemSubject::Target(_) => "/database".to_owned(),
+        ProblemSubject::Snapshot | ProblemSubject::Target(_) | ProblemSubject::HeldTarget(_) => {
+            "/database".to_owned()
+        }
         ProblemSubject::Subscription(_) => "/subscriptions".to_owned(),
     }
 }

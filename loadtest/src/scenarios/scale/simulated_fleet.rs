@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use jiff::Timestamp;
 use queue::claim::{CLAIM, SESSION_SETTINGS};
 use queue::heartbeat::{WorkerRegistration, heartbeat, register};
-use queue::poll::{PollOptions, poll};
+use queue::poll::{PollOptions, Served, poll};
 use queue::priority::set_reserved_capacity;
 use queue::{ReservedCapacity, TaskId, Token, WorkerId};
 use tokio_postgres::Statement;
@@ -203,7 +203,7 @@ impl<'a> SimulatedFleet<'a> {
                 let unregistered = what == Operation::PollUnregistered;
                 let peers = unregistered || what == Operation::PollPeers;
                 let wanted = PollOptions { peers, unregistered, pending: true };
-                poll(&*self.session, worker, None, &[], wanted).await?;
+                poll(&*self.session, worker, &Served::default(), wanted).await?;
             }
             Operation::Claim => *last = self.claim(worker, *last).await?,
         }

@@ -12,7 +12,7 @@ mod waiting_limits;
 pub use approvals::{NeededApproval, needed_approvals};
 pub use slow::{LateRun, SlowRun, SlowTask, late_runs, slow_runs, slow_tasks};
 pub use subscriptions::{FailingSubscription, failing_subscriptions};
-pub use targets::{RestoredTarget, restored_targets};
+pub use targets::{HeldTarget, RestoredTarget, held_targets, restored_targets};
 pub use waiting_limits::{WaitingLimit, waiting_limits};
 
 use jiff::Timestamp;
@@ -125,6 +125,8 @@ pub struct ProblemSources {
     pub subscriptions: Vec<FailingSubscription>,
     /// Targets that were restored to an earlier time.
     pub restored_targets: Vec<RestoredTarget>,
+    /// Targets that are held back.
+    pub held_targets: Vec<HeldTarget>,
     /// Wait in seconds from which a backlog is a problem.
     pub backlog_wait_seconds: f64,
 }
@@ -227,6 +229,7 @@ pub async fn problem_sources(client: &impl GenericClient) -> Result<ProblemSourc
         horizon: doctor::horizon(client).await?,
         subscriptions: failing_subscriptions(client).await?,
         restored_targets: restored_targets(client).await?,
+        held_targets: held_targets(client).await?,
         backlog_wait_seconds: scalar(&client.query_typed(BACKLOG_WAIT, &[]).await?[0])?,
     })
 }

@@ -1,4 +1,4 @@
-//! Targets that were restored to an earlier time.
+//! Targets that were restored to an earlier time, or are held back.
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -26,4 +26,23 @@ pub async fn restored_targets(
     client: &impl GenericClient,
 ) -> Result<Vec<RestoredTarget>, QueueError> {
     client.query_typed(RESTORED, &[]).await?.iter().map(RestoredTarget::from_row).collect()
+}
+
+const HELD: &str = "/* queue.insight_held_targets */
+SELECT c.name, c.held_back AS reason FROM mill.target_checks c WHERE c.held_back IS NOT NULL ORDER BY 1 LIMIT 20";
+
+/// A target one of whose conditions does not hold, so that workers claim none of its tasks.
+#[derive(Clone, Debug, Serialize)]
+pub struct HeldTarget {
+    /// Name of the target.
+    pub name: String,
+    /// Which condition does not hold.
+    pub reason: String,
+}
+
+from_row! { HeldTarget { name, reason } }
+
+/// Returns up to 20 targets that are held back.
+pub async fn held_targets(client: &impl GenericClient) -> Result<Vec<HeldTarget>, QueueError> {
+    client.query_typed(HELD, &[]).await?.iter().map(HeldTarget::from_row).collect()
 }
