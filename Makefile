@@ -6,7 +6,7 @@
 SHELL := /bin/bash
 PG_OPTION := $(if $(PG),--pg $(PG))
 
-.PHONY: help schema settings demo test browser screenshots api-check chaos ha-check citus-check fmt lint deny deploy-check deb fuzz ci cargo
+.PHONY: help schema settings reference book demo test browser screenshots api-check chaos ha-check citus-check fmt lint deny deploy-check deb fuzz ci cargo
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | while IFS=$$'\t' read -r target text; \
@@ -22,6 +22,15 @@ schema: ## Write schema.sql from the files in schema/
 
 settings: cargo ## Write the table of docs/worker.md from the worker's settings
 	cargo test -p tests --locked -- --ignored settings_table
+
+reference: cargo ## Write docs/reference/ from the schema, the command lines and the API
+	cargo build --locked
+	cargo run --locked --quiet --bin cluster -- run $(PG_OPTION) -- cargo test -p tests --locked -- --ignored references_are_written
+
+book: cargo ## Build the documentation as a book in target/book, and check its links
+	@.ci/packages api || true
+	.ci/python-tools book/tools.txt $(TOOLS)/book
+	cargo run --locked --quiet --bin book -- build $(TARGET)/book --mdbook $(TOOLS)/book/bin/mdbook
 
 demo: cargo ## Run a demo fleet on a private cluster (KEEP=1 leaves it running)
 	@# The demo starts the fleet's programs from its own folder: all programs are built first.

@@ -8,6 +8,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 
 mod attempts;
+mod book;
 mod browser;
 mod commands;
 mod console;

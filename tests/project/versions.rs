@@ -21,7 +21,7 @@ fn recorded(name: &str) -> String {
 }
 
 /// Creates a database with the schema of an earlier version.
-async fn at_version(version: i32) -> Database {
+pub(crate) async fn at_version(version: i32) -> Database {
     let database = Database::empty().await;
     database.client().batch_execute(&recorded(&format!("schema_{version}.sql"))).await.unwrap();
     database

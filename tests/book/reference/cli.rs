@@ -1,0 +1,99 @@
+//! Reference of the command lines, from their definitions.
+
+use std::fmt::Write;
+
+use clap::{Arg, Command};
+
+use super::{GENERATED, cell, prose};
+
+const INTRODUCTION: &str = "
+The programs `enqueue`, `pgmill` and `worker` print these texts with `--help`. [Exit codes](../../README.md#exit-codes)
+are the same for all programs. The Debian package installs `enqueue` as `pgmill-enqueue` and `worker` as
+`pgmill-worker`, with a man page for each verb.
+";
+
+/// Returns the page.
+pub(super) fn page() -> String {
+    let mut page = format!("{GENERATED}\n# Command line\n{INTRODUCTION}");
+    for mut program in [enqueue::command(), pgmill::command(), worker::command()] {
+        program.build();
+        page += &format!("\n## {}\n", program.get_name());
+        if program.get_name() == "worker" {
+            page += "\nThe settings are a table of [Running workers](../worker.md).\n";
+        }
+        describe(&program, &mut page);
+        verbs(&program, &mut page);
+    }
+    page
+}
+
+fn verbs(command: &Command, page: &mut String) {
+    let shown = |verb: &&Command| !verb.is_hide_set() && verb.get_name() != "help";
+    for verb in command.get_subcommands().filter(shown) {
+        if verb.has_subcommands() {
+            verbs(verb, page);
+        } else {
+            write!(page, "\n### {}\n", verb.get_bin_name().unwrap()).unwrap();
+            describe(verb, page);
+        }
+    }
+}
+
+/// Adds description, usage, arguments and examples of a command.
+fn describe(command: &Command, page: &mut String) {
+    let about = command.get_long_about().or(command.get_about()).unwrap().to_string();
+    let usage = command.clone().render_usage().to_string();
+    let usage = usage.trim_start_matches("Usage: ");
+    write!(page, "\n{}.\n\n```text\n{usage}\n```\n", prose(about.trim_end_matches('.'))).unwrap();
+    let is_verb = command.get_bin_name().unwrap_or_default().contains(' ');
+    let shown = |arg: &&Arg| {
+        let general = ["help", "version"].contains(&arg.get_id().as_str());
+        // Options of all verbs are listed once, with the program.
+        !arg.is_hide_set() && !general && !(is_verb && arg.is_global_set())
+    };
+    let rows: String = command.get_arguments().filter(shown).map(row).collect();
+    // `make settings` writes the worker's.
+    if !rows.is_empty() && command.get_name() != "worker" {
+        write!(page, "\n| argument | meaning | default |\n|---|---|---|\n{rows}").unwrap();
+    }
+    if let Some(after) = command.get_after_help() {
+        write!(page, "\n```text\n{}\n```\n", after.to_string().trim_end()).unwrap();
+    }
+}
+
+fn row(arg: &Arg) -> String {
+    let short = arg.get_short().map(|short| format!("-{short}"));
+    let long = arg.get_long().map(|long| format!("--{long}"));
+    let names: Vec<String> = short.into_iter().chain(long).collect();
+    let mut name = names.join(", ");
+    let mut meaning = arg.get_help().map(ToString::to_string).unwrap_or_default();
+    if arg.get_action().takes_values() {
+        for value in arg.get_value_names().unwrap_or_default() {
+            write!(name, " <{value}>").unwrap();
+        }
+        let words = arg.get_possible_values();
+        let words = words.iter().filter(|word| !word.is_hide_set()).map(|word| word.get_name());
+        let words = words.collect::<Vec<_>>().join(", ");
+        if !words.is_empty() {
+            write!(meaning, " ({words})").unwrap();
+        }
+    }
+    let default = default(arg, &mut meaning);
+    let name = name.trim_start().replace('|', "\\|");
+    format!("| `{name}` | {} | {} |\n", cell(&meaning), cell(&default))
+}
+
+/// Returns the default of an argument, which the help can describe in brackets at its end.
+fn default(arg: &Arg, meaning: &mut String) -> String {
+    if let Some((text, default)) = meaning.clone().split_once(" [default: ") {
+        let (default, after) = default.split_once(']').unwrap();
+        *meaning = format!("{text}{after}");
+        return default.to_owned();
+    }
+    let values: Vec<_> = arg.get_default_values().iter().map(|it| it.to_string_lossy()).collect();
+    match () {
+        () if arg.is_required_set() => "required".to_owned(),
+        () if arg.get_action().takes_values() => values.join(" "),
+        () => "off".to_owned(),
+    }
+}
