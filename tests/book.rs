@@ -2,5 +2,6 @@
 
 pub(crate) mod cookbook;
 pub(crate) mod reference;
+pub(crate) mod release;
 pub(crate) mod summary;
 pub(crate) mod upgrade;

@@ -10,6 +10,7 @@ mod report;
 pub mod rules;
 mod scratch;
 mod selectors;
+pub mod third_party;
 mod tools;
 
 use std::path::{Path, PathBuf};
