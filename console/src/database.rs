@@ -8,6 +8,7 @@ use conninfo::{ConnectError, ConnectionTarget, pool_error, pool_manager};
 use deadpool_postgres::{Object, Pool, RecyclingMethod, Runtime, Transaction};
 use queue::insight::viewer;
 use queue::{QueueError, audit, schema};
+use tokio::sync::OnceCell;
 use tokio_postgres::IsolationLevel;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
@@ -46,6 +47,10 @@ const IS_EXPIRED: &str = "/* console.is_expired */ SELECT clock_timestamp() >= $
 /// The connection pool.
 pub(crate) struct Database {
     pool: Pool,
+    /// Roles that the transactions of users assume.
+    roles: Vec<String>,
+    /// Whether [`Database::check`] has succeeded.
+    checked: OnceCell<()>,
 }
 
 /// A session that serves one request.
@@ -56,7 +61,10 @@ pub(crate) struct Session {
 }
 
 impl Database {
-    pub(crate) fn new(target: &ConnectionTarget) -> Result<Self, ConnectError> {
+    pub(crate) fn new(
+        target: &ConnectionTarget,
+        access: &AccessRules,
+    ) -> Result<Self, ConnectError> {
         let pool = Pool::builder(pool_manager(target, RecyclingMethod::Verified))
             .max_size(MAX_SESSIONS)
             .runtime(Runtime::Tokio1)
@@ -68,17 +76,22 @@ impl Database {
                 server: "the pool".to_owned(),
                 reason: error.to_string(),
             })?;
-        Ok(Self { pool })
+        let roles = access.roles().map(str::to_owned).collect();
+        Ok(Self { pool, roles, checked: OnceCell::new() })
     }
 
     /// Checks that the schema version matches, that the login may read the queue, and that it may
-    /// assume the roles of the users.
-    pub(crate) async fn check(&self, access: &AccessRules) -> Result<(), QueueError> {
-        let mut session = self.session().await?;
+    /// assume the roles of the users. A check that succeeded is not repeated.
+    pub(crate) async fn check(&self) -> Result<(), QueueError> {
+        self.checked.get_or_try_init(|| self.check_now()).await.copied()
+    }
+
+    async fn check_now(&self) -> Result<(), QueueError> {
+        let mut session = self.connect().await?;
         let tx = session.begin_read().await?;
         let login: String = tx.query_typed(LOGIN, &[]).await?[0].try_get(0)?;
         match may_read(&tx).await {
-            Ok(true) => return check_roles(&tx, &login, access).await,
+            Ok(true) => return check_roles(&tx, &login, &self.roles).await,
             Ok(false) => {}
             // Without any privilege on the schema, not even the version can be read.
             Err(error) if error.sqlstate() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) => {}
@@ -90,8 +103,14 @@ impl Database {
         })
     }
 
-    /// Returns a session with the privileges of the console's login.
+    /// Returns a session with the privileges of the console's login. The first session checks the
+    /// database, because one of several databases may be unreachable when the console starts.
     pub(crate) async fn session(&self) -> Result<Session, QueueError> {
+        self.check().await?;
+        self.connect().await
+    }
+
+    async fn connect(&self) -> Result<Session, QueueError> {
         Ok(Session { client: self.pool.get().await.map_err(pool_error)?, role: None })
     }
 
@@ -122,9 +141,8 @@ async fn may_read(tx: &Transaction<'_>) -> Result<bool, QueueError> {
 async fn check_roles(
     tx: &Transaction<'_>,
     login: &str,
-    access: &AccessRules,
+    roles: &[String],
 ) -> Result<(), QueueError> {
-    let roles: Vec<&str> = access.roles().collect();
     let missing = tx.query_typed(MISSING_ROLES, &[(&roles, Type::TEXT_ARRAY)]).await?;
     let Some(row) = missing.first() else { return Ok(()) };
     let role: String = row.try_get(0)?;

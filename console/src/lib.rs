@@ -16,6 +16,7 @@
 //! | page layout, number and time formats, SQL highlighting, graphs | `page/` |
 //! | HTML escaping | `escape` |
 //! | filter language of the searches | `filter` |
+//! | the front page of a console with several databases | `screens/databases` |
 //! | one file per screen: data, template, routes; grouped by topic | `screens/` |
 //! | JSON API and its OpenAPI description | `api`, `openapi` |
 //!
@@ -41,7 +42,8 @@ mod server;
 mod throughput;
 
 pub use filter::parse_public as check_filter;
-pub use options::environment::{Environment, EnvironmentColor};
+pub use options::contexts::{ContextDatabase, context_name};
+pub use options::environment::{Environment, EnvironmentColor, environment_name};
 pub use options::flags::{ConsoleFlags, WorkerConsoleFlags, base_path};
 pub use options::rights::{Rights, Scope};
 pub use options::{AccessRules, Options, ProxySignIn, StartError, TlsFiles, Token, UserRule};

@@ -1,6 +1,7 @@
 //! Options of a console server, and errors at its start.
 
 mod access_file;
+pub(crate) mod contexts;
 pub(crate) mod environment;
 pub(crate) mod flags;
 pub(crate) mod rights;

@@ -1,6 +1,7 @@
 //! Screens of the console, one file each with data, template and routes. [`NAV_ITEMS`] lists the
 //! screens of the navigation.
 
+pub(crate) mod databases;
 pub(crate) mod fleet;
 pub(crate) mod history;
 pub(crate) mod jobs;

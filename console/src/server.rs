@@ -15,12 +15,13 @@ use tokio_util::task::TaskTracker;
 
 use crate::database::Database;
 use crate::http::access_control::{AccessControl, TlsMode};
-use crate::http::app::{App, AppState};
+use crate::http::app::{App, AppState, Frame};
 use crate::http::peer_address::PeerAddress;
 use crate::http::tls::TlsListener;
 use crate::http::{access_check, assets, error_response, login};
+use crate::options::contexts::ContextDatabase;
 use crate::options::{Options, StartError, TlsFiles};
-use crate::screens::{fleet, tasks};
+use crate::screens::{databases, fleet, tasks};
 use crate::throughput::cache::ThroughputCache;
 use crate::{api, screens};
 
@@ -28,7 +29,11 @@ use crate::{api, screens};
 pub struct Console {
     listener: TcpListener,
     tls: Option<Arc<ServerConfig>>,
-    app: App,
+    /// The databases; at least one.
+    apps: Vec<App>,
+    /// Frame of the pages of all databases; `None` if the console serves a single database.
+    front: Option<Arc<Frame>>,
+    shutdown: CancellationToken,
 }
 
 /// A listener that is bound but does not serve yet. Clients can already connect; they wait until
@@ -60,29 +65,84 @@ impl BoundConsole {
     /// Returns an error if the database is unreachable, has another schema version, or does not
     /// allow the login to read the queue.
     pub async fn open(self, target: &ConnectionTarget) -> Result<Console, StartError> {
+        let database = Database::new(target, &self.options.access)?;
+        database.check().await?;
+        let (listener, tls, options) = self.into_parts()?;
+        let base = options.base_path.trim_end_matches('/').to_owned();
+        let frame = Arc::new(Frame {
+            access: access_control(&options),
+            base: base.clone(),
+            root: base,
+            context: None,
+            environment: options.environment.clone(),
+            nav_items: screens::NAV_ITEMS,
+        });
+        let shutdown = CancellationToken::new();
+        let app = app(frame, database, options.read_only, shutdown.clone());
+        Ok(Console { listener, tls, apps: vec![app], front: None, shutdown })
+    }
+
+    /// Prepares a console with several databases. A database that is unreachable is not an error:
+    /// the console checks each database when its first page is requested. Call [`Console::serve`]
+    /// on the same runtime.
+    ///
+    /// # Errors
+    /// Returns an error if a pool cannot be created.
+    pub fn open_all(self, databases: Vec<ContextDatabase>) -> Result<Console, StartError> {
+        let (listener, tls, options) = self.into_parts()?;
+        let root = options.base_path.trim_end_matches('/').to_owned();
+        let access = access_control(&options);
+        let shutdown = CancellationToken::new();
+        let mut apps = Vec::new();
+        for ContextDatabase { name, target, environment } in databases {
+            let database = Database::new(&target, &options.access)?;
+            let frame = Arc::new(Frame {
+                access: Arc::clone(&access),
+                base: format!("{root}/db/{name}"),
+                root: root.clone(),
+                context: Some(name),
+                environment: environment.or_else(|| options.environment.clone()),
+                nav_items: screens::NAV_ITEMS,
+            });
+            apps.push(app(frame, database, options.read_only, shutdown.clone()));
+        }
+        let frame = Arc::new(Frame {
+            access,
+            base: root.clone(),
+            root,
+            context: None,
+            environment: options.environment,
+            nav_items: &[],
+        });
+        Ok(Console { listener, tls, apps, front: Some(frame), shutdown })
+    }
+
+    fn into_parts(self) -> Result<(TcpListener, Option<Arc<ServerConfig>>, Options), StartError> {
         let Self { listener, tls, options } = self;
-        let database = Database::new(target)?;
-        database.check(&options.access).await?;
         let listener = TcpListener::from_std(listener)
             .map_err(|source| StartError::Listen { address: options.listen.to_string(), source })?;
-        let https = match () {
-            () if options.behind_proxy => TlsMode::Proxy,
-            () if tls.is_some() => TlsMode::Own,
-            () => TlsMode::None,
-        };
-        let app = Arc::new(AppState {
-            database,
-            throughput: ThroughputCache::new(),
-            access: AccessControl::new(options.access, options.hosts, https),
-            read_only: options.read_only,
-            event_streams: Arc::new(Semaphore::new(tasks::events::MAX_STREAMS)),
-            shutdown: CancellationToken::new(),
-            nav_items: screens::NAV_ITEMS,
-            environment: options.environment,
-            base: options.base_path.trim_end_matches('/').to_owned(),
-        });
-        Ok(Console { listener, tls, app })
+        Ok((listener, tls, options))
     }
+}
+
+fn access_control(options: &Options) -> Arc<AccessControl> {
+    let https = match () {
+        () if options.behind_proxy => TlsMode::Proxy,
+        () if options.tls.is_some() => TlsMode::Own,
+        () => TlsMode::None,
+    };
+    Arc::new(AccessControl::new(options.access.clone(), options.hosts.clone(), https))
+}
+
+fn app(frame: Arc<Frame>, database: Database, read_only: bool, shutdown: CancellationToken) -> App {
+    Arc::new(AppState {
+        frame,
+        database,
+        throughput: ThroughputCache::new(),
+        read_only,
+        event_streams: Arc::new(Semaphore::new(tasks::events::MAX_STREAMS)),
+        shutdown,
+    })
 }
 
 impl Console {
@@ -100,7 +160,8 @@ impl Console {
     /// Returns an error if the local address of the socket is not available.
     pub fn url(&self) -> std::io::Result<String> {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
-        Ok(format!("{scheme}://{}{}/", self.listener.local_addr()?, self.app.base))
+        let root = self.apps.first().map_or("", |app| app.frame.root.as_str());
+        Ok(format!("{scheme}://{}{root}/", self.listener.local_addr()?))
     }
 
     /// Serves requests until `end` completes and all open requests are answered.
@@ -112,13 +173,15 @@ impl Console {
         end: impl Future<Output = ()> + Send + 'static,
     ) -> std::io::Result<()> {
         let tasks = TaskTracker::new();
-        let reader = tasks.spawn(run_throughput_cache(Arc::clone(&self.app)));
-        let shutdown = self.app.shutdown.clone();
+        let run = |app: &App| tasks.spawn(run_throughput_cache(Arc::clone(app)));
+        let readers: Vec<_> = self.apps.iter().map(run).collect();
+        let shutdown = self.shutdown;
         let end = async move {
             end.await;
             shutdown.cancel();
         };
-        let service = router(&self.app).into_make_service_with_connect_info::<PeerAddress>();
+        let service =
+            router(self.apps, self.front).into_make_service_with_connect_info::<PeerAddress>();
         let served = match self.tls {
             None => axum::serve(self.listener, service).with_graceful_shutdown(end).await,
             Some(config) => {
@@ -126,7 +189,7 @@ impl Console {
                 axum::serve(listener, service).with_graceful_shutdown(end).await
             }
         };
-        reader.abort();
+        readers.iter().for_each(tokio::task::JoinHandle::abort);
         tasks.close();
         tasks.wait().await;
         served
@@ -163,26 +226,68 @@ async fn run_throughput_cache(app: App) {
     app.throughput.run(&app.database).await;
 }
 
-fn router(app: &App) -> Router {
-    let inner = screens::routes()
-        .merge(screens::saved_filters::routes())
-        .merge(api::routes())
-        .merge(login::routes())
+fn router(apps: Vec<App>, front: Option<Arc<Frame>>) -> Router {
+    let Some(front) = front else {
+        // A single database.
+        return apps.into_iter().map(single_router).next().unwrap_or_default();
+    };
+    let routers = apps.iter().map(|app| database_router(app, database_routes()));
+    let of_databases = routers.fold(Router::new(), Router::merge);
+    let at_root = common_routes(&front)
         .merge(assets::routes())
-        .route("/livez", get(|| async { "alive\n" }))
+        .merge(databases::route("/", &front, &apps))
         .fallback(error_response::page_not_found);
-    let placed = if app.base.is_empty() {
-        inner
+    let placed = if front.base.is_empty() {
+        at_root
     } else {
-        let home = format!("{}/", app.base);
+        let home = format!("{}/", front.base);
         Router::new()
-            .nest(&app.base, inner)
-            .route(&home, get(fleet::overview::show))
+            .nest(&front.base, at_root)
+            .merge(databases::route(&home, &front, &apps))
             .route("/", get(move || async move { Redirect::to(&home) }))
             .fallback(error_response::page_not_found)
     };
-    placed
-        .layer(middleware::map_response_with_state(Arc::clone(app), error_response::render_errors))
-        .layer(middleware::from_fn_with_state(Arc::clone(app), access_check::enforce))
-        .with_state(Arc::clone(app))
+    of_databases.merge(checked(placed, &front))
+}
+
+/// Returns the routes of a console with one database.
+fn single_router(app: App) -> Router {
+    let inner = database_routes().merge(common_routes(&app.frame));
+    if app.frame.base.is_empty() {
+        let inner = inner.fallback(error_response::page_not_found);
+        return checked(inner, &app.frame).with_state(app);
+    }
+    let home = format!("{}/", app.frame.base);
+    let to_home = Router::new()
+        .route("/", get(move || async move { Redirect::to(&home) }))
+        .fallback(error_response::page_not_found);
+    database_router(&app, inner).merge(checked(to_home, &app.frame))
+}
+
+/// Places the routes of a database below its base path.
+fn database_router(app: &App, routes: Router<App>) -> Router {
+    let placed = Router::new()
+        .nest(&app.frame.base, routes.fallback(error_response::page_not_found))
+        .route(&format!("{}/", app.frame.base), get(fleet::overview::show));
+    checked(placed, &app.frame).with_state(Arc::clone(app))
+}
+
+fn database_routes() -> Router<App> {
+    screens::routes()
+        .merge(screens::saved_filters::routes())
+        .merge(api::routes())
+        .merge(assets::routes())
+}
+
+/// Returns the routes that need no database.
+fn common_routes<S: Clone + Send + Sync + 'static>(frame: &Arc<Frame>) -> Router<S> {
+    login::routes().with_state(Arc::clone(frame)).route("/livez", get(|| async { "alive\n" }))
+}
+
+/// Adds the access checks and the error pages.
+fn checked<S: Clone + Send + Sync + 'static>(router: Router<S>, frame: &Arc<Frame>) -> Router<S> {
+    let (errors, access) = (Arc::clone(frame), Arc::clone(frame));
+    router
+        .layer(middleware::map_response_with_state(errors, error_response::render_errors))
+        .layer(middleware::from_fn_with_state(access, access_check::enforce))
 }

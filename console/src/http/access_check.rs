@@ -11,6 +11,7 @@
 //! request), which is refused.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
 
 use axum::extract::{ConnectInfo, Request, State};
 use axum::http::{HeaderValue, Method, StatusCode, header};
@@ -18,7 +19,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Redirect, Response};
 
 use super::access_control::{AccessControl, Identity, NotAdmitted, header_text};
-use super::app::App;
+use super::app::Frame;
 use super::json::json_error;
 use super::peer_address::PeerAddress;
 use crate::options::rights::Scope;
@@ -28,10 +29,14 @@ const POLICY: &str = "default-src 'self'; img-src 'self' data:; object-src 'none
                       form-action 'self'; frame-ancestors 'none'";
 
 /// Middleware around all routes: checks access and adds security headers.
-pub(crate) async fn enforce(State(app): State<App>, request: Request, next: Next) -> Response {
+pub(crate) async fn enforce(
+    State(frame): State<Arc<Frame>>,
+    request: Request,
+    next: Next,
+) -> Response {
     let path = request.uri().path();
-    let fixed = path.strip_prefix(app.base.as_str()).is_some_and(|it| it.starts_with("/static/"));
-    let mut response = match authorize(&app, request) {
+    let fixed = path.strip_prefix(frame.base.as_str()).is_some_and(|it| it.starts_with("/static/"));
+    let mut response = match authorize(&frame, request) {
         Ok(request) => next.run(request).await,
         Err(response) => *response,
     };
@@ -63,12 +68,12 @@ fn error(status: StatusCode, message: impl Into<String>, hint: &'static str) -> 
     Refusal::Error { status, message: message.into(), hint }
 }
 
-fn authorize(app: &App, mut request: Request) -> Result<Request, Box<Response>> {
+fn authorize(frame: &Frame, mut request: Request) -> Result<Request, Box<Response>> {
     let path = request.uri().path();
-    let path = path.strip_prefix(app.base.as_str()).unwrap_or(path).to_owned();
+    let path = path.strip_prefix(frame.base.as_str()).unwrap_or(path).to_owned();
     let is_api = path.starts_with("/api/");
-    let admitted = check_origin(app, &request, is_api)
-        .and_then(|scope| check_user(app, &request, &path, is_api, scope));
+    let admitted = check_origin(frame, &request, is_api)
+        .and_then(|scope| check_user(frame, &request, &path, is_api, scope));
     match admitted {
         Ok(identity) => {
             if let Some(identity) = identity {
@@ -77,7 +82,7 @@ fn authorize(app: &App, mut request: Request) -> Result<Request, Box<Response>> 
             Ok(request)
         }
         Err(Refusal::SignIn) => {
-            Err(Box::new(Redirect::to(&format!("{}/login", app.base)).into_response()))
+            Err(Box::new(Redirect::to(&format!("{}/login", frame.root)).into_response()))
         }
         Err(Refusal::Error { status, message, hint }) if is_api => {
             Err(Box::new(json_error(status, &message, Some(hint))))
@@ -89,14 +94,14 @@ fn authorize(app: &App, mut request: Request) -> Result<Request, Box<Response>> 
 }
 
 /// Checks the way of the request. Returns the scope that it needs.
-fn check_origin(app: &App, request: &Request, is_api: bool) -> Result<Scope, Refusal> {
+fn check_origin(frame: &Frame, request: &Request, is_api: bool) -> Result<Scope, Refusal> {
     let headers = request.headers();
     let host = header_text(headers, header::HOST).unwrap_or_default();
-    if !app.access.is_allowed_host(host) {
+    if !frame.access.is_allowed_host(host) {
         let hint = "pgmill console --allow-host NAME";
         return Err(error(StatusCode::FORBIDDEN, "host name not allowed", hint));
     }
-    if !app.access.arrived_over_tls(headers) {
+    if !frame.access.arrived_over_tls(headers) {
         let hint = "use https; the proxy must set X-Forwarded-Proto: https";
         return Err(error(StatusCode::FORBIDDEN, "the request did not arrive over TLS", hint));
     }
@@ -114,7 +119,7 @@ fn check_origin(app: &App, request: &Request, is_api: bool) -> Result<Scope, Ref
         }
     }
     let from_program = is_api && !headers.contains_key(header::ORIGIN);
-    let own_page = from_program || app.access.is_same_origin(headers, host);
+    let own_page = from_program || frame.access.is_same_origin(headers, host);
     if !own_page || !AccessControl::is_same_site(headers) {
         let message = "the request was not sent from a page of this console";
         return Err(error(StatusCode::FORBIDDEN, message, "go back and reload"));
@@ -124,7 +129,7 @@ fn check_origin(app: &App, request: &Request, is_api: bool) -> Result<Scope, Ref
 
 /// Returns the user, who has the scope; `None` for a path that is open to everyone.
 fn check_user(
-    app: &App,
+    frame: &Frame,
     request: &Request,
     path: &str,
     is_api: bool,
@@ -135,7 +140,7 @@ fn check_user(
     let needs_scope = !open && path != "/logout" && !(is_api && scope == Scope::Operate);
     let from = request.extensions().get::<ConnectInfo<PeerAddress>>();
     let from = from.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |it| it.0.0);
-    match app.access.identify(request.headers(), from) {
+    match frame.access.identify(request.headers(), from) {
         Ok(identity) if needs_scope && !identity.rights.allow(scope) => {
             let message = format!("the scope \"{}\" is required", scope.as_str());
             Err(error(StatusCode::FORBIDDEN, message, "use another token"))
@@ -146,7 +151,7 @@ fn check_user(
             let message = format!("\"{name}\" has no access to this console");
             Err(error(StatusCode::FORBIDDEN, message, "add the user to the access file"))
         }
-        Err(NotAdmitted::SignInRequired) if !app.access.has_tokens() => {
+        Err(NotAdmitted::SignInRequired) if !frame.access.has_tokens() => {
             let hint = "open the console through the proxy that signs users in";
             Err(error(StatusCode::UNAUTHORIZED, "sign-in required", hint))
         }

@@ -1,4 +1,4 @@
-//! State shared by all handlers.
+//! State shared by all handlers of one database, and by the pages of all databases.
 
 use std::sync::Arc;
 
@@ -11,22 +11,32 @@ use crate::database::Database;
 use crate::options::environment::Environment;
 use crate::throughput::cache::ThroughputCache;
 
-/// State shared by all handlers.
+/// What the pages below one path have in common.
+pub(crate) struct Frame {
+    pub(crate) access: Arc<AccessControl>,
+    /// Prefix of every path: empty or `/x`.
+    pub(crate) base: String,
+    /// Base path of the console, where users sign in and which lists the databases. The same as
+    /// `base` if the console serves a single database.
+    pub(crate) root: String,
+    /// Name of the database among several.
+    pub(crate) context: Option<String>,
+    /// The environment that every page names.
+    pub(crate) environment: Option<Environment>,
+    /// Entries of the navigation, in order.
+    pub(crate) nav_items: &'static [NavItem],
+}
+
+/// State shared by all handlers of one database.
 pub(crate) struct AppState {
+    pub(crate) frame: Arc<Frame>,
     pub(crate) database: Database,
     pub(crate) throughput: ThroughputCache,
-    pub(crate) access: AccessControl,
     pub(crate) read_only: bool,
     /// Permits for open task event streams.
     pub(crate) event_streams: Arc<Semaphore>,
     /// Cancelled at shutdown, so that event streams end.
     pub(crate) shutdown: CancellationToken,
-    /// Entries of the navigation, in order.
-    pub(crate) nav_items: &'static [NavItem],
-    /// The environment that every page names.
-    pub(crate) environment: Option<Environment>,
-    /// Prefix of every path: empty or `/x`.
-    pub(crate) base: String,
 }
 
 /// Shared handle to [`AppState`].

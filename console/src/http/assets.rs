@@ -8,7 +8,6 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
-use super::app::App;
 use super::error::HttpError;
 
 const SCRIPT: &str = "text/javascript; charset=utf-8";
@@ -28,7 +27,7 @@ const FILES: &[(&str, &str, &str)] = &[
     ("uplot.css", STYLE, include_str!("../../static/vendor/uPlot.min.css")),
 ];
 
-pub(crate) fn routes() -> Router<App> {
+pub(crate) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
     Router::new().route("/static/{name}", get(file))
 }
 

@@ -7,7 +7,7 @@ use axum::body::to_bytes;
 use axum::extract::{OriginalUri, State};
 use axum::response::{Html, IntoResponse, Response};
 
-use super::app::{App, NavItem};
+use super::app::{Frame, NavItem};
 use super::error::HttpError;
 use super::json::json_error;
 use crate::options::environment::Environment;
@@ -19,6 +19,8 @@ const MAX_BODY_BYTES: usize = 4096;
 #[template(path = "error.html")]
 struct ErrorPage<'a> {
     base: &'a str,
+    root: &'a str,
+    context: Option<&'a str>,
     environment: Option<&'a Environment>,
     /// Entries of the navigation; empty if the user may not be signed in.
     nav_items: &'static [NavItem],
@@ -29,11 +31,11 @@ struct ErrorPage<'a> {
 
 /// Renders an [`HttpError`] as JSON below `/api/` and as an HTML page elsewhere.
 pub(crate) async fn render_errors(
-    State(app): State<App>,
+    State(frame): State<Arc<Frame>>,
     OriginalUri(uri): OriginalUri,
     response: Response,
 ) -> Response {
-    let path = uri.path().strip_prefix(app.base.as_str()).unwrap_or(uri.path());
+    let path = uri.path().strip_prefix(frame.base.as_str()).unwrap_or(uri.path());
     let is_api = path.starts_with("/api/");
     let Some(error) = response.extensions().get::<Arc<HttpError>>().cloned() else {
         let failed = response.status().is_client_error() || response.status().is_server_error();
@@ -48,9 +50,11 @@ pub(crate) async fn render_errors(
     // These pages are served without a sign-in.
     let open = path == "/login" || path.starts_with("/static/");
     let screen = ErrorPage {
-        base: &app.base,
-        environment: app.environment.as_ref(),
-        nav_items: if open { &[] } else { app.nav_items },
+        base: &frame.base,
+        root: &frame.root,
+        context: frame.context.as_deref().filter(|_| !open),
+        environment: frame.environment.as_ref(),
+        nav_items: if open { &[] } else { frame.nav_items },
         status: error.status.as_u16(),
         message: &error.message,
         hint: error.hint.as_deref(),

@@ -68,7 +68,7 @@ impl FromRequestParts<App> for RequestContext {
         let uri =
             OriginalUri::from_request_parts(parts, app).await.map_or(parts.uri.clone(), |it| it.0);
         let whole = uri.path_and_query().map_or("/", |it| it.as_str());
-        let current_path = whole.strip_prefix(app.base.as_str()).unwrap_or(whole).to_owned();
+        let current_path = whole.strip_prefix(app.frame.base.as_str()).unwrap_or(whole).to_owned();
         let zone = time_zone(&parts.headers);
         Ok(Self { app: App::clone(app), identity, current_path, zone })
     }
@@ -77,13 +77,34 @@ impl FromRequestParts<App> for RequestContext {
 /// A form submission from a page of this console, with a valid CSRF token.
 pub(crate) struct FormRequest {
     pub(crate) context: RequestContext,
-    fields: Vec<(String, String)>,
+    fields: FormFields,
+}
+
+/// Names and values of the fields of a form.
+pub(crate) type FormFields = Vec<(String, String)>;
+
+/// Returns the trimmed value of a field; empty if the field is missing.
+fn field<'a>(fields: &'a FormFields, name: &str) -> &'a str {
+    fields.iter().find(|(key, _)| key == name).map_or("", |(_, value)| value.trim())
+}
+
+/// Checks that a form has the CSRF token of the user.
+pub(crate) fn check_csrf(
+    fields: &FormFields,
+    identity: Option<&Identity>,
+) -> Result<(), HttpError> {
+    let given = field(fields, "csrf").as_bytes();
+    if identity.is_some_and(|it| bool::from(given.ct_eq(it.csrf.as_bytes()))) {
+        return Ok(());
+    }
+    Err(HttpError::forbidden("the form has expired")
+        .hint("the console was restarted or you signed in again: go back and reload"))
 }
 
 impl FormRequest {
     /// Returns the trimmed value of a field; empty if the field is missing.
     pub(crate) fn field(&self, name: &str) -> &str {
-        self.fields.iter().find(|(key, _)| key == name).map_or("", |(_, value)| value.trim())
+        field(&self.fields, name)
     }
 
     /// Parses the value of a field.
@@ -127,7 +148,7 @@ impl FormRequest {
     /// Redirects to the page named by the field `return_to`, or else to `default`.
     pub(crate) fn redirect_back(&self, default: &str) -> Response {
         let to = Some(self.field("return_to")).filter(|to| is_local_path(to)).unwrap_or(default);
-        Redirect::to(&format!("{}{to}", self.context.app.base)).into_response()
+        Redirect::to(&format!("{}{to}", self.context.app.frame.base)).into_response()
     }
 }
 
@@ -145,16 +166,12 @@ impl FromRequest<App> for FormRequest {
         let (mut parts, body) = request.into_parts();
         let Ok(context) = RequestContext::from_request_parts(&mut parts, app).await;
         let request = Request::from_parts(parts, body);
-        let fields = Form::<Vec<(String, String)>>::from_request(request, app)
+        let fields = Form::<FormFields>::from_request(request, app)
             .await
             .map_err(|_| HttpError::bad_request("invalid form submission"))?
             .0;
-        let form = Self { context, fields };
-        if !bool::from(form.field("csrf").as_bytes().ct_eq(form.context.identity.csrf.as_bytes())) {
-            return Err(HttpError::forbidden("the form has expired")
-                .hint("the console was restarted or you signed in again: go back and reload"));
-        }
-        Ok(form)
+        check_csrf(&fields, Some(&context.identity))?;
+        Ok(Self { context, fields })
     }
 }
 

@@ -54,7 +54,7 @@ impl Environment {
 ///
 /// # Errors
 /// Returns a message if the name is empty or too long.
-pub(crate) fn environment_name(text: &str) -> Result<String, String> {
+pub fn environment_name(text: &str) -> Result<String, String> {
     let name = text.trim();
     if name.is_empty() || name.chars().count() > MAX_NAME_CHARS {
         return Err(format!("must have 1 to {MAX_NAME_CHARS} characters"));

@@ -14,6 +14,10 @@ use crate::options::environment::Environment;
 pub(crate) struct Layout {
     pub(crate) title: String,
     pub(crate) base: String,
+    /// Base path of the console, which is different if it serves several databases.
+    pub(crate) root: String,
+    /// Name of the database among several.
+    pub(crate) context: Option<String>,
     /// Path and query of this page, without the base path.
     pub(crate) current_path: String,
     pub(crate) read_only: bool,
@@ -32,16 +36,18 @@ impl Layout {
     pub(crate) fn new(context: &RequestContext, title: impl Into<String>, viewer: Viewer) -> Self {
         Self {
             title: title.into(),
-            base: context.app.base.clone(),
+            base: context.app.frame.base.clone(),
+            root: context.app.frame.root.clone(),
+            context: context.app.frame.context.clone(),
             current_path: context.current_path.clone(),
             read_only: context.app.read_only,
             csrf: context.identity.csrf.clone(),
             name: context.identity.name.clone(),
             signed_in: context.identity.signed_in,
             viewer,
-            environment: context.app.environment.clone(),
+            environment: context.app.frame.environment.clone(),
             zone: context.zone.clone(),
-            nav_items: context.app.nav_items,
+            nav_items: context.app.frame.nav_items,
         }
     }
 

@@ -7,7 +7,7 @@ pub(crate) mod limits;
 pub(crate) mod overview;
 mod pause;
 pub(crate) mod priorities;
-mod problems;
+pub(crate) mod problems;
 mod purge;
 pub(crate) mod queue_stats;
 pub(crate) mod queues;

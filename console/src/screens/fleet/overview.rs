@@ -124,8 +124,19 @@ pub(crate) async fn data(
     tx: &Transaction<'_>,
     viewer: &Viewer,
 ) -> Result<Overview, QueueError> {
+    let mut overview = all_queues(app, tx, viewer).await?;
+    overview.queues.truncate(MAX_QUEUES);
+    Ok(overview)
+}
+
+/// Reads the data of the screen for all queues.
+pub(crate) async fn all_queues(
+    app: &AppState,
+    tx: &Transaction<'_>,
+    viewer: &Viewer,
+) -> Result<Overview, QueueError> {
     let fleet = FleetSnapshot::read_with_rates(tx, &app.throughput, viewer.now).await?;
-    let mut queues = fleet.queues();
+    let queues = fleet.queues();
     let running = tasks::running(&**tx, None).await?;
     let sources = problem_sources(&**tx).await?;
     let problems = problems(&FleetFacts {
@@ -134,7 +145,6 @@ pub(crate) async fn data(
         running: &running,
         sources: &sources,
     });
-    queues.truncate(MAX_QUEUES);
     let (busy_readers, readers) = fleet.readers();
     Ok(Overview {
         now: viewer.now,

@@ -116,7 +116,8 @@ impl TaskStream {
         if self.attempts.replace(ended).is_some_and(|before| before != ended) {
             return Ok(StreamEvent::AttemptEnded);
         }
-        let html = TaskStatusPanel::new(&known, &self.context.app.base, viewer.now).render()?;
+        let html =
+            TaskStatusPanel::new(&known, &self.context.app.frame.base, viewer.now).render()?;
         if html == self.sent {
             return Ok(StreamEvent::Unchanged);
         }

@@ -133,7 +133,7 @@ async fn page(context: RequestContext, Path(id): Path<String>) -> HandlerResult 
     let TaskDetail { known, duration_history, plan } =
         data(&tx, id).await?.ok_or_else(|| no_such_task(id))?;
     let status_panel =
-        Markup(TaskStatusPanel::new(&known, &context.app.base, viewer.now).render()?);
+        Markup(TaskStatusPanel::new(&known, &context.app.frame.base, viewer.now).render()?);
     let TaskStatus { task, attempts, .. } = known;
     let statement = task.statement.as_deref().map(|sql| highlight::statement(sql, None));
     let title = task.name.clone().unwrap_or_else(|| format!("task {id}"));
