@@ -2,6 +2,7 @@
 
 mod backfill;
 mod capacity;
+mod connection;
 mod console;
 mod filter;
 mod fleet;
@@ -17,13 +18,9 @@ mod value;
 
 use std::ffi::OsString;
 use std::iter;
-use std::path::PathBuf;
 
-use clap::error::ErrorKind;
-use clap::parser::ValueSource;
-use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
-use conninfo::{ConnectionSource, Layer, SourceNames};
 use queue::RunId;
 use queue::TaskId;
 use terminal::label;
@@ -34,6 +31,7 @@ pub(crate) use capacity::{
     LimitRemoveArgs, LimitVerb, OrOff, PriorityVerb, QueueSetArgs, ReserveArgs, WeightArgs,
     parse_max_running, parse_period,
 };
+pub(crate) use connection::{ContextVerb, GivenDatabase, Global};
 pub(crate) use console::ConsoleArgs;
 pub(crate) use filter::{FilterRemove, FilterSave, FilterScreen, FilterVerb};
 pub(crate) use fleet::{
@@ -85,8 +83,8 @@ Exit codes:
    75  database unreachable, or lock wait timed out: try again later
   130  task cancel, task retry, task set, queue purge: interrupted after some of the tasks
 
-Without --database-url, --database-url-file and their variables pgmill connects as psql does: with
-PGHOST, PGUSER, PGSERVICE, PGPASSFILE and so on. Commands that only read need the role mill_viewer;
+Without --database-url, --database-url-file, --context and their variables pgmill connects as psql
+does: with PGHOST, PGUSER, PGSERVICE, PGPASSFILE and so on. Commands that only read need the role mill_viewer;
 commands that change something need mill_operator.";
 
 /// Inspect and operate a pgmill fleet.
@@ -99,31 +97,6 @@ pub(crate) struct Args {
     pub(crate) global: Global,
     #[command(subcommand)]
     pub(crate) command: Command,
-}
-
-/// Options of every subcommand.
-#[derive(Debug, clap::Args)]
-#[command(next_help_heading = "Global options")]
-pub(crate) struct Global {
-    /// Database of the fleet: URL or key=value pairs, as for psql
-    #[arg(long, env = "DATABASE_URL", hide_env_values = true, value_name = "CONNINFO")]
-    #[arg(global = true)]
-    database_url: Option<String>,
-    /// File that contains the connection string, instead of --database-url
-    #[arg(long, env = "PGMILL_DATABASE_URL_FILE", value_name = "FILE", global = true)]
-    database_url_file: Option<PathBuf>,
-    /// The connection string or file that `--database-url` or `--database-url-file` specifies, and
-    /// where it was given: on the command line, which every user of the machine can read, or in the
-    /// environment.
-    #[arg(skip)]
-    pub(crate) given: Option<(ConnectionSource, Layer)>,
-    /// Print one JSON document; timestamps are RFC 3339 in UTC
-    #[arg(long, global = true)]
-    pub(crate) json: bool,
-    /// Disable colours; the same as setting the variable NO_COLOR
-    #[arg(long, env = "NO_COLOR", hide_env = true, global = true, num_args = 0..=1)]
-    #[arg(require_equals = true, default_missing_value = "1", value_name = "1")]
-    pub(crate) no_color: Option<String>,
 }
 
 impl Args {
@@ -157,22 +130,6 @@ impl CompleteArgs {
             args.global.choose(&matches)?;
             Ok(args)
         })
-    }
-}
-
-impl Global {
-    /// Sets `given` from the flags and their variables.
-    fn choose(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        let layer = |name| match matches.value_source(name) {
-            Some(ValueSource::EnvVariable) => Layer::Environment,
-            _ => Layer::Arguments,
-        };
-        let text = self.database_url.take().map(|text| (text, layer("database_url")));
-        let file = self.database_url_file.take();
-        let file = file.map(|file| (file, layer("database_url_file")));
-        self.given = ConnectionSource::choose(SourceNames::DATABASE, text, file)
-            .map_err(|error| Args::command().error(ErrorKind::ArgumentConflict, error))?;
-        Ok(())
     }
 }
 
@@ -343,6 +300,13 @@ To find schema drift, doctor installs the expected schema under another name ins
 compares the two and rolls back. That needs CREATE on the database and membership in mill_owner;
 without them this check is skipped. Nothing is changed.")]
     Doctor,
+    /// List the databases of the contexts file
+    #[command(subcommand)]
+    #[command(
+        after_help = "Examples:\n  pgmill context list\n  pgmill --context shard1 status\n  \
+                            pgmill --all-contexts status"
+    )]
+    Context(ContextVerb),
     /// Print a shell completion script
     #[command(after_help = "\
 Examples:
@@ -357,10 +321,21 @@ the command line names, and waits for the database at most one second.")]
 }
 
 impl Command {
+    /// Returns whether the command reads one answer from the database and changes nothing, so that it
+    /// can run on all databases of the contexts file.
+    pub(crate) fn only_reads(&self) -> bool {
+        let endless = match self {
+            Self::Top(_) | Self::Console(_) => true,
+            Self::Run(RunVerb::Show(args)) => args.watch,
+            _ => false,
+        };
+        !endless && self.role() == Some("mill_viewer")
+    }
+
     /// The role to grant to a login that lacks the privilege for this command.
     pub(crate) fn role(&self) -> Option<&'static str> {
         match self {
-            Self::Init(_) | Self::Health(_) | Self::Completions(_) => None,
+            Self::Init(_) | Self::Health(_) | Self::Context(_) | Self::Completions(_) => None,
             Self::Status
             | Self::Top(_)
             | Self::History(_)

@@ -6,6 +6,7 @@
 //! within a second; the shell then offers what the script itself contains. It never asks for a
 //! password.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Arg, Command};
@@ -14,7 +15,9 @@ use conninfo::{ConnectionSource, ConnectionTarget, Environment, Layer, SourceNam
 use queue::names::{self, NameKind};
 use tokio::time::timeout;
 
-use crate::args::{CompleteArgs, Global};
+use crate::args::{CompleteArgs, GivenDatabase, Global};
+use crate::contexts::ContextsFile;
+use crate::session::connection_target;
 
 /// Time within which the database has to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
@@ -86,9 +89,15 @@ pub(crate) async fn run(args: &CompleteArgs) -> String {
     let (index, words) = (args.index, &args.words);
     let command = crate::command();
     let Some(cursor) = Cursor::at(&command, words, index) else { return String::new() };
-    let Some(kind) = cursor.kind() else { return String::new() };
-    let listed = timeout(ANSWER_TIMEOUT, query(&args.global, words, kind, &cursor.prefix)).await;
-    let names = listed.ok().flatten().unwrap_or_default();
+    let names = if cursor.argument.get_id() == "context" {
+        let file = ContextsFile::read(contexts_file(&args.global, words).as_deref());
+        let names = file.map(|file| file.names().into_iter().map(str::to_owned).collect());
+        names.unwrap_or_default()
+    } else {
+        let Some(kind) = cursor.kind() else { return String::new() };
+        let names = query(&args.global, words, kind, &cursor.prefix);
+        timeout(ANSWER_TIMEOUT, names).await.ok().flatten().unwrap_or_default()
+    };
     // A name with a line break could not be told from two names.
     let names = names.iter().filter(|name| !name.contains(char::is_control));
     names.map(|name| format!("{}{name}\n", cursor.lead)).collect()
@@ -101,29 +110,44 @@ async fn query(
     kind: NameKind,
     prefix: &str,
 ) -> Option<Vec<String>> {
-    let option = |name: &str| {
-        let at = words.iter().position(|word| word == name)?;
-        // Bash splits words at the equals sign.
-        words[at + 1..].iter().find(|word| *word != "=").cloned()
-    };
-    let inline = |name: &str| {
-        let start = format!("{name}=");
-        words.iter().find_map(|word| word.strip_prefix(&start).map(str::to_owned))
-    };
-    let given = |name: &str| option(name).or_else(|| inline(name));
-    let text = given("--database-url").map(|text| (text, Layer::Arguments));
-    let file = given("--database-url-file").map(|file| (file.into(), Layer::Arguments));
+    let text = value_of(words, "--database-url").map(|text| (text, Layer::Arguments));
+    let file = value_of(words, "--database-url-file").map(|file| (file.into(), Layer::Arguments));
     // Without these flags, the variables apply, which this command has read itself.
     let given = ConnectionSource::choose(SourceNames::DATABASE, text, file).ok()?;
-    let given = given.or_else(|| global.given.clone());
-    let url = given.map(|(source, _)| source.read()).transpose().ok()?;
-    let target = ConnectionTarget::resolve(url.as_deref(), &Environment::from_process()).ok()?;
+    let given = given
+        .map(|(source, layer)| GivenDatabase::Source(source, layer))
+        .or_else(|| value_of(words, "--context").map(GivenDatabase::Context))
+        .or_else(|| global.given.clone());
+    let target = match given {
+        // Without the warnings about the connection string.
+        Some(GivenDatabase::Source(source, _)) => {
+            let url = source.read().ok()?;
+            ConnectionTarget::resolve(Some(&url), &Environment::from_process()).ok()?
+        }
+        other => connection_target(other.as_ref(), contexts_file(global, words).as_deref()).ok()?,
+    };
     let target = target.with_application_name("pgmill completion");
     let (client, connection) = conninfo::open(&target).await.ok()?;
     tokio::select! {
         _ = connection => None,
         names = names::names(&client, kind, prefix) => names.ok(),
     }
+}
+
+/// Returns the value of an option in the command line that is being completed.
+fn value_of(words: &[String], name: &str) -> Option<String> {
+    let option = || {
+        let at = words.iter().position(|word| word == name)?;
+        // Bash splits words at the equals sign.
+        words[at + 1..].iter().find(|word| *word != "=").cloned()
+    };
+    let start = format!("{name}=");
+    let inline = || words.iter().find_map(|word| word.strip_prefix(&start).map(str::to_owned));
+    option().or_else(inline)
+}
+
+fn contexts_file(global: &Global, words: &[String]) -> Option<PathBuf> {
+    value_of(words, "--contexts").map(PathBuf::from).or_else(|| global.contexts_file.clone())
 }
 
 /// The argument at the cursor.

@@ -12,7 +12,8 @@
 //! | `notifications` | `pgmill subscription`, `notification` |
 //! | `history` | `pgmill history`, `failures`, `durations`, `audit` |
 //! | `database` | `pgmill init`, `doctor`, `profile` |
-//! | `session`, `lock_wait` | connection of a command, and its wait for a lock |
+//! | `contexts` | the contexts file, which names databases, and `pgmill context` |
+//! | `session` | connection of a command, its wait for a lock, and commands on several databases |
 //! | `output` | tables, documents, graphs, colours, times and sizes |
 //!
 //! Invariant: this crate contains no SQL; every statement is in the crates `queue` and `schedule`.
@@ -21,11 +22,11 @@
 
 mod args;
 mod completion;
+mod contexts;
 mod database;
 mod fleet;
 mod history;
 mod jobs;
-mod lock_wait;
 mod notifications;
 mod output;
 mod runs;
@@ -40,9 +41,9 @@ use cli::{Failure, exit};
 pub use completion::script as completion_script;
 pub use jobs::job_file::first_error as job_file_error;
 
-use lock_wait::LockWaitMonitor;
 use output::Output;
-use session::Session;
+use session::lock_wait::LockWaitMonitor;
+use session::{Session, all_contexts};
 
 /// Returns the definition of the command line, for its man pages and completions.
 #[must_use]
@@ -66,11 +67,17 @@ pub fn main() -> ExitCode {
 
 async fn run(command: &Command, global: &Global) -> Result<u8, Failure> {
     let out = Output::new(global);
+    if global.all_contexts && !matches!(command, Command::Console(_)) {
+        return on_all_contexts(command, global, &out).await;
+    }
     let mut session = match command {
-        // Health and Completions need no database.
+        // Health, Context and Completions need no database.
         Command::Health(args) => return fleet::health::run(&out, args).await,
         Command::Completions(args) => {
             return out.text(completion::script(args.shell).trim_end()).map(|()| exit::OK);
+        }
+        Command::Context(verb) => {
+            return contexts::run(global.contexts_file.as_deref(), &out, verb);
         }
         // The console opens its own connections.
         Command::Console(args) => return fleet::console::run(global, args).await,
@@ -93,6 +100,28 @@ async fn run(command: &Command, global: &Global) -> Result<u8, Failure> {
         }
     };
     done.map_err(|failure| failure.with_missing_role(command.role(), &user))
+}
+
+/// Runs a command that only reads on the databases of all contexts.
+///
+/// # Errors
+/// Refuses other commands, so that nobody changes all databases by mistake.
+async fn on_all_contexts(command: &Command, global: &Global, out: &Output) -> Result<u8, Failure> {
+    if !command.only_reads() {
+        return Err(Failure::usage("this command does not run with --all-contexts")
+            .hint("Name one database with --context; pgmill context list shows the names."));
+    }
+    let on_context = async |session: Session, out: &Output| {
+        // Doctor also handles a database without the schema.
+        let mut session = match command {
+            Command::Doctor => session,
+            _ => session.checked().await?,
+        };
+        let user = session.user().to_owned();
+        let done = on_session(command, &mut session, out).await;
+        done.map_err(|failure| failure.with_missing_role(command.role(), &user))
+    };
+    all_contexts::run(global, out, on_context).await
 }
 
 /// Runs a command that needs one session and no terminal.
@@ -129,6 +158,7 @@ async fn on_session(command: &Command, session: &mut Session, out: &Output) -> R
         | Command::Top(_)
         | Command::Health(_)
         | Command::Console(_)
+        | Command::Context(_)
         | Command::Completions(_) => Ok(exit::OK),
     }
 }

@@ -4,7 +4,6 @@ use cli::{Failure, exit};
 use queue::QueueError;
 use queue::subscription::{self, Notification, NotificationFilter, NotifyEvent, Subscription};
 use serde_json::{Map, Value, json};
-use terminal::print_stderr;
 use tokio_postgres::Client;
 
 use crate::args::{
@@ -53,9 +52,9 @@ async fn list(client: &Client, out: &Output) -> Result<u8, Failure> {
     if out.json {
         out.document(&subscriptions)?;
     } else if subscriptions.is_empty() {
-        print_stderr("there are no subscriptions");
+        out.note("there are no subscriptions");
     } else {
-        out.text(&out.table(&HEADINGS, subscriptions.iter().map(row).collect()))?;
+        out.print_table(&HEADINGS, subscriptions.iter().map(row).collect())?;
     }
     Ok(exit::OK)
 }
@@ -142,7 +141,7 @@ async fn show(client: &Client, out: &Output, name: &str) -> Result<u8, Failure> 
     }
     lines.retain(|(_, text)| !text.is_empty());
     let rows = lines.into_iter().map(|(key, text)| vec![Field::new(key), Field::new(text)]);
-    out.text(&out.table(&["setting", "value"], rows.collect()))?;
+    out.print_table(&["setting", "value"], rows.collect())?;
     Ok(exit::OK)
 }
 
@@ -221,9 +220,7 @@ async fn set(client: &mut Client, out: &Output, args: &SubscriptionSet) -> Resul
     out.text(&format!("subscription {} {verb}: {events} to {receiver}", args.name))?;
     if now.workers == Some(0) {
         let destination = now.destination.unwrap_or_default();
-        print_stderr(format!(
-            "no live worker has [destinations.{destination}] in its configuration"
-        ));
+        out.note(format!("no live worker has [destinations.{destination}] in its configuration"));
     }
     Ok(exit::OK)
 }
@@ -316,7 +313,7 @@ async fn list_notifications(
     } else if !found.is_empty() {
         let headings =
             ["id", "at", "subscription", "event", "about", "state", "attempts", "last error"];
-        out.text(&out.table(&headings, found.iter().map(notification_row).collect()))?;
+        out.print_table(&headings, found.iter().map(notification_row).collect())?;
     }
     close(out, found.len(), more, "no matching notification")
 }

@@ -3,17 +3,21 @@
 pub(crate) mod format;
 pub(crate) mod graph;
 pub(crate) mod list;
+mod merged;
 
 use cli::Failure;
 use std::borrow::{Borrow, BorrowMut};
+use std::cell::RefCell;
 use std::fmt;
 use std::io::{self, IsTerminal};
 
 use comfy_table::{Cell, Color, ContentArrangement, Table, TableStyle, presets};
 use serde::Serialize;
-use terminal::{visible, wrap_table};
+use terminal::{print_stderr, visible, wrap_table};
 
 use crate::args::Global;
+
+pub(crate) use merged::{ContextOutput, print_merged};
 
 /// The severity of a text; on a terminal, its colour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,22 +33,66 @@ pub(crate) enum Tone {
     Error,
 }
 
+/// A part of the output of a command.
+enum Part {
+    Document(serde_json::Value),
+    Text(String),
+    Table {
+        headings: Vec<String>,
+        rows: Vec<Vec<Field>>,
+    },
+    /// Named numbers, which can be added up.
+    Counts(Vec<(&'static str, i64)>),
+    /// A message to the user, which is no result.
+    Note(String),
+}
+
 /// The output format of this invocation.
 pub(crate) struct Output {
     /// Print one JSON document instead of text.
     pub(crate) json: bool,
     colour: bool,
+    /// Name of the context whose database the command reads.
+    context: Option<String>,
+    /// The output of a command that runs on one of several databases, which is printed together
+    /// with the output of the others.
+    recorded: Option<RefCell<Vec<Part>>>,
 }
 
 impl Output {
     pub(crate) fn new(global: &Global) -> Self {
         let plain = global.no_color.as_deref().is_some_and(|value| !value.is_empty());
-        Self { json: global.json, colour: !plain && io::stdout().is_terminal() }
+        Self {
+            json: global.json,
+            colour: !plain && io::stdout().is_terminal(),
+            context: global.context().map(str::to_owned),
+            recorded: None,
+        }
     }
 
     /// Text without colours.
     pub(crate) fn plain() -> Self {
-        Self { json: false, colour: false }
+        Self { json: false, colour: false, context: None, recorded: None }
+    }
+
+    /// Returns an output in the same format that records what a command prints on the database of a
+    /// context.
+    pub(crate) fn recording(&self, context: &str) -> Self {
+        let (json, colour) = (self.json, self.colour);
+        Self { json, colour, context: Some(context.to_owned()), recorded: Some(RefCell::default()) }
+    }
+
+    /// Whether the output is printed together with that of other databases.
+    pub(crate) fn is_merged(&self) -> bool {
+        self.recorded.is_some()
+    }
+
+    /// Returns a command line that begins with `pgmill`, for the database of this output.
+    pub(crate) fn in_context(&self, command: &str) -> String {
+        match &self.context {
+            Some(name) => command.replacen("pgmill", &format!("pgmill --context {name}"), 1),
+            None => command.to_owned(),
+        }
     }
 
     /// Whether colours are enabled: standard output is a terminal, and they are not switched off.
@@ -57,6 +105,11 @@ impl Output {
     /// # Errors
     /// Fails if writing to standard output fails, except for a closed pipe.
     pub(crate) fn document(&self, value: &impl Serialize) -> Result<(), Failure> {
+        if let Some(recorded) = &self.recorded {
+            let value = serde_json::to_value(value).map_err(io::Error::from)?;
+            recorded.borrow_mut().push(Part::Document(value));
+            return Ok(());
+        }
         let text = serde_json::to_string_pretty(value).map_err(io::Error::from)?;
         self.text(&text)
     }
@@ -65,9 +118,44 @@ impl Output {
     ///
     /// # Errors
     /// As [`Output::document`].
-    #[expect(clippy::unused_self, reason = "printing requires an `Output`")]
     pub(crate) fn text(&self, text: &str) -> Result<(), Failure> {
+        if let Some(recorded) = &self.recorded {
+            recorded.borrow_mut().push(Part::Text(text.to_owned()));
+            return Ok(());
+        }
         cli::print(|out| writeln!(out, "{text}")).map_err(Failure::from)
+    }
+
+    /// Prints a table, unless it has no rows.
+    ///
+    /// # Errors
+    /// As [`Output::document`].
+    pub(crate) fn print_table(
+        &self,
+        headings: &[&str],
+        rows: Vec<Vec<Field>>,
+    ) -> Result<(), Failure> {
+        if let Some(recorded) = &self.recorded {
+            let headings = headings.iter().map(|&it| it.to_owned()).collect();
+            recorded.borrow_mut().push(Part::Table { headings, rows });
+            return Ok(());
+        }
+        if rows.is_empty() { Ok(()) } else { self.text(&self.table(headings, rows)) }
+    }
+
+    /// Records numbers that are printed with their total over all databases.
+    pub(crate) fn counts(&self, counts: Vec<(&'static str, i64)>) {
+        if let Some(recorded) = &self.recorded {
+            recorded.borrow_mut().push(Part::Counts(counts));
+        }
+    }
+
+    /// Writes a message that is no result to standard error.
+    pub(crate) fn note(&self, message: impl fmt::Display) {
+        match &self.recorded {
+            Some(recorded) => recorded.borrow_mut().push(Part::Note(message.to_string())),
+            None => print_stderr(message),
+        }
     }
 
     /// Adds the colour of a tone.

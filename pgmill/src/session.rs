@@ -1,12 +1,18 @@
 //! The database connection of one command.
 
+pub(crate) mod all_contexts;
+pub(crate) mod lock_wait;
+
+use std::path::Path;
+
 use cli::Failure;
 use conninfo::ConnectionTarget;
 use queue::{QueueError, schema};
 use tokio::task::JoinSet;
 use tokio_postgres::{Client, Transaction};
 
-use crate::args::Global;
+use crate::args::{GivenDatabase, Global};
+use crate::contexts::ContextsFile;
 
 /// An open connection, and the tokio task that drives it.
 pub(crate) struct Session {
@@ -21,7 +27,8 @@ impl Session {
     /// # Errors
     /// Fails for a malformed connection string or variable, or if the connection fails.
     pub(crate) async fn open(global: &Global) -> Result<Self, Failure> {
-        Self::open_at(&terminal::connection_target(global.given.as_ref())?).await
+        let target = connection_target(global.given.as_ref(), global.contexts_file.as_deref())?;
+        Self::open_at(&target).await
     }
 
     /// Connects to this database.
@@ -40,14 +47,20 @@ impl Session {
     /// Connects, and refuses an unsupported schema version.
     ///
     /// # Errors
-    /// As [`Session::open`]; also without a schema, with an unsupported version, or without the
-    /// privilege to read it.
+    /// Fails as [`Session::open`] and [`Session::checked`].
     pub(crate) async fn open_checked(global: &Global) -> Result<Self, Failure> {
-        let session = Self::open(global).await?;
-        schema::check_version(&session.client).await.map_err(|error| {
-            Failure::from(error).with_missing_role(Some("mill_viewer"), session.user())
+        Self::open(global).await?.checked().await
+    }
+
+    /// Refuses an unsupported schema version.
+    ///
+    /// # Errors
+    /// Fails without a schema, with an unsupported version, or without the privilege to read it.
+    pub(crate) async fn checked(self) -> Result<Self, Failure> {
+        schema::check_version(&self.client).await.map_err(|error| {
+            Failure::from(error).with_missing_role(Some("mill_viewer"), self.user())
         })?;
-        Ok(session)
+        Ok(self)
     }
 
     /// The target of the connection.
@@ -58,6 +71,25 @@ impl Session {
     /// The user of the connection.
     pub(crate) fn user(&self) -> &str {
         self.target.user()
+    }
+}
+
+/// Returns the database that the command line or the environment names, or else that of psql.
+///
+/// # Errors
+/// Fails for a malformed connection string or variable, and for an unknown context.
+pub(crate) fn connection_target(
+    given: Option<&GivenDatabase>,
+    contexts_file: Option<&Path>,
+) -> Result<ConnectionTarget, Failure> {
+    match given {
+        Some(GivenDatabase::Context(name)) => {
+            ContextsFile::read(contexts_file)?.find(name)?.target()
+        }
+        Some(GivenDatabase::Source(source, layer)) => {
+            Ok(terminal::connection_target(Some(&(source.clone(), *layer)))?)
+        }
+        None => Ok(terminal::connection_target(None)?),
     }
 }
 

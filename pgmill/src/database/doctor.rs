@@ -13,7 +13,7 @@ use terminal::visible;
 use tokio_postgres::Client;
 
 use crate::output::format::{counted, one_line, span};
-use crate::output::{Output, Tone};
+use crate::output::{Field, Output, Tone};
 use crate::session::Session;
 
 /// Maximum number of characters shown of a definition that differs from `schema.sql`.
@@ -51,10 +51,45 @@ pub(crate) async fn run(session: &Session, out: &Output) -> Result<u8, Failure> 
     };
     if out.json {
         out.document(&json!({ "checks": findings, "differences": differences }))?;
+    } else if out.is_merged() {
+        merge(out, &findings)?;
     } else {
         out.text(&report(out, &findings, &differences.unwrap_or_default()))?;
     }
     Ok(code)
+}
+
+/// Prints the numbers of checks, and the warnings and problems, of one of several databases.
+fn merge(out: &Output, findings: &[Finding]) -> Result<(), Failure> {
+    let of = |status| findings.iter().filter(|it| it.status == status).count();
+    let count = |status| i64::try_from(of(status)).unwrap_or(i64::MAX);
+    out.counts(vec![
+        ("ok", count(CheckStatus::Ok)),
+        ("not checked", count(CheckStatus::NotChecked)),
+        ("warnings", count(CheckStatus::Warning)),
+        ("problems", count(CheckStatus::Problem)),
+    ]);
+    let row = |finding: &Finding| {
+        let (word, tone) = word(finding.status);
+        vec![
+            Field::new(word).tone(tone),
+            Field::new(finding.check),
+            Field::new(&finding.message),
+            Field::or_blank(finding.hint.as_deref()),
+        ]
+    };
+    let listed = |it: &&Finding| matches!(it.status, CheckStatus::Warning | CheckStatus::Problem);
+    let rows = findings.iter().filter(listed).map(row).collect();
+    out.print_table(&["status", "check", "message", "hint"], rows)
+}
+
+fn word(status: CheckStatus) -> (&'static str, Tone) {
+    match status {
+        CheckStatus::Ok => ("ok", Tone::Success),
+        CheckStatus::NotChecked => ("-", Tone::Plain),
+        CheckStatus::Warning => ("warning", Tone::Warning),
+        CheckStatus::Problem => ("problem", Tone::Error),
+    }
 }
 
 async fn environment_checks(
@@ -120,12 +155,7 @@ fn notifications(failing: &[FailingSubscription]) -> Finding {
 fn report(out: &Output, findings: &[Finding], differences: &[Difference]) -> String {
     let mut lines = Vec::new();
     for finding in findings {
-        let (word, tone) = match finding.status {
-            CheckStatus::Ok => ("ok", Tone::Success),
-            CheckStatus::NotChecked => ("-", Tone::Plain),
-            CheckStatus::Warning => ("warning", Tone::Warning),
-            CheckStatus::Problem => ("problem", Tone::Error),
-        };
+        let (word, tone) = word(finding.status);
         let padded = format!("{word:<9}");
         let message = visible(&finding.message);
         lines.push(format!("{}{:<17}{message}", out.paint(&padded, tone), finding.check));

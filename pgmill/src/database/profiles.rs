@@ -4,7 +4,6 @@ use cli::{Failure, exit};
 use queue::QueueError;
 use queue::profile::{Profile, drop_profile, profiles, set_profile, set_profile_routines};
 use serde_json::json;
-use terminal::print_stderr;
 use tokio_postgres::Client;
 
 use crate::args::{ProfileArgs, ProfileName, ProfileVerb};
@@ -33,7 +32,7 @@ async fn list(client: &Client, out: &Output) -> Result<u8, Failure> {
     if out.json {
         out.document(&profiles)?;
     } else if profiles.is_empty() {
-        print_stderr("there are no profiles");
+        out.note("there are no profiles");
     } else {
         let row = |profile: &Profile| {
             vec![
@@ -46,7 +45,7 @@ async fn list(client: &Client, out: &Output) -> Result<u8, Failure> {
                 Field::or_blank(profile.description.as_deref()),
             ]
         };
-        out.text(&out.table(&HEADINGS, profiles.iter().map(row).collect()))?;
+        out.print_table(&HEADINGS, profiles.iter().map(row).collect())?;
     }
     Ok(exit::OK)
 }
@@ -80,7 +79,7 @@ async fn set(client: &mut Client, out: &Output, args: &ProfileArgs) -> Result<u8
     };
     out.text(&format!("profile {name} {verb} open to {allowed}"))?;
     if now.readers == 0 {
-        print_stderr(format!("no live worker has [run_as.{name}] in its configuration"));
+        out.note(format!("no live worker has [run_as.{name}] in its configuration"));
     }
     Ok(exit::OK)
 }

@@ -11,7 +11,7 @@ use queue::target::{
     Success, Target, accept_restored, set_target, set_target_conditions, successes, targets,
 };
 use serde_json::json;
-use terminal::{counted, exact_span, print_stderr};
+use terminal::{counted, exact_span};
 use tokio_postgres::{Client, GenericClient};
 
 use crate::args::{TargetArgs, TargetCheck, TargetInit, TargetName, TargetVerb};
@@ -52,7 +52,7 @@ async fn init(client: &Client, out: &Output, args: &TargetInit) -> Result<u8, Fa
         out.document(&json!({ "logins": logins }))?;
     } else if logins.is_empty() {
         out.text("the schema mill_target is installed")?;
-        print_stderr("no login may use it yet: pgmill target init --login LOGIN");
+        out.note("no login may use it yet: pgmill target init --login LOGIN");
     } else {
         out.text(&format!("the schema mill_target is installed, for {}", logins.join(", ")))?;
     }
@@ -64,7 +64,7 @@ async fn list(client: &Client, out: &Output) -> Result<u8, Failure> {
     if out.json {
         out.document(&targets)?;
     } else if targets.is_empty() {
-        print_stderr("there are no targets");
+        out.note("there are no targets");
     } else {
         let row = |target: &Target| {
             vec![
@@ -81,7 +81,7 @@ async fn list(client: &Client, out: &Output) -> Result<u8, Failure> {
                 Field::or_blank(target.description.as_deref()),
             ]
         };
-        out.text(&out.table(&HEADINGS, targets.iter().map(row).collect()))?;
+        out.print_table(&HEADINGS, targets.iter().map(row).collect())?;
     }
     Ok(exit::OK)
 }
@@ -127,7 +127,7 @@ async fn set(client: &mut Client, out: &Output, args: &TargetArgs) -> Result<u8,
     });
     out.text(&format!("target {name} {verb} open to {allowed}{starts}"))?;
     if now.readers == 0 {
-        print_stderr(format!("no live worker has [targets.{name}] in its configuration"));
+        out.note(format!("no live worker has [targets.{name}] in its configuration"));
     }
     Ok(exit::OK)
 }
@@ -210,12 +210,12 @@ async fn check(client: &Client, out: &Output, args: &TargetCheck) -> Result<u8, 
     } else {
         let compared =
             counted(i64::try_from(successes.len()).unwrap_or(i64::MAX), "succeeded task");
-        print_stderr(format!("{compared} compared, {} without a receipt", lost.len()));
+        out.note(format!("{compared} compared, {} without a receipt", lost.len()));
         let row = |it: &&Success| {
             vec![Field::new(it.task.to_string()), Field::new(format!("{:.0}", it.finished_at))]
         };
         if !lost.is_empty() {
-            out.text(&out.table(&["task", "finished"], lost.iter().map(row).collect()))?;
+            out.print_table(&["task", "finished"], lost.iter().map(row).collect())?;
         }
     }
     Ok(if lost.is_empty() { exit::OK } else { exit::FAILURE })

@@ -5,7 +5,7 @@ use queue::limit::{self, Limit, Rate};
 use queue::priority::{self, PriorityStatus};
 use queue::{LimitKind, Priority, QueueError};
 use serde_json::json;
-use terminal::{print_stderr, visible};
+use terminal::visible;
 use tokio_postgres::Client;
 
 use crate::args::{
@@ -61,7 +61,7 @@ async fn list_priorities(client: &Client, out: &Output) -> Result<u8, Failure> {
         ]
     };
     let headings = ["priority", "weight", "share", "pending", "oldest", "running"];
-    out.text(&out.table(&headings, priorities.iter().map(row).collect()))?;
+    out.print_table(&headings, priorities.iter().map(row).collect())?;
     out.text(&format!("reserved capacity: {capacity}"))?;
     Ok(exit::OK)
 }
@@ -137,7 +137,7 @@ async fn list_limits(client: &Client, out: &Output) -> Result<u8, Failure> {
         return Ok(exit::OK);
     }
     if limits.is_empty() {
-        print_stderr("there are no limits");
+        out.note("there are no limits");
         return Ok(exit::OK);
     }
     let row = |limit: &Limit| {
@@ -154,7 +154,7 @@ async fn list_limits(client: &Client, out: &Output) -> Result<u8, Failure> {
         ]
     };
     let headings = ["kind", "name", "run", "max running", "rate", "permits", "waiting"];
-    out.text(&out.table(&headings, limits.iter().map(row).collect()))?;
+    out.print_table(&headings, limits.iter().map(row).collect())?;
     Ok(exit::OK)
 }
 

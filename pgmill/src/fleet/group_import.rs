@@ -73,7 +73,7 @@ pub(super) async fn run(
     } else {
         let row = |(name, result): &(&str, &str)| vec![Field::new(name), Field::new(result)];
         let heading = if args.dry_run { "would be" } else { "result" };
-        out.text(&out.table(&["group", heading], results.iter().map(row).collect()))?;
+        out.print_table(&["group", heading], results.iter().map(row).collect())?;
     }
     Ok(exit::OK)
 }

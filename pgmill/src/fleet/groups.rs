@@ -4,7 +4,6 @@ use cli::{Failure, exit};
 use queue::QueueError;
 use queue::group::{self, Group};
 use serde_json::json;
-use terminal::print_stderr;
 use tokio_postgres::Client;
 
 use crate::args::{GroupArgs, GroupDefaultArgs, GroupName, GroupVerb};
@@ -39,7 +38,7 @@ async fn list(client: &Client, out: &Output) -> Result<u8, Failure> {
     if out.json {
         out.document(&groups)?;
     } else if groups.is_empty() {
-        print_stderr("there are no groups");
+        out.note("there are no groups");
     } else {
         let row = |group: &Group| {
             vec![
@@ -58,7 +57,7 @@ async fn list(client: &Client, out: &Output) -> Result<u8, Failure> {
                 Field::or_blank(group.description.as_deref()),
             ]
         };
-        out.text(&out.table(&HEADINGS, groups.iter().map(row).collect()))?;
+        out.print_table(&HEADINGS, groups.iter().map(row).collect())?;
     }
     Ok(exit::OK)
 }

@@ -4,7 +4,6 @@ use cli::{Failure, exit};
 use queue::queue_status::{self, QueueConditions, QueueStatus};
 use queue::{LimitKind, QueueError, operate};
 use serde_json::json;
-use terminal::print_stderr;
 use tokio_postgres::Client;
 
 use crate::args::{QueueArgs, QueuePauseArgs, QueueSetArgs, QueueVerb};
@@ -39,14 +38,18 @@ async fn list(client: &Client, out: &Output) -> Result<u8, Failure> {
     if out.json {
         out.document(&queues)?;
     } else if queues.is_empty() {
-        print_stderr("no queue has live tasks or settings");
+        out.note("no queue has live tasks or settings");
     } else {
-        out.text(&table(out, &queues))?;
+        out.print_table(&HEADINGS, rows(&queues))?;
     }
     Ok(exit::OK)
 }
 
 pub(crate) fn table(out: &Output, queues: &[QueueStatus]) -> String {
+    out.table(&HEADINGS, rows(queues))
+}
+
+fn rows(queues: &[QueueStatus]) -> Vec<Vec<Field>> {
     let row = |status: &QueueStatus| {
         vec![
             Field::new(&status.queue),
@@ -65,7 +68,7 @@ pub(crate) fn table(out: &Output, queues: &[QueueStatus]) -> String {
             }),
         ]
     };
-    out.table(&HEADINGS, queues.iter().map(row).collect())
+    queues.iter().map(row).collect()
 }
 
 /// Refuses a name that no task, setting or worker has, unless it is to be created: it is probably

@@ -67,17 +67,48 @@ impl FleetStatus {
 /// `pgmill doctor`.
 pub(crate) async fn run(client: &Client, out: &Output) -> Result<u8, Failure> {
     let status = FleetStatus::query(client, history::outcomes(client, LAST).await?).await?;
-    let problems = problems(&status);
+    let mut problems = problems(&status);
+    for problem in &mut problems {
+        problem.next = out.in_context(&problem.next);
+    }
     if out.json {
         out.document(&json!({
             "problems": problems, "queues": status.queues, "workers": status.workers,
             "finished_last_hour": status.finished, "limits": status.sources.limits,
             "maintenance_windows": status.sources.windows,
         }))?;
+    } else if out.is_merged() {
+        out.counts(summary(&status, &problems));
+        out.print_table(&PROBLEM_HEADINGS, problem_rows(&problems))?;
     } else {
         out.text(&screen(out, &status, &problems))?;
     }
     Ok(exit::OK)
+}
+
+/// Returns the numbers of one of several databases.
+fn summary(status: &FleetStatus, problems: &[Problem]) -> Vec<(&'static str, i64)> {
+    let problems = |severity| counted_as(problems.iter().filter(|it| it.severity == severity));
+    let finished = |is_counted: fn(Outcome) -> bool| {
+        status.finished.iter().filter(|it| is_counted(it.outcome)).map(|it| it.tasks).sum()
+    };
+    let Readers { workers, readers, busy } = Readers::count(&status.workers);
+    vec![
+        ("critical", problems(Severity::Critical)),
+        ("warning", problems(Severity::Warning)),
+        ("info", problems(Severity::Info)),
+        ("pending", status.queues.iter().map(|it| it.pending).sum()),
+        ("running", status.queues.iter().map(|it| it.running).sum()),
+        ("workers", workers),
+        ("readers", readers),
+        ("busy", busy),
+        ("succeeded, 1 h", finished(|outcome| outcome == Outcome::Succeeded)),
+        ("other outcomes, 1 h", finished(|outcome| outcome != Outcome::Succeeded)),
+    ]
+}
+
+fn counted_as(items: impl Iterator) -> i64 {
+    i64::try_from(items.count()).unwrap_or(i64::MAX)
 }
 
 /// Returns the problems, most severe first, each with a command for the next step.
@@ -148,21 +179,26 @@ pub(crate) fn severity_tone(severity: Severity) -> Tone {
     }
 }
 
+const PROBLEM_HEADINGS: [&str; 4] = ["severity", "since", "problem", "next"];
+
+fn problem_rows(problems: &[Problem]) -> Vec<Vec<Field>> {
+    let row = |problem: &Problem| {
+        vec![
+            Field::new(problem.severity).tone(severity_tone(problem.severity)),
+            Field::new(span(problem.age_seconds)),
+            Field::new(&problem.message),
+            Field::new(&problem.next),
+        ]
+    };
+    problems.iter().map(row).collect()
+}
+
 fn screen(out: &Output, status: &FleetStatus, problems: &[Problem]) -> String {
     let mut parts = Vec::new();
     if problems.is_empty() {
         parts.push(out.paint("no problems", Tone::Success));
     } else {
-        let row = |problem: &Problem| {
-            vec![
-                Field::new(problem.severity).tone(severity_tone(problem.severity)),
-                Field::new(span(problem.age_seconds)),
-                Field::new(&problem.message),
-                Field::new(&problem.next),
-            ]
-        };
-        let rows = problems.iter().map(row).collect();
-        parts.push(out.table(&["severity", "since", "problem", "next"], rows));
+        parts.push(out.table(&PROBLEM_HEADINGS, problem_rows(problems)));
     }
     let planned = status.sources.windows.iter().filter(|window| !window.is_active);
     parts.extend(planned.map(|it| format!("pause planned {}", pause::period(it, status.now))));
@@ -199,14 +235,26 @@ fn waiting_limits(out: &Output, limits: &[WaitingLimit], now: Timestamp) -> Stri
 
 /// Counts the live workers and their busy readers.
 pub(crate) fn fleet(workers: &[Worker]) -> String {
-    let alive: Vec<&Worker> = workers.iter().filter(|worker| worker.alive).collect();
-    let readers: i64 = alive.iter().map(|worker| i64::from(worker.readers)).sum();
-    let busy: i64 = alive.iter().map(|worker| worker.running.min(worker.readers.into())).sum();
-    format!(
-        "{} alive, {busy} of {} busy",
-        counted(alive.len() as u64, "worker"),
-        counted(readers, "reader")
-    )
+    let Readers { workers, readers, busy } = Readers::count(workers);
+    format!("{} alive, {busy} of {} busy", counted(workers, "worker"), counted(readers, "reader"))
+}
+
+/// Numbers of live workers, and of their readers.
+struct Readers {
+    workers: i64,
+    readers: i64,
+    busy: i64,
+}
+
+impl Readers {
+    fn count(workers: &[Worker]) -> Self {
+        let alive = || workers.iter().filter(|worker| worker.alive);
+        Self {
+            workers: counted_as(alive()),
+            readers: alive().map(|worker| i64::from(worker.readers)).sum(),
+            busy: alive().map(|worker| worker.running.min(worker.readers.into())).sum(),
+        }
+    }
 }
 
 /// Formats the task outcomes of the last hour.

@@ -4,7 +4,6 @@ use cli::{Failure, exit};
 use queue::operate;
 use queue::workers::{self, Worker};
 use serde_json::json;
-use terminal::print_stderr;
 use tokio_postgres::Client;
 
 use crate::args::{DrainArgs, WorkerVerb};
@@ -39,14 +38,18 @@ async fn list(client: &Client, out: &Output) -> Result<u8, Failure> {
     if out.json {
         out.document(&workers)?;
     } else if workers.is_empty() {
-        print_stderr("no workers registered");
+        out.note("no workers registered");
     } else {
-        out.text(&table(out, &workers))?;
+        out.print_table(&HEADINGS, rows(&workers))?;
     }
     Ok(exit::OK)
 }
 
 pub(crate) fn table(out: &Output, workers: &[Worker]) -> String {
+    out.table(&HEADINGS, rows(workers))
+}
+
+fn rows(workers: &[Worker]) -> Vec<Vec<Field>> {
     let row = |worker: &Worker| {
         let (state, tone) = state(worker);
         let up = worker.started_at.map(|started| {
@@ -71,7 +74,7 @@ pub(crate) fn table(out: &Output, workers: &[Worker]) -> String {
             ),
         ]
     };
-    out.table(&HEADINGS, workers.iter().map(row).collect())
+    workers.iter().map(row).collect()
 }
 
 /// Returns the displayed state. A worker with a recent heartbeat but without a control session may

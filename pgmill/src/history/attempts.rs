@@ -5,7 +5,6 @@ use jiff::Timestamp;
 use queue::history::{self, AttemptSummary, HistoryFilter};
 use queue::workers::worker_label;
 use queue::{QueueError, task_queries};
-use terminal::print_stderr;
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 
@@ -47,7 +46,7 @@ pub(crate) async fn run(
         ..HistoryFilter::default()
     };
     let (mut attempts, complete) = if filter.searches_text() {
-        search(client, &filter, false, args.limit + 1).await?
+        search(client, out, &filter, false, args.limit + 1).await?
     } else {
         (history::attempts(client, &filter, args.limit + 1).await?, true)
     };
@@ -63,7 +62,7 @@ pub(crate) async fn run(
     } else if !attempts.is_empty() {
         let now = task_queries::now(client).await?;
         let rows = attempts.iter().map(|attempt| attempt_row(attempt, now)).collect();
-        out.text(&out.table(&ATTEMPT_HEADINGS, rows))?;
+        out.print_table(&ATTEMPT_HEADINGS, rows)?;
     }
     let is_default = args.since.is_none() && args.task.is_none() && args.run.is_none();
     let nothing = match is_default {
@@ -71,7 +70,7 @@ pub(crate) async fn run(
         false => "no matching attempt".to_owned(),
     };
     if is_default && complete && !more && !attempts.is_empty() && !out.json {
-        note_default_period();
+        note_default_period(out);
     }
     close(out, attempts.len(), more, &nothing)
 }
@@ -83,6 +82,7 @@ pub(crate) async fn run(
 /// Fails if the role may not read the texts, or if the search finds nothing in its time.
 pub(crate) async fn search(
     client: &mut Client,
+    out: &Output,
     filter: &HistoryFilter,
     finished: bool,
     limit: i64,
@@ -90,7 +90,7 @@ pub(crate) async fn search(
     let transaction = history::begin_search(client).await?;
     let found = history::search(&transaction, filter, finished, limit).await.map_err(too_long)?;
     if let Some(at) = found.searched_back_to {
-        print_stderr(format_args!(
+        out.note(format_args!(
             "searched only back to {}; narrow the search with --queue, --name, --tag or --run",
             local_time(at)
         ));

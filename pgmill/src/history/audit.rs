@@ -30,7 +30,7 @@ pub(crate) async fn run(client: &Client, out: &Output, args: &AuditArgs) -> Resu
     } else if !acts.is_empty() {
         let rows = acts.iter().map(row).collect();
         let headings = ["at", "by", "with", "action", "subject", "detail"];
-        out.text(&out.table(&headings, rows))?;
+        out.print_table(&headings, rows)?;
     }
     close(out, acts.len(), more, "no matching action")
 }

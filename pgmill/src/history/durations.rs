@@ -2,7 +2,6 @@
 
 use cli::{Failure, exit};
 use queue::insight::{self, Durations};
-use terminal::print_stderr;
 use tokio_postgres::Client;
 
 use crate::args::DurationsArgs;
@@ -22,7 +21,7 @@ pub(crate) async fn run(
     if out.json {
         out.document(&names)?;
     } else if names.is_empty() {
-        print_stderr("no named task ran in the last seven days");
+        out.note("no named task ran in the last seven days");
     } else {
         let now = queue::task_queries::now(client).await?;
         let row = |it: &Durations| {
@@ -48,7 +47,7 @@ pub(crate) async fn run(
             "queue", "name", "attempts", "failed", "p50", "p95", "mean", "last", "finished",
             "trend",
         ];
-        out.text(&out.table(&HEADINGS, names.iter().map(row).collect()))?;
+        out.print_table(&HEADINGS, names.iter().map(row).collect())?;
     }
     Ok(exit::OK)
 }

@@ -2,7 +2,7 @@
 
 use cli::{Failure, exit};
 use queue::insight::{self, FailureGroup};
-use terminal::{HIDDEN, print_stderr};
+use terminal::HIDDEN;
 use tokio_postgres::Client;
 
 use crate::args::DEFAULT_SINCE;
@@ -21,7 +21,7 @@ pub(crate) async fn run(client: &Client, out: &Output, args: &FailuresArgs) -> R
     if out.json {
         out.document(&groups)?;
     } else if groups.is_empty() {
-        print_stderr(match args.since {
+        out.note(match args.since {
             Some(_) => "no attempt failed in this period".to_owned(),
             None => nothing_since("no attempt failed"),
         });
@@ -47,7 +47,7 @@ pub(crate) async fn run(client: &Client, out: &Output, args: &FailuresArgs) -> R
             "outcome", "code", "attempts", "tasks", "first", "last", "queues", "examples",
             "message",
         ];
-        out.text(&out.table(&HEADINGS, groups.iter().map(row).collect()))?;
+        out.print_table(&HEADINGS, groups.iter().map(row).collect())?;
     }
     Ok(exit::OK)
 }

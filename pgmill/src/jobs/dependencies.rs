@@ -4,7 +4,7 @@ use cli::{Failure, exit};
 use queue::QueueError;
 use queue::job::{self, Dependency};
 use serde_json::json;
-use terminal::{print_stderr, visible};
+use terminal::visible;
 use tokio_postgres::Client;
 
 use crate::args::{DependencyArgs, DependencyPair, DependencyVerb};
@@ -29,13 +29,13 @@ async fn list(client: &Client, out: &Output) -> Result<u8, Failure> {
     if out.json {
         out.document(&dependencies)?;
     } else if dependencies.is_empty() {
-        print_stderr("there are no dependencies that apply to every job");
+        out.note("there are no dependencies that apply to every job");
     } else {
         let row = |it: &Dependency| {
             vec![Field::new(&it.child), Field::new(&it.parent), Field::new(it.expected)]
         };
         let rows = dependencies.iter().map(row).collect();
-        out.text(&out.table(&["child", "parent", "expected"], rows))?;
+        out.print_table(&["child", "parent", "expected"], rows)?;
     }
     Ok(exit::OK)
 }
@@ -47,7 +47,7 @@ async fn add(client: &mut Client, out: &Output, args: &DependencyArgs) -> Result
     let unknown = job::unknown_tasks(&transaction, &[&pair.child, &pair.parent]).await?;
     commit_unless_dry_run(transaction, pair.dry_run).await?;
     for name in unknown {
-        print_stderr(visible(&format!("note: no job has a task \"{name}\" yet")));
+        out.note(visible(&format!("note: no job has a task \"{name}\" yet")));
     }
     if out.json {
         out.document(&json!({

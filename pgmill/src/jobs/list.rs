@@ -4,7 +4,7 @@ use cli::{Failure, exit};
 use queue::job::{self, Job};
 use queue::{QueueError, task_queries};
 use serde_json::{Value, json};
-use terminal::{print_stderr, visible};
+use terminal::visible;
 use tokio_postgres::{Client, Transaction};
 
 use crate::args::JobName;
@@ -21,7 +21,7 @@ pub(super) async fn list(client: &Client, out: &Output) -> Result<u8, Failure> {
         return Ok(exit::OK);
     }
     if jobs.is_empty() {
-        print_stderr("there are no jobs");
+        out.note("there are no jobs");
         return Ok(exit::OK);
     }
     let now = task_queries::now(client).await?;
@@ -49,7 +49,7 @@ pub(super) async fn list(client: &Client, out: &Output) -> Result<u8, Failure> {
     };
     let headings =
         ["job", "enabled", "tasks", "last run", "state", "started", "frequency", "description"];
-    out.text(&out.table(&headings, jobs.iter().map(row).collect()))?;
+    out.print_table(&headings, jobs.iter().map(row).collect())?;
     Ok(exit::OK)
 }
 
@@ -85,7 +85,7 @@ pub(super) async fn enable(
     }
     out.text(&visible(&format!("job {name} {}", result(changed, args.dry_run, enabled))))?;
     if !enabled && !schedules.is_empty() {
-        print_stderr(visible(&format!(
+        out.note(visible(&format!(
             "schedules that run this job will leave it out, or fail if it is their only job: {}",
             schedules.join(", ")
         )));
@@ -127,7 +127,7 @@ async fn enable_task(
     let result = result(changed, args.dry_run, enabled);
     out.text(&visible(&format!("task {task} of job {job} {result}")))?;
     if !enabled && !children.is_empty() {
-        print_stderr(visible(&format!(
+        out.note(visible(&format!(
             "tasks that then wait neither for it nor for the tasks before it: {}",
             children.join(", ")
         )));

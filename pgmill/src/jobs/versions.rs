@@ -6,7 +6,7 @@ use queue::insight::jobs::versions::{
 };
 use queue::{job, task_queries};
 use serde_json::{Value, json};
-use terminal::{counted, line_changes, print_stderr, visible};
+use terminal::{counted, line_changes, visible};
 use tokio_postgres::Client;
 
 use crate::args::JobDiff;
@@ -38,7 +38,7 @@ pub(super) async fn versions(client: &Client, out: &Output, name: &str) -> Resul
         ]
     };
     let rows = versions.iter().enumerate().map(row).collect();
-    out.text(&out.table(&["version", "changed", "by", "difference"], rows))?;
+    out.print_table(&["version", "changed", "by", "difference"], rows)?;
     Ok(exit::OK)
 }
 
@@ -64,7 +64,7 @@ pub(super) async fn diff(client: &Client, out: &Output, args: &JobDiff) -> Resul
         return Ok(exit::OK);
     }
     if changes.is_empty() {
-        print_stderr(visible(&format!(
+        out.note(visible(&format!(
             "versions {} and {} of job {} do not differ",
             from.version, to.version, to.job
         )));

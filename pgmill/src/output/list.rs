@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use cli::{Failure, exit};
 use queue::{QueueError, RunId, run_queries, task_queries};
-use terminal::print_stderr;
 use tokio_postgres::Client;
 
 use crate::args::DEFAULT_SINCE;
@@ -18,11 +17,9 @@ pub(crate) fn nothing_since(what: &str) -> String {
 }
 
 /// Says that a list which is not full shows only the period [`DEFAULT_SINCE`].
-pub(crate) fn note_default_period() {
+pub(crate) fn note_default_period(out: &Output) {
     let hours = DEFAULT_SINCE.as_secs() / 3600;
-    print_stderr(format_args!(
-        "only the last {hours} hours were read; --since '7 days' reads more"
-    ));
+    out.note(format_args!("only the last {hours} hours were read; --since '7 days' reads more"));
 }
 
 /// Returns the period of history that a list reads if `--since` is absent. For a run, this is the
@@ -51,15 +48,12 @@ pub(crate) fn close(out: &Output, shown: usize, more: bool, nothing: &str) -> Re
     if shown == 0 {
         // The empty document is already printed.
         if !out.json {
-            print_stderr(nothing);
+            out.note(nothing);
         }
         return Ok(exit::OK);
     }
     if more {
-        print_stderr(format_args!(
-            "{} shown, more exist; use --limit",
-            counted(shown as u64, "row")
-        ));
+        out.note(format_args!("{} shown, more exist; use --limit", counted(shown as u64, "row")));
     }
     Ok(exit::OK)
 }

@@ -68,7 +68,7 @@ pub(super) async fn list(client: &Client, out: &Output, args: &RunList) -> Resul
                 Field::new(run.starter()),
             ]
         };
-        out.text(&out.table(&RUN_HEADINGS, runs.iter().map(row).collect()))?;
+        out.print_table(&RUN_HEADINGS, runs.iter().map(row).collect())?;
     }
     close(out, runs.len(), more, "no matching run")
 }

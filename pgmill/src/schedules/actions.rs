@@ -278,7 +278,7 @@ pub(crate) async fn sync(client: &mut Client, out: &Output, args: &DryRun) -> Re
                 out.text(&visible(&format!("{sign} schedule {name}")))?;
             }
         }
-        declaration_errors.iter().for_each(print_declaration_error);
+        declaration_errors.iter().for_each(|error| print_declaration_error(out, error));
         let changes = counted((new.len() + changed.len() + removed.len()) as u64, "change");
         let verb = if args.dry_run { "would be made" } else { "made" };
         out.text(&format!(

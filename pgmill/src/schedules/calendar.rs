@@ -5,7 +5,6 @@ use jiff::SignedDuration;
 use jiff::tz::TimeZone;
 use schedule::page::calendar::{self, CalendarFire};
 use schedule::page::{self, PageFrom};
-use terminal::print_stderr;
 use tokio_postgres::Client;
 
 use crate::args::ScheduleCalendar;
@@ -45,7 +44,7 @@ pub(crate) async fn calendar(
     if out.json {
         out.document(&fires)?;
     } else if fires.is_empty() {
-        print_stderr("no schedule fires in this period");
+        out.note("no schedule fires in this period");
     } else {
         let row = |fire: &CalendarFire| {
             let state = fire.state.map_or("coming", |state| state.as_str());
@@ -65,7 +64,7 @@ pub(crate) async fn calendar(
             ]
         };
         let headings = ["fire", "schedule", "state", "run", "relative"];
-        out.text(&out.table(&headings, fires.iter().map(row).collect()))?;
+        out.print_table(&headings, fires.iter().map(row).collect())?;
     }
     Ok(exit::OK)
 }

@@ -7,7 +7,7 @@ use schedule::queries::{self, TestResult};
 use schedule::zone_data::zone_data;
 use schedule::{Cadence, Timing};
 use serde_json::json;
-use terminal::{print_stderr, visible};
+use terminal::visible;
 use tokio_postgres::Client;
 
 use crate::args::ScheduleNext;
@@ -64,7 +64,7 @@ pub(super) async fn next(
     }
     out.text(&visible(&parsed.describe()))?;
     if next.is_empty() {
-        print_stderr("no more fires");
+        out.note("no more fires");
     } else {
         out.text(&table_of_fires(out, cadence, &next, now))?;
     }

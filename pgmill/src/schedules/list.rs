@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use schedule::describe_timing;
 use schedule::queries::{self, AnnotationError, ScheduleStatus};
 use serde_json::json;
-use terminal::{print_stderr, visible};
+use terminal::visible;
 use tokio_postgres::Client;
 
 use crate::args::ScheduleList;
@@ -28,23 +28,21 @@ pub(super) async fn list(
         return Ok(exit::OK);
     }
     if schedules.is_empty() {
-        print_stderr("there are no schedules");
+        out.note("there are no schedules");
     } else {
         let now = queue::task_queries::now(client).await?;
         let rows = schedules.iter().map(|it| row(it, now)).collect();
-        out.text(&out.table(&HEADINGS, rows))?;
+        out.print_table(&HEADINGS, rows)?;
     }
-    declaration_errors.iter().for_each(print_declaration_error);
+    declaration_errors.iter().for_each(|error| print_declaration_error(out, error));
     Ok(exit::OK)
 }
 
 /// Prints the error of an annotation to standard error.
-pub(super) fn print_declaration_error(error: &AnnotationError) {
+pub(super) fn print_declaration_error(out: &Output, error: &AnnotationError) {
     let AnnotationError { declared_as, place, message, hint } = error;
     let hint = hint.as_ref().map(|hint| format!("; {hint}")).unwrap_or_default();
-    print_stderr(visible(&format!(
-        "error in the comment of {declared_as}, {place}: {message}{hint}"
-    )));
+    out.note(visible(&format!("error in the comment of {declared_as}, {place}: {message}{hint}")));
 }
 
 fn row(it: &ScheduleStatus, now: Timestamp) -> Vec<Field> {

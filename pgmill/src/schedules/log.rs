@@ -2,13 +2,17 @@
 
 use cli::{Failure, exit};
 use schedule::queries::{self, FiredRun, LogEntry, LogFilter, RunHistoryFilter};
-use terminal::print_stderr;
 use tokio_postgres::Client;
 
 use crate::args::{ScheduleHistory, ScheduleLog};
 use crate::output::format::{local_time, one_line, period, span};
 use crate::output::{Field, Output, Tone};
 use crate::schedules::list::{find, missing};
+
+const RUN_HEADINGS: [&str; 9] =
+    ["run", "schedule", "fire", "reason", "state", "duration", "attempts", "worker", "message"];
+
+const EVENT_HEADINGS: [&str; 7] = ["id", "at", "schedule", "event", "run", "reason", "message"];
 
 /// Lists runs fired by schedules.
 ///
@@ -36,9 +40,9 @@ pub(crate) async fn history(
     if out.json {
         out.document(&fired)?;
     } else if fired.is_empty() {
-        print_stderr("no matching run");
+        out.note("no matching run");
     } else {
-        out.text(&runs(out, &fired))?;
+        out.print_table(&RUN_HEADINGS, run_rows(&fired))?;
     }
     Ok(exit::OK)
 }
@@ -62,15 +66,19 @@ pub(crate) async fn log(client: &Client, out: &Output, args: &ScheduleLog) -> Re
     if out.json {
         out.document(&logged)?;
     } else if logged.is_empty() {
-        print_stderr("no matching event");
+        out.note("no matching event");
     } else {
-        out.text(&events(out, &logged))?;
+        out.print_table(&EVENT_HEADINGS, event_rows(&logged))?;
     }
     Ok(exit::OK)
 }
 
 /// Formats a table of runs.
 pub(crate) fn runs(out: &Output, fired: &[FiredRun]) -> String {
+    out.table(&RUN_HEADINGS, run_rows(fired))
+}
+
+fn run_rows(fired: &[FiredRun]) -> Vec<Vec<Field>> {
     let row = |it: &FiredRun| {
         let tone = match it.state.as_str() {
             "succeeded" => Tone::Success,
@@ -93,13 +101,15 @@ pub(crate) fn runs(out: &Output, fired: &[FiredRun]) -> String {
             Field::or_blank(it.message.as_deref().map(|message| one_line(message, 60))),
         ]
     };
-    const HEADINGS: [&str; 9] =
-        ["run", "schedule", "fire", "reason", "state", "duration", "attempts", "worker", "message"];
-    out.table(&HEADINGS, fired.iter().map(row).collect())
+    fired.iter().map(row).collect()
 }
 
 /// Formats a table of events.
 pub(crate) fn events(out: &Output, logged: &[LogEntry]) -> String {
+    out.table(&EVENT_HEADINGS, event_rows(logged))
+}
+
+fn event_rows(logged: &[LogEntry]) -> Vec<Vec<Field>> {
     let row = |it: &LogEntry| {
         let tone = match (it.event.as_str(), it.outcome.as_deref()) {
             ("error", _) | (_, Some("failed")) => Tone::Error,
@@ -121,6 +131,5 @@ pub(crate) fn events(out: &Output, logged: &[LogEntry]) -> String {
             Field::or_blank(it.message.as_deref().map(|message| one_line(message, 80))),
         ]
     };
-    const HEADINGS: [&str; 7] = ["id", "at", "schedule", "event", "run", "reason", "message"];
-    out.table(&HEADINGS, logged.iter().map(row).collect())
+    logged.iter().map(row).collect()
 }

@@ -7,7 +7,7 @@ use queue::insight::tasks::{self, TaskSummary};
 use queue::saved_filter::{self, SavedFilter};
 use queue::task_queries;
 use serde::Serialize;
-use terminal::{print_stderr, visible};
+use terminal::visible;
 use tokio_postgres::Client;
 
 use crate::args::{FilterRemove, FilterSave, FilterScreen, FilterVerb};
@@ -63,7 +63,7 @@ async fn list(client: &Client, out: &Output) -> Result<u8, Failure> {
             cells.into_iter().map(Field::new).collect()
         };
         let rows = all.iter().map(row).collect();
-        out.text(&out.table(&["screen", "name", "filter", "saved by"], rows))?;
+        out.print_table(&["screen", "name", "filter", "saved by"], rows)?;
     }
     close(out, all.len(), false, "there are no saved filters")
 }
@@ -144,14 +144,14 @@ pub(super) async fn list_tasks(
     } else if !page.tasks.is_empty() {
         let now = task_queries::now(client).await?;
         let rows = page.tasks.iter().map(|task| row(task, now)).collect();
-        out.text(&out.table(&HEADINGS, rows))?;
+        out.print_table(&HEADINGS, rows)?;
     }
     if let Some(at) = page.searched_back_to {
-        print_stderr(format_args!("searched back to {}, not further", local_time(at)));
+        out.note(format_args!("searched back to {}, not further", local_time(at)));
     }
     if let Some(search) = page.searched {
         let read = counted(search.tasks.unsigned_abs(), "live task");
-        print_stderr(format_args!("searched {read}, not more"));
+        out.note(format_args!("searched {read}, not more"));
     }
     close(out, page.tasks.len(), page.more, "no matching task")
 }

@@ -8,7 +8,6 @@ use queue::history::{AttemptSummary, FinishedTask, HistoryFilter};
 use queue::task_queries::{LiveTask, TaskFilter, TaskOrder};
 use queue::workers::worker_label;
 use queue::{State, history, task_queries};
-use terminal::print_stderr;
 use tokio_postgres::Client;
 
 use crate::args::{TaskList, TaskListOrder};
@@ -56,7 +55,7 @@ pub(crate) async fn list(
         };
         // Query one row more than is shown, to learn whether there are more.
         let tasks = if filter.searches_text() {
-            search(client, &filter, true, args.limit + 1).await?
+            search(client, out, &filter, true, args.limit + 1).await?
         } else {
             (history::finished_tasks(client, &filter, args.limit + 1).await?, true)
         };
@@ -71,7 +70,7 @@ pub(crate) async fn list(
         run: args.run,
     };
     let tasks = match &args.sql {
-        Some(sql) => search_live(client, &filter, sql, args.limit + 1).await?,
+        Some(sql) => search_live(client, out, &filter, sql, args.limit + 1).await?,
         None => {
             let order = match args.order {
                 TaskListOrder::Next => TaskOrder::Next,
@@ -86,6 +85,7 @@ pub(crate) async fn list(
 /// Searches live tasks, and says on standard error if not all of them were searched.
 async fn search_live(
     client: &mut Client,
+    out: &Output,
     filter: &TaskFilter,
     sql: &str,
     limit: i64,
@@ -95,7 +95,7 @@ async fn search_live(
         .await
         .map_err(too_long)?;
     if let Some(id) = oldest {
-        print_stderr(format_args!(
+        out.note(format_args!(
             "searched only the newest tasks, down to id {id}; narrow the search with --queue, \
              --state, --name, --tag, --run or --since"
         ));
@@ -126,7 +126,7 @@ async fn live(
                 row.insert(ACTIVITY_COLUMN, Field::or_blank(Some(text)).tone(tone));
             }
         }
-        out.text(&out.table(&headings, rows))?;
+        out.print_table(&headings, rows)?;
     }
     close(out, tasks.len(), more, "no matching live task")
 }
@@ -143,7 +143,7 @@ async fn finished(
     } else if !tasks.is_empty() {
         let now = task_queries::now(client).await?;
         let rows = tasks.iter().map(|task| attempt_row(task, now)).collect();
-        out.text(&out.table(&ATTEMPT_HEADINGS, rows))?;
+        out.print_table(&ATTEMPT_HEADINGS, rows)?;
     }
     let is_default = args.since.is_none() && args.run.is_none();
     let nothing = match (is_default, args.since) {
@@ -152,7 +152,7 @@ async fn finished(
         (false, None) => "no matching task of this run ended".to_owned(),
     };
     if is_default && complete && !more && !tasks.is_empty() && !out.json {
-        note_default_period();
+        note_default_period(out);
     }
     close(out, tasks.len(), more, &nothing)
 }

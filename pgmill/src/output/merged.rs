@@ -1,0 +1,171 @@
+//! The output of one command on several databases.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+use cli::Failure;
+use serde_json::{Value, json};
+use terminal::print_stderr;
+
+use super::{Field, Output, Part};
+
+/// What a command has printed on the database of one context.
+pub(crate) struct ContextOutput {
+    /// Name of the context.
+    pub(crate) context: String,
+    pub(crate) output: Output,
+    pub(crate) exit_code: u8,
+    /// The error of the command.
+    pub(crate) error: Option<String>,
+}
+
+impl ContextOutput {
+    fn parts(self) -> (String, Vec<Part>) {
+        (self.context, self.output.recorded.map(RefCell::into_inner).unwrap_or_default())
+    }
+
+    /// Returns the object of this context in the JSON document.
+    fn into_document(mut self) -> Value {
+        let (exit_code, error) = (self.exit_code, self.error.take());
+        let (context, parts) = self.parts();
+        let document = parts.into_iter().find_map(|part| match part {
+            Part::Document(document) => Some(document),
+            _ => None,
+        });
+        json!({
+            "context": context, "document": document, "error": error, "exit_code": exit_code,
+        })
+    }
+}
+
+/// Prints the outputs of all contexts: with `--json`, an array with an object for each context.
+/// Otherwise, tables with the same headings become one table with the context in the first column.
+/// If the command prints text as well, the output of each context has a heading of its own.
+///
+/// # Errors
+/// As [`Output::document`].
+pub(crate) fn print_merged(out: &Output, outputs: Vec<ContextOutput>) -> Result<(), Failure> {
+    let notes = notes(&outputs);
+    if out.json {
+        let documents: Vec<Value> = outputs.into_iter().map(ContextOutput::into_document).collect();
+        out.document(&documents)?;
+        print_notes(&notes);
+        return Ok(());
+    }
+    let outputs: Vec<(String, Vec<Part>)> = outputs.into_iter().map(ContextOutput::parts).collect();
+    let is_text = |part: &Part| matches!(part, Part::Text(_));
+    if outputs.iter().any(|(_, parts)| parts.iter().any(is_text)) {
+        print_each(out, outputs)?;
+    } else {
+        print_tables(out, outputs)?;
+    }
+    print_notes(&notes);
+    Ok(())
+}
+
+/// Returns the contexts of each note.
+fn notes(outputs: &[ContextOutput]) -> BTreeMap<String, Vec<String>> {
+    let mut notes: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for ContextOutput { context, output, .. } in outputs {
+        let Some(recorded) = &output.recorded else { continue };
+        for part in recorded.borrow().iter() {
+            if let Part::Note(note) = part {
+                notes.entry(note.clone()).or_default().push(context.clone());
+            }
+        }
+    }
+    notes
+}
+
+fn print_notes(notes: &BTreeMap<String, Vec<String>>) {
+    for (note, contexts) in notes {
+        print_stderr(format_args!("{}: {note}", contexts.join(", ")));
+    }
+}
+
+/// Prints the output of each context under its name, as head(1) does for files.
+fn print_each(out: &Output, outputs: Vec<(String, Vec<Part>)>) -> Result<(), Failure> {
+    let printed = |part: &Part| matches!(part, Part::Text(_) | Part::Table { .. });
+    let mut first = true;
+    for (context, parts) in outputs.into_iter().filter(|it| it.1.iter().any(printed)) {
+        let space = if std::mem::take(&mut first) { "" } else { "\n" };
+        out.text(&format!("{space}==> {context} <=="))?;
+        for part in parts {
+            match part {
+                Part::Text(text) => out.text(&text)?,
+                Part::Table { headings, rows } => {
+                    let headings: Vec<&str> = headings.iter().map(String::as_str).collect();
+                    out.print_table(&headings, rows)?;
+                }
+                Part::Document(_) | Part::Counts(_) | Part::Note(_) => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Prints one table for each kind of headings, in the order in which they occur first.
+fn print_tables(out: &Output, outputs: Vec<(String, Vec<Part>)>) -> Result<(), Failure> {
+    let mut counts: Vec<(String, Vec<(&'static str, i64)>)> = Vec::new();
+    let mut tables: Vec<(Vec<String>, Vec<Vec<Field>>)> = Vec::new();
+    for (context, parts) in outputs {
+        for part in parts {
+            match part {
+                Part::Counts(numbers) => counts.push((context.clone(), numbers)),
+                Part::Table { headings, rows } => {
+                    let known = tables.iter().position(|(known, _)| *known == headings);
+                    let at = known.unwrap_or_else(|| {
+                        tables.push((headings, Vec::new()));
+                        tables.len() - 1
+                    });
+                    tables[at].1.extend(rows.into_iter().map(|row| with_name(&context, row)));
+                }
+                Part::Document(_) | Part::Text(_) | Part::Note(_) => {}
+            }
+        }
+    }
+    let mut printed: Vec<String> = totals(out, counts).into_iter().collect();
+    for (headings, rows) in tables.into_iter().filter(|(_, rows)| !rows.is_empty()) {
+        let headings: Vec<&str> =
+            std::iter::once("database").chain(headings.iter().map(String::as_str)).collect();
+        printed.push(out.table(&headings, rows));
+    }
+    if printed.is_empty() { Ok(()) } else { out.text(&printed.join("\n\n")) }
+}
+
+fn with_name(context: &str, row: Vec<Field>) -> Vec<Field> {
+    std::iter::once(Field::new(context)).chain(row).collect()
+}
+
+/// Formats the numbers of all contexts, with their sum in the last row.
+fn totals(out: &Output, counts: Vec<(String, Vec<(&'static str, i64)>)>) -> Option<String> {
+    let headings: Vec<&str> = counts.first()?.1.iter().map(|(heading, _)| *heading).collect();
+    let mut sum = vec![0; headings.len()];
+    let mut rows = Vec::new();
+    for (context, numbers) in counts {
+        for (total, (_, number)) in sum.iter_mut().zip(&numbers) {
+            *total += number;
+        }
+        let fields = numbers.iter().map(|(_, number)| Field::new(number)).collect();
+        rows.push(with_name(&context, fields));
+    }
+    let total = Field::new("total");
+    rows.push(std::iter::once(total).chain(sum.iter().map(Field::new)).collect());
+    let headings: Vec<&str> = std::iter::once("database").chain(headings).collect();
+    Some(out.table(&headings, rows))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_a_total() {
+        let counts = |context: &str, n| (context.to_owned(), vec![("pending", n), ("running", 0)]);
+        let text = totals(&Output::plain(), vec![counts("a", 3), counts("b", 4)]);
+        let expected = "DATABASE  PENDING  RUNNING\na         3        0\nb         4        0\n\
+            total     7        0";
+        assert_eq!(text.as_deref(), Some(expected));
+        assert_eq!(totals(&Output::plain(), Vec::new()), None);
+    }
+}
