@@ -3,5 +3,6 @@
 pub(crate) mod cli;
 pub(crate) mod cli_messages;
 pub(crate) mod completion;
+pub(crate) mod contexts;
 pub(crate) mod task_search;
 pub(crate) mod top;

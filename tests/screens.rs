@@ -1,5 +1,6 @@
 //! Screens of the web console.
 
+pub(crate) mod console_databases;
 pub(crate) mod console_environment;
 pub(crate) mod console_job;
 pub(crate) mod console_limits;

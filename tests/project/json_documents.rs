@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::commands::contexts::{DOWN, contexts};
 use crate::harness::http::free_address;
 use crate::harness::{Database, Program, Worker, eventually};
 use crate::runs::apply::Folder;
@@ -13,6 +14,8 @@ const NONE: [&str; 3] = ["completions", "console", "top"];
 const DOCUMENTS: &[(&str, &[&str])] = &[
     ("init", &["init"]),
     ("status", &["status"]),
+    ("context list", &["context", "list", "--contexts", "CONTEXTS"]),
+    ("status --all-contexts", &["status", "--all-contexts", "--contexts", "CONTEXTS"]),
     ("pause", &["pause", "--for", "1h", "--dry-run"]),
     ("resume", &["resume", "--planned", "--dry-run"]),
     ("doctor", &["doctor"]),
@@ -187,6 +190,7 @@ async fn documents(database: &Database) -> Vec<(String, Value)> {
     let folder = Folder::new(&[("jobs.toml", FILE)]);
     let groups = Folder::new(&[("groups.csv", "group,max_running\nloads,2\n")]);
     let url = Folder::new(&[("target.url", &database.url())]);
+    let contexts = contexts(&[("here", &database.url()), ("down", DOWN)]);
     let host: String = database.value("SELECT host FROM mill.worker_starts LIMIT 1").await;
     let held = held.to_string();
     let mut documents = Vec::new();
@@ -197,6 +201,7 @@ async fn documents(database: &Database) -> Vec<(String, Value)> {
             "HTTP" => http.clone(),
             "FILE" => folder.path().to_owned(),
             "TARGET" => format!("{}/target.url", url.path()),
+            "CONTEXTS" => format!("{}/contexts.toml", contexts.path()),
             "GROUPS" => format!("{}/groups.csv", groups.path()),
             other => other.to_owned(),
         });
