@@ -14,6 +14,7 @@ mod commands;
 mod console;
 mod guarantees;
 mod harness;
+mod imports;
 mod notifications;
 mod operation;
 mod project;

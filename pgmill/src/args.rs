@@ -6,6 +6,7 @@ mod connection;
 mod console;
 mod filter;
 mod fleet;
+mod import;
 mod insight;
 mod job;
 mod notification;
@@ -37,6 +38,9 @@ pub(crate) use filter::{FilterRemove, FilterSave, FilterScreen, FilterVerb};
 pub(crate) use fleet::{
     DrainArgs, HealthArgs, HealthUrl, PauseArgs, QueueArgs, QueuePauseArgs, QueuePurgeArgs,
     QueueVerb, ResumeArgs, TopArgs, WorkerVerb,
+};
+pub(crate) use import::{
+    CrontabArgs, D365Args, Import, ImportOptions, PgCronArgs, PgTimetableArgs, RunAs,
 };
 pub(crate) use insight::{AuditArgs, DurationsArgs, FailuresArgs, HistoryArgs};
 pub(crate) use job::{
@@ -223,6 +227,10 @@ mill_operator. While the connection is lost, top shows the last data and reconne
     /// Apply jobs, schedules and dependencies from files
     #[command(after_help = job::APPLY_HELP)]
     Apply(ApplyArgs),
+    /// Import jobs and schedules from the definitions of another system
+    #[command(subcommand)]
+    #[command(after_help = import::IMPORT_HELP)]
+    Import(Import),
     /// List, show, enable and disable jobs
     #[command(subcommand)]
     #[command(after_help = "Examples:\n  pgmill job list\n  pgmill job show daily,sunday")]
@@ -376,6 +384,7 @@ impl Command {
             )
             | Self::Limit(LimitVerb::Set(_) | LimitVerb::Remove(_))
             | Self::Apply(_)
+            | Self::Import(_)
             | Self::Job(JobVerb::Enable(_) | JobVerb::Disable(_))
             | Self::Dependency(DependencyVerb::Add(_) | DependencyVerb::Remove(_))
             | Self::Worker(WorkerVerb::Drain(_)) => Some("mill_operator"),

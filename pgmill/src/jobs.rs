@@ -1,14 +1,14 @@
 //! Commands about jobs: the jobs themselves, their files, their dependencies and their lineage.
 
 pub(crate) mod apply;
-mod apply_plan;
+pub(crate) mod apply_plan;
 pub(crate) mod dependencies;
 pub(crate) mod job_file;
 pub(crate) mod lineage;
 mod list;
 mod merge;
 mod show;
-mod source;
+pub(crate) mod source;
 mod topology;
 mod versions;
 

@@ -8,6 +8,7 @@
 //! | `runs` | `pgmill run` |
 //! | `jobs` | `pgmill job`, `apply` and the files it reads, `dependency`, `lineage` |
 //! | `schedules` | `pgmill schedule` |
+//! | `imports` | `pgmill import`: jobs and schedules from other systems |
 //! | `fleet` | `pgmill status`, `top`, `pause`, `resume`, `console`, `worker`, `health`, `queue`, `priority`, `limit`, `group` |
 //! | `notifications` | `pgmill subscription`, `notification` |
 //! | `history` | `pgmill history`, `failures`, `durations`, `audit` |
@@ -26,6 +27,7 @@ mod contexts;
 mod database;
 mod fleet;
 mod history;
+mod imports;
 mod jobs;
 mod notifications;
 mod output;
@@ -79,6 +81,7 @@ async fn run(command: &Command, global: &Global) -> Result<u8, Failure> {
         Command::Context(verb) => {
             return contexts::run(global.contexts_file.as_deref(), &out, verb);
         }
+        Command::Import(import) if import.prints() => return imports::print(&out, import),
         // The console opens its own connections.
         Command::Console(args) => return fleet::console::run(global, args).await,
         // These also handle a database without the schema.
@@ -135,6 +138,7 @@ async fn on_session(command: &Command, session: &mut Session, out: &Output) -> R
         Command::Schedule(verb) => schedules::run(client, out, verb).await,
         Command::Job(verb) => jobs::run(client, out, verb).await,
         Command::Apply(args) => jobs::apply::run(client, out, args).await,
+        Command::Import(import) => imports::run(client, out, import).await,
         Command::Dependency(verb) => jobs::dependencies::run(client, out, verb).await,
         Command::Lineage(args) => jobs::lineage::run(client, out, args).await,
         Command::Status => fleet::status::run(client, out).await,

@@ -87,6 +87,10 @@ const DOCUMENTS: &[(&str, &[&str])] = &[
     ("job enable", &["job", "enable", "daily", "--dry-run"]),
     ("job disable", &["job", "disable", "daily", "--dry-run"]),
     ("apply", &["apply", "FILE", "--dry-run"]),
+    ("import pg-cron", &["import", "pg-cron", "EXPORTS/cron.csv"]),
+    ("import pg-timetable", &["import", "pg-timetable", "EXPORTS/timetable.json", "--dry-run"]),
+    ("import crontab", &["import", "crontab", "EXPORTS/crontab", "--dry-run"]),
+    ("import d365", &["import", "d365", "EXPORTS/batch_jobs.json", "--dry-run"]),
     ("dependency list", &["dependency", "list"]),
     ("dependency add", &["dependency", "add", "a", "b", "--dry-run"]),
     ("dependency remove", &["dependency", "remove", "y", "x", "--dry-run"]),
@@ -138,6 +142,22 @@ statement = "SELECT 4"
 after = ["third"]
 "#;
 
+/// Files for the imports. Each has a definition that is imported, with a difference, and one that is
+/// left out.
+const EXPORTS: &[(&str, &str)] = &[
+    ("cron.csv", "schedule,command,username\n@reboot,SELECT 1,etl\n0 0 * * *,COMMIT,etl\n"),
+    (
+        "timetable.json",
+        r#"{"chains": [{"chain_id": 1, "chain_name": "a", "run_at": "@reboot"}, {"chain_id": 2, "chain_name": "b"}],
+            "tasks": [{"task_id": 1, "chain_id": 1, "task_order": 1, "command": "SELECT 1"}], "parameters": []}"#,
+    ),
+    ("crontab", "@reboot psql -c 'SELECT 1'\n@daily true\n"),
+    (
+        "batch_jobs.json",
+        r#"{"batch_jobs": [{"job_description": "a", "tasks": [{"statement": "SELECT 1"}]}, {"job_description": "b"}]}"#,
+    ),
+];
+
 /// Fills a database so that the documents have few empty lists.
 async fn fill(database: &Database) {
     database
@@ -188,6 +208,7 @@ async fn documents(database: &Database) -> Vec<(String, Value)> {
         .await;
     database.enqueue("SELECT 1", ", queue => 'stopped'").await;
     let folder = Folder::new(&[("jobs.toml", FILE)]);
+    let exports = Folder::new(EXPORTS);
     let groups = Folder::new(&[("groups.csv", "group,max_running\nloads,2\n")]);
     let url = Folder::new(&[("target.url", &database.url())]);
     let contexts = contexts(&[("here", &database.url()), ("down", DOWN)]);
@@ -203,7 +224,7 @@ async fn documents(database: &Database) -> Vec<(String, Value)> {
             "TARGET" => format!("{}/target.url", url.path()),
             "CONTEXTS" => format!("{}/contexts.toml", contexts.path()),
             "GROUPS" => format!("{}/groups.csv", groups.path()),
-            other => other.to_owned(),
+            other => other.replace("EXPORTS", exports.path()),
         });
         let arguments: Vec<String> = replaced.chain(["--json".to_owned()]).collect();
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();

@@ -21,7 +21,7 @@ use crate::output::format::counted;
 use crate::session::commit_unless_dry_run;
 
 /// A parsed file.
-enum Input {
+pub(crate) enum Input {
     Toml(Source, JobFile),
     Sql(Source),
 }
@@ -45,26 +45,40 @@ pub(crate) async fn run(
         return Err(Failure::usage(message)
             .hint("The jobs that a .sql file declares are unknown: apply it separately."));
     }
-    let transaction = client.transaction().await.map_err(QueueError::from)?;
-    let before = load_definitions(&transaction).await?;
-    if let Err(first) = apply(&transaction, &inputs, args.prune).await {
-        if first.code() != exit::REFUSED {
-            return Err(first);
-        }
-        transaction.rollback().await.map_err(QueueError::from)?;
-        let every = refusals(client, &inputs, args.prune).await?;
-        return Err(Failure::all(every).unwrap_or(first));
-    }
-    if args.prune {
-        prune(&transaction, &before, &inputs).await?;
-    }
-    let plan = ApplyPlan::between(&before, &load_definitions(&transaction).await?);
-    commit_unless_dry_run(transaction, args.dry_run).await?;
+    let plan = apply_inputs(client, &inputs, args.prune, args.dry_run).await?;
     if runs_sql.is_some() && !args.dry_run {
         // The script may have enqueued tasks, so wake the workers.
         enqueue::notify(client).await?;
     }
     print_plan(out, &plan, &inputs, args.dry_run)
+}
+
+/// Applies parsed files in one transaction. With `dry_run`, rolls it back.
+///
+/// # Errors
+/// Fails if the database refuses a declaration; reports every refusal that it finds.
+pub(crate) async fn apply_inputs(
+    client: &mut Client,
+    inputs: &[Input],
+    prune: bool,
+    dry_run: bool,
+) -> Result<ApplyPlan, Failure> {
+    let transaction = client.transaction().await.map_err(QueueError::from)?;
+    let before = load_definitions(&transaction).await?;
+    if let Err(first) = apply(&transaction, inputs, prune).await {
+        if first.code() != exit::REFUSED {
+            return Err(first);
+        }
+        transaction.rollback().await.map_err(QueueError::from)?;
+        let every = refusals(client, inputs, prune).await?;
+        return Err(Failure::all(every).unwrap_or(first));
+    }
+    if prune {
+        prune_all(&transaction, &before, inputs).await?;
+    }
+    let plan = ApplyPlan::between(&before, &load_definitions(&transaction).await?);
+    commit_unless_dry_run(transaction, dry_run).await?;
+    Ok(plan)
 }
 
 fn print_plan(
@@ -257,7 +271,7 @@ fn sql_failure(source: &Source, error: QueueError) -> Failure {
     }
 }
 
-async fn prune(
+async fn prune_all(
     transaction: &Transaction<'_>,
     before: &Definitions,
     inputs: &[Input],

@@ -103,7 +103,7 @@ pub(crate) fn read(source: &Source) -> Result<JobFile, Vec<ValidationError>> {
 /// Returns the first error in the text of a job file, with its location. Checks the file alone,
 /// without a database.
 pub fn first_error(path: &Path, text: String) -> Option<String> {
-    let source = Source { path: path.to_owned(), text };
+    let source = Source { path: path.to_owned(), text, ..Source::default() };
     let first = match read(&source) {
         Ok(file) => check(&[(&source, &file)]).into_iter().next()?,
         Err(errors) => source.to_failure(errors.into_iter().next()?),

@@ -4,9 +4,13 @@ use cli::Failure;
 use std::path::{Path, PathBuf};
 
 /// The path and the text of a file.
+#[derive(Default)]
 pub(crate) struct Source {
     pub(crate) path: PathBuf,
     pub(crate) text: String,
+    /// For a generated text: the offset at which each declaration begins, in ascending order, and
+    /// the place of its original, such as `cron.csv: jobid 7`. Empty for the text of a file.
+    pub(crate) origins: Vec<(usize, String)>,
 }
 
 /// An error in a file.
@@ -38,11 +42,16 @@ impl Source {
             .map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?;
         // Windows editors start a file with a byte order mark, which is not part of the text.
         let text = text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text);
-        Ok(Self { path: path.to_owned(), text })
+        Ok(Self { path: path.to_owned(), text, origins: Vec::new() })
     }
 
-    /// Returns `path:line:column`, both counted from 1, columns in characters.
+    /// Returns `path:line:column`, both counted from 1, columns in characters; for a generated text
+    /// the place of the original.
     pub(crate) fn location(&self, at: usize) -> String {
+        let after = self.origins.partition_point(|(begins, _)| *begins <= at);
+        if let Some((_, origin)) = self.origins[..after].last() {
+            return origin.clone();
+        }
         cli::location(&self.path, &self.text, at)
     }
 
@@ -69,7 +78,8 @@ mod tests {
 
     #[test]
     fn locations_count_lines_and_characters_from_one() {
-        let source = Source { path: "a.sql".into(), text: "ä\nöü x\n".to_owned() };
+        let source =
+            Source { path: "a.sql".into(), text: "ä\nöü x\n".to_owned(), ..Source::default() };
         assert_eq!(source.location(0), "a.sql:1:1");
         assert_eq!(source.location("ä\nöü ".len()), "a.sql:2:4");
         assert_eq!(source.location_of_character(6), "a.sql:2:4");

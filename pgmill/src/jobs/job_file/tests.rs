@@ -1,7 +1,7 @@
 use super::*;
 
 fn file(text: &str) -> Source {
-    Source { path: "jobs/daily.toml".into(), text: text.to_owned() }
+    Source { path: "jobs/daily.toml".into(), text: text.to_owned(), ..Source::default() }
 }
 
 /// Returns the error message of a single file.

@@ -1,0 +1,230 @@
+//! Arguments of `pgmill import`.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::Subcommand;
+use schedule::Timing;
+use terminal::label;
+
+pub(super) const IMPORT_HELP: &str = "\
+Examples:
+  pgmill import pg-cron cron.csv --dry-run
+  crontab -l | pgmill import crontab - --zone Europe/Berlin --print
+
+The definitions become jobs and schedules, as if a job file declared them, in one transaction.
+Importing a file twice changes nothing, and an import starts nothing. Standard error reports each
+definition that is left out, and each setting that has no equal in pgmill, with its line or id.";
+
+const PG_CRON_HELP: &str = "\
+Examples:
+  psql --csv -c 'TABLE cron.job' > cron.csv
+  pgmill import pg-cron cron.csv --dry-run
+  pgmill import pg-cron cron.csv --run-as etl=etl --prefix cron/
+  psql -Atc 'SELECT json_agg(j) FROM cron.job j' | pgmill import pg-cron - --print > jobs/cron.toml
+
+FILE has the rows of cron.job as CSV or JSON. Each row becomes a schedule with a statement.
+pg_cron shows a login its own rows only; export as a superuser to get all of them.";
+
+const PG_TIMETABLE_HELP: &str = "\
+Examples:
+  psql -At -f timetable.sql > timetable.json
+  pgmill import pg-timetable timetable.json --zone Europe/Berlin --dry-run
+  pgmill import pg-timetable timetable.json --zone Europe/Berlin
+
+FILE is one JSON document with the keys chains, tasks and parameters, whose rows are those of the
+tables timetable.chain, timetable.task and timetable.parameter. docs/coming-from/pg_timetable.md has
+the query that exports it. Each chain becomes a job whose tasks run one after another, and a schedule.";
+
+const CRONTAB_HELP: &str = "\
+Examples:
+  crontab -l | pgmill import crontab - --zone Europe/Berlin --dry-run
+  pgmill import crontab /etc/cron.d/app --system --zone Europe/Berlin
+
+Imports the lines whose command is psql with -c or -f, and reports all others. CRON_TZ, PGUSER and
+PGDATABASE apply to the lines after them, as in cron. Script files of -f are read when the line is
+imported, relative to the folder of FILE.";
+
+const D365_HELP: &str = "\
+Examples:
+  pgmill import d365 batch_jobs.json --dry-run
+  pgmill import d365 batch_jobs.json --run-as batch=etl
+
+FILE is a JSON document with batch jobs, their tasks, conditions and recurrence.
+docs/coming-from/d365.md describes it. Batch groups become groups, which have to exist:
+pgmill group import creates them.";
+
+/// The source of an import.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Import {
+    /// Import the jobs of pg_cron
+    #[command(after_help = PG_CRON_HELP)]
+    PgCron(PgCronArgs),
+    /// Import the chains of pg_timetable
+    #[command(after_help = PG_TIMETABLE_HELP)]
+    PgTimetable(PgTimetableArgs),
+    /// Import the lines of a crontab that call psql
+    #[command(after_help = CRONTAB_HELP)]
+    Crontab(CrontabArgs),
+    /// Import batch jobs of Dynamics 365 Finance and Operations
+    #[command(after_help = D365_HELP)]
+    D365(D365Args),
+}
+
+impl Import {
+    /// Whether the command only prints a job file, which needs no database.
+    pub(crate) fn prints(&self) -> bool {
+        self.options().print
+    }
+
+    /// The options of all sources.
+    pub(crate) fn options(&self) -> &ImportOptions {
+        match self {
+            Self::PgCron(args) => &args.options,
+            Self::PgTimetable(args) => &args.options,
+            Self::Crontab(args) => &args.options,
+            Self::D365(args) => &args.options,
+        }
+    }
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ImportOptions {
+    /// File with the definitions; - for standard input
+    pub(crate) file: PathBuf,
+    /// Text before the names of all jobs and schedules
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    pub(crate) prefix: String,
+    /// Profile for the definitions of this user, this database or both; repeatable
+    #[arg(long, value_name = "[USER][@DATABASE]=PROFILE")]
+    pub(crate) run_as: Vec<RunAs>,
+    /// Show what would change, without changing it
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Print the definitions as a job file for pgmill apply, and import nothing; needs no database
+    #[arg(long, conflicts_with_all = ["dry_run", "json"])]
+    pub(crate) print: bool,
+    /// Import nothing if a definition has to be left out
+    #[arg(long)]
+    pub(crate) strict: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct PgCronArgs {
+    #[command(flatten)]
+    pub(crate) options: ImportOptions,
+    /// Time zone of the schedules: the setting cron.timezone
+    #[arg(long, value_name = "ZONE", default_value = "GMT", value_parser = zone)]
+    pub(crate) zone: String,
+    /// Import only the jobs of this database; required if the file has several
+    #[arg(long, value_name = "NAME")]
+    pub(crate) database: Option<String>,
+    /// Both day of month and day of week have to match: the setting cron.dom_dow_and_logic is on
+    #[arg(long)]
+    pub(crate) dom_dow_and: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct PgTimetableArgs {
+    #[command(flatten)]
+    pub(crate) options: ImportOptions,
+    /// Time zone of the schedules: the setting TimeZone of pg_timetable's login [default: UTC]
+    #[arg(long, value_name = "ZONE", value_parser = zone)]
+    pub(crate) zone: Option<String>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct CrontabArgs {
+    #[command(flatten)]
+    pub(crate) options: ImportOptions,
+    /// Time zone of the lines that no CRON_TZ applies to: that of cron's machine [default: UTC]
+    #[arg(long, value_name = "ZONE", value_parser = zone)]
+    pub(crate) zone: Option<String>,
+    /// Import only the lines that connect to this database; required if the file has several
+    #[arg(long, value_name = "NAME")]
+    pub(crate) database: Option<String>,
+    /// Each line has a user after the time, as in /etc/crontab and /etc/cron.d
+    #[arg(long)]
+    pub(crate) system: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct D365Args {
+    #[command(flatten)]
+    pub(crate) options: ImportOptions,
+    /// Time zone of the batch jobs that have none of their own
+    #[arg(long, value_name = "ZONE", default_value = "UTC", value_parser = zone)]
+    pub(crate) zone: String,
+}
+
+/// A profile for the definitions of a user, of a database, or of a user in a database.
+#[derive(Clone, Debug)]
+pub(crate) struct RunAs {
+    pub(crate) user: Option<String>,
+    pub(crate) database: Option<String>,
+    pub(crate) profile: String,
+}
+
+impl FromStr for RunAs {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let form =
+            || "expected USER=PROFILE, @DATABASE=PROFILE or USER@DATABASE=PROFILE".to_owned();
+        let (origin, profile) = text.rsplit_once('=').ok_or_else(form)?;
+        let (user, database) = match origin.rsplit_once('@') {
+            Some((user, database)) => (user, Some(database)),
+            None => (origin, None),
+        };
+        if database == Some("") || user.is_empty() && database.is_none() {
+            return Err(form());
+        }
+        Ok(Self {
+            user: (!user.is_empty()).then(|| user.to_owned()),
+            database: database.map(str::to_owned),
+            profile: label(profile).map_err(|reason| format!("profile {reason}"))?,
+        })
+    }
+}
+
+/// Checks the name of a time zone.
+fn zone(text: &str) -> Result<String, String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/_+-".contains(c);
+    if text.is_empty() || !text.chars().all(plain) {
+        return Err("expected a time zone such as Europe/Berlin".to_owned());
+    }
+    let timing = Timing::parse(&format!("daily(00:00, zone: {text})"));
+    timing.map(|_| text.to_owned()).map_err(|error| match error.hint {
+        Some(hint) => format!("{} ({hint})", error.message),
+        None => error.message,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_profile_is_for_a_user_or_a_database_or_both() {
+        let read = |text: &str| {
+            let it = text.parse::<RunAs>()?;
+            Ok::<_, String>((it.user, it.database, it.profile))
+        };
+        let some = |text: &str| Some(text.to_owned());
+        assert_eq!(read("a=p"), Ok((some("a"), None, "p".to_owned())));
+        assert_eq!(read("@d=p"), Ok((None, some("d"), "p".to_owned())));
+        assert_eq!(read("a@b@d=p"), Ok((some("a@b"), some("d"), "p".to_owned())));
+        assert_eq!(read("a=b=p"), Ok((some("a=b"), None, "p".to_owned())));
+        for wrong in ["", "a", "=p", "@=p", "a@=p", "a="] {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_zone_is_checked() {
+        assert!(zone("Europe/Berlin").is_ok() && zone("GMT").is_ok());
+        for wrong in ["", "Europe/Berlinn", "UTC, days: mon", "x)"] {
+            assert!(zone(wrong).is_err(), "{wrong}");
+        }
+    }
+}

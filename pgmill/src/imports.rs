@@ -1,0 +1,165 @@
+//! `pgmill import`: jobs and schedules from the definitions of other systems.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `conversion` | the result of a conversion: declarations as a job file, and remarks |
+//! | `declaration` | the tables of a job file: schedules, jobs, tasks and their options |
+//! | `names` | names of jobs and schedules, and their profiles |
+//! | `rows`, `csv` | rows of a table, from CSV or JSON |
+//! | `cron` | cron expressions, by the rules of the systems that evaluate them |
+//! | `pg_cron`, `pg_timetable`, `crontab`, `d365` | the sources |
+//!
+//! A source is converted to the text of a job file, which `pgmill apply` could read as well. The
+//! import reads this text as `apply` reads a file, so both have the same rules, and apply the
+//! declarations by the same code.
+
+mod conversion;
+mod cron;
+mod crontab;
+pub(crate) mod csv;
+mod d365;
+mod declaration;
+mod names;
+mod pg_cron;
+mod pg_timetable;
+mod rows;
+
+use std::io::Read;
+use std::path::Path;
+
+use cli::{Failure, exit};
+use serde_json::json;
+use tokio_postgres::Client;
+
+use crate::args::{Import, ImportOptions};
+use crate::imports::conversion::{Conversion, RemarkKind, place};
+use crate::jobs::apply::{self, Input};
+use crate::jobs::apply_plan::ApplyPlan;
+use crate::jobs::job_file;
+use crate::output::Output;
+use crate::output::format::counted;
+
+/// Prints the job file to which the definitions are converted.
+///
+/// # Errors
+/// Fails if the file cannot be read or is not what the source exports; with `--strict`, also if a
+/// definition has to be left out.
+pub(crate) fn print(out: &Output, import: &Import) -> Result<u8, Failure> {
+    let options = import.options();
+    let conversion = convert(import)?;
+    // Checks the text, so that `apply` accepts what is printed.
+    read(&conversion, &options.file)?;
+    report(&conversion);
+    refuse_if_strict(&conversion, options)?;
+    out.text(conversion.job_file(&options.file).text.trim_end())?;
+    Ok(exit::OK)
+}
+
+/// Applies the definitions in one transaction, and prints the changes.
+///
+/// # Errors
+/// As [`print`]; also if the database refuses a definition.
+pub(crate) async fn run(client: &mut Client, out: &Output, import: &Import) -> Result<u8, Failure> {
+    let options = import.options();
+    let conversion = convert(import)?;
+    let input = read(&conversion, &options.file)?;
+    if !out.json {
+        report(&conversion);
+    }
+    refuse_if_strict(&conversion, options)?;
+    let plan = apply::apply_inputs(client, &[input], false, options.dry_run).await?;
+    print_plan(out, &plan, &conversion, options.dry_run)
+}
+
+fn convert(import: &Import) -> Result<Conversion, Failure> {
+    let file = &import.options().file;
+    let text = text_of(file)?;
+    let folder = file.parent().unwrap_or(Path::new(""));
+    let converted = match import {
+        Import::PgCron(args) => pg_cron::convert(&text, args),
+        Import::PgTimetable(args) => pg_timetable::convert(&text, args),
+        Import::Crontab(args) => crontab::convert(&text, folder, args),
+        Import::D365(args) => d365::convert(&text, args),
+    };
+    converted.map_err(|failure| failure.at(&place(file)))
+}
+
+/// Returns the text of the file, or of standard input.
+fn text_of(file: &Path) -> Result<String, Failure> {
+    let wrong = |error| Failure::usage(format!("{}: {error}", place(file)));
+    if file != Path::new("-") {
+        return std::fs::read_to_string(file).map_err(wrong);
+    }
+    let mut text = String::new();
+    std::io::stdin().lock().read_to_string(&mut text).map_err(wrong)?;
+    Ok(text)
+}
+
+/// Reads the converted text as a job file.
+fn read(conversion: &Conversion, file: &Path) -> Result<Input, Failure> {
+    let source = conversion.job_file(file);
+    let failures = match job_file::read(&source) {
+        Ok(read) => {
+            let failures = job_file::check(&[(&source, &read)]);
+            if failures.is_empty() {
+                return Ok(Input::Toml(source, read));
+            }
+            failures
+        }
+        Err(errors) => errors.into_iter().map(|error| source.to_failure(error)).collect(),
+    };
+    let unknown = || Failure::usage("the definitions cannot be read as a job file");
+    Err(Failure::all(failures).unwrap_or_else(unknown))
+}
+
+/// Prints the remarks on standard error.
+fn report(conversion: &Conversion) {
+    for line in conversion.remark_lines() {
+        eprintln!("{}", terminal::visible(&line));
+    }
+}
+
+fn refuse_if_strict(conversion: &Conversion, options: &ImportOptions) -> Result<(), Failure> {
+    let left_out = conversion.count(RemarkKind::LeftOut);
+    if !options.strict || left_out == 0 {
+        return Ok(());
+    }
+    let what = counted(left_out as u64, "definition");
+    Err(Failure::usage(format!("{what} would be left out; nothing was imported"))
+        .hint("Correct them, or import the others without --strict."))
+}
+
+fn print_plan(
+    out: &Output,
+    plan: &ApplyPlan,
+    conversion: &Conversion,
+    dry_run: bool,
+) -> Result<u8, Failure> {
+    if out.json {
+        out.document(&json!({
+            "dry_run": dry_run,
+            "imported": conversion.len(),
+            "changed": plan.len() > 0,
+            "plan": plan,
+            "left_out": conversion.remarks(RemarkKind::LeftOut),
+            "different": conversion.remarks(RemarkKind::Different),
+        }))?;
+        return Ok(exit::OK);
+    }
+    for line in plan.lines() {
+        out.text(&terminal::visible(&line))?;
+    }
+    let changes = counted(plan.len() as u64, "change");
+    let from = counted(conversion.len() as u64, "definition");
+    let left_out = match conversion.count(RemarkKind::LeftOut) {
+        0 => String::new(),
+        count => format!("; {} left out", counted(count as u64, "definition")),
+    };
+    let done = match (plan.len(), dry_run) {
+        (0, _) => format!("no changes from {from}"),
+        (_, true) => format!("would apply {changes} from {from}"),
+        (_, false) => format!("applied {changes} from {from}"),
+    };
+    out.text(&format!("{done}{left_out}"))?;
+    Ok(exit::OK)
+}

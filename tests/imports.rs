@@ -1,0 +1,4 @@
+//! Imports from other systems.
+
+pub(crate) mod fires;
+pub(crate) mod sources;
