@@ -16,8 +16,8 @@ use queue::names::{self, NameKind};
 use tokio::time::timeout;
 
 use crate::args::{CompleteArgs, GivenDatabase, Global};
-use crate::contexts::ContextsFile;
 use crate::session::connection_target;
+use crate::session::contexts::ContextsFile;
 
 /// Time within which the database has to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);

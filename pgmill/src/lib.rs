@@ -13,8 +13,7 @@
 //! | `notifications` | `pgmill subscription`, `notification` |
 //! | `history` | `pgmill history`, `failures`, `durations`, `audit` |
 //! | `database` | `pgmill init`, `doctor`, `profile` |
-//! | `contexts` | the contexts file, which names databases, and `pgmill context` |
-//! | `session` | connection of a command, its wait for a lock, and commands on several databases |
+//! | `session` | connection of a command, its wait for a lock, `pgmill context`, and commands on several databases |
 //! | `output` | tables, documents, graphs, colours, times and sizes |
 //!
 //! Invariant: this crate contains no SQL; every statement is in the crates `queue` and `schedule`.
@@ -23,7 +22,6 @@
 
 mod args;
 mod completion;
-mod contexts;
 mod database;
 mod fleet;
 mod history;
@@ -45,7 +43,7 @@ pub use jobs::job_file::first_error as job_file_error;
 
 use output::Output;
 use session::lock_wait::LockWaitMonitor;
-use session::{Session, all_contexts};
+use session::{Session, all_contexts, contexts};
 
 /// Returns the definition of the command line, for its man pages and completions.
 #[must_use]

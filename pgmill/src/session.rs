@@ -1,6 +1,7 @@
 //! The database connection of one command.
 
 pub(crate) mod all_contexts;
+pub(crate) mod contexts;
 pub(crate) mod lock_wait;
 
 use std::path::Path;
@@ -12,7 +13,7 @@ use tokio::task::JoinSet;
 use tokio_postgres::{Client, Transaction};
 
 use crate::args::{GivenDatabase, Global};
-use crate::contexts::ContextsFile;
+use crate::session::contexts::ContextsFile;
 
 /// An open connection, and the tokio task that drives it.
 pub(crate) struct Session {

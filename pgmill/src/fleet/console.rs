@@ -6,8 +6,8 @@ use terminal::print_stderr;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::{ConsoleArgs, Global};
-use crate::contexts::{Context, ContextsFile};
 use crate::session::connection_target;
+use crate::session::contexts::{Context, ContextsFile};
 
 /// Name of the console's sessions.
 const APPLICATION: &str = "pgmill console";
