@@ -1,0 +1,179 @@
+"""One function per function of the SQL API: the statement, its arguments and how its result is read.
+
+A driver only executes a :class:`Call`. Every argument is sent as text or as an array of texts, and every row has one
+column of text, so that no driver converts a value by rules of its own, or by rules that the application has set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeAlias, TypeVar, cast
+
+from pgmill.options import (
+    Duration,
+    JsonValue,
+    NewTask,
+    SqlArgument,
+    as_text,
+    duration_text,
+    json_text,
+    task_option_arguments,
+)
+from pgmill.results import Attempt, Enqueued, Outcome, Run, RunState, Task
+
+T = TypeVar("T")
+Argument: TypeAlias = str | list[str | None] | None
+Column: TypeAlias = list[Any]
+"""The only column of a result: a text or None per row."""
+
+
+@dataclass(frozen=True)
+class Call(Generic[T]):
+    """A statement with ``$1``, ``$2``, … for its arguments, and the function that reads the result."""
+
+    sql: str
+    arguments: tuple[Argument, ...]
+    read: Callable[[Column], T]
+    waits: bool = False
+    """Whether the statement commits and therefore cannot run inside a transaction."""
+
+
+def enqueue(
+    statement: str,
+    params: Sequence[JsonValue] | None,
+    name: str | None,
+    key: str | None,
+    options: Mapping[str, Any],
+) -> Call[Enqueued]:
+    arguments = [SqlArgument("statement", "$", statement)]
+    if params is not None:
+        arguments.append(SqlArgument("params", "$::jsonb", json_text(params)))
+    if name is not None:
+        arguments.append(SqlArgument("name", "$", name))
+    if key is not None:
+        arguments.append(SqlArgument("key", "$", key))
+    arguments += task_option_arguments(options)
+    sql = f"/* pgmill.enqueue */ SELECT to_jsonb(s)::text FROM mill.submit({_named(arguments)}) AS s"
+    return Call(sql, _values(arguments), lambda rows: Enqueued.from_json(rows[0]))
+
+
+def enqueue_many(tasks: Sequence[NewTask | str], options: Mapping[str, Any]) -> Call[list[int]]:
+    new = [NewTask(task) if isinstance(task, str) else task for task in tasks]
+    arguments = [SqlArgument("statements", "$[]", [task.statement for task in new])]
+    if any(task.params is not None for task in new):
+        params = [None if task.params is None else json_text(task.params) for task in new]
+        arguments.append(SqlArgument("params", "$[]::jsonb[]", params))
+    if any(task.name is not None for task in new):
+        arguments.append(SqlArgument("names", "$[]", [task.name for task in new]))
+    arguments += task_option_arguments(options)
+    sql = f"/* pgmill.enqueue_many */ SELECT s::text FROM mill.enqueue_many({_named(arguments)}) AS s"
+    return Call(sql, _values(arguments), lambda rows: [int(row) for row in rows])
+
+
+def notify() -> Call[None]:
+    return Call("/* pgmill.notify */ SELECT pg_notify('mill', 'work')::text", (), lambda _: None)
+
+
+_TASK = """/* pgmill.task */ \
+SELECT jsonb_build_object('id', t.id, 'state', t.state, 'outcome', NULL, 'queue', t.queue, \
+'name', t.name, 'priority', t.priority, 'mode', t.mode, 'attempt', t.attempt, \
+'max_attempts', t.max_attempts, 'enqueued_at', t.enqueued_at, 'due_at', t.due_at, \
+'run_id', t.run_id, 'tags', coalesce(t.tags, '{}'), 'metadata', coalesce(t.metadata, '{}'))::text \
+FROM mill.visible_tasks t WHERE t.id = $1::text::bigint \
+UNION ALL (\
+SELECT jsonb_build_object('id', a.task_id, 'state', NULL, 'outcome', a.outcome, 'queue', a.queue, \
+'name', a.name, 'priority', a.priority, 'mode', a.mode, 'attempt', a.attempt, \
+'max_attempts', a.max_attempts, 'enqueued_at', a.enqueued_at, 'due_at', a.due_at, \
+'run_id', a.run_id, 'tags', coalesce(a.tags, '{}'), 'metadata', coalesce(a.metadata, '{}'))::text \
+FROM mill.visible_attempts a WHERE a.task_id = $1::text::bigint AND a.final \
+AND NOT EXISTS (SELECT FROM mill.visible_tasks t WHERE t.id = $1::text::bigint) \
+ORDER BY a.finished_at DESC LIMIT 1)"""
+
+
+def task(task_id: int) -> Call[Task | None]:
+    return Call(_TASK, (str(task_id),), lambda rows: Task.from_json(rows[0]) if rows else None)
+
+
+_HISTORY = """/* pgmill.history */ \
+SELECT jsonb_build_object('task_id', h.task_id, 'attempt', h.attempt, 'final', h.final, \
+'outcome', h.outcome, 'queue', h.queue, 'name', h.name, 'priority', h.priority, 'mode', h.mode, \
+'enqueued_at', h.enqueued_at, 'due_at', h.due_at, 'started_at', h.started_at, \
+'finished_at', h.finished_at, 'duration_seconds', extract(epoch FROM h.duration), 'rows', h.rows, \
+'sqlstate', h.sqlstate, 'message', h.message, 'detail', h.detail, 'hint', h.hint, \
+'notices', h.notices, 'result', h.result, 'statement', h.statement, 'params', h.params, \
+'run_id', h.run_id, 'tags', coalesce(h.tags, '{}'), 'metadata', coalesce(h.metadata, '{}'))::text \
+FROM mill.history h WHERE h.task_id = $1::text::bigint ORDER BY h.finished_at, h.attempt"""
+
+
+def history(task_id: int) -> Call[list[Attempt]]:
+    return Call(_HISTORY, (str(task_id),), lambda rows: [Attempt.from_json(row) for row in rows])
+
+
+def why(task_id: int) -> Call[str | None]:
+    return Call("/* pgmill.why */ SELECT mill.why($1::text::bigint)", (str(task_id),), _only)
+
+
+def wait(task_id: int, timeout: Duration | None) -> Call[Outcome]:
+    sql = "/* pgmill.wait */ CALL mill.wait($1::text::bigint, $2::text::interval)"
+    return Call(sql, (str(task_id), _duration(timeout)), lambda rows: cast(Outcome, rows[0]), waits=True)
+
+
+def cancel(task_id: int, running: bool) -> Call[str]:
+    sql = "/* pgmill.cancel */ SELECT mill.cancel($1::text::bigint, $2::text::boolean)"
+    return Call(sql, (str(task_id), as_text("running", running)), _text)
+
+
+def retry(task_id: int) -> Call[str]:
+    return Call("/* pgmill.retry */ SELECT mill.retry($1::text::bigint)", (str(task_id),), _text)
+
+
+def start_run(
+    jobs: Sequence[str],
+    params: Mapping[str, JsonValue] | None,
+    tags: Sequence[str] | None,
+    metadata: Mapping[str, JsonValue] | None,
+    run_timeout: Duration | None,
+) -> Call[Run]:
+    sql = (
+        "/* pgmill.start_run */ SELECT jsonb_build_object('run_id', r.run_id, 'dropped', coalesce(r.dropped, '{}'))::text "
+        "FROM mill.start_run($1::text[], $2::text::jsonb, $3::text::jsonb) AS r"
+    )
+    given = {"tags": tags, "metadata": metadata, "run_timeout": _duration(run_timeout)}
+    options = {name: value for name, value in given.items() if value is not None}
+    arguments: tuple[Argument, ...] = (list(jobs), json_text(params or {}), json_text(options) if options else None)
+    return Call(sql, arguments, lambda rows: Run.from_json(rows[0]))
+
+
+def wait_run(run_id: int, timeout: Duration | None) -> Call[RunState]:
+    sql = "/* pgmill.wait_run */ CALL mill.wait_run($1::text::bigint, $2::text::interval)"
+    return Call(sql, (str(run_id), _duration(timeout)), lambda rows: cast(RunState, rows[0]), waits=True)
+
+
+def cancel_run(run_id: int, kill: bool) -> Call[str]:
+    sql = "/* pgmill.cancel_run */ SELECT mill.cancel_run($1::text::bigint, $2::text::boolean)"
+    return Call(sql, (str(run_id), as_text("kill", kill)), _text)
+
+
+def _named(arguments: Sequence[SqlArgument]) -> str:
+    """Returns the arguments in the notation ``name => expression``, with numbered placeholders."""
+    return ", ".join(
+        f"{argument.name} => {argument.expression.replace('$', f'${number}::text')}"
+        for number, argument in enumerate(arguments, 1)
+    )
+
+
+def _values(arguments: Sequence[SqlArgument]) -> tuple[Argument, ...]:
+    return tuple(argument.value for argument in arguments)
+
+
+def _duration(value: Duration | None) -> str | None:
+    return None if value is None else duration_text(value)
+
+
+def _only(rows: Column) -> str | None:
+    return cast(str | None, rows[0])
+
+
+def _text(rows: Column) -> str:
+    return cast(str, rows[0])
