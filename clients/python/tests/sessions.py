@@ -53,12 +53,12 @@ class _Psycopg:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:
-        self.inside = True
+        outer, self.inside = self.inside, True
         try:
             with self.connection.transaction():
                 yield
         finally:
-            self.inside = False
+            self.inside = outer
 
 
 @asynccontextmanager
@@ -135,6 +135,10 @@ class _SqlAlchemy:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:
+        if self.connection is not self.outside:
+            with self.connection.begin_nested():
+                yield
+            return
         try:
             with self.engine.begin() as self.connection:
                 yield
@@ -170,6 +174,10 @@ class _AsyncSqlAlchemy:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:
+        if self.connection is not self.outside:
+            async with self.connection.begin_nested():
+                yield
+            return
         try:
             async with self.engine.begin() as self.connection:
                 yield
