@@ -1,8 +1,5 @@
 //! Errors of the queue, with the database's message, code and hint.
 
-use std::error::Error;
-use std::fmt::Write as _;
-
 use tokio_postgres::error::{DbError, SqlState};
 
 /// Failure of a queue statement.
@@ -11,10 +8,10 @@ use tokio_postgres::error::{DbError, SqlState};
 pub enum QueueError {
     /// The server returned an error, or the connection was lost. The caller should wait and try
     /// again.
-    #[error("{}", database_message(.0))]
+    #[error("{}", pgmill_client::database_message(.0))]
     Database(#[from] tokio_postgres::Error),
     /// No connection is available. The caller should wait and try again.
-    #[error("{}", chain(.0))]
+    #[error("{}", pgmill_client::chain(.0))]
     Unreachable(#[from] conninfo::ConnectError),
     /// The request is invalid. Another try would give the same result.
     #[error("{message}")]
@@ -39,6 +36,20 @@ pub enum QueueError {
         /// The value found, or what is wrong with it.
         value: String,
     },
+}
+
+impl From<pgmill_client::Error> for QueueError {
+    fn from(error: pgmill_client::Error) -> Self {
+        use pgmill_client::Error;
+        match error {
+            Error::Refused(error)
+            | Error::PrivilegeMissing(error)
+            | Error::WaitTimeout(error)
+            | Error::TransactionOpen(error)
+            | Error::Database(error) => Self::Database(error),
+            other => Self::Unexpected { column: "result".to_owned(), value: other.to_string() },
+        }
+    }
 }
 
 impl QueueError {
@@ -96,16 +107,12 @@ impl QueueError {
         }
     }
 
-    /// Returns whether the request is invalid, as opposed to a database that is unavailable. This
-    /// is so for SQLSTATE classes 22 (data), 23 (constraint) and 54 (limit), and for 55000 (not in
-    /// prerequisite state).
+    /// Returns whether the request is invalid, as opposed to a database that is unavailable.
     #[must_use]
     pub fn refused(&self) -> bool {
         match self {
             Self::Refused { .. } => true,
-            Self::Database(error) => error.code().is_some_and(|code| {
-                ["22", "23", "54", "55000"].iter().any(|class| code.code().starts_with(class))
-            }),
+            Self::Database(error) => error.code().is_some_and(pgmill_client::refused),
             Self::Unreachable(_) | Self::NoAnswer { .. } | Self::Unexpected { .. } => false,
         }
     }
@@ -117,30 +124,3 @@ const READ_ONLY_HINT: &str = "This server is a standby or read-only: connect to 
 /// SQLSTATE classes after which the same request may succeed later: connection errors, aborted
 /// transactions, insufficient resources, operator intervention.
 const TEMPORARY: [&str; 4] = ["08", "40", "53", "57"];
-
-/// Returns the server's message with its SQLSTATE, or the client library's message with its causes.
-/// The client library's own text for an error of the server is only "db error".
-#[must_use]
-pub fn database_message(error: &tokio_postgres::Error) -> String {
-    match error.as_db_error() {
-        Some(db) => format!("{} ({})", db.message(), db.code().code()),
-        None => chain(error),
-    }
-}
-
-/// Returns an error and its causes on one line.
-#[must_use]
-pub fn chain(error: &(dyn Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(next) = cause {
-        let message = next
-            .downcast_ref::<DbError>()
-            .map_or_else(|| next.to_string(), |db| db.message().to_owned());
-        if !text.contains(&message) {
-            let _ = write!(text, ": {message}");
-        }
-        cause = next.source();
-    }
-    text
-}

@@ -5,17 +5,6 @@ use std::fmt;
 use serde::Serialize;
 use uuid::Uuid;
 
-/// `mill.tasks.id`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, utoipa::ToSchema)]
-#[serde(transparent)]
-pub struct TaskId(pub i64);
-
-impl fmt::Display for TaskId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
 /// `mill.workers.id`: a random id that is new at each process start, never a host name or a pid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, utoipa::ToSchema)]
 #[serde(transparent)]
@@ -68,17 +57,6 @@ impl Token {
     #[must_use]
     pub fn stale() -> Self {
         Self(Uuid::new_v4())
-    }
-}
-
-/// `mill.runs.id`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, utoipa::ToSchema)]
-#[serde(transparent)]
-pub struct RunId(pub i64);
-
-impl fmt::Display for RunId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
     }
 }
 

@@ -1,27 +1,12 @@
-//! Tags and metadata, the labels of tasks, jobs, runs and schedules, and the options that a task
-//! has besides its columns. They can be searched and shown, and the worker follows them, but no
-//! condition of the queue depends on them.
+//! Reads tags, metadata and the other stored options of tasks from rows.
 
-use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::{Map, Value, json};
+use pgmill_client::{Labels, StoredOptions};
+use serde_json::{Map, Value};
 use tokio_postgres::Row;
 use tokio_postgres::types::Json;
 
 use crate::error::QueueError;
 use crate::row::{FromRow, column, from_row};
-use crate::task::Isolation;
-
-/// Tags and metadata of a task, a job, a run or a schedule.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, utoipa::ToSchema)]
-pub struct Labels {
-    /// Tags, sorted.
-    #[serde(default, deserialize_with = "or_default")]
-    pub tags: Vec<String>,
-    /// Metadata: values that the caller provides, by key.
-    #[serde(default, deserialize_with = "or_default")]
-    #[schema(value_type = Object)]
-    pub metadata: Map<String, Value>,
-}
 
 from_row! {
     row => Labels {
@@ -33,76 +18,9 @@ from_row! {
     }
 }
 
-impl Labels {
-    /// Returns whether there are neither tags nor metadata.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.tags.is_empty() && self.metadata.is_empty()
-    }
-
-    /// Returns the argument `options` for the functions of the schema, which check its contents;
-    /// `None` if there are no labels.
-    #[must_use]
-    pub fn options(&self) -> Option<Value> {
-        (!self.is_empty()).then(|| json!(self))
-    }
-
-    /// Returns the tags as text; `None` if there are none.
-    #[must_use]
-    pub fn tags_text(&self) -> Option<String> {
-        (!self.tags.is_empty()).then(|| self.tags.join(", "))
-    }
-}
-
-/// Options of a task that the schema stores as a whole, in the type `mill.task_options`. A field
-/// has the name of its attribute.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, utoipa::ToSchema)]
-pub struct StoredOptions {
-    /// Tags and metadata.
-    #[serde(flatten)]
-    pub labels: Labels,
-    /// Isolation level of the task's transaction; `None` for the default of the login and the
-    /// database.
-    #[serde(default)]
-    pub isolation: Option<Isolation>,
-    /// Whether the params of the finished task are stored; `None` for the default of the queue. In
-    /// a stored task: `Some(false)` if it has params that are not stored.
-    #[serde(default)]
-    pub store_params: Option<bool>,
-    /// Whether notices, result and plan of the finished task are stored, as for `store_params`.
-    #[serde(default)]
-    pub store_output: Option<bool>,
-}
-
-impl StoredOptions {
-    /// Returns the argument `options` of `mill.submit`; `None` if every option has its default.
-    #[must_use]
-    pub fn document(&self) -> Option<Value> {
-        (*self != Self::default()).then(|| json!(self))
-    }
-
-    /// Returns what is not stored of the finished task; `None` if everything is stored.
-    #[must_use]
-    pub fn not_stored(&self) -> Option<&'static str> {
-        match (self.store_params, self.store_output) {
-            (Some(false), Some(false)) => Some("params, output"),
-            (Some(false), _) => Some("params"),
-            (_, Some(false)) => Some("output"),
-            _ => None,
-        }
-    }
-}
-
 /// Reads the column `options`, a JSON object.
 impl FromRow for StoredOptions {
     fn from_row(row: &Row) -> Result<Self, QueueError> {
         Ok(column::<Option<Json<Self>>>(row, "options")?.map(|it| it.0).unwrap_or_default())
     }
-}
-
-/// Reads JSON null as the default.
-fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
-    source: D,
-) -> Result<T, D::Error> {
-    Ok(Option::deserialize(source)?.unwrap_or_default())
 }

@@ -26,6 +26,9 @@ pub use operator::{
     group, idempotency, job, maintenance, operate, priority, profile, run, saved_filter,
     subscription, target,
 };
+/// For the macro `pg_enum!`.
+#[doc(hidden)]
+pub use pgmill_client as client;
 pub use read::{
     attempt, audit, critical_path, doctor, fleet, history, insight, lineage, lock_wait, names,
     queue_status, run_attempts, run_queries, task_queries, workers,
@@ -39,10 +42,10 @@ pub use worker::{
     heartbeat, notification, poll, progress, prune, queue_conditions, server, target_conditions,
 };
 
-pub use error::{QueueError, chain, database_message};
-pub use id::{LimitId, RunId, TaskId, Token, WorkerId};
-pub use labels::{Labels, StoredOptions};
-pub use task::{
-    Backoff, Claim, Disposition, Isolation, LimitKind, Mode, Outcome, Priority, ReservedCapacity,
-    RetryPolicy, State,
+pub use error::QueueError;
+pub use id::{LimitId, Token, WorkerId};
+pub use pgmill_client::{
+    Backoff, Isolation, Labels, Mode, Outcome, Priority, RunId, State, StoredOptions, TaskId,
+    chain, database_message,
 };
+pub use task::{Claim, Disposition, LimitKind, ReservedCapacity, RetryPolicy};

@@ -12,8 +12,7 @@ use tokio_postgres::{Column, Row, Statement};
 use uuid::Uuid;
 
 use crate::error::QueueError;
-use crate::id::RunId;
-use crate::id::{TaskId, Token, WorkerId};
+use crate::id::{Token, WorkerId};
 
 pub use crate::from_row;
 
@@ -156,4 +155,4 @@ macro_rules! newtypes {
     )+};
 }
 
-newtypes! { TaskId(i64), RunId(i64), WorkerId(Uuid), Token(Uuid) }
+newtypes! { WorkerId(Uuid), Token(Uuid) }

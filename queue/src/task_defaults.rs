@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::task::{Backoff, Mode, Priority};
+use pgmill_client::{Backoff, Mode, Priority};
 
 /// Queue of a task.
 pub const QUEUE: &str = "default";

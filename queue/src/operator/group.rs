@@ -2,13 +2,13 @@
 //! period, the time of day in which the tasks may start.
 
 use jiff::civil::Time;
+use pgmill_client::Priority;
 use serde::Serialize;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{GenericClient, Row};
 
 use crate::error::QueueError;
 use crate::row::{FromRow, column, from_row, scalar};
-use crate::task::Priority;
 
 const SET: &str = "/* queue.set_group */
 SELECT mill.set_group($1, $2, $3::text::mill.priority, $4)";

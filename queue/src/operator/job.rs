@@ -1,13 +1,13 @@
 //! Definitions of jobs, and of dependencies between tasks.
 
 use jiff::Timestamp;
+use pgmill_client::Labels;
 use serde::Serialize;
 use serde_json::Value;
 use tokio_postgres::GenericClient;
 use tokio_postgres::types::{Json, Type};
 
 use crate::error::QueueError;
-use crate::labels::Labels;
 use crate::operator::run::Expected;
 use crate::row::{FromRow, from_row, scalar};
 

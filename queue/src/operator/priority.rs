@@ -1,12 +1,13 @@
 //! Weights of the priorities, and the share of reserved readers.
 
+use pgmill_client::Priority;
 use serde::Serialize;
 use tokio_postgres::GenericClient;
 use tokio_postgres::types::{ToSql, Type};
 
 use crate::error::QueueError;
 use crate::row::{FromRow, from_row, scalar};
-use crate::task::{Priority, ReservedCapacity};
+use crate::task::ReservedCapacity;
 
 const SET_WEIGHTS: &str = "/* queue.set_weights */ SELECT mill.set_weights($1, $2, $3, $4, $5)";
 

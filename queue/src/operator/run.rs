@@ -6,24 +6,20 @@
 
 use std::time::Duration;
 
+use pgmill_client::{Labels, RunId};
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use tokio_postgres::GenericClient;
-use tokio_postgres::types::{Json, ToSql, Type};
+use tokio_postgres::types::{ToSql, Type};
 
 use crate::error::QueueError;
-use crate::id::RunId;
-use crate::labels::Labels;
 use crate::pg_enum;
 use crate::row::{FromRow, column, from_row, scalar};
 
-const START: &str = "/* queue.start_run */
-SELECT s.run_id AS run, coalesce(s.dropped, '{}') AS dropped FROM mill.start_run($1, $2, $3) AS s";
+pub use pgmill_client::RunState;
 
 const ADVANCE: &str = "/* queue.advance_run */
 SELECT a.released, a.ended::text, a.more FROM mill.advance_run($1) AS a";
-
-const CANCEL: &str = "/* queue.cancel_run */ SELECT mill.cancel_run($1, $2)";
 
 const RETRY: &str = "/* queue.retry_run_task */ SELECT mill.retry_run_task($1, $2)";
 
@@ -39,21 +35,6 @@ const REJECT: &str = "/* queue.reject */ SELECT mill.reject($1, $2, $3)";
 const WHY_RUN: &str = "/* queue.why_run */ SELECT mill.why_run($1)";
 
 const WHY: &str = "/* queue.why_run_task */ SELECT mill.why($1, $2)";
-
-pg_enum! {
-    /// State of a run.
-    RunState {
-        /// At least one task has not ended.
-        Running = "running",
-        /// Every task has succeeded, or has failed with a failure that is ignored, or could not
-        /// run.
-        Succeeded = "succeeded",
-        /// A task has failed, and its failure is not ignored.
-        Failed = "failed",
-        /// The run or one of its tasks was cancelled.
-        Cancelled = "cancelled",
-    }
-}
 
 pg_enum! {
     /// State of a task of a run.
@@ -113,8 +94,6 @@ pub struct Started {
     pub dropped: Vec<String>,
 }
 
-from_row! { Started { run, dropped } }
-
 /// Result of one pass over a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Advanced {
@@ -157,17 +136,8 @@ pub async fn start(
     labels: &Labels,
     run_timeout: Option<Duration>,
 ) -> Result<Started, QueueError> {
-    let mut options = labels.options();
-    if let Some(timeout) = run_timeout {
-        let seconds = format!("{} seconds", timeout.as_secs_f64());
-        options.get_or_insert_with(|| json!({}))["run_timeout"] = seconds.into();
-    }
-    let values: [(&(dyn ToSql + Sync), Type); 3] = [
-        (/* jobs */ &jobs, Type::TEXT_ARRAY),
-        (/* params */ &Json(params), Type::JSONB),
-        (/* options */ &options, Type::JSONB),
-    ];
-    Started::from_row(&client.query_typed(START, &values).await?[0])
+    let run = pgmill_client::start_run(client, jobs, params, labels, run_timeout).await?;
+    Ok(Started { run: run.run_id, dropped: run.dropped })
 }
 
 /// Processes the ended tasks of this run and releases tasks that are ready. One call processes up
@@ -186,8 +156,7 @@ pub async fn cancel(
     run: RunId,
     kill: bool,
 ) -> Result<String, QueueError> {
-    let rows = client.query_typed(CANCEL, &[(&run.0, Type::INT8), (&kill, Type::BOOL)]).await?;
-    scalar(&rows[0])
+    Ok(pgmill_client::cancel_run(client, run, kill).await?)
 }
 
 /// Retries a failed or cancelled task of a run, and the tasks that could not run because of it. A

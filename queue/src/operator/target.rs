@@ -4,13 +4,13 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use pgmill_client::TaskId;
 use serde::Serialize;
 use tokio_postgres::GenericClient;
 use tokio_postgres::types::{ToSql, Type};
 use uuid::Uuid;
 
 use crate::error::QueueError;
-use crate::id::TaskId;
 use crate::read::queue_status::QueueConditions;
 use crate::row::{FromRow, column, from_row, scalar};
 

@@ -1,17 +1,15 @@
 //! Attempts of a task, as `mill.history` shows them, and the state of a live task.
 
 use jiff::Timestamp;
+use pgmill_client::{Mode, Outcome, Priority, RunId, State, StoredOptions, TaskId};
 use serde::Serialize;
 use serde_json::Value;
 use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
 
 use crate::error::QueueError;
-use crate::id::RunId;
-use crate::id::{TaskId, WorkerId};
-use crate::labels::StoredOptions;
+use crate::id::WorkerId;
 use crate::row::{FromRow, column, from_row, scalar};
-use crate::task::{Mode, Outcome, Priority, State};
 
 /// A SELECT over `mill.history` that returns [`Attempt`]s; `$rest` filters the rows.
 macro_rules! history {

@@ -197,9 +197,9 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::id::TaskId;
-    use crate::labels::StoredOptions;
-    use crate::task::{Outcome, Priority};
+    use pgmill_client::StoredOptions;
+    use pgmill_client::TaskId;
+    use pgmill_client::{Outcome, Priority};
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(1_800_000_000 + second).unwrap()

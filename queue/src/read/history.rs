@@ -7,6 +7,7 @@
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
+use pgmill_client::{Outcome, RunId, StoredOptions, TaskId};
 use serde::Serialize;
 use serde_json::Value;
 use tokio_postgres::error::SqlState;
@@ -14,12 +15,9 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, GenericClient, Row, Transaction};
 
 use crate::error::QueueError;
-use crate::id::RunId;
-use crate::id::{TaskId, WorkerId};
-use crate::labels::StoredOptions;
+use crate::id::WorkerId;
 use crate::read::task_queries::{self, like_pattern};
 use crate::row::{FromRow, column, from_row, scalar};
-use crate::task::Outcome;
 
 /// A statement over history; `$rest` follows the filter.
 macro_rules! history_query {

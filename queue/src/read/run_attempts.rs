@@ -1,14 +1,13 @@
 //! Attempts of the tasks of a run: when they were due, started and ended.
 
 use jiff::Timestamp;
+use pgmill_client::{Outcome, TaskId};
 use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
 
 use crate::error::QueueError;
-use crate::id::TaskId;
 use crate::read::run_queries::{Run, RunTask};
 use crate::row::{FromRow, from_row};
-use crate::task::Outcome;
 
 /// The range of `finished_at` excludes the partitions of other days, and the attempts before the last
 /// restart of the run. An attempt ends before its run does; the minute allows for the time between the two clock readings. For a live task, the last

@@ -3,18 +3,15 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use pgmill_client::{Labels, Priority, RunId, StoredOptions, TaskId};
 use serde::Serialize;
 use serde_json::Value;
 use tokio_postgres::GenericClient;
 use tokio_postgres::types::{ToSql, Type};
 
 use crate::error::QueueError;
-use crate::id::RunId;
-use crate::id::TaskId;
-use crate::labels::{Labels, StoredOptions};
 use crate::operator::run::{Expected, JoinMode, RunState};
 use crate::row::{FromRow, column, duration, from_row, scalar};
-use crate::task::Priority;
 
 const RUN: &str =
     "r.id, r.jobs, r.params, r.state::text, r.started_at, r.started_by, r.finished_at,

@@ -3,21 +3,17 @@
 mod list;
 
 use jiff::Timestamp;
+use pgmill_client::{Backoff, Mode, Outcome, Priority, RunId, State, StoredOptions, TaskId};
 use serde::Serialize;
 use serde_json::Value;
 use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
 
 use crate::error::QueueError;
-use crate::id::RunId;
-use crate::id::{TaskId, WorkerId};
-use crate::labels::StoredOptions;
+use crate::id::WorkerId;
 use crate::row::{FromRow, column, from_row, scalar};
-use crate::task::{Backoff, Mode, Outcome, Priority, State};
 
 pub use list::{LiveTask, TaskFilter, TaskOrder, live_ids, live_tasks, search_live_tasks};
-
-const WHY: &str = "/* queue.why */ SELECT mill.why($1)";
 
 const NOW: &str = "/* queue.transaction_time */ SELECT now()";
 
@@ -184,7 +180,7 @@ from_row! {
 /// Returns one sentence that says why the task is not running now, or what it does. Returns `None`
 /// if the task does not exist.
 pub async fn why(client: &impl GenericClient, id: TaskId) -> Result<Option<String>, QueueError> {
-    scalar(&client.query_typed(WHY, &[(&id.0, Type::INT8)]).await?[0])
+    Ok(pgmill_client::why(client, id).await?)
 }
 
 /// Returns the time of the database clock. Ages are computed with this clock and not with the

@@ -5,15 +5,14 @@
 //! Therefore each statement checks again that a task still has the state or outcome of the filter,
 //! and the function that it calls locks the row.
 
+use pgmill_client::{Outcome, State, TaskId};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{GenericClient, Transaction};
 
 use crate::error::QueueError;
-use crate::id::TaskId;
 use crate::row::{FromRow, from_row};
-use crate::task::{Outcome, State};
 use crate::transition::change::TaskChanges;
 
 /// Maximum number of tasks per chunk. The row locks of a chunk last until its commit, and a locked

@@ -5,14 +5,13 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use pgmill_client::{Priority, TaskId};
 use serde_json::{Map, Value, json};
 use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
 
 use crate::error::QueueError;
-use crate::id::TaskId;
 use crate::row::scalar;
-use crate::task::Priority;
 
 const CHANGE: &str = "/* queue.change_task */ SELECT mill.change_task($1, $2)";
 

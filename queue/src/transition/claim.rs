@@ -8,14 +8,15 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use pgmill_client::{Priority, TaskId};
 use tokio_postgres::types::{Json, ToSql, Type};
 use tokio_postgres::{Client, Row, Statement};
 
 use crate::error::QueueError;
-use crate::id::{TaskId, WorkerId};
+use crate::id::WorkerId;
 use crate::receipt::Receipt;
 use crate::row::{FromRow, Position, column, duration, from_row, positions};
-use crate::task::{Claim, Priority, RetryPolicy};
+use crate::task::{Claim, RetryPolicy};
 
 /// The claim statement. Public for EXPLAIN. Its form has these reasons:
 ///

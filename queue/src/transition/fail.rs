@@ -4,13 +4,14 @@
 
 use std::time::Duration;
 
+use pgmill_client::Outcome;
 use serde_json::{Map, Value};
 use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
 
 use crate::error::QueueError;
 use crate::row::scalar;
-use crate::task::{Claim, Disposition, Outcome};
+use crate::task::{Claim, Disposition};
 use crate::transition::retry::RetryDecision;
 
 const FAIL: &str = "/* queue.fail */

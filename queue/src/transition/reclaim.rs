@@ -6,11 +6,12 @@
 
 use std::time::{Duration, SystemTime};
 
+use pgmill_client::TaskId;
 use tokio_postgres::GenericClient;
 use tokio_postgres::types::{ToSql, Type};
 
 use crate::error::QueueError;
-use crate::id::{TaskId, WorkerId};
+use crate::id::WorkerId;
 use crate::row::{column, scalar};
 use crate::transition::claim::SessionIdentity;
 

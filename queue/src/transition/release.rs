@@ -5,11 +5,12 @@
 
 use std::time::Duration;
 
+use pgmill_client::TaskId;
 use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
 
 use crate::error::QueueError;
-use crate::id::{TaskId, Token, WorkerId};
+use crate::id::{Token, WorkerId};
 use crate::row::{column, scalar};
 use crate::task::{Claim, Disposition};
 

@@ -4,15 +4,15 @@
 //! committed. A worker that can reach the target resolves the attempt there
 //! ([`crate::receipt::resolve`]), and then records here what it found.
 
+use pgmill_client::{Mode, TaskId};
 use tokio_postgres::GenericClient;
 use tokio_postgres::types::{ToSql, Type};
 use uuid::Uuid;
 
 use crate::error::QueueError;
-use crate::id::{TaskId, Token};
+use crate::id::Token;
 use crate::receipt::{Done, Receipt};
 use crate::row::{FromRow, column, from_row, scalar};
-use crate::task::Mode;
 use crate::transition::claim::SessionIdentity;
 use crate::transition::reclaim::{BATCH_SIZE, DeadWorker};
 

@@ -3,9 +3,10 @@
 
 use std::time::Duration;
 
+use pgmill_client::{Backoff, Mode};
 use rand::{Rng, RngExt};
 
-use crate::task::{Backoff, Claim, Mode, RetryPolicy};
+use crate::task::{Claim, RetryPolicy};
 
 /// SQLSTATE with which a task reports a permanent failure. The task is not retried.
 pub const FATAL: &str = "MT900";

@@ -6,11 +6,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use pgmill_client::TaskId;
 use tokio_postgres::GenericClient;
 use tokio_postgres::types::{Json, Type};
 
 use crate::error::QueueError;
-use crate::id::{TaskId, Token, WorkerId};
+use crate::id::{Token, WorkerId};
 use crate::row::{FromRow, column, from_row};
 
 /// Takes a shared lock, so that a worker whose control session was lost can take the lock again

@@ -3,11 +3,11 @@
 
 use std::time::{Duration, SystemTime};
 
+use pgmill_client::RunId;
 use tokio_postgres::GenericClient;
 use tokio_postgres::types::{ToSql, Type};
 
 use crate::error::QueueError;
-use crate::id::RunId;
 use crate::id::WorkerId;
 use crate::row::{column, duration};
 use crate::transition::reclaim::Peer;

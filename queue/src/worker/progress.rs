@@ -4,12 +4,13 @@
 //! the row of a running task. A report that a finished attempt left behind is never shown, so
 //! nothing depends on its removal.
 
+use pgmill_client::TaskId;
 use serde_json::Value;
 use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
 
 use crate::error::QueueError;
-use crate::id::{TaskId, Token, WorkerId};
+use crate::id::{Token, WorkerId};
 
 /// One statement for all tasks of a worker. Writes nothing for a task that does not have the token,
 /// because the claim then no longer belongs to this worker.

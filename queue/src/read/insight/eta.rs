@@ -7,11 +7,11 @@
 use std::collections::HashMap;
 
 use jiff::{SignedDuration, Timestamp};
+use pgmill_client::RunId;
 use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
 
 use crate::error::QueueError;
-use crate::id::RunId;
 use crate::operator::run::{JoinMode, RunTaskState};
 use crate::row::{FromRow, column, from_row};
 

@@ -3,12 +3,12 @@
 pub mod versions;
 
 use jiff::Timestamp;
+use pgmill_client::Labels;
 use serde::Serialize;
 use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
 
 use crate::error::QueueError;
-use crate::labels::Labels;
 use crate::operator::job::{Dependency, Job};
 use crate::row::{FromRow, from_row, scalar};
 

@@ -4,13 +4,13 @@
 //! A loose index scan finds the lanes. The view `mill.queue_status` reads every live task, which
 //! takes a second with a million tasks. The statements here read a few index pages per lane.
 
+use pgmill_client::Priority;
 use serde::Serialize;
 use tokio_postgres::{GenericClient, Row};
 
 use crate::error::QueueError;
 use crate::read::queue_status::QueueConditions;
 use crate::row::{FromRow, column, from_row};
-use crate::task::Priority;
 use crate::transition::limit::Rate;
 
 /// Maximum of a count. A count that reaches it only says that there are at least as many. With

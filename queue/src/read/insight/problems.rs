@@ -16,6 +16,7 @@ pub use targets::{HeldTarget, RestoredTarget, held_targets, restored_targets};
 pub use waiting_limits::{WaitingLimit, waiting_limits};
 
 use jiff::Timestamp;
+use pgmill_client::{RunId, TaskId};
 use serde::Serialize;
 use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
@@ -23,8 +24,6 @@ use tokio_postgres::types::Type;
 use super::runs::newest;
 use crate::doctor::{self, HorizonHolder};
 use crate::error::QueueError;
-use crate::id::RunId;
-use crate::id::TaskId;
 use crate::operator::maintenance::{self, MaintenanceWindow};
 use crate::pg_enum;
 use crate::row::{FromRow, from_row, scalar};

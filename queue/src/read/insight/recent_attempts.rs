@@ -1,14 +1,13 @@
 //! The last attempts of the tasks with one name, which show the usual duration.
 
 use jiff::Timestamp;
+use pgmill_client::{Outcome, TaskId};
 use serde::Serialize;
 use tokio_postgres::GenericClient;
 use tokio_postgres::types::{ToSql, Type};
 
 use crate::error::QueueError;
-use crate::id::TaskId;
 use crate::row::{FromRow, from_row};
-use crate::task::Outcome;
 
 /// Covers the same days as `mill.durations_of`.
 const RECENT_ATTEMPTS: &str = "/* queue.insight_recent_attempts */

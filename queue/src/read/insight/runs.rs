@@ -5,13 +5,12 @@
 //! age.
 
 use jiff::{SignedDuration, Timestamp};
+use pgmill_client::{RunId, TaskId};
 use serde::Serialize;
 use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
 
 use crate::error::QueueError;
-use crate::id::RunId;
-use crate::id::TaskId;
 use crate::operator::run::RunState;
 use crate::row::{FromRow, column, from_row, scalar};
 

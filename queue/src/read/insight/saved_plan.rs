@@ -1,13 +1,13 @@
 //! Plans of tasks that were submitted with `explain`.
 
 use jiff::Timestamp;
+use pgmill_client::TaskId;
 use serde::Serialize;
 use serde_json::Value;
 use tokio_postgres::GenericClient;
 use tokio_postgres::types::{ToSql, Type};
 
 use crate::error::QueueError;
-use crate::id::TaskId;
 use crate::row::{FromRow, from_row};
 
 const PLAN: &str = "/* queue.saved_plan */

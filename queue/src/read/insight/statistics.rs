@@ -3,14 +3,13 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use pgmill_client::{Outcome, TaskId};
 use serde::Serialize;
 use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
 
 use crate::error::QueueError;
-use crate::id::TaskId;
 use crate::row::{FromRow, column, from_row};
-use crate::task::Outcome;
 
 const DURATIONS: &str = "/* queue.durations */
 SELECT d.queue, d.name, d.attempts, d.failures, extract(epoch FROM d.p50)::float8 AS p50_seconds,

@@ -9,20 +9,18 @@
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
+use pgmill_client::{Outcome, Priority, State, StoredOptions, TaskId};
 use serde::Serialize;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 use tokio_postgres::{GenericClient, Row};
 
 use crate::error::QueueError;
-use crate::id::TaskId;
-use crate::labels::StoredOptions;
 use crate::read::insight::condition::Conditions;
 use crate::read::insight::statistics::CAUSE;
 use crate::read::task_queries::like_pattern;
 use crate::read::workers::worker_label;
 use crate::row::{FromRow, column, from_row, scalar};
-use crate::task::{Outcome, Priority, State};
 
 /// Lengths in minutes of the spans that a page searches, in order. The last one covers all that
 /// history can hold.

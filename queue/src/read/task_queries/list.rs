@@ -3,16 +3,15 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use pgmill_client::{Mode, Priority, RunId, State, StoredOptions, TaskId};
 use serde::Serialize;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{GenericClient, Row};
 
 use crate::error::QueueError;
-use crate::id::{RunId, TaskId, WorkerId};
-use crate::labels::StoredOptions;
+use crate::id::WorkerId;
 use crate::read::task_queries::like_pattern;
 use crate::row::{FromRow, column, from_row, scalar};
-use crate::task::{Mode, Priority, State};
 
 /// Maximum number of tasks whose statements a search reads.
 const SEARCHED_TASKS: i64 = 100_000;

@@ -1,12 +1,12 @@
 //! Limits with their use, with bounded counting.
 
 use jiff::Timestamp;
+use pgmill_client::TaskId;
 use serde::Serialize;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{GenericClient, Row};
 
 use crate::error::QueueError;
-use crate::id::TaskId;
 use crate::operator::group::{ActivePeriod, active_period};
 use crate::row::{FromRow, from_row};
 use crate::task::LimitKind;

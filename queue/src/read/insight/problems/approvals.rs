@@ -1,11 +1,11 @@
 //! Tasks of runs that wait for approval.
 
 use jiff::Timestamp;
+use pgmill_client::RunId;
 use serde::Serialize;
 use tokio_postgres::GenericClient;
 
 use crate::error::QueueError;
-use crate::id::RunId;
 use crate::row::{FromRow, from_row};
 
 const APPROVALS: &str = "/* queue.insight_approvals */

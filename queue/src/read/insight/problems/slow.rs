@@ -1,11 +1,11 @@
 //! Running tasks and runs that take longer than expected or much longer than usual, and late runs.
 
 use jiff::Timestamp;
+use pgmill_client::{RunId, TaskId};
 use serde::Serialize;
 use tokio_postgres::GenericClient;
 
 use crate::error::QueueError;
-use crate::id::{RunId, TaskId};
 use crate::row::{FromRow, from_row};
 
 const TASKS: &str = "/* queue.insight_slow_tasks */

@@ -1,0 +1,76 @@
+//! Starts, awaits and cancels a run.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+use tokio_postgres::GenericClient;
+use tokio_postgres::types::{ToSql, Type};
+
+use crate::error::Error;
+use crate::id::RunId;
+use crate::labels::Labels;
+use crate::result::{Run, read};
+use crate::statement::{self, only, seconds, texts};
+use crate::vocabulary::RunState;
+
+const START_RUN: &str = "/* pgmill.start_run */ \
+SELECT jsonb_build_object('run_id', r.run_id, 'dropped', coalesce(r.dropped, '{}'))::text \
+FROM mill.start_run($1::text[], $2::text::jsonb, $3::text::jsonb) AS r";
+
+const WAIT_RUN: &str =
+    "/* pgmill.wait_run */ CALL mill.wait_run($1::text::bigint, $2::text::interval)";
+
+const CANCEL_RUN: &str =
+    "/* pgmill.cancel_run */ SELECT mill.cancel_run($1::text::bigint, $2::text::boolean)";
+
+/// Starts one run of these jobs together, with this timeout instead of that of the jobs. After its
+/// commit, [`crate::notify`] wakes idle workers.
+///
+/// # Errors
+/// Fails if a job is unknown or disabled, if a parameter is missing or unknown, or if tasks wait
+/// for each other.
+pub async fn start_run(
+    client: &impl GenericClient,
+    jobs: &[String],
+    params: &Map<String, Value>,
+    labels: &Labels,
+    run_timeout: Option<Duration>,
+) -> Result<Run, Error> {
+    let mut options = labels.options();
+    if let Some(timeout) = run_timeout {
+        options.get_or_insert_with(|| json!({}))["run_timeout"] = seconds(timeout).into();
+    }
+    let params = Value::Object(params.clone()).to_string();
+    let options = options.map(|options| options.to_string());
+    let values: [(&(dyn ToSql + Sync), Type); 3] = [
+        (/* jobs */ &jobs, Type::TEXT_ARRAY),
+        (/* params */ &params, Type::TEXT),
+        (/* options */ &options, Type::TEXT),
+    ];
+    read(&only(texts(&client.query_typed(START_RUN, &values).await?)?)?)
+}
+
+/// Waits until the run has ended, and returns its state.
+///
+/// # Errors
+/// As [`crate::wait`].
+pub async fn wait_run(
+    client: &impl GenericClient,
+    id: RunId,
+    timeout: Option<Duration>,
+) -> Result<RunState, Error> {
+    statement::wait(client, WAIT_RUN, id.0, timeout).await
+}
+
+/// Cancels a run; with `kill`, also its running tasks. Returns `cancelling`, or the state of a run
+/// that has ended, or `not found`.
+///
+/// # Errors
+/// Fails if the role lacks the privilege, or the connection is lost.
+pub async fn cancel_run(
+    client: &impl GenericClient,
+    id: RunId,
+    kill: bool,
+) -> Result<String, Error> {
+    statement::text(client, CANCEL_RUN, &[&id.to_string(), &kill.to_string()]).await
+}
