@@ -1,4 +1,4 @@
-"""Encoding of arguments, and mistakes that the client finds without a server."""
+"""Encoding of arguments, and errors that the client finds without a server."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_value_without_a_json_form_is_refused(value: object) -> None:
         ({"max_attempts": 1.5}, TypeError, "max_attempts cannot be a float"),
     ],
 )
-def test_a_mistake_is_reported(given: dict[str, Any], error: type[Exception], message: str) -> None:
+def test_a_wrong_option_is_reported(given: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         task_option_arguments(given)
 

@@ -45,7 +45,7 @@ export abstract class Client {
   }
 
   /**
-   * Waits until the task has ended, and returns its outcome. The server looks up to twice a second, without an open
+   * Waits until the task has ended, and returns its outcome. The server polls up to twice a second, without an open
    * snapshot.
    *
    * @throws WaitTimeout after the timeout, TransactionOpen inside a transaction

@@ -118,7 +118,7 @@ test("the statements are the described ones", () => {
   }
 });
 
-test("a mistake is reported without a server", () => {
+test("a wrong value is reported without a server", () => {
   const wrong = (options: object): unknown => taskOptionArguments(options);
   assert.throws(() => wrong({ que: "etl" }), /unknown option "que"; the options are queue, /);
   assert.throws(() => wrong({ toString: "etl" }), /unknown option "toString"/);

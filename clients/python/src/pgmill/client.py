@@ -63,7 +63,7 @@ class Client(ABC):
     def wait(self, task_id: int, timeout: Duration | None = None) -> Outcome:
         """Waits until the task has ended, and returns its outcome.
 
-        The server looks up to twice a second, without an open snapshot. Raises :class:`pgmill.WaitTimeout` after the
+        The server polls up to twice a second, without an open snapshot. Raises :class:`pgmill.WaitTimeout` after the
         timeout, and :class:`pgmill.TransactionOpen` inside a transaction.
         """
         return self._execute(calls.wait(task_id, timeout))
