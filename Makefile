@@ -7,6 +7,7 @@ SHELL := /bin/bash
 PG_OPTION := $(if $(PG),--pg $(PG))
 
 .PHONY: help schema settings reference book demo test browser screenshots api-check chaos ha-check citus-check fmt lint deny deploy-check deb release-check fuzz ci cargo
+.PHONY: help schema settings demo test browser screenshots api-check clients-check chaos ha-check citus-check fmt lint deny deploy-check deb fuzz ci cargo
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | while IFS=$$'\t' read -r target text; \
@@ -62,6 +63,15 @@ api-check: cargo ## Test the console's API against its OpenAPI description with 
 	.ci/python-tools tests/api/tools.txt $(TOOLS)/api
 	cargo build --locked
 	cargo run --locked --quiet --bin cluster -- run $(PG_OPTION) -- cargo test -p tests --locked -- --ignored api_check --nocapture
+
+clients-check: cargo ## Run the conformance suite of the clients with every driver, and the samples that use clients
+	@.ci/packages clients || true
+	.ci/python-tools clients/python/tools.txt $(TOOLS)/clients-python
+	clients/typescript/install $(TOOLS)/clients-typescript
+	$(TOOLS)/clients-python/bin/mypy --config-file clients/python/pyproject.toml \
+	  --cache-dir $(TOOLS)/clients-python/mypy clients/python/src clients/python/tests
+	cargo build --locked
+	cargo run --locked --quiet --bin cluster -- run $(PG_OPTION) -- cargo test -p tests --locked -- --include-ignored clients::
 
 chaos: cargo ## Inject faults and verify every guarantee (SEED=N repeats a run, SHORT=1: one minute)
 	@# Chaos starts the fleet's programs from its own folder: all programs are built first.

@@ -10,6 +10,7 @@
 mod attempts;
 mod book;
 mod browser;
+mod clients;
 mod commands;
 mod console;
 mod guarantees;

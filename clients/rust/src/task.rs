@@ -70,7 +70,7 @@ pub async fn why(client: &impl GenericClient, id: TaskId) -> Result<Option<Strin
     Ok(statement::query(client, WHY, &[&id.to_string()]).await?.into_iter().flatten().next())
 }
 
-/// Waits until the task has ended, and returns its outcome. The server looks up to twice a second,
+/// Waits until the task has ended, and returns its outcome. The server polls up to twice a second,
 /// without an open snapshot.
 ///
 /// # Errors
