@@ -31,8 +31,9 @@ async fn run_suite(mut command: Command) {
 fn pytest(folder: &str) -> Command {
     let mut command = Command::new(tools("clients-python").join("bin/python"));
     command.args(["-m", "pytest", "-q"]).current_dir(root().join(folder));
+    command.env("PYTHONPATH", root().join("clients/python/src"));
     // Nothing is written into the source tree.
-    command.env("PYTHONDONTWRITEBYTECODE", "1");
+    command.env("PYTHONDONTWRITEBYTECODE", "1").args(["-p", "no:cacheprovider"]);
     command
 }
 
