@@ -1,4 +1,4 @@
-//! What a caller submits: tasks and their options.
+//! Requests: new tasks and their options.
 
 use std::time::Duration;
 
