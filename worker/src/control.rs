@@ -219,13 +219,15 @@ impl Control {
     }
 
     /// Terminates the backend of this session. Does nothing if the pid now belongs to another
-    /// backend.
-    pub(crate) async fn terminate(&self, session: SessionIdentity) {
+    /// backend. Returns `false` if the server does not answer or refuses.
+    pub(crate) async fn terminate(&self, session: SessionIdentity) -> bool {
         let terminated =
             answered(async { reclaim::end_session(&*self.get().await?, session).await });
-        if let Err(error) = terminated.await {
+        let terminated = terminated.await;
+        if let Err(error) = &terminated {
             tracing::warn!(pid = session.pid, %error, "could not terminate a backend");
         }
+        terminated.is_ok()
     }
 
     /// Returns once a backend is gone, retrying without limit, because its SQL may have effects

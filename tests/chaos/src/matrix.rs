@@ -59,7 +59,8 @@ pub(crate) struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Write the table into this page, between its two markers, unless a cell was skipped
+    /// Write the rows into the table of this page, between its two markers, unless a cell was
+    /// skipped
     #[arg(long, value_name = "FILE")]
     write: Option<PathBuf>,
     /// Number of cells that run at once, each on its own cluster
@@ -114,7 +115,7 @@ fn report(args: &Args, cell_results: &[CellResult]) -> Result<u8> {
     if args.json {
         println!("{}", serde_json::to_string_pretty(cell_results)?);
     } else {
-        println!("{}\n{}", table::table(cell_results), table::sum(cell_results));
+        println!("{}", table::text(cell_results));
     }
     match &args.write {
         // Keep the results in the page: they are more complete, because they come from a machine
@@ -125,7 +126,7 @@ fn report(args: &Args, cell_results: &[CellResult]) -> Result<u8> {
                 page.display()
             );
         }
-        Some(page) => table::write(page, cell_results)?,
+        Some(page) => table::write(page, cell_results, &catalog::cells())?,
         None => {}
     }
     let holds = cell_results
@@ -143,7 +144,7 @@ async fn all(args: &Args, cells: &[Cell], runners: &mut JoinSet<()>) -> Result<V
     let mut queues = Queues::new();
     let mut missing = HashMap::new();
     for (n, cell) in cells.iter().enumerate() {
-        let kind = cell.fault.kind();
+        let kind = cell.setup();
         let lacks =
             missing.entry(kind).or_insert_with(|| test_bed::missing(kind, &binaries, &scratch));
         match lacks.clone().or_else(|| missing_for_fault(*cell)) {
@@ -199,17 +200,26 @@ async fn run_cells(
     plan: Arc<MatrixRun>,
     cell_results: mpsc::UnboundedSender<(usize, CellResult)>,
 ) {
-    // Some runners start with the rare setups. In the end, all runners help with all setups.
+    // Some runners start with the rare setups. Runners without other cells help with the two most
+    // frequent setups.
     let kinds: &[Setup] = match number {
-        0 => &[Setup::Plain, Setup::Standby, Setup::Network, Setup::DataDisk, Setup::WalDisk],
+        0 => &[
+            Setup::Plain,
+            Setup::Target,
+            Setup::Standby,
+            Setup::Network,
+            Setup::DataDisk,
+            Setup::WalDisk,
+        ],
         1..=3 => &[Setup::Network, Setup::Plain],
         4 => &[Setup::DataDisk, Setup::WalDisk, Setup::Plain],
         5 => &[Setup::Standby, Setup::Plain],
-        _ => &[Setup::Plain],
+        6..=8 => &[Setup::Target, Setup::Plain],
+        _ => &[Setup::Plain, Setup::Target],
     };
     let mut test_bed: Option<(Setup, TestBed)> = None;
     while let Some((n, cell)) = next(&plan, kinds) {
-        let kind = cell.fault.kind();
+        let kind = cell.setup();
         let there = test_bed.take().filter(|(known, _)| *known == kind);
         let mut one = CellResult::new(cell);
         let tried = match there {

@@ -70,7 +70,9 @@ impl Supervisor<'_> {
             let taken = async {
                 match step {
                     Escalation::Cancel => self.canceller.cancel(ESCALATION_DELAY).await,
-                    Escalation::Terminate => self.host.terminate(self.identity).await,
+                    Escalation::Terminate => {
+                        self.host.terminate(self.identity).await;
+                    }
                 }
                 sleep(ESCALATION_DELAY).await;
             };

@@ -14,8 +14,6 @@ use crate::context::Context;
 use crate::control::answered;
 use crate::duties::duty::Duty;
 use crate::duties::failure_detector::{FailureDetector, PeerSnapshot};
-use crate::target::Target;
-use crate::target::reclaim::TargetReclaimer;
 use crate::timing::TERMINATE_POLL_INTERVAL;
 
 /// Number of checks whether the terminated backends are gone. If they are not, the next poll of the
@@ -32,7 +30,8 @@ pub(crate) struct Reclaimer {
     detector: FailureDetector,
     /// Set by the poller: the other workers.
     peer_snapshots: watch::Receiver<PeerSnapshot>,
-    in_targets: TargetReclaimer,
+    /// The workers that are dead according to the last snapshot, for the reclaimers of targets.
+    dead_workers: watch::Sender<Vec<DeadWorker>>,
     /// Workers that are dead according to the last snapshot and are still to be processed.
     dead: IntoIter<DeadWorker>,
     /// Dead workers whose backends did not all end at once.
@@ -44,25 +43,15 @@ impl Reclaimer {
         context: Arc<Context>,
         detector: FailureDetector,
         peer_snapshots: watch::Receiver<PeerSnapshot>,
-        targets: Vec<Target>,
     ) -> Self {
-        let dead = Vec::new().into_iter();
-        let in_targets = TargetReclaimer::new(targets);
-        Self { context, detector, peer_snapshots, in_targets, dead, still_running: HashSet::new() }
+        let (dead_workers, _) = watch::channel(Vec::new());
+        let (dead, still_running) = (Vec::new().into_iter(), HashSet::new());
+        Self { context, detector, peer_snapshots, dead_workers, dead, still_running }
     }
 
-    /// Counts and logs reclaimed tasks. Returns their number.
-    fn count(&self, dead: DeadWorker, reclaimed: &Reclaimed) -> usize {
-        let count = reclaimed.released.len() + reclaimed.ended.len();
-        if count > 0 {
-            self.context.metrics.reclaimed(count);
-            tracing::warn!(
-                worker = %dead.worker, released = ?reclaimed.released, ended = ?reclaimed.ended,
-                "reclaimed the tasks of a dead worker"
-            );
-            self.context.wakeup.request_sweep();
-        }
-        count
+    /// Returns a receiver of the dead workers.
+    pub(crate) fn dead_workers(&self) -> watch::Receiver<Vec<DeadWorker>> {
+        self.dead_workers.subscribe()
     }
 
     /// Terminates the backends of a dead worker, then reclaims its tasks. In the other order, SQL
@@ -88,7 +77,7 @@ impl Reclaimer {
                 ),
             }
             let reclaimed = reclaim(&*client, dead).await?;
-            tasks += self.count(dead, &reclaimed);
+            tasks += report(&self.context, dead, &reclaimed);
             if reclaimed.remaining == 0 {
                 return Ok((tasks, true));
             }
@@ -96,6 +85,20 @@ impl Reclaimer {
         }
         Ok((tasks, false))
     }
+}
+
+/// Counts and logs reclaimed tasks. Returns their number.
+pub(crate) fn report(context: &Context, dead: DeadWorker, reclaimed: &Reclaimed) -> usize {
+    let count = reclaimed.released.len() + reclaimed.ended.len();
+    if count > 0 {
+        context.metrics.reclaimed(count);
+        tracing::warn!(
+            worker = %dead.worker, released = ?reclaimed.released, ended = ?reclaimed.ended,
+            "reclaimed the tasks of a dead worker"
+        );
+        context.wakeup.request_sweep();
+    }
+    count
 }
 
 impl Duty for Reclaimer {
@@ -114,6 +117,9 @@ impl Duty for Reclaimer {
             let snapshot = self.peer_snapshots.borrow_and_update();
             let dead = self.detector.observe(&snapshot, Instant::now());
             self.still_running.retain(|worker| dead.iter().any(|dead| dead.worker == *worker));
+            if !dead.is_empty() {
+                self.dead_workers.send_replace(dead.clone());
+            }
             self.dead = dead.into_iter();
         }
     }
@@ -122,8 +128,6 @@ impl Duty for Reclaimer {
         let again = self.still_running.contains(&dead.worker);
         let polls = if again { TERMINATE_POLLS_REPEATED } else { TERMINATE_POLLS };
         let (tasks, gone) = answered(self.reclaim_worker(dead, polls)).await?;
-        let in_targets = self.in_targets.reclaim(&self.context, dead).await?;
-        let tasks = tasks + self.count(dead, &in_targets);
         if !gone {
             self.still_running.insert(dead.worker);
         }

@@ -43,6 +43,7 @@ use crate::startup::sd_notify::SdNotify;
 use crate::startup::settings::Settings;
 use crate::startup::{destinations, pooler_check, privileges};
 use crate::target::conditions::TargetConditions;
+use crate::target::reclaim::TargetReclaimer;
 use crate::target::recorder::Recorder;
 use crate::target::upkeep::Upkeep;
 use crate::target::{names, targets};
@@ -277,7 +278,12 @@ impl Process {
         let detector = FailureDetector::new(self.settings.orphan_timeout.0, MAX_POLL_GAP);
         let targets = targets(&self.logins);
         let peers = channels.peer_snapshots.subscribe();
-        let reclaimer = Reclaimer::new(context(), detector, peers, targets.clone());
+        let reclaimer = Reclaimer::new(context(), detector, peers);
+        for target in &targets {
+            let dead_workers = reclaimer.dead_workers();
+            let in_target = TargetReclaimer::new(context(), target.clone(), dead_workers);
+            tasks.spawn(duty::run(in_target, context()));
+        }
         tasks.spawn(duty::run(reclaimer, context()));
         tasks.spawn(duty::run(Upkeep::new(context(), targets.clone()), context()));
         let to_check = channels.targets_to_check.subscribe();

@@ -2,11 +2,11 @@
 
 use proxy::Cut;
 
-use super::cell::{Cell, Fault, Mode, Moment};
+use super::cell::{Cell, Fault, Mode, Moment, Place};
 
 use Fault as F;
 use Mode::{AtLeastOnce as L, AtMostOnce as M, Transaction as T};
-use Moment::{Claimed, CommitSent, Completing, Enqueue, Executing, Heartbeat, Idle};
+use Moment::{Claimed, CommitSent, Completing, Enqueue, Executing, Heartbeat, Idle, Recording};
 
 const ALL: &[Mode] = &[T, L, M];
 
@@ -120,13 +120,60 @@ const CELLS: &[Row] = &[
     (F::OwnCommitInBlock, &[(Executing, &[T])]),
 ];
 
+/// Tasks in a target.
+const CELLS_IN_TARGET: &[Row] = &[
+    (
+        F::WorkerKilled,
+        &[
+            (Claimed, &[T]),
+            (Executing, ALL),
+            (Completing, &[T]),
+            (CommitSent, &[T]),
+            (Recording, &[T]),
+        ],
+    ),
+    (F::WorkerStopped, &[(Executing, ALL), (Completing, &[T]), (CommitSent, &[T])]),
+    (F::BackendEnded, &[(Executing, &[T, M]), (Completing, &[T])]),
+    (
+        F::ServerKilled,
+        &[
+            (Claimed, &[T]),
+            (Executing, &[T, M]),
+            (Completing, &[T]),
+            (CommitSent, &[T]),
+            (Recording, &[T]),
+        ],
+    ),
+    (F::ServerFrozen, &[(Executing, &[T]), (Completing, &[T])]),
+    (
+        F::TargetKilled,
+        &[
+            (Claimed, &[T]),
+            (Executing, &[T, M]),
+            (Completing, &[T]),
+            (CommitSent, &[T]),
+            (Idle, &[T]),
+        ],
+    ),
+    (F::TargetRestart, &[(Completing, &[T])]),
+    (F::TargetFrozen, &[(Executing, &[T]), (Completing, &[T]), (Idle, &[T])]),
+    (F::BothKilled, &[(Executing, &[T, M]), (Completing, &[T])]),
+    (F::BothFrozen, &[(Executing, &[T]), (Completing, &[T])]),
+    (F::Message(Cut::Before), &[(Claimed, &[T]), (Completing, &[T]), (Recording, &[T])]),
+    (F::Message(Cut::After), &[(CommitSent, &[T]), (Recording, &[T])]),
+    (F::Message(Cut::Unseen), &[(CommitSent, &[T]), (Recording, &[T])]),
+];
+
 /// Returns every cell in the order of the table.
 pub(crate) fn cells() -> Vec<Cell> {
-    let of_fault = |(fault, moments): &Row| {
-        let fault = *fault;
-        moments.iter().flat_map(move |(moment, modes)| {
-            modes.iter().map(move |mode| Cell { fault, moment: *moment, mode: *mode })
-        })
-    };
-    CELLS.iter().flat_map(of_fault).collect()
+    [(Place::Queue, CELLS), (Place::Target, CELLS_IN_TARGET)]
+        .into_iter()
+        .flat_map(|(place, rows)| rows.iter().flat_map(move |row| of_row(row, place)))
+        .collect()
+}
+
+fn of_row((fault, moments): &'static Row, place: Place) -> impl Iterator<Item = Cell> {
+    moments.iter().flat_map(move |(moment, modes)| {
+        modes.iter().map(move |mode| Cell { fault: *fault, moment: *moment, mode: *mode, place })
+    })
 }

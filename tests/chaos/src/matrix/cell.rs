@@ -14,6 +14,15 @@ pub(crate) enum Mode {
     AtMostOnce,
 }
 
+/// Database in which the task runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// The queue's database.
+    Queue,
+    /// A target: a database on another server.
+    Target,
+}
+
 /// Moment of the task's execution at which the fault occurs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Moment {
@@ -28,6 +37,9 @@ pub(crate) enum Moment {
     Completing,
     /// The task is committed, or in autocommit mode completed, and the reply is on its way.
     CommitSent,
+    /// The task is committed in its target, and the statement that records its success in the queue
+    /// is on its way.
+    Recording,
     /// The task is executing, and a heartbeat of its worker is on its way.
     Heartbeat,
     /// There is no task; it arrives after or during the fault.
@@ -53,6 +65,11 @@ pub(crate) enum Fault {
     ServerImmediate,
     ServerRestart,
     ServerFrozen,
+    TargetKilled,
+    TargetRestart,
+    TargetFrozen,
+    BothKilled,
+    BothFrozen,
     StandbyMissing,
     Promotion,
     FrozenPromotion,
@@ -91,6 +108,8 @@ pub(crate) enum Setup {
     WalDisk,
     /// A synchronous standby.
     Standby,
+    /// A second cluster, which is the target.
+    Target,
 }
 
 /// One cell of the matrix.
@@ -99,9 +118,31 @@ pub(crate) struct Cell {
     pub(crate) fault: Fault,
     pub(crate) moment: Moment,
     pub(crate) mode: Mode,
+    pub(crate) place: Place,
 }
 
 impl Cell {
+    pub(crate) fn setup(&self) -> Setup {
+        match self.place {
+            Place::Queue => self.fault.setup(),
+            Place::Target => Setup::Target,
+        }
+    }
+
+    /// Returns whether worker and session of the task survive the fault, so that a held message
+    /// arrives afterwards.
+    pub(crate) fn held_message_arrives(&self) -> bool {
+        match self.fault {
+            Fault::WorkerStopped
+            | Fault::Drain
+            | Fault::Latency
+            | Fault::TargetFrozen
+            | Fault::BothFrozen => true,
+            Fault::ServerKilled | Fault::ServerFrozen => self.place == Place::Target,
+            _ => false,
+        }
+    }
+
     /// Returns whether the mode's promise permits a duplicate effect.
     pub(crate) fn may_duplicate(&self) -> bool {
         self.mode == Mode::AtLeastOnce
@@ -128,11 +169,17 @@ impl Cell {
                     | Fault::TasksLocked
                     | Fault::WorkersLocked
                     | Fault::ServerFrozen
+                    | Fault::TargetFrozen
+                    | Fault::BothFrozen
                     | Fault::StandbyMissing
             );
+        // A task in a target runs on while the queue is down.
+        let unhurt = unhurt || self.place == Place::Target && self.fault == Fault::ServerKilled;
         // Claims commit asynchronously, so a crash may lose the claim, and with it the attempt. In
-        // autocommit mode the claim is on disk, because the commit of the effect has flushed it.
+        // autocommit mode the claim is on disk, because the commit of the effect has flushed it. The
+        // claim of a task with a target is on disk before the task starts.
         let forgotten = self.mode == Mode::Transaction
+            && self.place == Place::Queue
             && matches!(
                 self.fault,
                 Fault::BackendKilled
@@ -158,7 +205,7 @@ impl Cell {
 }
 
 impl Fault {
-    pub(crate) fn kind(self) -> Setup {
+    fn setup(self) -> Setup {
         match self {
             Self::NetworkCut
             | Self::NetworkOneWay
@@ -173,7 +220,7 @@ impl Fault {
         }
     }
 
-    /// Returns whether the database is unavailable during the fault. Then nothing can be enqueued,
+    /// Returns whether the queue's database is unavailable during the fault. Then nothing can be enqueued,
     /// and the recovery time starts when the fault ends.
     pub(crate) fn makes_database_unavailable(self) -> bool {
         matches!(
@@ -183,6 +230,8 @@ impl Fault {
                 | Self::ServerImmediate
                 | Self::ServerRestart
                 | Self::ServerFrozen
+                | Self::BothKilled
+                | Self::BothFrozen
                 | Self::StandbyMissing
                 | Self::Promotion
                 | Self::FrozenPromotion
@@ -192,8 +241,8 @@ impl Fault {
         )
     }
 
-    /// Returns whether the database refuses the whole fleet during the fault. Then the recovery
-    /// time starts when the fault ends.
+    /// Returns whether no worker can run the task during the fault. Then the recovery time starts
+    /// when the fault ends.
     pub(crate) fn blocks_all_workers(self) -> bool {
         self.makes_database_unavailable()
             || matches!(
@@ -202,6 +251,9 @@ impl Fault {
                     | Self::TooMany
                     | Self::BackendStopped
                     | Self::BackendStoppedPastTimeout
+                    | Self::TargetKilled
+                    | Self::TargetRestart
+                    | Self::TargetFrozen
             )
     }
 
@@ -245,7 +297,7 @@ impl Fault {
             Self::BackendStoppedPastTimeout => 18,
             Self::PacketLoss | Self::SlowLink | Self::Latency => 30,
             Self::TasksLocked if !short => 10,
-            Self::ServerFrozen => 8,
+            Self::ServerFrozen | Self::TargetFrozen | Self::BothFrozen => 8,
             Self::BackendStopped
             | Self::Refused
             | Self::TooMany
@@ -257,7 +309,12 @@ impl Fault {
             Self::DataDiskFull => 3,
             // Longer than the shutdown timeout.
             Self::ShutdownTimeout => 2,
-            Self::ServerKilled | Self::ServerImmediate | Self::WalDiskFull | Self::Sessions(_) => 1,
+            Self::ServerKilled
+            | Self::TargetKilled
+            | Self::BothKilled
+            | Self::ServerImmediate
+            | Self::WalDiskFull
+            | Self::Sessions(_) => 1,
             _ => 0,
         };
         Duration::from_secs(seconds)
@@ -298,6 +355,11 @@ impl fmt::Display for Fault {
             Self::ServerImmediate => "server: stop -m immediate, started after 1 s",
             Self::ServerRestart => "server: restart -m fast",
             Self::ServerFrozen => "server: SIGSTOP past the orphan timeout, SIGCONT",
+            Self::TargetKilled => "target: SIGKILL, started after 1 s",
+            Self::TargetRestart => "target: restart -m fast",
+            Self::TargetFrozen => "target: SIGSTOP past the orphan timeout, SIGCONT",
+            Self::BothKilled => "server and target: SIGKILL, started after 1 s",
+            Self::BothFrozen => "server and target: SIGSTOP past the orphan timeout, SIGCONT",
             Self::StandbyMissing => "server: synchronous standby missing for 4 s",
             Self::Promotion => "server: SIGKILL, synchronous standby promoted",
             Self::FrozenPromotion => "server: SIGSTOP, synchronous standby promoted",
@@ -337,6 +399,7 @@ impl fmt::Display for Moment {
             Self::Executing => "executing",
             Self::Completing => "completing",
             Self::CommitSent => "commit sent",
+            Self::Recording => "recording",
             Self::Heartbeat => "heartbeat",
             Self::Idle => "idle",
         })
@@ -353,8 +416,17 @@ impl fmt::Display for Mode {
     }
 }
 
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Queue => "queue",
+            Self::Target => "target",
+        })
+    }
+}
+
 impl fmt::Display for Cell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} | {} | {}", self.fault, self.moment, self.mode)
+        write!(f, "{} | {} | {} | {}", self.fault, self.moment, self.mode, self.place)
     }
 }

@@ -10,7 +10,7 @@ use tokio::time::sleep;
 
 use super::cell::{Cell, Fault};
 use super::session::Session;
-use super::test_bed::{TASKS, TestBed, WORKER_SLOTS};
+use super::test_bed::{FLEET, TARGET, TASKS, TestBed, WORKER_SLOTS};
 use super::test_task::{Counts, TABLES, TestTask, count, interrupted};
 use super::worker_slot::{READERS, WorkerSlot};
 
@@ -20,18 +20,29 @@ const STEP: Duration = Duration::from_millis(20);
 /// Time limit for the fleet to be complete again.
 const TIMEOUT: Duration = Duration::from_secs(40);
 
-/// Number of registered workers with current heartbeats, and number of sessions of readers.
-const READY: &str = "/* chaos.ready */
-SELECT (SELECT count(*) FROM mill.workers w JOIN mill.worker_starts s ON s.id = w.id
-        WHERE s.pid = ANY ($1) AND w.heartbeat_at > now() - interval '3 seconds'),
-    (SELECT count(*) FROM pg_stat_activity a WHERE a.datname = current_database()
-        AND a.usename = 'etl' AND a.application_name LIKE 'pgmill reader %')";
+/// Number of registered workers with current heartbeats.
+const WORKERS: &str = "/* chaos.workers */
+SELECT count(*) FROM mill.workers w JOIN mill.worker_starts s ON s.id = w.id
+WHERE s.pid = ANY ($1) AND w.heartbeat_at > now() - interval '3 seconds'";
 
-/// The worker and the backend of each task that waits on its gate.
+/// Number of sessions of readers in a database.
+const CONNECTED: &str = "/* chaos.connected */
+SELECT count(*) FROM pg_stat_activity a WHERE a.datname = current_database()
+    AND a.usename = 'etl' AND a.application_name LIKE 'pgmill reader %'";
+
+/// Backends that wait on a gate.
+const WAITING: &str = "/* chaos.waiting */
+SELECT coalesce(array_agg(a.pid), '{}') FROM pg_stat_activity a
+WHERE a.datname = current_database() AND a.wait_event = 'advisory'";
+
+/// The worker and the backend of each task that runs in one of these backends.
 const HELD: &str = "/* chaos.held */
 SELECT s.pid, t.session_pid FROM mill.tasks t JOIN mill.worker_starts s ON s.id = t.claimed_by
-    JOIN pg_stat_activity a ON a.pid = t.session_pid
-WHERE t.name = ANY ($1) AND a.wait_event = 'advisory' ORDER BY t.id";
+WHERE t.name = ANY ($1) AND t.session_pid = ANY ($2) ORDER BY t.id";
+
+/// Number of effects of a task.
+const EFFECTS: &str = "/* chaos.effects */
+SELECT count(*) FROM public.effect e WHERE e.test_task = $1";
 
 const BACKEND: &str = "/* chaos.backend */
 SELECT t.session_pid FROM mill.tasks t WHERE t.name = $1 AND t.session_pid IS NOT NULL
@@ -53,7 +64,10 @@ pub(crate) struct Environment<'a> {
     pub(crate) cell: Cell,
     pub(crate) short: bool,
     pub(crate) database: String,
+    /// Session in the queue's database.
     pub(crate) session: Session,
+    /// Session in the target, if there is one.
+    in_target: Option<Session>,
     /// Session that holds the advisory locks which keep tasks waiting.
     pub(crate) holder: Session,
     pub(crate) worker_slots: Vec<WorkerSlot>,
@@ -74,19 +88,22 @@ impl<'a> Environment<'a> {
     ) -> Result<Self> {
         let database = format!("chaos_{number}");
         let admin = Session::open(&test_bed.cluster.url("postgres")).await?;
-        let create = format!("/* chaos.create */ CREATE DATABASE {database} {}", test_bed.place());
+        let options = test_bed.create_options();
+        let create = format!("/* chaos.create */ CREATE DATABASE {database} {options}");
         admin.execute(&create).await?;
         let url = test_bed.cluster.url(&database);
         let session = Session::open(&url).await?;
         queue::schema::init(session.client()).await?;
         session.execute(TABLES).await?;
+        session.execute(&format!("/* chaos.grant */ GRANT mill_worker TO {FLEET}")).await?;
+        let in_target = create_target(test_bed, &session, &database).await?;
         if cell.fault == Fault::Serialization {
             let set = "SET default_transaction_isolation = 'repeatable read'";
             let sql =
                 format!("/* chaos.isolate */ ALTER ROLE {TASKS} IN DATABASE {database} {set}");
             session.execute(&sql).await?;
         }
-        let holder = Session::open(&url).await?;
+        let holder = Session::open(&test_bed.target_url(&database).unwrap_or(url)).await?;
         let mut worker_slots = Vec::new();
         for worker_slot in 0..WORKER_SLOTS {
             worker_slots.push(WorkerSlot::new(test_bed, cell, worker_slot, &database).await?);
@@ -98,6 +115,7 @@ impl<'a> Environment<'a> {
             short,
             database,
             session,
+            in_target,
             holder,
             worker_slots,
             standby,
@@ -153,16 +171,15 @@ impl<'a> Environment<'a> {
                 .map(u32::cast_signed)
                 .collect();
             self.reconnect().await;
-            let seen = self.session.rows(READY, &[&pids]).await;
+            let seen = self.seen(&pids).await;
             let worker_slots = i64::try_from(self.worker_slots.len())?;
-            if let Ok(rows) = &seen {
-                let (workers, readers): (i64, i64) = (rows[0].get(0), rows[0].get(1));
-                if workers >= worker_slots && readers >= worker_slots * READERS {
-                    return Ok(());
-                }
+            if let Ok((workers, readers)) = seen
+                && workers >= worker_slots
+                && readers >= worker_slots * READERS
+            {
+                return Ok(());
             }
             if begun.elapsed() > TIMEOUT {
-                let seen = seen.map(|rows| (rows[0].get::<_, i64>(0), rows[0].get::<_, i64>(1)));
                 bail!(
                     "the fleet has not recovered; live workers and connected readers: {seen:?}{}",
                     self.tails()
@@ -172,10 +189,25 @@ impl<'a> Environment<'a> {
         }
     }
 
-    /// Reconnects after an outage of the server. Does nothing while the outage lasts.
+    /// Returns the number of live workers with these pids, and of readers connected to the database
+    /// of the tasks.
+    async fn seen(&self, pids: &[i32]) -> Result<(i64, i64)> {
+        let workers = self.session.one(WORKERS, &[&pids]).await?;
+        let readers = self.task_session().one(CONNECTED, &[]).await?;
+        Ok((workers.unwrap_or_default(), readers.unwrap_or_default()))
+    }
+
+    /// Returns the session in the database in which the tasks run.
+    pub(crate) fn task_session(&self) -> &Session {
+        self.in_target.as_ref().unwrap_or(&self.session)
+    }
+
+    /// Reconnects after an outage of a server. Does nothing while the outage lasts.
     pub(crate) async fn reconnect(&mut self) {
-        let _ = self.session.reconnect().await;
-        let _ = self.holder.reconnect().await;
+        let sessions = [&mut self.session, &mut self.holder].into_iter().chain(&mut self.in_target);
+        for session in sessions {
+            let _ = session.reconnect().await;
+        }
     }
 
     /// Enqueues a task, retrying until the database accepts it.
@@ -197,7 +229,8 @@ impl<'a> Environment<'a> {
         let names: Vec<String> = test_tasks.iter().map(TestTask::name).collect();
         let begun = Instant::now();
         loop {
-            let rows = self.session.rows(HELD, &[&names]).await?;
+            let waiting: Option<Vec<i32>> = self.task_session().one(WAITING, &[]).await?;
+            let rows = self.session.rows(HELD, &[&names, &waiting]).await?;
             if rows.len() == test_tasks.len() {
                 let pid: i32 = rows[0].get(0);
                 let holds =
@@ -213,6 +246,16 @@ impl<'a> Environment<'a> {
             );
             sleep(STEP).await;
         }
+    }
+
+    /// Waits until the effect of the task is committed.
+    pub(crate) async fn until_effective(&self, test_task: TestTask) -> Result<()> {
+        let begun = Instant::now();
+        while self.task_session().one::<i64>(EFFECTS, &[&test_task.number]).await? == Some(0) {
+            ensure!(begun.elapsed() < TIMEOUT, "a sent commit was not executed");
+            sleep(STEP).await;
+        }
+        Ok(())
     }
 
     /// Returns the backend that runs or ran the task.
@@ -259,16 +302,17 @@ impl<'a> Environment<'a> {
                 ensure!(status.success(), "a worker ended with {status}{tail}");
             }
         }
-        self.session.reconnect().await?;
-        let counts = count(&self.session, &self.test_tasks).await?;
+        self.reconnect().await;
+        let counts = count(&self.session, self.task_session(), &self.test_tasks).await?;
         if self.cell.interrupts() {
             let count = interrupted(&self.session).await?;
             ensure!(count >= i64::from(tries), "the fault hit {count} attempts in {tries} trials");
         }
-        let admin = Session::open(&self.test_bed.cluster.url("postgres")).await?;
-        admin
-            .execute(&format!("/* chaos.drop */ DROP DATABASE {} WITH (FORCE)", self.database))
-            .await?;
+        let drop = format!("/* chaos.drop */ DROP DATABASE {} WITH (FORCE)", self.database);
+        let queue = self.test_bed.cluster.url("postgres");
+        for url in [Some(queue), self.test_bed.target_url("postgres")].into_iter().flatten() {
+            Session::open(&url).await?.execute(&drop).await?;
+        }
         Ok(counts)
     }
 
@@ -276,4 +320,27 @@ impl<'a> Environment<'a> {
     pub(crate) fn tails(&self) -> String {
         self.worker_slots.iter().map(WorkerSlot::tail).collect()
     }
+}
+
+/// Creates the database of the target, if there is one, and declares the target in the queue.
+async fn create_target(
+    test_bed: &TestBed,
+    queue: &Session,
+    database: &str,
+) -> Result<Option<Session>> {
+    let (Some(admin), Some(url)) = (test_bed.target_url("postgres"), test_bed.target_url(database))
+    else {
+        return Ok(None);
+    };
+    let create = format!("/* chaos.create_target */ CREATE DATABASE {database}");
+    Session::open(&admin).await?.execute(&create).await?;
+    let target = Session::open(&url).await?;
+    queue::receipt::init(target.client(), &[TASKS.to_owned()]).await?;
+    target.execute(TABLES).await?;
+    let declare = format!(
+        "/* chaos.declare_target */ \
+         SELECT mill.set_target('{TARGET}', allowed => ARRAY[current_user])"
+    );
+    queue.execute(&declare).await?;
+    Ok(Some(target))
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use cluster::Mode;
+use cluster::{Cluster, Mode};
 use rustix::process::Signal;
 use tokio::task::block_in_place;
 use tokio::time::sleep;
@@ -51,14 +51,18 @@ pub(crate) async fn inject(environment: &mut Environment<'_>, victim: Victim) ->
         | Fault::BackendKilled
         | Fault::BackendStopped
         | Fault::BackendStoppedPastTimeout => to_backend(environment, victim).await?,
-        Fault::ServerKilled => block_in_place(|| environment.test_bed.cluster.crash())?,
+        Fault::ServerKilled | Fault::TargetKilled | Fault::BothKilled => {
+            each_server(environment, Cluster::crash)?;
+        }
         Fault::ServerImmediate => {
-            block_in_place(|| environment.test_bed.cluster.stop(Mode::Immediate))?;
+            each_server(environment, |server| server.stop(Mode::Immediate))?;
         }
-        Fault::ServerRestart => {
-            block_in_place(|| environment.test_bed.cluster.restart(Mode::Fast))?;
+        Fault::ServerRestart | Fault::TargetRestart => {
+            each_server(environment, |server| server.restart(Mode::Fast))?;
         }
-        Fault::ServerFrozen => environment.test_bed.cluster.freeze()?,
+        Fault::ServerFrozen | Fault::TargetFrozen | Fault::BothFrozen => {
+            each_server(environment, |server| server.freeze())?;
+        }
         Fault::StandbyMissing => wait_for_standby(environment, "'nobody'").await?,
         Fault::Promotion | Fault::FrozenPromotion => promote(environment).await?,
         Fault::Sessions(name) => end_sessions(environment, name).await?,
@@ -105,8 +109,8 @@ pub(crate) async fn heal(environment: &mut Environment<'_>, injection: Injection
             let pid = victim.backend.context("no backend")?;
             scratch::signal(pid.cast_unsigned(), Signal::CONT)?;
         }
-        Fault::ServerKilled | Fault::ServerImmediate => {
-            block_in_place(|| environment.test_bed.cluster.start_again())?;
+        Fault::ServerKilled | Fault::TargetKilled | Fault::BothKilled | Fault::ServerImmediate => {
+            each_server(environment, Cluster::start_again)?
         }
         Fault::NetworkCut
         | Fault::NetworkOneWay
@@ -121,13 +125,24 @@ pub(crate) async fn heal(environment: &mut Environment<'_>, injection: Injection
             environment.test_bed.disk.as_ref().context("no disk")?.free()?;
             until_up(environment).await?;
         }
-        Fault::ServerFrozen => environment.test_bed.cluster.thaw()?,
+        Fault::ServerFrozen | Fault::TargetFrozen | Fault::BothFrozen => {
+            each_server(environment, |server| server.thaw())?;
+        }
         Fault::StandbyMissing => wait_for_standby(environment, "DEFAULT").await?,
         Fault::BackendKilled => until_up(environment).await?,
         _ => {}
     }
     drop(lock);
     Ok(())
+}
+
+/// Does something to each server that the fault hits.
+fn each_server(
+    environment: &mut Environment<'_>,
+    operation: fn(&mut Cluster) -> Result<()>,
+) -> Result<()> {
+    let servers = environment.test_bed.servers(environment.cell.fault);
+    block_in_place(|| servers.into_iter().try_for_each(operation))
 }
 
 async fn to_worker(environment: &mut Environment<'_>, victim: Victim) -> Result<()> {
@@ -159,7 +174,7 @@ async fn to_backend(environment: &Environment<'_>, victim: Victim) -> Result<()>
     let signal = match environment.cell.fault {
         Fault::BackendEnded => {
             let sql = "/* chaos.end_one */ SELECT pg_terminate_backend($1)";
-            return environment.session.rows(sql, &[&pid]).await.map(drop);
+            return environment.task_session().rows(sql, &[&pid]).await.map(drop);
         }
         Fault::BackendKilled => Signal::KILL,
         _ => Signal::STOP,

@@ -1,14 +1,16 @@
 //! Formats the results of the cells: as a table, as JSON, as a section of a page.
 
+use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::fs;
+use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-use super::cell::Cell;
+use super::cell::{Cell, Mode};
 
 /// Markers around the table in a page.
 const BEGIN: &str = "<!-- the matrix -->";
@@ -20,6 +22,8 @@ pub(crate) struct CellResult {
     pub(crate) fault: String,
     pub(crate) moment: String,
     pub(crate) mode: String,
+    /// Database in which the task runs.
+    pub(crate) database: String,
     pub(crate) tries: u32,
     pub(crate) lost: u32,
     pub(crate) duplicates: u32,
@@ -43,6 +47,7 @@ impl CellResult {
             fault: cell.fault.to_string(),
             moment: cell.moment.to_string(),
             mode: cell.mode.to_string(),
+            database: cell.place.to_string(),
             tries: 0,
             lost: 0,
             duplicates: 0,
@@ -86,9 +91,8 @@ impl CellResult {
             && (self.unknown == 0 || self.cell.may_be_unknown())
     }
 
-    fn row(&self) -> [String; 9] {
-        let Self { fault, moment, mode, tries, lost, duplicates, stuck, .. } = self;
-        let head = [fault.clone(), moment.clone(), mode.clone()];
+    fn row(&self) -> Row {
+        let Self { fault, moment, mode, database, tries, lost, duplicates, stuck, .. } = self;
         let counts = match &self.skipped {
             Some(_) => ["0", "", "", "", ""].map(str::to_owned),
             None => [
@@ -101,34 +105,62 @@ impl CellResult {
         };
         let mut output = self.promised.clone();
         if let Some(why) = &self.skipped {
-            output = format!("skipped: {why}");
+            output = format!("{SKIPPED}{why}");
         } else if self.error.is_some() {
-            output = "ERROR".to_owned();
+            output = ERROR.to_owned();
         } else if !self.passed() {
-            output = format!("{output}: BROKEN");
+            output += BROKEN;
         } else if self.unknown > 0 {
             let _ = write!(output, ": {} unknown", self.unknown);
         }
-        let [fault, moment, mode] = head;
+        let [fault, moment, mode, database] = [fault, moment, mode, database].map(Clone::clone);
         let [tries, lost, duplicates, stuck, recovery] = counts;
-        [fault, moment, mode, tries, lost, duplicates, stuck, recovery, output]
+        [fault, moment, mode, database, tries, lost, duplicates, stuck, recovery, output]
     }
 }
 
-const HEAD: [&str; 9] =
-    ["fault", "moment", "mode", "trials", "lost", "duplicates", "stuck", "recovery, s", "promised"];
+/// A row of the table.
+type Row = [String; 10];
+
+const HEAD: [&str; 10] = [
+    "fault",
+    "moment",
+    "mode",
+    "database",
+    "trials",
+    "lost",
+    "duplicates",
+    "stuck",
+    "recovery, s",
+    "promised",
+];
+
+/// Columns of a row: those that name the cell, and those with numbers.
+const KEY: Range<usize> = 0..4;
+const NUMBERS: Range<usize> = 4..9;
+
+/// Marks in the last column.
+const SKIPPED: &str = "skipped: ";
+const ERROR: &str = "ERROR";
+const BROKEN: &str = ": BROKEN";
+
+/// Formats the results: a table and a line with the totals.
+pub(crate) fn text(shown: &[CellResult]) -> String {
+    let rows: Vec<Row> = shown.iter().map(CellResult::row).collect();
+    format!("{}\n{}", table(&rows), sum(&rows))
+}
 
 /// Formats a Markdown table, padded to be readable as plain text.
-pub(crate) fn table(shown: &[CellResult]) -> String {
-    let mut rows = vec![HEAD.map(str::to_owned)];
-    rows.extend(shown.iter().map(CellResult::row));
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
+fn table(rows: &[Row]) -> String {
+    let head = [HEAD.map(str::to_owned)];
+    let rows = || head.iter().chain(rows);
+    let width = |column: usize| rows().map(|row| row[column].chars().count()).max();
     let widths: Vec<usize> = (0..HEAD.len()).map(|column| width(column).unwrap_or(0)).collect();
     let mut text = String::new();
-    for (n, row) in rows.iter().enumerate() {
+    for (n, row) in rows().enumerate() {
         for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
             // Numbers are right-aligned.
-            let padded = if (3..8).contains(&column) {
+            let padded = if NUMBERS.contains(&column) {
                 format!("| {cell:>width$} ")
             } else {
                 format!("| {cell:<width$} ")
@@ -138,7 +170,7 @@ pub(crate) fn table(shown: &[CellResult]) -> String {
         text.push_str("|\n");
         if n == 0 {
             for (column, width) in widths.iter().enumerate() {
-                let end = if (3..8).contains(&column) { ":" } else { "-" };
+                let end = if NUMBERS.contains(&column) { ":" } else { "-" };
                 let _ = write!(text, "|{}{end}", "-".repeat(width + 1));
             }
             text.push_str("|\n");
@@ -147,45 +179,64 @@ pub(crate) fn table(shown: &[CellResult]) -> String {
     text
 }
 
-/// Summarizes all cells in one line.
-pub(crate) fn sum(shown: &[CellResult]) -> String {
-    let tried: Vec<&CellResult> = shown.iter().filter(|shown| shown.skipped.is_none()).collect();
-    let total = |count: fn(&CellResult) -> u32| tried.iter().map(|shown| count(shown)).sum::<u32>();
-    let broken = tried.iter().filter(|shown| !shown.passed()).count();
-    let promised_once = |shown: &&&CellResult| !shown.cell.may_duplicate();
-    let duplicates: u32 = tried.iter().filter(promised_once).map(|shown| shown.duplicates).sum();
+/// Summarizes all rows in one line.
+fn sum(rows: &[Row]) -> String {
+    let tried: Vec<&Row> = rows.iter().filter(|row| !row[9].starts_with(SKIPPED)).collect();
+    let total =
+        |column: usize| tried.iter().filter_map(|row| row[column].parse::<u32>().ok()).sum::<u32>();
+    let broken = tried.iter().filter(|row| row[9] == ERROR || row[9].ends_with(BROKEN)).count();
+    let may_duplicate = Mode::AtLeastOnce.to_string();
+    let promised_once = tried.iter().filter(|row| row[2] != may_duplicate);
+    let duplicates: u32 = promised_once.filter_map(|row| row[6].parse::<u32>().ok()).sum();
     format!(
         "{} rows, {} trials: {} lost, {duplicates} duplicates despite an exactly-once promise, {} \
          stuck. Rows whose promise was broken: {broken}; rows skipped: {}",
         tried.len(),
-        total(|shown| shown.tries),
-        total(|shown| shown.lost),
-        total(|shown| shown.stuck),
-        shown.len() - tried.len(),
+        total(4),
+        total(5),
+        total(7),
+        rows.len() - tried.len(),
     )
 }
 
-/// Replaces the table in a page.
-pub(crate) fn write(page: &Path, shown: &[CellResult]) -> Result<()> {
+/// Writes the rows of these results into the table of a page. Keeps the rows of all other `cells`.
+pub(crate) fn write(page: &Path, shown: &[CellResult], cells: &[Cell]) -> Result<()> {
     let text = fs::read_to_string(page).with_context(|| page.display().to_string())?;
-    let replaced = replace(&text, &format!("{}\n{}", table(shown), sum(shown)))
+    let replaced = replace(&text, shown, cells)
         .with_context(|| format!("{} has no lines {BEGIN} and {END}", page.display()))?;
     fs::write(page, replaced).with_context(|| page.display().to_string())
 }
 
-fn replace(text: &str, table: &str) -> Option<String> {
+fn replace(text: &str, shown: &[CellResult], cells: &[Cell]) -> Option<String> {
     let (before, rest) = text.split_once(BEGIN)?;
-    let (_, after) = rest.split_once(END)?;
-    Some(format!("{before}{BEGIN}\n\n{table}\n\n{END}{after}"))
+    let (old, after) = rest.split_once(END)?;
+    let new = shown.iter().map(CellResult::row);
+    let mut known: HashMap<Vec<String>, Row> =
+        old.lines().filter_map(parse).chain(new).map(|row| (row[KEY].to_vec(), row)).collect();
+    let keys = cells.iter().map(|cell| CellResult::new(*cell).row()[KEY].to_vec());
+    let rows: Vec<Row> = keys.filter_map(|key| known.remove(&key)).collect();
+    Some(format!("{before}{BEGIN}\n\n{}\n{}\n\n{END}{after}", table(&rows), sum(&rows)))
+}
+
+/// Reads a row of the table.
+fn parse(line: &str) -> Option<Row> {
+    let inner = line.strip_prefix('|')?.strip_suffix('|')?;
+    let cells: Vec<String> = inner.split('|').map(|cell| cell.trim().to_owned()).collect();
+    cells.try_into().ok()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::cell::{Fault, Mode, Moment};
+    use super::super::cell::{Fault, Moment, Place};
     use super::*;
 
+    fn cell(mode: Mode) -> Cell {
+        let (fault, moment) = (Fault::WorkerKilled, Moment::Executing);
+        Cell { fault, moment, mode, place: Place::Queue }
+    }
+
     fn shown(mode: Mode) -> CellResult {
-        CellResult::new(Cell { fault: Fault::WorkerKilled, moment: Moment::Executing, mode })
+        CellResult::new(cell(mode))
     }
 
     #[test]
@@ -203,13 +254,33 @@ mod tests {
     }
 
     #[test]
-    fn the_table_replaces_the_old_one() {
+    fn the_total_counts_broken_promises() {
+        let ran = |mode| CellResult { tries: 3, duplicates: 2, ..shown(mode) }.row();
+        let failed = CellResult { error: Some("late".to_owned()), ..shown(Mode::Transaction) };
+        let skipped = shown(Mode::AtMostOnce).skipped("needs root".to_owned());
+        let rows = [ran(Mode::Transaction), ran(Mode::AtLeastOnce), failed.row(), skipped.row()];
+        let expected = "3 rows, 6 trials: 0 lost, 2 duplicates despite an exactly-once promise, 0 \
+                        stuck. Rows whose promise was broken: 2; rows skipped: 1";
+        assert_eq!(sum(&rows), expected);
+    }
+
+    #[test]
+    fn new_rows_replace_the_old_ones_of_the_page() {
+        let cells = [Mode::Transaction, Mode::AtLeastOnce].map(cell);
+        let results = |tries| cells.map(|cell| CellResult { tries, ..CellResult::new(cell) });
         let page = format!("head\n{BEGIN}\nold\n{END}\nfoot\n");
-        let replaced = replace(&page, "| new |").unwrap();
-        assert_eq!(replaced, format!("head\n{BEGIN}\n\n| new |\n\n{END}\nfoot\n"));
-        assert!(replace("head", "| new |").is_none());
-        let table = table(&[shown(Mode::Transaction)]);
-        assert_eq!(table.lines().count(), 3);
-        assert!(table.lines().all(|line| line.matches('|').count() == 10), "{table}");
+        let whole = replace(&page, &results(3), &cells).unwrap();
+        let expected = format!("head\n{BEGIN}\n\n{}\n\n{END}\nfoot\n", text(&results(3)));
+        assert_eq!(whole, expected);
+        assert!(replace("head", &results(3), &cells).is_none());
+        // Only the second row is new.
+        let [kept, _] = results(3);
+        let [_, new] = results(5);
+        let merged = replace(&whole, std::slice::from_ref(&new), &cells).unwrap();
+        assert_eq!(merged, replace(&page, &[kept, new], &cells).unwrap());
+        // A cell that no longer exists has no row.
+        let rest = replace(&whole, &[], &cells[1..]).unwrap();
+        assert_eq!(rest.lines().filter(|line| line.starts_with('|')).count(), 3);
+        assert!(rest.lines().all(|line| [0, 11].contains(&line.matches('|').count())), "{rest}");
     }
 }

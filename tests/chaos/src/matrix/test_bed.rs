@@ -1,10 +1,10 @@
-//! The environment of cells: a cluster with the resources that the faults need. Cells use it one
+//! The environment of cells: clusters with the resources that the faults need. Cells use it one
 //! after another, each with its own database.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::symlink;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,12 +15,13 @@ use rand::distr::Alphanumeric;
 use tokio::task::block_in_place;
 use tokio::time::sleep;
 
-use super::cell::Setup;
+use super::cell::{Fault, Setup};
 use super::disk::Disk;
 use super::memory::Memory;
 use super::network::Network;
 use super::scratch::Scratch;
 use super::session::Session;
+use super::worker_slot::READERS;
 
 /// Number of workers in a cell: the worker that the fault hits, and another one.
 pub(crate) const WORKER_SLOTS: usize = 2;
@@ -32,10 +33,18 @@ const WAL_MEGABYTES: u32 = 128;
 pub(crate) const FLEET: &str = "fleet";
 pub(crate) const TASKS: &str = "etl";
 
+/// Name of the target.
+pub(crate) const TARGET: &str = "dwh";
+
+/// Environment variable with which a worker gets the connection string of the target.
+pub(crate) const TARGET_URL: &str = "CHAOS_TARGET_URL";
+
 /// A cluster and the resources of its cells. Fields are in the order in which they are dropped: a
 /// server before its disk.
 pub(crate) struct TestBed {
     pub(crate) cluster: Cluster,
+    /// Server of the target.
+    target: Option<Cluster>,
     pub(crate) networks: Vec<Network>,
     pub(crate) disk: Option<Disk>,
     kind: Setup,
@@ -53,18 +62,22 @@ impl TestBed {
             Setup::Network => (0..WORKER_SLOTS).map(|_| Network::new()).collect::<Result<_>>()?,
             _ => Vec::new(),
         };
-        let cluster = block_in_place(|| Cluster::start(options(binaries, kind, &networks)))?;
+        let cluster =
+            block_in_place(|| Cluster::start(options(binaries.clone(), kind, &networks)))?;
+        let target = match kind {
+            Setup::Target => Some(block_in_place(|| Cluster::start(Options::new(binaries)))?),
+            _ => None,
+        };
         let password = rand::rng().sample_iter(Alphanumeric).take(24).map(char::from).collect();
-        let mut test_bed = Self { cluster, networks, disk: None, kind, password, scratch };
+        let mut test_bed = Self { cluster, target, networks, disk: None, kind, password, scratch };
         block_in_place(|| test_bed.set_up_disks())?;
         let session = Session::open(&test_bed.cluster.url("postgres")).await?;
-        let password = &test_bed.password;
-        session
-            .execute(&format!(
-                "/* chaos.roles */ CREATE ROLE {FLEET} LOGIN PASSWORD '{password}';
-                 CREATE ROLE {TASKS} LOGIN PASSWORD '{password}'"
-            ))
-            .await?;
+        test_bed.create_logins(&session).await?;
+        if let Some(url) = test_bed.target_url("postgres") {
+            test_bed.create_logins(&Session::open(&url).await?).await?;
+            let settings = format!("url_env = {TARGET_URL:?}\nreaders = {READERS}\n");
+            fs::write(test_bed.configuration(), format!("[targets.{TARGET}]\n{settings}"))?;
+        }
         if let (Setup::DataDisk, Some(disk)) = (kind, &test_bed.disk) {
             let place = disk.path().display();
             session
@@ -77,6 +90,28 @@ impl TestBed {
             session.execute("/* chaos.reload */ SELECT pg_reload_conf()").await?;
         }
         Ok(test_bed)
+    }
+
+    async fn create_logins(&self, session: &Session) -> Result<()> {
+        let password = &self.password;
+        session
+            .execute(&format!(
+                "/* chaos.roles */ CREATE ROLE {FLEET} LOGIN PASSWORD '{password}';
+                 CREATE ROLE {TASKS} LOGIN PASSWORD '{password}'"
+            ))
+            .await
+    }
+
+    /// Returns the servers that a fault of servers hits.
+    pub(crate) fn servers(&mut self, fault: Fault) -> Vec<&mut Cluster> {
+        let Self { cluster, target, .. } = self;
+        let (queue, in_target) = match fault {
+            Fault::TargetKilled | Fault::TargetRestart | Fault::TargetFrozen => (false, true),
+            Fault::BothKilled | Fault::BothFrozen => (true, true),
+            _ => (true, false),
+        };
+        let queue = Some(cluster).filter(|_| queue);
+        queue.into_iter().chain(target.as_mut().filter(|_| in_target)).collect()
     }
 
     /// Starts a standby of the cluster; every commit waits for it from now on.
@@ -102,7 +137,7 @@ impl TestBed {
     }
 
     /// Returns options for CREATE DATABASE.
-    pub(crate) fn place(&self) -> &'static str {
+    pub(crate) fn create_options(&self) -> &'static str {
         if self.kind == Setup::DataDisk { "TABLESPACE small" } else { "" }
     }
 
@@ -114,10 +149,28 @@ impl TestBed {
         format!("postgres://{login}:{}@{host}:{}/{database}", self.password, self.cluster.port())
     }
 
+    /// Returns the superuser's connection string for a database of the target's server, if there is
+    /// a target.
+    pub(crate) fn target_url(&self, database: &str) -> Option<String> {
+        self.target.as_ref().map(|target| target.url(database))
+    }
+
+    /// Returns the connection string of a worker for a database of the target's server, if there is
+    /// a target. Contains the password: never put it on a command line.
+    pub(crate) fn tasks_target_url(&self, database: &str) -> Option<String> {
+        let port = self.target.as_ref()?.port();
+        Some(format!("postgres://{TASKS}:{}@127.0.0.1:{port}/{database}", self.password))
+    }
+
+    /// Returns the path of the configuration file for workers that reach the target.
+    pub(crate) fn configuration(&self) -> PathBuf {
+        self.scratch.path().join(format!("worker-{}.toml", self.cluster.port()))
+    }
+
     fn set_up_disks(&mut self) -> Result<()> {
         let data = self.cluster.directory().join("data");
         match self.kind {
-            Setup::Plain | Setup::Standby => {}
+            Setup::Plain | Setup::Standby | Setup::Target => {}
             Setup::Network => {
                 let mut rules = OpenOptions::new().append(true).open(data.join("pg_hba.conf"))?;
                 writeln!(rules, "host all all 198.18.0.0/15 scram-sha-256")?;
@@ -160,7 +213,7 @@ fn options(binaries: Binaries, kind: Setup, networks: &[Network]) -> Options {
 pub(crate) fn missing(kind: Setup, binaries: &Binaries, scratch: &Scratch) -> Option<String> {
     let root = rustix::process::geteuid().is_root();
     let tried = match kind {
-        Setup::Plain => return None,
+        Setup::Plain | Setup::Target => return None,
         Setup::Standby => {
             let there = binaries.directory().join("pg_basebackup").exists();
             return (!there).then(|| "needs pg_basebackup".to_owned());

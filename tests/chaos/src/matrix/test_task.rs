@@ -3,8 +3,9 @@
 
 use anyhow::{Context, Result};
 
-use super::cell::{Cell, Fault, Mode, Moment};
+use super::cell::{Cell, Fault, Mode, Moment, Place};
 use super::session::Session;
+use super::test_bed::TARGET;
 
 /// Tables for the effects, and gates. A gate is an advisory lock with the number of a task: the
 /// task waits on it while the suite holds it. Locks for which tasks compete have two keys.
@@ -23,8 +24,7 @@ $$;
 CREATE CONSTRAINT TRIGGER hold_at_end AFTER INSERT ON public.effect
     DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION public.hold_at_end();
 GRANT INSERT ON public.effect TO etl;
-GRANT SELECT, UPDATE ON public.counter TO etl;
-GRANT mill_worker TO fleet";
+GRANT SELECT, UPDATE ON public.counter TO etl";
 
 const FIRST: &str = "current_setting('mill.attempt') = '1'";
 
@@ -82,11 +82,15 @@ impl TestTask {
             }
             _ => "",
         };
+        let target = match cell.place {
+            Place::Queue => String::new(),
+            Place::Target => format!(", run_as => '{TARGET}'"),
+        };
         let due = if later { ", due_at => now() + interval '4 seconds'" } else { "" };
         format!(
             "/* chaos.enqueue */ SELECT mill.enqueue('{statement}', name => '{}', \
              key => 'test_task {number}', max_attempts => {max_attempts}, backoff => 'fixed', \
-             retry_interval => '200 milliseconds'{mode}{timeout}{due})",
+             retry_interval => '200 milliseconds'{mode}{timeout}{target}{due})",
             self.name()
         )
     }
@@ -133,21 +137,31 @@ impl TestTask {
     }
 }
 
-/// State of each task: number of its effects, number of its ends, its outcome, and whether it is
-/// live.
+/// Number of effects of each task.
+const EFFECTS: &str = "/* chaos.count_effects */
+SELECT (SELECT count(*) FROM public.effect e WHERE e.test_task = n)
+FROM unnest($1::int8[]) WITH ORDINALITY AS s (n, o) ORDER BY o";
+
+/// State of each task: its outcomes, one for each end, and whether it is live.
 const LEFT: &str = "/* chaos.left */
-SELECT (SELECT count(*) FROM public.effect e WHERE e.test_task = n),
-    ARRAY(SELECT a.outcome::text FROM mill.attempts a WHERE a.final AND a.name = 'test_task ' || n),
+SELECT ARRAY(SELECT a.outcome::text FROM mill.attempts a WHERE a.final AND a.name = 'test_task ' || n),
     (SELECT count(*) FROM mill.tasks t WHERE t.name = 'test_task ' || n)
 FROM unnest($1::int8[]) WITH ORDINALITY AS s (n, o) ORDER BY o";
 
-/// Counts the outcomes of the tasks; stuck tasks are not lost.
-pub(crate) async fn count(session: &Session, test_tasks: &[TestTask]) -> Result<Counts> {
+/// Counts the outcomes of the tasks, from their ends in the queue and their effects in the database
+/// in which they ran; stuck tasks are not lost.
+pub(crate) async fn count(
+    queue: &Session,
+    effects: &Session,
+    test_tasks: &[TestTask],
+) -> Result<Counts> {
     let numbers: Vec<i64> = test_tasks.iter().map(|test_task| test_task.number).collect();
-    let rows = session.rows(LEFT, &[&numbers]).await.context("cannot count")?;
+    let left = queue.rows(LEFT, &[&numbers]).await.context("cannot count")?;
+    let effects = effects.rows(EFFECTS, &[&numbers]).await.context("cannot count effects")?;
     let mut counts = Counts::default();
-    for (test_task, row) in test_tasks.iter().zip(rows) {
-        let (effects, ends, live): (i64, Vec<String>, i64) = (row.get(0), row.get(1), row.get(2));
+    for (test_task, (left, effects)) in test_tasks.iter().zip(left.iter().zip(&effects)) {
+        let (ends, live): (Vec<String>, i64) = (left.get(0), left.get(1));
+        let effects: i64 = effects.get(0);
         if effects > 1 || ends.len() > 1 || ends.len() == 1 && live > 0 || live > 1 {
             counts.duplicates += 1;
         }

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use proxy::{Cut, FaultAction, MessageMatch, Proxy};
 use tokio::time::{sleep, timeout};
 
-use super::cell::{Fault, Mode, Moment};
+use super::cell::{Fault, Mode, Moment, Place};
 use super::environment::{Environment, Victim};
 use super::injection::{heal, inject};
 use super::session::Session;
@@ -61,9 +61,7 @@ async fn during_execution(environment: &mut Environment<'_>) -> Result<Option<Du
             Fault::DataDiskFull | Fault::TasksLocked | Fault::StandbyMissing | Fault::Serialization
         )
         || fault.is_caused_by_task();
-    // Pass the held message on if its worker is still alive. A message of a dead worker no longer
-    // arrives.
-    let passes = matches!(fault, Fault::WorkerStopped | Fault::Drain | Fault::Latency);
+    let passes = environment.cell.held_message_arrives();
     if early {
         release(environment, passes).await;
         from = Instant::now();
@@ -199,6 +197,7 @@ fn arm(environment: &Environment<'_>) {
         Moment::Completing if !transaction => (false, "queue.complete", act(FaultAction::Hold)),
         Moment::CommitSent if transaction => (true, "worker.commit", act(FaultAction::HoldAnswer)),
         Moment::CommitSent => (false, "queue.complete", act(FaultAction::HoldAnswer)),
+        Moment::Recording => (false, "queue.complete", act(FaultAction::Hold)),
         _ => return,
     };
     for proxies in
@@ -251,7 +250,10 @@ async fn until_there(environment: &mut Environment<'_>, test_tasks: &[TestTask])
             proxies.control.disarm();
         }
     }
-    if moment == Moment::CommitSent && !message {
+    if moment == Moment::CommitSent && !message && environment.cell.place == Place::Target {
+        // Nobody records the success until the worker has the reply.
+        environment.until_effective(test_tasks[0]).await?;
+    } else if moment == Moment::CommitSent && !message {
         // The proxy holds the reply to the message, and the server executes the message.
         let ended = environment.until_ended(test_tasks, Instant::now() + TIMEOUT).await;
         ensure!(ended.is_some(), "a sent commit was not executed");
@@ -295,7 +297,7 @@ async fn last(
     let ended = match test_tasks {
         [] => None,
         // A frozen server does not reply.
-        _ if fault == Fault::ServerFrozen => None,
+        _ if matches!(fault, Fault::ServerFrozen | Fault::BothFrozen) => None,
         _ => environment.until_ended(test_tasks, begun + fault_duration).await,
     };
     let min_duration = match fault {

@@ -15,7 +15,7 @@ use tokio::time::sleep;
 use super::cell::{Cell, Fault, Moment};
 use super::memory::Memory;
 use super::scratch::signal;
-use super::test_bed::{FLEET, TASKS, TestBed, false_clock};
+use super::test_bed::{FLEET, TARGET_URL, TASKS, TestBed, false_clock};
 
 /// Readers per worker.
 pub(crate) const READERS: i64 = 2;
@@ -30,7 +30,7 @@ static NEXT: AtomicU32 = AtomicU32::new(1);
 /// before its environment.
 pub(crate) struct WorkerSlot {
     process: Option<Process>,
-    /// Proxies between the worker and the server: one for tasks, one for everything else.
+    /// Proxies between the worker and the servers: one for tasks, one for everything else.
     pub(crate) proxies: Option<Proxies>,
     clock: Option<PathBuf>,
     memory: Option<Memory>,
@@ -58,12 +58,15 @@ impl WorkerSlot {
         number: usize,
         database: &str,
     ) -> Result<Self> {
-        let through =
-            matches!(cell.moment, Moment::Claimed | Moment::CommitSent | Moment::Heartbeat)
-                || (cell.moment == Moment::Completing && test_bed.networks.is_empty())
-                || matches!(cell.fault, Fault::Latency | Fault::Promotion | Fault::FrozenPromotion);
+        let through = matches!(
+            cell.moment,
+            Moment::Claimed | Moment::CommitSent | Moment::Recording | Moment::Heartbeat
+        ) || (cell.moment == Moment::Completing && test_bed.networks.is_empty())
+            || matches!(cell.fault, Fault::Latency | Fault::Promotion | Fault::FrozenPromotion);
         let proxies = if through {
-            let tasks = Proxy::start(&test_bed.url(number, TASKS, database)).await?;
+            let tasks = test_bed.tasks_target_url(database);
+            let tasks = tasks.unwrap_or_else(|| test_bed.url(number, TASKS, database));
+            let tasks = Proxy::start(&tasks).await?;
             let control = Proxy::start(&test_bed.url(number, FLEET, database)).await?;
             Some(Proxies { tasks, control })
         } else {
@@ -104,8 +107,11 @@ impl WorkerSlot {
         let file = File::create(&log)?;
         let [mut tasks, mut control] =
             [TASKS, FLEET].map(|login| test_bed.url(self.number, login, &self.database));
+        let mut target = test_bed.tasks_target_url(&self.database);
         if let Some(proxies) = &self.proxies {
-            (tasks, control) = (proxies.tasks.url(&tasks), proxies.control.url(&control));
+            control = proxies.control.url(&control);
+            let tasks = target.as_mut().unwrap_or(&mut tasks);
+            *tasks = proxies.tasks.url(tasks);
         }
         let mut command = match test_bed.networks.get(self.number) {
             Some(network) => {
@@ -119,6 +125,9 @@ impl WorkerSlot {
         if let (Some(clock), Some(library)) = (&self.clock, false_clock()) {
             command.env("LD_PRELOAD", library).env("FAKETIME_TIMESTAMP_FILE", clock);
             command.env("FAKETIME_NO_CACHE", "1").env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+        }
+        if let Some(url) = target {
+            command.arg("--config").arg(test_bed.configuration()).env(TARGET_URL, url);
         }
         let child = command
             .args([
