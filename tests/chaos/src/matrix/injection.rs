@@ -110,7 +110,7 @@ pub(crate) async fn heal(environment: &mut Environment<'_>, injection: Injection
             scratch::signal(pid.cast_unsigned(), Signal::CONT)?;
         }
         Fault::ServerKilled | Fault::TargetKilled | Fault::BothKilled | Fault::ServerImmediate => {
-            each_server(environment, Cluster::start_again)?
+            each_server(environment, Cluster::start_again)?;
         }
         Fault::NetworkCut
         | Fault::NetworkOneWay
