@@ -1529,7 +1529,8 @@ BEGIN
             metadata jsonb,
             isolation mill.isolation,
             store_params boolean,
-            store_output boolean
+            store_output boolean,
+            traceparent text
         );
     END IF;
 END
@@ -1546,6 +1547,8 @@ COMMENT ON COLUMN mill.task_options.store_params IS
     'not stored, else null';
 COMMENT ON COLUMN mill.task_options.store_output IS
     'Whether notices, result and plan of a finished task are stored. Except in mill.job_tasks: false or null';
+COMMENT ON COLUMN mill.task_options.traceparent IS
+    'Trace context of the caller, in the form of the HTTP header traceparent of W3C Trace Context; null: none';
 
 CREATE OR REPLACE FUNCTION mill.read_labels(document jsonb, OUT tags text[], OUT metadata jsonb)
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -1582,6 +1585,19 @@ COMMENT ON FUNCTION mill.read_labels IS
     'Returns the tags (sorted, without duplicates) and the metadata of a document {"tags": ["etl", …], "metadata": '
     '{…}, …}; null for what the document does not have. Raises an error if a value is invalid';
 
+CREATE OR REPLACE FUNCTION mill.check_traceparent(document jsonb) RETURNS void
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF document->>'traceparent' !~ '^(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}$' THEN
+        RAISE EXCEPTION 'invalid traceparent "%"', left(document->>'traceparent', 100) USING ERRCODE = '22023',
+            HINT = 'A traceparent has a version, a trace id, a parent id and flags, as lower-case hexadecimal digits: '
+                '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01';
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION mill.check_traceparent IS
+    'Raises an error if the document has a traceparent that does not have the form of W3C Trace Context';
+
 CREATE OR REPLACE FUNCTION mill.read_options(document jsonb) RETURNS mill.task_options
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -1593,6 +1609,7 @@ BEGIN
         RAISE EXCEPTION 'isolation is "%"', document->>'isolation' USING ERRCODE = '22023',
             HINT = format('Use one of %s.', array_to_string(enum_range(NULL::mill.isolation), ', '));
     END IF;
+    PERFORM mill.check_traceparent(document);
     options := jsonb_populate_record(NULL::mill.task_options,
         document - '{tags,metadata}'::text[] || jsonb_build_object('isolation', isolation));
     SELECT l.tags, l.metadata INTO options.tags, options.metadata FROM mill.read_labels(document) AS l;
@@ -2999,7 +3016,8 @@ BEGIN
             || CASE WHEN (task.options).metadata ? 'pgmill_subscription' THEN '{"from_subscription": true}'
                 ELSE '{}' END::jsonb,
         jsonb_build_object('outcome', outcome, 'attempt', task.attempt, 'max_attempts', task.max_attempts,
-            'final', final, 'sqlstate', report->'sqlstate', 'message', left(report->>'message', 1000)));
+            'final', final, 'sqlstate', report->'sqlstate', 'message', left(report->>'message', 1000),
+            'traceparent', (task.options).traceparent));
 END
 $$;
 COMMENT ON FUNCTION mill.notify_attempt IS
@@ -4811,7 +4829,8 @@ BEGIN
         WHERE t.job = set_job_task.job AND t.name = task->>'name'), true);
     -- The key of every other setting is the name of its column.
     SELECT k INTO unknown FROM jsonb_object_keys(task) AS k WHERE k NOT IN ('group', 'join', 'after')
-        AND k <> ALL (mill.task_option_names())
+        -- The tasks of a run have the traceparent of the run.
+        AND (k <> ALL (mill.task_option_names()) OR k = 'traceparent')
         AND (k IN ('job', 'disabled_at', 'group_name', 'join_mode', 'options') OR NOT EXISTS (SELECT FROM pg_attribute a
             WHERE a.attrelid = 'mill.job_tasks'::regclass AND a.attname = k AND a.attnum > 0 AND NOT a.attisdropped));
     IF FOUND THEN
@@ -6036,7 +6055,8 @@ BEGIN
     IF jsonb_typeof(params) IS DISTINCT FROM 'object' THEN
         RAISE EXCEPTION 'params must be a JSON object' USING ERRCODE = '22023';
     END IF;
-    PERFORM mill.check_labels(options - 'run_timeout'), mill.check_durations(options);
+    PERFORM mill.check_labels(options - '{run_timeout,traceparent}'::text[]), mill.check_durations(options),
+        mill.check_traceparent(options);
     wanted := mill.runnable_jobs(jobs);
     IF schedule.id IS NOT NULL THEN
         offered := jsonb_build_object('schedule', schedule.name, 'reason', reason,
@@ -6095,8 +6115,10 @@ BEGIN
             coalesce(schedule.retry_interval, n.retry_interval), n.backoff, n.jitter, n.timeout, n.mode,
             n.at_most_once, n.external, n.ignore_failure, n.join_mode, n.run_as, coalesce(p.parents, 0),
             CASE WHEN p.parents > 0 THEN 'waiting' ELSE 'ready' END::mill.run_task_state,
-            CASE WHEN NOT n.options IS NULL OR NOT (q.store_params AND q.store_output)
-                THEN mill.resolve_options(n.options, n.queue, n.params) END, n.expected_duration,
+            CASE WHEN NOT n.options IS NULL OR NOT (q.store_params AND q.store_output) OR options ? 'traceparent'
+                THEN mill.resolve_options(jsonb_populate_record(n.options,
+                    jsonb_build_object('traceparent', options->'traceparent')), n.queue, n.params) END,
+            n.expected_duration,
             n.approval, n.approval_note
         FROM numbered n LEFT JOIN mill.queues q ON q.name = n.queue
             LEFT JOIN (SELECT e.child, count(e.parent)::integer AS parents FROM edge e GROUP BY e.child) AS p
@@ -6141,8 +6163,8 @@ END
 $$;
 COMMENT ON FUNCTION mill.start_run IS
     'Starts a run: a frozen, merged copy of these jobs. Case does not matter in the names of jobs. params: values of '
-    '{"$param": …}. options: {"tags": […], "metadata": {…}, "run_timeout": "2 h"}. dropped: edges that are left out '
-    'because none of the jobs contains their parent';
+    '{"$param": …}. options: {"tags": […], "metadata": {…}, "run_timeout": "2 h", "traceparent": "00-…"}; the tasks of '
+    'the run get the traceparent. dropped: edges that are left out because none of the jobs contains their parent';
 GRANT EXECUTE ON FUNCTION mill.start_run TO mill_producer;
 
 CREATE OR REPLACE FUNCTION mill.substitute_params(params jsonb, given jsonb) RETURNS jsonb
@@ -6270,6 +6292,7 @@ BEGIN
     END IF;
     PERFORM mill.check_statement(statement, params);
     PERFORM mill.check_options(options);
+    options := jsonb_build_object('traceparent', (self.options).traceparent) || coalesce(options, '{}');
     group_name := coalesce(group_name, (SELECT s.default_group FROM mill.settings s));
     IF group_name IS NOT NULL AND NOT EXISTS (SELECT FROM mill.groups g WHERE g.name = group_name) THEN
         RAISE EXCEPTION 'there is no group "%"', group_name USING ERRCODE = '22023';

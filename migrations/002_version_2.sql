@@ -6,7 +6,7 @@ ALTER TYPE mill.expected ADD VALUE 'always';
 ALTER TYPE mill.run_task_state ADD VALUE 'skipped';
 CREATE TYPE mill.isolation AS ENUM ('read_committed', 'repeatable_read', 'serializable');
 CREATE TYPE mill.task_options AS (tags text[], metadata jsonb, isolation mill.isolation, store_params boolean,
-    store_output boolean);
+    store_output boolean, traceparent text);
 ALTER TABLE mill.tasks ADD COLUMN options mill.task_options;
 ALTER TABLE mill.attempts ADD COLUMN options mill.task_options;
 ALTER TABLE mill.job_tasks ADD COLUMN options mill.task_options, ADD COLUMN enabled boolean NOT NULL DEFAULT true;

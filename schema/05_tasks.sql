@@ -17,7 +17,8 @@ BEGIN
             metadata jsonb,
             isolation mill.isolation,
             store_params boolean,
-            store_output boolean
+            store_output boolean,
+            traceparent text
         );
     END IF;
 END
@@ -34,6 +35,8 @@ COMMENT ON COLUMN mill.task_options.store_params IS
     'not stored, else null';
 COMMENT ON COLUMN mill.task_options.store_output IS
     'Whether notices, result and plan of a finished task are stored. Except in mill.job_tasks: false or null';
+COMMENT ON COLUMN mill.task_options.traceparent IS
+    'Trace context of the caller, in the form of the HTTP header traceparent of W3C Trace Context; null: none';
 
 CREATE OR REPLACE FUNCTION mill.read_labels(document jsonb, OUT tags text[], OUT metadata jsonb)
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -70,6 +73,19 @@ COMMENT ON FUNCTION mill.read_labels IS
     'Returns the tags (sorted, without duplicates) and the metadata of a document {"tags": ["etl", …], "metadata": '
     '{…}, …}; null for what the document does not have. Raises an error if a value is invalid';
 
+CREATE OR REPLACE FUNCTION mill.check_traceparent(document jsonb) RETURNS void
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF document->>'traceparent' !~ '^(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}$' THEN
+        RAISE EXCEPTION 'invalid traceparent "%"', left(document->>'traceparent', 100) USING ERRCODE = '22023',
+            HINT = 'A traceparent has a version, a trace id, a parent id and flags, as lower-case hexadecimal digits: '
+                '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01';
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION mill.check_traceparent IS
+    'Raises an error if the document has a traceparent that does not have the form of W3C Trace Context';
+
 CREATE OR REPLACE FUNCTION mill.read_options(document jsonb) RETURNS mill.task_options
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -81,6 +97,7 @@ BEGIN
         RAISE EXCEPTION 'isolation is "%"', document->>'isolation' USING ERRCODE = '22023',
             HINT = format('Use one of %s.', array_to_string(enum_range(NULL::mill.isolation), ', '));
     END IF;
+    PERFORM mill.check_traceparent(document);
     options := jsonb_populate_record(NULL::mill.task_options,
         document - '{tags,metadata}'::text[] || jsonb_build_object('isolation', isolation));
     SELECT l.tags, l.metadata INTO options.tags, options.metadata FROM mill.read_labels(document) AS l;

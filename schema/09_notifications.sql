@@ -227,7 +227,8 @@ BEGIN
             || CASE WHEN (task.options).metadata ? 'pgmill_subscription' THEN '{"from_subscription": true}'
                 ELSE '{}' END::jsonb,
         jsonb_build_object('outcome', outcome, 'attempt', task.attempt, 'max_attempts', task.max_attempts,
-            'final', final, 'sqlstate', report->'sqlstate', 'message', left(report->>'message', 1000)));
+            'final', final, 'sqlstate', report->'sqlstate', 'message', left(report->>'message', 1000),
+            'traceparent', (task.options).traceparent));
 END
 $$;
 COMMENT ON FUNCTION mill.notify_attempt IS

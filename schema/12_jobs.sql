@@ -203,7 +203,8 @@ BEGIN
         WHERE t.job = set_job_task.job AND t.name = task->>'name'), true);
     -- The key of every other setting is the name of its column.
     SELECT k INTO unknown FROM jsonb_object_keys(task) AS k WHERE k NOT IN ('group', 'join', 'after')
-        AND k <> ALL (mill.task_option_names())
+        -- The tasks of a run have the traceparent of the run.
+        AND (k <> ALL (mill.task_option_names()) OR k = 'traceparent')
         AND (k IN ('job', 'disabled_at', 'group_name', 'join_mode', 'options') OR NOT EXISTS (SELECT FROM pg_attribute a
             WHERE a.attrelid = 'mill.job_tasks'::regclass AND a.attname = k AND a.attnum > 0 AND NOT a.attisdropped));
     IF FOUND THEN

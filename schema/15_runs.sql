@@ -229,7 +229,8 @@ BEGIN
     IF jsonb_typeof(params) IS DISTINCT FROM 'object' THEN
         RAISE EXCEPTION 'params must be a JSON object' USING ERRCODE = '22023';
     END IF;
-    PERFORM mill.check_labels(options - 'run_timeout'), mill.check_durations(options);
+    PERFORM mill.check_labels(options - '{run_timeout,traceparent}'::text[]), mill.check_durations(options),
+        mill.check_traceparent(options);
     wanted := mill.runnable_jobs(jobs);
     IF schedule.id IS NOT NULL THEN
         offered := jsonb_build_object('schedule', schedule.name, 'reason', reason,
@@ -288,8 +289,10 @@ BEGIN
             coalesce(schedule.retry_interval, n.retry_interval), n.backoff, n.jitter, n.timeout, n.mode,
             n.at_most_once, n.external, n.ignore_failure, n.join_mode, n.run_as, coalesce(p.parents, 0),
             CASE WHEN p.parents > 0 THEN 'waiting' ELSE 'ready' END::mill.run_task_state,
-            CASE WHEN NOT n.options IS NULL OR NOT (q.store_params AND q.store_output)
-                THEN mill.resolve_options(n.options, n.queue, n.params) END, n.expected_duration,
+            CASE WHEN NOT n.options IS NULL OR NOT (q.store_params AND q.store_output) OR options ? 'traceparent'
+                THEN mill.resolve_options(jsonb_populate_record(n.options,
+                    jsonb_build_object('traceparent', options->'traceparent')), n.queue, n.params) END,
+            n.expected_duration,
             n.approval, n.approval_note
         FROM numbered n LEFT JOIN mill.queues q ON q.name = n.queue
             LEFT JOIN (SELECT e.child, count(e.parent)::integer AS parents FROM edge e GROUP BY e.child) AS p
@@ -334,8 +337,8 @@ END
 $$;
 COMMENT ON FUNCTION mill.start_run IS
     'Starts a run: a frozen, merged copy of these jobs. Case does not matter in the names of jobs. params: values of '
-    '{"$param": …}. options: {"tags": […], "metadata": {…}, "run_timeout": "2 h"}. dropped: edges that are left out '
-    'because none of the jobs contains their parent';
+    '{"$param": …}. options: {"tags": […], "metadata": {…}, "run_timeout": "2 h", "traceparent": "00-…"}; the tasks of '
+    'the run get the traceparent. dropped: edges that are left out because none of the jobs contains their parent';
 GRANT EXECUTE ON FUNCTION mill.start_run TO mill_producer;
 
 CREATE OR REPLACE FUNCTION mill.substitute_params(params jsonb, given jsonb) RETURNS jsonb
@@ -463,6 +466,7 @@ BEGIN
     END IF;
     PERFORM mill.check_statement(statement, params);
     PERFORM mill.check_options(options);
+    options := jsonb_build_object('traceparent', (self.options).traceparent) || coalesce(options, '{}');
     group_name := coalesce(group_name, (SELECT s.default_group FROM mill.settings s));
     IF group_name IS NOT NULL AND NOT EXISTS (SELECT FROM mill.groups g WHERE g.name = group_name) THEN
         RAISE EXCEPTION 'there is no group "%"', group_name USING ERRCODE = '22023';

@@ -111,6 +111,8 @@ pub struct Options {
     pub behind_proxy: bool,
     /// The environment that every page names.
     pub environment: Option<Environment>,
+    /// Address of a trace in a tracing tool, with `{trace_id}`; `None` for no links.
+    pub trace_url: Option<String>,
     /// Prefix of the console's flags in this program, for hints: `--` or `--console-`.
     pub flag_prefix: &'static str,
 }

@@ -75,6 +75,7 @@ impl BoundConsole {
             root: base,
             context: None,
             environment: options.environment.clone(),
+            trace_url: options.trace_url.clone(),
             nav_items: screens::NAV_ITEMS,
         });
         let shutdown = CancellationToken::new();
@@ -102,6 +103,7 @@ impl BoundConsole {
                 root: root.clone(),
                 context: Some(name),
                 environment: environment.or_else(|| options.environment.clone()),
+                trace_url: options.trace_url.clone(),
                 nav_items: screens::NAV_ITEMS,
             });
             apps.push(app(frame, database, options.read_only, shutdown.clone()));
@@ -112,6 +114,7 @@ impl BoundConsole {
             root,
             context: None,
             environment: options.environment,
+            trace_url: options.trace_url,
             nav_items: &[],
         });
         Ok(Console { listener, tls, apps, front: Some(frame), shutdown })

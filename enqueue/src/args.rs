@@ -10,9 +10,11 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser};
 use cli::time::{self, Moment};
 use conninfo::{ConnectionSource, Layer, SourceNames};
-use queue::{Backoff, Isolation, Labels, Mode, Priority, task_defaults};
+use queue::{Backoff, Isolation, Labels, Mode, Priority, Traceparent, task_defaults};
 use serde_json::Value;
 use terminal::{label, queue_name, span};
+
+use crate::failure::Failure;
 
 const TASK: &str = "Task";
 const TIMING: &str = "Timing";
@@ -261,6 +263,9 @@ struct LabelFlags {
     /// repeated
     #[arg(long, value_name = "KEY=VALUE", value_parser = metadata, help_heading = LABELS)]
     metadata: Vec<(String, Value)>,
+    /// Trace context of the caller, as in the HTTP header traceparent; the tasks of a run get it, too
+    #[arg(long, value_name = "TRACEPARENT", env = "TRACEPARENT", help_heading = LABELS)]
+    traceparent: Option<String>,
 }
 
 impl TaskFlags {
@@ -277,6 +282,16 @@ impl Args {
             tags: self.labels.tags.clone(),
             metadata: self.labels.metadata.iter().cloned().collect(),
         }
+    }
+
+    /// Returns the trace context of the caller. An empty text counts as none.
+    ///
+    /// # Errors
+    /// Returns a usage error if the text is not a trace context.
+    pub(crate) fn traceparent(&self) -> Result<Option<Traceparent>, Failure> {
+        let text = self.labels.traceparent.as_deref().filter(|text| !text.is_empty());
+        let parsed = text.map(str::parse).transpose();
+        parsed.map_err(|error: String| Failure::usage(format!("--traceparent: {error}")))
     }
 
     /// Parses and checks the command line of this process.

@@ -133,6 +133,7 @@ async fn options(args: &Args, session: &Session) -> Result<TaskOptions, Failure>
             isolation: flags.isolation,
             store_params: flags.store_params,
             store_output: flags.store_output,
+            traceparent: args.traceparent()?,
         },
     })
 }

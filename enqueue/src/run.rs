@@ -6,7 +6,7 @@ use cli::exit;
 use indicatif::ProgressBar;
 use queue::QueueError;
 use queue::RunId;
-use queue::run::{self, RunState};
+use queue::run::{self, RunOptions, RunState};
 use queue::run_queries::{self, Run, RunTask};
 use serde_json::{Map, Value, json};
 use terminal::{print_stderr, run_bar, run_outcome, update_run_bar, visible};
@@ -54,14 +54,12 @@ pub(crate) async fn start(args: &Args) -> Result<u8, Failure> {
             Param::Positional(_) => None,
         })
         .collect();
-    let started = run::start(
-        &session.client,
-        &args.input.job,
-        &params,
-        &args.labels(),
-        args.input.run_timeout,
-    )
-    .await?;
+    let options = RunOptions {
+        labels: args.labels(),
+        run_timeout: args.input.run_timeout,
+        traceparent: args.traceparent()?,
+    };
+    let started = run::start(&session.client, &args.input.job, &params, &options).await?;
     notify_workers(&session).await;
     for edge in &started.dropped {
         print_stderr(format_args!(

@@ -46,6 +46,6 @@ pub use error::QueueError;
 pub use id::{LimitId, Token, WorkerId};
 pub use pgmill_client::{
     Backoff, Isolation, Labels, Mode, Outcome, Priority, RunId, State, StoredOptions, TaskId,
-    chain, database_message,
+    Traceparent, chain, database_message,
 };
 pub use task::{Claim, Disposition, LimitKind, ReservedCapacity, RetryPolicy};

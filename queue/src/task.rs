@@ -1,5 +1,6 @@
 //! Basic types of the queue: states, outcomes, and the claim.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -9,6 +10,7 @@ use serde_json::value::RawValue;
 use crate::id::{LimitId, Token};
 use crate::pg_enum;
 use crate::receipt::Receipt;
+use crate::traceparent::Traceparent;
 
 /// State of a task after the end of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +82,9 @@ pub struct Claim {
     pub(crate) external: bool,
     pub(crate) explain: bool,
     pub(crate) isolation: Option<Isolation>,
+    pub(crate) traceparent: Option<Traceparent>,
+    /// Comment that the worker appends to each statement that it sends.
+    pub(crate) comment: Option<String>,
     pub(crate) queue: String,
     pub(crate) name: Option<String>,
     pub(crate) statement: String,
@@ -175,6 +180,35 @@ impl Claim {
     #[must_use]
     pub fn statement(&self) -> &str {
         &self.statement
+    }
+
+    /// Trace context of the caller who enqueued the task.
+    #[must_use]
+    pub fn traceparent(&self) -> Option<&Traceparent> {
+        self.traceparent.as_ref()
+    }
+
+    /// Sets the trace context that a comment at the end of each statement of the task names, in the
+    /// format of sqlcommenter.
+    pub fn set_trace_comment(&mut self, traceparent: &Traceparent) {
+        // On a line of its own, because the statement may end with a comment that starts with --.
+        self.comment = Some(format!("\n/*traceparent='{traceparent}'*/"));
+    }
+
+    /// Returns the SQL to send for this part of [`Claim::statement`]: with the comment, if there is
+    /// one. The comment is at the end, so that positions of errors stay the same.
+    #[must_use]
+    pub fn with_comment<'a>(&self, sql: &'a str) -> Cow<'a, str> {
+        match &self.comment {
+            Some(comment) => Cow::Owned(format!("{sql}{comment}")),
+            None => Cow::Borrowed(sql),
+        }
+    }
+
+    /// Time of the claim, by the database clock.
+    #[must_use]
+    pub fn claimed_at(&self) -> Timestamp {
+        self.claimed_at
     }
 
     /// Values of $1, $2, … as the JSON that the server stores, with any number of digits and any

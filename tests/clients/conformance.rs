@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::time::Duration;
 
-use pgmill_client::{Due, Error, Labels, NewTask, RunId, StoredOptions, TaskId, TaskOptions};
+use pgmill_client::{
+    Due, Error, Labels, NewTask, RunId, RunOptions, StoredOptions, TaskId, TaskOptions,
+};
 use serde_json::{Map, Value, json};
 use tokio_postgres::GenericClient;
 
@@ -137,8 +139,12 @@ async fn call(client: &impl GenericClient, function: &str, given: &Value) -> Res
         "start_run" => {
             let jobs = texts(&given["jobs"]);
             let params = object(&given["params"]);
-            let limit = seconds(&given["run_timeout"]);
-            json!(pgmill_client::start_run(client, &jobs, &params, &labels(given), limit).await?)
+            let options = RunOptions {
+                labels: labels(given),
+                run_timeout: seconds(&given["run_timeout"]),
+                traceparent: text(&given["traceparent"]).map(|it| it.parse().unwrap()),
+            };
+            json!(pgmill_client::start_run(client, &jobs, &params, &options).await?)
         }
         "wait_run" => json!(pgmill_client::wait_run(client, run(), timeout).await?),
         "cancel_run" => json!(pgmill_client::cancel_run(client, run(), flag("kill", false)).await?),
@@ -182,6 +188,7 @@ fn options(given: &Value) -> TaskOptions {
             isolation: word(&given["isolation"]),
             store_params: flag("store_params"),
             store_output: flag("store_output"),
+            traceparent: text(&given["traceparent"]).map(|it| it.parse().unwrap()),
         },
     }
 }

@@ -5,6 +5,7 @@
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value, json};
 
+use crate::traceparent::Traceparent;
 use crate::vocabulary::Isolation;
 
 /// Tags and metadata of a task, a job, a run or a schedule.
@@ -60,6 +61,9 @@ pub struct StoredOptions {
     /// Whether notices, result and plan of the finished task are stored, as for `store_params`.
     #[serde(default)]
     pub store_output: Option<bool>,
+    /// Trace context of the caller.
+    #[serde(default, deserialize_with = "valid_or_none")]
+    pub traceparent: Option<Traceparent>,
 }
 
 impl StoredOptions {
@@ -79,6 +83,12 @@ impl StoredOptions {
             _ => None,
         }
     }
+}
+
+/// Reads an invalid value, which the functions of the schema refuse, as none.
+fn valid_or_none<'de, D: Deserializer<'de>>(source: D) -> Result<Option<Traceparent>, D::Error> {
+    let text: Option<String> = Option::deserialize(source)?;
+    Ok(text.and_then(|text| text.parse().ok()))
 }
 
 /// Reads JSON null as the default.

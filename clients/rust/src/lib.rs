@@ -14,16 +14,18 @@ mod result;
 mod run;
 mod statement;
 mod task;
+mod traceparent;
 mod vocabulary;
 
 pub use enqueue::{enqueue, enqueue_many, notify};
 pub use error::{Error, chain, database_message, refused};
 pub use id::{RunId, TaskId};
 pub use labels::{Labels, StoredOptions};
-pub use request::{Due, Enqueued, NewTask, TaskOptions};
+pub use request::{Due, Enqueued, NewTask, RunOptions, TaskOptions};
 pub use result::{Attempt, Run, Task};
 pub use run::{cancel_run, start_run, wait_run};
 pub use task::{cancel, history, retry, task, wait, why};
+pub use traceparent::Traceparent;
 pub use vocabulary::{Backoff, Isolation, Mode, Outcome, Priority, RunState, State};
 
 /// What the macros of this crate refer to.

@@ -7,7 +7,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::id::TaskId;
-use crate::labels::StoredOptions;
+use crate::labels::{Labels, StoredOptions};
+use crate::traceparent::Traceparent;
 use crate::vocabulary::{Backoff, Mode, Priority};
 
 /// Due time of a new task.
@@ -73,6 +74,17 @@ pub struct NewTask {
     pub params: Option<Vec<Value>>,
     /// Free-text name.
     pub name: Option<String>,
+}
+
+/// Options of a new run.
+#[derive(Clone, Debug, Default)]
+pub struct RunOptions {
+    /// Tags and metadata of the run.
+    pub labels: Labels,
+    /// Time after which the run is cancelled, instead of that of the jobs.
+    pub run_timeout: Option<Duration>,
+    /// Trace context of the caller, for all tasks of the run.
+    pub traceparent: Option<Traceparent>,
 }
 
 /// Result of an enqueue.

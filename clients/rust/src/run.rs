@@ -8,7 +8,7 @@ use tokio_postgres::types::{ToSql, Type};
 
 use crate::error::Error;
 use crate::id::RunId;
-use crate::labels::Labels;
+use crate::request::RunOptions;
 use crate::result::{Run, read};
 use crate::statement::{self, only, seconds, texts};
 use crate::vocabulary::RunState;
@@ -23,8 +23,7 @@ const WAIT_RUN: &str =
 const CANCEL_RUN: &str =
     "/* pgmill.cancel_run */ SELECT mill.cancel_run($1::text::bigint, $2::text::boolean)";
 
-/// Starts one run of these jobs together, with this timeout instead of that of the jobs. After its
-/// commit, [`crate::notify`] wakes idle workers.
+/// Starts one run of these jobs together. After its commit, [`crate::notify`] wakes idle workers.
 ///
 /// # Errors
 /// Fails if a job is unknown or disabled, if a parameter is missing or unknown, or if tasks wait
@@ -33,15 +32,17 @@ pub async fn start_run(
     client: &impl GenericClient,
     jobs: &[String],
     params: &Map<String, Value>,
-    labels: &Labels,
-    run_timeout: Option<Duration>,
+    options: &RunOptions,
 ) -> Result<Run, Error> {
-    let mut options = labels.options();
-    if let Some(timeout) = run_timeout {
-        options.get_or_insert_with(|| json!({}))["run_timeout"] = seconds(timeout).into();
+    let mut document = options.labels.options();
+    if let Some(timeout) = options.run_timeout {
+        document.get_or_insert_with(|| json!({}))["run_timeout"] = seconds(timeout).into();
+    }
+    if let Some(traceparent) = &options.traceparent {
+        document.get_or_insert_with(|| json!({}))["traceparent"] = traceparent.as_str().into();
     }
     let params = Value::Object(params.clone()).to_string();
-    let options = options.map(|options| options.to_string());
+    let options = document.map(|document| document.to_string());
     let values: [(&(dyn ToSql + Sync), Type); 3] = [
         (/* jobs */ &jobs, Type::TEXT_ARRAY),
         (/* params */ &params, Type::TEXT),

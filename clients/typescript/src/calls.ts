@@ -61,6 +61,8 @@ export interface RunOptions {
   metadata?: { readonly [key: string]: JsonValue } | null;
   /** Time after which the run is cancelled with its running tasks. */
   runTimeout?: Seconds | null;
+  /** Trace context of the caller, for all tasks of the run. */
+  traceparent?: string | null;
 }
 
 export function enqueue(statement: string, options: EnqueueOptions): Call<Enqueued> {
@@ -156,8 +158,9 @@ export function startRun(jobs: readonly string[], options: RunOptions): Call<Run
     "/* pgmill.start_run */ " +
     "SELECT jsonb_build_object('run_id', r.run_id, 'dropped', coalesce(r.dropped, '{}'))::text " +
     "FROM mill.start_run($1::text[], $2::text::jsonb, $3::text::jsonb) AS r";
-  const { params, tags, metadata, runTimeout } = options;
-  const given = { tags, metadata, run_timeout: runTimeout == null ? null : secondsText(runTimeout) };
+  const { params, tags, metadata, runTimeout, traceparent } = options;
+  const run_timeout = runTimeout == null ? null : secondsText(runTimeout);
+  const given = { tags, metadata, run_timeout, traceparent };
   const labels = Object.entries(given).filter(([, value]) => value != null);
   const document = labels.length === 0 ? null : jsonText(Object.fromEntries(labels));
   return call(sql, [[...jobs], jsonText(params ?? {}), document], (rows) => readRecord(RUN, first(rows)));

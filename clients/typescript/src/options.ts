@@ -76,6 +76,8 @@ export interface TaskOptions {
   storeParams?: boolean;
   /** Whether notices, first rows and plan are stored after the end. Default: as set for the queue. */
   storeOutput?: boolean;
+  /** Trace context of the caller: the header traceparent of W3C Trace Context. */
+  traceparent?: string;
   /** Tags, for searches. */
   tags?: readonly string[];
   /** Values that are stored and shown with the task. */
@@ -122,6 +124,7 @@ export const TASK_OPTIONS: { readonly [option in keyof Required<TaskOptions>]: A
   explain: argument("explain", "boolean", "$::boolean"),
   storeParams: stored("store_params"),
   storeOutput: stored("store_output"),
+  traceparent: stored("traceparent"),
   tags: stored("tags"),
   metadata: stored("metadata"),
 };

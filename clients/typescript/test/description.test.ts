@@ -27,7 +27,7 @@ test("the parameters are the described ones", () => {
     DESCRIPTION.functions.find((it) => it.name === name)?.parameters.map((it) => it.name) ?? [];
   const own = keys<Omit<EnqueueOptions, keyof typeof TASK_OPTIONS>>({ params: true, name: true, key: true });
   assert.deepEqual(["statement", ...own], described("enqueue"));
-  const run = keys<RunOptions>({ params: true, tags: true, metadata: true, runTimeout: true });
+  const run = keys<RunOptions>({ params: true, tags: true, metadata: true, runTimeout: true, traceparent: true });
   assert.deepEqual(["jobs", ...run], described("start_run"));
   for (const { name, parameters } of DESCRIPTION.functions) {
     if (WITH_OPTIONS.includes(name)) continue;

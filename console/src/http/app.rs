@@ -23,6 +23,8 @@ pub(crate) struct Frame {
     pub(crate) context: Option<String>,
     /// The environment that every page names.
     pub(crate) environment: Option<Environment>,
+    /// Address of a trace, with `{trace_id}`, for links.
+    pub(crate) trace_url: Option<String>,
     /// Entries of the navigation, in order.
     pub(crate) nav_items: &'static [NavItem],
 }

@@ -15,6 +15,9 @@ const WORKER_HEADING: &str = "HTTP and console";
 /// Position of the first of these flags under that heading, after the worker's own flags.
 const WORKER_DISPLAY_ORDER: usize = 1000;
 
+/// The part of `--trace-url` that stands for the trace id.
+pub(crate) const TRACE_ID: &str = "{trace_id}";
+
 /// Flags of a console, apart from the address to listen on.
 #[derive(Clone, Debug, Default, Args)]
 pub struct ConsoleFlags {
@@ -60,6 +63,10 @@ pub struct ConsoleFlags {
     #[arg(env = "PGMILL_CONSOLE_ENVIRONMENT_COLOR", value_name = "COLOR", value_enum)]
     #[arg(default_value = "gray")]
     pub environment_color: EnvironmentColor,
+    /// Address of a trace in a tracing tool, for links; {trace_id} stands for the trace id
+    #[arg(id = "console_trace_url", long = "trace-url", env = "PGMILL_CONSOLE_TRACE_URL")]
+    #[arg(value_name = "URL", value_parser = trace_url)]
+    pub trace_url: Option<String>,
 }
 
 impl ConsoleFlags {
@@ -81,6 +88,7 @@ impl ConsoleFlags {
                 let color = self.environment_color;
                 Environment { name, color }
             }),
+            trace_url: self.trace_url.clone(),
             flag_prefix: "--",
         })
     }
@@ -148,6 +156,17 @@ impl FromArgMatches for WorkerConsoleFlags {
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
         self.0.update_from_arg_matches(matches)
     }
+}
+
+/// Parses the address of a trace.
+fn trace_url(text: &str) -> Result<String, &'static str> {
+    let http = text.starts_with("https://") || text.starts_with("http://");
+    if !http || !text.contains(TRACE_ID) {
+        return Err(
+            "must be a URL with {trace_id}, such as https://tempo.example/trace/{trace_id}",
+        );
+    }
+    Ok(text.to_owned())
 }
 
 /// Parses a base path: empty, or segments of plain characters, each after a slash. Removes trailing

@@ -129,6 +129,8 @@ fn head(out: &Output, task: &Task, why: Option<&str>, now: Timestamp) -> String 
     lines.extend(task.concurrency_key.as_ref().map(limited));
     lines.extend(task.run_as.as_ref().map(|profile| ("run as", visible(profile))));
     lines.extend(label_lines(&task.options.labels));
+    let traceparent = task.options.traceparent.as_ref();
+    lines.extend(traceparent.map(|traceparent| ("trace", traceparent.trace_id().to_owned())));
     lines.push(("enqueued", at(task.enqueued_at)));
     lines.push(("due", at(task.due_at)));
     lines.extend(task.finished_at.map(|time| ("finished", at(time))));

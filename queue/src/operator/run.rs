@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use pgmill_client::{Labels, RunId};
+use pgmill_client::RunId;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use tokio_postgres::GenericClient;
@@ -16,7 +16,7 @@ use crate::error::QueueError;
 use crate::pg_enum;
 use crate::row::{FromRow, column, from_row, scalar};
 
-pub use pgmill_client::RunState;
+pub use pgmill_client::{RunOptions, RunState};
 
 const ADVANCE: &str = "/* queue.advance_run */
 SELECT a.released, a.ended::text, a.more FROM mill.advance_run($1) AS a";
@@ -124,7 +124,7 @@ pub struct RestartOptions {
     pub force: bool,
 }
 
-/// Starts one run of these jobs together, with this timeout instead of that of the jobs. After its commit, the caller has to notify the workers.
+/// Starts one run of these jobs together. After its commit, the caller has to notify the workers.
 ///
 /// # Errors
 /// Fails if a job is unknown or disabled, if a parameter is missing or unknown, or if tasks wait
@@ -133,10 +133,9 @@ pub async fn start(
     client: &impl GenericClient,
     jobs: &[String],
     params: &Map<String, Value>,
-    labels: &Labels,
-    run_timeout: Option<Duration>,
+    options: &RunOptions,
 ) -> Result<Started, QueueError> {
-    let run = pgmill_client::start_run(client, jobs, params, labels, run_timeout).await?;
+    let run = pgmill_client::start_run(client, jobs, params, options).await?;
     Ok(Started { run: run.run_id, dropped: run.dropped })
 }
 

@@ -81,7 +81,7 @@ RETURNING array_position((SELECT batch.ids FROM batch), t.id)::bigint AS n, t.id
     t.priority::text, t.name, t.statement, t.params, t.due_at, t.claimed_at, t.limits,
     CASE WHEN t.node IS NOT NULL THEN t.run_id END AS run_id, t.run_as, t.explain,
     (t.options).isolation::text AS isolation,
-    t.receipt, CASE WHEN t.receipt IS NOT NULL THEN nextval('mill.target_epochs') END AS epoch,
+    (t.options).traceparent, t.receipt, CASE WHEN t.receipt IS NOT NULL THEN nextval('mill.target_epochs') END AS epoch,
     CASE WHEN t.external OR t.receipt IS NOT NULL THEN set_config('synchronous_commit', 'on', true) END AS durable";
 
 positions! {
@@ -89,7 +89,8 @@ positions! {
     ClaimColumns {
         n, id, token, attempt, failures, transient_failures, max_attempts, retry_interval, backoff,
         jitter, timeout, mode, at_most_once, external, queue, priority, name, statement, params,
-        due_at, claimed_at, limits, run_id, run_as, explain, isolation, receipt, epoch,
+        due_at, claimed_at, limits, run_id, run_as, explain, isolation, traceparent, receipt,
+        epoch,
     }
 }
 
@@ -329,6 +330,8 @@ fn claimed_from_row(row: &Row, at: &ClaimColumns) -> Result<Claimed, QueueError>
         external: at.external.get(row)?,
         explain: at.explain.get(row)?,
         isolation: at.isolation.get(row)?,
+        traceparent: at.traceparent.get::<Option<&str>>(row)?.and_then(|text| text.parse().ok()),
+        comment: None,
         queue: queue.clone(),
         name: at.name.get(row)?,
         statement: at.statement.get(row)?,

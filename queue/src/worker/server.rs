@@ -30,6 +30,16 @@ impl Server {
     pub fn same_database(&self, other: &Self) -> bool {
         (self.system_identifier, self.database) == (other.system_identifier, other.database)
     }
+
+    /// Returns bytes that identify the database: the same for all sessions and servers with the same
+    /// tables, others for another database.
+    #[must_use]
+    pub fn database_id(&self) -> [u8; 12] {
+        let mut id = [0; 12];
+        id[..8].copy_from_slice(&self.system_identifier.to_be_bytes());
+        id[8..].copy_from_slice(&self.database.to_be_bytes());
+        id
+    }
 }
 
 /// Returns the server and database of the session.

@@ -134,12 +134,18 @@ def start_run(
     tags: Sequence[str] | None,
     metadata: Mapping[str, JsonValue] | None,
     run_timeout: Duration | None,
+    traceparent: str | None,
 ) -> Call[Run]:
     sql = (
         "/* pgmill.start_run */ SELECT jsonb_build_object('run_id', r.run_id, 'dropped', coalesce(r.dropped, '{}'))::text "
         "FROM mill.start_run($1::text[], $2::text::jsonb, $3::text::jsonb) AS r"
     )
-    given = {"tags": tags, "metadata": metadata, "run_timeout": _duration(run_timeout)}
+    given = {
+        "tags": tags,
+        "metadata": metadata,
+        "run_timeout": _duration(run_timeout),
+        "traceparent": traceparent,
+    }
     options = {name: value for name, value in given.items() if value is not None}
     arguments: tuple[Argument, ...] = (list(jobs), json_text(params or {}), json_text(options) if options else None)
     return Call(sql, arguments, lambda rows: Run.from_json(rows[0]))

@@ -84,9 +84,10 @@ class Client(ABC):
         tags: Sequence[str] | None = None,
         metadata: Mapping[str, JsonValue] | None = None,
         run_timeout: Duration | None = None,
+        traceparent: str | None = None,
     ) -> Run:
         """Starts a run of these jobs."""
-        return self._execute(calls.start_run(jobs, params, tags, metadata, run_timeout))
+        return self._execute(calls.start_run(jobs, params, tags, metadata, run_timeout, traceparent))
 
     def wait_run(self, run_id: int, timeout: Duration | None = None) -> RunState:
         """Waits until the run has ended, and returns its state. Raises as :meth:`wait`."""
@@ -158,9 +159,10 @@ class AsyncClient(ABC):
         tags: Sequence[str] | None = None,
         metadata: Mapping[str, JsonValue] | None = None,
         run_timeout: Duration | None = None,
+        traceparent: str | None = None,
     ) -> Run:
         """As :meth:`Client.start_run`."""
-        return await self._execute(calls.start_run(jobs, params, tags, metadata, run_timeout))
+        return await self._execute(calls.start_run(jobs, params, tags, metadata, run_timeout, traceparent))
 
     async def wait_run(self, run_id: int, timeout: Duration | None = None) -> RunState:
         """As :meth:`Client.wait_run`."""

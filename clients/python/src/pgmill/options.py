@@ -83,6 +83,8 @@ class TaskOptions(TypedDict, total=False):
     """Whether the parameters are stored after the end of the task. Default: as set for the queue."""
     store_output: bool
     """Whether notices, first rows and plan are stored after the end. Default: as set for the queue."""
+    traceparent: str
+    """Trace context of the caller: the header traceparent of W3C Trace Context."""
     tags: Sequence[str]
     """Tags, for searches."""
     metadata: Mapping[str, JsonValue]
@@ -112,7 +114,7 @@ _ARGUMENTS: dict[str, tuple[str, str]] = {
 }
 
 # Options that are keys of the argument `options`.
-_STORED = ("isolation", "store_params", "store_output", "tags", "metadata")
+_STORED = ("isolation", "store_params", "store_output", "traceparent", "tags", "metadata")
 
 # Pairs of options that are the same argument.
 _EXCLUSIVE = (("run_as", "target"), ("due_at", "due_in"))

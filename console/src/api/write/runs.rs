@@ -2,8 +2,8 @@
 
 use axum::extract::Path;
 use deadpool_postgres::Transaction;
-use queue::run::{self, RestartOptions, Started};
-use queue::{Labels, RunId, run_queries};
+use queue::run::{self, RestartOptions, RunOptions, Started};
+use queue::{Labels, RunId, Traceparent, run_queries};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -34,6 +34,8 @@ struct StartRunRequest {
     metadata: Map<String, Value>,
     /// Time after which the run is cancelled, instead of that of the jobs.
     run_timeout_seconds: Option<f64>,
+    /// Trace context of the caller, for all tasks of the run.
+    traceparent: Option<Traceparent>,
 }
 
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -87,8 +89,9 @@ async fn start_run(request: ApiRequest<StartRunRequest>) -> HandlerResult {
         .execute(Scope::Run, |tx, body| {
             Box::pin(async move {
                 let labels = Labels { tags: body.tags, metadata: body.metadata };
-                let timeout = seconds("run_timeout_seconds", body.run_timeout_seconds)?;
-                Ok(run::start(&**tx, &body.jobs, &body.params, &labels, timeout).await?)
+                let run_timeout = seconds("run_timeout_seconds", body.run_timeout_seconds)?;
+                let options = RunOptions { labels, run_timeout, traceparent: body.traceparent };
+                Ok(run::start(&**tx, &body.jobs, &body.params, &options).await?)
             })
         })
         .await

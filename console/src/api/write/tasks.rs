@@ -4,7 +4,9 @@ use axum::extract::Path;
 use jiff::Timestamp;
 use queue::change::{self, TaskChanges};
 use queue::enqueue::{self, Due, Enqueued, NewTask, TaskOptions};
-use queue::{Backoff, Isolation, Labels, Mode, Priority, StoredOptions, TaskId, cancel};
+use queue::{
+    Backoff, Isolation, Labels, Mode, Priority, StoredOptions, TaskId, Traceparent, cancel,
+};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -52,6 +54,8 @@ struct EnqueueRequest {
     metadata: Map<String, Value>,
     store_params: Option<bool>,
     store_output: Option<bool>,
+    /// Trace context of the caller.
+    traceparent: Option<Traceparent>,
 }
 
 #[derive(Debug, Deserialize, ToSchema)]
@@ -140,6 +144,7 @@ impl EnqueueRequest {
                 isolation: self.isolation,
                 store_params: self.store_params,
                 store_output: self.store_output,
+                traceparent: self.traceparent,
             },
         };
         Ok((self.tasks, options))

@@ -3,7 +3,8 @@
 use axum::Router;
 use axum::response::Response;
 use axum::routing::post;
-use queue::{Labels, job};
+use queue::job;
+use queue::run::RunOptions;
 
 use super::job::{data, no_such_job};
 use crate::http::app::App;
@@ -25,7 +26,7 @@ async fn run(form: FormRequest) -> Result<Response, HttpError> {
     let known = data(&tx, &name).await?;
     let params = form.params(&known.shape.params);
     let started =
-        queue::run::start(&*tx, &[known.shape.name], &params, &Labels::default(), None).await?;
+        queue::run::start(&*tx, &[known.shape.name], &params, &RunOptions::default()).await?;
     tx.commit().await?;
     session.notify_workers().await;
     Ok(form.redirect_back(&format!("/runs/{}", started.run)))

@@ -21,6 +21,7 @@ use crate::escape::Markup;
 use crate::http::app::App;
 use crate::http::error::{HandlerResult, HttpError};
 use crate::http::request::{FormRequest, RequestContext};
+use crate::options::flags::TRACE_ID;
 use crate::page::format;
 use crate::page::highlight;
 use crate::page::layout::{Layout, render};
@@ -53,6 +54,8 @@ struct TaskPage {
     params: Option<String>,
     duration_history: Option<DurationHistory>,
     plan: Option<saved_plan::SavedPlan>,
+    /// Link to the trace of the task.
+    trace_link: Option<String>,
 }
 
 impl TaskPage {
@@ -136,6 +139,14 @@ async fn page(context: RequestContext, Path(id): Path<String>) -> HandlerResult 
         Markup(TaskStatusPanel::new(&known, &context.app.frame.base, viewer.now).render()?);
     let TaskStatus { task, attempts, .. } = known;
     let statement = task.statement.as_deref().map(|sql| highlight::statement(sql, None));
+    let traceparent = task.options.traceparent.as_ref();
+    let trace_link = context
+        .app
+        .frame
+        .trace_url
+        .as_deref()
+        .zip(traceparent)
+        .map(|(url, traceparent)| url.replace(TRACE_ID, traceparent.trace_id()));
     let title = task.name.clone().unwrap_or_else(|| format!("task {id}"));
     render(&TaskPage {
         params: task.params.as_ref().map(ToString::to_string),
@@ -147,6 +158,7 @@ async fn page(context: RequestContext, Path(id): Path<String>) -> HandlerResult 
         task,
         duration_history,
         plan,
+        trace_link,
     })
 }
 
