@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde_json::Value;
+use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 
 use crate::email;
@@ -13,7 +14,7 @@ use crate::shape;
 use crate::template::Template;
 
 /// Time limit of one message.
-const TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Address of the Events API of `PagerDuty`.
 const PAGERDUTY_URL: &str = "https://events.pagerduty.com/v2/enqueue";
@@ -72,7 +73,6 @@ impl Destination {
     /// # Errors
     /// The receiver did not confirm the message. The message may have arrived nevertheless.
     pub async fn send(&self, document: &Value) -> Result<(), SendError> {
-        let late = |_| SendError::unavailable(format!("no answer within {} s", TIMEOUT.as_secs()));
         timeout(TIMEOUT, self.send_now(document)).await.map_err(late)?
     }
 
@@ -103,8 +103,19 @@ impl Destination {
             Some(id) => format!("notification-{id}"),
             None => document["message_id"].as_str().unwrap_or_default().to_owned(),
         };
-        http::post(settings, Request { default_url: url, body: &body, id: &id }).await
+        let request = Request {
+            default_url: url,
+            content: body.to_string().into(),
+            content_type: "application/json",
+            id: Some(&id),
+        };
+        http::post(settings, request).await
     }
+}
+
+/// Returns the error of a message that was not answered within [`TIMEOUT`].
+pub(crate) fn late(_: Elapsed) -> SendError {
+    SendError::unavailable(format!("no answer within {} s", TIMEOUT.as_secs()))
 }
 
 #[cfg(test)]

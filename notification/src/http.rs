@@ -15,7 +15,6 @@ use hyper_util::rt::TokioIo;
 use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
-use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::address;
@@ -28,9 +27,11 @@ pub(crate) struct Request<'a> {
     /// URL of destinations that set none.
     pub(crate) default_url: Option<&'a str>,
     /// Content.
-    pub(crate) body: &'a Value,
+    pub(crate) content: Bytes,
+    /// Media type of the content.
+    pub(crate) content_type: &'static str,
     /// Id of the message, by which the receiver can recognize a repetition.
-    pub(crate) id: &'a str,
+    pub(crate) id: Option<&'a str>,
 }
 
 /// The parts of a URL.
@@ -117,13 +118,13 @@ pub(crate) async fn post(settings: &HttpSettings, request: Request<'_>) -> Resul
     let host = HeaderValue::from_str(&host_header(&target))
         .map_err(|_| SendError::unavailable("the host of the url is invalid"))?;
     headers.insert(HOST, host);
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(request.content_type));
     let agent = concat!("pgmill/", env!("CARGO_PKG_VERSION"));
     headers.entry(USER_AGENT).or_insert(HeaderValue::from_static(agent));
-    if let Ok(id) = HeaderValue::from_str(request.id) {
+    if let Some(Ok(id)) = request.id.map(HeaderValue::from_str) {
         headers.insert(HeaderName::from_static("idempotency-key"), id);
     }
-    let mut message = hyper::Request::new(Full::new(Bytes::from(request.body.to_string())));
+    let mut message = hyper::Request::new(Full::new(request.content));
     *message.method_mut() = Method::POST;
     *message.uri_mut() =
         target.path.parse().map_err(|_| SendError::unavailable("the url is invalid"))?;

@@ -91,6 +91,7 @@ pub struct Claim {
     pub(crate) params: Option<Vec<Box<RawValue>>>,
     pub(crate) limits: Vec<LimitId>,
     pub(crate) run: Option<RunId>,
+    pub(crate) enqueued_at: Timestamp,
     pub(crate) due_at: Timestamp,
     pub(crate) claimed_at: Timestamp,
     pub(crate) receipt: Option<Receipt>,
@@ -203,6 +204,18 @@ impl Claim {
             Some(comment) => Cow::Owned(format!("{sql}{comment}")),
             None => Cow::Borrowed(sql),
         }
+    }
+
+    /// Time of the enqueue, by the database clock.
+    #[must_use]
+    pub fn enqueued_at(&self) -> Timestamp {
+        self.enqueued_at
+    }
+
+    /// Time from which the attempt could start, by the database clock.
+    #[must_use]
+    pub fn due_at(&self) -> Timestamp {
+        self.due_at
     }
 
     /// Time of the claim, by the database clock.

@@ -8,6 +8,7 @@ use crate::claim::in_flight::InFlight;
 use crate::control::Control;
 use crate::shutdown::Shutdown;
 use crate::telemetry::metrics::Metrics;
+use crate::telemetry::traces::Traces;
 use crate::wakeup::Wakeup;
 
 /// The worker's identity, its access to the queue, and the channels between its parts.
@@ -17,5 +18,6 @@ pub(crate) struct Context {
     pub(crate) in_flight: InFlight,
     pub(crate) wakeup: Arc<Wakeup>,
     pub(crate) metrics: Metrics,
+    pub(crate) traces: Traces,
     pub(crate) shutdown: Shutdown,
 }

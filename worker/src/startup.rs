@@ -11,3 +11,4 @@ pub(crate) mod process;
 pub(crate) mod profile;
 pub(crate) mod sd_notify;
 pub(crate) mod settings;
+pub(crate) mod traces;

@@ -1,4 +1,4 @@
-//! Log, metrics and the HTTP server that exposes them.
+//! Log, metrics, traces and the HTTP server that exposes them.
 
 pub(crate) mod duty_metrics;
 pub(crate) mod fleet_gauges;
@@ -8,3 +8,4 @@ pub(crate) mod log;
 pub(crate) mod metrics;
 pub(crate) mod registrar;
 pub(crate) mod schedule_metrics;
+pub(crate) mod traces;

@@ -78,7 +78,7 @@ RETURNING array_position((SELECT batch.ids FROM batch), t.id)::bigint AS n, t.id
     t.failures, t.transient_failures, t.max_attempts,
     extract(epoch FROM t.retry_interval)::float8 AS retry_interval, t.backoff::text, t.jitter,
     extract(epoch FROM t.timeout)::float8 AS timeout, t.mode::text, t.at_most_once, t.external, t.queue,
-    t.priority::text, t.name, t.statement, t.params, t.due_at, t.claimed_at, t.limits,
+    t.priority::text, t.name, t.statement, t.params, t.enqueued_at, t.due_at, t.claimed_at, t.limits,
     CASE WHEN t.node IS NOT NULL THEN t.run_id END AS run_id, t.run_as, t.explain,
     (t.options).isolation::text AS isolation,
     (t.options).traceparent, t.receipt, CASE WHEN t.receipt IS NOT NULL THEN nextval('mill.target_epochs') END AS epoch,
@@ -89,7 +89,7 @@ positions! {
     ClaimColumns {
         n, id, token, attempt, failures, transient_failures, max_attempts, retry_interval, backoff,
         jitter, timeout, mode, at_most_once, external, queue, priority, name, statement, params,
-        due_at, claimed_at, limits, run_id, run_as, explain, isolation, traceparent, receipt,
+        enqueued_at, due_at, claimed_at, limits, run_id, run_as, explain, isolation, traceparent, receipt,
         epoch,
     }
 }
@@ -336,6 +336,7 @@ fn claimed_from_row(row: &Row, at: &ClaimColumns) -> Result<Claimed, QueueError>
         name: at.name.get(row)?,
         statement: at.statement.get(row)?,
         params: at.params.get::<Option<Json<_>>>(row)?.map(|Json(values)| values),
+        enqueued_at: at.enqueued_at.get(row)?,
         due_at: at.due_at.get(row)?,
         claimed_at: at.claimed_at.get(row)?,
         limits: at.limits.get::<Option<_>>(row)?.unwrap_or_default(),

@@ -212,7 +212,7 @@ fn commit_message(completion: Option<&str>, next: Option<&Claim>) -> (String, us
         "{commit}BEGIN; {RESET_SESSION}; COMMIT; {BEGIN}; SELECT {UNLOCK}, {}, {XACT};\n",
         task_settings(next, true)
     );
-    (format!("{opening}{}", next.statement()), opening.chars().count())
+    (format!("{opening}{}", next.with_comment(next.statement())), opening.chars().count())
 }
 
 /// Resolves when the completion is visible to other sessions. Asks only if the answer takes longer

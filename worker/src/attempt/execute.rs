@@ -136,6 +136,7 @@ impl Executor {
             }
         };
         let report = report(session, rows);
+        trace_statement(session, task, begun, ran.as_ref().err(), report.rows);
         let interruption = match ran {
             Ok(xact) => return Ok((xact, report)),
             Err(interruption) => interruption,
@@ -214,7 +215,8 @@ impl Executor {
     async fn autocommit(&self, session: &mut Session, task: &mut ClaimedTask) -> AttemptResult {
         let claim = &task.claim;
         let mut rows = Rows::default();
-        let supervisor = self.supervisor(session, claim, &mut task.stop, Instant::now());
+        let begun = Instant::now();
+        let supervisor = self.supervisor(session, claim, &mut task.stop, begun);
         let ran = match supervisor.run(statement::one_by_one(session, claim, &mut rows)).await {
             Supervised::Done(ran) => ran.map_err(Interruption::Failed),
             Supervised::Stopped(reason, last) => {
@@ -227,6 +229,8 @@ impl Executor {
             }
         };
         let report = report(session, rows);
+        trace_statement(session, task, begun, ran.as_ref().err(), report.rows);
+        let claim = &task.claim;
         let Err(interruption) = ran else {
             session.reset().await;
             let success = Success::now(claim, &report);
@@ -343,6 +347,24 @@ impl Executor {
             DatabaseError { message, detail: Some(seen.message), hint: None, ..seen };
         failed(outcome, decision, database_error, report)
     }
+}
+
+/// Records an execution of the statement, if the task is traced.
+fn trace_statement(
+    session: &Session,
+    task: &mut ClaimedTask,
+    begun: Instant,
+    interruption: Option<&Interruption>,
+    rows: Option<u64>,
+) {
+    let Some(trace) = &mut task.trace else { return };
+    let error = interruption.map(|interruption| match interruption {
+        Interruption::Failed(error) | Interruption::Stopped(_, Some(error)) => {
+            error.database_error().sqlstate.as_deref().unwrap_or_default()
+        }
+        Interruption::Stopped(..) => "",
+    });
+    trace.statement_ran(session.database(), (begun, Instant::now()), rows, error);
 }
 
 fn report(session: &Session, mut rows: Rows) -> Report {

@@ -48,7 +48,8 @@ async fn run_explain(
     text: &str,
 ) -> Result<Option<Value>, ExecutionError> {
     let values = claim.params().unwrap_or_default();
-    let statement = prepare(session, &format!("{EXPLAIN}{text}"), values.len()).await?;
+    let statement =
+        prepare(session, &format!("{EXPLAIN}{}", claim.with_comment(text)), values.len()).await?;
     let values = values.iter().map(|value| Param(value));
     let answers = session.client().query_raw(&statement, values).await?;
     let mut answers = pin!(answers);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future;
-use queue::{Disposition, Outcome};
+use queue::{Disposition, Outcome, Traceparent};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
@@ -155,23 +155,30 @@ impl Reader {
         }
         // A task that has to run again, alone or by another worker, is counted when it starts
         // again.
-        for (task, ran) in result.succeeded {
+        for (mut task, ran) in result.succeeded {
             let span = span(&task);
-            self.context.metrics.task_started(&queue, task.claim.waited());
+            self.started(&queue, &mut task);
             drop(task.in_flight_guard);
             let disposition = Disposition::Finished(Outcome::Succeeded);
             self.context.metrics.task_finished(&queue, disposition, ran, None);
+            self.context.traces.attempt_ended(task.trace.take(), &task.claim, disposition, None);
             tracing::debug!(parent: &span, duration = ?ran, "succeeded");
         }
-        for task in result.lost {
+        for mut task in result.lost {
             let span = span(&task);
-            self.context.metrics.task_started(&queue, task.claim.waited());
+            self.started(&queue, &mut task);
             drop(task.in_flight_guard);
             self.context.metrics.task_finished(&queue, Disposition::Lost, timer.elapsed(), None);
             tracing::warn!(parent: &span, "claim lost, nothing was committed or recorded");
             self.context.wakeup.reconcile();
         }
         (session.reusable().await, result.rolled_back, result.not_started)
+    }
+
+    /// Counts the start of an attempt.
+    fn started(&self, queue: &str, task: &mut ClaimedTask) {
+        self.context.metrics.task_started(queue, task.claim.waited());
+        self.context.traces.attempt_started(task.trace.as_mut(), &task.claim);
     }
 
     async fn release_claim(&self, task: ClaimedTask) {
@@ -252,7 +259,7 @@ impl Reader {
     ) -> (Option<Session>, Option<OpenedTransaction>) {
         let (queue, shared) = (task.claim.queue().to_owned(), task.shared_commit_budget);
         let span = span(&task);
-        self.context.metrics.task_started(&queue, task.claim.waited());
+        self.started(&queue, &mut task);
         tracing::debug!(parent: &span, "started");
         let timer = std::time::Instant::now();
         if opened.is_some() {
@@ -346,7 +353,7 @@ impl Reader {
 async fn conclude(
     context: &Context,
     executor: &Executor,
-    task: ClaimedTask,
+    mut task: ClaimedTask,
     result: AttemptResult,
     ran: Duration,
 ) {
@@ -357,6 +364,8 @@ async fn conclude(
     let disposition = finish(executor, &task.claim, result).await;
     drop(task.in_flight_guard);
     context.metrics.task_finished(&queue, disposition, ran, sqlstate.as_deref());
+    let (trace, sqlstate) = (task.trace.take(), sqlstate.as_deref());
+    context.traces.attempt_ended(trace, &task.claim, disposition, sqlstate);
     let _entered = span.enter();
     match disposition {
         Disposition::Finished(Outcome::Succeeded) => tracing::debug!(duration = ?ran, "succeeded"),
@@ -380,8 +389,10 @@ async fn conclude(
 /// Returns the span for log lines about a task.
 fn span(task: &ClaimedTask) -> tracing::Span {
     let claim = &task.claim;
+    let traced = task.trace.as_ref().map(|trace| trace.trace_id());
+    let trace_id = traced.as_deref().or_else(|| claim.traceparent().map(Traceparent::trace_id));
     tracing::info_span!(
-        "task", id = %claim.id(), attempt = claim.attempt(), queue = claim.queue(), name = claim.name()
+        "task", id = %claim.id(), attempt = claim.attempt(), queue = claim.queue(), name = claim.name(), trace_id
     )
 }
 

@@ -164,6 +164,11 @@ impl Session {
         self.server
     }
 
+    /// Returns the name of the session's database.
+    pub(crate) fn database(&self) -> &str {
+        self.target.dbname()
+    }
+
     /// Returns the client, for the task's own statements.
     pub(crate) fn client(&self) -> &Client {
         &self.client

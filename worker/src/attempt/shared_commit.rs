@@ -112,7 +112,7 @@ impl Executor {
             }
         };
         let mut result = match ran {
-            Some(Ok(xact)) => self.commit_all(session, runs, &xact, time_limit).await,
+            Some(Ok(xact)) => self.commit_all(session, (runs, begun), &xact, time_limit).await,
             Some(Err(ExecutionError::Database(_))) => {
                 session.reset().await;
                 roll_back_all(runs)
@@ -133,11 +133,11 @@ impl Executor {
     async fn commit_all(
         &self,
         session: &mut Session,
-        runs: Vec<PipelinedTask>,
+        (runs, begun): (Vec<PipelinedTask>, Instant),
         xact: &str,
         time_limit: Duration,
     ) -> SharedCommit {
-        let (executed, mut result) = partition(session, runs);
+        let (executed, mut result) = partition(session, runs, begun);
         if executed.is_empty() {
             session.reset().await;
             return result;
@@ -238,7 +238,9 @@ async fn run_pipeline(
     let mut answers = Vec::with_capacity(runs.len());
     for (n, run) in runs.iter().enumerate() {
         let next = runs.get(n + 1).map(|run| &*run.task.claim);
-        answers.push(session.send_shared(run.task.claim.statement(), next).await?);
+        let claim = &run.task.claim;
+        let statement = claim.with_comment(claim.statement());
+        answers.push(session.send_shared(&statement, next).await?);
     }
     let id = last_value(opened).await?;
     xact.get_or_insert(id.unwrap_or_default());
@@ -259,14 +261,18 @@ async fn run_pipeline(
 }
 
 /// Separates the executed tasks from the other tasks, and attaches their reports for the history.
-fn partition(session: &Session, runs: Vec<PipelinedTask>) -> (Vec<ExecutedTask>, SharedCommit) {
+fn partition(
+    session: &Session,
+    runs: Vec<PipelinedTask>,
+    begun: Instant,
+) -> (Vec<ExecutedTask>, SharedCommit) {
     let Some(mut notices) = session.notices().take_owned() else {
         return (Vec::new(), roll_back_all(runs));
     };
     let mut result = SharedCommit::default();
     let mut executed = Vec::new();
     let mut before = Duration::ZERO;
-    for PipelinedTask { task, state } in runs {
+    for PipelinedTask { mut task, state } in runs {
         let owner = session.owner(&task.claim);
         let own: Vec<Value> = notices
             .extract_if(.., |(raised, _)| *raised == owner)
@@ -284,6 +290,10 @@ fn partition(session: &Session, runs: Vec<PipelinedTask>) -> (Vec<ExecutedTask>,
                     error: None,
                 };
                 let ran = until.saturating_sub(before);
+                if let Some(trace) = &mut task.trace {
+                    let times = (begun + before, begun + until);
+                    trace.statement_ran(session.database(), times, report.rows, None);
+                }
                 executed.push(ExecutedTask { task, until, ran, report });
                 before = until;
             }

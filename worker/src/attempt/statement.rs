@@ -34,7 +34,8 @@ pub(crate) async fn in_transaction(
         return Ok(xact);
     }
     // One pipeline sends BEGIN, the task's settings and the statement.
-    let statement = session.client().simple_query_raw(claim.statement());
+    let sql = claim.with_comment(claim.statement());
+    let statement = session.client().simple_query_raw(&sql);
     let (xact, stream) = future::join(session.begin(claim), statement).await;
     let xact = xact?;
     read_results(stream?, rows, None).await?;
@@ -83,7 +84,7 @@ pub(crate) async fn one_by_one(
         let ran = if claim.params().is_some() {
             with_params(session, statement.text(), claim, rows).await
         } else {
-            match session.client().simple_query_raw(statement.text()).await {
+            match session.client().simple_query_raw(&claim.with_comment(statement.text())).await {
                 Ok(stream) => read_results(stream, rows, None).await,
                 Err(error) => Err(error.into()),
             }
@@ -133,7 +134,7 @@ async fn with_params(
     rows: &mut Rows,
 ) -> Result<(), ExecutionError> {
     let values = claim.params().unwrap_or_default();
-    let statement = prepare(session, sql, values.len()).await?;
+    let statement = prepare(session, &claim.with_comment(sql), values.len()).await?;
     let columns = statement.columns();
     if !columns.is_empty() {
         rows.begin(columns.iter().map(Column::name));

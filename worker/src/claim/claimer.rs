@@ -310,12 +310,14 @@ impl Claimer {
     /// Assigns the tasks to the first readers, whose sessions the claim names.
     async fn assign(&self, state: &mut State, readers: usize, claimed: Vec<Claimed>) {
         let mut batches: Vec<Vec<ClaimedTask>> = (0..readers).map(|_| Vec::new()).collect();
-        for Claimed { session, lane, claim } in claimed {
+        for Claimed { session, lane, mut claim } in claimed {
+            let server = || self.context.control.registration().server();
+            let trace = self.context.traces.begin(&mut claim, server);
             let shared = state.lanes.shared_commit_budget(&lane);
             state.lanes.raise_watermark(lane, claim.id());
             let reader = session % readers;
             batches[reader].push(self.context.in_flight.register(
-                claim,
+                (claim, trace),
                 state.idle[reader].session,
                 shared,
             ));

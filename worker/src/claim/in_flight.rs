@@ -11,6 +11,7 @@ use queue::claim::SessionIdentity;
 use queue::{Claim, TaskId, Token};
 use tokio::sync::watch;
 
+use crate::telemetry::traces::task_trace::TaskTrace;
 use crate::wakeup::Wakeup;
 
 /// Reason for stopping a running task.
@@ -59,6 +60,8 @@ pub(crate) struct ClaimedTask {
     pub(crate) shared_commit_budget: Option<Duration>,
     pub(crate) stop: watch::Receiver<Option<StopSignal>>,
     pub(crate) in_flight_guard: InFlightGuard,
+    /// `None` if the task is not traced.
+    pub(crate) trace: Option<Box<TaskTrace>>,
 }
 
 /// When dropped, removes the task from the registry, passes its permits on to other tasks, and
@@ -81,7 +84,7 @@ impl InFlight {
     /// claim.
     pub(crate) fn register(
         &self,
-        claim: Claim,
+        (claim, trace): (Claim, Option<Box<TaskTrace>>),
         session: SessionIdentity,
         shared_commit_budget: Option<Duration>,
     ) -> ClaimedTask {
@@ -91,7 +94,7 @@ impl InFlight {
         let (limits, run) = (claim.limits().to_vec(), claim.run());
         let in_flight_guard = InFlightGuard { in_flight: self.clone(), id, token, limits, run };
         let claim = Arc::new(claim);
-        ClaimedTask { claim, shared_commit_budget, stop, in_flight_guard }
+        ClaimedTask { claim, shared_commit_budget, stop, in_flight_guard, trace }
     }
 
     /// Returns the claims in flight.

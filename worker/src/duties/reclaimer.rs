@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use std::vec::IntoIter;
 
+use queue::lost_attempts::lost_attempts;
 use queue::reclaim::{DeadWorker, Reclaimed, end_backends, reclaim};
 use queue::{QueueError, WorkerId};
 use tokio::sync::watch;
@@ -77,7 +78,7 @@ impl Reclaimer {
                 ),
             }
             let reclaimed = reclaim(&*client, dead).await?;
-            tasks += report(&self.context, dead, &reclaimed);
+            tasks += report(&self.context, dead, &reclaimed).await;
             if reclaimed.remaining == 0 {
                 return Ok((tasks, true));
             }
@@ -87,8 +88,8 @@ impl Reclaimer {
     }
 }
 
-/// Counts and logs reclaimed tasks. Returns their number.
-pub(crate) fn report(context: &Context, dead: DeadWorker, reclaimed: &Reclaimed) -> usize {
+/// Counts, logs and traces reclaimed tasks. Returns their number.
+pub(crate) async fn report(context: &Context, dead: DeadWorker, reclaimed: &Reclaimed) -> usize {
     let count = reclaimed.released.len() + reclaimed.ended.len();
     if count > 0 {
         context.metrics.reclaimed(count);
@@ -97,8 +98,26 @@ pub(crate) fn report(context: &Context, dead: DeadWorker, reclaimed: &Reclaimed)
             "reclaimed the tasks of a dead worker"
         );
         context.wakeup.request_sweep();
+        if context.traces.enabled()
+            && let Err(error) = answered(trace(context, dead, reclaimed)).await
+        {
+            tracing::debug!(%error, "could not trace the attempts of a dead worker");
+        }
     }
     count
+}
+
+/// Exports the attempts of the reclaimed tasks.
+async fn trace(
+    context: &Context,
+    dead: DeadWorker,
+    reclaimed: &Reclaimed,
+) -> Result<(), QueueError> {
+    let tasks = [&reclaimed.released[..], &reclaimed.ended].concat();
+    let client = context.control.get().await?;
+    let attempts = lost_attempts(&*client, &tasks, dead.worker).await?;
+    context.traces.attempts_lost(&attempts, context.control.registration().server());
+    Ok(())
 }
 
 impl Duty for Reclaimer {

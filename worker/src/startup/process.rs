@@ -41,7 +41,7 @@ use crate::startup::console::{self, Console};
 use crate::startup::login::{Login, interleave, logins, readers, readers_by_profile};
 use crate::startup::sd_notify::SdNotify;
 use crate::startup::settings::Settings;
-use crate::startup::{destinations, pooler_check, privileges};
+use crate::startup::{destinations, pooler_check, privileges, traces};
 use crate::target::conditions::TargetConditions;
 use crate::target::reclaim::TargetReclaimer;
 use crate::target::recorder::Recorder;
@@ -50,6 +50,7 @@ use crate::target::{names, targets};
 use crate::telemetry::fleet_metrics::{FleetMetrics, FleetPublisher};
 use crate::telemetry::http::{self, HttpState};
 use crate::telemetry::metrics::Metrics;
+use crate::telemetry::traces::exporter::Exporter;
 use crate::timing::{CANCEL_TIMEOUT, DEREGISTRATION_TIMEOUT, MAX_POLL_GAP};
 use crate::wakeup::Wakeup;
 
@@ -66,6 +67,7 @@ struct Process {
     progress: ProgressReporter,
     sd_notify: SdNotify,
     destinations: Destinations,
+    span_exporter: Option<Exporter>,
 }
 
 /// Runs the worker until a signal, or until it has been idle for `exit_when_idle`.
@@ -95,6 +97,9 @@ pub(crate) async fn run(config: Config, environment: &Environment) -> anyhow::Re
     for warning in target.warnings().iter().chain(of_tasks) {
         tracing::warn!("{warning}");
     }
+    let shutdown = Shutdown::default();
+    let (traces, span_exporter) =
+        traces::open(&config.settings, worker, &metrics, shutdown.end.clone())?;
     let wakeup: Arc<Wakeup> = Arc::default();
     let context = Context {
         worker,
@@ -102,7 +107,8 @@ pub(crate) async fn run(config: Config, environment: &Environment) -> anyhow::Re
         in_flight: InFlight::new(Arc::clone(&wakeup)),
         wakeup,
         metrics,
-        shutdown: Shutdown::default(),
+        traces,
+        shutdown,
     };
     let process = Process {
         context: Arc::new(context),
@@ -113,6 +119,7 @@ pub(crate) async fn run(config: Config, environment: &Environment) -> anyhow::Re
         sd_notify: SdNotify::from_environment(),
         separate_task_login: config.task.is_some(),
         destinations,
+        span_exporter,
         settings: config.settings,
     };
     process.run_until_shutdown(&mut signals).await
@@ -135,6 +142,9 @@ impl Process {
         let background = self.background(heartbeat, http, destinations);
         if let Some(console) = console {
             background.spawn(console.ended());
+        }
+        if let Some(exporter) = self.span_exporter.take() {
+            background.spawn(exporter.run());
         }
         let readers = self.readers();
         tracing::info!(

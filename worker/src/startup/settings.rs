@@ -15,6 +15,7 @@ use clap::{Arg, Command, Parser, ValueEnum};
 use cli::duration::{self, HumanDuration, within};
 use queue::retry::FATAL_CLASSES;
 
+use crate::telemetry::traces::sampler::Sampler;
 use crate::timing;
 
 const DEFAULT_READERS: u32 = 8;
@@ -26,6 +27,8 @@ const DEFAULT_SHUTDOWN_TIMEOUT: HumanDuration = HumanDuration(timing::SHUTDOWN_T
 const DEFAULT_IDLE_TIME: &str = "1s";
 const DEFAULT_FLEET_METRICS_INTERVAL: HumanDuration = HumanDuration(timing::FLEET_METRICS_INTERVAL);
 const DEFAULT_LOG: &str = "info";
+const DEFAULT_SERVICE_NAME: &str = "pgmill-worker";
+const DEFAULT_SAMPLING_RATIO: f64 = 1.0;
 static DEFAULT_FATAL_SQLSTATES: LazyLock<String> = LazyLock::new(|| FATAL_CLASSES.join(","));
 
 /// Minimum of the heartbeat interval and of the fleet metrics interval. Shorter intervals would
@@ -41,6 +44,7 @@ const TIMING: &str = "Timing";
 const SCHEDULES: &str = "Schedules";
 const HTTP: &str = "HTTP and console";
 const LOGGING: &str = "Logging";
+const TRACES: &str = "Traces";
 
 /// Run SQL tasks that are queued in PostgreSQL.
 #[derive(Debug, Parser)]
@@ -132,6 +136,39 @@ pub(crate) struct Settings {
     #[arg(long, env = "PGMILL_LOG", value_name = "FILTER", default_value = DEFAULT_LOG,
           help_heading = LOGGING)]
     pub(crate) log: String,
+    /// Export traces of tasks to this receiver of OTLP over HTTP, such as http://127.0.0.1:4318; the
+    /// worker appends /v1/traces [default: no traces]
+    #[arg(long, env = "OTEL_EXPORTER_OTLP_ENDPOINT", value_name = "URL", help_heading = TRACES)]
+    pub(crate) otlp_endpoint: Option<String>,
+    /// File with headers for the receiver, one \"Name: value\" per line
+    #[arg(long, env = "PGMILL_OTLP_HEADERS_FILE", value_name = "FILE", help_heading = TRACES)]
+    pub(crate) otlp_headers_file: Option<PathBuf>,
+    /// File with root certificates for the receiver, in addition to those of the system (PEM)
+    #[arg(long, env = "OTEL_EXPORTER_OTLP_CERTIFICATE", value_name = "FILE",
+          help_heading = TRACES)]
+    pub(crate) otlp_ca_file: Option<PathBuf>,
+    /// Attribute service.name of the traces
+    #[arg(long, env = "OTEL_SERVICE_NAME", value_name = "NAME",
+          default_value = DEFAULT_SERVICE_NAME, help_heading = TRACES)]
+    pub(crate) otlp_service_name: String,
+    /// Further attributes of the resource, separated by commas, such as service.namespace=etl
+    #[arg(long, env = "OTEL_RESOURCE_ATTRIBUTES", value_name = "KEY=VALUE,…",
+          value_delimiter = ',', help_heading = TRACES)]
+    pub(crate) otlp_resource_attributes: Vec<String>,
+    /// Which tasks are traced
+    #[arg(long, env = "OTEL_TRACES_SAMPLER", value_enum, value_name = "SAMPLER",
+          default_value = "parentbased_always_on", help_heading = TRACES)]
+    pub(crate) traces_sampler: Sampler,
+    /// Ratio of the traces that a sampler with a ratio samples, from 0 to 1
+    #[arg(long, env = "OTEL_TRACES_SAMPLER_ARG", value_name = "RATIO",
+          default_value_t = DEFAULT_SAMPLING_RATIO, value_parser = ratio, help_heading = TRACES)]
+    pub(crate) traces_sampler_arg: f64,
+    /// Include the texts of statements in traces
+    #[arg(long, env = "PGMILL_TRACE_STATEMENTS", help_heading = TRACES)]
+    pub(crate) trace_statements: bool,
+    /// Append the trace context to the statements of tasks, as a comment in the format of sqlcommenter
+    #[arg(long, env = "PGMILL_TRACE_COMMENTS", help_heading = TRACES)]
+    pub(crate) trace_comments: bool,
     /// TOML configuration file. Its keys are the names of these flags with _ instead of -; its
     /// tables [run_as.NAME] define profiles, [targets.NAME] other databases, and [destinations.NAME]
     /// receivers of notifications; an unknown key is an error
@@ -185,6 +222,11 @@ fn queue_name(text: &str) -> Result<String, &'static str> {
         return Err("a queue's name has up to 128 letters, digits and _ . : -");
     }
     Ok(text.to_owned())
+}
+
+fn ratio(text: &str) -> Result<f64, &'static str> {
+    let ratio = text.parse().ok().filter(|ratio| (0.0..=1.0).contains(ratio));
+    ratio.ok_or("a ratio is a number from 0 to 1, such as 0.1")
 }
 
 fn sqlstate(text: &str) -> Result<String, &'static str> {

@@ -94,7 +94,7 @@ impl Duty for TargetReclaimer {
 
     async fn run_once(&mut self, dead: DeadWorker) -> Result<u64, QueueError> {
         let reclaimed = self.reclaim(dead).await?;
-        Ok(report(&self.context, dead, &reclaimed) as u64)
+        Ok(report(&self.context, dead, &reclaimed).await as u64)
     }
 }
 

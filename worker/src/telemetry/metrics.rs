@@ -21,6 +21,7 @@ use tokio_util::task::TaskTracker;
 use crate::telemetry::duty_metrics::DutyMetrics;
 use crate::telemetry::registrar::Registrar;
 use crate::telemetry::schedule_metrics::ScheduleMetrics;
+use crate::telemetry::traces::exporter::SpanCounts;
 
 /// Upper bounds of the buckets for wait and run times of tasks, in seconds: 1 ms to 2 h.
 const TASK_SECONDS: &[f64] = &[
@@ -59,6 +60,7 @@ pub(crate) struct Metrics {
     pub(crate) pool_wait: Histogram,
     pub(crate) reconnects: IntCounter,
     draining: IntGauge,
+    pub(crate) spans: SpanCounts,
     pub(crate) duties: DutyMetrics,
     pub(crate) schedules: ScheduleMetrics,
     pub(crate) tracker: TaskTracker,
@@ -182,6 +184,11 @@ impl Metrics {
                 "1 while the worker drains and claims no tasks",
                 0,
             )?,
+            spans: SpanCounts::new(new.counters(
+                "pgmill_trace_spans_total",
+                "Spans of traces, by result of their export",
+                &["result"],
+            )?),
             duties: DutyMetrics::new(&new)?,
             schedules: ScheduleMetrics::new(&new)?,
             tracker: TaskTracker::new(),

@@ -88,6 +88,7 @@ fn similar_key(command: &Command, key: &str) -> String {
 /// # Errors
 /// Returns the rest of a sentence about the key if the value has the wrong type or is invalid.
 fn texts(setting: &Arg, value: &DeValue<'_>) -> Result<Vec<String>, String> {
+    let ratio = setting.get_value_parser().type_id() == TypeId::of::<f64>();
     let number = setting.get_value_parser().type_id() == TypeId::of::<u32>();
     let texts = if matches!(setting.get_action(), ArgAction::SetTrue) {
         vec![value.as_bool().ok_or("must be true or false")?.to_string()]
@@ -95,6 +96,8 @@ fn texts(setting: &Arg, value: &DeValue<'_>) -> Result<Vec<String>, String> {
         let strings = value.as_array().map(|all| all.iter().map(|it| it.get_ref().as_str()));
         let strings = strings.and_then(|all| all.map(|it| it.map(str::to_owned)).collect());
         strings.ok_or("must be an array of strings")?
+    } else if ratio {
+        vec![number_text(value).ok_or("must be a number")?]
     } else if number {
         vec![value.as_integer().ok_or("must be an integer")?.to_string()]
     } else {
@@ -105,6 +108,11 @@ fn texts(setting: &Arg, value: &DeValue<'_>) -> Result<Vec<String>, String> {
     }
     texts.iter().try_for_each(|text| check(setting, text))?;
     Ok(texts)
+}
+
+fn number_text(value: &DeValue<'_>) -> Option<String> {
+    let float = value.as_float().map(ToString::to_string);
+    float.or_else(|| value.as_integer().map(ToString::to_string))
 }
 
 /// Checks the value with the parser of its flag, even if a flag overrides it. Ignores the setting's
