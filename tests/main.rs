@@ -24,3 +24,4 @@ mod schedules;
 mod screens;
 mod security;
 mod targets;
+mod traces;

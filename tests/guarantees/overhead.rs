@@ -10,6 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::harness::exposition::parse;
 use crate::harness::http::{free_address, get};
+use crate::harness::receiver::Receiver;
 use crate::harness::{Database, PrivateDatabase, Worker, eventually, open_url};
 
 const INSERT: &str = "INSERT INTO effect SELECT current_setting('mill.task_id')::bigint";
@@ -51,11 +52,24 @@ async fn count_round_trips(url: &str) -> (String, Arc<AtomicU32>) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn short_tasks_take_less_than_two_round_trips_each_and_in_shared_commits_a_fraction() {
+    round_trips_are_few(&[]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tracing_takes_no_round_trip() {
+    let receiver = Receiver::start().await;
+    let endpoint = receiver.url("");
+    round_trips_are_few(&["--otlp-endpoint", &endpoint, "--trace-comments"]).await;
+    assert!(!receiver.received().is_empty());
+}
+
+async fn round_trips_are_few(flags: &[&str]) {
     const TASKS: u32 = 400;
     let database = Database::new().await;
     database.execute("CREATE TABLE effect (task bigint NOT NULL)").await;
     let (through, trips) = count_round_trips(&database.url()).await;
-    let _worker = Worker::start(&database, &["--readers", "1", "--task-url", &through]);
+    let flags = [&["--readers", "1", "--task-url", &through], flags].concat();
+    let _worker = Worker::start(&database, &flags);
     for (setting, max_trips) in [("NULL", TASKS * 3 / 2), ("'100ms'", TASKS / 4)] {
         database.execute(&format!("SELECT mill.set_shared_commit('default', {setting})")).await;
         // Now the session is open, and the workers have read the setting.

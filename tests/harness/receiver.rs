@@ -1,4 +1,4 @@
-//! A receiver of webhooks: an HTTP server that records requests, and answers as the test says.
+//! A receiver of webhooks and traces: an HTTP server that records requests, and answers as the test says.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,7 +20,9 @@ pub(crate) struct Received {
     pub(crate) path: String,
     /// Headers in lower case.
     pub(crate) headers: String,
+    /// The content, if it is JSON.
     pub(crate) body: Value,
+    pub(crate) content: Vec<u8>,
 }
 
 /// The server; it ends with the test's runtime.
@@ -104,11 +106,11 @@ async fn serve(
         }
         headers.push_str(&lower);
     }
-    let mut body = vec![0; length];
-    stream.read_exact(&mut body).await.ok()?;
-    let body = serde_json::from_slice(&body).ok()?;
+    let mut content = vec![0; length];
+    stream.read_exact(&mut content).await.ok()?;
+    let body = serde_json::from_slice(&content).unwrap_or_default();
     let status = answer.lock().clone();
-    received.lock().push(Received { path, headers, body });
+    received.lock().push(Received { path, headers, body, content });
     if status.is_empty() {
         return std::future::pending().await;
     }
