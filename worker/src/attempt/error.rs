@@ -50,6 +50,17 @@ impl ExecutionError {
         matches!(self, Self::ConnectionLost(_))
     }
 
+    /// Limits the error position to the end of the statement. An error at the end of what the worker
+    /// sent is behind the comment that follows the statement.
+    pub(crate) fn limit_position(mut self, statement: &str) -> Self {
+        let (Self::Database(database_error)
+        | Self::ConnectionLost(database_error)
+        | Self::Protocol(database_error)) = &mut self;
+        let end = u32::try_from(statement.chars().count() + 1).unwrap_or(u32::MAX);
+        database_error.position = database_error.position.map(|position| position.min(end));
+        self
+    }
+
     /// Moves the error position towards the end of the text by this number of characters.
     pub(crate) fn shift_position(mut self, characters: usize) -> Self {
         let (Self::Database(database_error)

@@ -128,7 +128,9 @@ impl Executor {
             }
         };
         let ran = match supervisor.run(statement).await {
-            Supervised::Done(ran) => ran.map_err(Interruption::Failed),
+            Supervised::Done(ran) => ran.map_err(|error| {
+                Interruption::Failed(error.limit_position(task.claim.statement()))
+            }),
             // A statement that finished just before the stop counts as stopped too, and its effects
             // are not committed.
             Supervised::Stopped(reason, last) => {

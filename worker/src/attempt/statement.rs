@@ -90,7 +90,10 @@ pub(crate) async fn one_by_one(
             }
         };
         let before = &claim.statement()[..statement.offset()];
-        ran.map_err(|error| error.shift_position(before.chars().count()))?;
+        let in_task = |error: ExecutionError| {
+            error.limit_position(statement.text()).shift_position(before.chars().count())
+        };
+        ran.map_err(in_task)?;
     }
     Ok(())
 }

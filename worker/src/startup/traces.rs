@@ -37,8 +37,11 @@ pub(crate) fn open(
         allow_private: true,
         ..HttpSettings::default()
     };
-    let endpoint = Endpoint::open(http, "application/x-protobuf")
-        .map_err(|error| Failure::usage(format!("otlp_endpoint: {error}")))?;
+    let endpoint = Endpoint::open(http, "application/x-protobuf").map_err(|error| {
+        let hint =
+            "Set the address of a receiver of OTLP over HTTP, such as http://127.0.0.1:4318.";
+        Failure::usage(format!("otlp_endpoint: {error}")).hint(hint)
+    })?;
     let (sender, spans) = mpsc::channel(MAX_WAITING);
     let counts = metrics.spans.clone();
     let tracer = Tracer {

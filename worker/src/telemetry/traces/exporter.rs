@@ -48,7 +48,10 @@ pub(crate) struct SpanCounts {
 
 impl SpanCounts {
     pub(crate) fn new(counts: IntCounterVec) -> Self {
-        Self { counts, warned: Arc::default() }
+        let it = Self { counts, warned: Arc::default() };
+        it.count("exported", 0);
+        it.count("dropped", 0);
+        it
     }
 
     /// Counts dropped spans, and logs the reason unless one was logged recently.
