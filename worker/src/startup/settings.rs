@@ -140,7 +140,7 @@ pub(crate) struct Settings {
     /// worker appends /v1/traces [default: no traces]
     #[arg(long, env = "OTEL_EXPORTER_OTLP_ENDPOINT", value_name = "URL", help_heading = TRACES)]
     pub(crate) otlp_endpoint: Option<String>,
-    /// File with headers for the receiver, one \"Name: value\" per line
+    /// File with headers for the receiver, one "Name: value" per line
     #[arg(long, env = "PGMILL_OTLP_HEADERS_FILE", value_name = "FILE", help_heading = TRACES)]
     pub(crate) otlp_headers_file: Option<PathBuf>,
     /// File with root certificates for the receiver, in addition to those of the system (PEM)
