@@ -83,10 +83,7 @@ async fn spans_are_exported_again_when_the_receiver_is_back() {
 async fn invalid_settings_are_errors_at_the_start() {
     let database = Database::new().await;
     for (flags, error) in [
-        (
-            &["--otlp-endpoint", "localhost:4317"][..],
-            "otlp_endpoint: the url is invalid",
-        ),
+        (&["--otlp-endpoint", "localhost:4317"][..], "otlp_endpoint: the url is invalid"),
         (&["--otlp-endpoint", "http://u:p@localhost"], "otlp_endpoint: the url has a user name"),
         (&["--otlp-endpoint", "http://x", "--otlp-headers-file", "/no"], "could not read /no"),
         (&["--traces-sampler-arg", "2"], "a ratio is a number from 0 to 1"),
