@@ -7,7 +7,6 @@ SHELL := /bin/bash
 PG_OPTION := $(if $(PG),--pg $(PG))
 
 .PHONY: help schema settings reference book demo test browser screenshots api-check clients-check chaos ha-check citus-check fmt lint deny deploy-check deb release-check fuzz ci cargo
-.PHONY: help schema settings reference book demo test browser screenshots api-check clients-check chaos ha-check citus-check fmt lint deny deploy-check deb release-check fuzz ci cargo
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | while IFS=$$'\t' read -r target text; \

@@ -8,14 +8,12 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 
 mod attempts;
-mod book;
 mod browser;
-mod clients;
 mod commands;
 mod console;
 mod guarantees;
 mod harness;
-mod imports;
+mod integrations;
 mod notifications;
 mod operation;
 mod project;
@@ -24,4 +22,3 @@ mod schedules;
 mod screens;
 mod security;
 mod targets;
-mod traces;

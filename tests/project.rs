@@ -1,5 +1,6 @@
 //! The schema, the documents, the deployment files and the style of the code.
 
+pub(crate) mod book;
 pub(crate) mod deploy;
 pub(crate) mod docs;
 pub(crate) mod json_documents;

@@ -1,6 +1,5 @@
 //! The command line of `pgmill`.
 
-mod backfill;
 mod capacity;
 mod connection;
 mod console;
@@ -26,7 +25,6 @@ use queue::RunId;
 use queue::TaskId;
 use terminal::label;
 
-pub(crate) use backfill::{BackfillId, BackfillList, BackfillStart};
 pub(crate) use capacity::{
     GroupArgs, GroupDefaultArgs, GroupImportArgs, GroupName, GroupVerb, LimitArgs, LimitFlags,
     LimitRemoveArgs, LimitVerb, OrOff, PriorityVerb, QueueSetArgs, ReserveArgs, WeightArgs,
@@ -56,8 +54,9 @@ pub(crate) use run::{
     RunCancel, RunGraph, RunList, RunReject, RunRerun, RunRestart, RunShow, RunVerb, TaskOfRun,
 };
 pub(crate) use schedule::{
-    ScheduleCalendar, ScheduleCancel, ScheduleHistory, ScheduleList, ScheduleLog, ScheduleName,
-    ScheduleNext, ScheduleRunNow, ScheduleSet, ScheduleVerb, jitter,
+    BackfillId, BackfillList, BackfillStart, ScheduleCalendar, ScheduleCancel, ScheduleHistory,
+    ScheduleList, ScheduleLog, ScheduleName, ScheduleNext, ScheduleRunNow, ScheduleSet,
+    ScheduleVerb, jitter,
 };
 pub(crate) use target::{TargetArgs, TargetCheck, TargetInit, TargetName, TargetVerb};
 pub(crate) use task::{

@@ -30,8 +30,8 @@ pub use operator::{
 #[doc(hidden)]
 pub use pgmill_client as client;
 pub use read::{
-    attempt, audit, critical_path, doctor, fleet, history, insight, lineage, lock_wait,
-    lost_attempts, names, queue_status, run_attempts, run_queries, task_queries, workers,
+    attempt, audit, critical_path, doctor, fleet, history, insight, lineage, lock_wait, names,
+    queue_status, run_attempts, run_queries, task_queries, workers,
 };
 pub use schema::{citus, drift, upgrade};
 pub use transition::{
@@ -39,7 +39,8 @@ pub use transition::{
     resolve_commit, resolve_receipt, retry,
 };
 pub use worker::{
-    heartbeat, notification, poll, progress, prune, queue_conditions, server, target_conditions,
+    heartbeat, lost_attempts, notification, poll, progress, prune, queue_conditions, server,
+    target_conditions,
 };
 
 pub use error::QueueError;

@@ -9,7 +9,6 @@ pub mod history;
 pub mod insight;
 pub mod lineage;
 pub mod lock_wait;
-pub mod lost_attempts;
 pub mod names;
 pub mod queue_status;
 pub mod run_attempts;

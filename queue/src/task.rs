@@ -4,13 +4,12 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use pgmill_client::{Backoff, Isolation, Mode, Outcome, RunId, TaskId};
+use pgmill_client::{Backoff, Isolation, Mode, Outcome, RunId, TaskId, Traceparent};
 use serde_json::value::RawValue;
 
 use crate::id::{LimitId, Token};
 use crate::pg_enum;
 use crate::receipt::Receipt;
-use crate::traceparent::Traceparent;
 
 /// State of a task after the end of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -252,6 +251,8 @@ impl Claim {
 
 #[cfg(test)]
 mod tests {
+    use pgmill_client::{Priority, State};
+
     use super::*;
 
     #[test]

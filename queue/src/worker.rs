@@ -1,6 +1,7 @@
 //! Statements of a worker process that concern the worker itself and the fleet.
 
 pub mod heartbeat;
+pub mod lost_attempts;
 pub mod notification;
 pub mod poll;
 pub mod progress;

@@ -61,6 +61,7 @@ const CLOSED: &[(&str, &str)] = &[
     ("profiles.name", PROFILE_NAME),
     ("run_tasks.run_as", PROFILE_NAME),
     ("tasks.run_as", PROFILE_NAME),
+    ("target_checks.name", PROFILE_NAME),
     ("targets.name", PROFILE_NAME),
     ("saved_filters.screen", "names of screens"),
     ("subscriptions.queue", QUEUE_NAME),

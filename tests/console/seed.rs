@@ -17,6 +17,7 @@ pub(crate) async fn seed(database: &Database) -> (i64, i64) {
             "SELECT mill.set_group('g', 'described'); SELECT mill.set_active_period('g', '00:00', '23:59', 'UTC');
              SELECT mill.set_max_running('queue', 'default', 100); SELECT mill.pause('other');
              SELECT mill.set_profile('etl', ARRAY['mill_producer'], 'described'), mill.set_target('dwh');
+             INSERT INTO mill.target_checks (name, begun_at, held_back) VALUES ('dwh', now(), 'described');
              SELECT mill.set_dependency('it', 'parent'); SELECT mill.save_filter('tasks', 'it', 'q=it');
              CREATE TABLE public.inbox (came_at timestamptz NOT NULL);
              INSERT INTO public.inbox VALUES (now());

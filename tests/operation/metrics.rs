@@ -60,7 +60,7 @@ async fn busy_worker(database: &Database) -> (Worker, String) {
     let address = free_address().await;
     database
         .execute(
-            "SELECT mill.set_max_running('queue', 'capped', 7);
+            "SELECT mill.set_max_running('queue', 'capped', 7); SELECT mill.set_target('dwh');
              SELECT mill.set_schedule('s', 'monthly(1, 00:00)', statement => 'SELECT 1');
              UPDATE mill.schedules SET next_fire_at = to_timestamp(4102444800), next_tick_at = to_timestamp(4102444800),
                  last_success_at = to_timestamp(7)",

@@ -56,7 +56,7 @@ async fn every_shell_block_of_the_documents_runs() {
     #[expect(clippy::disallowed_methods, reason = "the shell needs it too")]
     let path = format!("{}:{}", programs.path().display(), std::env::var("PATH").unwrap());
     let mut ran = 0;
-    // `tests/book/cookbook.rs` runs the tutorial and the recipes, each in a database of its own.
+    // `tests/project/book/cookbook.rs` runs the tutorial and the recipes, each in a database of its own.
     let elsewhere = |page: &&PathBuf| {
         page.ends_with("docs/tutorial.md") || page.to_string_lossy().contains("/docs/cookbook/")
     };

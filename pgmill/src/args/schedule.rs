@@ -1,5 +1,7 @@
 //! Arguments of `pgmill schedule`.
 
+mod backfill;
+
 use std::time::Duration;
 
 use clap::{ArgGroup, Subcommand};
@@ -10,8 +12,9 @@ use schedule::enums::{Event, Overlap};
 use serde_json::Value;
 use terminal::label;
 
-use super::backfill::{BACKFILL_HELP, BackfillId, BackfillList, BackfillStart};
 use super::value::{DryRun, FILTERS, duration, enum_value, limit, param};
+use backfill::BACKFILL_HELP;
+pub(crate) use backfill::{BackfillId, BackfillList, BackfillStart};
 
 const OVERRIDES: &str = "Overrides";
 const DEFINITION: &str = "Definition";

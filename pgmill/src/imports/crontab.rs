@@ -4,7 +4,7 @@
 //! or append its output. Every other command is reported, because pgmill runs SQL only.
 
 mod psql;
-mod words;
+mod shell;
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -4,8 +4,6 @@
 //! calls [`advance`]. If it does not, the next poll of any worker finds the event. An advance takes
 //! the events under a lock on the run's row, so that each event is processed once.
 
-use std::time::Duration;
-
 use pgmill_client::RunId;
 use serde::Serialize;
 use serde_json::{Map, Value};

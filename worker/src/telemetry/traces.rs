@@ -17,7 +17,7 @@ use queue::{Claim, Disposition, TaskId, Traceparent, WorkerId};
 use tokio::sync::mpsc;
 
 use crate::telemetry::traces::exporter::SpanCounts;
-use crate::telemetry::traces::ids::{SpanId, TraceId, traceparent};
+use crate::telemetry::traces::ids::{Parent, SpanId, TraceId, traceparent};
 use crate::telemetry::traces::otlp::Span;
 use crate::telemetry::traces::sampler::Sampler;
 use crate::telemetry::traces::spans::{Attempt, statement_span, wait_span};
@@ -41,13 +41,6 @@ pub(crate) struct Tracer {
     pub(crate) worker: WorkerId,
     pub(crate) spans: mpsc::Sender<Span>,
     pub(crate) counts: SpanCounts,
-}
-
-/// The id of the caller's span, and whether the worker has to report the enqueue itself.
-#[derive(Clone, Copy, Debug)]
-struct Parent {
-    span: SpanId,
-    of_caller: bool,
 }
 
 impl Traces {

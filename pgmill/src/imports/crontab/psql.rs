@@ -7,7 +7,7 @@ use queue::scan::{self, PieceKind};
 use tokio_postgres::Config;
 
 use super::super::conversion::LeftOut;
-use super::words::{Word, split};
+use super::shell::{Word, split};
 
 /// What to do with a command that is no SQL.
 const NOT_SQL: &str = "Leave the line in the crontab, or call only psql in it.";

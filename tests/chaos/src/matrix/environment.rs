@@ -10,9 +10,9 @@ use tokio::time::sleep;
 
 use super::cell::{Cell, Fault};
 use super::session::Session;
-use super::test_bed::{FLEET, TARGET, TASKS, TestBed, WORKER_SLOTS};
+use super::test_bed::{FLEET, READERS, TARGET, TASKS, TestBed, WORKER_SLOTS};
 use super::test_task::{Counts, TABLES, TestTask, count, interrupted};
-use super::worker_slot::{READERS, WorkerSlot};
+use super::worker_slot::WorkerSlot;
 
 /// Polling interval.
 const STEP: Duration = Duration::from_millis(20);

@@ -21,7 +21,6 @@ use super::memory::Memory;
 use super::network::Network;
 use super::scratch::Scratch;
 use super::session::Session;
-use super::worker_slot::READERS;
 
 /// Number of workers in a cell: the worker that the fault hits, and another one.
 pub(crate) const WORKER_SLOTS: usize = 2;
@@ -32,6 +31,9 @@ const WAL_MEGABYTES: u32 = 128;
 /// Logins of the fleet: for control sessions and for tasks.
 pub(crate) const FLEET: &str = "fleet";
 pub(crate) const TASKS: &str = "etl";
+
+/// Readers per worker.
+pub(crate) const READERS: i64 = 2;
 
 /// Name of the target.
 pub(crate) const TARGET: &str = "dwh";

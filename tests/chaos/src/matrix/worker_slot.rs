@@ -15,10 +15,7 @@ use tokio::time::sleep;
 use super::cell::{Cell, Fault, Moment};
 use super::memory::Memory;
 use super::scratch::signal;
-use super::test_bed::{FLEET, TARGET_URL, TASKS, TestBed, false_clock};
-
-/// Readers per worker.
-pub(crate) const READERS: i64 = 2;
+use super::test_bed::{FLEET, READERS, TARGET_URL, TASKS, TestBed, false_clock};
 
 /// Time limit for a worker to end after SIGTERM. It is much longer than the worker's shutdown
 /// timeout.

@@ -17,6 +17,14 @@ pub(crate) struct TraceId(pub(crate) [u8; 16]);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SpanId(pub(crate) [u8; 8]);
 
+/// The id of the caller's span, and whether the caller reports it. Otherwise the worker reports the
+/// enqueue itself.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Parent {
+    pub(crate) span: SpanId,
+    pub(crate) of_caller: bool,
+}
+
 impl TraceId {
     /// Returns the trace id of the caller.
     pub(crate) fn of_caller(caller: &Traceparent) -> Self {

@@ -9,8 +9,7 @@ use jiff::Timestamp;
 use queue::lost_attempts::LostAttempt;
 use queue::{Claim, Disposition, Outcome, RunId, TaskId, WorkerId, scan};
 
-use crate::telemetry::traces::Parent;
-use crate::telemetry::traces::ids::{SpanId, TraceId};
+use crate::telemetry::traces::ids::{Parent, SpanId, TraceId};
 use crate::telemetry::traces::otlp::{
     KeyValue, Link, Span, SpanKind, Status, StatusCode, attribute,
 };
@@ -48,7 +47,7 @@ pub(super) struct Attempt<'a> {
     pub(super) worker: WorkerId,
     pub(super) enqueued_at: Timestamp,
     pub(super) started_at: Timestamp,
-    pub(super) ended_at: Timestamp,
+    pub(super) finished_at: Timestamp,
     pub(super) disposition: Disposition,
     pub(super) sqlstate: Option<&'a str>,
 }
@@ -78,7 +77,7 @@ impl<'a> Attempt<'a> {
             worker,
             enqueued_at: claim.enqueued_at(),
             started_at: trace.time(claim, trace.started),
-            ended_at: trace.time(claim, Instant::now()),
+            finished_at: trace.time(claim, Instant::now()),
             disposition,
             sqlstate,
         }
@@ -98,7 +97,7 @@ impl<'a> Attempt<'a> {
             worker: lost.worker,
             enqueued_at: lost.enqueued_at,
             started_at: lost.started_at,
-            ended_at: lost.finished_at,
+            finished_at: lost.finished_at,
             disposition: match lost.last {
                 true => Disposition::Finished(lost.outcome),
                 false => Disposition::Retried(lost.outcome),
@@ -152,7 +151,12 @@ impl<'a> Attempt<'a> {
             links: before.into_iter().collect(),
             status: Some(status(failed)),
             flags: SAMPLED | REMOTE_KNOWN | REMOTE,
-            ..span(self.trace, self.span, Some(self.parent.span), (self.started_at, self.ended_at))
+            ..span(
+                self.trace,
+                self.span,
+                Some(self.parent.span),
+                (self.started_at, self.finished_at),
+            )
         }
     }
 

@@ -5,8 +5,7 @@ use std::time::Instant;
 use jiff::{SignedDuration, Timestamp};
 use queue::Claim;
 
-use crate::telemetry::traces::Parent;
-use crate::telemetry::traces::ids::{SpanId, TraceId};
+use crate::telemetry::traces::ids::{Parent, SpanId, TraceId};
 
 /// What a reader measures of a traced task.
 pub(crate) struct TaskTrace {

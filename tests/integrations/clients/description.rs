@@ -203,7 +203,13 @@ fn the_client_for_rust_has_every_option() {
     });
     assert!(found.remove("due") && found.remove("stored"));
     found.extend(["due_at", "due_in"]);
-    found.extend(fields!(StoredOptions { labels, isolation, store_params, store_output }));
+    found.extend(fields!(StoredOptions {
+        labels,
+        isolation,
+        store_params,
+        store_output,
+        traceparent,
+    }));
     assert!(found.remove("labels"));
     found.extend(fields!(Labels { tags, metadata }));
     let described = list(&document["options"]).iter().map(|option| text(option, "name"));

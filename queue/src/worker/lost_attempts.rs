@@ -1,14 +1,13 @@
 //! Attempts that ended because their worker died, for the traces of the worker that reclaimed them.
 
 use jiff::Timestamp;
+use pgmill_client::{Outcome, RunId, TaskId, Traceparent};
 use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
 
 use crate::error::QueueError;
-use crate::id::{RunId, TaskId, WorkerId};
+use crate::id::WorkerId;
 use crate::row::{FromRow, column, from_row};
-use crate::task::Outcome;
-use crate::traceparent::Traceparent;
 
 /// Uses the index `attempts_task`. The range of `finished_at` excludes the partitions of other days.
 const LOST_ATTEMPTS: &str = "/* queue.lost_attempts */

@@ -15,7 +15,7 @@ impl Shop {
     /// Returns the application and its address; `None` without Python and psql.
     fn start(database: &Database) -> Option<(Self, String)> {
         Command::new("psql").arg("--version").stdout(Stdio::null()).status().ok()?;
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/traces/shop.py");
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/integrations/traces/shop.py");
         let mut child = Command::new("python3")
             .args([script, &database.url()])
             .stdout(Stdio::piped())

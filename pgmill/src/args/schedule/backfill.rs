@@ -4,7 +4,7 @@ use cli::time::PeriodBound;
 use serde_json::Value;
 use terminal::label;
 
-use super::value::{limit, param};
+use crate::args::value::{limit, param};
 
 pub(super) const BACKFILL_HELP: &str = "\
 Examples:

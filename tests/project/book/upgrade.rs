@@ -4,9 +4,9 @@ use std::fs;
 
 use queue::schema::VERSION;
 
-use crate::book::cookbook::{blocks, shell};
 use crate::harness::Worker;
 use crate::harness::program::PathFolder;
+use crate::project::book::cookbook::{blocks, shell};
 use crate::project::tidy::root;
 use crate::project::versions::at_version;
 

@@ -92,7 +92,7 @@ type Sections = Vec<(String, String)>;
 
 /// Returns the checks of a page: title and sections.
 fn checks(page: &str) -> Vec<(String, Sections)> {
-    let file = root().join(format!("tests/book/recipes/{page}.sql"));
+    let file = root().join(format!("tests/project/book/recipes/{page}.sql"));
     let text = fs::read_to_string(file).unwrap();
     let mut checks: Vec<(String, Sections)> = Vec::new();
     for line in text.lines() {

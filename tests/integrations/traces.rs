@@ -2,7 +2,7 @@
 
 pub(crate) mod comments;
 pub(crate) mod export;
-pub(crate) mod receiver_trouble;
+pub(crate) mod receiver_errors;
 pub(crate) mod spans;
 pub(crate) mod traceparent;
 pub(crate) mod web_request;

@@ -1,4 +1,4 @@
-//! What workers export, and of which tasks.
+//! Exported spans, and the tasks that are traced.
 
 use super::spans::{CALLER, Exported, TRACE, exported, traced, until_exported};
 use crate::harness::receiver::{Receiver, TemporaryFile};
