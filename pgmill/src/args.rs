@@ -38,7 +38,8 @@ pub(crate) use fleet::{
     QueueVerb, ResumeArgs, TopArgs, WorkerVerb,
 };
 pub(crate) use import::{
-    CrontabArgs, D365Args, Import, ImportOptions, PgCronArgs, PgTimetableArgs, RunAs,
+    CrontabArgs, D365Args, DbtArgs, Import, ImportOptions, ImportSource, PgCronArgs,
+    PgTimetableArgs, ResourceType, RunAs,
 };
 pub(crate) use insight::{AuditArgs, DurationsArgs, FailuresArgs, HistoryArgs};
 pub(crate) use job::{

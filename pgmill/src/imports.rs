@@ -8,6 +8,7 @@
 //! | `rows`, `csv` | rows of a table, from CSV or JSON |
 //! | `cron` | cron expressions, by the rules of the systems that evaluate them |
 //! | `pg_cron`, `pg_timetable`, `crontab`, `d365` | the sources |
+//! | `dbt` | compiled projects of dbt, which become jobs without a job file |
 //!
 //! A source is converted to the text of a job file, which `pgmill apply` could read as well. The
 //! import reads this text as `apply` reads a file, so both have the same rules, and apply the
@@ -18,6 +19,7 @@ mod cron;
 mod crontab;
 pub(crate) mod csv;
 mod d365;
+mod dbt;
 mod declaration;
 mod names;
 mod pg_cron;
@@ -31,20 +33,28 @@ use cli::{Failure, exit};
 use serde_json::json;
 use tokio_postgres::Client;
 
-use crate::args::{Import, ImportOptions};
+use crate::args::{Import, ImportOptions, ImportSource};
 use crate::imports::conversion::{Conversion, RemarkKind, place};
-use crate::jobs::apply::{self, Input};
+use crate::jobs::apply::{Input, apply_inputs};
 use crate::jobs::apply_plan::ApplyPlan;
 use crate::jobs::job_file;
 use crate::output::Output;
 use crate::output::format::counted;
+
+/// Runs a subcommand of `pgmill import`.
+pub(crate) async fn run(client: &mut Client, out: &Output, import: &Import) -> Result<u8, Failure> {
+    match import {
+        Import::Dbt(args) => dbt::run(client, out, args).await,
+        Import::Source(source) => apply(client, out, source).await,
+    }
+}
 
 /// Prints the job file to which the definitions are converted.
 ///
 /// # Errors
 /// Fails if the file cannot be read or is not what the source exports; with `--strict`, also if a
 /// definition has to be left out.
-pub(crate) fn print(out: &Output, import: &Import) -> Result<u8, Failure> {
+pub(crate) fn print(out: &Output, import: &ImportSource) -> Result<u8, Failure> {
     let options = import.options();
     let conversion = convert(import)?;
     // Checks the text, so that `apply` accepts what is printed.
@@ -59,7 +69,11 @@ pub(crate) fn print(out: &Output, import: &Import) -> Result<u8, Failure> {
 ///
 /// # Errors
 /// As [`print`]; also if the database refuses a definition.
-pub(crate) async fn run(client: &mut Client, out: &Output, import: &Import) -> Result<u8, Failure> {
+async fn apply(
+    client: &mut Client,
+    out: &Output,
+    import: &ImportSource,
+) -> Result<u8, Failure> {
     let options = import.options();
     let conversion = convert(import)?;
     let input = read(&conversion, &options.file)?;
@@ -67,19 +81,19 @@ pub(crate) async fn run(client: &mut Client, out: &Output, import: &Import) -> R
         report(&conversion);
     }
     refuse_if_strict(&conversion, options)?;
-    let plan = apply::apply_inputs(client, &[input], false, options.dry_run).await?;
+    let plan = apply_inputs(client, &[input], false, options.dry_run).await?;
     print_plan(out, &plan, &conversion, options.dry_run)
 }
 
-fn convert(import: &Import) -> Result<Conversion, Failure> {
+fn convert(import: &ImportSource) -> Result<Conversion, Failure> {
     let file = &import.options().file;
     let text = text_of(file)?;
     let folder = file.parent().unwrap_or(Path::new(""));
     let converted = match import {
-        Import::PgCron(args) => pg_cron::convert(&text, args),
-        Import::PgTimetable(args) => pg_timetable::convert(&text, args),
-        Import::Crontab(args) => crontab::convert(&text, folder, args),
-        Import::D365(args) => d365::convert(&text, args),
+        ImportSource::PgCron(args) => pg_cron::convert(&text, args),
+        ImportSource::PgTimetable(args) => pg_timetable::convert(&text, args),
+        ImportSource::Crontab(args) => crontab::convert(&text, folder, args),
+        ImportSource::D365(args) => d365::convert(&text, args),
     };
     converted.map_err(|failure| failure.at(&place(file)))
 }

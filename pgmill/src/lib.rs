@@ -7,6 +7,7 @@
 //! | `tasks` | `pgmill task`, `filter`, `why` |
 //! | `runs` | `pgmill run` |
 //! | `jobs` | `pgmill job`, `apply` and the files it reads, `dependency`, `lineage` |
+//! | `imports` | `pgmill import`: the definitions of other tools |
 //! | `schedules` | `pgmill schedule` |
 //! | `imports` | `pgmill import`: jobs and schedules from other systems |
 //! | `fleet` | `pgmill status`, `top`, `pause`, `resume`, `console`, `worker`, `health`, `queue`, `priority`, `limit`, `group` |
@@ -16,7 +17,8 @@
 //! | `session` | connection of a command, its wait for a lock, `pgmill context`, and commands on several databases |
 //! | `output` | tables, documents, graphs, colours, times and sizes |
 //!
-//! Invariant: this crate contains no SQL; every statement is in the crates `queue` and `schedule`.
+//! Invariant: this crate contains no SQL on the schema; every such statement is in the crates `queue`
+//! and `schedule`. `imports` writes the SQL of tasks.
 //!
 //! Invariant: with `--dry-run` nothing is written.
 
@@ -79,7 +81,9 @@ async fn run(command: &Command, global: &Global) -> Result<u8, Failure> {
         Command::Context(verb) => {
             return contexts::run(global.contexts_file.as_deref(), &out, verb);
         }
-        Command::Import(import) if import.prints() => return imports::print(&out, import),
+        Command::Import(import) if let Some(source) = import.prints() => {
+            return imports::print(&out, source);
+        }
         // The console opens its own connections.
         Command::Console(args) => return fleet::console::run(global, args).await,
         // These also handle a database without the schema.
@@ -135,6 +139,7 @@ async fn on_session(command: &Command, session: &mut Session, out: &Output) -> R
         Command::Run(verb) => runs::run(client, out, verb).await,
         Command::Schedule(verb) => schedules::run(client, out, verb).await,
         Command::Job(verb) => jobs::run(client, out, verb).await,
+        Command::Import(import) => imports::run(client, out, import).await,
         Command::Apply(args) => jobs::apply::run(client, out, args).await,
         Command::Import(import) => imports::run(client, out, import).await,
         Command::Dependency(verb) => jobs::dependencies::run(client, out, verb).await,

@@ -3,18 +3,34 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use clap::Subcommand;
+use clap::{Subcommand, ValueEnum};
 use schedule::Timing;
-use terminal::label;
+use terminal::{label, queue_name};
 
 pub(super) const IMPORT_HELP: &str = "\
 Examples:
+  pgmill import dbt target/manifest.json --dry-run
   pgmill import pg-cron cron.csv --dry-run
   crontab -l | pgmill import crontab - --zone Europe/Berlin --print
 
 The definitions become jobs and schedules, as if a job file declared them, in one transaction.
 Importing a file twice changes nothing, and an import starts nothing. Standard error reports each
 definition that is left out, and each setting that has no equal in pgmill, with its line or id.";
+
+const DBT_HELP: &str = "\
+Examples:
+  dbt compile && pgmill import dbt target/manifest.json --dry-run
+  pgmill import dbt target/manifest.json --job shop
+  pgmill import dbt target/manifest.json --job orders --select stg_orders+ --exclude tag:slow
+  pgmill import dbt target/manifest.json --job shop_models --resource-type model
+  pgmill import dbt target/manifest.json --job shop_full --full-refresh
+  enqueue --job shop --wait
+
+The manifest is the output of `dbt compile`. Import it again after each change of the project: pgmill
+changes only the tasks that differ, and disables the tasks of nodes that are gone. Selectors are
+those of dbt: names, +NAME, NAME+, 2+NAME, @NAME, tag:, path:, file:, fqn:, package:, source:,
+resource_type:, config.KEY:, test_type:, group:, wildcards, a comma for an intersection. A node that
+cannot be carried over is an error, unless it is excluded or --partial is given.";
 
 const PG_CRON_HELP: &str = "\
 Examples:
@@ -54,9 +70,29 @@ FILE is a JSON document with batch jobs, their tasks, conditions and recurrence.
 docs/coming-from/d365.md describes it. Batch groups become groups, which have to exist:
 pgmill group import creates them.";
 
-/// The source of an import.
+/// What to import.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Import {
+    /// Make a job of a compiled dbt project, or bring the job up to date
+    #[command(after_help = DBT_HELP)]
+    Dbt(DbtArgs),
+    #[command(flatten)]
+    Source(ImportSource),
+}
+
+impl Import {
+    /// Returns the source if the command only prints a job file, which needs no database.
+    pub(crate) fn prints(&self) -> Option<&ImportSource> {
+        match self {
+            Self::Source(source) => Some(source).filter(|source| source.options().print),
+            Self::Dbt(_) => None,
+        }
+    }
+}
+
+/// A source of definitions that become a job file.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ImportSource {
     /// Import the jobs of pg_cron
     #[command(after_help = PG_CRON_HELP)]
     PgCron(PgCronArgs),
@@ -71,12 +107,7 @@ pub(crate) enum Import {
     D365(D365Args),
 }
 
-impl Import {
-    /// Whether the command only prints a job file, which needs no database.
-    pub(crate) fn prints(&self) -> bool {
-        self.options().print
-    }
-
+impl ImportSource {
     /// The options of all sources.
     pub(crate) fn options(&self) -> &ImportOptions {
         match self {
@@ -155,6 +186,65 @@ pub(crate) struct D365Args {
     /// Time zone of the batch jobs that have none of their own
     #[arg(long, value_name = "ZONE", default_value = "UTC", value_parser = zone)]
     pub(crate) zone: String,
+}
+
+/// A kind of dbt node that has tasks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ResourceType {
+    /// Models
+    Model,
+    /// Seeds: tables from CSV files
+    Seed,
+    /// Snapshots
+    Snapshot,
+    /// Data tests
+    Test,
+}
+
+/// Arguments of `pgmill import dbt`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct DbtArgs {
+    /// The file manifest.json that `dbt compile` has written
+    pub(crate) manifest: PathBuf,
+    /// Name of the job [default: the name of the project]
+    #[arg(long, value_name = "NAME", value_parser = label)]
+    pub(crate) job: Option<String>,
+    /// Nodes to import, as in dbt; without it, all of them
+    #[arg(long, short, value_name = "SELECTOR", num_args = 1.., help_heading = "Selection")]
+    pub(crate) select: Vec<String>,
+    /// Nodes to leave out, as in dbt
+    #[arg(long, value_name = "SELECTOR", num_args = 1.., help_heading = "Selection")]
+    pub(crate) exclude: Vec<String>,
+    /// Import only nodes of these types, for example `model` as `dbt run` does [default: all]
+    #[arg(long, value_name = "TYPE", value_delimiter = ',', help_heading = "Selection")]
+    pub(crate) resource_type: Vec<ResourceType>,
+    /// Import the project without the nodes that cannot be carried over
+    #[arg(long, help_heading = "Selection")]
+    pub(crate) partial: bool,
+    /// Rebuild incremental models and seeds in each run, as `dbt build --full-refresh` does
+    #[arg(long)]
+    pub(crate) full_refresh: bool,
+    /// A manifest of the same project that `dbt compile --full-refresh` has written: its SQL
+    /// creates the tables of incremental models that do not exist yet
+    #[arg(long, value_name = "FILE", conflicts_with = "full_refresh")]
+    pub(crate) full_refresh_manifest: Option<PathBuf>,
+    /// Folder of the project, which has the CSV files of seeds [default: the parent of the folder of
+    /// the manifest]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) project_dir: Option<PathBuf>,
+    /// Queue of the tasks
+    #[arg(long, value_name = "QUEUE", value_parser = queue_name)]
+    pub(crate) queue: Option<String>,
+    /// Profile of the tasks
+    #[arg(long, value_name = "PROFILE", value_parser = label)]
+    pub(crate) run_as: Option<String>,
+    /// Maximum number of attempts of each task; dbt tries once
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    pub(crate) max_attempts: u16,
+    /// Show what would change, without changing it
+    #[arg(long)]
+    pub(crate) dry_run: bool,
 }
 
 /// A profile for the definitions of a user, of a database, or of a user in a database.

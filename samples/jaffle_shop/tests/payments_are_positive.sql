@@ -1,0 +1,2 @@
+{{ config(severity='warn', store_failures=true) }}
+select * from {{ ref('stg_payments') }} where amount <= 0
