@@ -52,7 +52,8 @@ pub(crate) use notification::{
 };
 pub(crate) use profile::{ProfileArgs, ProfileName, ProfileVerb};
 pub(crate) use run::{
-    RunCancel, RunGraph, RunList, RunReject, RunRerun, RunRestart, RunShow, RunVerb, TaskOfRun,
+    RunCancel, RunGraph, RunList, RunReject, RunRerun, RunRestart, RunResults, RunShow, RunVerb,
+    TaskOfRun,
 };
 pub(crate) use schedule::{
     BackfillId, BackfillList, BackfillStart, ScheduleCalendar, ScheduleCancel, ScheduleHistory,

@@ -20,6 +20,7 @@ mod crontab;
 pub(crate) mod csv;
 mod d365;
 mod dbt;
+pub(crate) mod dbt_keys;
 mod declaration;
 mod names;
 mod pg_cron;

@@ -4,6 +4,7 @@ pub(crate) mod actions;
 mod approvals;
 mod graph;
 mod list;
+mod results;
 pub(crate) mod show;
 
 use cli::Failure;
@@ -17,6 +18,7 @@ pub(crate) async fn run(client: &mut Client, out: &Output, verb: &RunVerb) -> Re
     match verb {
         RunVerb::List(args) => list::list(client, out, args).await,
         RunVerb::Show(args) => show::show(client, out, args).await,
+        RunVerb::Results(args) => results::results(client, out, args).await,
         RunVerb::Graph(args) => graph::draw(client, out, args).await,
         RunVerb::Cancel(args) => actions::cancel(client, out, args).await,
         RunVerb::Retry(args) => actions::retry(client, out, args).await,

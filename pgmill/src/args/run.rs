@@ -1,5 +1,6 @@
 //! Arguments of `pgmill run`.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Subcommand;
@@ -87,13 +88,21 @@ Examples:
   pgmill run graph 12 --format mermaid
   pgmill run graph 12 --format dot > run.dot && dot -Tsvg run.dot > run.svg")]
     Graph(RunGraph),
+    /// Write the results of an ended run for other tools: as run_results.json of dbt
+    #[command(after_help = "\
+Examples:
+  pgmill run results 12 --dbt target/run_results.json
+  dbt ls --select result:error --state target
+
+The run must be one of a job that `pgmill import dbt` has made.")]
+    Results(RunResults),
 }
 
 impl RunVerb {
     /// The role to grant to a login that lacks the privilege for this command.
     pub(crate) fn role(&self) -> &'static str {
         match self {
-            Self::List(_) | Self::Show(_) | Self::Graph(_) => "mill_viewer",
+            Self::List(_) | Self::Show(_) | Self::Graph(_) | Self::Results(_) => "mill_viewer",
             Self::Cancel(_)
             | Self::Retry(_)
             | Self::Approve(_)
@@ -147,6 +156,16 @@ pub(crate) struct RunShow {
     /// Show every task
     #[arg(long)]
     pub(crate) all: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct RunResults {
+    /// Run id
+    #[arg(value_parser = run_id)]
+    pub(crate) run: RunId,
+    /// File to write, in the format of dbt's run_results.json, version v6
+    #[arg(long, value_name = "FILE")]
+    pub(crate) dbt: PathBuf,
 }
 
 #[derive(Debug, clap::Args)]

@@ -1,13 +1,13 @@
 //! `pgmill import dbt`: makes a job of a compiled dbt project, and keeps it up to date.
 
 mod attributes;
-pub(crate) mod data_test;
+mod data_test;
 mod graph;
 mod hook;
 mod incremental;
 mod manifest;
 mod node_tasks;
-pub(crate) mod plan;
+mod plan;
 mod relations;
 mod seed;
 mod selection;
@@ -22,6 +22,7 @@ use serde_json::{Value, json};
 use tokio_postgres::Client;
 
 use crate::args::DbtArgs;
+use crate::imports::dbt_keys::VERSION;
 use crate::jobs::apply_plan::{ApplyPlan, Definitions};
 use crate::output::Output;
 use crate::output::format::counted;
@@ -57,7 +58,7 @@ pub(super) async fn run(client: &mut Client, out: &Output, args: &DbtArgs) -> Re
         "tags": ["dbt"],
         "metadata": {
             "dbt_project": manifest.metadata.project_name,
-            plan::VERSION_KEY: manifest.metadata.dbt_version,
+            VERSION: manifest.metadata.dbt_version,
         },
     });
     let transaction = client.transaction().await.map_err(QueueError::from)?;

@@ -2,9 +2,7 @@
 
 use super::manifest::Node;
 use super::sql::{Relation, block, execute, literal};
-
-/// Name of the column with the number of failures in the result of a test's task.
-pub(crate) const FAILURES: &str = "failures";
+use crate::imports::dbt_keys::{FAILURES, WARNED};
 
 /// Setting that carries the number of failures from the block to the result.
 const SETTING: &str = "pgmill.dbt_failures";
@@ -70,7 +68,7 @@ pub(super) fn test(node: &Node, stored: Option<&Relation>, query: &str) -> Vec<S
         block("found record;", &body),
         format!(
             "SELECT pg_catalog.current_setting('{SETTING}') AS {FAILURES}, \
-             pg_catalog.current_setting('{SETTING}_warned')::boolean AS warned;"
+             pg_catalog.current_setting('{SETTING}_warned')::boolean AS {WARNED};"
         ),
     ]
 }

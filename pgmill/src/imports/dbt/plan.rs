@@ -10,16 +10,8 @@ use super::graph::Graph;
 use super::manifest::{Manifest, Node};
 use super::node_tasks::{Input, Step, is_of_dbt};
 use super::sql::{Relation, block, literal, quoted};
+use crate::imports::dbt_keys::{NODE, RELATION, RESOURCE_TYPE};
 use crate::jobs::job_file;
-
-/// Key of a task's metadata: the id of its node. `pgmill run results` reads it.
-pub(crate) const NODE_KEY: &str = "dbt_node";
-
-/// Key of a task's metadata: the relation of its node.
-pub(crate) const RELATION_KEY: &str = "dbt_relation";
-
-/// Key of a job's metadata: the version of dbt that compiled the project.
-pub(crate) const VERSION_KEY: &str = "dbt_version";
 
 /// Maximum length of a task's name, in bytes.
 const MAX_NAME_BYTES: usize = 500;
@@ -263,16 +255,13 @@ impl<'a> Builder<'a> {
             if !tags.is_empty() {
                 task.insert("tags".to_owned(), json!(tags));
             }
-            let mut metadata = json!({ "dbt_resource_type": node.resource_type });
-            if step.suffix.is_empty() {
-                metadata[NODE_KEY] = json!(node.unique_id);
-                if node.resource_type != "test" || data_test::stores_failures(node) {
-                    metadata[RELATION_KEY] = json!(node.relation_name);
-                }
-                let description = node.description.lines().next().unwrap_or_default().trim();
-                if !description.is_empty() {
-                    task.insert("description".to_owned(), json!(description));
-                }
+            let mut metadata = json!({ NODE: node.unique_id, RESOURCE_TYPE: node.resource_type });
+            if node.resource_type != "test" || data_test::stores_failures(node) {
+                metadata[RELATION] = json!(node.relation_name);
+            }
+            let description = node.description.lines().next().unwrap_or_default().trim();
+            if step.suffix.is_empty() && !description.is_empty() {
+                task.insert("description".to_owned(), json!(description));
             }
             task.insert("metadata".to_owned(), metadata);
             tasks.push(Value::Object(task));
@@ -333,7 +322,7 @@ impl<'a> Builder<'a> {
         }
         let name = self.reserve(&node.name, &node.unique_id);
         let mut task = self.task(&name, &step.statement, after, expected);
-        task.insert("metadata".to_owned(), json!({ NODE_KEY: node.unique_id }));
+        task.insert("metadata".to_owned(), json!({ NODE: node.unique_id }));
         plan.tasks.push(Value::Object(task));
         vec![name]
     }
