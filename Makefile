@@ -6,7 +6,7 @@
 SHELL := /bin/bash
 PG_OPTION := $(if $(PG),--pg $(PG))
 
-.PHONY: help schema settings reference book demo test browser screenshots api-check clients-check chaos ha-check citus-check fmt lint deny deploy-check deb release-check fuzz ci cargo
+.PHONY: help schema settings reference book demo test browser screenshots api-check clients-check dbt-check chaos ha-check citus-check fmt lint deny deploy-check deb release-check fuzz ci cargo
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | while IFS=$$'\t' read -r target text; \
@@ -71,6 +71,12 @@ clients-check: cargo ## Run the conformance suite of the clients with every driv
 	  --cache-dir $(TOOLS)/clients-python/mypy clients/python/src clients/python/tests
 	cargo build --locked
 	cargo run --locked --quiet --bin cluster -- run $(PG_OPTION) -- cargo test -p tests --locked -- --include-ignored clients::
+
+dbt-check: cargo ## Compare imported dbt projects with dbt, row by row (SHORT=1: small projects)
+	.ci/python-tools tests/imports/tools.txt $(TOOLS)/dbt
+	cargo build --locked
+	cargo run --locked --quiet --bin cluster -- run $(PG_OPTION) -- cargo test -p tests --locked -- --ignored \
+	  $(if $(SHORT),dbt_check_short,dbt_check_full) --nocapture
 
 chaos: cargo ## Inject faults and verify every guarantee (SEED=N repeats a run, SHORT=1: one minute)
 	@# Chaos starts the fleet's programs from its own folder: all programs are built first.

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use crate::commands::contexts::{DOWN, contexts};
 use crate::harness::http::free_address;
 use crate::harness::{Database, Program, Worker, eventually};
+use crate::project::tidy::root;
 use crate::runs::apply::Folder;
 
 /// Commands without a document: they print a script, or serve a terminal or a browser.
@@ -100,6 +101,8 @@ const DOCUMENTS: &[(&str, &[&str])] = &[
     ("run approve", &["run", "approve", "2", "publish", "--dry-run"]),
     ("run reject", &["run", "reject", "2", "publish", "--dry-run"]),
     ("run graph", &["run", "graph", "1"]),
+    ("run results", &["run", "results", "1", "--dbt", "RESULTS"]),
+    ("import dbt", &["import", "dbt", "MANIFEST", "--resource-type", "model,test", "--dry-run"]),
     ("run cancel", &["run", "cancel", "1", "4711", "--dry-run"]),
     ("run retry", &["run", "retry", "1", "fails", "--dry-run"]),
     ("run restart", &["run", "restart", "1", "--dry-run"]),
@@ -174,7 +177,7 @@ async fn fill(database: &Database) {
             SELECT mill.set_active_period('evening', '00:00', '23:59', 'UTC');
             SELECT mill.set_profile('bi', '{mill_producer}'), mill.set_target('dwh');
             UPDATE mill.targets SET restored_at = now();
-            SELECT mill.set_job('daily', '[{"name": "first", "statement": "SELECT $1::int AS n", "params": [{"$param": "n"}], "group": "evening"},
+            SELECT mill.set_job('daily', '[{"name": "first", "statement": "SELECT $1::int AS n", "params": [{"$param": "n"}], "group": "evening", "metadata": {"dbt_node": "model.p.first"}},
                 {"name": "second", "statement": "SELECT 1", "after": ["first"]},
                 {"name": "fails", "statement": "SELECT 1/0", "max_attempts": 1}]', description => 'every day', frequency => 'daily');
             SELECT mill.enable_job_task('daily', 'fails', false); SELECT mill.enable_job_task('daily', 'fails');
@@ -223,6 +226,8 @@ async fn documents(database: &Database) -> Vec<(String, Value)> {
             "FILE" => folder.path().to_owned(),
             "TARGET" => format!("{}/target.url", url.path()),
             "CONTEXTS" => format!("{}/contexts.toml", contexts.path()),
+            "MANIFEST" => root().join("tests/imports/manifest.json").display().to_string(),
+            "RESULTS" => format!("{}/run_results.json", folder.path()),
             "GROUPS" => format!("{}/groups.csv", groups.path()),
             other => other.replace("EXPORTS", exports.path()),
         });

@@ -108,7 +108,7 @@ fn result(node: &str, tasks: &[&RunTask]) -> Value {
     let failures = counted.or_else(|| counted_failures(message.as_deref()));
     let status = match decisive.map(|task| task.state.as_str()) {
         None if !is_test => "success",
-        None if column(WARNED) == Some(&json!(true)) => "warn",
+        None if column(WARNED) == Some(&json!("t")) => "warn",
         None => "pass",
         Some("upstream_failed" | "skipped") => "skipped",
         Some("cancelled") if started_at.is_none() => "skipped",
