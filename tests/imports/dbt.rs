@@ -215,7 +215,7 @@ async fn a_selection_takes_the_nodes_that_dbt_takes() {
         (&["--select", "path:models/staging,stg_o*", "--resource-type", "model"], 1),
         (&["--select", "config.materialized:incremental", "--resource-type", "model"], 2),
         (&["--select", "resource_type:snapshot"], 1),
-        (&["--select", "marts.orders"], 5),
+        (&["--select", "marts.orders"], 4),
         (&["--select", "@stg_customers", "--resource-type", "model"], 5),
         (&["--select", "test_type:singular"], 2),
     ] {

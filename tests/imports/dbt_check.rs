@@ -86,7 +86,7 @@ impl Trial<'_> {
         let printed = Program::enqueue(self.database, &arguments).succeeds().await;
         let elapsed = begun.elapsed();
         let document: Value = serde_json::from_str(&printed).unwrap();
-        assert_eq!(document["state"], "succeeded", "{printed}");
+        assert_eq!(document["run"]["state"], "succeeded", "{printed}");
         let sql = "SELECT extract(epoch FROM finished_at - started_at)::float8 FROM mill.runs ORDER BY id DESC LIMIT 1";
         (elapsed, Duration::from_secs_f64(self.database.value(sql).await))
     }

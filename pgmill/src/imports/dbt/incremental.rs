@@ -30,6 +30,8 @@ pub(super) fn incremental(
     after: Vec<String>,
     full_refresh: bool,
 ) -> Result<Vec<String>, String> {
+    // An unknown strategy is an error also while the manifest has no SQL for new rows.
+    merge(node, relation, &staging(relation), relation)?;
     let (built, old) = (relation.intermediate(), relation.backup());
     let missing = |what: &str, hint: &str| {
         format!(
