@@ -26,8 +26,7 @@ pub(super) fn incremental(
     node: &Node,
     relation: &Relation,
     queries: &Queries<'_>,
-    before: Vec<String>,
-    after: Vec<String>,
+    [before, after]: [Vec<String>; 2],
     full_refresh: bool,
 ) -> Result<Vec<String>, String> {
     // An unknown strategy is an error also while the manifest has no SQL for new rows.

@@ -7,7 +7,7 @@ use super::hook::Hooks;
 use super::incremental::{Queries, incremental};
 use super::manifest::{Manifest, Node};
 use super::relations;
-use super::seed::seed;
+use super::seed;
 use super::snapshot::snapshot;
 use super::sql::Relation;
 
@@ -51,8 +51,7 @@ impl Input<'_> {
         }
         let hooks = Hooks::of(node)?;
         let relation = Relation::of(node)?;
-        let [before, after] = hooks.inside;
-        let (statements, note) = self.build(node, &relation, before, after)?;
+        let (statements, note) = self.build(node, &relation, hooks.inside)?;
         let [before, after] = hooks.outside;
         let hook = |when: &str, list: Vec<String>| {
             let step = |(n, statement): (usize, String)| Step {
@@ -85,8 +84,7 @@ impl Input<'_> {
         &self,
         node: &Node,
         relation: &Relation,
-        before: Vec<String>,
-        after: Vec<String>,
+        hooks: [Vec<String>; 2],
     ) -> Result<(Vec<String>, Option<String>), String> {
         let kind = node.settings.materialized.as_deref().unwrap_or("view");
         if let Some(name) = self.own_materialization(kind) {
@@ -94,18 +92,18 @@ impl Input<'_> {
         }
         let full_refresh = self.full_refresh;
         if kind == "seed" {
-            let hooks = [before, after];
-            let seed = seed(self.manifest, node, relation, self.project, hooks, full_refresh)?;
+            let file = seed::file(self.manifest, node, self.project)?;
+            let seed = seed::seed(node, relation, &file, hooks, full_refresh)?;
             return Ok((seed, None));
         }
         let query = compiled(node)?;
         let statements = match kind {
-            "table" => relations::table(node, relation, query, before, after)?,
-            "view" => relations::view(node, relation, query, before, after),
+            "table" => relations::table(node, relation, query, hooks)?,
+            "view" => relations::view(node, relation, query, hooks),
             "materialized_view" => {
-                relations::materialized_view(node, relation, query, before, after, full_refresh)
+                relations::materialized_view(node, relation, query, hooks, full_refresh)
             }
-            "snapshot" => snapshot(node, relation, query, before, after)?,
+            "snapshot" => snapshot(node, relation, query, hooks)?,
             "incremental" => {
                 let queries = self.queries(node, query);
                 let note = match (queries.full, queries.new_rows) {
@@ -117,8 +115,7 @@ impl Input<'_> {
                     }
                     _ => None,
                 };
-                let statements =
-                    incremental(node, relation, &queries, before, after, full_refresh)?;
+                let statements = incremental(node, relation, &queries, hooks, full_refresh)?;
                 return Ok((statements, note.map(str::to_owned)));
             }
             other => return Err(format!("the materialization \"{other}\" is not supported")),
@@ -138,9 +135,7 @@ impl Input<'_> {
         let full = full.and_then(|node| node.compiled_code.as_deref());
         if self.full_refresh {
             Queries { full: Some(query).filter(|_| !reads_itself), new_rows: None }
-        } else if reads_itself {
-            Queries { full, new_rows: Some(query) }
-        } else if full.is_some_and(|full| full != query) {
+        } else if reads_itself || full.is_some_and(|full| full != query) {
             Queries { full, new_rows: Some(query) }
         } else {
             Queries { full: Some(query), new_rows: None }
@@ -150,10 +145,11 @@ impl Input<'_> {
     /// Returns the project's own macro for a materialization, if there is one.
     fn own_materialization(&self, kind: &str) -> Option<&str> {
         let names = ["default", "postgres"].map(|it| format!("materialization_{kind}_{it}"));
-        let own =
-            self.manifest.macros.values().find(|it| {
-                !is_of_dbt(&it.package_name) && names.iter().any(|name| *name == it.name)
-            });
+        let own = self
+            .manifest
+            .macros
+            .values()
+            .find(|it| !is_of_dbt(&it.package_name) && names.contains(&it.name));
         own.map(|it| it.name.as_str())
     }
 }

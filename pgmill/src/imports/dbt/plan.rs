@@ -209,9 +209,9 @@ impl<'a> Builder<'a> {
     /// Names the tasks of a node. Returns the name of the last one.
     fn name(&mut self, node: &'a Node, steps: &[Step]) -> String {
         let name = self.reserve(&node.versioned_name(), &node.unique_id);
-        let names = steps.iter().map(|step| format!("{name}{}", step.suffix));
+        let mut names = steps.iter().map(|step| format!("{name}{}", step.suffix));
         self.used.extend(names.clone());
-        let last = names.last().unwrap_or_default();
+        let last = names.next_back().unwrap_or_default();
         self.names.insert(&node.unique_id, name);
         last
     }

@@ -38,8 +38,7 @@ pub(super) fn table(
     node: &Node,
     relation: &Relation,
     query: &str,
-    before: Vec<String>,
-    after: Vec<String>,
+    [before, after]: [Vec<String>; 2],
 ) -> Result<Vec<String>, String> {
     let (built, old) = (relation.intermediate(), relation.backup());
     let mut statements = vec![Relation::drop_block(&[&built, &old])];
@@ -59,8 +58,7 @@ pub(super) fn view(
     node: &Node,
     relation: &Relation,
     query: &str,
-    before: Vec<String>,
-    after: Vec<String>,
+    [before, after]: [Vec<String>; 2],
 ) -> Vec<String> {
     let (built, old) = (relation.intermediate(), relation.backup());
     let mut statements = vec![Relation::drop_block(&[&built, &old])];
@@ -79,8 +77,7 @@ pub(super) fn materialized_view(
     node: &Node,
     relation: &Relation,
     query: &str,
-    before: Vec<String>,
-    after: Vec<String>,
+    [before, after]: [Vec<String>; 2],
     full_refresh: bool,
 ) -> Vec<String> {
     let mut create =

@@ -47,17 +47,15 @@ struct Rows {
 /// Returns the statements that create the table of a seed, or empty it, and insert the rows.
 ///
 /// # Errors
-/// Returns the reason if the file is missing, too large, or not as dbt reads it.
+/// Returns the reason if the file is missing, too large, or not one that dbt reads.
 pub(super) fn seed(
-    manifest: &Manifest,
     node: &Node,
     table: &Relation,
-    project: &Path,
-    hooks: [Vec<String>; 2],
+    file: &Path,
+    [before, after]: [Vec<String>; 2],
     full_refresh: bool,
 ) -> Result<Vec<String>, String> {
-    let file = file(manifest, node, project)?;
-    let Rows { header, rows } = read(&file, node)?;
+    let Rows { header, rows } = read(file, node)?;
     let kinds: Vec<Kind> = (0..header.len())
         .map(|n| kind_of(&header[n], rows.iter().map(|row| row[n].as_str()), node))
         .collect::<Result<_, _>>()?;
@@ -74,7 +72,6 @@ pub(super) fn seed(
             format!("{name} {}", given.unwrap_or(kind.sql()))
         })
         .collect();
-    let [before, after] = hooks;
     let mut statements = before;
     statements.push(prepare(node, table, &columns, full_refresh));
     for chunk in rows.chunks(ROWS_PER_STATEMENT) {
@@ -112,8 +109,11 @@ fn prepare(node: &Node, table: &Relation, columns: &[String], full_refresh: bool
     block("kind \"char\";", &body)
 }
 
-/// Returns the path of the CSV file. A manifest must not name files outside of the project.
-fn file(manifest: &Manifest, node: &Node, project: &Path) -> Result<PathBuf, String> {
+/// Returns the path of the CSV file.
+///
+/// # Errors
+/// Returns the reason if the manifest names a file outside of the project.
+pub(super) fn file(manifest: &Manifest, node: &Node, project: &Path) -> Result<PathBuf, String> {
     let path = Path::new(&node.original_file_path);
     let is_inside = path.components().all(|part| matches!(part, std::path::Component::Normal(_)));
     let is_plain = |name: &str| !name.contains(['/', '\\']) && name != ".." && !name.is_empty();

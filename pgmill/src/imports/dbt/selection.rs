@@ -104,7 +104,9 @@ fn has_value(found: &Value, value: &str) -> bool {
         Value::String(text) => wildcard(value, text),
         Value::Array(list) => list.iter().any(|it| has_value(it, value)),
         Value::Object(map) => map.contains_key(value),
-        other => other.to_string() == value,
+        Value::Bool(yes) => value == if *yes { "true" } else { "false" },
+        Value::Number(number) => value.parse::<f64>().ok() == number.as_f64(),
+        Value::Null => value == "null",
     }
 }
 
@@ -228,7 +230,7 @@ fn readers_of(manifest: &Manifest, graph: &Graph<'_>, selector: &Selector<'_>) -
             _ => false,
         }
     };
-    let reads = |n: &usize| graph.sources[*n].iter().any(|id| named(id));
+    let reads = |n: &usize| graph.sources[*n].iter().any(&named);
     let readers: BTreeSet<usize> = (0..graph.nodes.len()).filter(reads).collect();
     let is_test = |n: &usize| graph.nodes[*n].resource_type == "test";
     match selector.down.checked_sub(1) {

@@ -43,8 +43,7 @@ pub(super) fn snapshot(
     node: &Node,
     table: &Relation,
     query: &str,
-    before: Vec<String>,
-    after: Vec<String>,
+    [before, after]: [Vec<String>; 2],
 ) -> Result<Vec<String>, String> {
     let it = Snapshot::of(node, table, query)?;
     let mut create = vec![execute(&it.create())];
