@@ -73,7 +73,7 @@ clients-check: cargo ## Run the conformance suite of the clients with every driv
 	cargo run --locked --quiet --bin cluster -- run $(PG_OPTION) -- cargo test -p tests --locked -- --include-ignored clients::
 
 dbt-check: cargo ## Compare imported dbt projects with dbt, row by row (SHORT=1: small projects)
-	.ci/python-tools tests/imports/tools.txt $(TOOLS)/dbt
+	.ci/python-tools tests/integrations/imports/tools.txt $(TOOLS)/dbt
 	cargo build --locked
 	cargo run --locked --quiet --bin cluster -- run $(PG_OPTION) -- cargo test -p tests --locked -- --ignored \
 	  $(if $(SHORT),dbt_check_short,dbt_check_full) --nocapture

@@ -70,11 +70,7 @@ pub(crate) fn print(out: &Output, import: &ImportSource) -> Result<u8, Failure> 
 ///
 /// # Errors
 /// As [`print`]; also if the database refuses a definition.
-async fn apply(
-    client: &mut Client,
-    out: &Output,
-    import: &ImportSource,
-) -> Result<u8, Failure> {
+async fn apply(client: &mut Client, out: &Output, import: &ImportSource) -> Result<u8, Failure> {
     let options = import.options();
     let conversion = convert(import)?;
     let input = read(&conversion, &options.file)?;

@@ -139,7 +139,6 @@ async fn on_session(command: &Command, session: &mut Session, out: &Output) -> R
         Command::Run(verb) => runs::run(client, out, verb).await,
         Command::Schedule(verb) => schedules::run(client, out, verb).await,
         Command::Job(verb) => jobs::run(client, out, verb).await,
-        Command::Import(import) => imports::run(client, out, import).await,
         Command::Apply(args) => jobs::apply::run(client, out, args).await,
         Command::Import(import) => imports::run(client, out, import).await,
         Command::Dependency(verb) => jobs::dependencies::run(client, out, verb).await,

@@ -226,7 +226,9 @@ async fn documents(database: &Database) -> Vec<(String, Value)> {
             "FILE" => folder.path().to_owned(),
             "TARGET" => format!("{}/target.url", url.path()),
             "CONTEXTS" => format!("{}/contexts.toml", contexts.path()),
-            "MANIFEST" => root().join("tests/imports/manifest.json").display().to_string(),
+            "MANIFEST" => {
+                root().join("tests/integrations/imports/manifest.json").display().to_string()
+            }
             "RESULTS" => format!("{}/run_results.json", folder.path()),
             "GROUPS" => format!("{}/groups.csv", groups.path()),
             other => other.replace("EXPORTS", exports.path()),

@@ -2,6 +2,7 @@
 //! many sessions are active.
 
 use serde_json::Value;
+use tokio::task::JoinSet;
 
 use crate::harness::{Database, PrivateDatabase, Program, Worker, eventually};
 use crate::targets::target::{Configuration, EFFECT, as_flags, effects};
@@ -72,7 +73,8 @@ async fn a_target_is_held_back_while_its_standby_lags_or_many_of_its_sessions_ar
     // The session that counts does not count itself.
     let busy = dwh.connect().await;
     dwh.execute("SELECT pg_advisory_lock(1)").await;
-    let waits = tokio::spawn(async move { busy.batch_execute("SELECT pg_advisory_lock(1)").await });
+    let mut waits = JoinSet::new();
+    waits.spawn(async move { busy.batch_execute("SELECT pg_advisory_lock(1)").await });
     queue.execute("SELECT mill.set_target_conditions('dwh', max_active_sessions => 0)").await;
     until_held_back(&queue, "1 session is active, above 0").await;
     // Without conditions, the next check ends it.
@@ -81,7 +83,7 @@ async fn a_target_is_held_back_while_its_standby_lags_or_many_of_its_sessions_ar
     Program::pgmill(&queue, &set).succeeds().await;
     assert_eq!(queue.outcome(id).await, "succeeded");
     dwh.execute("SELECT pg_advisory_unlock(1)").await;
-    waits.await.unwrap().unwrap();
+    waits.join_next().await.unwrap().unwrap().unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -120,15 +120,14 @@ fn parse(path: &Path, text: &str) -> Result<Vec<Context>, String> {
     entries.sort_by_key(|(name, _)| name.span().start);
     let context = |(name, entry): (Spanned<String>, Entry)| {
         let start = name.span().start;
-        Context::new(name.into_inner(), entry)
-            .map_err(|message| format!("{}: {message}", at(start)))
+        Context::new(name.get_ref(), entry).map_err(|message| format!("{}: {message}", at(start)))
     };
     entries.into_iter().map(context).collect()
 }
 
 impl Context {
-    fn new(name: String, entry: Entry) -> Result<Self, String> {
-        let name = context_name(&name).map_err(|rule| format!("context name \"{name}\" {rule}"))?;
+    fn new(name: &str, entry: Entry) -> Result<Self, String> {
+        let name = context_name(name).map_err(|rule| format!("context name \"{name}\" {rule}"))?;
         let source = match (entry.service, entry.url_file, entry.url) {
             (Some(service), None, None) => {
                 let quoted = service.replace('\\', "\\\\").replace('\'', "\\'");

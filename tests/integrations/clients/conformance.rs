@@ -9,6 +9,7 @@ use pgmill_client::{
 };
 use serde_json::{Map, Value, json};
 use tokio_postgres::GenericClient;
+use tokio_postgres::error::SqlState;
 
 use crate::harness::{Database, Worker, eventually};
 use crate::project::tidy::root;
@@ -86,7 +87,7 @@ async fn run_step(
         Ok(result) => result,
         Err(error) => {
             let found = json!({
-                "sqlstate": error.sqlstate().map(|it| it.code()), "message": error.message(),
+                "sqlstate": error.sqlstate().map(SqlState::code), "message": error.message(),
                 "hint": error.hint(), "detail": error.detail(), "exception": variant(&error),
             });
             return compare(&step["error"], &found, step);

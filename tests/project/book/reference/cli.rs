@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use clap::builder::PossibleValue;
 use clap::{Arg, Command};
 
 use super::{GENERATED, cell, prose};
@@ -49,7 +50,7 @@ fn describe(command: &Command, page: &mut String) {
     let shown = |arg: &&Arg| {
         let general = ["help", "version"].contains(&arg.get_id().as_str());
         // Options of all verbs are listed once, with the program.
-        !arg.is_hide_set() && !general && !(is_verb && arg.is_global_set())
+        !(arg.is_hide_set() || general || is_verb && arg.is_global_set())
     };
     let rows: String = command.get_arguments().filter(shown).map(row).collect();
     // `make settings` writes the worker's.
@@ -72,7 +73,7 @@ fn row(arg: &Arg) -> String {
             write!(name, " <{value}>").unwrap();
         }
         let words = arg.get_possible_values();
-        let words = words.iter().filter(|word| !word.is_hide_set()).map(|word| word.get_name());
+        let words = words.iter().filter(|word| !word.is_hide_set()).map(PossibleValue::get_name);
         let words = words.collect::<Vec<_>>().join(", ");
         if !words.is_empty() {
             write!(meaning, " ({words})").unwrap();

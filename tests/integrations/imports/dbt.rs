@@ -7,7 +7,7 @@ use std::time::Instant;
 use serde_json::{Value, json};
 
 use crate::harness::{Database, Program, Worker};
-use crate::imports::dbt_project::sample_folder;
+use crate::integrations::imports::dbt_project::sample_folder;
 use crate::project::tidy::root;
 use crate::runs::apply::Folder;
 
@@ -25,7 +25,8 @@ async fn fixture(change: impl FnOnce(&mut Value)) -> Fixture {
 }
 
 fn written(database: &Database, change: impl FnOnce(&mut Value)) -> Folder {
-    let text = std::fs::read_to_string(root().join("tests/imports/manifest.json")).unwrap();
+    let text =
+        std::fs::read_to_string(root().join("tests/integrations/imports/manifest.json")).unwrap();
     let mut manifest = serde_json::from_str(&text.replace("fixture_db", database.name())).unwrap();
     change(&mut manifest);
     Folder::new(&[("manifest.json", &manifest.to_string())])
@@ -140,7 +141,7 @@ async fn a_failed_test_holds_back_the_nodes_after_it() {
     let _worker = Worker::start(&fixture.database, &["--readers", "4"]);
     assert_eq!(fixture.run("failed").await, ["orders_are_paid"]);
     let results = fixture.results().await;
-    let of = |id: &str| results[format!("{id}")].clone();
+    let of = |id: &str| results[id].clone();
     let failed = of("test.jaffle_shop.orders_are_paid");
     assert_eq!((&failed["status"], &failed["failures"]), (&json!("fail"), &json!(60)));
     assert_eq!(failed["message"], "Got 60 results, configured to fail if > 50");
@@ -291,7 +292,7 @@ async fn a_malformed_manifest_is_refused() {
         (
             with(|it| {
                 it["metadata"]["dbt_schema_version"] =
-                    json!("https://schemas.getdbt.com/dbt/manifest/v9.json")
+                    json!("https://schemas.getdbt.com/dbt/manifest/v9.json");
             }),
             "manifest version v9 is unknown; pgmill reads: v12",
         ),

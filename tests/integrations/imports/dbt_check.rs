@@ -1,6 +1,6 @@
 //! Compares jobs of `pgmill import dbt` with dbt itself: relations row by row, and times.
 //!
-//! Needs the packages of `tests/imports/tools.txt`; `make dbt-check` installs them and runs only
+//! Needs the packages of `tests/integrations/imports/tools.txt`; `make dbt-check` installs them and runs only
 //! these tests.
 
 use std::fmt::Write as _;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::harness::{Database, Program, Worker};
-use crate::imports::dbt_project::{DbtTimes, Project, sample_folder};
+use crate::integrations::imports::dbt_project::{DbtTimes, Project, sample_folder};
 use crate::project::tidy::root;
 
 /// The schemas of the relations that dbt and pgmill build.
@@ -104,7 +104,7 @@ impl Trial<'_> {
         self.project.dbt(self.database, BY_PGMILL, &["compile"]);
         let (arguments, types) = self.measure;
         let (dbt, (pgmill, run));
-        if number % 2 == 0 {
+        if number.is_multiple_of(2) {
             (pgmill, run) = self.run_job(types).await;
             dbt = self.project.dbt(self.database, BY_DBT, arguments);
         } else {
@@ -233,5 +233,5 @@ async fn writes_the_manifest() {
     }
     let text = serde_json::to_string_pretty(&manifest).unwrap() + "\n";
     assert!(!text.contains(&sample_folder().display().to_string()));
-    fs::write(root().join("tests/imports/manifest.json"), text).unwrap();
+    fs::write(root().join("tests/integrations/imports/manifest.json"), text).unwrap();
 }
