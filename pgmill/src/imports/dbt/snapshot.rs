@@ -165,7 +165,7 @@ impl<'a> Snapshot<'a> {
             (1..=self.key.len()).map(|n| format!("'dbt_unique_key_{n}'")).collect();
         let except = format!(" AND a.attname NOT IN ({})", keys.join(", "));
         let end = format!(
-            "UPDATE {} AS version SET {valid_to} = ended.ended_at FROM {} AS ended\n    \
+            "UPDATE {} AS version SET {valid_to} = ended.finished_at FROM {} AS ended\n    \
              WHERE ended.id::text = version.{}::text AND {}",
             self.table.sql(),
             ended.sql(),
@@ -270,7 +270,7 @@ impl<'a> Snapshot<'a> {
             String::new()
         };
         let before = format!(
-            "CREATE TEMPORARY TABLE {} (id, ended_at) ON COMMIT DROP AS\n{}{missing}SELECT old.{scd_id}, new.{valid_from}\n    \
+            "CREATE TEMPORARY TABLE {} (id, finished_at) ON COMMIT DROP AS\n{}{missing}SELECT old.{scd_id}, new.{valid_from}\n    \
              FROM new JOIN old ON {same} WHERE ",
             quoted(&ended.name),
             self.new_and_old(),

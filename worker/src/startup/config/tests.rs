@@ -43,7 +43,9 @@ fn a_variable_has_the_name_of_its_setting() {
         let key = setting.get_id().as_str();
         assert_eq!(setting.get_long().unwrap(), key.replace('_', "-"));
         let expected = format!("PGMILL_{}", key.to_uppercase());
-        assert!(variable == expected || key == "database_url", "{key} is read from {variable}");
+        // Programs that export traces have these variables in common.
+        let common = key == "database_url" || variable.starts_with("OTEL_");
+        assert!(variable == expected || common, "{key} is read from {variable}");
     }
 }
 
@@ -65,9 +67,18 @@ fn a_flag_wins_over_the_file_and_the_file_over_the_default() {
 fn every_setting_has_a_key_in_the_file() {
     let values = |setting: &Arg| match setting.get_value_names().map(|names| names[0].as_str()) {
         _ if !setting.get_action().takes_values() => "true".to_owned(),
+        Some("URL") if setting.get_id() == "console_trace_url" => {
+            "\"https://x/{trace_id}\"".to_owned()
+        }
+        Some("URL") if setting.get_id() == "otlp_endpoint" => "\"http://x:4318\"".to_owned(),
         Some("URL") => "\"postgres://a@b/c\"".to_owned(),
         Some("N") => "8".to_owned(),
-        Some("NAME") if setting.get_id() == "console_environment" => "\"x\"".to_owned(),
+        Some("NAME")
+            if ["console_environment", "otlp_service_name"]
+                .contains(&setting.get_id().as_str()) =>
+        {
+            "\"x\"".to_owned()
+        }
         Some("NAMES" | "NAME" | "CODES") => "[\"1\", \"2\"]".to_owned(),
         // At least three times the heartbeat interval.
         Some("DURATION") if setting.get_id() == "orphan_timeout" => "\"60s\"".to_owned(),
@@ -77,6 +88,9 @@ fn every_setting_has_a_key_in_the_file() {
         Some("FILE" | "FILTER") => "\"x\"".to_owned(),
         Some("PATH") => "\"/x\"".to_owned(),
         Some("COLOR") => "\"red\"".to_owned(),
+        Some("KEY=VALUE,…") => "[\"a=b\", \"c=d\"]".to_owned(),
+        Some("SAMPLER") => "\"always_on\"".to_owned(),
+        Some("RATIO") => "0.5".to_owned(),
         other => panic!("no example of {other:?}"),
     };
     for setting in settings(&Settings::command()) {

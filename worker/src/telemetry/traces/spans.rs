@@ -228,7 +228,7 @@ pub(super) fn statement_span(
 /// Returns the command of a single statement.
 fn operation(sql: &str) -> Option<&'static str> {
     let [statement] = &scan::statements(sql)[..] else { return None };
-    let command = statement.text().split(|c: char| !c.is_ascii_alphabetic()).next()?;
+    let command = statement.leading_words().next()?;
     OPERATIONS.into_iter().find(|name| name.eq_ignore_ascii_case(command))
 }
 
