@@ -96,7 +96,7 @@ def test_the_exceptions_are_those_of_their_sqlstates() -> None:
         ("wait", calls.wait(1, None)),
         ("cancel", calls.cancel(1, True)),
         ("retry", calls.retry(1)),
-        ("start_run", calls.start_run([], None, None, None, None)),
+        ("start_run", calls.start_run([], None, None, None, None, None)),
         ("wait_run", calls.wait_run(1, None)),
         ("cancel_run", calls.cancel_run(1, True)),
     ],
