@@ -2,11 +2,13 @@
 
 use std::fs::{self, File, Permissions};
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+
+use cluster::Port;
 
 use super::{Database, eventually};
 
@@ -16,7 +18,7 @@ static NEXT: AtomicU32 = AtomicU32::new(1);
 pub(crate) struct Pooler {
     child: Child,
     folder: PathBuf,
-    port: u16,
+    port: Port,
 }
 
 impl Pooler {
@@ -68,7 +70,7 @@ impl Pooler {
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
         let folder = std::env::temp_dir().join(format!("pgmill-pooler-{}-{n}", std::process::id()));
         fs::create_dir(&folder).unwrap();
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = Port::reserve().unwrap();
         let url = database.url();
         let (login, place) = url.split_once("://").unwrap().1.rsplit_once('@').unwrap();
         let (user, password) = login.split_once(':').unwrap();
@@ -76,7 +78,7 @@ impl Pooler {
         let users = folder.join("users");
         fs::write(&users, format!("\"{user}\" \"{password}\"\n")).unwrap();
         let server = format!("host={host} port={server_port}");
-        let text = configuration(&server, port, &users);
+        let text = configuration(&server, port.number(), &users);
         let configuration = folder.join("pgbouncer.ini");
         fs::write(&configuration, text).unwrap();
         // pgbouncer refuses to run as root. The user that it switches to must be able to read these
@@ -91,8 +93,9 @@ impl Pooler {
         let log = File::create(folder.join("log")).unwrap();
         let child = command.arg(&configuration).stdin(Stdio::null()).stdout(Stdio::null());
         let child = child.stderr(log).spawn().unwrap();
+        let number = port.number();
         let pooler = Self { child, folder, port };
-        eventually("the pooler listens", async || TcpStream::connect(("127.0.0.1", port)).is_ok())
+        eventually("the pooler listens", async || TcpStream::connect(("127.0.0.1", number)).is_ok())
             .await;
         Some(pooler)
     }
@@ -105,7 +108,7 @@ impl Pooler {
             words.iter().flat_map(|word| [word.as_bytes(), &[0]].concat()).collect();
         let length = u32::try_from(words.len() + 8).unwrap();
         let version: u32 = 3 << 16;
-        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port.number())).unwrap();
         stream
             .write_all(&[&length.to_be_bytes(), &version.to_be_bytes(), &words[..]].concat())
             .unwrap();
@@ -118,7 +121,7 @@ impl Pooler {
     pub(crate) fn url(&self, database: &Database) -> String {
         let url = database.url();
         let (login, place) = url.rsplit_once('@').unwrap();
-        format!("{login}@127.0.0.1:{}/{}", self.port, place.split_once('/').unwrap().1)
+        format!("{login}@127.0.0.1:{}/{}", self.port.number(), place.split_once('/').unwrap().1)
     }
 }
 

@@ -1,11 +1,11 @@
 //! A private cluster with certificates. Runs connection strings through `psql` and through this
 //! program.
 
-use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use cluster::Port;
 use conninfo::{ConnectError, Connection, ConnectionTarget, Environment, open};
 use tokio_postgres::{Client, SimpleQueryMessage};
 
@@ -52,7 +52,7 @@ fn server_binaries() -> Option<PathBuf> {
 pub(crate) struct Cluster {
     binaries: PathBuf,
     directory: PathBuf,
-    pub(crate) port: u16,
+    pub(crate) port: Port,
 }
 
 impl Cluster {
@@ -62,7 +62,7 @@ impl Cluster {
         let directory = std::env::temp_dir().join(name);
         std::fs::create_dir(&directory).unwrap();
         std::fs::set_permissions(&directory, std::fs::Permissions::from_mode(0o777)).unwrap();
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = Port::reserve().unwrap();
         let cluster = Self { binaries, directory, port };
         make_certificates(&cluster.directory);
         let data = cluster.path("data");
@@ -87,7 +87,7 @@ impl Cluster {
             "-p {} -k {} -c listen_addresses=localhost -c fsync=off \
              -c ssl_ca_file={d}/ca.crt -c ssl_cert_file={d}/server.crt -c ssl_key_file={d}/server.key \
              -c {setting}",
-            self.port,
+            self.port.number(),
             self.directory.display(),
             d = self.directory.display(),
         );
@@ -110,7 +110,7 @@ impl Cluster {
     /// Fills in `{dir}` and the port.
     fn fill(&self, text: &str) -> String {
         let text = text.replace("{dir}", &self.directory.display().to_string());
-        format!("port={} dbname=postgres {text}", self.port)
+        format!("port={} dbname=postgres {text}", self.port.number())
     }
 
     /// Returns a home directory, with or without a root certificate in libpq's default place.

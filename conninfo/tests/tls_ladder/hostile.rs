@@ -183,7 +183,7 @@ impl Between {
         let port = listener.local_addr().unwrap().port();
         listener.set_nonblocking(true).unwrap();
         let acceptor = TlsAcceptor::from(Arc::new(own_certificate(cluster)));
-        let server = SocketAddr::from((Ipv4Addr::LOCALHOST, cluster.port));
+        let server = SocketAddr::from((Ipv4Addr::LOCALHOST, cluster.port.number()));
         std::thread::spawn(move || {
             let runtime =
                 tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

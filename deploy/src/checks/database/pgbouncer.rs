@@ -2,13 +2,14 @@
 //! programs work through the pooler.
 
 use std::fs::{self, File};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use cluster::Port;
 
 use crate::{Check, Tools, root};
 
@@ -36,7 +37,8 @@ pub(crate) fn run(tools: &Tools) -> Result<Vec<Check>> {
 
 /// Starts the pooler on a free port with the shipped files, and returns its complaints.
 fn start(tools: &Tools, folder: &Path) -> Result<Vec<String>> {
-    let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+    let reserved = Port::reserve()?;
+    let port = reserved.number();
     let users = folder.join("userlist.txt");
     fs::copy(root().join("deploy/pgbouncer/userlist.example.txt"), &users)?;
     let shipped = fs::read_to_string(root().join("deploy/pgbouncer/pgbouncer.ini"))?;

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use cluster::{Cluster, Options};
+use cluster::{Cluster, Options, Port};
 
 use crate::documents::folder;
 use crate::scratch::Scratch;
@@ -122,7 +122,8 @@ fn fleet(root: &Root<'_>, cluster: &Cluster) -> Result<Option<Vec<String>>> {
         ("DATABASE_URL", "service=queue"),
         ("PGMILL_TASK_URL", "service=tasks"),
     ];
-    let address = free_address()?;
+    let port = Port::reserve()?;
+    let address = format!("127.0.0.1:{}", port.number());
     let timing = ["daily(03:15, zone: Europe/Berlin)", "SELECT current_user"];
     for words in [
         &["pgmill", "init"][..],
@@ -195,11 +196,6 @@ fn place(secrets: &Path, cluster: &Cluster) -> Result<()> {
         std::fs::write(&path, text.replace(&drawn, password))?;
     }
     Ok(())
-}
-
-fn free_address() -> Result<String> {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
-    Ok(listener.local_addr()?.to_string())
 }
 
 /// Returns why the worker does not become ready; `None` if it does.
