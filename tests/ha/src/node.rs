@@ -192,8 +192,11 @@ impl Node {
                 count(*) FILTER (WHERE r.state = 'streaming' AND r.sync_state <> 'async')
             FROM pg_stat_replication r";
         let asked = async {
-            let (client, _driver) = session::open(&self.direct_url("postgres")).await?;
+            let (client, mut driver) = session::open(&self.direct_url("postgres")).await?;
             let row = client.query_one(ROLE, &[]).await?;
+            // Ends the session as the server expects. The server would log an error.
+            drop(client);
+            driver.join_next().await;
             anyhow::Ok(Role {
                 writable: row.try_get(0)?,
                 streaming: row.try_get(1)?,

@@ -219,7 +219,9 @@ impl Patroni {
 
     /// Returns the last lines of all logs.
     pub(crate) fn tails(&self) -> String {
-        let logs = self.nodes.iter().map(Node::log).chain([self.directory().join("etcd.log")]);
+        // The nodes last: where output is cut, its end stays.
+        let etcd = self.directory().join("etcd.log");
+        let logs = [etcd].into_iter().chain(self.nodes.iter().map(Node::log));
         logs.map(|log| tail(&log)).collect::<Vec<_>>().join("\n")
     }
 
