@@ -50,7 +50,7 @@ impl fmt::Display for FilterError {
     }
 }
 
-fn invalid(message: impl Into<String>, hint: impl Into<String>) -> FilterError {
+pub(crate) fn invalid(message: impl Into<String>, hint: impl Into<String>) -> FilterError {
     FilterError { message: message.into(), hint: hint.into() }
 }
 
@@ -113,7 +113,7 @@ pub fn parse_public(text: &str) -> Result<TaskQuery, (String, String)> {
 }
 
 /// Splits a filter into terms and removes quotes.
-fn terms(text: &str) -> Result<Vec<String>, FilterError> {
+pub(crate) fn terms(text: &str) -> Result<Vec<String>, FilterError> {
     let mut terms = Vec::new();
     let mut term = String::new();
     let (mut quoted, mut any) = (false, false);

@@ -211,6 +211,7 @@ impl<'a> Cursor<'a> {
             (_, "run" | "runs") => Some(NameKind::Run),
             (_, "host") => Some(NameKind::Host),
             (["task", "list"], "filter") => Some(NameKind::TaskFilter),
+            (["run", "list"], "filter") => Some(NameKind::RunFilter),
             (_, "subscription") => Some(NameKind::Subscription),
             _ if !self.argument.is_positional() => None,
             (["queue", ..], _) => Some(NameKind::Queue),

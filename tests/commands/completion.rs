@@ -59,6 +59,7 @@ async fn names_and_ids_come_from_the_database() {
         ("pgmill profile remove b", "bi"),
         ("pgmill limit set c", "customer 17"),
         ("pgmill task list --filter l", "late loads"),
+        ("pgmill run list --filter l", "late runs"),
         ("pgmill filter remove la", "late loads"),
         ("pgmill run show 1", "12 11 10 1"),
         ("pgmill run cancel 12 1", "12 11 10 1"),

@@ -220,7 +220,7 @@ async fn a_saved_filter_is_shared_with_the_console_and_selects_tasks() {
         .execute("SELECT mill.save_filter('runs', 'of nights', 'state=failed&job=nightly')")
         .await;
     let listed = run(&["filter", "list"]).await;
-    for line in [format!("due & late {text}"), "runs of nights state=failed&job=nightly".to_owned()]
+    for line in [format!("due & late {text}"), "runs of nights state:failed job:nightly".to_owned()]
     {
         let shown = |it: &str| it.split_whitespace().collect::<Vec<_>>().join(" ").contains(&line);
         assert!(listed.lines().any(shown), "{line}: {listed}");
@@ -248,6 +248,51 @@ async fn a_saved_filter_is_shared_with_the_console_and_selects_tasks() {
         (&["filter", "remove", "x"], 4, "there is no saved filter x"),
         (&["task", "list", "--filter", "x"], 4, "there is no saved filter x"),
         (&["task", "list", "--filter", "x", "--queue", "etl"], 2, "cannot be used with"),
+    ] {
+        let (exit, _, stderr) = Program::pgmill(&database, arguments).run().await;
+        assert_eq!(exit, code, "{arguments:?}: {stderr}");
+        assert!(stderr.contains(message), "{arguments:?}: {stderr}");
+    }
+}
+
+#[tokio::test]
+async fn a_saved_filter_of_runs_is_shared_with_the_console_and_selects_runs() {
+    let database = Database::new().await;
+    database
+        .execute(
+            "SELECT mill.set_job(job, '[{\"name\": \"only\", \"statement\": \"SELECT 1\"}]') FROM unnest('{nightly,hourly}'::text[]) AS job;
+             SELECT mill.start_run(ARRAY[job]) FROM unnest('{nightly,nightly,hourly}'::text[]) AS job;
+             SELECT mill.cancel_run(min(id)) FROM mill.runs",
+        )
+        .await;
+    let run = async |arguments: &[&str]| Program::pgmill(&database, arguments).succeeds().await;
+    let save = async |name: &str, text: &str| {
+        run(&["filter", "save", "--screen", "runs", name, text]).await;
+    };
+    let ids = async |name: &str| -> Vec<i64> {
+        let listed = run(&["run", "list", "--filter", name, "--json"]).await;
+        let listed: Value = serde_json::from_str(&listed).unwrap();
+        listed.as_array().unwrap().iter().map(|it| it["id"].as_i64().unwrap()).collect()
+    };
+    save("nights & days", "job:nightly state:running").await;
+    save("past", "to:2026-01-01").await;
+    save("since then", "from:2026-01-01T00:00 zone:Europe/Berlin").await;
+    assert_eq!(ids("nights & days").await, [2]);
+    assert!(ids("past").await.is_empty());
+    assert_eq!(ids("since then").await, [3, 2, 1]);
+    let listed = run(&["filter", "list"]).await;
+    assert!(listed.contains("state:running job:nightly"), "{listed}");
+    assert!(listed.contains("from:2026-01-01T00:00 zone:Europe/Berlin"), "{listed}");
+    let console = Console::start(&database, &[]).await;
+    let page = console.get("/runs?state=running&job=nightly").await.body;
+    assert!(page.contains("aria-current=\"true\">nights &#38; days</a>"), "{page}");
+    for (arguments, code, message) in [
+        (&["filter", "save", "x", "--screen", "runs", "nightly"][..], 2, "not a condition on runs"),
+        (&["filter", "save", "x", "--screen", "runs", "job:"], 2, "not a condition on runs"),
+        (&["filter", "save", "x", "--screen", "runs", "state:late"], 2, "succeeded, failed"),
+        (&["filter", "save", "x", "--screen", "runs", "from:yesterday"], 2, "invalid time"),
+        (&["run", "list", "--filter", "x"], 4, "there is no saved filter x"),
+        (&["run", "list", "--filter", "past", "--late"], 2, "cannot be used with"),
     ] {
         let (exit, _, stderr) = Program::pgmill(&database, arguments).run().await;
         assert_eq!(exit, code, "{arguments:?}: {stderr}");

@@ -95,8 +95,10 @@ impl Pooler {
         let child = child.stderr(log).spawn().unwrap();
         let number = port.number();
         let pooler = Self { child, folder, port };
-        eventually("the pooler listens", async || TcpStream::connect(("127.0.0.1", number)).is_ok())
-            .await;
+        eventually("the pooler listens", async || {
+            TcpStream::connect(("127.0.0.1", number)).is_ok()
+        })
+        .await;
         Some(pooler)
     }
 

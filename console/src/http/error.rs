@@ -8,6 +8,8 @@ use conninfo::ConnectError;
 use queue::QueueError;
 use tokio_postgres::error::SqlState;
 
+use crate::filter::FilterError;
+
 /// The result of a handler.
 pub(crate) type HandlerResult = Result<Response, HttpError>;
 
@@ -44,6 +46,12 @@ impl HttpError {
     /// timeout next to its search form.
     pub(crate) fn timed_out(&self) -> bool {
         self.status == StatusCode::GATEWAY_TIMEOUT
+    }
+}
+
+impl From<FilterError> for HttpError {
+    fn from(error: FilterError) -> Self {
+        Self::bad_request(error.message).hint(error.hint)
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod actions;
 mod approvals;
+pub(crate) mod filter;
 mod gantt;
 pub(crate) mod grid;
 pub(crate) mod list;

@@ -9,14 +9,18 @@ pub(crate) enum FilterVerb {
     #[command(after_help = "Examples:\n  pgmill filter list\n  \
                             pgmill filter list --json | jq -r '.[].name'")]
     List,
-    /// Save a filter of tasks, or replace the filter of this name
+    /// Save a filter of tasks or of runs, or replace the filter of this name
     #[command(after_help = "\
 Examples:
   pgmill filter save 'failed loads' 'state:failed queue:etl name:load_* since:24h'
   pgmill task list --filter 'failed loads'
+  pgmill filter save 'failed nights' --screen runs 'state:failed job:nightly'
+  pgmill run list --filter 'failed nights'
 
-The filter has the language of the console's Tasks screen, which shows it to all users:
-queue:etl state:failed since:1h sqlstate:40* nightly. Put values with spaces in double quotes.")]
+The screens of the console show their filters to all users. A filter of tasks has the language of
+the Tasks screen: queue:etl state:failed since:1h sqlstate:40* nightly. A filter of runs has the keys
+state, job, schedule, from, to and zone: schedule:nightly from:2026-12-01T06:00 zone:Europe/Berlin.
+Put values with spaces in double quotes.")]
     Save(FilterSave),
     /// Remove a saved filter
     #[command(after_help = "Examples:\n  pgmill filter remove 'failed loads'\n  \
@@ -39,9 +43,12 @@ pub(crate) struct FilterSave {
     /// Name of the filter, at most 60 characters
     #[arg(value_parser = filter_name)]
     pub(crate) name: String,
-    /// Filter of tasks, in the language of the console
+    /// Filter, in the language of the console
     #[arg(value_name = "FILTER")]
     pub(crate) text: String,
+    /// Screen of the console that the filter belongs to
+    #[arg(long, value_enum, default_value_t = FilterScreen::Tasks)]
+    pub(crate) screen: FilterScreen,
     /// Show what would change, without changing it
     #[arg(long)]
     pub(crate) dry_run: bool,

@@ -21,6 +21,7 @@ Examples:
   pgmill run list --job daily
   pgmill run list --late
   pgmill run list --slow
+  pgmill run list --filter 'failed nights'
   pgmill run list --json | jq '.[] | select(.count.failed > 0) | .id'")]
     List(RunList),
     /// Show one run: its tasks with their states, and its critical path
@@ -115,6 +116,10 @@ impl RunVerb {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct RunList {
+    /// Show the runs that this saved filter selects (pgmill filter list)
+    #[arg(long, value_name = "NAME", value_parser = label, help_heading = FILTERS)]
+    #[arg(conflicts_with_all = ["state", "job", "schedule", "backfill", "tag", "since", "late", "slow"])]
+    pub(crate) filter: Option<String>,
     /// Show only runs in this state
     #[arg(long, value_parser = enum_value::<RunState>(RunState::ALL.iter().map(|it| it.as_str())))]
     #[arg(help_heading = FILTERS)]

@@ -11,6 +11,7 @@ use crate::args::RunList;
 use crate::output::format::{local_time, span, with_tags};
 use crate::output::list::{close, cut};
 use crate::output::{Field, Output, Tone};
+use crate::tasks::filters;
 
 const RUN_HEADINGS: [&str; 11] = [
     "run",
@@ -31,15 +32,19 @@ const MAX_ETAS: usize = 20;
 
 /// Lists runs.
 pub(super) async fn list(client: &Client, out: &Output, args: &RunList) -> Result<u8, Failure> {
-    let filter = RunFilter {
-        state: args.state,
-        job: args.job.clone(),
-        schedule: args.schedule.clone(),
-        since: args.since,
-        tag: args.tag.clone(),
-        slow: args.slow,
-        backfill: args.backfill,
-        late: args.late,
+    let filter = match &args.filter {
+        Some(name) => filters::of_runs(client, name).await?,
+        None => RunFilter {
+            state: args.state,
+            job: args.job.clone(),
+            schedule: args.schedule.clone(),
+            since: args.since,
+            tag: args.tag.clone(),
+            slow: args.slow,
+            backfill: args.backfill,
+            late: args.late,
+            ..RunFilter::default()
+        },
     };
     // Query one row more than is shown, to learn whether there are more.
     let mut runs = run_queries::runs(client, &filter, args.limit + 1).await?;

@@ -1,9 +1,11 @@
-//! `pgmill filter`, and `pgmill task list --filter`.
+//! `pgmill filter`, and the option `--filter` of `pgmill task list` and `pgmill run list`.
 
 use cli::{Failure, exit};
 use jiff::Timestamp;
 use queue::QueueError;
+use queue::insight::runs::RunQuery;
 use queue::insight::tasks::{self, TaskSummary};
+use queue::run_queries::RunFilter;
 use queue::saved_filter::{self, SavedFilter};
 use queue::task_queries;
 use serde::Serialize;
@@ -57,7 +59,7 @@ async fn list(client: &Client, out: &Output) -> Result<u8, Failure> {
         let row = |it: &Listed| {
             let text = match it.screen {
                 "tasks" => console::saved_filter_text(&it.filter.query),
-                _ => it.filter.query.clone(),
+                _ => console::saved_run_filter_text(&it.filter.query),
             };
             let cells = [it.screen, &it.filter.name, &text, &it.filter.saved_by];
             cells.into_iter().map(Field::new).collect()
@@ -68,19 +70,24 @@ async fn list(client: &Client, out: &Output) -> Result<u8, Failure> {
     close(out, all.len(), false, "there are no saved filters")
 }
 
-/// Saves a filter of tasks.
+/// Saves a filter.
 ///
 /// # Errors
 /// Fails if the filter is invalid, or if there are too many filters.
 async fn save(client: &mut Client, out: &Output, args: &FilterSave) -> Result<u8, Failure> {
-    console::check_filter(&args.text).map_err(invalid)?;
-    let query = console::saved_filter_query(&args.text);
+    let query = match args.screen {
+        FilterScreen::Tasks => {
+            console::check_filter(&args.text).map(|_| console::saved_filter_query(&args.text))
+        }
+        FilterScreen::Runs => console::saved_run_filter_query(&args.text),
+    };
+    let query = query.map_err(invalid)?;
     let transaction = client.transaction().await.map_err(QueueError::from)?;
-    saved_filter::save(&transaction, FilterScreen::Tasks.as_str(), &args.name, &query).await?;
+    saved_filter::save(&transaction, args.screen.as_str(), &args.name, &query).await?;
     commit_unless_dry_run(transaction, args.dry_run).await?;
     if out.json {
         out.document(&serde_json::json!({
-            "name": args.name, "query": query, "dry_run": args.dry_run,
+            "screen": args.screen.as_str(), "name": args.name, "query": query, "dry_run": args.dry_run,
         }))?;
     } else {
         let verb = if args.dry_run { "would be saved" } else { "saved" };
@@ -120,6 +127,22 @@ fn unknown(name: &str) -> Failure {
         .hint("pgmill filter list")
 }
 
+async fn find(client: &Client, screen: FilterScreen, name: &str) -> Result<SavedFilter, Failure> {
+    let filters = saved_filter::saved_filters(client, screen.as_str()).await?;
+    filters.into_iter().find(|it| it.name == name).ok_or_else(|| unknown(name))
+}
+
+/// Returns the filter of runs with this name.
+///
+/// # Errors
+/// Fails if there is no such filter.
+pub(crate) async fn of_runs(client: &Client, name: &str) -> Result<RunFilter, Failure> {
+    let filter = find(client, FilterScreen::Runs, name).await?;
+    let query = console::parse_saved_run_filter(&filter.query).map_err(invalid)?;
+    let RunQuery { state, job, schedule, from, to, after: _ } = query;
+    Ok(RunFilter { state, job, schedule, from, to, ..RunFilter::default() })
+}
+
 /// Lists the tasks that a saved filter selects.
 ///
 /// # Errors
@@ -130,8 +153,7 @@ pub(super) async fn list_tasks(
     name: &str,
     limit: i64,
 ) -> Result<u8, Failure> {
-    let filters = saved_filter::saved_filters(client, FilterScreen::Tasks.as_str()).await?;
-    let filter = filters.iter().find(|it| it.name == name).ok_or_else(|| unknown(name))?;
+    let filter = find(client, FilterScreen::Tasks, name).await?;
     let query = console::parse_saved_filter(&filter.query).map_err(invalid)?;
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let page = if query.finished {

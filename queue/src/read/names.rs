@@ -23,6 +23,8 @@ pub enum NameKind {
     Subscription,
     /// Saved filters of tasks.
     TaskFilter,
+    /// Saved filters of runs.
+    RunFilter,
     /// Concurrency keys with a limit.
     LimitKey,
     /// Ids of runs, the newest first.
@@ -82,6 +84,9 @@ const TASK_FILTERS: &str = names!(
     "FROM mill.saved_filters f WHERE f.screen = 'tasks'"
 );
 
+const RUN_FILTERS: &str =
+    names!("queue.run_filter_names", "f.name", "FROM mill.saved_filters f WHERE f.screen = 'runs'");
+
 const PROFILES: &str = names!("queue.profile_names", "p.name", "FROM mill.profiles p");
 const LIMIT_KEYS: &str =
     names!("queue.limit_key_names", "l.name", "FROM mill.effective_limits l WHERE l.kind = 'key'");
@@ -115,6 +120,7 @@ pub async fn names(
         NameKind::Profile => PROFILES,
         NameKind::Subscription => SUBSCRIPTIONS,
         NameKind::TaskFilter => TASK_FILTERS,
+        NameKind::RunFilter => RUN_FILTERS,
         NameKind::LimitKey => LIMIT_KEYS,
         NameKind::Run => RUNS,
         NameKind::Worker => WORKERS,

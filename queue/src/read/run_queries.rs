@@ -50,6 +50,10 @@ pub struct RunFilter {
     pub schedule: Option<String>,
     /// Maximum time since the start of the run.
     pub since: Option<Duration>,
+    /// Selects runs that started at this time or later.
+    pub from: Option<Timestamp>,
+    /// Selects runs that started at this time or earlier.
+    pub to: Option<Timestamp>,
     /// Tag.
     pub tag: Option<String>,
     /// Only runs in progress that take longer than expected, or much longer than usual.
@@ -333,9 +337,10 @@ pub async fn runs(
             AND ($6 IS NULL OR r.started_at > now() - make_interval(secs => $6))
             AND (NOT $7 OR r.id IN (SELECT s.id FROM mill.slow_runs s)) AND ($8 IS NULL OR r.backfill_id = $8)
             AND (NOT $9 OR r.late_since IS NOT NULL)
+            AND ($10 IS NULL OR r.started_at >= $10) AND ($11 IS NULL OR r.started_at <= $11)
          ORDER BY r.id DESC LIMIT $2"
     );
-    let values: [(&(dyn ToSql + Sync), Type); 9] = [
+    let values: [(&(dyn ToSql + Sync), Type); 11] = [
         (/* state */ &filter.state.map(RunState::as_str), Type::TEXT),
         (/* limit */ &limit, Type::INT8),
         (/* tag */ &filter.tag, Type::TEXT),
@@ -345,6 +350,8 @@ pub async fn runs(
         (/* slow */ &filter.slow, Type::BOOL),
         (/* backfill_id */ &filter.backfill, Type::INT8),
         (/* late */ &filter.late, Type::BOOL),
+        (/* from */ &filter.from, Type::TIMESTAMPTZ),
+        (/* to */ &filter.to, Type::TIMESTAMPTZ),
     ];
     client.query_typed(&sql, &values).await?.iter().map(Run::from_row).collect()
 }

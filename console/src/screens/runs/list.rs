@@ -8,7 +8,6 @@ use axum::Router;
 use axum::extract::Query;
 use axum::routing::get;
 use deadpool_postgres::Transaction;
-use jiff::Timestamp;
 use queue::insight::eta::{MAX_TASKS_OF_LIST, etas};
 use queue::insight::runs::{self, COUNT_LIMIT, RunPage as Listing, RunQuery, RunSummary};
 use queue::run::RunState;
@@ -16,7 +15,7 @@ use queue::{RunId, saved_filter};
 use serde::Deserialize;
 
 use crate::escape::Markup;
-use crate::filter;
+use crate::filter::{self, FilterError};
 use crate::http::app::App;
 use crate::http::download::{DownloadFormat, DownloadPage, download, json_rows};
 use crate::http::error::{HandlerResult, HttpError};
@@ -94,39 +93,42 @@ pub(crate) struct RunsParams {
 }
 
 impl RunsParams {
-    fn query(&self) -> Result<RunQuery, HttpError> {
+    pub(super) fn query(&self) -> Result<RunQuery, FilterError> {
         let given = |text: &str| (!text.trim().is_empty()).then(|| text.trim().to_owned());
         let state = given(&self.state).map(|word| word.parse()).transpose();
         let after = given(&self.after).map(|id| id.parse()).transpose();
         Ok(RunQuery {
-            state: state.map_err(HttpError::bad_request)?,
+            state: state.map_err(|message: String| {
+                let states = RunState::ALL.iter().map(|it| it.as_str()).collect::<Vec<_>>();
+                filter::invalid(message, format!("one of {}", states.join(", ")))
+            })?,
             job: given(&self.job),
             schedule: given(&self.schedule),
-            from: self.instant(&self.from)?,
-            to: self.instant(&self.to)?,
-            after: after.map_err(|_| {
-                HttpError::bad_request("invalid page cursor").hint("start at the first page")
-            })?,
+            from: filter::time_in_zone(&self.from, &self.zone)?,
+            to: filter::time_in_zone(&self.to, &self.zone)?,
+            after: after
+                .map_err(|_| filter::invalid("invalid page cursor", "start at the first page"))?,
         })
     }
 
-    fn instant(&self, text: &str) -> Result<Option<Timestamp>, HttpError> {
-        filter::time_in_zone(text, &self.zone)
-            .map_err(|error| HttpError::bad_request(error.message).hint(error.hint))
-    }
-
-    /// Returns the query string with another state and cursor.
-    fn query_string(&self, state: &str, after: &str) -> String {
+    /// Returns the conditions of the filter, by the names of the parameters.
+    pub(super) fn conditions(&self) -> [(&'static str, &str); 6] {
         let period = !(self.from.trim().is_empty() && self.to.trim().is_empty());
-        SavedFilters::query_of(&[
-            ("state", state),
+        [
+            ("state", &self.state),
             ("job", &self.job),
             ("schedule", &self.schedule),
             ("from", &self.from),
             ("to", &self.to),
             ("zone", if period { &self.zone } else { "" }),
-            ("after", after),
-        ])
+        ]
+    }
+
+    /// Returns the query string with another state and cursor.
+    pub(super) fn query_string(&self, state: &str, after: &str) -> String {
+        let [_, conditions @ ..] = self.conditions();
+        let pairs = [("state", state)].into_iter().chain(conditions).chain([("after", after)]);
+        SavedFilters::query_of(&pairs.collect::<Vec<_>>())
     }
 
     /// Returns the URL of the list with another state or cursor.

@@ -188,7 +188,7 @@ impl BulkSelection {
 }
 
 fn read(q: &str) -> Result<TaskQuery, HttpError> {
-    filter::parse(q).map_err(|error| HttpError::bad_request(error.message).hint(error.hint))
+    Ok(filter::parse(q)?)
 }
 
 /// A task that matches the filter.

@@ -282,8 +282,7 @@ struct DownloadParams {
 async fn save_as(context: RequestContext, Query(given): Query<DownloadParams>) -> HandlerResult {
     let format = DownloadFormat::parse(&given.format)?;
     let params = TasksParams { q: given.q, sort: given.sort, after: String::new() };
-    let query =
-        params.query().map_err(|error| HttpError::bad_request(error.message).hint(error.hint))?;
+    let query = params.query()?;
     let shared = Arc::new((context, query));
     let read = move |after: String| {
         let shared = Arc::clone(&shared);
