@@ -17,8 +17,9 @@ use crate::project::tidy::root;
 const BY_DBT: &str = "by_dbt";
 const BY_PGMILL: &str = "by_pgmill";
 
-/// Compares the relations of both schemas, and of the schemas for failures of tests. The times of a
-/// snapshot by `check` are those of its runs, so they are left out; `run_log` has times only.
+/// Compares the relations of both schemas, and of the schemas for failures of tests: their kinds,
+/// columns, types, numbers of indexes, grants and rows. A snapshot whose name ends with `_history` has
+/// times of its runs, so these are left out; `run_log` has times only.
 const COMPARE: &str = "CREATE FUNCTION compare(OUT name text, OUT rows bigint, OUT differing bigint, OUT columns text)
 RETURNS SETOF record LANGUAGE plpgsql AS $$
 DECLARE pair record; list text;
@@ -33,9 +34,15 @@ BEGIN
         name := pair.relname; rows := 0; differing := 0; columns := 'missing';
         IF pair.of_dbt IS NOT NULL AND pair.of_pgmill IS NOT NULL THEN
             SELECT string_agg(DISTINCT columns_of.text, ' <> '), min(columns_of.names) INTO columns, list FROM (
-                SELECT string_agg(format('%I %s', a.attname, format_type(a.atttypid, a.atttypmod)), ', ' ORDER BY a.attnum) AS text,
+                SELECT string_agg(format('%I %s', a.attname, format_type(a.atttypid, a.atttypmod)), ', ' ORDER BY a.attnum)
+                    || (SELECT format(' %s, %s indexes, granted: %s', c.relkind,
+                        (SELECT count(*) FROM pg_index i WHERE i.indrelid = c.oid),
+                        (SELECT string_agg(format('%s to %s', g.privilege_type, g.grantee::regrole), ', '
+                                ORDER BY g.privilege_type, g.grantee::regrole::text)
+                            FROM aclexplode(c.relacl) g WHERE g.grantee <> c.relowner))
+                        FROM pg_class c WHERE c.oid = a.attrelid) AS text,
                     string_agg(quote_ident(a.attname), ', ' ORDER BY a.attnum) FILTER (WHERE a.attname NOT IN
-                        ('dbt_scd_id', 'dbt_updated_at', 'dbt_valid_from', 'dbt_valid_to') OR name <> 'order_status_history') AS names
+                        ('dbt_scd_id', 'dbt_updated_at', 'dbt_valid_from', 'dbt_valid_to') OR name !~ '_history$') AS names
                 FROM pg_attribute a WHERE a.attrelid IN (pair.of_dbt, pair.of_pgmill) AND a.attnum > 0 AND NOT a.attisdropped
                 GROUP BY a.attrelid) AS columns_of;
             EXECUTE format('SELECT (SELECT count(*) FROM %2$s), (SELECT count(*) FROM (
@@ -65,19 +72,21 @@ struct Trial<'a> {
     /// What dbt and pgmill do before the times are measured.
     prepare: Option<(&'a [&'a str], &'a str)>,
     measure: (&'a [&'a str], &'a str),
+    /// The round that rebuilds everything.
+    full_refresh: Option<u64>,
 }
 
 impl Trial<'_> {
     /// Imports the compiled project and runs the job. Returns the durations of `enqueue` and of the
     /// run.
-    async fn run_job(&self, types: &str) -> (Duration, Duration) {
+    async fn run_job(&self, types: &str, full_refresh: &[&str]) -> (Duration, Duration) {
         let manifest = self.project.manifest(BY_PGMILL);
         let folder = self.project.folder.display().to_string();
         let job = format!("{} {types}", self.project.name);
         let arguments = ["import", "dbt", &manifest, "--project-dir", &folder, "--job", &job];
         let types = ["--resource-type", types];
         let limited = if types[1] == "all" { &types[..0] } else { &types[..] };
-        let arguments = [&arguments[..], limited].concat();
+        let arguments = [&arguments[..], limited, full_refresh].concat();
         Program::pgmill(self.database, &arguments).succeeds().await;
         let again = Program::pgmill(self.database, &arguments).succeeds().await;
         assert!(again.contains("no changes"), "{again}");
@@ -94,22 +103,25 @@ impl Trial<'_> {
     /// Runs one round; `first` decides who runs first.
     async fn round(&self, number: u64) -> Round {
         if number > 1 {
-            self.project.change_seeds(number);
+            self.project.change(number);
         }
         if let Some((arguments, types)) = self.prepare {
             self.project.dbt(self.database, BY_DBT, arguments);
             self.project.dbt(self.database, BY_PGMILL, &["compile"]);
-            self.run_job(types).await;
+            self.run_job(types, &[]).await;
         }
-        self.project.dbt(self.database, BY_PGMILL, &["compile"]);
+        let full_refresh =
+            if self.full_refresh == Some(number) { &["--full-refresh"][..] } else { &[] };
+        self.project.dbt(self.database, BY_PGMILL, &[&["compile"], full_refresh].concat());
         let (arguments, types) = self.measure;
+        let arguments = &[arguments, full_refresh].concat()[..];
         let (dbt, (pgmill, run));
         if number.is_multiple_of(2) {
-            (pgmill, run) = self.run_job(types).await;
+            (pgmill, run) = self.run_job(types, full_refresh).await;
             dbt = self.project.dbt(self.database, BY_DBT, arguments);
         } else {
             dbt = self.project.dbt(self.database, BY_DBT, arguments);
-            (pgmill, run) = self.run_job(types).await;
+            (pgmill, run) = self.run_job(types, full_refresh).await;
         }
         let compared = self.database.rows("SELECT * FROM compare()", &[]).await;
         for row in &compared {
@@ -134,12 +146,14 @@ async fn measure(models: Option<usize>, rounds: u64) -> String {
             project: Project::sample(),
             prepare: None,
             measure: (&["build"], "all"),
+            full_refresh: None,
         },
         Some(models) => Trial {
             database: &database,
             project: Project::generated(models),
             prepare: Some((&["seed"], "seed")),
             measure: (&["run"], "model"),
+            full_refresh: None,
         },
     };
     let name = match models {
@@ -169,9 +183,28 @@ async fn measure(models: Option<usize>, rounds: u64) -> String {
     lines
 }
 
+/// Builds the variants: a first build, one after changes, a rebuild, and one more build.
+async fn compare_variants() {
+    let database = Database::new().await;
+    database.execute(COMPARE).await;
+    let _worker = Worker::start(&database, &["--readers", "8", "--log", "warn"]);
+    let trial = Trial {
+        database: &database,
+        project: Project::variants(),
+        prepare: None,
+        measure: (&["build"], "all"),
+        full_refresh: Some(3),
+    };
+    for number in 1..=4 {
+        let round = trial.round(number).await;
+        println!("variants, round {number}: {} relations, {} rows", round.relations, round.rows);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs dbt: make dbt-check SHORT=1"]
 async fn dbt_check_short() {
+    compare_variants().await;
     measure(None, 2).await;
     measure(Some(30), 2).await;
 }
@@ -179,6 +212,7 @@ async fn dbt_check_short() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs dbt: make dbt-check"]
 async fn dbt_check_full() {
+    compare_variants().await;
     let mut lines = String::new();
     for models in [None, Some(1), Some(250)] {
         lines.push_str(&measure(models, 3).await);
@@ -231,6 +265,7 @@ async fn writes_the_manifest() {
             node.remove(key);
         }
     }
+    manifest.sort_all_objects();
     let text = serde_json::to_string_pretty(&manifest).unwrap() + "\n";
     assert!(!text.contains(&sample_folder().display().to_string()));
     fs::write(root().join("tests/integrations/imports/manifest.json"), text).unwrap();

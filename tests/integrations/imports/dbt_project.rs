@@ -55,6 +55,15 @@ impl Project {
         project
     }
 
+    /// Copies the project with the ways of building a relation that the sample does not have.
+    pub(crate) fn variants() -> Self {
+        let project = Self::empty("variants");
+        copy(&root().join("tests/integrations/imports/variants"), &project.folder);
+        let profiles = project.folder.join("profiles.yml");
+        fs::copy(sample_folder().join("profiles.yml"), profiles).unwrap();
+        project
+    }
+
     /// Generates a project with this number of models.
     pub(crate) fn generated(models: usize) -> Self {
         let project = Self::empty("generated");
@@ -83,8 +92,13 @@ impl Project {
         project
     }
 
-    /// Adds rows to each seed; in the sample, also changes and removes orders.
-    pub(crate) fn change_seeds(&self, round: u64) {
+    /// Adds rows to each seed; in the sample, also changes and removes orders; in the variants, also
+    /// changes rows and models.
+    pub(crate) fn change(&self, round: u64) {
+        let replacements = self.folder.join(format!("round_{round}"));
+        if replacements.exists() {
+            copy(&replacements, &self.folder);
+        }
         let mut random = Random(SEED + round);
         for entry in fs::read_dir(self.folder.join("seeds")).unwrap() {
             let path = entry.unwrap().path();
@@ -100,6 +114,12 @@ impl Project {
                 lines.extend(rows(&mut random, id + 1, 10).lines().skip(1).map(str::to_owned));
             } else {
                 lines.extend((1..=10).map(|n| format!("{},{rest}", id + n)));
+            }
+            if path.ends_with("events.csv") {
+                lines.remove(usize::try_from(round).unwrap() + 10);
+                for line in lines.iter_mut().skip(1).step_by(5) {
+                    *line = line.replace(".5,l", ".75,m").replace("2026-01-", "2026-02-");
+                }
             }
             if path.ends_with("raw_orders.csv") {
                 lines.remove(usize::try_from(round).unwrap() + 20);

@@ -145,7 +145,7 @@ pub(super) fn widen_columns(new: &Relation, table: &Relation) -> String {
     )
 }
 
-/// Lists the columns of both tables side by side, as a query.
+/// Lists the columns of both tables side by side, as a query: first those that only one of them has.
 fn both_columns(new: &Relation, table: &Relation) -> String {
     let columns = |of: &Relation| {
         format!(
@@ -159,7 +159,7 @@ fn both_columns(new: &Relation, table: &Relation) -> String {
         "SELECT coalesce(n.attname, o.attname) AS name, n.type AS new_type, o.type AS old_type\n    \
          FROM {} AS n FULL JOIN {} AS o ON o.attname = n.attname\n    \
          WHERE n.type IS DISTINCT FROM o.type AND NOT coalesce(n.is_text AND o.is_text, false)\n    \
-         ORDER BY n.attnum",
+         ORDER BY n.type IS NOT NULL AND o.type IS NOT NULL, n.attnum",
         columns(new),
         columns(table)
     )
@@ -174,12 +174,22 @@ fn change_columns(mode: &str, new: &Relation, table: &Relation) -> String {
         )
     };
     let add = alter("ADD COLUMN %I %s", "changed.name, changed.new_type");
+    // As dbt does it: the column becomes the last one, and what depends on the old one is dropped.
+    let retype = [
+        alter("ADD COLUMN %I %s", "changed.name || '__dbt_alter', changed.new_type"),
+        format!(
+            "EXECUTE pg_catalog.format('UPDATE %s SET %I = %I', {}, changed.name || '__dbt_alter', changed.name);",
+            literal(&table.sql())
+        ),
+        alter("DROP COLUMN %I CASCADE", "changed.name"),
+        alter("RENAME COLUMN %I TO %I", "changed.name || '__dbt_alter', changed.name"),
+    ]
+    .join("\n        ");
     let body = match mode {
         "append_new_columns" => format!("IF changed.old_type IS NULL THEN {add} END IF;"),
         "sync_all_columns" => format!(
-            "IF changed.old_type IS NULL THEN {add}\n    ELSIF changed.new_type IS NULL THEN {}\n    ELSE {} END IF;",
+            "IF changed.old_type IS NULL THEN {add}\n    ELSIF changed.new_type IS NULL THEN {}\n    ELSE {retype} END IF;",
             alter("DROP COLUMN %I", "changed.name"),
-            alter("ALTER COLUMN %I TYPE %s", "changed.name, changed.new_type")
         ),
         "fail" => "RAISE EXCEPTION 'column \"%\" is % in the new rows, and % in the table', changed.name,\n        \
                    coalesce(changed.new_type, 'absent'), coalesce(changed.old_type, 'absent')\n        \

@@ -133,7 +133,7 @@ impl Input<'_> {
         let reads_itself = !own.is_empty() && query.contains(own);
         let full = self.full.and_then(|manifest| manifest.nodes.get(&node.unique_id));
         let full = full.and_then(|node| node.compiled_code.as_deref());
-        if self.full_refresh {
+        if node.is_rebuilt(self.full_refresh) {
             Queries { full: Some(query).filter(|_| !reads_itself), new_rows: None }
         } else if reads_itself || full.is_some_and(|full| full != query) {
             Queries { full, new_rows: Some(query) }

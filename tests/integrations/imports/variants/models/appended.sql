@@ -1,0 +1,3 @@
+{{ config(materialized='incremental', incremental_strategy='append', on_schema_change='append_new_columns') }}
+select id, v from {{ ref('events') }}
+{% if is_incremental() %} where id > (select max(id) from {{ this }}) {% endif %}

@@ -1,0 +1,2 @@
+{{ config(materialized='view', grants={'select': ['pg_monitor']}) }}
+select * from {{ ref('shared') }}
