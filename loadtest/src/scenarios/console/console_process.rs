@@ -94,10 +94,11 @@ impl ConsoleProcess {
         Ok(hrefs.map(ToOwned::to_owned).collect())
     }
 
-    /// Returns the API paths of the OpenAPI description whose objects exist.
+    /// Returns the API paths of the OpenAPI description that can be read and whose objects exist.
     pub(super) async fn api_paths(&self) -> Result<Vec<String>> {
         let document = self.json("/api/v1/openapi.json").await?;
         let paths = document["paths"].as_object().context("the API description has no paths")?;
+        let readable = paths.iter().filter(|(_, described)| described.get("get").is_some());
         let of_one = |(path, described): (&String, &Value)| {
             let parameters = described["get"]["parameters"].as_array();
             let named = parameters.into_iter().flatten().any(|it| it["name"] == "name");
@@ -105,6 +106,6 @@ impl ConsoleProcess {
                 path.replace("/tasks/{id}", "/tasks/{failed}").replace("/runs/{id}", "/runs/{run}");
             if named { format!("{path}?name=it") } else { path }
         };
-        Ok(paths.iter().map(of_one).collect())
+        Ok(readable.map(of_one).collect())
     }
 }
