@@ -3,7 +3,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use checker::{Answer, Expect, Op, OpKind, check, record};
+use checker::{Answer, Expect, Op, OpKind, WATCHED, Watch, check, record};
 use serde_json::json;
 
 use crate::harness::{Database, PrivateDatabase, Worker};
@@ -307,4 +307,45 @@ async fn the_checker_finds_leftover_sessions() {
         assert_eq!(found[0].0, "no_session_left");
         session.batch_execute("ROLLBACK; SELECT pg_advisory_unlock_all()").await.unwrap();
     }
+}
+
+#[tokio::test]
+async fn a_watch_sees_two_executions_of_a_task_and_more_than_a_limit_allows() {
+    let database = Database::new().await;
+    database.execute(checker::INSTALL).await;
+    database.execute("INSERT INTO chaos.limits VALUES ('k', 1), ('wide', 2)").await;
+    let (first, second) = (database.connect().await, database.connect().await);
+    let begin = async |session: &tokio_postgres::Client, task: i64, limits: &str| {
+        let sql = format!(
+            "BEGIN; SET LOCAL mill.task_id = '{task}'; SET LOCAL mill.attempt = '1';
+             SELECT chaos.work(0, '{{{limits}}}')"
+        );
+        session.batch_execute(&sql).await.unwrap();
+    };
+    let look = async |expected: &[(&str, &str)]| {
+        let mut watch = Watch::default();
+        watch.look(database.client()).await.unwrap();
+        let findings = watch.findings();
+        assert_eq!(findings.iter().map(|it| it.invariant).collect::<Vec<_>>(), WATCHED);
+        let seen =
+            findings.iter().flat_map(|it| it.examples.iter().map(|text| (it.invariant, text)));
+        let seen: Vec<_> = seen.collect();
+        assert_eq!(seen.len(), expected.len(), "{seen:?}");
+        for ((invariant, text), (name, part)) in seen.iter().zip(expected) {
+            assert!(invariant == name && text.contains(part), "{seen:?}");
+        }
+        watch.executions
+    };
+    begin(&first, 1, "wide").await;
+    begin(&second, 2, "wide").await;
+    assert_eq!(look(&[]).await, 2);
+    second.batch_execute("ROLLBACK").await.unwrap();
+    begin(&second, 1, "wide").await;
+    look(&[("one_execution", "task 1 is executed by the backends")]).await;
+    second.batch_execute("COMMIT").await.unwrap();
+    first.batch_execute("COMMIT").await.unwrap();
+    assert_eq!(look(&[]).await, 0);
+    begin(&first, 3, "k").await;
+    begin(&second, 4, "k").await;
+    look(&[("limits_kept_meanwhile", "limit k: 2 executions at once, of 1")]).await;
 }

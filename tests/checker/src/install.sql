@@ -19,12 +19,6 @@ CREATE INDEX ON chaos.ops (task);
 CREATE INDEX ON chaos.ops (run);
 CREATE INDEX ON chaos.ops (name);
 
-CREATE TABLE chaos.limits (
-    name text PRIMARY KEY,
-    max_running integer NOT NULL
-);
-COMMENT ON TABLE chaos.limits IS 'The highest value that each limit ever had: a lowered limit lets running tasks continue';
-
 -- Combines pgmill's history with the requests of the load: how often a task may end, and to which of its
 -- lives each attempt belongs. A retry of an ended task starts a new life.
 CREATE VIEW chaos.lives AS

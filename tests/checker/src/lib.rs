@@ -8,6 +8,7 @@
 
 mod invariants;
 mod ops;
+mod watch;
 
 use std::time::{Duration, SystemTime};
 
@@ -17,6 +18,7 @@ use tokio_postgres::Client;
 
 pub use invariants::names;
 pub use ops::{Answer, Op, OpKind, record};
+pub use watch::{WATCHED, Watch};
 
 /// SQL that creates the schema `chaos`, applied after pgmill's schema.
 pub const INSTALL: &str = concat!(include_str!("tasks.sql"), include_str!("install.sql"));
@@ -25,7 +27,7 @@ pub const INSTALL: &str = concat!(include_str!("tasks.sql"), include_str!("insta
 pub const INSTALL_IN_TARGET: &str = include_str!("tasks.sql");
 
 /// Maximum number of violations listed in a finding.
-const EXAMPLES: i64 = 20;
+const EXAMPLES: usize = 20;
 
 /// Expected state of the database.
 #[derive(Clone, Debug)]

@@ -1,5 +1,5 @@
 /* checker.install_tasks */
--- What the SQL of tasks writes, and reads nothing of pgmill's. A target needs this part, too.
+-- What the SQL of tasks writes, and the limits that it counts towards; reads nothing of pgmill's. A target needs this part, too.
 CREATE SCHEMA chaos;
 GRANT USAGE ON SCHEMA chaos TO PUBLIC;
 
@@ -25,6 +25,12 @@ CREATE TABLE chaos.effect (
 COMMENT ON TABLE chaos.effect IS 'Written by the task''s own SQL: a task leaves one row for each success';
 COMMENT ON COLUMN chaos.effect.limits IS 'Limits that the task counted towards while it ran: chaos.limits.name';
 CREATE INDEX ON chaos.effect (task);
+CREATE TABLE chaos.limits (
+    name text PRIMARY KEY,
+    max_running integer NOT NULL
+);
+COMMENT ON TABLE chaos.limits IS 'The highest value that each limit ever had: a lowered limit lets running tasks continue';
+
 GRANT SELECT, INSERT ON ALL TABLES IN SCHEMA chaos TO PUBLIC;
 
 CREATE FUNCTION chaos.work(pause double precision DEFAULT 0, limits text[] DEFAULT '{}') RETURNS void
@@ -32,6 +38,9 @@ LANGUAGE plpgsql AS $$
 DECLARE
     began timestamptz := clock_timestamp();
 BEGIN
+    -- For checker::Watch.
+    PERFORM pg_advisory_xact_lock_shared(4711, current_setting('mill.task_id')::integer);
+    PERFORM pg_advisory_xact_lock_shared(4712, hashtext(l.name)) FROM unnest(work.limits) AS l(name);
     IF pause > 0 THEN
         PERFORM pg_sleep(pause);
     END IF;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result};
-use checker::{Expect, Finding, check, merge, record};
+use checker::{Expect, Finding, Watch, check, merge, record};
 use tokio::task::block_in_place;
 use tokio::time::sleep;
 
@@ -13,7 +13,9 @@ use super::plan::{Fault, OperatorAction, Plan, Step};
 use super::progress::Progress;
 use super::report::{Counts, Report, counted};
 use super::servers::Servers;
+use super::watcher::Watchers;
 use crate::fleet::{Fleet, ORPHAN_TIMEOUT};
+use crate::session::Session;
 
 /// Maximum number of waiting tasks. The plan waits while there are more; otherwise the load would
 /// end before the faults do.
@@ -46,6 +48,7 @@ pub(crate) struct Director<'a> {
     fleet: Fleet,
     load: LoadGenerator,
     operator: Operator,
+    watchers: Option<Watchers>,
     counts: Counts,
     progress: &'a Progress,
     begun: Instant,
@@ -63,8 +66,10 @@ impl<'a> Director<'a> {
         let (directory, config) = (servers.directory.clone(), servers.configuration());
         let fleet = Fleet::start(&servers.url, directory, Some(config), workers)?;
         let (load, operator) = (LoadGenerator::start(&servers.url), Operator::new(&servers.url));
-        let counts = Counts::default();
-        Ok(Self { servers, fleet, load, operator, counts, progress, begun: Instant::now(), limit })
+        let sessions = [Session::new(&servers.url, "chaos watcher"), servers.target_session()];
+        let (counts, watchers) = (Counts::default(), Some(Watchers::start(sessions)));
+        let begun = Instant::now();
+        Ok(Self { servers, fleet, load, operator, watchers, counts, progress, begun, limit })
     }
 
     /// Executes the whole plan and returns the checker's report.
@@ -172,7 +177,13 @@ impl<'a> Director<'a> {
             self.operator.session.rows(now).await?.first().context("no row")?.try_get(0)?;
         self.drain().await?;
         self.fleet.end().await?;
+        let watched = match self.watchers.take() {
+            Some(watchers) => watchers.end().await?,
+            None => Watch::default(),
+        };
         self.progress.phase("checking");
+        self.counts.looks = watched.looks;
+        self.counts.executions_seen = watched.executions;
         self.counts.add_operations(&ops);
         self.counts.operator_actions = self.operator.operator_actions;
         self.counts.workers_started = self.fleet.started();
@@ -183,7 +194,9 @@ impl<'a> Director<'a> {
         let healed_at = Some(healed_at);
         let expect =
             Expect { fleet_gone: true, healed_at, orphan_timeout, bound, ..Expect::default() };
-        check(client, &expect).await
+        let mut findings = check(client, &expect).await?;
+        findings.extend(watched.findings());
+        Ok(findings)
     }
 
     /// Waits until no task is live, or the time limit expires; the checker then reports the rest.

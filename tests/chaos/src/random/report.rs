@@ -30,6 +30,10 @@ pub(crate) struct Counts {
     pub(crate) target_freezes: usize,
     pub(crate) workers_started: usize,
     pub(crate) drain_seconds: f64,
+    /// Number of times that running tasks were watched.
+    pub(crate) looks: u64,
+    /// Sum of the executions in transaction mode that each of these times saw.
+    pub(crate) executions_seen: u64,
     /// Steps of the plan left when the time limit expired.
     pub(crate) steps_left: usize,
     /// Attempts by outcome.
@@ -79,9 +83,10 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// Returns whether an invariant was violated.
-    pub(crate) fn broken(&self) -> bool {
-        self.findings.iter().any(|finding| finding.count > 0)
+    /// Returns whether every invariant holds, and the whole plan was executed or need not be.
+    pub(crate) fn passed(&self, accept_partial: bool) -> bool {
+        let holds = self.findings.iter().all(|finding| finding.count == 0);
+        holds && (self.counts.steps_left == 0 || accept_partial)
     }
 }
 
@@ -114,6 +119,11 @@ impl Display for Report {
             f,
             "{} operator actions, {} deploys, {} workers started",
             c.operator_actions, c.deploys, c.workers_started
+        )?;
+        writeln!(
+            f,
+            "watched {} times, {} executions in transaction mode seen",
+            c.looks, c.executions_seen
         )?;
         let words = |counts: &BTreeMap<String, i64>| {
             let words = counts.iter().map(|(word, count)| format!("{count} {word}"));
