@@ -109,6 +109,12 @@ const CELLS: &[Row] = &[
     (F::Latency, &[(Executing, &[T]), (Idle, &[T])]),
     (F::Refused, &[(Executing, &[T]), (Idle, &[T])]),
     (F::TooMany, &[(Executing, &[T]), (Idle, &[T])]),
+    (F::ConnectRevoked, &[(Executing, &[T]), (Idle, &[T])]),
+    (
+        F::LocksExhausted,
+        &[(Enqueue, &[T]), (Claimed, &[T]), (Executing, &[T, L]), (Completing, &[T]), (Idle, &[T])],
+    ),
+    (F::ReadOnly, &[(Enqueue, &[T]), (Executing, &[T, L]), (Completing, &[T]), (Idle, &[T])]),
     (F::DataDiskFull, &[(Enqueue, &[T]), (Executing, &[T]), (Idle, &[T])]),
     (F::WalDiskFull, &[(Enqueue, &[T]), (Executing, &[T]), (Idle, &[T])]),
     (F::TasksLocked, &[(Enqueue, &[T]), (Executing, &[T, L]), (Idle, &[T])]),

@@ -84,6 +84,9 @@ pub(crate) enum Fault {
     Latency,
     Refused,
     TooMany,
+    ConnectRevoked,
+    LocksExhausted,
+    ReadOnly,
     DataDiskFull,
     WalDiskFull,
     TasksLocked,
@@ -168,6 +171,8 @@ impl Cell {
                     )
                     | Fault::TasksLocked
                     | Fault::WorkersLocked
+                    | Fault::LocksExhausted
+                    | Fault::ReadOnly
                     | Fault::ServerFrozen
                     | Fault::TargetFrozen
                     | Fault::BothFrozen
@@ -238,6 +243,8 @@ impl Fault {
                 | Self::DataDiskFull
                 | Self::WalDiskFull
                 | Self::TasksLocked
+                | Self::LocksExhausted
+                | Self::ReadOnly
         )
     }
 
@@ -249,6 +256,7 @@ impl Fault {
                 self,
                 Self::Refused
                     | Self::TooMany
+                    | Self::ConnectRevoked
                     | Self::BackendStopped
                     | Self::BackendStoppedPastTimeout
                     | Self::TargetKilled
@@ -301,6 +309,9 @@ impl Fault {
             Self::BackendStopped
             | Self::Refused
             | Self::TooMany
+            | Self::ConnectRevoked
+            | Self::LocksExhausted
+            | Self::ReadOnly
             | Self::TasksLocked
             | Self::StandbyMissing
             | Self::ClockAhead
@@ -378,6 +389,9 @@ impl fmt::Display for Fault {
             Self::Latency => "network: 200 ms latency",
             Self::Refused => "server: connections refused for 4 s",
             Self::TooMany => "server: too many connections for 4 s",
+            Self::ConnectRevoked => "server: logins may not connect for 4 s",
+            Self::LocksExhausted => "server: no memory for locks for 4 s",
+            Self::ReadOnly => "server: read-only for 4 s",
             Self::DataDiskFull => "data disk: full",
             Self::WalDiskFull => "WAL disk: full (the server goes down)",
             Self::TasksLocked => "mill.tasks: ACCESS EXCLUSIVE lock for 10 s",

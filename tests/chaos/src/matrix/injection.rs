@@ -27,11 +27,16 @@ const HOUR: i64 = 3600;
 const BURN: &str = "/* chaos.burn */
 SELECT pg_logical_emit_message(false, 'chaos', repeat('x', 1000000)) FROM generate_series(1, 500)";
 
+/// Takes locks until the server has no memory for more. The session keeps them, although the statement
+/// fails.
+const EXHAUST_LOCKS: &str = "/* chaos.exhaust_locks */
+SELECT pg_advisory_lock(4713, n) FROM generate_series(1, 10000000) AS n";
+
 /// State needed to heal the fault.
 #[derive(Default)]
 pub(crate) struct Injection {
     victim: Victim,
-    /// Session that holds a table lock.
+    /// Session that holds locks.
     lock: Option<Session>,
 }
 
@@ -80,6 +85,13 @@ pub(crate) async fn inject(environment: &mut Environment<'_>, victim: Victim) ->
             limit_connections(environment, 0).await?;
             end_sessions(environment, "pgmill%").await?;
         }
+        Fault::ConnectRevoked => {
+            let revoke = format!("REVOKE CONNECT ON DATABASE {} FROM PUBLIC", environment.database);
+            environment.session.execute(&revoke).await?;
+            end_sessions(environment, "pgmill%").await?;
+        }
+        Fault::LocksExhausted => injection.lock = Some(exhaust_locks(environment).await?),
+        Fault::ReadOnly => set_read_only(environment, "on").await?,
         Fault::DataDiskFull => environment.test_bed.disk.as_ref().context("no disk")?.fill()?,
         Fault::WalDiskFull => fill_log(environment).await?,
         Fault::TasksLocked => injection.lock = Some(lock(environment, "mill.tasks").await?),
@@ -120,6 +132,11 @@ pub(crate) async fn heal(environment: &mut Environment<'_>, injection: Injection
         | Fault::Refused => environment.test_bed.networks.iter().try_for_each(Network::heal)?,
         Fault::Latency => delay(environment, Duration::ZERO),
         Fault::TooMany => limit_connections(environment, -1).await?,
+        Fault::ConnectRevoked => {
+            let grant = format!("GRANT CONNECT ON DATABASE {} TO PUBLIC", environment.database);
+            environment.session.execute(&grant).await?;
+        }
+        Fault::ReadOnly => set_read_only(environment, "DEFAULT").await?,
         Fault::DataDiskFull => environment.test_bed.disk.as_ref().context("no disk")?.free()?,
         Fault::WalDiskFull => {
             environment.test_bed.disk.as_ref().context("no disk")?.free()?;
@@ -226,6 +243,22 @@ async fn limit_connections(environment: &Environment<'_>, max_connections: i32) 
     let sql =
         format!("/* chaos.limit */ ALTER DATABASE {database} CONNECTION LIMIT {max_connections}");
     session.execute(&sql).await
+}
+
+/// Changes the default of all transactions of the server.
+async fn set_read_only(environment: &Environment<'_>, value: &str) -> Result<()> {
+    let set =
+        format!("/* chaos.read_only */ ALTER SYSTEM SET default_transaction_read_only = {value}");
+    environment.session.execute(&set).await?;
+    environment.session.execute("/* chaos.reload */ SELECT pg_reload_conf()").await
+}
+
+async fn exhaust_locks(environment: &Environment<'_>) -> Result<Session> {
+    let session = Session::open(&environment.test_bed.cluster.url(&environment.database)).await?;
+    let exhausted = session.execute(EXHAUST_LOCKS).await;
+    let error = exhausted.err().context("the server has memory for ten million locks")?;
+    ensure!(format!("{error:#}").contains("out of shared memory"), "{error:#}");
+    Ok(session)
 }
 
 async fn lock(environment: &Environment<'_>, table: &str) -> Result<Session> {

@@ -72,7 +72,7 @@ impl TestTask {
         };
         // With a single attempt, a fault that uses up an attempt becomes visible.
         let max_attempts = match cell.fault {
-            Fault::DataDiskFull => 100,
+            Fault::DataDiskFull | Fault::LocksExhausted => 100,
             Fault::NeverEnds | Fault::BackendStoppedPastTimeout if !self.bystander => 3,
             _ => 1,
         };

@@ -128,7 +128,12 @@ async fn during_enqueue(environment: &mut Environment<'_>) -> Result<Option<Dura
     let url = proxy.url(&url);
     let before = matches!(
         fault,
-        Fault::DataDiskFull | Fault::WalDiskFull | Fault::TasksLocked | Fault::StandbyMissing
+        Fault::DataDiskFull
+            | Fault::WalDiskFull
+            | Fault::TasksLocked
+            | Fault::LocksExhausted
+            | Fault::ReadOnly
+            | Fault::StandbyMissing
     );
     let act = if let Fault::Message(cut) = fault {
         FaultAction::Cut(cut)
