@@ -9,6 +9,7 @@ use rustix::process::Signal;
 
 use crate::harness::exposition::{Family, parse};
 use crate::harness::http::{free_address, get};
+use crate::harness::login::Login;
 use crate::harness::{Database, PrivateDatabase, Worker, eventually};
 
 type Families = BTreeMap<String, Family>;
@@ -79,6 +80,25 @@ fn all_seen(families: &Families) -> bool {
         && families.contains_key("pgmill_queue_tasks")
         && families.contains_key("pgmill_pool_connections")
         && sum(families, "pgmill_claims_total", &[("result", "empty")]) > 0.0
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_with_only_its_role_publishes_the_metrics_of_the_fleet() {
+    let database = Database::new().await;
+    database.execute("SELECT mill.set_target('dwh')").await;
+    let control = Login::new(&database, "worker", "mill_worker").await;
+    let tasks = Login::new(&database, "other", "").await;
+    let address = free_address().await;
+    let mut worker =
+        Worker::start_at(&control.url(), &["--task-url", &tasks.url(), "--http", &address]);
+    let published = |seen: &Families| sum(seen, "pgmill_fleet_scrape_success", &[]) > 0.5;
+    let seen = metrics(&address, "the metrics of the fleet are published", published).await;
+    let target = seen["pgmill_target_held_back"].samples.iter().map(|sample| sample.value);
+    assert_eq!(target.collect::<Vec<_>>(), [0.0]);
+    assert!(!worker.log().contains("duty failed"), "{}", worker.log());
+    assert!(worker.terminate().await.success());
+    control.drop().await;
+    tasks.drop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

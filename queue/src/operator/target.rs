@@ -31,6 +31,10 @@ SELECT t.name, p.allowed, p.description, extract(epoch FROM t.receipts_kept)::fl
         WHERE now() - w.heartbeat_at < w.orphan_timeout) AS readers
 FROM mill.targets t JOIN mill.profiles p ON p.name = t.name ORDER BY t.name";
 
+/// Reads no profiles: `mill_worker` may not read them.
+const HELD_BACK: &str = "/* queue.targets_held_back */
+SELECT t.name, c.held_back FROM mill.targets t LEFT JOIN mill.target_checks c ON c.name = t.name ORDER BY t.name";
+
 /// Tasks in autocommit mode have no receipt.
 const SUCCESSES: &str = "/* queue.successes_in_target */
 SELECT a.task_id, a.receipt, a.finished_at FROM mill.attempts a
@@ -128,6 +132,14 @@ pub async fn accept_restored(client: &impl GenericClient, name: &str) -> Result<
 /// Returns every target.
 pub async fn targets(client: &impl GenericClient) -> Result<Vec<Target>, QueueError> {
     client.query_typed(TARGETS, &[]).await?.iter().map(Target::from_row).collect()
+}
+
+/// Returns the name of every target, and which of its conditions does not hold, for metrics.
+pub async fn targets_held_back(
+    client: &impl GenericClient,
+) -> Result<Vec<(String, Option<String>)>, QueueError> {
+    let rows = client.query_typed(HELD_BACK, &[]).await?;
+    rows.iter().map(|row| Ok((column(row, "name")?, column(row, "held_back")?))).collect()
 }
 
 /// Returns the successes in a target within this time, oldest first.

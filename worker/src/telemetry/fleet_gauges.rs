@@ -6,7 +6,6 @@ use prometheus::{Registry, Result};
 use queue::fleet::Fleet;
 use queue::priority::PriorityStatus;
 use queue::queue_status::QueueStatus;
-use queue::target::Target;
 use schedule::queries::{Health, Instants};
 
 use crate::telemetry::registrar::Registrar;
@@ -15,7 +14,7 @@ use crate::telemetry::registrar::Registrar;
 pub(crate) struct FleetCounts {
     pub(crate) queues: Vec<QueueStatus>,
     pub(crate) priorities: Vec<PriorityStatus>,
-    pub(crate) targets: Vec<Target>,
+    pub(crate) targets: Vec<(String, Option<String>)>,
     pub(crate) fleet: Fleet,
     pub(crate) schedules: Health,
     pub(crate) instants: Vec<Instants>,
@@ -114,15 +113,14 @@ fn fill_priorities(new: &Registrar<'_>, priorities: &[PriorityStatus]) -> Result
     Ok(())
 }
 
-fn fill_targets(new: &Registrar<'_>, targets: &[Target]) -> Result<()> {
+fn fill_targets(new: &Registrar<'_>, targets: &[(String, Option<String>)]) -> Result<()> {
     let held_back = new.gauges(
         "pgmill_target_held_back",
         "1 while a condition of the target does not hold, so that workers claim none of its tasks",
         &["target"],
     )?;
-    for target in targets {
-        let value = f64::from(u8::from(target.held_back.is_some()));
-        held_back.with_label_values(&[&target.name]).set(value);
+    for (target, condition) in targets {
+        held_back.with_label_values(&[target]).set(f64::from(u8::from(condition.is_some())));
     }
     Ok(())
 }

@@ -12,7 +12,7 @@ use queue::QueueError;
 use queue::fleet::fleet;
 use queue::priority::priorities;
 use queue::queue_status::{queues, try_become_publisher};
-use queue::target::targets;
+use queue::target::targets_held_back;
 use schedule::queries::{health, instants};
 use tokio::time::sleep;
 use tokio_postgres::Client;
@@ -97,7 +97,7 @@ async fn count(client: &Client) -> Result<Registry, QueueError> {
     let counts = FleetCounts {
         queues: queues(client).await?,
         priorities: priorities(client).await?,
-        targets: targets(client).await?,
+        targets: targets_held_back(client).await?,
         fleet: fleet(client).await?,
         schedules: health(client).await?,
         instants: instants(client, NAMED_SCHEDULES).await?,
