@@ -9071,8 +9071,9 @@ BEGIN
         RETURN format('%s has %s of %s tasks running; tasks ahead with the same priority: %s%s', subject,
             terms.running, terms.max_running, CASE ahead WHEN 100000 THEN 'at least ' ELSE '' END, ahead);
     ELSIF terms.rate_starts IS NOT NULL THEN
-        RETURN format('%s allows %s starts per %s; tasks ahead with the same priority: %s%s', subject,
-            terms.rate_starts, terms.rate_period, CASE ahead WHEN 100000 THEN 'at least ' ELSE '' END, ahead);
+        RETURN format('%s allows %s per %s; tasks ahead with the same priority: %s%s', subject,
+            CASE terms.rate_starts WHEN 1 THEN '1 start' ELSE terms.rate_starts || ' starts' END, terms.rate_period,
+            CASE ahead WHEN 100000 THEN 'at least ' ELSE '' END, ahead);
     END IF;
     SELECT w.error INTO reported FROM mill.workers w
         WHERE w.error LIKE 'grant\_permits: %' AND now() - w.heartbeat_at < w.orphan_timeout LIMIT 1;

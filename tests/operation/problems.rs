@@ -51,6 +51,20 @@ async fn a_backlog_is_a_problem_with_the_number_of_busy_readers() {
 
 #[tokio::test]
 async fn a_limit_that_holds_tasks_back_is_shown_with_its_value() {
+#[tokio::test(flavor = "multi_thread")]
+async fn why_names_the_rate_of_a_queue() {
+    let database = Database::new().await;
+    database.execute("SELECT mill.set_rate('queue', 'mail', 1, '1 hour')").await;
+    let _worker = Worker::start(&database, &["--readers", "1"]);
+    assert_eq!(database.run("SELECT 1", ", queue => 'mail'").await.outcome, "succeeded");
+    let waiting = database.enqueue("SELECT 1", ", queue => 'mail'").await;
+    let why = format!("SELECT mill.why({waiting})");
+    assert_eq!(
+        database.value::<String>(&why).await,
+        "queue \"mail\" allows 1 start per 01:00:00; tasks ahead with the same priority: 0"
+    );
+}
+
     let database = Database::new().await;
     database
         .execute(
