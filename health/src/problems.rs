@@ -56,8 +56,10 @@ pub enum ProblemSubject {
     HeldBack(String),
     /// A queue that is paused.
     Paused(String),
-    /// A queue with a backlog.
+    /// A queue with a backlog, although a reader is idle.
     Backlog(String),
+    /// A queue with a backlog, because all readers that serve the queue are busy.
+    BusyReaders(String),
     /// A queue that no worker claims from.
     Unserved(String),
     /// A queue whose attempts fail.

@@ -41,16 +41,16 @@ async fn a_backlog_is_a_problem_with_the_number_of_busy_readers() {
         "{message}"
     );
     let status = Program::pgmill(&database, &["status"]).succeeds().await;
-    assert!(status.contains("pgmill task list --queue etl --state running"), "{status}");
+    assert!(status.contains("pgmill task list --state running"), "{status}");
     let console = Console::start(&database, &[]).await;
-    assert!(console.get("/").await.body.contains("queue etl: 2 pending tasks"));
+    let overview = console.get("/").await.body;
+    let link = "\"/tasks?q=state%3Arunning&#38;sort=duration\">queue etl: 2 pending tasks";
+    assert!(overview.contains(link), "{overview}");
     database.execute("UPDATE mill.settings SET backlog_wait = '10 minutes'").await;
     assert!(!backlog(&problems(&database).await));
     database.execute("SELECT pg_advisory_unlock(1)").await;
 }
 
-#[tokio::test]
-async fn a_limit_that_holds_tasks_back_is_shown_with_its_value() {
 #[tokio::test(flavor = "multi_thread")]
 async fn why_names_the_rate_of_a_queue() {
     let database = Database::new().await;
@@ -65,6 +65,8 @@ async fn why_names_the_rate_of_a_queue() {
     );
 }
 
+#[tokio::test]
+async fn a_limit_that_holds_tasks_back_is_shown_with_its_value() {
     let database = Database::new().await;
     database
         .execute(

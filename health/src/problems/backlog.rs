@@ -44,10 +44,16 @@ pub(super) fn queue(
         let message = format!("queue {name} has only draining workers, with {pending}");
         (Severity::Critical, message, ProblemSubject::Unserved(name.to_owned()))
     } else if queue.oldest_seconds >= backlog_wait {
-        let (waited, readers) = (span(queue.oldest_seconds), readers(&serving));
-        let message =
-            format!("queue {name}: {pending}, the oldest has waited for {waited}; {readers}");
-        (Severity::Warning, message, ProblemSubject::Backlog(name.to_owned()))
+        let (waited, readers) = (span(queue.oldest_seconds), Readers::of(&serving));
+        let message = format!(
+            "queue {name}: {pending}, the oldest has waited for {waited}; {}",
+            readers.describe()
+        );
+        let about = match readers.busy == readers.all {
+            true => ProblemSubject::BusyReaders(name.to_owned()),
+            false => ProblemSubject::Backlog(name.to_owned()),
+        };
+        (Severity::Warning, message, about)
     } else {
         return None;
     };
@@ -78,7 +84,10 @@ pub fn queue_blockers(
 /// pending task counts from its due time and so includes the time for which the limit blocked the
 /// task. If the limit allows more tasks than there are readers, the readers cause the backlog.
 pub(super) fn is_caused_by_limit(problem: &Problem, facts: &FleetFacts<'_>) -> bool {
-    let ProblemSubject::Backlog(queue) = &problem.about else { return false };
+    let (ProblemSubject::Backlog(queue) | ProblemSubject::BusyReaders(queue)) = &problem.about
+    else {
+        return false;
+    };
     let serving = facts.workers.iter().filter(|worker| worker.serves(queue) && !worker.draining);
     let readers: i32 = serving.map(|worker| worker.readers).sum();
     facts.sources.limits.iter().any(|it| {
@@ -89,19 +98,33 @@ pub(super) fn is_caused_by_limit(problem: &Problem, facts: &FleetFacts<'_>) -> b
     })
 }
 
-/// Describes how many readers of these workers are busy.
-fn readers(workers: &[&Worker]) -> String {
-    let claiming = workers.iter().filter(|worker| !worker.draining);
-    let (busy, all, reserved) = claiming.fold((0, 0, 0), |(busy, all, reserved), worker| {
-        let readers = i64::from(worker.readers);
-        let kept = i64::from(worker.reserved);
-        (busy + worker.running.min(readers), all + readers, reserved + kept)
-    });
-    let reserved = if reserved > 0 { format!(", {reserved} reserved") } else { String::new() };
-    match (busy, all) {
-        (1, 1) => "the only reader is busy".to_owned(),
-        _ if busy == all => format!("all {} are busy", counted(all, "reader")),
-        _ => format!("busy readers: {busy} of {all}{reserved}"),
+/// Readers of the workers that serve a queue and claim tasks.
+struct Readers {
+    busy: i64,
+    all: i64,
+    reserved: i64,
+}
+
+impl Readers {
+    fn of(workers: &[&Worker]) -> Self {
+        let mut sum = Self { busy: 0, all: 0, reserved: 0 };
+        for worker in workers.iter().filter(|worker| !worker.draining) {
+            let readers = i64::from(worker.readers);
+            sum.busy += worker.running.min(readers);
+            sum.all += readers;
+            sum.reserved += i64::from(worker.reserved);
+        }
+        sum
+    }
+
+    fn describe(&self) -> String {
+        let Self { busy, all, reserved } = *self;
+        let kept = if reserved > 0 { format!(", {reserved} reserved") } else { String::new() };
+        match (busy, all) {
+            (1, 1) => "the only reader is busy".to_owned(),
+            _ if busy == all => format!("all {} are busy", counted(all, "reader")),
+            _ => format!("busy readers: {busy} of {all}{kept}"),
+        }
     }
 }
 

@@ -161,7 +161,11 @@ fn a_backlog_is_a_problem_once_its_oldest_task_has_waited_too_long() {
         let messages = found(&FleetFacts { waiting, workers: &workers, ..facts() });
         let wanted = end.map(|end| {
             let waited = "queue etl: 15000 pending tasks, the oldest has waited for 8m 0s";
-            (format!("{waited}; {end}"), ProblemSubject::Backlog("etl".to_owned()))
+            let subject = match running {
+                8 => ProblemSubject::BusyReaders("etl".to_owned()),
+                _ => ProblemSubject::Backlog("etl".to_owned()),
+            };
+            (format!("{waited}; {end}"), subject)
         });
         assert_eq!(messages, wanted.into_iter().collect::<Vec<_>>());
     }

@@ -150,6 +150,8 @@ fn next(about: &ProblemSubject) -> String {
         ProblemSubject::Backlog(queue) => {
             format!("pgmill task list --queue {queue} --state running")
         }
+        // The readers may be busy with tasks of other queues.
+        ProblemSubject::BusyReaders(_) => "pgmill task list --state running".to_owned(),
         ProblemSubject::Unserved(_) | ProblemSubject::Worker => "pgmill worker list".to_owned(),
         ProblemSubject::QueueFailures(_) => "pgmill failures".to_owned(),
         ProblemSubject::Finished(Outcome::Failed) => "pgmill failures --since 1h".to_owned(),

@@ -70,6 +70,10 @@ fn waiting(queue: &QueueStats) -> Option<QueueBacklog<'_>> {
 fn path(about: &ProblemSubject) -> String {
     match about {
         ProblemSubject::Backlog(queue) => tasks_path("", format!("queue:\"{queue}\"")),
+        // The readers may be busy with tasks of other queues.
+        ProblemSubject::BusyReaders(_) => {
+            format!("{}&sort=duration", tasks_path("", "state:running"))
+        }
         ProblemSubject::HeldBack(queue) | ProblemSubject::Paused(queue) => {
             format!("/queues#queue-{}", url_encode(queue))
         }
