@@ -42,6 +42,7 @@ WHERE ($1::text IS NULL OR h.schedule_id = (SELECT s.id FROM mill.schedules s WH
     AND ($2::text IS NULL OR h.state = $2::text::mill.run_state)
     AND ($3::timestamptz IS NULL OR h.started_at >= $3) AND ($4::timestamptz IS NULL OR h.started_at < $4)
     AND h.run_id < coalesce($5, 9223372036854775807)
+    AND ($8::timestamptz IS NULL OR h.fire_at = $8)
     AND ($7::text IS NULL OR lower($7) = ANY (SELECT lower(j) FROM unnest(h.jobs) AS j))
 ORDER BY h.run_id DESC LIMIT $6";
 
@@ -281,6 +282,8 @@ pub struct RunHistoryFilter {
     pub job: Option<String>,
     /// State of the run.
     pub state: Option<String>,
+    /// Instant for which the schedule fired.
+    pub fire_at: Option<Timestamp>,
     /// Earliest start, inclusive.
     pub since: Option<Timestamp>,
     /// Latest start, exclusive.
@@ -405,6 +408,7 @@ pub async fn history(
         (/* before */ &wanted.before as _, Type::INT8),
         (/* limit */ &wanted.limit as _, Type::INT8),
         (/* job */ &wanted.job as _, Type::TEXT),
+        (/* fire_at */ &wanted.fire_at as _, Type::TIMESTAMPTZ),
     ];
     client.query_typed(HISTORY, &params).await?.iter().map(FiredRun::from_row).collect()
 }

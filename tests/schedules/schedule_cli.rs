@@ -410,6 +410,7 @@ async fn paging_returns_every_row_once_and_filters_return_matching_rows() {
     database
         .execute(
             "UPDATE mill.runs SET started_at = '2026-01-01Z'::timestamptz + id * interval '1 hour' WHERE id < 8;
+             UPDATE mill.runs SET fire_at = '2025-12-24 03:00Z' WHERE id IN (5, 6);
              UPDATE mill.runs SET state = 'failed', finished_at = now(), failed = 1, open = 0 WHERE id IN (3, 8);
              INSERT INTO mill.schedule_log (schedule_id, event, message)
                  SELECT 1, unnest(enum_range(NULL::mill.schedule_event)), 'm'",
@@ -422,6 +423,8 @@ async fn paging_returns_every_row_once_and_filters_return_matching_rows() {
         (&["--since", "1 day"], &[9, 8]),
         (&["--from", "2026-01-01T03:00:00Z", "--to", "2026-01-01T05:00:00Z"], &[4, 3]),
         (&["--to", "2026-01-01T02:00:00Z"], &[1]),
+        (&["--at", "2025-12-24T03:00:00Z"], &[6, 5]),
+        (&["--at", "2025-12-24T03:00:00Z", "a"], &[5]),
         (&["--from", "2026-01-01T07:00:00Z", "a"], &[9, 7]),
     ] {
         let found = json_of(&database, &[&history, filter].concat()).await;

@@ -136,6 +136,7 @@ Examples:
   pgmill schedule history nightly --state failed --since '30 days'
   pgmill schedule history --job public.nightly
   pgmill schedule history nightly --from 2026-11-01 --to yesterday
+  pgmill schedule history nightly --at '2026-11-21 03:00'
   pgmill schedule history --limit 50 --before 4711     next page")]
     History(ScheduleHistory),
     /// List events of schedules, newest first
@@ -349,6 +350,9 @@ pub(crate) struct ScheduleHistory {
     #[arg(long, value_parser = enum_value::<RunState>(RunState::ALL.iter().map(|it| it.as_str())))]
     #[arg(help_heading = FILTERS)]
     pub(crate) state: Option<RunState>,
+    /// Show only runs for this instant, whenever they started: "2026-11-21 03:00" (local), RFC 3339
+    #[arg(long, value_name = "TIME", help_heading = FILTERS)]
+    pub(crate) at: Option<PeriodBound>,
     /// Show only runs that started in the last DURATION: 90s, "1h 30m", "2 days"
     #[arg(long, value_name = "DURATION", value_parser = duration, conflicts_with = "from")]
     #[arg(help_heading = FILTERS)]

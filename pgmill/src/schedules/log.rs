@@ -5,7 +5,7 @@ use schedule::queries::{self, FiredRun, LogEntry, LogFilter, RunHistoryFilter};
 use tokio_postgres::Client;
 
 use crate::args::{ScheduleHistory, ScheduleLog};
-use crate::output::format::{local_time, one_line, period, span};
+use crate::output::format::{instant, local_time, one_line, period, span};
 use crate::output::{Field, Output, Tone};
 use crate::schedules::list::{find, missing};
 
@@ -27,10 +27,13 @@ pub(crate) async fn history(
         find(client, name).await?;
     }
     let (since, until) = period(client, args.since, &args.from, &args.to).await?;
+    let now = queue::task_queries::now(client).await?;
+    let fire_at = instant("--at", args.at.as_ref(), now)?;
     let wanted = RunHistoryFilter {
         schedule: args.name.clone(),
         job: args.job.clone(),
         state: args.state.map(|state| state.to_string()),
+        fire_at,
         since,
         until,
         before: args.before,
