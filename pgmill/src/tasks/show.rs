@@ -173,6 +173,7 @@ fn attempt(task: &Task) -> String {
     let Task { attempt, failures, max_attempts, .. } = task;
     match failures {
         Some(failures) => format!("{attempt}; {failures} of {max_attempts} failed attempts used"),
+        None if *max_attempts == 1 => format!("{attempt}; at most 1 failed attempt"),
         None => format!("{attempt}; at most {max_attempts} failed attempts"),
     }
 }
