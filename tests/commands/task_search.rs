@@ -280,6 +280,11 @@ async fn a_saved_filter_of_runs_is_shared_with_the_console_and_selects_runs() {
     assert_eq!(ids("nights & days").await, [2]);
     assert!(ids("past").await.is_empty());
     assert_eq!(ids("since then").await, [3, 2, 1]);
+    for (period, count) in [(["--from", "today"], 3), (["--to", "2026-01-01"], 0)] {
+        let listed = run(&[&["run", "list", "--json"][..], &period].concat()).await;
+        let listed: Value = serde_json::from_str(&listed).unwrap();
+        assert_eq!(listed.as_array().unwrap().len(), count, "{period:?}");
+    }
     let listed = run(&["filter", "list"]).await;
     assert!(listed.contains("state:running job:nightly"), "{listed}");
     assert!(listed.contains("from:2026-01-01T00:00 zone:Europe/Berlin"), "{listed}");
@@ -289,6 +294,7 @@ async fn a_saved_filter_of_runs_is_shared_with_the_console_and_selects_runs() {
     for (arguments, code, message) in [
         (&["filter", "save", "x", "--screen", "runs", "nightly"][..], 2, "not a condition on runs"),
         (&["filter", "save", "x", "--screen", "runs", "job:"], 2, "not a condition on runs"),
+        (&["filter", "save", "x", "--screen", "runs", ""], 2, "the filter is empty"),
         (&["filter", "save", "x", "--screen", "runs", "state:late"], 2, "succeeded, failed"),
         (&["filter", "save", "x", "--screen", "runs", "from:yesterday"], 2, "invalid time"),
         (&["run", "list", "--filter", "x"], 4, "there is no saved filter x"),

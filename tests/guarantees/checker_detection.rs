@@ -322,9 +322,9 @@ async fn a_watch_sees_two_executions_of_a_task_and_more_than_a_limit_allows() {
         );
         session.batch_execute(&sql).await.unwrap();
     };
-    let look = async |expected: &[(&str, &str)]| {
+    let poll = async |expected: &[(&str, &str)]| {
         let mut watch = Watch::default();
-        watch.look(database.client()).await.unwrap();
+        watch.poll(database.client()).await.unwrap();
         let findings = watch.findings();
         assert_eq!(findings.iter().map(|it| it.invariant).collect::<Vec<_>>(), WATCHED);
         let seen =
@@ -338,14 +338,14 @@ async fn a_watch_sees_two_executions_of_a_task_and_more_than_a_limit_allows() {
     };
     begin(&first, 1, "wide").await;
     begin(&second, 2, "wide").await;
-    assert_eq!(look(&[]).await, 2);
+    assert_eq!(poll(&[]).await, 2);
     second.batch_execute("ROLLBACK").await.unwrap();
     begin(&second, 1, "wide").await;
-    look(&[("one_execution", "task 1 is executed by the backends")]).await;
+    poll(&[("one_execution", "task 1 is executed by the backends")]).await;
     second.batch_execute("COMMIT").await.unwrap();
     first.batch_execute("COMMIT").await.unwrap();
-    assert_eq!(look(&[]).await, 0);
+    assert_eq!(poll(&[]).await, 0);
     begin(&first, 3, "k").await;
     begin(&second, 4, "k").await;
-    look(&[("limits_kept_meanwhile", "limit k: 2 executions at once, of 1")]).await;
+    poll(&[("limits_kept_meanwhile", "limit k: 2 executions at once, of 1")]).await;
 }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Subcommand;
+use cli::time::PeriodBound;
 use queue::RunId;
 use queue::run::RunState;
 use terminal::label;
@@ -21,6 +22,7 @@ Examples:
   pgmill run list --job daily
   pgmill run list --late
   pgmill run list --slow
+  pgmill run list --schedule nightly --from yesterday
   pgmill run list --filter 'failed nights'
   pgmill run list --json | jq '.[] | select(.count.failed > 0) | .id'")]
     List(RunList),
@@ -118,7 +120,7 @@ impl RunVerb {
 pub(crate) struct RunList {
     /// Show the runs that this saved filter selects (pgmill filter list)
     #[arg(long, value_name = "NAME", value_parser = label, help_heading = FILTERS)]
-    #[arg(conflicts_with_all = ["state", "job", "schedule", "backfill", "tag", "since", "late", "slow"])]
+    #[arg(conflicts_with_all = ["state", "job", "schedule", "backfill", "tag", "since", "from", "to", "late", "slow"])]
     pub(crate) filter: Option<String>,
     /// Show only runs in this state
     #[arg(long, value_parser = enum_value::<RunState>(RunState::ALL.iter().map(|it| it.as_str())))]
@@ -138,7 +140,15 @@ pub(crate) struct RunList {
     pub(crate) tag: Option<String>,
     /// Show only runs that started in the last DURATION: 90s, "1h 30m", "2 days"
     #[arg(long, value_name = "DURATION", value_parser = duration, help_heading = FILTERS)]
+    #[arg(conflicts_with = "from")]
     pub(crate) since: Option<Duration>,
+    /// Show only runs that started at this time or later: yesterday, 2026-11-21, "2026-11-21 03:00"
+    /// (local), RFC 3339
+    #[arg(long, value_name = "TIME", help_heading = FILTERS)]
+    pub(crate) from: Option<PeriodBound>,
+    /// Show only runs that started at this time or earlier
+    #[arg(long, value_name = "TIME", help_heading = FILTERS)]
+    pub(crate) to: Option<PeriodBound>,
     /// Show only runs that have missed their deadline, in progress or ended
     #[arg(long, help_heading = FILTERS)]
     pub(crate) late: bool,

@@ -8,7 +8,7 @@ use queue::run_queries::{self, Run, RunFilter};
 use tokio_postgres::Client;
 
 use crate::args::RunList;
-use crate::output::format::{local_time, span, with_tags};
+use crate::output::format::{local_time, period, span, with_tags};
 use crate::output::list::{close, cut};
 use crate::output::{Field, Output, Tone};
 use crate::tasks::filters;
@@ -34,17 +34,7 @@ const MAX_ETAS: usize = 20;
 pub(super) async fn list(client: &Client, out: &Output, args: &RunList) -> Result<u8, Failure> {
     let filter = match &args.filter {
         Some(name) => filters::of_runs(client, name).await?,
-        None => RunFilter {
-            state: args.state,
-            job: args.job.clone(),
-            schedule: args.schedule.clone(),
-            since: args.since,
-            tag: args.tag.clone(),
-            slow: args.slow,
-            backfill: args.backfill,
-            late: args.late,
-            ..RunFilter::default()
-        },
+        None => filter(client, args).await?,
     };
     // Query one row more than is shown, to learn whether there are more.
     let mut runs = run_queries::runs(client, &filter, args.limit + 1).await?;
@@ -76,6 +66,21 @@ pub(super) async fn list(client: &Client, out: &Output, args: &RunList) -> Resul
         out.print_table(&RUN_HEADINGS, runs.iter().map(row).collect())?;
     }
     close(out, runs.len(), more, "no matching run")
+}
+
+async fn filter(client: &Client, args: &RunList) -> Result<RunFilter, Failure> {
+    let (from, to) = period(client, args.since, &args.from, &args.to).await?;
+    Ok(RunFilter {
+        state: args.state,
+        job: args.job.clone(),
+        schedule: args.schedule.clone(),
+        from,
+        to,
+        tag: args.tag.clone(),
+        slow: args.slow,
+        backfill: args.backfill,
+        late: args.late,
+    })
 }
 
 /// Returns a run.

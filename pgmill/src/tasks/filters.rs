@@ -82,6 +82,9 @@ async fn save(client: &mut Client, out: &Output, args: &FilterSave) -> Result<u8
         FilterScreen::Runs => console::saved_run_filter_query(&args.text),
     };
     let query = query.map_err(invalid)?;
+    if query.is_empty() {
+        return Err(Failure::usage("the filter is empty").hint("for example state:failed"));
+    }
     let transaction = client.transaction().await.map_err(QueueError::from)?;
     saved_filter::save(&transaction, args.screen.as_str(), &args.name, &query).await?;
     commit_unless_dry_run(transaction, args.dry_run).await?;

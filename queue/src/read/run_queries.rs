@@ -48,8 +48,6 @@ pub struct RunFilter {
     pub job: Option<String>,
     /// The schedule that fired the run.
     pub schedule: Option<String>,
-    /// Maximum time since the start of the run.
-    pub since: Option<Duration>,
     /// Selects runs that started at this time or later.
     pub from: Option<Timestamp>,
     /// Selects runs that started at this time or earlier.
@@ -334,19 +332,17 @@ pub async fn runs(
          WHERE ($1::text IS NULL OR r.state = $1::text::mill.run_state)
             AND ($3 IS NULL OR $3 = ANY (r.tags)) AND ($4 IS NULL OR $4 = ANY (r.jobs))
             AND ($5 IS NULL OR r.schedule = $5)
-            AND ($6 IS NULL OR r.started_at > now() - make_interval(secs => $6))
-            AND (NOT $7 OR r.id IN (SELECT s.id FROM mill.slow_runs s)) AND ($8 IS NULL OR r.backfill_id = $8)
-            AND (NOT $9 OR r.late_since IS NOT NULL)
-            AND ($10 IS NULL OR r.started_at >= $10) AND ($11 IS NULL OR r.started_at <= $11)
+            AND (NOT $6 OR r.id IN (SELECT s.id FROM mill.slow_runs s)) AND ($7 IS NULL OR r.backfill_id = $7)
+            AND (NOT $8 OR r.late_since IS NOT NULL)
+            AND ($9 IS NULL OR r.started_at >= $9) AND ($10 IS NULL OR r.started_at <= $10)
          ORDER BY r.id DESC LIMIT $2"
     );
-    let values: [(&(dyn ToSql + Sync), Type); 11] = [
+    let values: [(&(dyn ToSql + Sync), Type); 10] = [
         (/* state */ &filter.state.map(RunState::as_str), Type::TEXT),
         (/* limit */ &limit, Type::INT8),
         (/* tag */ &filter.tag, Type::TEXT),
         (/* job */ &filter.job, Type::TEXT),
         (/* schedule */ &filter.schedule, Type::TEXT),
-        (/* since */ &filter.since.map(|since| since.as_secs_f64()), Type::FLOAT8),
         (/* slow */ &filter.slow, Type::BOOL),
         (/* backfill_id */ &filter.backfill, Type::INT8),
         (/* late */ &filter.late, Type::BOOL),

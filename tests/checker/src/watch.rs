@@ -17,7 +17,7 @@ use crate::{EXAMPLES, Finding};
 ///
 /// The first key of a lock says what it is for, the second key is the id of the task, or the hash of
 /// the limit's name.
-const LOOK: &str = "/* checker.watch */
+const POLL: &str = "/* checker.watch */
 WITH held AS MATERIALIZED (
     SELECT l.classid, l.objid, l.pid FROM pg_locks l JOIN pg_database d ON d.oid = l.database
     WHERE l.locktype = 'advisory' AND l.objsubid = 2 AND l.granted AND d.datname = current_database())
@@ -37,20 +37,20 @@ pub const WATCHED: [&str; 2] = ["one_execution", "limits_kept_meanwhile"];
 /// What was seen during a run.
 #[derive(Debug, Default)]
 pub struct Watch {
-    /// Number of looks.
-    pub looks: u64,
-    /// Sum of the executions of all looks.
+    /// Number of polls.
+    pub polls: u64,
+    /// Sum of the executions of all polls.
     pub executions: u64,
     violations: BTreeMap<String, Vec<String>>,
 }
 
 impl Watch {
-    /// Looks once.
+    /// Polls once.
     ///
     /// # Errors
     /// Returns an error if the query fails.
-    pub async fn look(&mut self, client: &Client) -> Result<()> {
-        for row in client.query_typed(LOOK, &[]).await? {
+    pub async fn poll(&mut self, client: &Client) -> Result<()> {
+        for row in client.query_typed(POLL, &[]).await? {
             let (invariant, sentence): (String, String) = (row.try_get(0)?, row.try_get(1)?);
             if invariant.is_empty() {
                 self.executions += row.try_get::<_, i64>(2)?.unsigned_abs();
@@ -58,13 +58,13 @@ impl Watch {
                 self.violations.entry(invariant).or_default().push(sentence);
             }
         }
-        self.looks += 1;
+        self.polls += 1;
         Ok(())
     }
 
     /// Adds what another watcher saw.
     pub fn merge(&mut self, other: Self) {
-        self.looks += other.looks;
+        self.polls += other.polls;
         self.executions += other.executions;
         for (invariant, sentences) in other.violations {
             self.violations.entry(invariant).or_default().extend(sentences);

@@ -182,7 +182,7 @@ impl<'a> Director<'a> {
             None => Watch::default(),
         };
         self.progress.phase("checking");
-        self.counts.looks = watched.looks;
+        self.counts.polls = watched.polls;
         self.counts.executions_seen = watched.executions;
         self.counts.add_operations(&ops);
         self.counts.operator_actions = self.operator.operator_actions;

@@ -31,7 +31,7 @@ pub(crate) struct Counts {
     pub(crate) workers_started: usize,
     pub(crate) drain_seconds: f64,
     /// Number of times that running tasks were watched.
-    pub(crate) looks: u64,
+    pub(crate) polls: u64,
     /// Sum of the executions in transaction mode that each of these times saw.
     pub(crate) executions_seen: u64,
     /// Steps of the plan left when the time limit expired.
@@ -123,7 +123,7 @@ impl Display for Report {
         writeln!(
             f,
             "watched {} times, {} executions in transaction mode seen",
-            c.looks, c.executions_seen
+            c.polls, c.executions_seen
         )?;
         let words = |counts: &BTreeMap<String, i64>| {
             let words = counts.iter().map(|(word, count)| format!("{count} {word}"));

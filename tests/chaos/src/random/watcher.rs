@@ -11,9 +11,9 @@ use tokio::time::{sleep, timeout};
 
 use crate::session::Session;
 
-/// Time between two looks.
+/// Time between two polls.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Time limit for a look: a frozen server does not answer.
+/// Time limit for a poll: a frozen server does not answer.
 const ANSWER: Duration = Duration::from_secs(10);
 
 /// The watchers of the queue's database and of the target.
@@ -51,8 +51,8 @@ async fn watch(mut session: Session, end: Arc<AtomicBool>) -> Result<Watch> {
     let mut watch = Watch::default();
     while !end.load(Ordering::Relaxed) {
         let client = session.client().await.context("the watcher has no session")?;
-        // A look that fails is repeated: the server has crashed, or the session was terminated.
-        let _ = timeout(ANSWER, watch.look(client)).await;
+        // A poll that fails is repeated: the server has crashed, or the session was terminated.
+        let _ = timeout(ANSWER, watch.poll(client)).await;
         sleep(PAUSE).await;
     }
     Ok(watch)
