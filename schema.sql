@@ -5974,6 +5974,10 @@ COMMENT ON COLUMN mill.run_tasks.parent_failed IS
 COMMENT ON COLUMN mill.run_tasks.pending_propagation IS
     'Whether the task has finished and its completion is yet to be propagated to the children whose node is greater '
     'than propagated_to';
+COMMENT ON COLUMN mill.run_tasks.propagated_to IS
+    'Last child to which the completion was propagated; 0: none. -1: the task was added, and mill.advance_run has not '
+    'counted it yet. Until then, the completion of a parent is not propagated to it, and it is not cancelled with its '
+    'run: this would change the number of open tasks';
 COMMENT ON COLUMN mill.run_tasks.takes_results IS 'Whether params refer to results of parents';
 COMMENT ON COLUMN mill.run_tasks.job IS
     'Job that declares the task; null: the task was added while the run was in progress';
@@ -6299,12 +6303,12 @@ BEGIN
     END IF;
     INSERT INTO mill.run_tasks (run_id, node, name, statement, params, queue, priority, group_name,
         concurrency_key, max_attempts, retry_interval, backoff, jitter, timeout, mode, at_most_once, external,
-        ignore_failure, parents, options)
+        ignore_failure, parents, options, propagated_to)
     VALUES (run_id, new_node, name, statement, params, queue,
         coalesce(priority, (SELECT g.priority FROM mill.groups g WHERE g.name = group_name)), group_name,
         concurrency_key, max_attempts, retry_interval, backoff, coalesce(jitter, backoff <> 'fixed'), timeout, mode,
         false, false, ignore_failure, cardinality(after),
-        mill.resolve_options(mill.read_options(options), queue, params))
+        mill.resolve_options(mill.read_options(options), queue, params), -1)
     ON CONFLICT ON CONSTRAINT run_tasks_name DO NOTHING;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'run % already has a task "%"', run_id, name USING ERRCODE = '23505';
@@ -6328,6 +6332,12 @@ BEGIN
         ELSE
             INSERT INTO mill.run_edges (run_id, parent, child, expected)
                 VALUES (run_id, new_node, other.node, 'succeeded');
+            IF self.node IS NULL THEN
+                -- The parents that the other task had so far may have ended. An advance that has not reached
+                -- the event of the new task must not release it.
+                UPDATE mill.run_tasks t SET parents = t.parents + 1
+                    WHERE t.run_id = add_run_task.run_id AND t.node = other.node;
+            END IF;
             IF mill.is_upstream_of(run_id, other.node, new_node) THEN
                 RAISE EXCEPTION 'task "%" would wait for itself', name USING ERRCODE = '22023';
             END IF;
@@ -6464,14 +6474,15 @@ BEGIN
             LEFT JOIN mill.run_tasks p ON p.run_id = e.run_id AND p.node = e.parent
                 AND p.state NOT IN ('waiting', 'ready', 'released')
                 AND (NOT p.pending_propagation OR p.propagated_to >= c.node)
-        WHERE c.run_id = recount_dependencies.run_id AND c.state = 'waiting' AND (nodes IS NULL OR c.node = ANY (nodes))
+        WHERE c.run_id = recount_dependencies.run_id AND c.state = 'waiting'
+            AND (nodes IS NULL AND c.propagated_to >= 0 OR c.node = ANY (nodes))
         GROUP BY c.node, c.join_mode
     ), evaluated AS MATERIALIZED (
         SELECT c.*, mill.evaluate_join(c.join_mode, c.parents, c.satisfied, c.unsatisfied, c.parent_failed) AS state
         FROM counted c
     ), updated AS (
         UPDATE mill.run_tasks t SET parents = e.parents, satisfied = e.satisfied, unsatisfied = e.unsatisfied,
-            parent_failed = e.parent_failed, state = e.state,
+            parent_failed = e.parent_failed, state = e.state, propagated_to = 0,
             pending_propagation = e.state NOT IN ('waiting', 'ready'),
             finished_at = CASE WHEN e.state NOT IN ('waiting', 'ready') THEN clock_timestamp() END
         FROM evaluated e WHERE t.run_id = recount_dependencies.run_id AND t.node = e.node
@@ -6482,7 +6493,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.recount_dependencies IS
-    'Recomputes the counters and states of waiting tasks from their edges (nodes null: of all waiting tasks). '
+    'Recomputes the counters and states of waiting tasks from their edges (nodes null: of all waiting tasks, except '
+    'added tasks that mill.advance_run has not counted yet). '
     'mill.advance_run maintains these counters incrementally. Returns the number of tasks that became upstream_failed '
     'or skipped';
 
@@ -6494,6 +6506,7 @@ SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 DECLARE
     last_parent bigint;
     last_child bigint;
+    searched integer;
 BEGIN
     -- A finished parent is not waiting, so this statement updates no row twice. The edges are in the
     -- order of their parents, because a LATERAL subquery with LIMIT can only be run as a nested loop.
@@ -6502,13 +6515,13 @@ BEGIN
     -- rows are looked up by primary key inside a LATERAL join, whose sides the planner cannot swap. They
     -- are updated by ctid, which no other session changes while the row of the run is locked. The cast
     -- of state to text keeps the planner from using the index on state.
-    WITH source AS MATERIALIZED (
-        SELECT w.place, n.node, w.state, w.propagated_to FROM (
-            SELECT p.node FROM unnest(parents) AS p(node)
-            UNION
-            (SELECT t.node FROM mill.run_tasks t
-            WHERE search AND t.run_id = propagate_completion.run_id AND t.pending_propagation
-            ORDER BY t.node LIMIT max_count)) AS n
+    WITH found AS MATERIALIZED (
+        SELECT t.node FROM mill.run_tasks t
+        WHERE search AND t.run_id = propagate_completion.run_id AND t.pending_propagation
+        ORDER BY t.node LIMIT max_count
+    ), source AS MATERIALIZED (
+        SELECT w.place, n.node, w.state, w.propagated_to
+        FROM (SELECT p.node FROM unnest(parents) AS p(node) UNION SELECT f.node FROM found f) AS n
         CROSS JOIN LATERAL (SELECT t.ctid AS place, t.state, t.propagated_to FROM mill.run_tasks t
             WHERE t.run_id = propagate_completion.run_id AND t.node = n.node LIMIT 1) AS w
         ORDER BY n.node
@@ -6530,7 +6543,8 @@ BEGIN
         CROSS JOIN LATERAL (SELECT c.ctid AS place, c.join_mode, c.parents, c.satisfied, c.unsatisfied,
             c.parent_failed FROM mill.run_tasks c
             WHERE c.run_id = propagate_completion.run_id AND c.node = n.child
-                AND c.state::text = 'waiting' LIMIT 1) AS w
+                -- An added task that is not counted yet gets its counters when it is counted.
+                AND c.state::text = 'waiting' AND c.propagated_to >= 0 LIMIT 1) AS w
     ), evaluated AS MATERIALIZED (
         SELECT c.*, mill.evaluate_join(c.join_mode, c.parents, c.satisfied, c.unsatisfied, c.parent_failed) AS state
         FROM counted c
@@ -6551,18 +6565,22 @@ BEGIN
     )
     SELECT l.edges, l.parent, l.child,
             (SELECT array_agg(u.node) FILTER (WHERE u.state = 'ready') FROM updated u),
-            (SELECT array_agg(u.node) FILTER (WHERE u.state NOT IN ('waiting', 'ready')) FROM updated u)
-        INTO edges_propagated, last_parent, last_child, ready, never_run FROM last l;
+            (SELECT array_agg(u.node) FILTER (WHERE u.state NOT IN ('waiting', 'ready')) FROM updated u),
+            (SELECT count(*) FROM found)
+        INTO edges_propagated, last_parent, last_child, ready, never_run, searched FROM last l;
     IF edges_propagated = max_count THEN
         UPDATE mill.run_tasks p SET propagated_to = last_child
             WHERE p.run_id = propagate_completion.run_id AND p.node = last_parent;
+    ELSIF searched = max_count THEN
+        edges_propagated := max_count;
     END IF;
 END
 $$;
 COMMENT ON FUNCTION mill.propagate_completion IS
     'For mill.advance_run: propagates the completion of these parents to their children, over up to max_count edges. '
-    'search: also of other tasks with pending_propagation. edges_propagated: number of edges; if it equals max_count, '
-    'there may be more. ready, never_run: nodes of the children that became ready, or upstream_failed or skipped';
+    'search: also of up to max_count other tasks with pending_propagation. edges_propagated: number of edges; '
+    'max_count if there may be more edges or more such tasks. ready, never_run: nodes of the children that became '
+    'ready, or upstream_failed or skipped';
 
 CREATE OR REPLACE FUNCTION mill.release_ready(run_id bigint, nodes bigint[], search boolean, max_count integer)
 RETURNS integer
@@ -6631,7 +6649,8 @@ DECLARE
 BEGIN
     WITH picked AS MATERIALIZED (
         SELECT t.node FROM mill.run_tasks t
-        WHERE t.run_id = cancel_open_tasks.run_id AND t.state IN ('waiting', 'ready') LIMIT max_count
+        WHERE t.run_id = cancel_open_tasks.run_id AND t.state IN ('waiting', 'ready') AND t.propagated_to >= 0
+        LIMIT max_count
     )
     UPDATE mill.run_tasks t SET state = 'cancelled', finished_at = clock_timestamp()
         FROM picked p WHERE t.run_id = cancel_open_tasks.run_id AND t.node = p.node;
@@ -6967,7 +6986,7 @@ BEGIN
     UPDATE mill.run_tasks t SET state = 'waiting', outcome = NULL, pending_propagation = false, propagated_to = 0,
             started_at = NULL, finished_at = NULL, rows = NULL, session_pid = NULL, message = NULL, result = NULL,
             approval_since = NULL, approved = NULL, decided_by = NULL
-        WHERE t.run_id = run.id AND t.node = ANY (nodes);
+        WHERE t.run_id = run.id AND t.node = ANY (nodes) AND t.propagated_to >= 0;
     PERFORM mill.recount_dependencies(run.id, NULL);
     -- Also tells the tasks that can never run because of their parents, so that the answer leaves them
     -- out.
@@ -6984,8 +7003,9 @@ BEGIN
                 ELSE format('pgmill run rerun %s runs all its tasks again.', run.id) END;
     END IF;
     PERFORM mill.release_ready(run.id, NULL, true, 2000);
+    -- The next advance counts a task that was added since the last one.
     UPDATE mill.runs r SET needs_rescan = true, open = (SELECT count(*) FROM mill.run_tasks t
-            WHERE t.run_id = r.id AND t.state IN ('waiting', 'ready', 'released'))
+            WHERE t.run_id = r.id AND t.state IN ('waiting', 'ready', 'released') AND t.propagated_to >= 0)
         WHERE r.id = run.id;
     INSERT INTO mill.run_events (run_id) VALUES (run.id);
     PERFORM mill.record_audit(action, 'run ' || run.id, details || jsonb_build_object('tasks', cardinality(names))

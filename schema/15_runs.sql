@@ -148,6 +148,10 @@ COMMENT ON COLUMN mill.run_tasks.parent_failed IS
 COMMENT ON COLUMN mill.run_tasks.pending_propagation IS
     'Whether the task has finished and its completion is yet to be propagated to the children whose node is greater '
     'than propagated_to';
+COMMENT ON COLUMN mill.run_tasks.propagated_to IS
+    'Last child to which the completion was propagated; 0: none. -1: the task was added, and mill.advance_run has not '
+    'counted it yet. Until then, the completion of a parent is not propagated to it, and it is not cancelled with its '
+    'run: this would change the number of open tasks';
 COMMENT ON COLUMN mill.run_tasks.takes_results IS 'Whether params refer to results of parents';
 COMMENT ON COLUMN mill.run_tasks.job IS
     'Job that declares the task; null: the task was added while the run was in progress';
@@ -473,12 +477,12 @@ BEGIN
     END IF;
     INSERT INTO mill.run_tasks (run_id, node, name, statement, params, queue, priority, group_name,
         concurrency_key, max_attempts, retry_interval, backoff, jitter, timeout, mode, at_most_once, external,
-        ignore_failure, parents, options)
+        ignore_failure, parents, options, propagated_to)
     VALUES (run_id, new_node, name, statement, params, queue,
         coalesce(priority, (SELECT g.priority FROM mill.groups g WHERE g.name = group_name)), group_name,
         concurrency_key, max_attempts, retry_interval, backoff, coalesce(jitter, backoff <> 'fixed'), timeout, mode,
         false, false, ignore_failure, cardinality(after),
-        mill.resolve_options(mill.read_options(options), queue, params))
+        mill.resolve_options(mill.read_options(options), queue, params), -1)
     ON CONFLICT ON CONSTRAINT run_tasks_name DO NOTHING;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'run % already has a task "%"', run_id, name USING ERRCODE = '23505';
@@ -502,6 +506,12 @@ BEGIN
         ELSE
             INSERT INTO mill.run_edges (run_id, parent, child, expected)
                 VALUES (run_id, new_node, other.node, 'succeeded');
+            IF self.node IS NULL THEN
+                -- The parents that the other task had so far may have ended. An advance that has not reached
+                -- the event of the new task must not release it.
+                UPDATE mill.run_tasks t SET parents = t.parents + 1
+                    WHERE t.run_id = add_run_task.run_id AND t.node = other.node;
+            END IF;
             IF mill.is_upstream_of(run_id, other.node, new_node) THEN
                 RAISE EXCEPTION 'task "%" would wait for itself', name USING ERRCODE = '22023';
             END IF;

@@ -72,7 +72,7 @@ BEGIN
     UPDATE mill.run_tasks t SET state = 'waiting', outcome = NULL, pending_propagation = false, propagated_to = 0,
             started_at = NULL, finished_at = NULL, rows = NULL, session_pid = NULL, message = NULL, result = NULL,
             approval_since = NULL, approved = NULL, decided_by = NULL
-        WHERE t.run_id = run.id AND t.node = ANY (nodes);
+        WHERE t.run_id = run.id AND t.node = ANY (nodes) AND t.propagated_to >= 0;
     PERFORM mill.recount_dependencies(run.id, NULL);
     -- Also tells the tasks that can never run because of their parents, so that the answer leaves them
     -- out.
@@ -89,8 +89,9 @@ BEGIN
                 ELSE format('pgmill run rerun %s runs all its tasks again.', run.id) END;
     END IF;
     PERFORM mill.release_ready(run.id, NULL, true, 2000);
+    -- The next advance counts a task that was added since the last one.
     UPDATE mill.runs r SET needs_rescan = true, open = (SELECT count(*) FROM mill.run_tasks t
-            WHERE t.run_id = r.id AND t.state IN ('waiting', 'ready', 'released'))
+            WHERE t.run_id = r.id AND t.state IN ('waiting', 'ready', 'released') AND t.propagated_to >= 0)
         WHERE r.id = run.id;
     INSERT INTO mill.run_events (run_id) VALUES (run.id);
     PERFORM mill.record_audit(action, 'run ' || run.id, details || jsonb_build_object('tasks', cardinality(names))

@@ -1,0 +1,242 @@
+//! Races and bounds of the advance of runs that the model of runs has found. Each test also fails if the
+//! product has the defect.
+
+use serde_json::{Value, json};
+
+use crate::guarantees::checker_mutants::plant;
+use crate::harness::{Database, eventually};
+use crate::runs::run::{job, start};
+
+/// A defect, and what fails if the product has it.
+struct Defect {
+    function: &'static str,
+    from: &'static str,
+    to: &'static str,
+}
+
+async fn run(database: &Database, tasks: Value) -> i64 {
+    job(database, "j", tasks).await;
+    start(database, "j").await
+}
+
+fn task(name: &str, after: &Value) -> Value {
+    json!({"name": name, "statement": "SELECT 1", "max_attempts": 1, "after": after})
+}
+
+/// Claims a task of the run as a worker does.
+async fn claim(database: &Database, name: &str) {
+    let sql = format!(
+        "UPDATE mill.tasks SET state = 'running', attempt = attempt + 1, claimed_by = gen_random_uuid(),
+             claimed_at = clock_timestamp(), token = gen_random_uuid(), session_pid = 1,
+             session_started_at = now() WHERE name = '{name}' AND state = 'pending'"
+    );
+    database.execute(&sql).await;
+}
+
+async fn succeed(database: &Database, name: &str) {
+    let sql = format!(
+        "SELECT mill.complete_task(id, token, pg_current_xact_id(), 0, NULL) FROM mill.tasks
+         WHERE name = '{name}' AND state = 'running'"
+    );
+    database.execute(&sql).await;
+}
+
+async fn fail(database: &Database, name: &str) {
+    let sql = format!(
+        "SELECT mill.fail(id, token, 'failed', 'final', '0', '{{}}') FROM mill.tasks WHERE name = '{name}'"
+    );
+    database.execute(&sql).await;
+}
+
+/// Adds the task `added` from within the running task `by`.
+async fn add(database: &Database, by: &str, edges: &str) {
+    let sql = format!(
+        "BEGIN; SELECT set_config('mill.task_id', id::text, true) FROM mill.tasks WHERE name = '{by}';
+         SELECT mill.add_run_task('added', 'SELECT 1', {edges}); COMMIT"
+    );
+    database.execute(&sql).await;
+}
+
+async fn state(database: &Database, name: &str) -> String {
+    let sql = format!("SELECT state::text FROM mill.run_tasks WHERE name = '{name}'");
+    database.value(&sql).await
+}
+
+/// Runs all tasks that are left. Returns the state of the run.
+async fn finish(database: &Database, run: i64) -> String {
+    for _ in 0..20 {
+        database.execute(&format!("SELECT mill.advance_run({run})")).await;
+        let pending = "SELECT coalesce(array_agg(name::text), '{}') FROM mill.tasks";
+        for name in database.value::<Vec<String>>(pending).await {
+            claim(database, &name).await;
+            succeed(database, &name).await;
+        }
+    }
+    database.value(&format!("SELECT state::text FROM mill.runs WHERE id = {run}")).await
+}
+
+/// Calls a function that advances the run, and performs `meanwhile` after the function has read the
+/// events of the run. Returns the error of the function.
+async fn during_advance(
+    database: &Database,
+    call: &str,
+    meanwhile: impl Future<Output = ()>,
+) -> Option<String> {
+    let (advancer, holder) = (database.connect().await, database.connect().await);
+    // The advance waits for this lock after it has taken its snapshot.
+    holder
+        .batch_execute("BEGIN; SELECT FROM mill.run_events ORDER BY id LIMIT 1 FOR UPDATE")
+        .await
+        .unwrap();
+    let other = async {
+        let waits = "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database()
+            AND wait_event_type = 'Lock')";
+        eventually("the advance waits", async || database.value(waits).await).await;
+        meanwhile.await;
+        holder.batch_execute("ROLLBACK").await.unwrap();
+    };
+    let (advanced, ()) = tokio::join!(advancer.batch_execute(call), other);
+    advanced.err().map(|error| format!("{error:?}"))
+}
+
+/// An operator retries a task after another task has been added, and before a worker has noticed this.
+async fn retry_after_add(database: &Database) -> bool {
+    let run = run(database, json!([task("a", &json!([])), task("b", &json!([]))])).await;
+    claim(database, "a").await;
+    fail(database, "a").await;
+    database.execute(&format!("SELECT mill.advance_run({run})")).await;
+    database
+        .execute(&format!("SELECT mill.add_run_task('added', 'SELECT 1', run_id => {run})"))
+        .await;
+    database.execute(&format!("SELECT mill.retry_run_task({run}, 'a')")).await;
+    finish(database, run).await == "succeeded"
+}
+
+/// A task adds a task after one that has failed, and before one that needs any of its parents.
+async fn add_during_advance(database: &Database) -> bool {
+    let mut tasks = ["adds", "fails", "other"].map(|name| task(name, &json!([]))).to_vec();
+    tasks.push(json!({"name": "child", "statement": "SELECT 1", "join": "any", "after": ["adds"]}));
+    let run = run(database, Value::Array(tasks)).await;
+    claim(database, "adds").await;
+    claim(database, "fails").await;
+    fail(database, "fails").await;
+    let adds = add(database, "adds", "after => '{fails}', before => '{child}'");
+    let error = during_advance(database, &format!("SELECT mill.advance_run({run})"), adds).await;
+    assert_eq!(error, None);
+    succeed(database, "adds").await;
+    let ended = finish(database, run).await;
+    ended == "failed"
+        && state(database, "child").await == "succeeded"
+        && state(database, "added").await == "upstream_failed"
+}
+
+/// A task adds a task while an operator cancels the run.
+async fn add_during_cancel(database: &Database) -> bool {
+    let run =
+        run(database, json!([task("adds", &json!([])), task("child", &json!(["adds"]))])).await;
+    claim(database, "adds").await;
+    let adds = add(database, "adds", "before => '{child}'");
+    let error = during_advance(database, &format!("SELECT mill.cancel_run({run})"), adds).await;
+    succeed(database, "adds").await;
+    error.is_none()
+        && finish(database, run).await == "cancelled"
+        && state(database, "added").await == "cancelled"
+}
+
+/// More tasks have ended than a pass of the advance searches.
+async fn many_ends(database: &Database) -> bool {
+    bound_to_two(database).await;
+    let of_any = json!({"name": "d", "statement": "SELECT 1", "join": "any", "after": ["b", "c"]});
+    let finished = json!([{"task": "a", "expected": "finished"}]);
+    let tasks = [task("a", &json!([])), task("b", &json!(["a"])), task("c", &finished), of_any];
+    let run = run(database, json!(tasks)).await;
+    claim(database, "a").await;
+    succeed(database, "a").await;
+    database.execute(&format!("SELECT mill.advance_run({run})")).await;
+    database.execute(&format!("SELECT mill.rerun_run({run}, '{{a}}', false)")).await;
+    for name in ["a", "b", "c"] {
+        claim(database, name).await;
+    }
+    succeed(database, "a").await;
+    succeed(database, "c").await;
+    fail(database, "b").await;
+    finish(database, run).await == "failed"
+}
+
+/// Another session adds a parent, while events of the run wait for a later pass.
+async fn add_with_backlog(database: &Database) -> bool {
+    bound_to_two(database).await;
+    let run = run(database, json!([task("a", &json!([])), task("b", &json!(["a"]))])).await;
+    claim(database, "a").await;
+    succeed(database, "a").await;
+    let add = format!(
+        "SELECT mill.add_run_task('added', 'SELECT 1', before => '{{b}}', run_id => {run})"
+    );
+    database.execute(&add).await;
+    database.execute(&format!("SELECT mill.advance_run({run})")).await;
+    state(database, "b").await == "waiting" && finish(database, run).await == "succeeded"
+}
+
+/// Bounds a pass to two events, edges and tasks.
+async fn bound_to_two(database: &Database) {
+    let bound = "max_count CONSTANT integer := 2";
+    plant(database, "mill.advance_run", (&format!("{bound}000;"), &format!("{bound};"))).await;
+}
+
+async fn fails_only_with(defect: &Defect, scenario: impl AsyncFn(&Database) -> bool) {
+    for planted in [false, true] {
+        let database = Database::new().await;
+        let Defect { function, from, to } = defect;
+        if planted {
+            plant(&database, function, (from, to)).await;
+        }
+        assert_eq!(scenario(&database).await, !planted, "planted: {planted}");
+    }
+}
+
+#[tokio::test]
+async fn a_task_that_is_added_before_a_retry_counts_once() {
+    let defect = Defect {
+        function: "mill.run_again",
+        from: "'released') AND t.propagated_to >= 0)",
+        to: "'released'))",
+    };
+    fails_only_with(&defect, retry_after_add).await;
+}
+
+#[tokio::test]
+async fn a_task_that_is_added_during_an_advance_is_counted_first() {
+    let defect = Defect {
+        function: "mill.propagate_completion",
+        from: "AND c.propagated_to >= 0 LIMIT 1",
+        to: "LIMIT 1",
+    };
+    fails_only_with(&defect, add_during_advance).await;
+}
+
+#[tokio::test]
+async fn a_task_that_is_added_during_a_cancel_is_cancelled_after_it_is_counted() {
+    let defect =
+        Defect { function: "mill.cancel_open_tasks", from: "AND t.propagated_to >= 0", to: "" };
+    fails_only_with(&defect, add_during_cancel).await;
+}
+
+#[tokio::test]
+async fn every_completion_is_propagated_if_there_are_more_than_a_pass_searches() {
+    let defect = Defect {
+        function: "mill.propagate_completion",
+        from: "ELSIF searched = max_count THEN",
+        to: "ELSIF false THEN",
+    };
+    fails_only_with(&defect, many_ends).await;
+}
+
+#[tokio::test]
+async fn a_task_waits_for_a_parent_that_another_session_adds() {
+    let defect = Defect {
+        function: "mill.add_run_task",
+        from: "SET parents = t.parents + 1",
+        to: "SET parents = t.parents",
+    };
+    fails_only_with(&defect, add_with_backlog).await;
+}
