@@ -10,4 +10,5 @@ pub(crate) mod run_cli;
 pub(crate) mod run_control;
 pub(crate) mod run_model;
 pub(crate) mod run_races;
+pub(crate) mod run_replay;
 pub(crate) mod timeouts;
