@@ -2437,6 +2437,12 @@ BEGIN
     -- mill.revoke_permits locks the limits before the tasks. So no other session can grant permits of
     -- these limits between here and the end of the transaction.
     PERFORM mill.revoke_permits(limit_ids);
+    -- A claim in progress does not see the new limit, and mill.block_pending skips its task. These statements wait
+    -- until the claim has ended; mill.admit_running then counts the task.
+    PERFORM FROM mill.tasks t WHERE t.state = 'pending' AND t.queue = enforce_limits.queue
+        AND NOT limit_ids && coalesce(t.limits, '{}') ORDER BY t.id FOR NO KEY UPDATE;
+    PERFORM FROM mill.tasks t WHERE t.state = 'pending' AND t.group_name = enforce_limits.group_name
+        AND NOT limit_ids && coalesce(t.limits, '{}') ORDER BY t.id FOR NO KEY UPDATE;
     PERFORM mill.block_pending(queue, group_name);
     PERFORM mill.admit_running();
     PERFORM pg_notify('mill', 'sweep');

@@ -4,6 +4,7 @@ pub(crate) mod audit;
 pub(crate) mod bulk;
 pub(crate) mod groups;
 pub(crate) mod labels;
+pub(crate) mod limit_races;
 pub(crate) mod limits;
 pub(crate) mod metrics;
 pub(crate) mod monitoring;
