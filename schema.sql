@@ -5696,8 +5696,29 @@ COMMENT ON FUNCTION mill.put_schedule IS
     'an existing schedule takes effect when mill.accept_timing is called';
 GRANT EXECUTE ON FUNCTION mill.put_schedule TO mill_worker, mill_operator;
 
+CREATE OR REPLACE FUNCTION mill.log_dropped_fires(schedule mill.schedules, until timestamptz) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    one_fire_at timestamptz;
+BEGIN
+    -- Only workers can compute the instants after the first. A schedule without a next tick was not active.
+    IF schedule.next_fire_at <= until AND schedule.next_tick_at IS NOT NULL THEN
+        PERFORM mill.log_schedule_event(schedule.id, 'missed', format('every fire from %s to %s, because the schedule '
+            'was changed before a worker ticked', schedule.next_fire_at, until), schedule.next_fire_at);
+    END IF;
+    FOREACH one_fire_at IN ARRAY array_remove(schedule.queued_fire_at || schedule.queued_later, NULL) LOOP
+        PERFORM mill.log_schedule_event(schedule.id, 'skipped', 'the schedule was changed while the fire waited',
+            one_fire_at);
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION mill.log_dropped_fires IS
+    'Logs the fires that a change of a locked schedule drops: the fires up to this time that no tick has processed, '
+    'and those that wait for the end of a run';
+
 CREATE OR REPLACE FUNCTION mill.replan_schedule(schedule_id bigint) RETURNS void
 LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    SELECT mill.log_dropped_fires(s, now()) FROM mill.schedules s WHERE s.id = replan_schedule.schedule_id;
     UPDATE mill.schedules s SET planned_from = now(), next_fire_at = NULL, queued_fire_at = NULL,
             queued_later = NULL, error = NULL,
             -- The dry run of a disabled schedule evaluates its trigger.
@@ -5711,6 +5732,8 @@ COMMENT ON FUNCTION mill.replan_schedule IS
 
 CREATE OR REPLACE FUNCTION mill.accept_timing(name text) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT mill.log_dropped_fires(l.schedule, (l.schedule).new_timing_at) FROM (SELECT s AS schedule
+        FROM mill.schedules s WHERE s.name = accept_timing.name AND s.new_timing IS NOT NULL FOR NO KEY UPDATE) AS l;
     -- A probe of the old trigger may be in progress. Its result has the old version, so it is ignored.
     UPDATE mill.schedules s SET timing = s.new_timing, new_timing = NULL, new_timing_at = NULL, new_timing_error = NULL,
             planned_from = s.new_timing_at, next_fire_at = NULL, queued_fire_at = NULL, queued_later = NULL,
@@ -5749,6 +5772,8 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     gone mill.schedules;
 BEGIN
+    PERFORM mill.log_dropped_fires(l.schedule, now()) FROM (SELECT s AS schedule FROM mill.schedules s
+        WHERE s.name = ANY (names) AND s.removed_at IS NULL ORDER BY s.id FOR NO KEY UPDATE) AS l;
     FOR gone IN
         UPDATE mill.schedules s SET removed_at = now(), next_tick_at = NULL, next_fire_at = NULL, queued_fire_at = NULL,
                 queued_later = NULL, changed_at = now(), changed_by = session_user, version = s.version + 1
@@ -8031,6 +8056,7 @@ DECLARE
     plan record;
     s mill.schedules;
     one_fire_at timestamptz;
+    waited integer;
     step record;
 BEGIN
     FOR plan IN SELECT p.* FROM jsonb_to_recordset(plans) AS p(id bigint, fires timestamptz[], next_fire_at timestamptz,
@@ -8068,14 +8094,7 @@ BEGIN
         IF num_nonnulls(plan.error, plan.failure) > 0 THEN
             PERFORM mill.log_schedule_event(plan.id, 'error', coalesce(plan.error, plan.failure));
         END IF;
-        FOREACH one_fire_at IN ARRAY coalesce(plan.fires, '{}') LOOP
-            SELECT x.* INTO s FROM mill.schedules x WHERE x.id = plan.id;
-            s.next_fire_at := one_fire_at;
-            -- The second of several fires that are caught up waits for the run of the first.
-            SELECT f.* INTO step FROM mill.fire_or_skip(s, one_fire_at, NULL, NULL, fired > 0) AS f;
-            fired := fired + step.fired;
-            skipped := skipped + step.skipped;
-        END LOOP;
+        -- Fires that wait start before later ones.
         LOOP
             SELECT x.* INTO s FROM mill.schedules x WHERE x.id = plan.id;
             EXIT WHEN s.queued_fire_at IS NULL OR plan.failure IS NULL AND mill.blocking_run(s) IS NOT NULL;
@@ -8084,6 +8103,15 @@ BEGIN
             END IF;
             UPDATE mill.schedules x SET queued_fire_at = x.queued_later[1],
                 queued_later = nullif(x.queued_later[2:], '{}') WHERE x.id = plan.id;
+        END LOOP;
+        waited := fired;
+        FOREACH one_fire_at IN ARRAY coalesce(plan.fires, '{}') LOOP
+            SELECT x.* INTO s FROM mill.schedules x WHERE x.id = plan.id;
+            s.next_fire_at := one_fire_at;
+            -- The second of several fires that are caught up waits for the run of the first.
+            SELECT f.* INTO step FROM mill.fire_or_skip(s, one_fire_at, NULL, NULL, fired > waited) AS f;
+            fired := fired + step.fired;
+            skipped := skipped + step.skipped;
         END LOOP;
         IF s.mode = 'scheduled' AND num_nonnulls(plan.error, plan.next_fire_at, s.last_fire_at) = 0
             AND coalesce(cardinality(plan.fires), 0) = 0 AND coalesce(plan.missed, 0) = 0
@@ -8094,6 +8122,10 @@ BEGIN
         END IF;
         -- Disables a schedule that has no further fire, such as once(…).
         UPDATE mill.schedules x SET next_fire_at = plan.next_fire_at, trigger = plan.trigger,
+                -- After the last fire, a tick may follow for a fire that waits. It must not compute the last fire
+                -- again.
+                planned_from = CASE WHEN plan.next_fire_at IS NULL AND plan.error IS NULL THEN now()
+                    ELSE x.planned_from END,
                 error = coalesce(plan.error, x.error),
                 enabled = x.enabled AND (x.mode <> 'scheduled' OR plan.error IS NOT NULL
                     OR plan.next_fire_at IS NOT NULL),

@@ -332,8 +332,29 @@ COMMENT ON FUNCTION mill.put_schedule IS
     'an existing schedule takes effect when mill.accept_timing is called';
 GRANT EXECUTE ON FUNCTION mill.put_schedule TO mill_worker, mill_operator;
 
+CREATE OR REPLACE FUNCTION mill.log_dropped_fires(schedule mill.schedules, until timestamptz) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    one_fire_at timestamptz;
+BEGIN
+    -- Only workers can compute the instants after the first. A schedule without a next tick was not active.
+    IF schedule.next_fire_at <= until AND schedule.next_tick_at IS NOT NULL THEN
+        PERFORM mill.log_schedule_event(schedule.id, 'missed', format('every fire from %s to %s, because the schedule '
+            'was changed before a worker ticked', schedule.next_fire_at, until), schedule.next_fire_at);
+    END IF;
+    FOREACH one_fire_at IN ARRAY array_remove(schedule.queued_fire_at || schedule.queued_later, NULL) LOOP
+        PERFORM mill.log_schedule_event(schedule.id, 'skipped', 'the schedule was changed while the fire waited',
+            one_fire_at);
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION mill.log_dropped_fires IS
+    'Logs the fires that a change of a locked schedule drops: the fires up to this time that no tick has processed, '
+    'and those that wait for the end of a run';
+
 CREATE OR REPLACE FUNCTION mill.replan_schedule(schedule_id bigint) RETURNS void
 LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    SELECT mill.log_dropped_fires(s, now()) FROM mill.schedules s WHERE s.id = replan_schedule.schedule_id;
     UPDATE mill.schedules s SET planned_from = now(), next_fire_at = NULL, queued_fire_at = NULL,
             queued_later = NULL, error = NULL,
             -- The dry run of a disabled schedule evaluates its trigger.
@@ -347,6 +368,8 @@ COMMENT ON FUNCTION mill.replan_schedule IS
 
 CREATE OR REPLACE FUNCTION mill.accept_timing(name text) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT mill.log_dropped_fires(l.schedule, (l.schedule).new_timing_at) FROM (SELECT s AS schedule
+        FROM mill.schedules s WHERE s.name = accept_timing.name AND s.new_timing IS NOT NULL FOR NO KEY UPDATE) AS l;
     -- A probe of the old trigger may be in progress. Its result has the old version, so it is ignored.
     UPDATE mill.schedules s SET timing = s.new_timing, new_timing = NULL, new_timing_at = NULL, new_timing_error = NULL,
             planned_from = s.new_timing_at, next_fire_at = NULL, queued_fire_at = NULL, queued_later = NULL,
@@ -385,6 +408,8 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     gone mill.schedules;
 BEGIN
+    PERFORM mill.log_dropped_fires(l.schedule, now()) FROM (SELECT s AS schedule FROM mill.schedules s
+        WHERE s.name = ANY (names) AND s.removed_at IS NULL ORDER BY s.id FOR NO KEY UPDATE) AS l;
     FOR gone IN
         UPDATE mill.schedules s SET removed_at = now(), next_tick_at = NULL, next_fire_at = NULL, queued_fire_at = NULL,
                 queued_later = NULL, changed_at = now(), changed_by = session_user, version = s.version + 1

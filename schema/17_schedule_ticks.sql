@@ -293,6 +293,7 @@ DECLARE
     plan record;
     s mill.schedules;
     one_fire_at timestamptz;
+    waited integer;
     step record;
 BEGIN
     FOR plan IN SELECT p.* FROM jsonb_to_recordset(plans) AS p(id bigint, fires timestamptz[], next_fire_at timestamptz,
@@ -330,14 +331,7 @@ BEGIN
         IF num_nonnulls(plan.error, plan.failure) > 0 THEN
             PERFORM mill.log_schedule_event(plan.id, 'error', coalesce(plan.error, plan.failure));
         END IF;
-        FOREACH one_fire_at IN ARRAY coalesce(plan.fires, '{}') LOOP
-            SELECT x.* INTO s FROM mill.schedules x WHERE x.id = plan.id;
-            s.next_fire_at := one_fire_at;
-            -- The second of several fires that are caught up waits for the run of the first.
-            SELECT f.* INTO step FROM mill.fire_or_skip(s, one_fire_at, NULL, NULL, fired > 0) AS f;
-            fired := fired + step.fired;
-            skipped := skipped + step.skipped;
-        END LOOP;
+        -- Fires that wait start before later ones.
         LOOP
             SELECT x.* INTO s FROM mill.schedules x WHERE x.id = plan.id;
             EXIT WHEN s.queued_fire_at IS NULL OR plan.failure IS NULL AND mill.blocking_run(s) IS NOT NULL;
@@ -346,6 +340,15 @@ BEGIN
             END IF;
             UPDATE mill.schedules x SET queued_fire_at = x.queued_later[1],
                 queued_later = nullif(x.queued_later[2:], '{}') WHERE x.id = plan.id;
+        END LOOP;
+        waited := fired;
+        FOREACH one_fire_at IN ARRAY coalesce(plan.fires, '{}') LOOP
+            SELECT x.* INTO s FROM mill.schedules x WHERE x.id = plan.id;
+            s.next_fire_at := one_fire_at;
+            -- The second of several fires that are caught up waits for the run of the first.
+            SELECT f.* INTO step FROM mill.fire_or_skip(s, one_fire_at, NULL, NULL, fired > waited) AS f;
+            fired := fired + step.fired;
+            skipped := skipped + step.skipped;
         END LOOP;
         IF s.mode = 'scheduled' AND num_nonnulls(plan.error, plan.next_fire_at, s.last_fire_at) = 0
             AND coalesce(cardinality(plan.fires), 0) = 0 AND coalesce(plan.missed, 0) = 0
@@ -356,6 +359,10 @@ BEGIN
         END IF;
         -- Disables a schedule that has no further fire, such as once(…).
         UPDATE mill.schedules x SET next_fire_at = plan.next_fire_at, trigger = plan.trigger,
+                -- After the last fire, a tick may follow for a fire that waits. It must not compute the last fire
+                -- again.
+                planned_from = CASE WHEN plan.next_fire_at IS NULL AND plan.error IS NULL THEN now()
+                    ELSE x.planned_from END,
                 error = coalesce(plan.error, x.error),
                 enabled = x.enabled AND (x.mode <> 'scheduled' OR plan.error IS NOT NULL
                     OR plan.next_fire_at IS NOT NULL),

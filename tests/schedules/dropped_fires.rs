@@ -1,0 +1,129 @@
+//! Fires that a change of the schedule drops are recorded; a fire that waits starts before later ones,
+//! and is not recorded as missed.
+
+use schedule::tick::tick_due;
+
+use crate::guarantees::checker_mutants::plant;
+use crate::harness::Database;
+use crate::schedules::schedule::{daily_in_half_a_day, events, schedule};
+
+async fn tick(database: &Database) {
+    tick_due(&mut database.connect().await).await.unwrap();
+}
+
+/// Ends the oldest run of the schedule without a worker.
+async fn end_oldest_run(database: &Database) {
+    database
+        .execute(
+            "WITH oldest AS (SELECT id FROM mill.runs WHERE state = 'running' ORDER BY id LIMIT 1)
+             SELECT mill.cancel_run(id) FROM oldest",
+        )
+        .await;
+}
+
+/// The instants of all fires in the order of their runs, as minutes before now.
+async fn fired(database: &Database) -> String {
+    let minutes = "round(extract(epoch FROM now() - fire_at) / 60)";
+    database
+        .value(&format!(
+            "SELECT coalesce(string_agg({minutes}::text, ', ' ORDER BY id), '') FROM mill.runs
+             WHERE reason <> 'manual'"
+        ))
+        .await
+}
+
+#[tokio::test]
+async fn fires_that_a_change_of_the_schedule_drops_are_recorded() {
+    let disable = "SELECT mill.enable_schedule('s', false)";
+    let remove = "SELECT mill.remove_schedules('{s}')";
+    let retime = "SELECT mill.set_schedule('s', 'every(1 hour)', statement => 'SELECT 1')";
+    for (change, function, from) in [
+        (disable, "mill.replan_schedule", "mill.log_dropped_fires(s, now())"),
+        (remove, "mill.remove_schedules", "mill.log_dropped_fires(l.schedule, now())"),
+        (
+            retime,
+            "mill.accept_timing",
+            "mill.log_dropped_fires(l.schedule, (l.schedule).new_timing_at)",
+        ),
+    ] {
+        for planted in [false, true] {
+            let database = Database::new().await;
+            if planted {
+                plant(&database, function, (from, "pg_catalog.now()")).await;
+            }
+            let daily = daily_in_half_a_day(&database).await;
+            schedule(&database, "s", &daily, "SELECT 1", "").await;
+            tick(&database).await;
+            database
+                .execute(
+                    "UPDATE mill.schedules SET next_fire_at = now() - interval '1 minute',
+                         queued_fire_at = now() - interval '1 day'",
+                )
+                .await;
+            database.execute(change).await;
+            tick(&database).await;
+            let expected = if planted { "" } else { "skipped 1, missed 1" };
+            assert_eq!(events(&database, "s").await, expected, "{change}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_fire_that_waits_starts_before_a_later_one() {
+    for planted in [false, true] {
+        let database = Database::new().await;
+        if planted {
+            let (from, to) = ("EXIT WHEN s.queued_fire_at IS NULL OR", "EXIT WHEN true OR");
+            plant(&database, "mill.tick", (from, to)).await;
+        }
+        let daily = daily_in_half_a_day(&database).await;
+        schedule(&database, "s", &daily, "SELECT 1", ", overlap => 'queue'").await;
+        tick(&database).await;
+        let due = |minutes: u32| {
+            format!(
+                "UPDATE mill.schedules SET next_fire_at = now() - interval '{minutes} minutes', next_tick_at = now()"
+            )
+        };
+        for minutes in [30, 20] {
+            database.execute(&due(minutes)).await;
+            tick(&database).await;
+        }
+        end_oldest_run(&database).await;
+        database.execute(&due(10)).await;
+        tick(&database).await;
+        let expected = if planted { "30, 10" } else { "30, 20" };
+        assert_eq!(fired(&database).await, expected);
+    }
+}
+
+#[tokio::test]
+async fn the_last_fire_of_a_schedule_that_waits_is_not_recorded_as_missed() {
+    for planted in [false, true] {
+        let database = Database::new().await;
+        if planted {
+            let from = "CASE WHEN plan.next_fire_at IS NULL AND plan.error IS NULL THEN now()";
+            let to = "CASE WHEN false THEN now()";
+            plant(&database, "mill.tick", (from, to)).await;
+        }
+        let timing: String = database
+            .value("SELECT to_char(now() AT TIME ZONE 'UTC' - interval '2 s', '\"once(\"YYYY-MM-DD HH24:MI:SS\")\"')")
+            .await;
+        schedule(&database, "s", &timing, "SELECT 1", ", overlap => 'queue', catch_up => 0").await;
+        database.execute("SELECT mill.run_now('s')").await;
+        database.execute("UPDATE mill.schedules SET planned_from = now() - interval '1 day'").await;
+        tick(&database).await;
+        // As if a minute had passed since.
+        database
+            .execute(
+                "UPDATE mill.schedules SET queued_fire_at = queued_fire_at - interval '1 minute', timing =
+                     to_char(queued_fire_at AT TIME ZONE 'UTC' - interval '1 minute',
+                         '\"once(\"YYYY-MM-DD HH24:MI:SS\")\"')",
+            )
+            .await;
+        end_oldest_run(&database).await;
+        tick(&database).await;
+        let expected =
+            if planted { "fired 2, completed 1, missed 1" } else { "fired 2, completed 1" };
+        assert_eq!(events(&database, "s").await, expected);
+    }
+}
