@@ -108,7 +108,7 @@ lint: cargo ## Check format, lints and documentation
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	@# The worker without the web console.
-	cargo clippy -p worker --all-targets --no-default-features --locked -- -D warnings
+	cargo clippy -p pgmill-worker --all-targets --no-default-features --locked -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --workspace --locked
 
 # In the target folder, so that `cargo clean` removes the tools too.
@@ -140,7 +140,7 @@ deb: cargo ## Build the Debian package in target/debian/ (PROFILE=dev: fast, onl
 	@PATH="$$PWD/$(TOOLS)/bin:$(TOOLS)/bin:$$PATH"; command -v cargo-deb > /dev/null || { \
 	  echo "installing cargo-deb into $(TOOLS): takes minutes"; \
 	  cargo install --locked --quiet --root $(TOOLS) cargo-deb@3.8.0; }
-	cargo build --locked $(if $(filter debug,$(DEB)),--bins,--release -p worker -p enqueue -p pgmill)
+	cargo build --locked $(if $(filter debug,$(DEB)),--bins,--release -p pgmill-worker -p enqueue -p pgmill)
 	cargo run --locked --quiet --bin deploy-man-pages -- $(TARGET)/$(DEB)/pages
 	gzip -9 --no-name --force $(TARGET)/$(DEB)/pages/man/*.1
 	cargo run --locked --quiet --bin deploy-third-party -- $(TARGET)/$(DEB)/pages

@@ -24,7 +24,7 @@ const SHELLS: [(Shell, &str, [&str; 2]); 3] = [
 #[must_use]
 pub fn programs() -> [Command; 3] {
     [
-        renamed(worker::command(), "worker", "pgmill-worker"),
+        renamed(pgmill_worker::command(), "worker", "pgmill-worker"),
         renamed(enqueue::command(), "enqueue", "pgmill-enqueue"),
         pgmill::command(),
     ]

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::root;
 
 /// The packages of the installed programs.
-const PROGRAMS: [&str; 3] = ["worker", "enqueue", "pgmill"];
+const PROGRAMS: [&str; 3] = ["pgmill-worker", "enqueue", "pgmill"];
 /// Beginnings of the names of files with a licence or a notice.
 const LICENCE_FILES: [&str; 5] = ["license", "licence", "copying", "notice", "copyright"];
 

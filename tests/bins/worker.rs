@@ -1,4 +1,4 @@
 //! The worker, built together with the tests.
 fn main() -> std::process::ExitCode {
-    worker::main()
+    pgmill_worker::main()
 }

@@ -39,7 +39,7 @@ fn the_path_from_death_to_pending_is_that_of_the_code() {
 }
 
 fn table() -> String {
-    let command = worker::command();
+    let command = pgmill_worker::command();
     HEADER.to_owned() + &command.get_arguments().map(row).collect::<String>()
 }
 

@@ -1,4 +1,4 @@
 //! The worker program; all code is in the library.
 fn main() -> std::process::ExitCode {
-    worker::main()
+    pgmill_worker::main()
 }

@@ -10,11 +10,11 @@ use bytes::BytesMut;
 use cli::{duration, time};
 use conninfo::{ConnectionTarget, Environment};
 use jiff::{Timestamp, Zoned};
+use pgmill_worker::{decode, params};
 use queue::scan;
 use schedule::{Timing, annotation};
 use serde_json::value::RawValue;
 use tokio_postgres::types::{IsNull, ToSql, Type};
-use worker::{decode, params};
 
 /// A property with its name, which is also the name of its corpus.
 pub type Property = (&'static str, fn(&[u8]));

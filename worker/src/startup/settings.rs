@@ -132,7 +132,7 @@ pub(crate) struct Settings {
     #[arg(long, env = "PGMILL_LOG_FORMAT", value_enum, value_name = "FORMAT",
           help_heading = LOGGING)]
     pub(crate) log_format: Option<LogFormat>,
-    /// Log level: error, warn, info or debug, also per module as in worker=debug
+    /// Log level: error, warn, info or debug, also per module as in pgmill_worker=debug
     #[arg(long, env = "PGMILL_LOG", value_name = "FILTER", default_value = DEFAULT_LOG,
           help_heading = LOGGING)]
     pub(crate) log: String,

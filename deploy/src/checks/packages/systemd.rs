@@ -59,7 +59,7 @@ fn lines(text: &str) -> Vec<String> {
 /// Reports variables that the worker does not read, and timeouts shorter than the worker needs.
 fn agrees(unit: &str) -> Vec<String> {
     let mut errors = Vec::new();
-    let worker = worker::command();
+    let worker = pgmill_worker::command();
     let read: Vec<String> = worker
         .get_arguments()
         .filter_map(|argument| argument.get_env())

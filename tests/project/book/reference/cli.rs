@@ -16,7 +16,7 @@ are the same for all programs. The Debian package installs `enqueue` as `pgmill-
 /// Returns the page.
 pub(super) fn page() -> String {
     let mut page = format!("{GENERATED}\n# Command line\n{INTRODUCTION}");
-    for mut program in [enqueue::command(), pgmill::command(), worker::command()] {
+    for mut program in [enqueue::command(), pgmill::command(), pgmill_worker::command()] {
         program.build();
         page += &format!("\n## {}\n", program.get_name());
         if program.get_name() == "worker" {
