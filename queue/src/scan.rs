@@ -232,6 +232,31 @@ fn copy_through_client(mut tokens: Tokens<'_>, offset: usize) -> Option<Forbidde
     None
 }
 
+/// Returns the name of the routine if the script is one `CALL name($1)` with nothing else. The name
+/// may have a schema: `billing.send`. It has lower-case letters, because the server folds unquoted
+/// names; a quoted name does not match.
+pub fn call_with_one_parameter(sql: &str) -> Option<String> {
+    let [statement] = statements(sql)[..] else { return None };
+    let text = statement.text();
+    let mut tokens = statement.tokens();
+    if !tokens.next().is_some_and(|token| tokens.word(token, "CALL")) {
+        return None;
+    }
+    let mut name = String::new();
+    let open = loop {
+        let word = tokens.next().filter(|token| token.kind == Kind::Word)?;
+        name.push_str(&text[word.start..word.end]);
+        let next = tokens.next()?;
+        match next.kind {
+            Kind::Dot => name.push('.'),
+            Kind::Open => break next,
+            _ => return None,
+        }
+    };
+    let argument = text[open.end..].strip_suffix(')')?;
+    (argument.trim() == "$1").then(|| name.to_ascii_lowercase())
+}
+
 /// Splits the tokens at the semicolons that separate statements.
 struct Splitter<'a> {
     tokens: Tokens<'a>,

@@ -295,3 +295,29 @@ fn only_closed_text_can_be_followed() {
         assert!(!can_be_followed(sql), "{sql}");
     }
 }
+
+#[test]
+fn a_call_with_one_parameter_has_a_name() {
+    let cases = [
+        ("CALL send_invoice($1)", Some("send_invoice")),
+        (" /* new */ call Billing . Send_Invoice ( $1 ) ; ", Some("billing.send_invoice")),
+        ("CALL send_invoice($1);;", Some("send_invoice")),
+        ("CALL \"Send\"($1)", None),
+        ("CALL send_invoice($1, $2)", None),
+        ("CALL send_invoice($2)", None),
+        ("CALL send_invoice($1::jsonb)", None),
+        ("CALL send_invoice(($1))", None),
+        ("CALL send_invoice()", None),
+        ("CALL send_invoice", None),
+        ("CALL a.b.($1)", None),
+        ("CALL ($1)", None),
+        ("CALL send_invoice($1) x", None),
+        ("CALL send_invoice($1", None),
+        ("CALL a($1); CALL b($1)", None),
+        ("SELECT send_invoice($1)", None),
+        ("", None),
+    ];
+    for (sql, name) in cases {
+        assert_eq!(call_with_one_parameter(sql).as_deref(), name, "{sql}");
+    }
+}
