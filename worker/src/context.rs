@@ -1,11 +1,13 @@
 //! State that all parts of the process share.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use queue::WorkerId;
+use queue::{Claim, Disposition, WorkerId};
 
 use crate::claim::in_flight::InFlight;
 use crate::control::Control;
+use crate::library::attempt_end::{self, AttemptEndHook};
 use crate::shutdown::Shutdown;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::traces::Traces;
@@ -20,4 +22,14 @@ pub(crate) struct Context {
     pub(crate) metrics: Metrics,
     pub(crate) traces: Traces,
     pub(crate) shutdown: Shutdown,
+    pub(crate) on_attempt_end: Option<AttemptEndHook>,
+}
+
+impl Context {
+    /// Reports the end of an attempt to the program that embeds the worker.
+    pub(crate) fn attempt_ended(&self, claim: &Claim, disposition: Disposition, ran: Duration) {
+        if let Some(hook) = &self.on_attempt_end {
+            attempt_end::report(hook, claim, disposition, ran);
+        }
+    }
 }

@@ -11,6 +11,7 @@ mod claim;
 mod context;
 mod control;
 mod duties;
+mod library;
 mod registration;
 mod repeated_errors;
 mod shutdown;
@@ -22,14 +23,20 @@ mod wakeup;
 
 pub use attempt::output::decode;
 pub use attempt::params;
+pub use library::{AttemptEnd, Builder, Call, CallError, HandlerFuture, Transaction, Worker};
+pub use queue::{Disposition, Outcome};
+/// The crate whose types [`Transaction`] takes and returns.
+pub use tokio_postgres;
 
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use clap::CommandFactory;
 use cli::{Failure, exit};
 use conninfo::Environment;
 
 use crate::startup::config::Config;
+use crate::startup::process::{self, Program};
 use crate::startup::settings::Settings;
 
 /// Returns the command-line definition, for man page and completions.
@@ -54,5 +61,8 @@ pub fn main() -> ExitCode {
 
 fn start(config: Config) -> anyhow::Result<()> {
     telemetry::log::start(&config.settings)?;
-    cli::one_thread()?.block_on(startup::process::run(config, &Environment::from_process()))
+    cli::one_thread()?.block_on(async {
+        let program = Program::worker().context("could not install the signal handlers")?;
+        process::run(config, &Environment::from_process(), program).await
+    })
 }

@@ -1,6 +1,8 @@
 //! Shutdown in steps: the worker stops claiming, running tasks finish, the remaining tasks are
 //! cancelled.
 
+use std::future::pending;
+use std::pin::Pin;
 use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -19,10 +21,12 @@ pub(crate) struct Shutdown {
     pub(crate) end: CancellationToken,
 }
 
-/// Receives SIGTERM and SIGINT.
-pub(crate) struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
+/// Receives requests to shut down.
+pub(crate) enum Signals {
+    /// SIGTERM and SIGINT.
+    OfProcess { terminate: Signal, interrupt: Signal },
+    /// The future of a program that embeds the worker; `None` after its end.
+    OfProgram(Option<Pin<Box<dyn Future<Output = ()> + Send>>>),
 }
 
 impl Signals {
@@ -31,7 +35,7 @@ impl Signals {
     /// # Errors
     /// Returns an error if the operating system refuses a handler.
     pub(crate) fn new() -> std::io::Result<Self> {
-        Ok(Self {
+        Ok(Self::OfProcess {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
         })
@@ -39,9 +43,17 @@ impl Signals {
 
     /// Waits for the next signal and returns its name.
     pub(crate) async fn next(&mut self) -> &'static str {
-        tokio::select! {
-            _ = self.terminate.recv() => "SIGTERM",
-            _ = self.interrupt.recv() => "SIGINT",
+        match self {
+            Self::OfProcess { terminate, interrupt } => tokio::select! {
+                _ = terminate.recv() => "SIGTERM",
+                _ = interrupt.recv() => "SIGINT",
+            },
+            Self::OfProgram(Some(request)) => {
+                request.await;
+                *self = Self::OfProgram(None);
+                "program"
+            }
+            Self::OfProgram(None) => pending().await,
         }
     }
 }

@@ -8,7 +8,7 @@ use tokio_postgres::Error;
 use tokio_postgres::error::ErrorPosition;
 
 /// Error of a task's statement.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum ExecutionError {
     /// The server, or the worker in its place, refused or failed the statement. The session is
     /// usable.
@@ -89,6 +89,13 @@ impl ExecutionError {
 
 impl From<Error> for ExecutionError {
     fn from(error: Error) -> Self {
+        Self::from_ref(&error)
+    }
+}
+
+impl ExecutionError {
+    /// Classifies an error of the client library.
+    pub(crate) fn from_ref(error: &Error) -> Self {
         if let Some(db) = error.as_db_error() {
             let database_error = Box::new(DatabaseError {
                 sqlstate: Some(db.code().code().to_owned()),
@@ -108,7 +115,7 @@ impl From<Error> for ExecutionError {
             };
         }
         let database_error =
-            Box::new(DatabaseError { message: queue::chain(&error), ..DatabaseError::default() });
+            Box::new(DatabaseError { message: queue::chain(error), ..DatabaseError::default() });
         let io = error.source().is_some_and(<dyn std::error::Error>::is::<io::Error>);
         if error.is_closed() || io {
             Self::ConnectionLost(database_error)

@@ -8,6 +8,7 @@ use queue::fail::{DatabaseError, Report};
 use queue::resolve_commit::CommitResolution;
 use queue::retry::{self, RetryDecision, RetryState};
 use queue::{Claim, Mode, Outcome};
+use tokio_util::sync::CancellationToken;
 
 use crate::attempt::check::check;
 use crate::attempt::commit::{Completion, Ended, commit, complete_committed};
@@ -20,6 +21,8 @@ use crate::attempt::supervise::{StopReason, Supervised, Supervisor};
 use crate::claim::batch_size::BatchSizes;
 use crate::claim::in_flight::{ClaimedTask, StopSignal};
 use crate::control::Control;
+use crate::library::handlers::{self, Handlers};
+use crate::library::run_call::run_call;
 use crate::target::recorder::Recorder;
 
 /// Result of an attempt, to be recorded.
@@ -67,6 +70,7 @@ pub(crate) struct Executor {
     pub(crate) progress: ProgressReporter,
     pub(crate) batch_sizes: BatchSizes,
     pub(crate) recorder: Recorder,
+    pub(crate) handlers: Handlers,
 }
 
 impl Executor {
@@ -108,7 +112,13 @@ impl Executor {
         }
         check(&task.claim, session.host.is_in_target()).map_err(|error| {
             failed(Outcome::Failed, RetryDecision::Final, *error, Report::default())
-        })
+        })?;
+        if self.handlers.find(&task.claim).is_some()
+            && let Err(error) = handlers::check(&task.claim)
+        {
+            return Err(self.classify_error(&task.claim, &error, Report::default()));
+        }
+        Ok(())
     }
 
     /// Runs the statement in the task's own transaction. Returns the transaction id and the report.
@@ -120,11 +130,19 @@ impl Executor {
         opened: Option<OpenedTransaction>,
     ) -> Result<(String, Report), AttemptResult> {
         let mut rows = Rows::default();
-        let supervisor = self.supervisor(session, &task.claim, &mut task.stop, begun);
+        let handler = self.handlers.find(&task.claim);
+        let stopping = handler.map(|_| CancellationToken::new());
+        let supervisor = Supervisor {
+            stopping: stopping.clone(),
+            ..self.supervisor(session, &task.claim, &mut task.stop, begun)
+        };
         let statement = async {
-            match opened {
-                Some(opened) => statement::in_opened_transaction(opened, &mut rows).await,
-                None => statement::in_transaction(session, &task.claim, &mut rows).await,
+            match (opened, handler.zip(stopping)) {
+                (Some(opened), _) => statement::in_opened_transaction(opened, &mut rows).await,
+                (None, Some((handler, stopping))) => {
+                    run_call(session, &task.claim, handler, &stopping, &mut rows).await
+                }
+                (None, None) => statement::in_transaction(session, &task.claim, &mut rows).await,
             }
         };
         let ran = match supervisor.run(statement).await {
@@ -268,6 +286,7 @@ impl Executor {
             deadline: claim.timeout().map(|timeout| timeout.saturating_sub(begun.elapsed())),
             stop,
             includes_completion: false,
+            stopping: None,
         }
     }
 
@@ -299,6 +318,8 @@ impl Executor {
         }
         if let Some(hint) = retry::mode_hint(claim, sqlstate) {
             database_error.hint = Some(hint.to_owned());
+        } else if let Some(hint) = handlers::missing_handler_hint(claim, sqlstate) {
+            database_error.hint = Some(hint);
         }
         let lost = error.connection_lost();
         let decision = self.decide(claim, sqlstate, lost);

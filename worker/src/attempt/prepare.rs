@@ -29,9 +29,14 @@ pub(crate) async fn prepare(
     }
     // To look up an unknown type, the client prepares statements and keeps them for reuse, but the
     // reset of the session drops them.
-    let types = statement.params().iter().chain(statement.columns().iter().map(Column::type_));
-    if types.into_iter().any(|ty| ty.oid() >= FIRST_CUSTOM_OID) {
+    if has_custom_types(&statement) {
         session.retire();
     }
     Ok(statement)
+}
+
+/// Returns whether a parameter or a column has a type that is not built in.
+pub(crate) fn has_custom_types(statement: &Statement) -> bool {
+    let mut types = statement.params().iter().chain(statement.columns().iter().map(Column::type_));
+    types.any(|ty| ty.oid() >= FIRST_CUSTOM_OID)
 }

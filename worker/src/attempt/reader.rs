@@ -162,6 +162,7 @@ impl Reader {
             let disposition = Disposition::Finished(Outcome::Succeeded);
             self.context.metrics.task_finished(&queue, disposition, ran, None);
             self.context.traces.attempt_ended(task.trace.take(), &task.claim, disposition, None);
+            self.context.attempt_ended(&task.claim, disposition, ran);
             tracing::debug!(parent: &span, duration = ?ran, "succeeded");
         }
         for mut task in result.lost {
@@ -169,6 +170,7 @@ impl Reader {
             self.started(&queue, &mut task);
             drop(task.in_flight_guard);
             self.context.metrics.task_finished(&queue, Disposition::Lost, timer.elapsed(), None);
+            self.context.attempt_ended(&task.claim, Disposition::Lost, timer.elapsed());
             tracing::warn!(parent: &span, "claim lost, nothing was committed or recorded");
             self.context.wakeup.reconcile();
         }
@@ -366,6 +368,7 @@ async fn conclude(
     context.metrics.task_finished(&queue, disposition, ran, sqlstate.as_deref());
     let (trace, sqlstate) = (task.trace.take(), sqlstate.as_deref());
     context.traces.attempt_ended(trace, &task.claim, disposition, sqlstate);
+    context.attempt_ended(&task.claim, disposition, ran);
     let _entered = span.enter();
     match disposition {
         Disposition::Finished(Outcome::Succeeded) => tracing::debug!(duration = ?ran, "succeeded"),

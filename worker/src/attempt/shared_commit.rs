@@ -195,6 +195,7 @@ impl Executor {
             deadline: Some(time_limit),
             stop: signal,
             includes_completion: true,
+            stopping: None,
         }
     }
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use queue::claim::SessionIdentity;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
 
 use crate::attempt::session::Canceller;
 use crate::claim::in_flight::StopSignal;
@@ -49,6 +50,8 @@ pub(crate) struct Supervisor<'a> {
     /// committed, the claim no longer exists: a heartbeat may report it as lost, although the task
     /// has succeeded, before the reader receives the server's answer.
     pub(crate) includes_completion: bool,
+    /// Cancelled when the statement is stopped, if it is the handler of a call.
+    pub(crate) stopping: Option<CancellationToken>,
 }
 
 impl Supervisor<'_> {
@@ -64,6 +67,9 @@ impl Supervisor<'_> {
                 return Supervised::Stopped(StopReason::BackendGone, None);
             }
         };
+        if let Some(stopping) = &self.stopping {
+            stopping.cancel();
+        }
         for step in [Escalation::Cancel, Escalation::Cancel, Escalation::Terminate] {
             // Keeps reading the result, because a server that is blocked on sending does not
             // process a cancel.

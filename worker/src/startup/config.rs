@@ -87,6 +87,12 @@ impl Config {
         Ok(config)
     }
 
+    /// Returns the settings of a program that embeds the worker: none is on its command line.
+    pub(crate) fn in_program(mut self) -> Self {
+        self.origins.clear();
+        self
+    }
+
     /// Returns whether the setting was given on the command line.
     pub(crate) fn on_command_line(&self, name: &str) -> bool {
         let given = |origin: &Origin| origin.name == name && origin.layer == Some(Layer::Arguments);

@@ -1,5 +1,6 @@
 //! Life cycle of the worker process: startup checks, background services, readers and shutdown.
 
+use std::io;
 use std::sync::Arc;
 
 use anyhow::Context as _;
@@ -35,6 +36,8 @@ use crate::duties::schedule_sync::ScheduleSync;
 use crate::duties::scheduler::{Scheduler, SchedulerWork};
 use crate::duties::trigger_evaluator::TriggerEvaluator;
 use crate::duties::{duty, listener};
+use crate::library::attempt_end::AttemptEndHook;
+use crate::library::handlers::Handlers;
 use crate::shutdown::{Shutdown, Signals, wait_for_readers};
 use crate::startup::config::Config;
 use crate::startup::console::{self, Console};
@@ -54,6 +57,54 @@ use crate::telemetry::traces::exporter::Exporter;
 use crate::timing::{CANCEL_TIMEOUT, DEREGISTRATION_TIMEOUT, MAX_POLL_GAP};
 use crate::wakeup::Wakeup;
 
+/// The program that runs the worker.
+pub(crate) struct Program {
+    signals: Signals,
+    sd_notify: SdNotify,
+    handlers: Handlers,
+    on_attempt_end: Option<AttemptEndHook>,
+}
+
+impl Program {
+    /// Returns the program `worker`. Installs its signal handlers.
+    ///
+    /// # Errors
+    /// The operating system refuses a handler.
+    pub(crate) fn worker() -> io::Result<Self> {
+        Ok(Self {
+            signals: Signals::new()?,
+            sd_notify: SdNotify::from_environment(),
+            handlers: Handlers::default(),
+            on_attempt_end: None,
+        })
+    }
+
+    /// Returns a program that embeds the worker, and that shuts it down when the future resolves.
+    pub(crate) fn embedding(
+        shutdown: impl Future<Output = ()> + Send + 'static,
+        handlers: Handlers,
+        on_attempt_end: Option<AttemptEndHook>,
+    ) -> Self {
+        Self {
+            signals: Signals::OfProgram(Some(Box::pin(shutdown))),
+            sd_notify: SdNotify::default(),
+            handlers,
+            on_attempt_end,
+        }
+    }
+}
+
+/// Ends what is still running if the program drops the worker's future.
+struct DropGuard(Arc<Context>);
+
+impl Drop for DropGuard {
+    fn drop(&mut self) {
+        self.0.shutdown.drain.cancel();
+        self.0.in_flight.stop_all();
+        self.0.shutdown.end.cancel();
+    }
+}
+
 /// State that the services share.
 struct Process {
     context: Arc<Context>,
@@ -68,6 +119,7 @@ struct Process {
     sd_notify: SdNotify,
     destinations: Destinations,
     span_exporter: Option<Exporter>,
+    handlers: Handlers,
 }
 
 /// Runs the worker until a signal, or until it has been idle for `exit_when_idle`.
@@ -75,8 +127,12 @@ struct Process {
 /// # Errors
 /// At startup: the database is unreachable or refuses this worker, or the HTTP address is in use.
 /// After startup, database errors do not end the worker, which waits until they are over.
-pub(crate) async fn run(config: Config, environment: &Environment) -> anyhow::Result<()> {
-    let mut signals = Signals::new().context("could not install the signal handlers")?;
+pub(crate) async fn run(
+    config: Config,
+    environment: &Environment,
+    program: Program,
+) -> anyhow::Result<()> {
+    let Program { mut signals, sd_notify, handlers, on_attempt_end } = program;
     let url = config.database.clone().map(ConnectionSource::read).transpose()?;
     let target = ConnectionTarget::resolve(url.as_deref(), environment)?;
     let metrics = Metrics::new(readers(&config))?;
@@ -109,6 +165,7 @@ pub(crate) async fn run(config: Config, environment: &Environment) -> anyhow::Re
         metrics,
         traces,
         shutdown,
+        on_attempt_end,
     };
     let process = Process {
         context: Arc::new(context),
@@ -116,12 +173,14 @@ pub(crate) async fn run(config: Config, environment: &Environment) -> anyhow::Re
         weights: watch::Sender::default(),
         held_targets: watch::Sender::default(),
         progress: ProgressReporter::default(),
-        sd_notify: SdNotify::from_environment(),
+        sd_notify,
+        handlers,
         separate_task_login: config.task.is_some(),
         destinations,
         span_exporter,
         settings: config.settings,
     };
+    let _guard = DropGuard(Arc::clone(&process.context));
     process.run_until_shutdown(&mut signals).await
 }
 
@@ -341,7 +400,7 @@ impl Process {
     }
 
     /// Starts the readers and the claimer that serves them.
-    fn readers(&self) -> TaskTracker {
+    fn readers(&mut self) -> TaskTracker {
         let tasks = TaskTracker::new();
         let (idle_readers, idle_reader_receiver) = mpsc::unbounded_channel();
         let batch_sizes = BatchSizes::default();
@@ -365,6 +424,7 @@ impl Process {
                 Arc::clone(&self.context.control),
                 &self.context.metrics.tracker,
             ),
+            handlers: std::mem::take(&mut self.handlers),
         });
         for (number, login) in (1..).zip(interleave(&self.logins)) {
             let reader = Reader {

@@ -183,7 +183,7 @@ pub(crate) struct Settings {
 const NOT_SETTINGS: [&str; 2] = ["config", "print_config"];
 
 /// Returns the settings among the flags.
-pub(super) fn settings(command: &Command) -> impl Iterator<Item = &Arg> {
+pub(crate) fn settings(command: &Command) -> impl Iterator<Item = &Arg> {
     let of_clap = ["help", "version"];
     let other = move |id: &str| NOT_SETTINGS.contains(&id) || of_clap.contains(&id);
     command.get_arguments().filter(move |arg| !other(arg.get_id().as_str()))

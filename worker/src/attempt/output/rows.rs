@@ -74,6 +74,15 @@ impl Rows {
         self.keep((0..row.len()).map(|i| decode(row, i)));
     }
 
+    /// Adds the result of a handler as one row with one column. Null is no result.
+    pub(crate) fn push_json(&mut self, column: &str, value: &Value) {
+        if !value.is_null() {
+            self.begin([column].into_iter());
+            self.keep([Some(value.to_string())].into_iter());
+            self.end(1);
+        }
+    }
+
     fn keep(&mut self, values: impl Iterator<Item = Option<String>>) {
         self.received += 1;
         if self.kept.len() >= MAX_ROWS || self.bytes >= MAX_BYTES {
