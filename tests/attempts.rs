@@ -1,6 +1,8 @@
 //! One attempt: its session, its input and what it reports.
 
 pub(crate) mod bad_input;
+pub(crate) mod calls;
+pub(crate) mod calls_stopped;
 pub(crate) mod chain;
 pub(crate) mod citus;
 pub(crate) mod clean_session;

@@ -23,7 +23,7 @@ pub(crate) use private::PrivateDatabase;
 pub(crate) use program::Program;
 pub(crate) use prometheus::Prometheus;
 pub(crate) use receiver::Receiver;
-pub(crate) use worker::{Fleet, Worker};
+pub(crate) use worker::{Embedded, Fleet, Worker};
 
 /// Time limit of [`eventually`]. It is much longer than any operation takes, also on a slow
 /// machine, so a test that reaches it has failed.

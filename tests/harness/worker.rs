@@ -1,11 +1,14 @@
-//! Real worker processes.
+//! Real worker processes, and workers inside the process of the tests.
 
 use std::fs::File;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use pgmill_worker::Builder;
 use rustix::process::{Pid, Signal, kill_process};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 
 use super::{Database, eventually};
 
@@ -35,16 +38,23 @@ impl Worker {
 
     /// Starts a worker with additional environment variables.
     pub(crate) fn start_with(url: &str, flags: &[&str], variables: &[(&str, &str)]) -> Self {
+        let log_flags = ["--log-format", "text", "--log", "debug,tokio_postgres=info"];
+        let count = if flags.contains(&"--log") { 2 } else { 4 };
+        let flags = [&log_flags[..count], flags].concat();
+        Self::start_program(Self::program(), url, &flags, variables)
+    }
+
+    /// Starts the sample of a program that embeds a worker. Its settings are variables.
+    pub(crate) fn start_sample(database: &Database, variables: &[(&str, &str)]) -> Self {
+        let program = env!("CARGO_BIN_EXE_test-embedded-worker");
+        Self::start_program(program, &database.url(), &[], variables)
+    }
+
+    fn start_program(program: &str, url: &str, flags: &[&str], variables: &[(&str, &str)]) -> Self {
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
         let log = std::env::temp_dir().join(format!("pgmill-test-{}-{n}.log", std::process::id()));
         let file = File::create(&log).unwrap();
-        let child = Command::new(Self::program())
-            .args(["--log-format", "text"])
-            .args(if flags.contains(&"--log") {
-                &[][..]
-            } else {
-                &["--log", "debug,tokio_postgres=info"]
-            })
+        let child = Command::new(program)
             .args(flags)
             .env("DATABASE_URL", url)
             .env("PGMILL_ALLOW_SUPERUSER", "true")
@@ -116,6 +126,49 @@ impl Drop for Worker {
             eprintln!("--- log of worker {}\n{}", self.child.id(), self.log());
         }
         let _ = std::fs::remove_file(&self.log);
+    }
+}
+
+/// A worker that is embedded in the process of the tests; dropped with the test's runtime.
+pub(crate) struct Embedded {
+    shutdown: Option<oneshot::Sender<()>>,
+    running: JoinHandle<anyhow::Result<()>>,
+}
+
+impl Embedded {
+    /// Starts a worker on the database, with one reader.
+    pub(crate) fn start(database: &Database, builder: Builder) -> Self {
+        let builder = builder
+            .database_url(&database.url())
+            .readers(1)
+            .setting("allow_superuser", "true")
+            .setting("poll_interval", "50ms");
+        let worker = builder.build().unwrap();
+        let (shutdown, requested) = oneshot::channel();
+        #[expect(clippy::disallowed_methods, reason = "a test ends with its runtime")]
+        let running = tokio::spawn(worker.run(async {
+            // A dropped sender is no request.
+            if requested.await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }));
+        Self { shutdown: Some(shutdown), running }
+    }
+
+    /// Requests the shutdown.
+    pub(crate) fn shut_down(&mut self) {
+        self.shutdown.take().unwrap().send(()).unwrap();
+    }
+
+    /// Waits until the worker has ended, and returns its result.
+    pub(crate) async fn ended(self) -> anyhow::Result<()> {
+        self.running.await.unwrap()
+    }
+
+    /// Drops the future of the worker.
+    pub(crate) async fn abort(self) {
+        self.running.abort();
+        assert!(self.running.await.unwrap_err().is_cancelled());
     }
 }
 

@@ -1,9 +1,10 @@
 //! Effects in several targets happen once, although workers are killed and targets crash.
 
+use pgmill_worker::Worker as Library;
 use rand::RngExt;
 use tokio_postgres::Client;
 
-use crate::harness::{Database, Fleet, PrivateDatabase, Worker, eventually};
+use crate::harness::{Database, Embedded, Fleet, PrivateDatabase, Worker, eventually};
 use crate::targets::target::{Configuration, EFFECT, EFFECTS, as_flags, effects};
 
 /// Targets, and tenths of the tasks in each.
@@ -48,6 +49,31 @@ async fn a_task_runs_in_its_target_and_the_queue_records_it() {
     assert_eq!(queue.outcome(id).await, "failed");
     let distinct = "SELECT count(DISTINCT receipt) FROM mill.attempts WHERE task_id = ";
     assert_eq!(queue.value::<i64>(&format!("{distinct}{id}")).await, 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_runs_in_its_target_and_leaves_a_receipt() {
+    let queue = Database::new().await;
+    let dwh = Database::empty().await;
+    let configuration = Configuration::new(&queue, &[("dwh", &dwh, dwh.url())]).await;
+    let builder = Library::builder()
+        .config_file(configuration.path())
+        .setting("heartbeat_interval", "500ms")
+        .handler("load", |call| {
+            Box::pin(async move {
+                call.transaction().execute(EFFECT, &[]).await?;
+                anyhow::ensure!(call.attempt() > 1, "the first attempt fails");
+                Ok(call.task_id())
+            })
+        });
+    let _worker = Embedded::start(&queue, builder);
+    let options = ", params => '[1]', run_as => 'dwh', max_attempts => 2, retry_interval => '0'";
+    let id = queue.enqueue("CALL load($1)", options).await;
+    assert_eq!(queue.outcome(id).await, "succeeded");
+    assert_eq!(queue.attempts(id).await, "failed succeeded");
+    assert_eq!(effects(&dwh).await, (1, 1));
+    let receipts = "SELECT count(*) FROM mill_target.receipts WHERE done AND rows = 1";
+    assert_eq!(dwh.value::<i64>(receipts).await, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]

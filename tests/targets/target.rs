@@ -68,9 +68,14 @@ impl Configuration {
         std::fs::write(self.file(name), format!("{url}\n")).unwrap();
     }
 
+    /// Returns the path of the configuration file.
+    pub(crate) fn path(&self) -> PathBuf {
+        self.folder.join("worker.toml")
+    }
+
     /// Returns the flags of workers with this configuration.
     pub(crate) fn flags(&self) -> Vec<String> {
-        let path = self.folder.join("worker.toml").to_str().unwrap().to_owned();
+        let path = self.path().to_str().unwrap().to_owned();
         FLAGS.map(str::to_owned).into_iter().chain(["--config".to_owned(), path]).collect()
     }
 }
