@@ -1,12 +1,13 @@
 //! A handler that is stopped, or whose process dies, leaves nothing behind, and its call runs again.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, mpsc};
 
 use parking_lot::Mutex;
 use pgmill_worker::{Builder, Worker as Library};
 use rustix::process::Signal;
-use tokio::sync::Notify;
+use tokio::runtime;
+use tokio::sync::{Notify, oneshot};
 
 use crate::harness::{Database, Embedded, Worker, eventually};
 
@@ -269,4 +270,49 @@ async fn a_worker_runs_calls_on_a_runtime_with_one_thread() {
     assert_eq!(ran.outcome, "succeeded", "{ran:?}");
     worker.shut_down();
     worker.ended().await.unwrap();
+}
+
+/// The worker has no thread left for its heartbeats, so it counts as dead.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_whose_handler_blocks_the_only_thread_is_reclaimed_and_takes_effect_once() {
+    let database = database().await;
+    let fast = |builder: Builder| {
+        let builder = builder.setting("heartbeat_interval", "200ms");
+        builder.setting("orphan_timeout", "1s")
+    };
+    let insert = "INSERT INTO effect VALUES (1)";
+    let (unblock, blocked) = mpsc::channel::<()>();
+    let blocked = Arc::new(Mutex::new(blocked));
+    let blocking = fast(Library::builder().handler("block", move |call| {
+        let blocked = Arc::clone(&blocked);
+        Box::pin(async move {
+            call.transaction().batch_execute(insert).await?;
+            let _ = blocked.lock().recv();
+            Ok(())
+        })
+    }));
+    let (shutdown, requested) = oneshot::channel::<()>();
+    let url = database.url();
+    let doomed = std::thread::spawn(move || {
+        let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let mut worker = Embedded::start_at(&url, blocking);
+            let _ = requested.await;
+            worker.shut_down();
+            worker.ended().await.unwrap();
+        });
+    });
+    let id = database.enqueue("CALL block($1)", ", params => '[1]', max_attempts => 1").await;
+    let inserted = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+                    AND state = 'idle in transaction' AND query LIKE 'INSERT%'";
+    eventually("the handler blocks", async || database.value::<i64>(inserted).await == 1).await;
+    let heir = fast(Library::builder().handler("block", move |call| {
+        Box::pin(async move { Ok(call.transaction().batch_execute(insert).await?) })
+    }));
+    let _heir = Embedded::start(&database, heir);
+    assert_eq!(database.outcome(id).await, "succeeded");
+    assert_eq!(database.attempts(id).await, "lost succeeded");
+    drop((unblock, shutdown));
+    tokio::task::spawn_blocking(|| doomed.join().unwrap()).await.unwrap();
+    assert_eq!(effects(&database).await, 1);
 }

@@ -138,8 +138,13 @@ pub(crate) struct Embedded {
 impl Embedded {
     /// Starts a worker on the database, with one reader.
     pub(crate) fn start(database: &Database, builder: Builder) -> Self {
+        Self::start_at(&database.url(), builder)
+    }
+
+    /// Starts a worker with a connection string.
+    pub(crate) fn start_at(url: &str, builder: Builder) -> Self {
         let builder = builder
-            .database_url(&database.url())
+            .database_url(url)
             .readers(1)
             .setting("allow_superuser", "true")
             .setting("poll_interval", "50ms");
