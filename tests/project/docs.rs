@@ -80,6 +80,13 @@ async fn every_shell_block_of_the_documents_runs() {
     assert!(ran >= 3, "only {ran} blocks found");
 }
 
+#[test]
+fn the_page_about_the_library_shows_the_sample() {
+    let shown = &blocks(&root().join("docs/library.md"), "rust")[0];
+    let sample = root().join("samples/embedded_worker/main.rs");
+    assert_eq!(*shown, std::fs::read_to_string(sample).unwrap());
+}
+
 /// The queries must run as they are, because an on-call engineer pastes them.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_query_of_the_runbooks_runs() {

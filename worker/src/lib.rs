@@ -1,9 +1,10 @@
 //! The worker process: claims tasks, runs their SQL and records each attempt.
 //!
 //! Path of a task: `claim` claims it for an idle reader, and `attempt` runs it in the reader's
-//! session and records the result. `target` does so for tasks that run in other databases. `duties` are the background services, `startup` starts and stops
-//! the process, and `telemetry` reports what the process does. The modules at the top level are
-//! shared by all of these. They are reached through a `context`: `control`, the sessions to the
+//! session and records the result. `target` does so for tasks that run in other databases. `duties`
+//! are the background services, `startup` starts and stops the process, `library` embeds the worker
+//! in another program, and `telemetry` reports what the process does. The modules at the top level
+//! are shared by all of these. They are reached through a `context`: `control`, the sessions to the
 //! queue; `registration`; `repeated_errors`; `shutdown`; `wakeup`; and `timing`.
 
 mod attempt;
