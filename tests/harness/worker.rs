@@ -167,6 +167,7 @@ impl Embedded {
 
     /// Waits until the worker has ended, and returns its result.
     pub(crate) async fn ended(self) -> anyhow::Result<()> {
+        eventually("the embedded worker ends", async || self.running.is_finished()).await;
         self.running.await.unwrap()
     }
 
