@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use pgmill_worker::Worker as Library;
 use queue::enqueue::{NewTask, TaskOptions, enqueue_and_notify};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
 use tokio::net::{TcpListener, TcpStream};
@@ -11,7 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 use crate::harness::exposition::parse;
 use crate::harness::http::{free_address, get};
 use crate::harness::receiver::Receiver;
-use crate::harness::{Database, PrivateDatabase, Worker, eventually, open_url};
+use crate::harness::{Database, Embedded, PrivateDatabase, Worker, eventually, open_url};
 
 const INSERT: &str = "INSERT INTO effect SELECT current_setting('mill.task_id')::bigint";
 
@@ -92,6 +93,37 @@ async fn round_trips_are_few(flags: &[&str]) {
             taken <= max_trips,
             "shared commits {setting}: {taken} round trips for {TASKS} tasks"
         );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_takes_two_round_trips_and_those_of_its_handler() {
+    const CALLS: u32 = 40;
+    let database = Database::new().await;
+    let (through, trips) = count_round_trips(&database.url()).await;
+    let builder = Library::builder()
+        .task_url(&through)
+        .handler("nothing", |_| Box::pin(async { Ok(()) }))
+        .handler("select", |call| {
+            Box::pin(async move {
+                call.transaction().query_one("SELECT $1::int", &[&1]).await?;
+                call.transaction().query_one("SELECT $1::int", &[&2]).await?;
+                Ok(())
+            })
+        });
+    let _worker = Embedded::start(&database, builder);
+    database.run("CALL nothing($1)", ", params => '[1]'").await;
+    for (name, each) in [("nothing", 2), ("select", 5)] {
+        let before = trips.load(Ordering::Relaxed);
+        let sql = "SELECT mill.enqueue($1, params => '[1]') FROM generate_series(1, $2)";
+        let calls = i32::try_from(CALLS).unwrap();
+        database.rows(sql, &[&format!("CALL {name}($1)"), &calls]).await;
+        database.until_empty().await;
+        let taken = trips.load(Ordering::Relaxed) - before;
+        println!("{name}: {taken} round trips for {CALLS} calls");
+        // A few more, because the proxy may read a message in two parts.
+        assert!(taken <= CALLS * each + CALLS / 4, "{name}: {taken} round trips");
+        assert!(taken >= CALLS * each, "{name}: {taken} round trips: the test counts too few");
     }
 }
 
