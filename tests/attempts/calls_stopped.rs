@@ -117,7 +117,8 @@ async fn a_cancelled_handler_is_stopped() {
         let id = database.enqueue(&format!("CALL {name}($1)"), ", params => '[1]'").await;
         until_started(&seen, n).await;
         database.execute(&format!("SELECT mill.cancel({id})")).await;
-        assert_eq!(database.outcome(id).await, "cancelled");
+        let ended = database.record(id).await;
+        assert_eq!((&*ended.outcome, &*ended.detail), ("cancelled", "the handler was stopped"));
         assert_eq!(seen.dropped.load(Ordering::Relaxed), n, "{name}");
         until_no_open_transaction(&database).await;
     }
