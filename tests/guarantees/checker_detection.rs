@@ -3,7 +3,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use checker::{Answer, Expect, Op, OpKind, WATCHED, Watch, check, record};
+use checker::{Answer, Expect, MONITORED, Monitor, Op, OpKind, check, record};
 use serde_json::json;
 
 use crate::harness::{Database, PrivateDatabase, Worker};
@@ -310,7 +310,7 @@ async fn the_checker_finds_leftover_sessions() {
 }
 
 #[tokio::test]
-async fn a_watch_sees_two_executions_of_a_task_and_more_than_a_limit_allows() {
+async fn a_monitor_sees_two_executions_of_a_task_and_more_than_a_limit_allows() {
     let database = Database::new().await;
     database.execute(checker::INSTALL).await;
     database.execute("INSERT INTO chaos.limits VALUES ('k', 1), ('wide', 2)").await;
@@ -323,10 +323,10 @@ async fn a_watch_sees_two_executions_of_a_task_and_more_than_a_limit_allows() {
         session.batch_execute(&sql).await.unwrap();
     };
     let poll = async |expected: &[(&str, &str)]| {
-        let mut watch = Watch::default();
-        watch.poll(database.client()).await.unwrap();
-        let findings = watch.findings();
-        assert_eq!(findings.iter().map(|it| it.invariant).collect::<Vec<_>>(), WATCHED);
+        let mut monitor = Monitor::default();
+        monitor.poll(database.client()).await.unwrap();
+        let findings = monitor.findings();
+        assert_eq!(findings.iter().map(|it| it.invariant).collect::<Vec<_>>(), MONITORED);
         let seen =
             findings.iter().flat_map(|it| it.examples.iter().map(|text| (it.invariant, text)));
         let seen: Vec<_> = seen.collect();
@@ -334,7 +334,7 @@ async fn a_watch_sees_two_executions_of_a_task_and_more_than_a_limit_allows() {
         for ((invariant, text), (name, part)) in seen.iter().zip(expected) {
             assert!(invariant == name && text.contains(part), "{seen:?}");
         }
-        watch.executions
+        monitor.executions
     };
     begin(&first, 1, "wide").await;
     begin(&second, 2, "wide").await;

@@ -2,17 +2,17 @@
 //! real workers. At the end the checker reports which promises held.
 //!
 //! Modules: `plan` draws the steps, which are `work_item`s for `load_generator`, faults, and
-//! actions for `operator`. `servers` runs the servers. `director` executes the plan. `watcher` watches
+//! actions for `operator`. `servers` runs the servers. `director` executes the plan. `monitors` observe
 //! running tasks meanwhile. `progress` and `report` print the results.
 
 mod director;
 mod load_generator;
+mod monitors;
 mod operator;
 mod plan;
 mod progress;
 mod report;
 mod servers;
-mod watcher;
 mod work_item;
 
 use std::path::PathBuf;

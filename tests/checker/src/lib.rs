@@ -7,8 +7,8 @@
 //! `tests/guarantees/checker_detection.rs` shows that each query detects one.
 
 mod invariants;
+mod monitor;
 mod ops;
-mod watch;
 
 use std::time::{Duration, SystemTime};
 
@@ -17,8 +17,8 @@ use serde::Serialize;
 use tokio_postgres::Client;
 
 pub use invariants::names;
+pub use monitor::{MONITORED, Monitor};
 pub use ops::{Answer, Op, OpKind, record};
-pub use watch::{WATCHED, Watch};
 
 /// SQL that creates the schema `chaos`, applied after pgmill's schema.
 pub const INSTALL: &str = concat!(include_str!("tasks.sql"), include_str!("install.sql"));

@@ -38,7 +38,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     began timestamptz := clock_timestamp();
 BEGIN
-    -- For checker::Watch.
+    -- For checker::Monitor.
     PERFORM pg_advisory_xact_lock_shared(4711, current_setting('mill.task_id')::integer);
     PERFORM pg_advisory_xact_lock_shared(4712, hashtext(l.name)) FROM unnest(work.limits) AS l(name);
     IF pause > 0 THEN

@@ -3,17 +3,17 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result};
-use checker::{Expect, Finding, Watch, check, merge, record};
+use checker::{Expect, Finding, Monitor, check, merge, record};
 use tokio::task::block_in_place;
 use tokio::time::sleep;
 
 use super::load_generator::LoadGenerator;
+use super::monitors::Monitors;
 use super::operator::Operator;
 use super::plan::{Fault, OperatorAction, Plan, Step};
 use super::progress::Progress;
 use super::report::{Counts, Report, counted};
 use super::servers::Servers;
-use super::watcher::Watchers;
 use crate::fleet::{Fleet, ORPHAN_TIMEOUT};
 use crate::session::Session;
 
@@ -48,7 +48,7 @@ pub(crate) struct Director<'a> {
     fleet: Fleet,
     load: LoadGenerator,
     operator: Operator,
-    watchers: Option<Watchers>,
+    monitors: Option<Monitors>,
     counts: Counts,
     progress: &'a Progress,
     begun: Instant,
@@ -66,10 +66,10 @@ impl<'a> Director<'a> {
         let (directory, config) = (servers.directory.clone(), servers.configuration());
         let fleet = Fleet::start(&servers.url, directory, Some(config), workers)?;
         let (load, operator) = (LoadGenerator::start(&servers.url), Operator::new(&servers.url));
-        let sessions = [Session::new(&servers.url, "chaos watcher"), servers.target_session()];
-        let (counts, watchers) = (Counts::default(), Some(Watchers::start(sessions)));
+        let sessions = [Session::new(&servers.url, "chaos monitor"), servers.target_session()];
+        let (counts, monitors) = (Counts::default(), Some(Monitors::start(sessions)));
         let begun = Instant::now();
-        Ok(Self { servers, fleet, load, operator, watchers, counts, progress, begun, limit })
+        Ok(Self { servers, fleet, load, operator, monitors, counts, progress, begun, limit })
     }
 
     /// Executes the whole plan and returns the checker's report.
@@ -177,13 +177,13 @@ impl<'a> Director<'a> {
             self.operator.session.rows(now).await?.first().context("no row")?.try_get(0)?;
         self.drain().await?;
         self.fleet.end().await?;
-        let watched = match self.watchers.take() {
-            Some(watchers) => watchers.end().await?,
-            None => Watch::default(),
+        let monitored = match self.monitors.take() {
+            Some(monitors) => monitors.end().await?,
+            None => Monitor::default(),
         };
         self.progress.phase("checking");
-        self.counts.polls = watched.polls;
-        self.counts.executions_seen = watched.executions;
+        self.counts.polls = monitored.polls;
+        self.counts.executions_seen = monitored.executions;
         self.counts.add_operations(&ops);
         self.counts.operator_actions = self.operator.operator_actions;
         self.counts.workers_started = self.fleet.started();
@@ -195,7 +195,7 @@ impl<'a> Director<'a> {
         let expect =
             Expect { fleet_gone: true, healed_at, orphan_timeout, bound, ..Expect::default() };
         let mut findings = check(client, &expect).await?;
-        findings.extend(watched.findings());
+        findings.extend(monitored.findings());
         Ok(findings)
     }
 

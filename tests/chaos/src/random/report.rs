@@ -30,7 +30,7 @@ pub(crate) struct Counts {
     pub(crate) target_freezes: usize,
     pub(crate) workers_started: usize,
     pub(crate) drain_seconds: f64,
-    /// Number of times that running tasks were watched.
+    /// Number of times that running tasks were monitored.
     pub(crate) polls: u64,
     /// Sum of the executions in transaction mode that each of these times saw.
     pub(crate) executions_seen: u64,
@@ -122,7 +122,7 @@ impl Display for Report {
         )?;
         writeln!(
             f,
-            "watched {} times, {} executions in transaction mode seen",
+            "polled {} times, {} executions in transaction mode seen",
             c.polls, c.executions_seen
         )?;
         let words = |counts: &BTreeMap<String, i64>| {

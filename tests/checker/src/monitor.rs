@@ -1,4 +1,4 @@
-//! Watches the locks that running tasks hold, while faults are injected. The other invariants are
+//! Monitors the locks that running tasks hold, while faults are injected. The other invariants are
 //! checked at the end, and see only what was committed.
 //!
 //! `chaos.work`, the body of tasks in transaction mode, takes an advisory lock for the task and one for
@@ -17,7 +17,7 @@ use crate::{EXAMPLES, Finding};
 ///
 /// The first key of a lock says what it is for, the second key is the id of the task, or the hash of
 /// the limit's name.
-const POLL: &str = "/* checker.watch */
+const POLL: &str = "/* checker.monitor */
 WITH held AS MATERIALIZED (
     SELECT l.classid, l.objid, l.pid FROM pg_locks l JOIN pg_database d ON d.oid = l.database
     WHERE l.locktype = 'advisory' AND l.objsubid = 2 AND l.granted AND d.datname = current_database())
@@ -31,12 +31,12 @@ WHERE h.classid = 4712 GROUP BY l.name, l.max_running HAVING count(*) > l.max_ru
 UNION ALL
 SELECT '', '', count(*) FROM held h WHERE h.classid = 4711";
 
-/// The invariants that are watched.
-pub const WATCHED: [&str; 2] = ["one_execution", "limits_kept_meanwhile"];
+/// The invariants that are monitored.
+pub const MONITORED: [&str; 2] = ["one_execution", "limits_kept_meanwhile"];
 
 /// What was seen during a run.
 #[derive(Debug, Default)]
-pub struct Watch {
+pub struct Monitor {
     /// Number of polls.
     pub polls: u64,
     /// Sum of the executions of all polls.
@@ -44,7 +44,7 @@ pub struct Watch {
     violations: BTreeMap<String, Vec<String>>,
 }
 
-impl Watch {
+impl Monitor {
     /// Polls once.
     ///
     /// # Errors
@@ -62,7 +62,7 @@ impl Watch {
         Ok(())
     }
 
-    /// Adds what another watcher saw.
+    /// Adds what another monitor saw.
     pub fn merge(&mut self, other: Self) {
         self.polls += other.polls;
         self.executions += other.executions;
@@ -71,7 +71,7 @@ impl Watch {
         }
     }
 
-    /// Returns one finding per watched invariant.
+    /// Returns one finding per monitored invariant.
     #[must_use]
     pub fn findings(&self) -> Vec<Finding> {
         let finding = |invariant: &'static str| {
@@ -79,6 +79,6 @@ impl Watch {
             let examples = seen.iter().take(EXAMPLES).cloned().collect();
             Finding { invariant, count: i64::try_from(seen.len()).unwrap_or(i64::MAX), examples }
         };
-        WATCHED.map(finding).into()
+        MONITORED.map(finding).into()
     }
 }
