@@ -1,5 +1,6 @@
 //! Privileges, logins and secrets.
 
+pub(crate) mod console;
 pub(crate) mod managed;
 pub(crate) mod privilege;
 pub(crate) mod redaction;

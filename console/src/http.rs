@@ -11,7 +11,6 @@ pub(crate) mod error;
 pub(crate) mod error_response;
 pub(crate) mod json;
 pub(crate) mod login;
-pub(crate) mod peer_address;
 pub(crate) mod request;
 mod time_zone;
 pub(crate) mod tls;

@@ -8,7 +8,8 @@
 //! | name and colour of the environment | `environment` |
 //! | state shared by all handlers | `http/app` |
 //! | host, origin and token checks; security headers | `http/access_check`, `http/access_control` |
-//! | sign-in, embedded scripts and styles, TLS listener | `http/login`, `http/assets`, `http/tls` |
+//! | sign-in, embedded scripts and styles | `http/login`, `http/assets` |
+//! | certificate and key | `http/tls` |
 //! | request context, forms, errors and their responses | `http/request`, `http/error`, `http/error_response` |
 //! | database sessions with statement timeouts | `database` |
 //! | history of the last hours, read minute by minute and cached | `throughput/` |
@@ -40,6 +41,8 @@ mod page;
 mod screens;
 mod server;
 mod throughput;
+
+pub use http_server::{Refusal, RefusalObserver};
 
 pub use filter::parse_public as check_filter;
 pub use options::contexts::{ContextDatabase, context_name};

@@ -7,7 +7,7 @@ use axum::response::Redirect;
 use axum::routing::get;
 use axum::{Router, middleware};
 use conninfo::ConnectionTarget;
-use rustls::ServerConfig;
+use http_server::{RefusalObserver, Server};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -16,19 +16,24 @@ use tokio_util::task::TaskTracker;
 use crate::database::Database;
 use crate::http::access_control::{AccessControl, TlsMode};
 use crate::http::app::{App, AppState, Frame};
-use crate::http::peer_address::PeerAddress;
-use crate::http::tls::TlsListener;
+use crate::http::tls::TlsConfig;
 use crate::http::{access_check, assets, error_response, login};
 use crate::options::contexts::ContextDatabase;
-use crate::options::{Options, StartError, TlsFiles};
+use crate::options::{Options, StartError};
 use crate::screens::{databases, fleet, tasks};
 use crate::throughput::cache::ThroughputCache;
 use crate::{api, screens};
 
+/// Maximum number of connections: a browser opens six for each page, so this is enough for 85 pages
+/// at once. With 64 kB for each header, all
+/// connections together need 32 MB.
+const MAX_CONNECTIONS: usize = 512;
+
 /// A console with an open listener and a checked database.
 pub struct Console {
     listener: TcpListener,
-    tls: Option<Arc<ServerConfig>>,
+    tls: Option<TlsConfig>,
+    observer: RefusalObserver,
     /// The databases; at least one.
     apps: Vec<App>,
     /// Frame of the pages of all databases; `None` if the console serves a single database.
@@ -40,7 +45,8 @@ pub struct Console {
 /// the console serves.
 pub struct BoundConsole {
     listener: std::net::TcpListener,
-    tls: Option<Arc<ServerConfig>>,
+    tls: Option<TlsConfig>,
+    observer: RefusalObserver,
     options: Options,
 }
 
@@ -52,11 +58,17 @@ impl BoundConsole {
     /// if certificate and key are unusable, or if the address is in use.
     pub fn new(options: Options) -> Result<Self, StartError> {
         check(&options)?;
-        let tls = options.tls.as_ref().map(TlsFiles::read).transpose()?;
+        let tls = options.tls.as_ref().map(TlsConfig::read).transpose()?;
         let listener = std::net::TcpListener::bind(options.listen)
             .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
             .map_err(|source| StartError::Listen { address: options.listen.to_string(), source })?;
-        Ok(Self { listener, tls, options })
+        Ok(Self { listener, tls, observer: Arc::new(|_| {}), options })
+    }
+
+    /// Calls `observer` for each client that is refused.
+    #[must_use]
+    pub fn observed_by(self, observer: RefusalObserver) -> Self {
+        Self { observer, ..self }
     }
 
     /// Checks the database. Call [`Console::serve`] on the same runtime.
@@ -67,7 +79,8 @@ impl BoundConsole {
     pub async fn open(self, target: &ConnectionTarget) -> Result<Console, StartError> {
         let database = Database::new(target, &self.options.access)?;
         database.check().await?;
-        let (listener, tls, options) = self.into_parts()?;
+        let Self { listener, tls, observer, options } = self;
+        let listener = into_tokio(listener, &options)?;
         let base = options.base_path.trim_end_matches('/').to_owned();
         let frame = Arc::new(Frame {
             access: access_control(&options),
@@ -80,7 +93,7 @@ impl BoundConsole {
         });
         let shutdown = CancellationToken::new();
         let app = app(frame, database, options.read_only, shutdown.clone());
-        Ok(Console { listener, tls, apps: vec![app], front: None, shutdown })
+        Ok(Console { listener, tls, observer, apps: vec![app], front: None, shutdown })
     }
 
     /// Prepares a console with several databases. A database that is unreachable is not an error:
@@ -90,7 +103,8 @@ impl BoundConsole {
     /// # Errors
     /// Returns an error if a pool cannot be created.
     pub fn open_all(self, databases: Vec<ContextDatabase>) -> Result<Console, StartError> {
-        let (listener, tls, options) = self.into_parts()?;
+        let Self { listener, tls, observer, options } = self;
+        let listener = into_tokio(listener, &options)?;
         let root = options.base_path.trim_end_matches('/').to_owned();
         let access = access_control(&options);
         let shutdown = CancellationToken::new();
@@ -117,15 +131,17 @@ impl BoundConsole {
             trace_url: options.trace_url,
             nav_items: &[],
         });
-        Ok(Console { listener, tls, apps, front: Some(frame), shutdown })
+        Ok(Console { listener, tls, observer, apps, front: Some(frame), shutdown })
     }
+}
 
-    fn into_parts(self) -> Result<(TcpListener, Option<Arc<ServerConfig>>, Options), StartError> {
-        let Self { listener, tls, options } = self;
-        let listener = TcpListener::from_std(listener)
-            .map_err(|source| StartError::Listen { address: options.listen.to_string(), source })?;
-        Ok((listener, tls, options))
-    }
+/// Hands the listener over to this runtime.
+fn into_tokio(
+    listener: std::net::TcpListener,
+    options: &Options,
+) -> Result<TcpListener, StartError> {
+    TcpListener::from_std(listener)
+        .map_err(|source| StartError::Listen { address: options.listen.to_string(), source })
 }
 
 fn access_control(options: &Options) -> Arc<AccessControl> {
@@ -149,14 +165,6 @@ fn app(frame: Arc<Frame>, database: Database, read_only: bool, shutdown: Cancell
 }
 
 impl Console {
-    /// Checks the options and the database and binds the address.
-    ///
-    /// # Errors
-    /// Returns the errors of [`BoundConsole::new`] and [`BoundConsole::open`].
-    pub async fn start(target: &ConnectionTarget, options: Options) -> Result<Self, StartError> {
-        BoundConsole::new(options)?.open(target).await
-    }
-
     /// Returns the URL of the console.
     ///
     /// # Errors
@@ -167,35 +175,26 @@ impl Console {
         Ok(format!("{scheme}://{}{root}/", self.listener.local_addr()?))
     }
 
-    /// Serves requests until `end` completes and all open requests are answered.
-    ///
-    /// # Errors
-    /// Returns an error if the socket fails.
-    pub async fn serve(
-        self,
-        end: impl Future<Output = ()> + Send + 'static,
-    ) -> std::io::Result<()> {
+    /// Serves requests until `end` completes and all open requests are answered, but at most 30 s
+    /// longer.
+    pub async fn serve(self, end: impl Future<Output = ()>) {
         let tasks = TaskTracker::new();
         let run = |app: &App| tasks.spawn(run_throughput_cache(Arc::clone(app)));
-        let readers: Vec<_> = self.apps.iter().map(run).collect();
+        let mut background: Vec<_> = self.apps.iter().map(run).collect();
         let shutdown = self.shutdown;
         let end = async move {
             end.await;
             shutdown.cancel();
         };
-        let service =
-            router(self.apps, self.front).into_make_service_with_connect_info::<PeerAddress>();
-        let served = match self.tls {
-            None => axum::serve(self.listener, service).with_graceful_shutdown(end).await,
-            Some(config) => {
-                let listener = TlsListener::new(self.listener, config);
-                axum::serve(listener, service).with_graceful_shutdown(end).await
-            }
-        };
-        readers.iter().for_each(tokio::task::JoinHandle::abort);
+        let mut server = Server::new(self.listener, MAX_CONNECTIONS, self.observer);
+        if let Some(tls) = self.tls {
+            server = server.with_tls(tls.subscribe());
+            background.push(tasks.spawn(tls.reload()));
+        }
+        server.serve(router(self.apps, self.front), end).await;
+        background.iter().for_each(tokio::task::JoinHandle::abort);
         tasks.close();
         tasks.wait().await;
-        served
     }
 }
 

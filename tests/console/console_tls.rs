@@ -19,10 +19,10 @@ const TOKEN: &str = "a-token-for-elsewhere";
 
 /// A root certificate, a certificate signed by it with its key, and an unrelated key. Removed on
 /// drop.
-struct Certificates(PathBuf);
+pub(crate) struct Certificates(PathBuf);
 
 impl Certificates {
-    fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         let folder = std::env::temp_dir().join(format!("pgmill-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let script = "set -e; key='-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes'
@@ -37,12 +37,16 @@ impl Certificates {
         Self(folder)
     }
 
-    fn path(&self, name: &str) -> String {
+    pub(crate) fn path(&self, name: &str) -> String {
         self.0.join(name).display().to_string()
     }
 
     /// Connects as a client that trusts only this root.
-    async fn connect(&self, address: &str, name: &str) -> std::io::Result<TlsStream<TcpStream>> {
+    pub(crate) async fn connect(
+        &self,
+        address: &str,
+        name: &str,
+    ) -> std::io::Result<TlsStream<TcpStream>> {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_file(self.path("ca.crt")).unwrap()).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -56,7 +60,7 @@ impl Certificates {
         TlsConnector::from(Arc::new(config)).connect(name, stream).await
     }
 
-    async fn ask(&self, address: &str, asked: &[u8]) -> Answer {
+    pub(crate) async fn ask(&self, address: &str, asked: &[u8]) -> Answer {
         exchange(self.connect(address, "console.example").await.unwrap(), asked).await
     }
 }

@@ -56,6 +56,11 @@ impl Console {
         Self { child, address }
     }
 
+    /// Returns the process id.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Sends SIGTERM and waits until the console has ended.
     pub(crate) async fn terminate(&mut self) {
         let pid = rustix::process::Pid::from_child(&self.child);

@@ -18,6 +18,7 @@ const PRODUCT: &[&str] = &[
     "console",
     "terminal",
     "health",
+    "http-server",
     "cluster",
     "demo",
     "loadtest",

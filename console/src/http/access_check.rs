@@ -13,15 +13,15 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use axum::extract::{ConnectInfo, Request, State};
+use axum::extract::{Request, State};
 use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Redirect, Response};
+use http_server::PeerAddress;
 
 use super::access_control::{AccessControl, Identity, NotAdmitted, header_text};
 use super::app::Frame;
 use super::json::json_error;
-use super::peer_address::PeerAddress;
 use crate::options::rights::Scope;
 
 /// Content-Security-Policy: no external and no inline content.
@@ -138,8 +138,8 @@ fn check_user(
     // The handlers of the API check the scope of a change.
     let open = path.starts_with("/static/") || path == "/login" || path == "/livez";
     let needs_scope = !open && path != "/logout" && !(is_api && scope == Scope::Operate);
-    let from = request.extensions().get::<ConnectInfo<PeerAddress>>();
-    let from = from.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |it| it.0.0);
+    let from = request.extensions().get::<PeerAddress>();
+    let from = from.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |it| it.0);
     match frame.access.identify(request.headers(), from) {
         Ok(identity) if needs_scope && !identity.rights.allow(scope) => {
             let message = format!("the scope \"{}\" is required", scope.as_str());

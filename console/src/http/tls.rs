@@ -1,8 +1,5 @@
-//! TLS termination in the console: reads certificate files, and provides a listener that returns
-//! connections after the TLS handshake.
+//! Certificate and key of the console, which are read again while it serves.
 
-use std::io;
-use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,90 +7,102 @@ use std::time::Duration;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, version};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
-use tokio::time::timeout;
-use tokio_rustls::TlsAcceptor;
-use tokio_rustls::server::TlsStream;
+use tokio::sync::watch;
+use tokio::time::{MissedTickBehavior, interval};
 
 use crate::options::{StartError, TlsFiles};
 
-/// Time limit for a TLS handshake.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Interval at which the files are read again. Certificates are replaced days before they expire; a
+/// short interval shows an error soon after the replacement.
+const RELOAD_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Maximum number of concurrent handshakes; further clients wait in the accept queue of the socket.
-const MAX_HANDSHAKES: usize = 64;
+/// Certificate and key, and the contents of their files.
+pub(crate) struct TlsConfig {
+    files: TlsFiles,
+    contents: [Vec<u8>; 2],
+    current: watch::Sender<Arc<ServerConfig>>,
+}
 
-impl TlsFiles {
-    /// Reads both files. They are read once: a new certificate requires a restart.
-    pub(crate) fn read(&self) -> Result<Arc<ServerConfig>, StartError> {
-        let wrong = |what: &str, path: &Path, error: String| StartError::Usage {
-            message: format!("could not use the {what} in {}: {error}", path.display()),
-            hint:
-                "both files must be PEM: the certificate first in its file, the key not encrypted"
-                    .to_owned(),
-        };
-        let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_file_iter(&self.certificate)
-            .and_then(Iterator::collect)
-            .map_err(|error| wrong("certificate", &self.certificate, error.to_string()))?;
-        let key = PrivateKeyDer::from_pem_file(&self.key)
-            .map_err(|error| wrong("key", &self.key, error.to_string()))?;
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let versions = [&version::TLS13, &version::TLS12];
-        let mut config = ServerConfig::builder_with_provider(provider)
-            .with_protocol_versions(&versions)
-            .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, key))
-            .map_err(|error| wrong("certificate", &self.certificate, error.to_string()))?;
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Ok(Arc::new(config))
+impl TlsConfig {
+    /// Reads both files.
+    pub(crate) fn read(files: &TlsFiles) -> Result<Self, StartError> {
+        let contents = contents(files)?;
+        let current = watch::Sender::new(Arc::new(server_config(files, &contents)?));
+        Ok(Self { files: files.clone(), contents, current })
     }
-}
 
-/// A listener that runs TLS handshakes concurrently, so that no client waits for another one.
-pub(crate) struct TlsListener {
-    tcp: TcpListener,
-    acceptor: TlsAcceptor,
-    handshakes: JoinSet<Option<(TlsStream<TcpStream>, SocketAddr)>>,
-}
-
-impl TlsListener {
-    pub(crate) fn new(tcp: TcpListener, config: Arc<ServerConfig>) -> Self {
-        Self { tcp, acceptor: TlsAcceptor::from(config), handshakes: JoinSet::new() }
+    pub(crate) fn subscribe(&self) -> watch::Receiver<Arc<ServerConfig>> {
+        self.current.subscribe()
     }
-}
 
-impl axum::serve::Listener for TlsListener {
-    type Io = TlsStream<TcpStream>;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
+    /// Reads the files again at an interval, and replaces the configuration of new connections if the
+    /// files have changed. If the files cannot be used, for example because only one of them has been
+    /// replaced so far, the old configuration stays.
+    pub(crate) async fn reload(mut self) {
+        let mut ticks = interval(RELOAD_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut failed = false;
         loop {
-            tokio::select! {
-                Some(finished) = self.handshakes.join_next() => {
-                    if let Ok(Some(session)) = finished {
-                        return session;
-                    }
+            ticks.tick().await;
+            match self.reload_once().await {
+                Ok(()) => failed = false,
+                Err(error) if !failed => {
+                    failed = true;
+                    tracing::warn!(%error, "the old certificate stays in use");
                 }
-                (stream, from) = axum::serve::Listener::accept(&mut self.tcp),
-                    if self.handshakes.len() < MAX_HANDSHAKES =>
-                {
-                    let handshake = self.acceptor.accept(stream);
-                    self.handshakes.spawn(async move {
-                        match timeout(HANDSHAKE_TIMEOUT, handshake).await {
-                            Ok(Ok(session)) => Some((session, from)),
-                            Ok(Err(error)) => {
-                                tracing::debug!("TLS handshake with {from} failed: {error}");
-                                None
-                            }
-                            Err(_) => None,
-                        }
-                    });
-                }
+                Err(_) => {}
             }
         }
     }
 
-    fn local_addr(&self) -> io::Result<Self::Addr> {
-        self.tcp.local_addr()
+    async fn reload_once(&mut self) -> Result<(), StartError> {
+        let files = self.files.clone();
+        let Ok(read) = tokio::task::spawn_blocking(move || contents(&files)).await else {
+            return Ok(());
+        };
+        let read = read?;
+        if read == self.contents {
+            return Ok(());
+        }
+        let config = server_config(&self.files, &read)?;
+        self.contents = read;
+        self.current.send_replace(Arc::new(config));
+        tracing::info!("the certificate was read again");
+        Ok(())
     }
+}
+
+fn contents(files: &TlsFiles) -> Result<[Vec<u8>; 2], StartError> {
+    let read = |what: &str, path: &Path| {
+        std::fs::read(path).map_err(|error| unusable(what, path, &error.to_string()))
+    };
+    Ok([read("certificate", &files.certificate)?, read("key", &files.key)?])
+}
+
+fn unusable(what: &str, path: &Path, error: &str) -> StartError {
+    StartError::Usage {
+        message: format!("could not use the {what} in {}: {error}", path.display()),
+        hint: "both files must be PEM: the certificate first in its file, the key not encrypted"
+            .to_owned(),
+    }
+}
+
+fn server_config(
+    files: &TlsFiles,
+    [certificate, key]: &[Vec<u8>; 2],
+) -> Result<ServerConfig, StartError> {
+    let unusable_certificate = |error: String| unusable("certificate", &files.certificate, &error);
+    let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(certificate)
+        .collect::<Result<_, _>>()
+        .map_err(|error| unusable_certificate(error.to_string()))?;
+    let key = PrivateKeyDer::from_pem_slice(key)
+        .map_err(|error| unusable("key", &files.key, &error.to_string()))?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let versions = [&version::TLS13, &version::TLS12];
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&versions)
+        .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, key))
+        .map_err(|error| unusable_certificate(error.to_string()))?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(config)
 }

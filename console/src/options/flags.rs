@@ -32,7 +32,7 @@ pub struct ConsoleFlags {
     #[arg(id = "console_access_file", long = "access-file", env = "PGMILL_CONSOLE_ACCESS_FILE")]
     #[arg(value_name = "FILE", conflicts_with = "console_token_file")]
     pub access_file: Option<PathBuf>,
-    /// File with the TLS certificate and its chain (PEM), read at startup
+    /// File with the TLS certificate and its chain (PEM), read again when it changes
     #[arg(id = "console_tls_cert", long = "tls-cert", env = "PGMILL_CONSOLE_TLS_CERT")]
     #[arg(value_name = "FILE", requires = "console_tls_key")]
     pub tls_cert: Option<PathBuf>,

@@ -1,7 +1,13 @@
 //! `pgmill console`.
 
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
 use cli::{Failure, exit};
-use console::{BoundConsole, Console, ContextDatabase, Options, StartError};
+use console::{
+    BoundConsole, Console, ContextDatabase, Options, Refusal, RefusalObserver, StartError,
+};
+use parking_lot::Mutex;
 use terminal::print_stderr;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -11,6 +17,9 @@ use crate::session::contexts::{Context, ContextsFile};
 
 /// Name of the console's sessions.
 const APPLICATION: &str = "pgmill console";
+
+/// Minimum time between two lines about refused clients.
+const PRINT_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Serves the console until SIGINT or SIGTERM.
 ///
@@ -29,7 +38,7 @@ pub(crate) async fn run(global: &Global, args: &ConsoleArgs) -> Result<u8, Failu
             _ = terminate.recv() => {}
         }
     };
-    console.serve(end).await?;
+    console.serve(end).await;
     Ok(exit::OK)
 }
 
@@ -38,8 +47,7 @@ async fn open(global: &Global, options: Options) -> Result<Console, Failure> {
     if global.all_contexts {
         let file = ContextsFile::read(file)?;
         let databases = file.contexts.iter().map(database).collect::<Result<_, _>>()?;
-        let console = BoundConsole::new(options).map_err(failure)?;
-        return console.open_all(databases).map_err(failure);
+        return bind(options)?.open_all(databases).map_err(failure);
     }
     let options = match global.context() {
         Some(name) if options.environment.is_none() => {
@@ -49,7 +57,24 @@ async fn open(global: &Global, options: Options) -> Result<Console, Failure> {
         _ => options,
     };
     let target = connection_target(global.given.as_ref(), file)?.with_application_name(APPLICATION);
-    Console::start(&target, options).await.map_err(failure)
+    bind(options)?.open(&target).await.map_err(failure)
+}
+
+fn bind(options: Options) -> Result<BoundConsole, Failure> {
+    Ok(BoundConsole::new(options).map_err(failure)?.observed_by(refusal_observer()))
+}
+
+/// Returns an observer that prints the first refusal, and then one a minute, so that a flood does
+/// not fill the log. The metric `pgmill_http_refused_total` of a worker counts all.
+fn refusal_observer() -> RefusalObserver {
+    let printed: Mutex<Option<Instant>> = Mutex::default();
+    Arc::new(move |reason: Refusal| {
+        let mut printed = printed.lock();
+        if printed.is_none_or(|at| at.elapsed() >= PRINT_INTERVAL) {
+            *printed = Some(Instant::now());
+            print_stderr(format_args!("console refused a client: {}", reason.as_str()));
+        }
+    })
 }
 
 fn database(context: &Context) -> Result<ContextDatabase, Failure> {

@@ -7,6 +7,7 @@ pub(crate) use ::console::BoundConsole;
 use ::console::StartError;
 use cli::Failure;
 use conninfo::ConnectionTarget;
+use http_server::RefusalObserver;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
@@ -17,14 +18,18 @@ pub(crate) struct Console {
     ended: oneshot::Receiver<()>,
 }
 
-/// Binds the address of `--console`, if it is set.
+/// Binds the address of `--console`, if it is set. `observer` counts the refused clients.
 ///
 /// # Errors
 /// The address is in use; the flags of the console contradict each other: [`Failure`].
-pub(crate) fn bind(settings: &Settings) -> anyhow::Result<Option<BoundConsole>> {
+pub(crate) fn bind(
+    settings: &Settings,
+    observer: RefusalObserver,
+) -> anyhow::Result<Option<BoundConsole>> {
     let Some(address) = settings.console else { return Ok(None) };
     let options = settings.console_flags.options(address).map_err(startup_error)?;
-    BoundConsole::new(options).map(Some).map_err(startup_error)
+    let bound = BoundConsole::new(options).map_err(startup_error)?;
+    Ok(Some(bound.observed_by(observer)))
 }
 
 /// Opens the console with the privileges of `target`'s login, and serves it until `end`.
@@ -55,9 +60,7 @@ pub(crate) async fn open(
             let url = console.url().unwrap_or_default();
             tracing::info!(url, "console is served");
             let _ = opened_sender.send(Ok(()));
-            if let Err(error) = console.serve(end.cancelled_owned()).await {
-                tracing::error!(%error, "console is no longer served");
-            }
+            console.serve(end.cancelled_owned()).await;
         });
     };
     std::thread::Builder::new().name("console".to_owned()).spawn(serve)?;

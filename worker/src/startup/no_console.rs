@@ -2,6 +2,7 @@
 
 use cli::Failure;
 use conninfo::ConnectionTarget;
+use http_server::RefusalObserver;
 use tokio_util::sync::CancellationToken;
 
 use crate::startup::settings::Settings;
@@ -14,7 +15,10 @@ pub(crate) enum Console {}
 
 /// # Errors
 /// `--console` is set.
-pub(crate) fn bind(settings: &Settings) -> anyhow::Result<Option<BoundConsole>> {
+pub(crate) fn bind(
+    settings: &Settings,
+    _: RefusalObserver,
+) -> anyhow::Result<Option<BoundConsole>> {
     if settings.console.is_none() {
         return Ok(None);
     }

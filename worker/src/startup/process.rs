@@ -194,7 +194,8 @@ impl Process {
             ),
             None => None,
         };
-        let bound = console::bind(&self.settings)?;
+        let bound =
+            console::bind(&self.settings, self.context.metrics.refusal_observer("console"))?;
         let started = self.start(signals, bound).await?;
         let Some((heartbeat, console)) = started else { return Ok(()) };
         let destinations = std::mem::take(&mut self.destinations);
@@ -374,7 +375,7 @@ impl Process {
             let interval = self.settings.fleet_metrics_interval.0;
             let publisher = FleetPublisher::new(context(), metrics.clone(), interval);
             tasks.spawn(duty::run(publisher, context()));
-            let state = HttpState { context: context(), fleet_metrics: metrics };
+            let state = HttpState::new(context(), metrics);
             tasks.spawn(http::run(listener, state));
         }
         let poller = Poller::new(context(), served, poll_interval, channels);

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use deadpool_postgres::Status;
+use http_server::{Refusal, RefusalObserver};
 use parking_lot::Mutex;
 use prometheus::{
     Encoder, Gauge, GaugeVec, Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts,
@@ -56,6 +57,7 @@ pub(crate) struct Metrics {
     run_tasks_enqueued: IntCounter,
     runs_finished: IntCounterVec,
     fenced_attempts: IntCounter,
+    http_refused: IntCounterVec,
     pool_connections: GaugeVec,
     pub(crate) pool_wait: Histogram,
     pub(crate) reconnects: IntCounter,
@@ -166,6 +168,11 @@ impl Metrics {
             fenced_attempts: new.counter(
                 "pgmill_fenced_attempts_total",
                 "Attempts that ended after the loss of their claim",
+            )?,
+            http_refused: new.counters(
+                "pgmill_http_refused_total",
+                "Connections and requests that the HTTP servers of this worker refused",
+                &["server", "reason"],
             )?,
             pool_connections: new.gauges(
                 "pgmill_pool_connections",
@@ -286,6 +293,17 @@ impl Metrics {
 
     pub(crate) fn reclaimed(&self, tasks: usize) {
         self.tasks_reclaimed.inc_by(u64::try_from(tasks).unwrap_or(u64::MAX));
+    }
+
+    /// Returns a counter of the clients that a server refuses: `metrics` or `console`. All reasons
+    /// that the server has are exported at once.
+    pub(crate) fn refusal_observer(&self, server: &'static str) -> RefusalObserver {
+        let counters = self.http_refused.clone();
+        let count = move |reason: Refusal, by| {
+            counters.with_label_values(&[server, reason.as_str()]).inc_by(by);
+        };
+        Refusal::ALL.iter().for_each(|reason| count(*reason, 0));
+        Arc::new(move |reason| count(reason, 1))
     }
 
     #[expect(clippy::cast_precision_loss, reason = "a pool has a handful of connections")]
