@@ -6,6 +6,7 @@ pub(crate) mod access_control;
 pub(crate) mod api_request;
 pub(crate) mod app;
 pub(crate) mod assets;
+pub(crate) mod body_limit;
 pub(crate) mod download;
 pub(crate) mod error;
 pub(crate) mod error_response;

@@ -9,7 +9,7 @@
 //! | state shared by all handlers | `http/app` |
 //! | host, origin and token checks; security headers | `http/access_check`, `http/access_control` |
 //! | sign-in, embedded scripts and styles | `http/login`, `http/assets` |
-//! | certificate and key | `http/tls` |
+//! | certificate and key, limits of bodies | `http/tls`, `http/body_limit` |
 //! | request context, forms, errors and their responses | `http/request`, `http/error`, `http/error_response` |
 //! | database sessions with statement timeouts | `database` |
 //! | history of the last hours, read minute by minute and cached | `throughput/` |

@@ -14,7 +14,7 @@ const ERRORS: [(&str, &str); 7] = [
     ("403", "Missing privilege, or host name not allowed"),
     ("404", "Not found"),
     ("422", "Rejected by the database"),
-    ("503", "Database unavailable"),
+    ("503", "Database unavailable, or too many large requests"),
     ("504", "Time limit exceeded"),
 ];
 

@@ -17,7 +17,7 @@ use crate::database::Database;
 use crate::http::access_control::{AccessControl, TlsMode};
 use crate::http::app::{App, AppState, Frame};
 use crate::http::tls::TlsConfig;
-use crate::http::{access_check, assets, error_response, login};
+use crate::http::{access_check, assets, body_limit, error_response, login};
 use crate::options::contexts::ContextDatabase;
 use crate::options::{Options, StartError};
 use crate::screens::{databases, fleet, tasks};
@@ -25,8 +25,8 @@ use crate::throughput::cache::ThroughputCache;
 use crate::{api, screens};
 
 /// Maximum number of connections: a browser opens six for each page, so this is enough for 85 pages
-/// at once. With 64 kB for each header, all
-/// connections together need 32 MB.
+/// at once. With 64 kB for the header and 8 kB for a body of a client that has not signed in, all
+/// connections together need less than 40 MB.
 const MAX_CONNECTIONS: usize = 512;
 
 /// A console with an open listener and a checked database.
@@ -278,6 +278,7 @@ fn database_routes() -> Router<App> {
     screens::routes()
         .merge(screens::saved_filters::routes())
         .merge(api::routes())
+        .layer(middleware::from_fn(body_limit::enforce))
         .merge(assets::routes())
 }
 

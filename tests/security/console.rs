@@ -1,6 +1,7 @@
 //! The HTTP servers under attack: `pgmill console`, `worker --console` and `worker --http`. Attackers
 //! write to real servers over TCP.
 
+pub(crate) mod bodies;
 pub(crate) mod certificate;
 pub(crate) mod flood;
 pub(crate) mod slow;

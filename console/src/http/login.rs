@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use askama::Template;
-use axum::extract::{Form, State};
+use axum::extract::{DefaultBodyLimit, Form, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{Html, IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
@@ -15,6 +15,7 @@ use tokio::sync::Mutex;
 use super::access_control::Identity;
 use super::access_control::{is_https, set_cookie};
 use super::app::Frame;
+use super::body_limit::MAX_SIGN_IN_BYTES;
 use super::error::HttpError;
 use super::request::{FormFields, check_csrf};
 use crate::options::environment::Environment;
@@ -29,7 +30,10 @@ const NAME_CHARS: usize = 60;
 
 /// Returns the routes, which belong to the console and not to one of its databases.
 pub(crate) fn routes() -> Router<Arc<Frame>> {
-    Router::new().route("/login", get(show).post(sign_in)).route("/logout", post(sign_out))
+    Router::new()
+        .route("/login", get(show).post(sign_in))
+        .route("/logout", post(sign_out))
+        .layer(DefaultBodyLimit::max(MAX_SIGN_IN_BYTES))
 }
 
 #[derive(Template)]
