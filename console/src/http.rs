@@ -10,6 +10,7 @@ pub(crate) mod body_limit;
 pub(crate) mod download;
 pub(crate) mod error;
 pub(crate) mod error_response;
+mod guess_limit;
 pub(crate) mod json;
 pub(crate) mod login;
 pub(crate) mod request;

@@ -8,7 +8,7 @@
 //! | name and colour of the environment | `environment` |
 //! | state shared by all handlers | `http/app` |
 //! | host, origin and token checks; security headers | `http/access_check`, `http/access_control` |
-//! | sign-in, embedded scripts and styles | `http/login`, `http/assets` |
+//! | sign-in, limit of wrong tokens, embedded scripts and styles | `http/login`, `http/guess_limit`, `http/assets` |
 //! | certificate and key, limits of bodies | `http/tls`, `http/body_limit` |
 //! | request context, forms, errors and their responses | `http/request`, `http/error`, `http/error_response` |
 //! | database sessions with statement timeouts | `database` |

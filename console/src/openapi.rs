@@ -8,12 +8,13 @@ use utoipa::openapi::OpenApi;
 const NO_NUL: &str = "^[^\\u0000]*$";
 
 /// Errors of every path.
-const ERRORS: [(&str, &str); 7] = [
+const ERRORS: [(&str, &str); 8] = [
     ("400", "Invalid parameter"),
     ("401", "Token missing or invalid"),
     ("403", "Missing privilege, or host name not allowed"),
     ("404", "Not found"),
     ("422", "Rejected by the database"),
+    ("429", "Too many wrong tokens"),
     ("503", "Database unavailable, or too many large requests"),
     ("504", "Time limit exceeded"),
 ];

@@ -83,7 +83,7 @@ impl BoundConsole {
         let listener = into_tokio(listener, &options)?;
         let base = options.base_path.trim_end_matches('/').to_owned();
         let frame = Arc::new(Frame {
-            access: access_control(&options),
+            access: access_control(&options, &observer),
             base: base.clone(),
             root: base,
             context: None,
@@ -106,7 +106,7 @@ impl BoundConsole {
         let Self { listener, tls, observer, options } = self;
         let listener = into_tokio(listener, &options)?;
         let root = options.base_path.trim_end_matches('/').to_owned();
-        let access = access_control(&options);
+        let access = access_control(&options, &observer);
         let shutdown = CancellationToken::new();
         let mut apps = Vec::new();
         for ContextDatabase { name, target, environment } in databases {
@@ -144,13 +144,15 @@ fn into_tokio(
         .map_err(|source| StartError::Listen { address: options.listen.to_string(), source })
 }
 
-fn access_control(options: &Options) -> Arc<AccessControl> {
+fn access_control(options: &Options, observer: &RefusalObserver) -> Arc<AccessControl> {
     let https = match () {
         () if options.behind_proxy => TlsMode::Proxy,
         () if options.tls.is_some() => TlsMode::Own,
         () => TlsMode::None,
     };
-    Arc::new(AccessControl::new(options.access.clone(), options.hosts.clone(), https))
+    let (rules, hosts) = (options.access.clone(), options.hosts.clone());
+    let root = options.base_path.trim_end_matches('/').to_owned();
+    Arc::new(AccessControl::new(rules, hosts, https, root, Arc::clone(observer)))
 }
 
 fn app(frame: Arc<Frame>, database: Database, read_only: bool, shutdown: CancellationToken) -> App {

@@ -11,11 +11,16 @@ pub enum Refusal {
     Replaced,
     /// The client was too slow.
     Timeout,
+    /// The token is unknown.
+    WrongToken,
+    /// The address has sent too many wrong tokens, so the token was not examined.
+    TokenLimit,
 }
 
 impl Refusal {
     /// All reasons.
-    pub const ALL: [Self; 3] = [Self::ConnectionLimit, Self::Replaced, Self::Timeout];
+    pub const ALL: [Self; 5] =
+        [Self::ConnectionLimit, Self::Replaced, Self::Timeout, Self::WrongToken, Self::TokenLimit];
 
     /// Returns the name in metrics.
     #[must_use]
@@ -24,6 +29,8 @@ impl Refusal {
             Self::ConnectionLimit => "connection_limit",
             Self::Replaced => "replaced",
             Self::Timeout => "timeout",
+            Self::WrongToken => "wrong_token",
+            Self::TokenLimit => "token_limit",
         }
     }
 }

@@ -4,7 +4,11 @@
 pub(crate) mod bodies;
 pub(crate) mod certificate;
 pub(crate) mod flood;
+pub(crate) mod pages;
+pub(crate) mod proxy_headers;
+pub(crate) mod sign_in;
 pub(crate) mod slow;
+pub(crate) mod smuggling;
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -12,6 +12,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::{Request, State};
 use axum::http::{HeaderValue, Method, StatusCode, header};
@@ -60,6 +61,8 @@ pub(crate) async fn enforce(
 enum Refusal {
     /// An error.
     Error { status: StatusCode, message: String, hint: &'static str },
+    /// The client has sent too many wrong tokens, and has to wait.
+    Locked(Duration),
     /// The browser is sent to the sign-in page.
     SignIn,
 }
@@ -84,6 +87,16 @@ fn authorize(frame: &Frame, mut request: Request) -> Result<Request, Box<Respons
         Err(Refusal::SignIn) => {
             Err(Box::new(Redirect::to(&format!("{}/login", frame.root)).into_response()))
         }
+        Err(Refusal::Locked(left)) => {
+            let hint = "wait; the header Retry-After says how many seconds";
+            let (status, message) = (StatusCode::TOO_MANY_REQUESTS, "too many wrong tokens");
+            let mut response = match is_api {
+                true => json_error(status, message, Some(hint)),
+                false => plain_refusal(status, message, hint),
+            };
+            response.headers_mut().insert(header::RETRY_AFTER, seconds(left).into());
+            Err(Box::new(response))
+        }
         Err(Refusal::Error { status, message, hint }) if is_api => {
             Err(Box::new(json_error(status, &message, Some(hint))))
         }
@@ -96,6 +109,10 @@ fn authorize(frame: &Frame, mut request: Request) -> Result<Request, Box<Respons
 /// Checks the way of the request. Returns the scope that it needs.
 fn check_origin(frame: &Frame, request: &Request, is_api: bool) -> Result<Scope, Refusal> {
     let headers = request.headers();
+    if headers.get_all(header::HOST).iter().count() > 1 {
+        let message = "the request has more than one Host header";
+        return Err(error(StatusCode::BAD_REQUEST, message, "send one Host header"));
+    }
     let host = header_text(headers, header::HOST).unwrap_or_default();
     if !frame.access.is_allowed_host(host) {
         let hint = "pgmill console --allow-host NAME";
@@ -138,15 +155,14 @@ fn check_user(
     // The handlers of the API check the scope of a change.
     let open = path.starts_with("/static/") || path == "/login" || path == "/livez";
     let needs_scope = !open && path != "/logout" && !(is_api && scope == Scope::Operate);
-    let from = request.extensions().get::<PeerAddress>();
-    let from = from.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |it| it.0);
-    match frame.access.identify(request.headers(), from) {
+    match frame.access.identify(request.headers(), peer_address(request)) {
         Ok(identity) if needs_scope && !identity.rights.allow(scope) => {
             let message = format!("the scope \"{}\" is required", scope.as_str());
             Err(error(StatusCode::FORBIDDEN, message, "use another token"))
         }
         Ok(identity) => Ok(Some(identity)),
         Err(_) if open => Ok(None),
+        Err(NotAdmitted::Locked(left)) => Err(Refusal::Locked(left)),
         Err(NotAdmitted::UserRefused(name)) => {
             let message = format!("\"{name}\" has no access to this console");
             Err(error(StatusCode::FORBIDDEN, message, "add the user to the access file"))
@@ -161,6 +177,17 @@ fn check_user(
         }
         Err(NotAdmitted::SignInRequired) => Err(Refusal::SignIn),
     }
+}
+
+/// Returns whole seconds, rounded up.
+pub(crate) fn seconds(time: Duration) -> u64 {
+    time.as_secs() + u64::from(time.subsec_nanos() > 0)
+}
+
+/// Returns the address from which the request came.
+fn peer_address(request: &Request) -> IpAddr {
+    let peer = request.extensions().get::<PeerAddress>();
+    peer.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |it| it.0)
 }
 
 /// Returns a plain-text response that reveals nothing of the console.

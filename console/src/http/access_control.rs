@@ -1,21 +1,33 @@
 //! Access rules: tokens, users of a proxy, signed-in sessions, allowed hosts and origins.
 
 use std::collections::VecDeque;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
 
+use axum::http::header::AsHeaderName;
 use axum::http::{HeaderMap, HeaderValue, header};
+use http_server::{Refusal, RefusalObserver};
 use parking_lot::Mutex;
 use subtle::ConstantTimeEq;
 use uuid::Uuid;
 
+use super::guess_limit::{GuessLimit, TokenRefusal};
 use crate::options::rights::Rights;
-use crate::options::{AccessRules, ProxySignIn, Token, UserRule};
+use crate::options::{AccessRules, ProxySignIn, UserRule};
 
-/// Maximum number of signed-in sessions, and of users of a proxy; a further one drops the oldest.
-const MAX_LOGIN_SESSIONS: usize = 1000;
+/// Maximum number of sessions of one token; a further one signs out the oldest of the same token.
+const MAX_SESSIONS_OF_TOKEN: usize = 100;
+
+/// Maximum number of users of a proxy with a CSRF token; a further one drops the oldest.
+const MAX_PROXY_USERS: usize = 1000;
 
 /// Name of the session cookie.
 const COOKIE: &str = "pgmill";
+
+/// Name of the session cookie over https, unless the console has a base path. With this prefix,
+/// browsers accept the cookie only from this host over https, so that another host of the same
+/// domain cannot replace it and sign the user in as somebody else.
+const HOST_COOKIE: &str = "__Host-pgmill";
 
 /// The user of an admitted request.
 #[derive(Clone, Debug)]
@@ -38,6 +50,8 @@ impl Identity {
 
 struct LoginSession {
     cookie: String,
+    /// Position of the token with which the user signed in.
+    token: usize,
     identity: Identity,
 }
 
@@ -46,8 +60,11 @@ struct LoginSession {
 pub(crate) enum NotAdmitted {
     /// The request names no user, and has no token.
     SignInRequired,
-    /// The proxy names a user to whom no rule applies, or names more than one.
+    /// The proxy names a user to whom no rule applies, or names more than one. Has the name of the
+    /// user, or of the header.
     UserRefused(String),
+    /// The client has sent too many wrong tokens, and is locked for this long.
+    Locked(Duration),
 }
 
 /// Place where TLS is terminated.
@@ -66,8 +83,12 @@ pub(crate) struct AccessControl {
     rules: AccessRules,
     hosts: Vec<String>,
     https: TlsMode,
+    /// Base path of the console, to which the cookie applies.
+    root: String,
     csrf: String,
     sessions: Mutex<VecDeque<LoginSession>>,
+    guesses: GuessLimit,
+    observer: RefusalObserver,
     /// Users of the proxy, each with a CSRF token.
     proxy_users: Mutex<VecDeque<Identity>>,
 }
@@ -82,13 +103,22 @@ fn equal(a: &str, b: &str) -> bool {
 }
 
 impl AccessControl {
-    pub(crate) fn new(rules: AccessRules, hosts: Vec<String>, https: TlsMode) -> Self {
+    pub(crate) fn new(
+        rules: AccessRules,
+        hosts: Vec<String>,
+        https: TlsMode,
+        root: String,
+        observer: RefusalObserver,
+    ) -> Self {
         Self {
             rules,
             hosts,
             https,
+            root,
             csrf: random_secret(),
             sessions: Mutex::default(),
+            guesses: GuessLimit::new(),
+            observer,
             proxy_users: Mutex::default(),
         }
     }
@@ -98,40 +128,92 @@ impl AccessControl {
         !self.rules.tokens.is_empty()
     }
 
-    /// Finds the token by its secret. Compares with all tokens, so that the response time reveals
-    /// nothing about them.
-    fn find_token<'a>(&'a self, secret: &str) -> Option<&'a Token> {
-        let fits = |found, token: &'a Token| {
-            if equal(secret, &token.secret) { Some(token) } else { found }
+    /// Finds the token by its secret, and returns its position. Compares with all tokens, so that
+    /// the response time reveals nothing about them.
+    fn find_token(&self, secret: &str, client: IpAddr) -> Result<usize, TokenRefusal> {
+        let find = || {
+            let tokens = self.rules.tokens.iter().enumerate();
+            tokens.fold(
+                None,
+                |found, (at, token)| {
+                    if equal(secret, &token.secret) { Some(at) } else { found }
+                },
+            )
         };
-        self.rules.tokens.iter().fold(None, fits)
+        let found = self.guesses.examine((client, secret), Instant::now(), find);
+        match found {
+            Ok(_) => {}
+            Err(TokenRefusal::Wrong) => (self.observer)(Refusal::WrongToken),
+            Err(TokenRefusal::Locked(_)) => (self.observer)(Refusal::TokenLimit),
+        }
+        found
     }
 
-    /// Signs in with a token and returns the session cookie; `None` if the token is invalid. The
-    /// name of the token takes precedence over the given name.
-    pub(crate) fn sign_in(&self, token: &str, name: Option<String>) -> Option<String> {
-        let token = self.find_token(token)?;
+    /// Returns the address of the client whose tokens are counted. A proxy adds the address of its
+    /// client at the end of X-Forwarded-For.
+    fn client(&self, headers: &HeaderMap, peer: IpAddr) -> IpAddr {
+        let proxy = self.rules.proxy.as_ref();
+        if self.https != TlsMode::Proxy && proxy.is_none_or(|it| !it.addresses.contains(&peer)) {
+            return peer;
+        }
+        let forwarded = headers.get_all("x-forwarded-for").iter().next_back();
+        let last = forwarded.and_then(|it| it.to_str().ok()?.rsplit(',').next()).map(str::trim);
+        last.and_then(|it| {
+            it.parse().ok().or_else(|| it.parse().ok().map(|it: SocketAddr| it.ip()))
+        })
+        .unwrap_or(peer)
+    }
+
+    /// Signs in with a token and returns the session cookie. The name of the token takes precedence
+    /// over the given name. A sign-in always creates a new session.
+    pub(crate) fn sign_in(
+        &self,
+        secret: &str,
+        name: Option<String>,
+        (headers, peer): (&HeaderMap, IpAddr),
+    ) -> Result<String, TokenRefusal> {
+        let at = self.find_token(secret, self.client(headers, peer))?;
+        let token = &self.rules.tokens[at];
         let cookie = random_secret();
         let identity = Identity::new(token.label.clone().or(name), token.rights.clone(), true);
         let mut signed_in = self.sessions.lock();
-        signed_in.push_back(LoginSession { cookie: cookie.clone(), identity });
-        if signed_in.len() > MAX_LOGIN_SESSIONS {
-            signed_in.pop_front();
+        let mut others = signed_in.iter().enumerate().filter(|(_, it)| it.token == at);
+        if let Some((oldest, _)) = others.next()
+            && others.count() + 1 >= MAX_SESSIONS_OF_TOKEN
+        {
+            signed_in.remove(oldest);
         }
-        Some(cookie)
+        signed_in.push_back(LoginSession { cookie: cookie.clone(), token: at, identity });
+        Ok(cookie)
     }
 
     pub(crate) fn sign_out(&self, headers: &HeaderMap) {
-        let cookie = cookie(headers);
         let mut signed_in = self.sessions.lock();
-        signed_in.retain(|it| cookie.is_none_or(|cookie| !equal(cookie, &it.cookie)));
+        signed_in.retain(|it| !self.cookies(headers).any(|cookie| equal(cookie, &it.cookie)));
+    }
+
+    /// Returns the `Set-Cookie` value that signs in; an empty `value` signs out.
+    pub(crate) fn set_cookie(&self, value: &str, secure: bool) -> String {
+        let name = if secure && self.root.is_empty() { HOST_COOKIE } else { COOKIE };
+        let secure = if secure { "; Secure" } else { "" };
+        let age = if value.is_empty() { "; Max-Age=0" } else { "" };
+        format!("{name}={value}; Path={}/; HttpOnly; SameSite=Strict{age}{secure}", self.root)
+    }
+
+    /// Returns the values of the session cookies of a request.
+    fn cookies<'a>(&self, headers: &'a HeaderMap) -> impl Iterator<Item = &'a str> {
+        let only_host = self.https != TlsMode::None && self.root.is_empty();
+        let pairs = header_text(headers, header::COOKIE).unwrap_or_default().split(';');
+        pairs.filter_map(|pair| pair.trim().split_once('=')).filter_map(move |(name, value)| {
+            (name == HOST_COOKIE || name == COOKIE && !only_host).then_some(value)
+        })
     }
 
     /// Returns the user of a request from this address.
     pub(crate) fn identify(
         &self,
         headers: &HeaderMap,
-        from: IpAddr,
+        peer: IpAddr,
     ) -> Result<Identity, NotAdmitted> {
         if !self.rules.require_sign_in() {
             return Ok(Identity {
@@ -141,19 +223,24 @@ impl AccessControl {
         }
         let bearer =
             header_text(headers, header::AUTHORIZATION).and_then(|it| it.strip_prefix("Bearer "));
-        if let Some(token) = bearer.and_then(|bearer| self.find_token(bearer)) {
+        let found = bearer.map(|bearer| self.find_token(bearer, self.client(headers, peer)));
+        if let Some(Err(TokenRefusal::Locked(left))) = found {
+            return Err(NotAdmitted::Locked(left));
+        }
+        if let Some(Ok(at)) = found {
+            let token = &self.rules.tokens[at];
             // The caller is a program. Its requests get a random CSRF token, which no form has, so
             // programs cannot submit forms.
             return Ok(Identity::new(token.label.clone(), token.rights.clone(), true));
         }
-        if let Some(cookie) = cookie(headers) {
+        for cookie in self.cookies(headers) {
             let signed_in = self.sessions.lock();
             if let Some(session) = signed_in.iter().find(|it| equal(cookie, &it.cookie)) {
                 return Ok(session.identity.clone());
             }
         }
         match &self.rules.proxy {
-            Some(proxy) if proxy.addresses.contains(&from) => self.proxy_user(proxy, headers),
+            Some(proxy) if proxy.addresses.contains(&peer) => self.proxy_user(proxy, headers),
             _ => Err(NotAdmitted::SignInRequired),
         }
     }
@@ -165,6 +252,10 @@ impl AccessControl {
         proxy: &ProxySignIn,
         headers: &HeaderMap,
     ) -> Result<Identity, NotAdmitted> {
+        let has_one = |header: &header::HeaderName| headers.get_all(header).iter().count() <= 1;
+        if let Some(header) = proxy.groups_header.as_ref().filter(|it| !has_one(it)) {
+            return Err(NotAdmitted::UserRefused(header.to_string()));
+        }
         let mut names = headers.get_all(&proxy.user_header).iter();
         let name = match (names.next().map(|it| it.to_str().map(str::trim)), names.next()) {
             (None | Some(Ok("")), None) => return Err(NotAdmitted::SignInRequired),
@@ -172,11 +263,8 @@ impl AccessControl {
             // A proxy that adds its header to that of the client would let the client choose.
             _ => return Err(NotAdmitted::UserRefused(proxy.user_header.to_string())),
         };
-        let lists = proxy.groups_header.iter().flat_map(|header| headers.get_all(header));
-        let groups: Vec<&str> = lists
-            .filter_map(|list| list.to_str().ok())
-            .flat_map(|list| list.split(',').map(str::trim))
-            .collect();
+        let groups = proxy.groups_header.as_ref().and_then(|it| header_text(headers, it));
+        let groups: Vec<&str> = groups.unwrap_or_default().split(',').map(str::trim).collect();
         let fits = |rule: &&UserRule| {
             rule.name.as_deref().is_none_or(|it| it == name)
                 && rule.group.as_deref().is_none_or(|it| groups.contains(&it))
@@ -192,7 +280,7 @@ impl AccessControl {
             Some(csrf) => identity.csrf = csrf,
             None => {
                 users.push_back(identity.clone());
-                if users.len() > MAX_LOGIN_SESSIONS {
+                if users.len() > MAX_PROXY_USERS {
                     users.pop_front();
                 }
             }
@@ -231,10 +319,14 @@ impl AccessControl {
     /// Returns whether the Host header is acceptable. Addresses always are, because DNS cannot
     /// redirect them; other names must be listed.
     pub(crate) fn is_allowed_host(&self, host: &str) -> bool {
-        let name = match host.strip_prefix('[') {
-            Some(rest) => rest.split(']').next().unwrap_or_default(),
-            None => host.rsplit_once(':').map_or(host, |(name, _)| name),
+        let (name, port) = match host.strip_prefix('[').and_then(|it| it.split_once(']')) {
+            Some((address, "")) => (address, None),
+            Some((address, rest)) => (address, Some(rest.strip_prefix(':').unwrap_or("-"))),
+            None => host.rsplit_once(':').map_or((host, None), |(name, port)| (name, Some(port))),
         };
+        if port.is_some_and(|it| !it.bytes().all(|byte| byte.is_ascii_digit())) {
+            return false;
+        }
         name.eq_ignore_ascii_case("localhost")
             || name.parse::<IpAddr>().is_ok()
             || self.hosts.iter().any(|known| known.eq_ignore_ascii_case(name))
@@ -242,13 +334,8 @@ impl AccessControl {
 }
 
 /// Returns the value of a header; `None` unless it is visible ASCII.
-pub(crate) fn header_text(headers: &HeaderMap, name: header::HeaderName) -> Option<&str> {
+pub(crate) fn header_text(headers: &HeaderMap, name: impl AsHeaderName) -> Option<&str> {
     headers.get(name)?.to_str().ok()
-}
-
-fn cookie(headers: &HeaderMap) -> Option<&str> {
-    let pairs = header_text(headers, header::COOKIE)?.split(';').map(str::trim);
-    pairs.filter_map(|pair| pair.split_once('=')).find(|(name, _)| *name == COOKIE).map(|it| it.1)
 }
 
 /// Returns whether the sign-in form came from an https page. Then the cookie must be `Secure`. With
@@ -257,21 +344,18 @@ pub(crate) fn is_https(headers: &HeaderMap) -> bool {
     headers.get(header::ORIGIN).is_some_and(|it| it.as_bytes().starts_with(b"https:"))
 }
 
-/// Returns the `Set-Cookie` value that signs in; an empty `value` signs out.
-pub(crate) fn set_cookie(base: &str, value: &str, secure: bool) -> String {
-    let secure = if secure { "; Secure" } else { "" };
-    let age = if value.is_empty() { "; Max-Age=0" } else { "" };
-    format!("{COOKIE}={value}; Path={base}/; HttpOnly; SameSite=Strict{age}{secure}")
-}
-
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::options::Token;
 
     const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
     fn access(rules: AccessRules) -> AccessControl {
-        AccessControl::new(rules, vec!["console.example".to_owned()], TlsMode::None)
+        let hosts = vec!["console.example".to_owned()];
+        AccessControl::new(rules, hosts, TlsMode::None, String::new(), Arc::new(|_| {}))
     }
 
     #[test]
@@ -282,9 +366,18 @@ mod tests {
         {
             assert!(access.is_allowed_host(host), "{host}");
         }
-        for host in
-            ["", "evil.example", "localhost.evil.example", "127.0.0.1.evil.example:8787", "[x]"]
-        {
+        for host in [
+            "",
+            "evil.example",
+            "localhost.evil.example",
+            "127.0.0.1.evil.example:8787",
+            "[x]",
+            "localhost:evil.example",
+            "localhost:1@evil.example",
+            "[::1]evil.example",
+            "[::1]:evil.example",
+            "[::1",
+        ] {
             assert!(!access.is_allowed_host(host), "{host}");
         }
     }
@@ -298,15 +391,18 @@ mod tests {
         };
         let tokens = vec![token("sesame", None), token("simsim", Some("night shift"))];
         let access = access(AccessRules { tokens, proxy: None });
-        assert_eq!(access.sign_in("Sesame", None), None);
-        let value = access.sign_in("sesame", Some("ann".to_owned())).unwrap();
+        let sign_in = |secret: &str| {
+            access.sign_in(secret, Some("ann".to_owned()), (&HeaderMap::new(), HERE))
+        };
+        assert_eq!(sign_in("Sesame"), Err(TokenRefusal::Wrong));
+        let value = sign_in("sesame").unwrap();
         let mut headers = HeaderMap::new();
         assert!(access.identify(&headers, HERE).is_err());
         headers.insert(header::COOKIE, format!("a=b; pgmill={value}").parse().unwrap());
         assert_eq!(access.identify(&headers, HERE).unwrap().name.as_deref(), Some("ann"));
         access.sign_out(&headers);
         assert!(access.identify(&headers, HERE).is_err());
-        let value = access.sign_in("simsim", Some("ann".to_owned())).unwrap();
+        let value = sign_in("simsim").unwrap();
         headers.insert(header::COOKIE, format!("pgmill={value}").parse().unwrap());
         assert_eq!(access.identify(&headers, HERE).unwrap().name.as_deref(), Some("night shift"));
     }
@@ -337,6 +433,8 @@ mod tests {
         let refused = |name: &str| Err(NotAdmitted::UserRefused(name.to_owned()));
         assert_eq!(role(&[(user, "eve"), (groups, "dbas")], HERE), refused("eve"));
         assert_eq!(role(&[(user, "ann"), (user, "eve")], HERE), refused(user));
+        let two_lists = [(user, "eve"), (groups, "x"), (groups, "dba")];
+        assert_eq!(role(&two_lists, HERE), refused(groups));
         let elsewhere = "192.0.2.7".parse().unwrap();
         assert_eq!(role(&[(user, "ann")], elsewhere), Err(NotAdmitted::SignInRequired));
         assert_eq!(role(&[(user, " ")], HERE), Err(NotAdmitted::SignInRequired));

@@ -1,7 +1,6 @@
 //! Sign-in with a token, and sign-out.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use askama::Template;
 use axum::extract::{DefaultBodyLimit, Form, State};
@@ -9,21 +8,18 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{Html, IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Router};
+use http_server::PeerAddress;
 use serde::Deserialize;
-use tokio::sync::Mutex;
 
+use super::access_check::seconds;
 use super::access_control::Identity;
-use super::access_control::{is_https, set_cookie};
+use super::access_control::is_https;
 use super::app::Frame;
 use super::body_limit::MAX_SIGN_IN_BYTES;
 use super::error::HttpError;
+use super::guess_limit::TokenRefusal;
 use super::request::{FormFields, check_csrf};
 use crate::options::environment::Environment;
-
-/// Wrong tokens are answered one at a time, each after [`WRONG_TOKEN_DELAY`], to slow down
-/// guessing.
-static WRONG_TOKEN_LOCK: Mutex<()> = Mutex::const_new(());
-const WRONG_TOKEN_DELAY: Duration = Duration::from_millis(500);
 
 /// Maximum length of a name; longer names are truncated.
 const NAME_CHARS: usize = 60;
@@ -41,11 +37,11 @@ pub(crate) fn routes() -> Router<Arc<Frame>> {
 struct LoginPage<'a> {
     base: &'a str,
     environment: Option<&'a Environment>,
-    wrong: bool,
+    error: Option<&'a str>,
 }
 
-fn login_page(frame: &Frame, wrong: bool) -> LoginPage<'_> {
-    LoginPage { base: &frame.root, environment: frame.environment.as_ref(), wrong }
+fn login_page<'a>(frame: &'a Frame, error: Option<&'a str>) -> LoginPage<'a> {
+    LoginPage { base: &frame.root, environment: frame.environment.as_ref(), error }
 }
 
 #[derive(Deserialize)]
@@ -59,23 +55,32 @@ async fn show(State(frame): State<Arc<Frame>>) -> Result<Response, HttpError> {
     if !frame.access.has_tokens() {
         return Ok(home(&frame));
     }
-    Ok(Html(login_page(&frame, false).render()?).into_response())
+    Ok(Html(login_page(&frame, None).render()?).into_response())
 }
 
 async fn sign_in(
     State(frame): State<Arc<Frame>>,
+    Extension(peer): Extension<PeerAddress>,
     headers: HeaderMap,
     Form(fields): Form<Fields>,
 ) -> Result<Response, HttpError> {
     let name: String = fields.name.trim().chars().take(NAME_CHARS).collect();
     let name = Some(name).filter(|name| !name.is_empty());
-    let Some(cookie) = frame.access.sign_in(fields.token.trim(), name) else {
-        let _one_at_a_time = WRONG_TOKEN_LOCK.lock().await;
-        tokio::time::sleep(WRONG_TOKEN_DELAY).await;
-        let page = login_page(&frame, true).render()?;
-        return Ok((StatusCode::UNAUTHORIZED, Html(page)).into_response());
+    let cookie = match frame.access.sign_in(fields.token.trim(), name, (&headers, peer.0)) {
+        Ok(cookie) => cookie,
+        Err(TokenRefusal::Wrong) => {
+            let page = login_page(&frame, Some("Invalid token.")).render()?;
+            return Ok((StatusCode::UNAUTHORIZED, Html(page)).into_response());
+        }
+        Err(TokenRefusal::Locked(left)) => {
+            let left = seconds(left);
+            let error = format!("Too many wrong tokens: try again in {left} s.");
+            let page = login_page(&frame, Some(&error)).render()?;
+            let wait = [(header::RETRY_AFTER, left.to_string())];
+            return Ok((StatusCode::TOO_MANY_REQUESTS, wait, Html(page)).into_response());
+        }
     };
-    let cookie = set_cookie(&frame.root, &cookie, is_https(&headers));
+    let cookie = frame.access.set_cookie(&cookie, is_https(&headers));
     Ok(([(header::SET_COOKIE, cookie)], home(&frame)).into_response())
 }
 
@@ -87,7 +92,7 @@ async fn sign_out(
 ) -> Result<Response, HttpError> {
     check_csrf(&fields, identity.as_ref().map(|it| &it.0))?;
     frame.access.sign_out(&headers);
-    let cookie = set_cookie(&frame.root, "", is_https(&headers));
+    let cookie = frame.access.set_cookie("", is_https(&headers));
     Ok(([(header::SET_COOKIE, cookie)], home(&frame)).into_response())
 }
 
