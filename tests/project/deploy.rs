@@ -140,6 +140,8 @@ async fn health_is_the_exit_code_of_a_program_that_needs_no_database() {
     database
         .execute("UPDATE mill.schema_version SET version = 1000, min_compatible_version = 1000")
         .await;
+    // A readiness check is valid for a second.
+    eventually("the worker is not ready", async || health(&[&address]).await.0 == 1).await;
     let (code, stdout, stderr) = health(&[&address, "--json"]).await;
     assert_eq!(code, 1, "{stderr}");
     assert!(stdout.contains("503") && stdout.contains("version 1000"), "{stdout}");
