@@ -29,10 +29,16 @@ async fn shares(database: &Database, claims: i64) -> Vec<(String, f64)> {
         .collect()
 }
 
-fn assert_shares(found: &[(String, f64)], wanted: &[(&str, f64)]) {
+/// Asserts the shares of independent draws: each is within six standard deviations, which 2 of 10⁹ are
+/// not.
+fn assert_shares(found: &[(String, f64)], claims: u32, wanted: &[(&str, f64)]) {
     for ((priority, share), (name, percent)) in found.iter().zip(wanted) {
         assert_eq!(priority, name);
-        assert!((share - percent).abs() < 1.0, "{priority} has {share:.2} %, expected {percent} %");
+        let deviation = (percent * (100.0 - percent) / f64::from(claims)).sqrt();
+        assert!(
+            (share - percent).abs() < 6.0 * deviation,
+            "{priority} has {share:.2} %, expected {percent} %"
+        );
     }
     assert_eq!(found.len(), wanted.len());
 }
@@ -51,7 +57,7 @@ async fn of_a_hundred_thousand_claims_each_priority_has_its_share() {
     }
     let wanted =
         [("low", 5.0), ("normal", 10.0), ("high", 15.0), ("critical", 30.0), ("reserved", 40.0)];
-    assert_shares(&shares(&database, 100_000).await, &wanted);
+    assert_shares(&shares(&database, 100_000).await, 100_000, &wanted);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -64,7 +70,7 @@ async fn without_the_top_two_the_others_share_their_part() {
     database.until_empty().await;
     assert!(worker.ended().await.success());
     let wanted = [("low", 16.7), ("normal", 33.3), ("high", 50.0)];
-    assert_shares(&shares(&database, 30_000).await, &wanted);
+    assert_shares(&shares(&database, 30_000).await, 30_000, &wanted);
 }
 
 #[tokio::test(flavor = "multi_thread")]
