@@ -169,7 +169,10 @@ fn console_settings_come_from_flags_and_file() {
 #[cfg(not(feature = "console"))]
 #[test]
 fn a_worker_without_the_console_refuses_its_flag() {
-    let bind = |flags: &[&str]| crate::startup::console::bind(&decide(flags).unwrap().settings);
+    let bind = |flags: &[&str]| {
+        let observer = std::sync::Arc::new(|_| ());
+        crate::startup::console::bind(&decide(flags).unwrap().settings, observer)
+    };
     assert!(bind(&["worker"]).unwrap().is_none());
     let error = bind(&["worker", "--console", "127.0.0.1:1"]).err().unwrap();
     assert!(error.to_string().contains("without the web console"), "{error}");
