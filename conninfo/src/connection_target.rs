@@ -1,6 +1,6 @@
 //! A resolved connection target. Safe to print and to log.
 
-use crate::endpoint::Endpoint;
+use crate::endpoint::{Endpoint, ServerAddress};
 use crate::open::target_session_attrs::TargetSessionAttrs;
 use crate::open::tls::TlsRules;
 use crate::secret::Secret;
@@ -51,6 +51,15 @@ impl ConnectionTarget {
     /// Returns the database name.
     pub fn dbname(&self) -> &str {
         &self.dbname
+    }
+
+    /// Returns the address of the server; `None` if the target has several hosts, because a session
+    /// may be connected to any of them.
+    pub fn server_address(&self) -> Option<ServerAddress> {
+        match &self.endpoints[..] {
+            [endpoint] => Some(endpoint.server_address()),
+            _ => None,
+        }
     }
 
     /// Returns the `application_name` that the user set, or the last one given to

@@ -19,6 +19,15 @@ pub(crate) struct Endpoint {
     pub(crate) password: Option<Secret>,
 }
 
+/// Address of a server, as the client knows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerAddress {
+    /// Host name, IP address or path of the Unix socket.
+    pub address: String,
+    /// TCP port; `None` for a Unix socket.
+    pub port: Option<u16>,
+}
+
 const DEFAULT_PORT: u16 = 5432;
 
 impl Endpoint {
@@ -26,6 +35,16 @@ impl Endpoint {
     pub(crate) fn socket_directory(&self) -> Option<&str> {
         let host = self.host.as_deref().filter(|host| host.starts_with('/'))?;
         self.address.is_none().then_some(host)
+    }
+
+    pub(crate) fn server_address(&self) -> ServerAddress {
+        if let Some(directory) = self.socket_directory() {
+            let address = format!("{directory}/.s.PGSQL.{}", self.port);
+            return ServerAddress { address, port: None };
+        }
+        let address = self.address.map(|address| address.to_string());
+        let address = self.host.clone().or(address).unwrap_or_default();
+        ServerAddress { address, port: Some(self.port) }
     }
 
     /// Returns the names under which a password file may list this host.
@@ -44,8 +63,8 @@ impl fmt::Display for Endpoint {
     /// Formats the server as libpq does in its messages.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.host, self.address) {
-            (Some(host), None) if self.socket_directory().is_some() => {
-                write!(f, "socket \"{host}/.s.PGSQL.{}\"", self.port)
+            (Some(_), None) if self.socket_directory().is_some() => {
+                write!(f, "socket \"{}\"", self.server_address().address)
             }
             (Some(host), None) => write!(f, "\"{host}\", port {}", self.port),
             (Some(host), Some(address)) if *host != address.to_string() => {
@@ -140,6 +159,19 @@ mod tests {
         assert_eq!(ok("hostaddr=127.0.0.1"), "\"127.0.0.1\", port 5432");
         assert_eq!(ok("host=x hostaddr=::1 port=' 7 '"), "\"x\" (::1), port 7");
         assert_eq!(ok("port=7"), "socket \"/sock/.s.PGSQL.7\"");
+    }
+
+    #[test]
+    fn the_address_is_the_name_before_the_number() {
+        let of = |text: &str| {
+            let settings = Settings::collect(Some(text), &Environment::default()).unwrap();
+            let ServerAddress { address, port } =
+                endpoints(&settings, "/sock").unwrap()[0].server_address();
+            (address, port)
+        };
+        assert_eq!(of("host=db hostaddr=10.0.0.1 port=7"), ("db".to_owned(), Some(7)));
+        assert_eq!(of("hostaddr=::1"), ("::1".to_owned(), Some(5432)));
+        assert_eq!(of("port=7"), ("/sock/.s.PGSQL.7".to_owned(), None));
     }
 
     #[test]

@@ -37,6 +37,7 @@ mod resolve;
 mod secret;
 
 pub use connection_target::ConnectionTarget;
+pub use endpoint::ServerAddress;
 pub use error::ConnectError;
 pub use open::connection::Connection;
 pub use open::pool::{PoolConnect, pool_error, pool_manager, pool_manager_until};

@@ -387,7 +387,7 @@ fn trace_statement(
         }
         Interruption::Stopped(..) => "",
     });
-    trace.statement_ran(session.database(), (begun, Instant::now()), rows, error);
+    trace.statement_ran(session.target(), (begun, Instant::now()), rows, error);
 }
 
 fn report(session: &Session, mut rows: Rows) -> Report {

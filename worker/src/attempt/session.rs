@@ -164,9 +164,9 @@ impl Session {
         self.server
     }
 
-    /// Returns the name of the session's database.
-    pub(crate) fn database(&self) -> &str {
-        self.target.dbname()
+    /// Returns the target to which the session is connected.
+    pub(crate) fn target(&self) -> &ConnectionTarget {
+        &self.target
     }
 
     /// Returns the client, for the task's own statements.

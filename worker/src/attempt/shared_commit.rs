@@ -293,7 +293,7 @@ fn partition(
                 let ran = until.saturating_sub(before);
                 if let Some(trace) = &mut task.trace {
                     let times = (begun + before, begun + until);
-                    trace.statement_ran(session.database(), times, report.rows, None);
+                    trace.statement_ran(session.target(), times, report.rows, None);
                 }
                 executed.push(ExecutedTask { task, until, ran, report });
                 before = until;

@@ -202,6 +202,10 @@ pub(super) fn statement_span(
         attribute("db.system.name", "postgresql"),
         attribute("db.namespace", ran.database.as_str()),
     ];
+    if let Some(server) = &ran.server {
+        attributes.push(attribute("server.address", server.address.as_str()));
+        attributes.extend(server.port.map(|port| attribute("server.port", i64::from(port))));
+    }
     attributes.extend(operation.map(|name| attribute("db.operation.name", name)));
     attributes.extend(text.map(|text| attribute("db.query.text", text)));
     let rows = ran.rows.and_then(|rows| i64::try_from(rows).ok());

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use conninfo::{ConnectionTarget, ServerAddress};
 use jiff::{SignedDuration, Timestamp};
 use queue::Claim;
 
@@ -23,6 +24,8 @@ pub(crate) struct TaskTrace {
 pub(super) struct StatementRun {
     /// Name of the database.
     pub(super) database: String,
+    /// Address of the server; `None` if the login has several hosts.
+    pub(super) server: Option<ServerAddress>,
     pub(super) begun: Instant,
     pub(super) ended: Instant,
     pub(super) rows: Option<u64>,
@@ -51,13 +54,14 @@ impl TaskTrace {
     /// it failed.
     pub(crate) fn statement_ran(
         &mut self,
-        database: &str,
+        target: &ConnectionTarget,
         (begun, ended): (Instant, Instant),
         rows: Option<u64>,
         error: Option<&str>,
     ) {
-        let (database, error) = (database.to_owned(), error.map(str::to_owned));
-        self.statement = Some(StatementRun { database, begun, ended, rows, error });
+        let (database, server) = (target.dbname().to_owned(), target.server_address());
+        let error = error.map(str::to_owned);
+        self.statement = Some(StatementRun { database, server, begun, ended, rows, error });
     }
 
     /// Returns the point in time by the database clock: the time of the claim, plus the time since
