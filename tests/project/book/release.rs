@@ -1,4 +1,5 @@
-//! The version of a release: every file that states it agrees with the workspace.
+//! The version of a release: every file that states it agrees with the workspace. Packages that are
+//! published on their own contain the licences.
 
 use std::fs;
 
@@ -42,6 +43,16 @@ fn every_file_states_the_version_of_the_workspace() {
     for (file, before) in CLIENTS {
         if let Ok(text) = fs::read_to_string(root().join(file)) {
             assert_eq!(versions(&text, before).first(), Some(&VERSION), "{file}");
+        }
+    }
+}
+
+#[test]
+fn every_client_contains_the_licences() {
+    for licence in ["LICENSE-MIT", "LICENSE-APACHE"] {
+        let text = |path: &str| fs::read_to_string(root().join(path).join(licence)).unwrap();
+        for client in ["clients/python", "clients/typescript", "clients/rust"] {
+            assert!(text(client) == text("."), "{client}/{licence} differs from {licence}");
         }
     }
 }
