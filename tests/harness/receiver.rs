@@ -28,8 +28,15 @@ pub(crate) struct Received {
 /// The server; it ends with the test's runtime.
 pub(crate) struct Receiver {
     pub(crate) address: String,
-    received: Arc<Mutex<Vec<Received>>>,
-    answer: Arc<Mutex<String>>,
+    state: Arc<State>,
+}
+
+#[derive(Default)]
+struct State {
+    received: Mutex<Vec<Received>>,
+    answer: Mutex<String>,
+    /// Unanswered requests on open connections: now, and the most at any time.
+    unanswered: Mutex<(usize, usize)>,
 }
 
 impl Receiver {
@@ -42,17 +49,17 @@ impl Receiver {
     pub(crate) async fn start_with(tls: Option<TlsAcceptor>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let received = Arc::new(Mutex::new(Vec::new()));
-        let answer = Arc::new(Mutex::new("200 OK".to_owned()));
-        let it = Self { address, received: Arc::clone(&received), answer: Arc::clone(&answer) };
+        let state = Arc::new(State::default());
+        let it = Self { address, state: Arc::clone(&state) };
+        it.answers("200 OK");
         #[expect(clippy::disallowed_methods, reason = "a test ends with its runtime")]
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let (received, answer) = (Arc::clone(&received), Arc::clone(&answer));
+                let state = Arc::clone(&state);
                 match tls.clone() {
-                    None => drop(tokio::spawn(serve(stream, received, answer))),
+                    None => drop(tokio::spawn(async move { serve(stream, &state).await })),
                     Some(tls) => drop(tokio::spawn(async move {
-                        serve(tls.accept(stream).await.ok()?, received, answer).await
+                        serve(tls.accept(stream).await.ok()?, &state).await
                     })),
                 }
             }
@@ -63,12 +70,18 @@ impl Receiver {
     /// Sets the status and further header lines of answers; without a text, requests stay
     /// unanswered.
     pub(crate) fn answers(&self, status_and_headers: &str) {
-        *self.answer.lock() = status_and_headers.to_owned();
+        *self.state.answer.lock() = status_and_headers.to_owned();
     }
 
     /// Returns the requests so far.
     pub(crate) fn received(&self) -> Vec<Received> {
-        self.received.lock().clone()
+        self.state.received.lock().clone()
+    }
+
+    /// Returns how many requests were unanswered at the same time. A request whose connection has just
+    /// been closed may count together with its successor.
+    pub(crate) fn most_unanswered(&self) -> usize {
+        self.state.unanswered.lock().1
     }
 
     /// Waits until this many requests have arrived, and returns all.
@@ -84,11 +97,7 @@ impl Receiver {
     }
 }
 
-async fn serve(
-    stream: impl AsyncRead + AsyncWrite + Unpin,
-    received: Arc<Mutex<Vec<Received>>>,
-    answer: Arc<Mutex<String>>,
-) -> Option<()> {
+async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin, state: &State) -> Option<()> {
     let mut stream = BufReader::new(stream);
     let (mut headers, mut length) = (String::new(), 0);
     let mut line = String::new();
@@ -109,10 +118,18 @@ async fn serve(
     let mut content = vec![0; length];
     stream.read_exact(&mut content).await.ok()?;
     let body = serde_json::from_slice(&content).unwrap_or_default();
-    let status = answer.lock().clone();
-    received.lock().push(Received { path, headers, body, content });
+    let status = state.answer.lock().clone();
+    state.received.lock().push(Received { path, headers, body, content });
     if status.is_empty() {
-        return std::future::pending().await;
+        {
+            let (now, most) = &mut *state.unanswered.lock();
+            *now += 1;
+            *most = (*most).max(*now);
+        }
+        // The client gives up.
+        let _ = stream.read(&mut [0]).await;
+        state.unanswered.lock().0 -= 1;
+        return None;
     }
     let head = format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
     stream.write_all(head.as_bytes()).await.ok()?;
