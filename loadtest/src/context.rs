@@ -138,6 +138,11 @@ impl RunContext {
         self.connect(&self.url("postgres")).await
     }
 
+    /// Returns the environment variables that complete the user's connection string.
+    pub(crate) fn environment(&self) -> &Environment {
+        &self.environment
+    }
+
     /// Opens a session with this connection string.
     pub(crate) async fn connect(&self, url: &str) -> Result<Session> {
         Session::open(url, &self.environment).await

@@ -31,6 +31,7 @@ pub(crate) async fn run(kind: Kind, context: &RunContext) -> Result<Scenario> {
         Kind::Scheduled => throughput::scheduled::run(context).await,
         Kind::Capped => throughput::capped::run(context).await,
         Kind::Targets => throughput::targets::run(context).await,
+        Kind::Tracing => throughput::tracing::run(context).await,
         Kind::Runs => runs::run(context).await,
         Kind::Schedules => schedules::run(context).await,
         Kind::Fleet => throughput::fleet::run(context).await,

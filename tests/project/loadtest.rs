@@ -66,6 +66,7 @@ async fn every_scenario_is_listed_and_described() {
         "scheduled",
         "capped",
         "targets",
+        "tracing",
         "runs",
         "schedules",
         "fleet",

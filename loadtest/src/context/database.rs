@@ -108,6 +108,12 @@ impl Database {
         &self.url
     }
 
+    /// Returns the same database with another session, which this connection string has opened.
+    pub(crate) fn reached_by(&self, url: String, session: Session) -> Self {
+        let counts_statements = self.counts_statements;
+        Self { name: self.name.clone(), url, counts_statements, session }
+    }
+
     /// Returns an error unless the server has room for this many sessions; call before opening
     /// them.
     pub(crate) async fn has_room(&self, sessions: u32) -> Result<()> {

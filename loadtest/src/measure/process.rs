@@ -13,6 +13,11 @@ pub(crate) fn peak_bytes(pid: u32) -> Option<u64> {
     status_kb(pid, "VmHWM:").map(|kb| kb * 1024)
 }
 
+/// Returns the number of open files and sockets; `None` if the process has ended.
+pub(crate) fn open_files(pid: u32) -> Option<u32> {
+    u32::try_from(fs::read_dir(format!("/proc/{pid}/fd")).ok()?.count()).ok()
+}
+
 /// Returns the processor time used by all threads of the process.
 pub(crate) fn cpu_time(pid: u32) -> Option<Duration> {
     times(pid, 11)

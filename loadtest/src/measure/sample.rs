@@ -1,4 +1,4 @@
-//! Samples dead rows, sizes, claim buffers, memory and processor time once a second during a
+//! Samples dead rows, sizes, claim buffers, sessions, open files, memory and processor time once a second during a
 //! measurement. Each sample costs the server about a millisecond. Throughput is not sampled,
 //! because history provides it exactly afterwards.
 
@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use cluster::Cluster;
+use conninfo::Environment;
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
@@ -14,14 +16,16 @@ use tokio::time::{MissedTickBehavior, interval};
 use crate::context::RunContext;
 use crate::context::database::Database;
 use crate::context::session::Session;
-use crate::measure::process::{children, cpu_time, resident_bytes};
+use crate::measure::process::{children, cpu_time, open_files, resident_bytes};
 use crate::result::Series;
 
 const INTERVAL: Duration = Duration::from_secs(1);
 
 const TABLES: &str = "/* loadtest.sample */
 SELECT (pg_current_wal_insert_lsn() - '0/0')::float8, s.n_dead_tup::float8,
-    pg_relation_size(s.relid)::float8, pg_indexes_size(s.relid)::float8
+    pg_relation_size(s.relid)::float8, pg_indexes_size(s.relid)::float8,
+    (SELECT count(*) FROM pg_stat_activity a
+        WHERE a.datname = current_database() AND a.application_name LIKE 'pgmill %')::float8
 FROM pg_stat_user_tables s WHERE s.relid = 'mill.tasks'::regclass";
 
 /// Buffers, calls and rows of the claim statement since the server started.
@@ -67,18 +71,18 @@ impl Sampler {
         database: &Database,
         pids: Vec<u32>,
     ) -> Result<Self> {
-        let session = context.connect(database.url()).await?;
         let sampling = SamplingTask {
-            session,
+            url: database.url().to_owned(),
+            environment: context.environment().clone(),
             counts_statements: database.counts_statements,
             pids,
-            postmaster: context.postmaster(),
+            cluster: context.cluster().cloned(),
             begun: Instant::now(),
             curves: Arc::default(),
         };
         let curves = Arc::clone(&sampling.curves);
         let mut task = JoinSet::new();
-        task.spawn(sampling.run());
+        task.spawn(sampling.run(context.connect(database.url()).await?));
         Ok(Self { curves, _task: task })
     }
 
@@ -98,11 +102,12 @@ impl Sampler {
 }
 
 struct SamplingTask {
-    session: Session,
+    url: String,
+    environment: Environment,
     counts_statements: bool,
     pids: Vec<u32>,
-    /// Postmaster of the private server.
-    postmaster: Option<u32>,
+    /// The private server. A failover replaces it.
+    cluster: Option<Arc<Mutex<Cluster>>>,
     begun: Instant,
     curves: Arc<Mutex<Curves>>,
 }
@@ -117,32 +122,38 @@ struct Before {
 }
 
 impl SamplingTask {
-    /// An error ends the curves but not the measurement. If the error matters, the measurement
-    /// meets it, too.
-    async fn run(self) {
+    /// An error leaves a gap in the curves. If the error matters, the measurement meets it, too.
+    async fn run(self, mut session: Session) {
         let mut ticks = interval(INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut before = None;
         loop {
             ticks.tick().await;
-            match self.sample(before).await {
-                Ok(seen) => before = Some(seen),
-                Err(_) => return,
+            before = self.sample(&session, before).await.ok();
+            if session.is_closed()
+                && let Ok(opened) = Session::open(&self.url, &self.environment).await
+            {
+                session = opened;
             }
         }
     }
 
-    async fn sample(&self, before: Option<Before>) -> Result<Before> {
-        let row = self.session.query_typed(TABLES, &[]).await?;
-        let (wal, dead, size, indexes): (f64, f64, f64, f64) =
-            (row[0].get(0), row[0].get(1), row[0].get(2), row[0].get(3));
+    /// Returns the pid of the private server's postmaster, unless the server is being replaced.
+    fn postmaster(&self) -> Option<u32> {
+        self.cluster.as_ref()?.try_lock()?.pid()
+    }
+
+    async fn sample(&self, session: &Session, before: Option<Before>) -> Result<Before> {
+        let row = session.query_typed(TABLES, &[]).await?;
+        let [wal, dead, size, indexes, sessions]: [f64; 5] = [0, 1, 2, 3, 4].map(|n| row[0].get(n));
         let claims = match self.counts_statements {
-            true => claims(&self.session).await?,
+            true => claims(session).await?,
             false => Claims::default(),
         };
         let at = self.begun.elapsed().as_secs_f64();
         let cpu = cpu_seconds(&self.pids);
-        let server_cpu = self.postmaster.map_or(0.0, |pid| cpu_seconds(&children(pid)));
+        let postmaster = self.postmaster();
+        let server_cpu = postmaster.map_or(0.0, |pid| cpu_seconds(&children(pid)));
         let mut curves = self.curves.lock();
         let mut add = |name, unit, value| {
             curves.entry((name, unit)).or_default().push((at, value));
@@ -150,6 +161,11 @@ impl SamplingTask {
         add("dead rows", "rows", dead);
         add("table size", "MB", size / MB);
         add("index size", "MB", indexes / MB);
+        add("sessions", "sessions", sessions);
+        let files = self.pids.iter().filter_map(|pid| open_files(*pid)).max();
+        if let Some(files) = files {
+            add("open files", "files", f64::from(files));
+        }
         let memory = self.pids.iter().filter_map(|pid| resident_bytes(*pid)).max();
         if let Some(bytes) = memory {
             #[expect(clippy::cast_precision_loss, reason = "a size in MB")]
@@ -161,7 +177,7 @@ impl SamplingTask {
             if !self.pids.is_empty() {
                 add("worker CPU", "cores", ((cpu - before.cpu) / seconds).max(0.0));
             }
-            if self.postmaster.is_some() {
+            if postmaster.is_some() {
                 add("server CPU", "cores", ((server_cpu - before.server_cpu) / seconds).max(0.0));
             }
             let calls = claims.calls - before.claims.calls;

@@ -15,6 +15,7 @@ pub(crate) enum Kind {
     Scheduled,
     Capped,
     Targets,
+    Tracing,
     Runs,
     Schedules,
     Fleet,
@@ -41,6 +42,7 @@ impl Kind {
             Self::Scheduled => "scheduled",
             Self::Capped => "capped",
             Self::Targets => "targets",
+            Self::Tracing => "tracing",
             Self::Runs => "runs",
             Self::Schedules => "schedules",
             Self::Fleet => "fleet",
@@ -69,6 +71,7 @@ impl Kind {
             Self::Scheduled => "throughput with and without scheduled tasks",
             Self::Capped => "throughput with and without many tasks of a run at its limit",
             Self::Targets => "throughput of tasks in another database, exactly once",
+            Self::Tracing => "throughput with and without the export of traces",
             Self::Runs => "task graphs: one wide run compared with many small runs, and a chain",
             Self::Schedules => {
                 "many schedules: a tick with none due, all due at once, the delay of a fire"

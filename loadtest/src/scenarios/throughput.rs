@@ -10,3 +10,4 @@ pub(crate) mod noop;
 pub(crate) mod pinned;
 pub(crate) mod scheduled;
 pub(crate) mod targets;
+pub(crate) mod tracing;

@@ -114,7 +114,7 @@ fn whole(tasks: f64) -> usize {
     tasks.round() as usize
 }
 
-fn succeeded(drained: &Drained, tasks: i64) -> Check {
+pub(crate) fn succeeded(drained: &Drained, tasks: i64) -> Check {
     Check {
         what: "every task succeeded".to_owned(),
         passed: drained.tasks == tasks,
