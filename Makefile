@@ -6,7 +6,7 @@
 SHELL := /bin/bash
 PG_OPTION := $(if $(PG),--pg $(PG))
 
-.PHONY: help schema settings reference book demo test browser screenshots api-check clients-check dbt-check chaos ha-check citus-check fmt lint deny deploy-check deb release-check fuzz ci cargo
+.PHONY: help schema settings reference book demo test browser screenshots api-check clients-check dbt-check chaos ha-check citus-check mutants fmt lint deny deploy-check deb release-check fuzz ci cargo
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | while IFS=$$'\t' read -r target text; \
@@ -100,6 +100,10 @@ citus-check: cargo ## Crash a coordinator of Citus under load (CITUS=DIR: a serv
 	@# The check starts pgmill and the workers from its own folder: all programs are built first.
 	cargo build --locked --bins
 	cargo run --locked --quiet --bin chaos -- citus --pg '$(CITUS)' $(if $(SHORT),--tasks 2000 --crashes 4 --rate-tasks 0)
+
+mutants: cargo ## Plant bugs in the product and count those that the tests find (SHORT=1: a few, ONLY=TEXT)
+	cargo run --locked --quiet --bin mutants -- $(PG_OPTION) $(if $(ONLY),--only $(ONLY)) \
+	  $(if $(SHORT),--short,--write docs/mutants.md)
 
 fmt: cargo ## Format the code
 	cargo fmt --all

@@ -377,3 +377,34 @@ async fn the_result_of_a_statement_is_kept_whatever_its_form() {
         assert_eq!(ran.row(0), ["(not valid UTF-8)", "e"], "{ran:?}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn history_keeps_the_first_hundred_rows_of_a_result() {
+    let database = Database::new().await;
+    let _worker = Worker::start(&database, &[]);
+    for (rows, kept, truncated) in [(100, 100, false), (101, 100, true)] {
+        let id = database.enqueue(&format!("SELECT generate_series(1, {rows})"), "").await;
+        assert_eq!(database.outcome(id).await, "succeeded");
+        let result = format!(
+            "SELECT concat_ws(' ', rows, jsonb_array_length(result->'rows'), result->'truncated')
+             FROM mill.attempts WHERE task_id = {id}"
+        );
+        assert_eq!(database.value::<String>(&result).await, format!("{rows} {kept} {truncated}"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_that_a_statement_changes_are_counted() {
+    let database = Database::new().await;
+    database.execute("CREATE TABLE effect (n integer)").await;
+    let _worker = Worker::start(&database, &[]);
+    for (statement, options) in [
+        ("INSERT INTO effect SELECT generate_series(1, 7)", ""),
+        ("INSERT INTO effect SELECT generate_series(1, $1::integer)", ", params => '[7]'"),
+    ] {
+        let id = database.enqueue(statement, options).await;
+        assert_eq!(database.outcome(id).await, "succeeded");
+        let rows = format!("SELECT rows FROM mill.attempts WHERE task_id = {id}");
+        assert_eq!(database.value::<Option<i64>>(&rows).await, Some(7), "{statement}");
+    }
+}

@@ -1,7 +1,9 @@
 //! Schedules and clocks: late fires, workers with wrong clocks, and jumps of the database clock.
 
 use crate::harness::{Database, Worker, eventually};
-use crate::schedules::schedule::{FLAGS, events, planned, schedule, until_events};
+use crate::schedules::schedule::{
+    FLAGS, daily_in_half_a_day, events, planned, schedule, until_events,
+};
 
 #[tokio::test]
 async fn a_misfire_is_caught_up_or_recorded_as_missed() {
@@ -123,4 +125,21 @@ async fn a_jump_of_the_database_clock_doubles_no_fire() {
     jump("5 days").await;
     until_events(&database, "s", "fired 2, completed 2, missed 1").await;
     assert!(database.value::<bool>(next).await);
+}
+
+#[tokio::test]
+async fn a_single_fire_that_no_worker_started_in_time_is_recorded() {
+    let database = Database::new().await;
+    let _worker = Worker::start(&database, &FLAGS);
+    let timing = daily_in_half_a_day(&database).await;
+    schedule(&database, "s", &timing, "SELECT 1", ", catch_up => 0").await;
+    planned(&database, "s").await;
+    let nobody_ticked = "UPDATE mill.schedules SET next_tick_at = now(), next_fire_at = next_fire_at - interval '1 day'";
+    database.execute(nobody_ticked).await;
+    eventually("the schedule is planned again", async || {
+        database.value("SELECT next_fire_at > now() FROM mill.schedules").await
+    })
+    .await;
+    let missed = "SELECT string_agg(event || ' ' || count, ', ') FROM mill.schedule_log";
+    assert_eq!(database.value::<String>(missed).await, "missed 1");
 }

@@ -48,6 +48,19 @@ async fn finish(client: &Client, claim: &Claim) -> Result<(), String> {
         .map_err(|error| error.code().unwrap().code().to_owned())
 }
 
+/// As [`finish`], but with the function that completes the tasks of a shared commit.
+async fn finish_together(client: &Client, claims: &[&Claim]) -> Result<(), String> {
+    client.batch_execute("BEGIN; INSERT INTO effect VALUES (1)").await.unwrap();
+    let xact: String =
+        client.query_one("SELECT pg_current_xact_id()::text", &[]).await.unwrap().get(0);
+    let (report, ran_until) = (Report::default(), Some(Duration::ZERO));
+    let successes: Vec<Success<'_>> =
+        claims.iter().map(|claim| Success { claim, ran_until, report: &report }).collect();
+    complete(client, &successes, Some(&xact))
+        .await
+        .map_err(|error| error.code().unwrap().code().to_owned())
+}
+
 async fn effects(database: &Database) -> i64 {
     database.value("SELECT count(*) FROM effect").await
 }
@@ -152,6 +165,56 @@ async fn a_claim_that_was_reclaimed_changes_nothing() {
 }
 
 #[tokio::test]
+async fn a_shared_commit_with_one_lost_claim_commits_nothing() {
+    let (database, reclaimed, worker, stale) = claimed().await;
+    reclaim(database.client(), unregistered(worker)).await.unwrap();
+    let (_, again) = claim(&database).await;
+    let other = database.enqueue("SELECT 1", "").await;
+    let (_, good) = claim(&database).await;
+    let session = database.connect().await;
+    let finished = finish_together(&session, &[&stale, &good]).await;
+    assert_eq!(finished, Err(LOST.to_owned()));
+    session.batch_execute("COMMIT").await.unwrap();
+    assert_eq!((effects(&database).await, database.attempts(other).await.as_str()), (0, ""));
+    finish_together(&session, &[&again, &good]).await.unwrap();
+    session.batch_execute("COMMIT").await.unwrap();
+    assert_eq!(database.attempts(reclaimed).await, "lost succeeded");
+    assert_eq!(
+        (effects(&database).await, database.attempts(other).await.as_str()),
+        (1, "succeeded")
+    );
+}
+
+#[tokio::test]
+async fn tasks_of_a_shared_commit_give_their_keys_and_permits_back() {
+    let database = Database::new().await;
+    database.execute("CREATE TABLE effect (task bigint)").await;
+    let options = ", key => 'k', concurrency_key => 'c'";
+    database.enqueue("SELECT 1", options).await;
+    database.execute("SELECT mill.grant_waiting_permits()").await;
+    let (_, claim) = claim(&database).await;
+    let held = "SELECT concat_ws(' ', (SELECT count(*) FROM mill.permits), (SELECT count(*) FROM mill.dedup_keys))";
+    assert_eq!(database.value::<String>(held).await, "1 1");
+    let session = database.connect().await;
+    finish_together(&session, &[&claim]).await.unwrap();
+    session.batch_execute("COMMIT").await.unwrap();
+    assert_eq!(database.value::<String>(held).await, "0 0");
+}
+
+#[tokio::test]
+async fn maintenance_forgets_only_cancel_requests_of_tasks_that_have_ended() {
+    let (database, id, _, claim) = claimed().await;
+    assert_eq!(database.value::<String>(&format!("SELECT mill.cancel({id})")).await, "requested");
+    database
+        .execute("INSERT INTO mill.cancel_requests (task_id) VALUES (-1); SELECT mill.prune()")
+        .await;
+    let requests = "SELECT array_agg(task_id) FROM mill.cancel_requests";
+    assert_eq!(database.value::<Vec<i64>>(requests).await, [id]);
+    let failed = fail(database.client(), &claim, Outcome::Lost, AGAIN, &Report::default()).await;
+    assert_eq!(failed.unwrap(), Disposition::Finished(Outcome::Cancelled));
+}
+
+#[tokio::test]
 async fn a_claim_whose_task_has_ended_changes_nothing() {
     let (database, id, _, claim) = claimed().await;
     let session = database.connect().await;
@@ -204,6 +267,48 @@ async fn a_reclaim_leaves_a_finish_that_is_about_to_commit_alone() {
         }
         assert_eq!(effects(&database).await, i64::from(end == "COMMIT"));
     }
+}
+
+#[tokio::test]
+async fn a_reclaim_leaves_a_task_alone_while_its_backend_lives() {
+    let (database, id, worker, _) = claimed().await;
+    let session = database.connect().await;
+    let of_session =
+        "UPDATE mill.tasks SET session_pid = a.pid, session_started_at = a.backend_start
+        FROM pg_stat_activity a WHERE a.pid = pg_backend_pid()";
+    session.batch_execute(of_session).await.unwrap();
+    let during = reclaim(database.client(), unregistered(worker)).await.unwrap();
+    assert_eq!((during.released, during.ended, during.remaining), (vec![], vec![], 1));
+    drop(session);
+    eventually("the backend ends, and its task is reclaimed", async || {
+        let after = reclaim(database.client(), unregistered(worker)).await.unwrap();
+        after.released == [TaskId(id)]
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_reclaimed_at_most_once_task_ends_as_unknown() {
+    let database = Database::new().await;
+    let id = database.enqueue("SELECT 1", ", mode => 'autocommit', at_most_once => true").await;
+    let (worker, _) = claim(&database).await;
+    let reclaimed = reclaim(database.client(), unregistered(worker)).await.unwrap();
+    assert_eq!((reclaimed.released, reclaimed.ended), (vec![], vec![TaskId(id)]));
+    assert_eq!(database.attempts(id).await, "unknown");
+}
+
+#[tokio::test]
+async fn a_task_whose_workers_die_ends_at_the_bound() {
+    let database = Database::new().await;
+    database.execute("UPDATE mill.settings SET max_crashes = 3").await;
+    let id = database.enqueue("SELECT 1", "").await;
+    for crash in 1..=3 {
+        let (worker, _) = claim(&database).await;
+        let reclaimed = reclaim(database.client(), unregistered(worker)).await.unwrap();
+        let ended = if crash == 3 { vec![TaskId(id)] } else { vec![] };
+        assert_eq!(reclaimed.ended, ended, "{crash}");
+    }
+    assert_eq!(database.attempts(id).await, "lost lost lost");
 }
 
 #[tokio::test]

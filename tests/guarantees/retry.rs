@@ -238,3 +238,14 @@ async fn a_finished_task_that_is_retried_keeps_its_id_and_its_history() {
     assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.dedup_keys").await, 0);
     assert_eq!(database.value::<String>("SELECT mill.retry(-1)").await, "not found");
 }
+
+#[tokio::test]
+async fn a_finished_task_that_is_retried_has_all_its_attempts_again() {
+    let (database, _worker) = start(&[]).await;
+    let options = ", max_attempts => 2, retry_interval => '0'";
+    let id = database.enqueue("SELECT 1/0", options).await;
+    assert_eq!(database.outcome(id).await, "failed");
+    assert_eq!(database.value::<String>(&format!("SELECT mill.retry({id})")).await, "retried");
+    assert_eq!(database.outcome(id).await, "failed");
+    assert_eq!(database.attempts(id).await, "failed failed failed failed");
+}

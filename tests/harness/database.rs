@@ -11,6 +11,9 @@ use tokio_postgres::{Client, Row};
 /// Variable that `cluster run` sets.
 const CLUSTER: &str = "PGMILL_TEST_URL";
 
+/// Variable that `mutants` sets: a file with the schema to test instead of the product's own.
+const SCHEMA: &str = "PGMILL_TEST_SCHEMA";
+
 /// Interval between counts of the remaining tasks.
 const BETWEEN_COUNTS: Duration = Duration::from_millis(100);
 
@@ -166,6 +169,16 @@ impl Database {
         self.rows(sql, &[&statement, &count]).await;
     }
 
+    /// Claims the pending tasks that meet the condition, as a worker without a backend does.
+    pub(crate) async fn run_as_worker(&self, condition: &str) {
+        let sql = format!(
+            "UPDATE mill.tasks SET state = 'running', attempt = attempt + 1, claimed_by = gen_random_uuid(),
+                 claimed_at = clock_timestamp(), token = gen_random_uuid(), session_pid = 1,
+                 session_started_at = now() WHERE state = 'pending' AND {condition}"
+        );
+        self.execute(&sql).await;
+    }
+
     /// Waits until the task has ended and returns its outcome.
     pub(crate) async fn outcome(&self, id: i64) -> String {
         let sql = "SELECT outcome::text FROM mill.attempts WHERE task_id = $1 AND final
@@ -248,7 +261,14 @@ async fn make_template() -> String {
 /// Installs the schema, and creates a publication for all its tables, as tools for replication and
 /// change data capture do. The server then refuses changes of rows that have no replica identity.
 async fn install(client: &Client) {
-    queue::schema::init(client).await.unwrap();
+    #[expect(clippy::disallowed_methods, reason = "set by `mutants`")]
+    match std::env::var_os(SCHEMA) {
+        None => queue::schema::init(client).await.unwrap(),
+        Some(file) => {
+            let schema = std::fs::read_to_string(file).unwrap();
+            client.batch_execute(&schema).await.unwrap();
+        }
+    }
     client.batch_execute(PUBLICATION).await.unwrap();
 }
 

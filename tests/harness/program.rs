@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::Database;
+use super::{Database, Worker};
 
 static NEXT: AtomicU32 = AtomicU32::new(1);
 
@@ -78,7 +78,7 @@ impl PathFolder {
         let folder = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&folder).unwrap();
         for (name, program) in [
-            ("worker", env!("CARGO_BIN_EXE_test-worker")),
+            ("worker", Worker::program()),
             ("enqueue", env!("CARGO_BIN_EXE_test-enqueue")),
             ("pgmill", env!("CARGO_BIN_EXE_test-pgmill")),
         ] {

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use pgmill_worker::Builder;
@@ -26,9 +27,13 @@ impl Worker {
         Self::start_at(&database.url(), flags)
     }
 
-    /// Returns the path of the program.
+    /// Returns the path of the program. `mutants` names another one in a variable.
     pub(crate) fn program() -> &'static str {
-        env!("CARGO_BIN_EXE_test-worker")
+        static REPLACEMENT: LazyLock<Option<String>> = LazyLock::new(|| {
+            #[expect(clippy::disallowed_methods, reason = "set by `mutants`")]
+            std::env::var("PGMILL_TEST_WORKER").ok()
+        });
+        REPLACEMENT.as_deref().unwrap_or(env!("CARGO_BIN_EXE_test-worker"))
     }
 
     /// Starts a worker with a connection string.

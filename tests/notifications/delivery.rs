@@ -215,3 +215,27 @@ async fn a_destination_that_no_worker_has_is_a_problem() {
     subscribe(&database, "s", json!({"destination": "ops"})).await;
     assert!(!status().await.contains("destination"), "{}", status().await);
 }
+
+#[tokio::test]
+async fn a_sender_whose_claim_has_expired_records_nothing() {
+    let database = Database::new().await;
+    subscribe(&database, "s", json!({"events": ["task_failed"], "destination": "ops"})).await;
+    fail(&database, 1).await;
+    let claim = async || -> Vec<(i64, String, Vec<i64>)> {
+        let sql = "SELECT subscription_id, message_id::text, ids FROM mill.claim_messages('{ops}', '{}', 9)";
+        let rows = database.rows(sql, &[]).await;
+        rows.iter().map(|row| (row.get(0), row.get(1), row.get(2))).collect()
+    };
+    let sent = async |(subscription, message, ids): &(i64, String, Vec<i64>)| -> bool {
+        let sql = "SELECT mill.message_sent($1, $2::text::uuid, $3)";
+        database.rows(sql, &[subscription, message, ids]).await[0].get(0)
+    };
+    let first = claim().await.remove(0);
+    assert!(claim().await.is_empty(), "a message that is being sent is claimed again");
+    database.execute("UPDATE mill.notifications SET next_attempt_at = now()").await;
+    let second = claim().await.remove(0);
+    assert!(!sent(&first).await);
+    assert_eq!(count(&database, "state = 'sent'").await, 0);
+    assert!(sent(&second).await);
+    assert_eq!(count(&database, "state = 'sent'").await, 1);
+}

@@ -115,6 +115,12 @@ async fn a_late_run_is_reported_once() {
     for _ in 0..2 {
         database.execute("SELECT mill.mark_late_runs()").await;
     }
+    // The end of a run marks it as well.
+    database.execute("SELECT mill.cancel_run(id) FROM mill.runs").await;
+    assert_eq!(
+        database.value::<i64>("SELECT count(*) FROM mill.runs WHERE state = 'cancelled'").await,
+        2
+    );
     let reported = documents(&database, "late").await;
     assert_eq!(reported.len(), 1, "{reported:?}");
     assert_eq!(reported[0]["event"], "late");

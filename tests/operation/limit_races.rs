@@ -1,4 +1,4 @@
-//! A limit that is set while a claim is in progress counts the claimed task.
+//! Concurrent claims, grants and maintenance do not exceed a limit.
 
 use crate::guarantees::checker_mutants::plant;
 use crate::harness::{Database, eventually};
@@ -35,5 +35,71 @@ async fn a_task_whose_claim_is_in_progress_counts_towards_a_new_limit() {
         let state = format!("SELECT state::text FROM mill.tasks WHERE id = {second}");
         let expected = if planted { "pending" } else { "blocked" };
         assert_eq!(database.value::<String>(&state).await, expected, "planted: {planted}");
+    }
+}
+
+/// Creates two tasks with one concurrency key, which admits one task.
+async fn two_tasks_of_a_key() -> Database {
+    let database = Database::new().await;
+    for _ in 0..2 {
+        database.enqueue("SELECT 1", ", concurrency_key => 'k'").await;
+    }
+    database
+}
+
+const PENDING: &str = "SELECT count(*) FROM mill.tasks WHERE state = 'pending'";
+
+#[tokio::test]
+async fn a_grant_waits_for_another_grant_of_the_same_limit() {
+    let database = two_tasks_of_a_key().await;
+    let (first, second) = (database.connect().await, database.connect().await);
+    first.batch_execute("BEGIN; SELECT mill.grant_waiting_permits()").await.unwrap();
+    let grant = second.batch_execute("SELECT mill.grant_waiting_permits()");
+    let commit = async {
+        let stopped = "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database()
+            AND wait_event_type = 'Lock') OR EXISTS (SELECT FROM mill.tasks WHERE state = 'pending')";
+        eventually("the second grant waits or is done", async || database.value(stopped).await)
+            .await;
+        first.batch_execute("COMMIT").await.unwrap();
+    };
+    let (granted, ()) = tokio::join!(grant, commit);
+    granted.unwrap();
+    assert_eq!(database.value::<i64>(PENDING).await, 1);
+}
+
+#[tokio::test]
+async fn maintenance_keeps_the_permits_of_live_tasks() {
+    let database = two_tasks_of_a_key().await;
+    database
+        .execute(
+            "SELECT mill.grant_waiting_permits(); SELECT mill.prune();
+             SELECT mill.grant_waiting_permits()",
+        )
+        .await;
+    assert_eq!(database.value::<i64>(PENDING).await, 1);
+    let permits = "SELECT count(*) FROM mill.permits";
+    assert_eq!(database.value::<i64>(permits).await, 1);
+    // The permit of a task that no longer exists would take a place of the limit without end.
+    database.execute("INSERT INTO mill.permits VALUES (-1, -1, NULL); SELECT mill.prune()").await;
+    assert_eq!(database.value::<i64>(permits).await, 1);
+}
+
+#[tokio::test]
+async fn a_failed_and_a_cancelled_task_give_their_permits_back() {
+    let database = two_tasks_of_a_key().await;
+    let permits = "SELECT count(*) FROM mill.permits";
+    for (before, end) in [
+        (
+            "true",
+            "SELECT mill.fail(id, token, 'failed', 'failure', '1 hour', '{}') FROM mill.tasks
+            WHERE state = 'running'",
+        ),
+        ("false", "SELECT mill.cancel(id) FROM mill.tasks WHERE state = 'pending'"),
+    ] {
+        database.execute("SELECT mill.grant_waiting_permits()").await;
+        assert_eq!(database.value::<i64>(permits).await, 1);
+        database.run_as_worker(before).await;
+        database.execute(end).await;
+        assert_eq!(database.value::<i64>(permits).await, 0, "{end}");
     }
 }

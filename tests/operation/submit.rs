@@ -225,3 +225,26 @@ async fn defaults_in_help_and_docs_are_those_of_the_schema() {
         assert!(shown.ends_with(&default), "{option}: {shown} in the help, {default}");
     }
 }
+
+#[tokio::test]
+async fn a_task_that_waits_for_its_retry_keeps_its_key() {
+    let database = Database::new().await;
+    let fail = async |verdict: &str| {
+        database.run_as_worker("true").await;
+        let sql = format!(
+            "SELECT mill.fail(id, token, 'failed', '{verdict}', '0', '{{}}') FROM mill.tasks WHERE state = 'running'"
+        );
+        database.execute(&sql).await;
+    };
+    let first = database.enqueue("SELECT 1", ", key => 'k'").await;
+    fail("failure").await;
+    assert_eq!(database.enqueue("SELECT 1", ", key => 'k'").await, first);
+    fail("final").await;
+    let second = database.enqueue("SELECT 1", ", key => 'k'").await;
+    assert_ne!(second, first);
+    // Two live tasks would have the key.
+    let retried = database.client().batch_execute(&format!("SELECT mill.retry({first})")).await;
+    let refused = retried.unwrap_err();
+    assert_eq!(refused.code().unwrap().code(), "23505");
+    assert_eq!(database.value::<i64>(TASKS).await, 1);
+}

@@ -25,12 +25,7 @@ fn task(name: &str, after: &Value) -> Value {
 
 /// Claims a task of the run as a worker does.
 async fn claim(database: &Database, name: &str) {
-    let sql = format!(
-        "UPDATE mill.tasks SET state = 'running', attempt = attempt + 1, claimed_by = gen_random_uuid(),
-             claimed_at = clock_timestamp(), token = gen_random_uuid(), session_pid = 1,
-             session_started_at = now() WHERE name = '{name}' AND state = 'pending'"
-    );
-    database.execute(&sql).await;
+    database.run_as_worker(&format!("name = '{name}'")).await;
 }
 
 async fn succeed(database: &Database, name: &str) {
@@ -239,4 +234,78 @@ async fn a_task_waits_for_a_parent_that_another_session_adds() {
         to: "SET parents = t.parents",
     };
     fails_only_with(&defect, add_with_backlog).await;
+}
+
+#[tokio::test]
+async fn an_advance_reports_more_work_if_it_leaves_events() {
+    let database = Database::new().await;
+    let tasks = ["a", "b", "c"].map(|name| task(name, &json!([])));
+    let run = run(&database, json!(tasks)).await;
+    bound_to_two(&database).await;
+    for name in ["a", "b", "c"] {
+        claim(&database, name).await;
+        succeed(&database, name).await;
+    }
+    let advance = format!("SELECT more FROM mill.advance_run({run})");
+    let mut passes = 1;
+    while database.value::<bool>(&advance).await {
+        passes += 1;
+        assert!(passes < 10, "the advance does not end");
+    }
+    let state = format!("SELECT state::text FROM mill.runs WHERE id = {run}");
+    assert_eq!(database.value::<String>(&state).await, "succeeded");
+}
+
+#[tokio::test]
+async fn more_ready_tasks_than_a_pass_releases_are_released_by_the_next_ones() {
+    let database = Database::new().await;
+    let bound = "release_ready(run_id, NULL, true, 2000) = 2000";
+    plant(&database, "mill.create_run", (bound, &bound.replace("2000", "2"))).await;
+    bound_to_two(&database).await;
+    let tasks = ["a", "b", "c", "d", "e", "f", "g"].map(|name| task(name, &json!([])));
+    let run = run(&database, json!(tasks)).await;
+    let advance = format!("SELECT more FROM mill.advance_run({run})");
+    let mut passes = 1;
+    while database.value::<bool>(&advance).await {
+        passes += 1;
+        assert!(passes < 10, "the advance does not end");
+    }
+    let released = "SELECT count(*) FROM mill.tasks WHERE state = 'pending'";
+    assert_eq!(database.value::<i64>(released).await, 7);
+}
+
+#[tokio::test]
+async fn a_failure_during_the_cancel_of_its_run_waits_for_the_cancel() {
+    let database = Database::new().await;
+    let again = json!([{"name": "a", "statement": "SELECT 1", "max_attempts": 3}]);
+    let run = run(&database, again).await;
+    claim(&database, "a").await;
+    let (operator, worker) = (database.connect().await, database.connect().await);
+    operator.batch_execute(&format!("BEGIN; SELECT mill.cancel_run({run})")).await.unwrap();
+    let fails = worker.batch_execute(
+        "SELECT mill.fail(id, token, 'failed', 'failure', '1 hour', '{}') FROM mill.tasks",
+    );
+    let cancel = async {
+        let stopped = "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database()
+            AND wait_event_type = 'Lock') OR EXISTS (SELECT FROM mill.tasks WHERE state = 'scheduled')";
+        eventually("the failure waits or is recorded", async || database.value(stopped).await)
+            .await;
+        operator.batch_execute("COMMIT").await.unwrap();
+    };
+    let (failed, ()) = tokio::join!(fails, cancel);
+    failed.unwrap();
+    assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.tasks").await, 0);
+    assert_eq!(finish(&database, run).await, "cancelled");
+}
+
+#[tokio::test]
+async fn a_cancel_of_a_run_stops_its_running_tasks_only_if_asked() {
+    let database = Database::new().await;
+    let run = run(&database, json!([task("a", &json!([]))])).await;
+    claim(&database, "a").await;
+    for (kill, requests) in [(false, 0), (true, 1)] {
+        database.execute(&format!("SELECT mill.cancel_run({run}, {kill})")).await;
+        let requested = "SELECT count(*) FROM mill.cancel_requests";
+        assert_eq!(database.value::<i64>(requested).await, requests, "kill: {kill}");
+    }
 }

@@ -448,3 +448,23 @@ async fn the_log_is_kept_for_the_configured_time() {
     assert_eq!(queue::prune::prune_schedule_log(database.client()).await.unwrap(), 26);
     assert_eq!(events(&database, "s").await, "fired 3");
 }
+
+#[tokio::test]
+async fn the_table_refuses_a_second_run_for_one_fire() {
+    let database = Database::new().await;
+    schedule(&database, "s", "manual", "SELECT 1", "").await;
+    let fire = async |reason: &str| {
+        let sql = format!(
+            "INSERT INTO mill.runs (jobs, params, schedule_id, fire_at, reason)
+             SELECT jobs, '{{}}', id, '2026-01-01', '{reason}' FROM mill.schedules WHERE name = 's'"
+        );
+        let inserted = database.client().batch_execute(&sql).await;
+        inserted.map_err(|error| error.as_db_error().unwrap().constraint().unwrap().to_owned())
+    };
+    fire("schedule").await.unwrap();
+    assert_eq!(fire("schedule").await, Err("runs_fired_once".to_owned()));
+    assert_eq!(fire("schedule, queued").await, Err("runs_fired_once".to_owned()));
+    // An operator may start further runs for the same instant.
+    fire("manual").await.unwrap();
+    fire("manual").await.unwrap();
+}

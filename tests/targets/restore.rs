@@ -90,3 +90,10 @@ async fn old_receipts_are_deleted_unless_their_task_is_live() {
     let kept = format!("{left} WHERE task = '{receipt}' OR written_at > now() - interval '7 days'");
     assert_eq!(dwh.value::<i64>(&kept).await, 2);
 }
+
+#[tokio::test]
+async fn an_epoch_that_a_target_has_seen_is_never_used_again() {
+    let queue = Database::new().await;
+    assert!(queue.value::<bool>("SELECT mill.raise_target_epoch(900)").await);
+    assert_eq!(queue.value::<i64>("SELECT nextval('mill.target_epochs')").await, 901);
+}

@@ -115,3 +115,14 @@ async fn an_interrupted_purge_reports_what_it_has_done() {
     assert!(text.contains("1000 waiting tasks of queue default cancelled"), "{text}");
     assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.tasks").await, 200);
 }
+
+#[tokio::test]
+async fn a_purge_leaves_a_running_task_between_waiting_ones_alone() {
+    let database = Database::new().await;
+    database.enqueue_many(3, "SELECT 1").await;
+    database.run_as_worker("id = 2").await;
+    let purge = "SELECT p::text FROM mill.purge_queue('default') AS p";
+    assert_eq!(database.value::<String>(purge).await, "(2,3)");
+    assert_eq!(database.value::<Vec<i64>>(LEFT).await, [2]);
+    assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.cancel_requests").await, 0);
+}

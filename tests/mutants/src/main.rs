@@ -1,0 +1,5 @@
+//! The program `mutants`.
+
+fn main() -> std::process::ExitCode {
+    mutants::main()
+}
