@@ -5,12 +5,10 @@
 
 mod catalog;
 mod cell;
-mod disk;
 mod environment;
+mod fault;
 mod injection;
-mod memory;
-mod network;
-mod scratch;
+mod resources;
 mod session;
 mod table;
 mod test_bed;
@@ -30,9 +28,10 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use cell::{Cell, Fault, Setup};
+use cell::Cell;
 use environment::Environment;
-use scratch::Scratch;
+use fault::{Fault, Setup};
+use resources::scratch::Scratch;
 use table::CellResult;
 use test_bed::TestBed;
 

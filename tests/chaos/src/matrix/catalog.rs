@@ -2,7 +2,8 @@
 
 use proxy::Cut;
 
-use super::cell::{Cell, Fault, Mode, Moment, Place};
+use super::cell::{Cell, Mode, Moment, Place};
+use super::fault::Fault;
 
 use Fault as F;
 use Mode::{AtLeastOnce as L, AtMostOnce as M, Transaction as T};

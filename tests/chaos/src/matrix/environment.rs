@@ -8,7 +8,8 @@ use rustix::process::Signal;
 use tokio::task::block_in_place;
 use tokio::time::sleep;
 
-use super::cell::{Cell, Fault};
+use super::cell::Cell;
+use super::fault::Fault;
 use super::session::Session;
 use super::test_bed::{FLEET, READERS, TARGET, TASKS, TestBed, WORKER_SLOTS};
 use super::test_task::{Counts, TABLES, TestTask, count, interrupted};

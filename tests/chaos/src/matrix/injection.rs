@@ -8,10 +8,10 @@ use rustix::process::Signal;
 use tokio::task::block_in_place;
 use tokio::time::sleep;
 
-use super::cell::Fault;
 use super::environment::{Environment, Victim};
-use super::network::{Impairment, Network};
-use super::scratch;
+use super::fault::Fault;
+use super::resources::network::{Impairment, Network};
+use super::resources::scratch;
 use super::session::Session;
 use super::worker_slot::WorkerSlot;
 

@@ -227,7 +227,8 @@ fn parse(line: &str) -> Option<Row> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::cell::{Fault, Moment, Place};
+    use super::super::cell::{Moment, Place};
+    use super::super::fault::Fault;
     use super::*;
 
     fn cell(mode: Mode) -> Cell {

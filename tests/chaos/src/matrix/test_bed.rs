@@ -15,11 +15,11 @@ use rand::distr::Alphanumeric;
 use tokio::task::block_in_place;
 use tokio::time::sleep;
 
-use super::cell::{Fault, Setup};
-use super::disk::Disk;
-use super::memory::Memory;
-use super::network::Network;
-use super::scratch::Scratch;
+use super::fault::{Fault, Setup};
+use super::resources::disk::Disk;
+use super::resources::memory::Memory;
+use super::resources::network::Network;
+use super::resources::scratch::{self, Scratch};
 use super::session::Session;
 
 /// Number of workers in a cell: the worker that the fault hits, and another one.
@@ -193,7 +193,7 @@ impl TestBed {
 /// Moves the WAL to the disk. Uses `mv`, which keeps owners and works across file systems.
 fn move_log(data: &Path, disk: &Path) -> Result<()> {
     let (from, to) = (data.join("pg_wal"), disk.join("pg_wal"));
-    super::scratch::run("mv", &[&from.to_string_lossy(), &to.to_string_lossy()])?;
+    scratch::run("mv", &[&from.to_string_lossy(), &to.to_string_lossy()])?;
     symlink(to, from).context("cannot move the WAL")
 }
 

@@ -3,7 +3,8 @@
 
 use anyhow::{Context, Result};
 
-use super::cell::{Cell, Fault, Mode, Moment, Place};
+use super::cell::{Cell, Mode, Moment, Place};
+use super::fault::Fault;
 use super::session::Session;
 use super::test_bed::TARGET;
 

@@ -7,8 +7,9 @@ use anyhow::{Context, Result, ensure};
 use proxy::{Cut, FaultAction, MessageMatch, Proxy};
 use tokio::time::{sleep, timeout};
 
-use super::cell::{Fault, Mode, Moment, Place};
+use super::cell::{Mode, Moment, Place};
 use super::environment::{Environment, Victim};
+use super::fault::Fault;
 use super::injection::{heal, inject};
 use super::session::Session;
 use super::test_task::TestTask;

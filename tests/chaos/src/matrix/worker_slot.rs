@@ -12,9 +12,10 @@ use proxy::Proxy;
 use rustix::process::Signal;
 use tokio::time::sleep;
 
-use super::cell::{Cell, Fault, Moment};
-use super::memory::Memory;
-use super::scratch::signal;
+use super::cell::{Cell, Moment};
+use super::fault::Fault;
+use super::resources::memory::Memory;
+use super::resources::scratch::signal;
 use super::test_bed::{FLEET, READERS, TARGET_URL, TASKS, TestBed, false_clock};
 
 /// Time limit for a worker to end after SIGTERM. It is much longer than the worker's shutdown
