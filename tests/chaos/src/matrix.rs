@@ -146,7 +146,7 @@ async fn all(args: &Args, cells: &[Cell], runners: &mut JoinSet<()>) -> Result<V
         let kind = cell.setup();
         let lacks =
             missing.entry(kind).or_insert_with(|| test_bed::missing(kind, &binaries, &scratch));
-        match lacks.clone().or_else(|| missing_for_fault(*cell)) {
+        match lacks.clone().or_else(|| missing_for_fault(*cell, &scratch)) {
             Some(why) => cell_results[n] = Some(CellResult::new(*cell).skipped(why)),
             None => queues.entry(kind).or_default().push_back((n, *cell)),
         }
@@ -185,10 +185,10 @@ fn progress(begun: Instant, (done, all): (usize, usize), cell: Cell, cell_result
 }
 
 /// Returns why this cell cannot run here, if other cells with its setup can.
-fn missing_for_fault(cell: Cell) -> Option<String> {
+fn missing_for_fault(cell: Cell, scratch: &Scratch) -> Option<String> {
     match cell.fault {
         Fault::OutOfMemory => test_bed::missing_memory(),
-        Fault::ClockAhead | Fault::ClockBehind => test_bed::missing_clock(),
+        Fault::ClockAhead | Fault::ClockBehind => test_bed::missing_clock(scratch),
         _ => None,
     }
 }
@@ -209,11 +209,14 @@ async fn run_cells(
             Setup::Network,
             Setup::DataDisk,
             Setup::WalDisk,
+            Setup::FrozenDisk,
+            Setup::ServerClock,
         ],
         1..=3 => &[Setup::Network, Setup::Plain],
         4 => &[Setup::DataDisk, Setup::WalDisk, Setup::Plain],
         5 => &[Setup::Standby, Setup::Plain],
         6..=8 => &[Setup::Target, Setup::Plain],
+        9 | 10 => &[Setup::FrozenDisk, Setup::ServerClock, Setup::Plain],
         _ => &[Setup::Plain, Setup::Target],
     };
     let mut test_bed: Option<(Setup, TestBed)> = None;

@@ -7,7 +7,9 @@ use super::fault::Fault;
 
 use Fault as F;
 use Mode::{AtLeastOnce as L, AtMostOnce as M, Transaction as T};
-use Moment::{Claimed, CommitSent, Completing, Enqueue, Executing, Heartbeat, Idle, Recording};
+use Moment::{
+    Claimed, CommitSent, Completing, Enqueue, Executing, Heartbeat, Idle, Recording, Scheduled,
+};
 
 const ALL: &[Mode] = &[T, L, M];
 
@@ -71,6 +73,22 @@ const CELLS: &[Row] = &[
         &[(Enqueue, &[T]), (Executing, ALL), (Completing, &[T]), (CommitSent, &[T]), (Idle, &[T])],
     ),
     (F::ServerFrozen, &[(Executing, ALL), (Completing, &[T]), (Idle, &[T])]),
+    (
+        F::DiskFrozen,
+        &[
+            (Enqueue, &[T]),
+            (Executing, ALL),
+            (Completing, ALL),
+            (CommitSent, ALL),
+            (Scheduled, &[T]),
+            (Idle, &[T]),
+        ],
+    ),
+    (F::ServerClockAhead, &[(Executing, ALL), (Completing, &[T]), (Scheduled, &[T]), (Idle, &[T])]),
+    (
+        F::ServerClockBehind,
+        &[(Executing, ALL), (Completing, &[T]), (Scheduled, &[T]), (Idle, &[T])],
+    ),
     (F::StandbyMissing, &[(Enqueue, &[T]), (Executing, ALL), (Completing, &[T]), (Idle, &[T])]),
     (
         F::Promotion,

@@ -41,6 +41,8 @@ pub(crate) enum Moment {
     Recording,
     /// The task is executing, and a heartbeat of its worker is on its way.
     Heartbeat,
+    /// The task is due some seconds later.
+    Scheduled,
     /// There is no task; it arrives after or during the fault.
     Idle,
 }
@@ -68,6 +70,7 @@ impl Cell {
         match self.fault {
             Fault::WorkerStopped
             | Fault::Drain
+            | Fault::DiskFrozen
             | Fault::Latency
             | Fault::TargetFrozen
             | Fault::BothFrozen => true,
@@ -106,6 +109,7 @@ impl Cell {
                     | Fault::ServerFrozen
                     | Fault::TargetFrozen
                     | Fault::BothFrozen
+                    | Fault::DiskFrozen
                     | Fault::StandbyMissing
             );
         // A task in a target runs on while the queue is down.
@@ -149,6 +153,7 @@ impl fmt::Display for Moment {
             Self::CommitSent => "commit sent",
             Self::Recording => "recording",
             Self::Heartbeat => "heartbeat",
+            Self::Scheduled => "scheduled",
             Self::Idle => "idle",
         })
     }

@@ -29,6 +29,11 @@ pub(crate) enum Fault {
     TargetFrozen,
     BothKilled,
     BothFrozen,
+    /// No fsync of the server returns.
+    DiskFrozen,
+    /// The clock of the server's machine jumps.
+    ServerClockAhead,
+    ServerClockBehind,
     StandbyMissing,
     Promotion,
     FrozenPromotion,
@@ -68,6 +73,10 @@ pub(crate) enum Setup {
     DataDisk,
     /// The cluster's WAL on a separate small disk.
     WalDisk,
+    /// A server whose fsync can be frozen.
+    FrozenDisk,
+    /// A server with a clock of its own.
+    ServerClock,
     /// A synchronous standby.
     Standby,
     /// A second cluster, which is the target.
@@ -83,6 +92,8 @@ impl Fault {
             | Self::PacketLoss
             | Self::SlowLink
             | Self::Refused => Setup::Network,
+            Self::DiskFrozen => Setup::FrozenDisk,
+            Self::ServerClockAhead | Self::ServerClockBehind => Setup::ServerClock,
             Self::DataDiskFull => Setup::DataDisk,
             Self::WalDiskFull => Setup::WalDisk,
             Self::Promotion | Self::FrozenPromotion => Setup::Standby,
@@ -102,6 +113,7 @@ impl Fault {
                 | Self::ServerFrozen
                 | Self::BothKilled
                 | Self::BothFrozen
+                | Self::DiskFrozen
                 | Self::StandbyMissing
                 | Self::Promotion
                 | Self::FrozenPromotion
@@ -148,6 +160,8 @@ impl Fault {
                 | Self::Latency
                 | Self::ClockAhead
                 | Self::ClockBehind
+                | Self::ServerClockAhead
+                | Self::ServerClockBehind
         )
     }
 
@@ -170,7 +184,8 @@ impl Fault {
             Self::BackendStoppedPastTimeout => 18,
             Self::PacketLoss | Self::SlowLink | Self::Latency => 30,
             Self::TasksLocked if !short => 10,
-            Self::ServerFrozen | Self::TargetFrozen | Self::BothFrozen => 8,
+            Self::DiskFrozen if short => 5,
+            Self::ServerFrozen | Self::TargetFrozen | Self::BothFrozen | Self::DiskFrozen => 8,
             Self::BackendStopped
             | Self::Refused
             | Self::TooMany
@@ -181,6 +196,8 @@ impl Fault {
             | Self::StandbyMissing
             | Self::ClockAhead
             | Self::ClockBehind
+            | Self::ServerClockAhead
+            | Self::ServerClockBehind
             | Self::WorkersLocked => 4,
             Self::DataDiskFull => 3,
             // Longer than the shutdown timeout.
@@ -231,6 +248,9 @@ impl fmt::Display for Fault {
             Self::ServerImmediate => "server: stop -m immediate, started after 1 s",
             Self::ServerRestart => "server: restart -m fast",
             Self::ServerFrozen => "server: SIGSTOP past the orphan timeout, SIGCONT",
+            Self::DiskFrozen => "server: no fsync returns for 8 s",
+            Self::ServerClockAhead => "server: clock jumps an hour ahead, and back after 4 s",
+            Self::ServerClockBehind => "server: clock jumps an hour back, and ahead after 4 s",
             Self::TargetKilled => "target: SIGKILL, started after 1 s",
             Self::TargetRestart => "target: restart -m fast",
             Self::TargetFrozen => "target: SIGSTOP past the orphan timeout, SIGCONT",

@@ -8,6 +8,7 @@ use rustix::process::Signal;
 use tokio::task::block_in_place;
 use tokio::time::sleep;
 
+use super::cell::Moment;
 use super::environment::{Environment, Victim};
 use super::fault::Fault;
 use super::resources::network::{Impairment, Network};
@@ -68,6 +69,11 @@ pub(crate) async fn inject(environment: &mut Environment<'_>, victim: Victim) ->
         Fault::ServerFrozen | Fault::TargetFrozen | Fault::BothFrozen => {
             each_server(environment, |server| server.freeze())?;
         }
+        Fault::DiskFrozen => {
+            environment.test_bed.frozen_disk.as_ref().context("no disk")?.freeze()?
+        }
+        Fault::ServerClockAhead => step_server_clock(environment, HOUR).await?,
+        Fault::ServerClockBehind => step_server_clock(environment, -HOUR).await?,
         Fault::StandbyMissing => wait_for_standby(environment, "'nobody'").await?,
         Fault::Promotion | Fault::FrozenPromotion => promote(environment).await?,
         Fault::Sessions(name) => end_sessions(environment, name).await?,
@@ -144,6 +150,10 @@ pub(crate) async fn heal(environment: &mut Environment<'_>, injection: Injection
         }
         Fault::ServerFrozen | Fault::TargetFrozen | Fault::BothFrozen => {
             each_server(environment, |server| server.thaw())?;
+        }
+        Fault::DiskFrozen => thaw_disk(environment).await?,
+        Fault::ServerClockAhead | Fault::ServerClockBehind => {
+            environment.test_bed.clock.as_ref().context("no clock")?.set(0)?;
         }
         Fault::StandbyMissing => wait_for_standby(environment, "DEFAULT").await?,
         Fault::BackendKilled => until_up(environment).await?,
@@ -223,6 +233,29 @@ async fn check_clocks(environment: &Environment<'_>) -> Result<()> {
     let meant = off.iter().any(|hours| (0.9..1.1).contains(&hours.abs()));
     ensure!(meant, "the workers' clocks are wrong by {off:?} hours");
     environment.worker_slots.iter().try_for_each(|worker_slot| worker_slot.set_clock(0))
+}
+
+/// Sets the server's clock off by this many seconds.
+async fn step_server_clock(environment: &Environment<'_>, off: i64) -> Result<()> {
+    let now = "/* chaos.now */ SELECT extract(epoch FROM clock_timestamp())::int8";
+    let before: i64 = environment.session.one(now, &[]).await?.context("no time")?;
+    environment.test_bed.clock.as_ref().context("no clock")?.set(off)?;
+    let after: i64 = environment.session.one(now, &[]).await?.context("no time")?;
+    ensure!((after - before - off).abs() < 60, "the clock went from {before} to {after}");
+    Ok(())
+}
+
+/// Checks that a commit waits for the disk, and thaws the disk.
+async fn thaw_disk(environment: &Environment<'_>) -> Result<()> {
+    let sql = "/* chaos.frozen */
+        SELECT count(*) FROM pg_stat_activity a WHERE a.wait_event = 'WALSync'";
+    let waiting: Option<i64> = environment.session.one(sql, &[]).await?;
+    let commits = matches!(
+        environment.cell.moment,
+        Moment::Enqueue | Moment::Executing | Moment::Completing | Moment::Scheduled
+    );
+    ensure!(!commits || waiting > Some(0), "no commit waits for the frozen disk");
+    environment.test_bed.frozen_disk.as_ref().context("no disk")?.thaw()
 }
 
 async fn end_sessions(environment: &Environment<'_>, name: &str) -> Result<()> {

@@ -1,6 +1,9 @@
-//! Resources of the operating system that the faults need: disks, networks, limits of memory.
+//! Resources of the operating system that the faults need: disks, networks, clocks, limits of
+//! memory.
 
+pub(crate) mod clock;
 pub(crate) mod disk;
+pub(crate) mod frozen_disk;
 pub(crate) mod memory;
 pub(crate) mod network;
 pub(crate) mod scratch;

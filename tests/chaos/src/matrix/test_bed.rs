@@ -16,7 +16,9 @@ use tokio::task::block_in_place;
 use tokio::time::sleep;
 
 use super::fault::{Fault, Setup};
+use super::resources::clock::Clock;
 use super::resources::disk::Disk;
+use super::resources::frozen_disk::FrozenDisk;
 use super::resources::memory::Memory;
 use super::resources::network::Network;
 use super::resources::scratch::{self, Scratch};
@@ -44,11 +46,15 @@ pub(crate) const TARGET_URL: &str = "CHAOS_TARGET_URL";
 /// A cluster and the resources of its cells. Fields are in the order in which they are dropped: a
 /// server before its disk.
 pub(crate) struct TestBed {
+    /// Dropped first: the server ends sooner if its disk answers.
+    pub(crate) frozen_disk: Option<FrozenDisk>,
     pub(crate) cluster: Cluster,
     /// Server of the target.
     target: Option<Cluster>,
     pub(crate) networks: Vec<Network>,
     pub(crate) disk: Option<Disk>,
+    /// Clock of the server.
+    pub(crate) clock: Option<Clock>,
     kind: Setup,
     password: String,
     pub(crate) scratch: Arc<Scratch>,
@@ -64,14 +70,35 @@ impl TestBed {
             Setup::Network => (0..WORKER_SLOTS).map(|_| Network::new()).collect::<Result<_>>()?,
             _ => Vec::new(),
         };
-        let cluster =
-            block_in_place(|| Cluster::start(options(binaries.clone(), kind, &networks)))?;
+        let frozen_disk = match kind {
+            Setup::FrozenDisk => Some(FrozenDisk::new(&scratch)?),
+            _ => None,
+        };
+        let clock = match kind {
+            Setup::ServerClock => Some(Clock::new(&scratch)?),
+            _ => None,
+        };
+        let mut options = options(binaries.clone(), kind, &networks);
+        let variables = clock.as_ref().map(Clock::variables);
+        let variables = variables.or(frozen_disk.as_ref().map(FrozenDisk::variables));
+        options.variables = variables.unwrap_or_default();
+        let cluster = block_in_place(|| Cluster::start(options))?;
         let target = match kind {
             Setup::Target => Some(block_in_place(|| Cluster::start(Options::new(binaries)))?),
             _ => None,
         };
         let password = rand::rng().sample_iter(Alphanumeric).take(24).map(char::from).collect();
-        let mut test_bed = Self { cluster, target, networks, disk: None, kind, password, scratch };
+        let mut test_bed = Self {
+            cluster,
+            target,
+            networks,
+            disk: None,
+            frozen_disk,
+            clock,
+            kind,
+            password,
+            scratch,
+        };
         block_in_place(|| test_bed.set_up_disks())?;
         let session = Session::open(&test_bed.cluster.url("postgres")).await?;
         test_bed.create_logins(&session).await?;
@@ -172,7 +199,11 @@ impl TestBed {
     fn set_up_disks(&mut self) -> Result<()> {
         let data = self.cluster.directory().join("data");
         match self.kind {
-            Setup::Plain | Setup::Standby | Setup::Target => {}
+            Setup::Plain
+            | Setup::Standby
+            | Setup::Target
+            | Setup::FrozenDisk
+            | Setup::ServerClock => {}
             Setup::Network => {
                 let mut rules = OpenOptions::new().append(true).open(data.join("pg_hba.conf"))?;
                 writeln!(rules, "host all all 198.18.0.0/15 scram-sha-256")?;
@@ -216,6 +247,8 @@ pub(crate) fn missing(kind: Setup, binaries: &Binaries, scratch: &Scratch) -> Op
     let root = rustix::process::geteuid().is_root();
     let tried = match kind {
         Setup::Plain | Setup::Target => return None,
+        Setup::FrozenDisk => FrozenDisk::new(scratch).map(drop),
+        Setup::ServerClock => Clock::new(scratch).map(drop),
         Setup::Standby => {
             let there = binaries.directory().join("pg_basebackup").exists();
             return (!there).then(|| "needs pg_basebackup".to_owned());
@@ -236,15 +269,6 @@ pub(crate) fn missing_memory() -> Option<String> {
 }
 
 /// Returns why false clocks are not available; `None` if they are.
-pub(crate) fn missing_clock() -> Option<String> {
-    false_clock().is_none().then(|| "needs libfaketime (package libfaketime)".to_owned())
-}
-
-/// Returns a library that gives a process a wrong clock.
-pub(crate) fn false_clock() -> Option<String> {
-    let folders = fs::read_dir("/usr/lib").ok()?.flatten();
-    folders
-        .map(|folder| folder.path().join("faketime/libfaketime.so.1"))
-        .find(|path| path.exists())
-        .map(|path| path.to_string_lossy().into_owned())
+pub(crate) fn missing_clock(scratch: &Scratch) -> Option<String> {
+    Clock::new(scratch).err().map(|error| format!("{error:#}"))
 }

@@ -87,6 +87,7 @@ impl TestTask {
             Place::Queue => String::new(),
             Place::Target => format!(", run_as => '{TARGET}'"),
         };
+        let later = later || self.cell.moment == Moment::Scheduled && !self.bystander;
         let due = if later { ", due_at => now() + interval '4 seconds'" } else { "" };
         format!(
             "/* chaos.enqueue */ SELECT mill.enqueue('{statement}', name => '{}', \

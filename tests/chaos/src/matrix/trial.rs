@@ -32,7 +32,7 @@ pub(crate) async fn run(environment: &mut Environment<'_>) -> Result<Option<Dura
     environment.ready().await?;
     match environment.cell.moment {
         Moment::Enqueue => during_enqueue(environment).await,
-        Moment::Idle => while_idle(environment).await,
+        Moment::Scheduled | Moment::Idle => while_idle(environment).await,
         _ => during_execution(environment).await,
     }
 }
@@ -59,7 +59,11 @@ async fn during_execution(environment: &mut Environment<'_>) -> Result<Option<Du
     let early = fault.is_tolerated()
         || matches!(
             fault,
-            Fault::DataDiskFull | Fault::TasksLocked | Fault::StandbyMissing | Fault::Serialization
+            Fault::DataDiskFull
+                | Fault::TasksLocked
+                | Fault::DiskFrozen
+                | Fault::StandbyMissing
+                | Fault::Serialization
         )
         || fault.is_caused_by_task();
     let passes = environment.cell.held_message_arrives();
@@ -89,17 +93,23 @@ async fn during_execution(environment: &mut Environment<'_>) -> Result<Option<Du
     finished(environment, &test_tasks, from, ended_under_it).await
 }
 
-/// Runs a trial in which the fault hits an idle fleet.
+/// Runs a trial in which the fault hits a fleet without a running task.
 async fn while_idle(environment: &mut Environment<'_>) -> Result<Option<Duration>> {
     let fault = environment.cell.fault;
-    let begun = Instant::now();
     let victim = Victim::default();
+    let mut test_tasks = Vec::new();
+    let scheduled = environment.cell.moment == Moment::Scheduled;
+    if scheduled {
+        let test_task = environment.test_task();
+        environment.enqueue(test_task).await?;
+        test_tasks.push(test_task);
+    }
+    let begun = Instant::now();
     let injection = inject(environment, victim).await?;
     let mut from = Instant::now();
-    let mut test_tasks = Vec::new();
     let count = if fault.is_tolerated() { BYSTANDERS } else { 1 };
     let under = !fault.makes_database_unavailable();
-    if under {
+    if under && !scheduled {
         for _ in 0..count {
             let test_task = environment.test_task();
             environment.enqueue(test_task).await?;
@@ -108,7 +118,7 @@ async fn while_idle(environment: &mut Environment<'_>) -> Result<Option<Duration
     }
     let ended_under_it = last(environment, &test_tasks, begun).await;
     heal(environment, injection).await?;
-    if !under {
+    if !under && !scheduled {
         let test_task = environment.test_task();
         environment.enqueue(test_task).await?;
         test_tasks.push(test_task);
@@ -134,6 +144,7 @@ async fn during_enqueue(environment: &mut Environment<'_>) -> Result<Option<Dura
             | Fault::TasksLocked
             | Fault::LocksExhausted
             | Fault::ReadOnly
+            | Fault::DiskFrozen
             | Fault::StandbyMissing
     );
     let act = if let Fault::Message(cut) = fault {

@@ -14,9 +14,10 @@ use tokio::time::sleep;
 
 use super::cell::{Cell, Moment};
 use super::fault::Fault;
+use super::resources::clock::Clock;
 use super::resources::memory::Memory;
 use super::resources::scratch::signal;
-use super::test_bed::{FLEET, READERS, TARGET_URL, TASKS, TestBed, false_clock};
+use super::test_bed::{FLEET, READERS, TARGET_URL, TASKS, TestBed};
 
 /// Time limit for a worker to end after SIGTERM. It is much longer than the worker's shutdown
 /// timeout.
@@ -30,7 +31,7 @@ pub(crate) struct WorkerSlot {
     process: Option<Process>,
     /// Proxies between the worker and the servers: one for tasks, one for everything else.
     pub(crate) proxies: Option<Proxies>,
-    clock: Option<PathBuf>,
+    clock: Option<Clock>,
     memory: Option<Memory>,
     number: usize,
     database: String,
@@ -82,9 +83,7 @@ impl WorkerSlot {
         match cell.fault {
             Fault::OutOfMemory => worker_slot.memory = Some(Memory::new()?),
             Fault::ClockAhead | Fault::ClockBehind => {
-                worker_slot.clock =
-                    Some(test_bed.scratch.path().join(format!("clock-{database}-{number}")));
-                worker_slot.set_clock(0)?;
+                worker_slot.clock = Some(Clock::new(&test_bed.scratch)?);
             }
             _ => {}
         }
@@ -120,9 +119,8 @@ impl WorkerSlot {
             }
             None => Command::new(program),
         };
-        if let (Some(clock), Some(library)) = (&self.clock, false_clock()) {
-            command.env("LD_PRELOAD", library).env("FAKETIME_TIMESTAMP_FILE", clock);
-            command.env("FAKETIME_NO_CACHE", "1").env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+        if let Some(clock) = &self.clock {
+            command.envs(clock.variables());
         }
         if let Some(url) = target {
             command.arg("--config").arg(test_bed.configuration()).env(TARGET_URL, url);
@@ -194,11 +192,7 @@ impl WorkerSlot {
 
     /// Sets the worker's clock off by this many seconds.
     pub(crate) fn set_clock(&self, off: i64) -> Result<()> {
-        let Some(clock) = &self.clock else { return Ok(()) };
-        // Replace the file atomically, so that no worker reads a partial one.
-        let new = clock.with_extension("new");
-        fs::write(&new, format!("{off:+}\n"))?;
-        fs::rename(new, clock).context("cannot set the clock")
+        self.clock.as_ref().map_or(Ok(()), |clock| clock.set(off))
     }
 
     /// Returns the time by the worker's own clock, from the last line of its log.
