@@ -6,8 +6,10 @@
 mod catalog;
 mod cell;
 mod environment;
+mod failover;
 mod fault;
 mod injection;
+mod recovery_times;
 mod resources;
 mod session;
 mod table;
@@ -125,7 +127,10 @@ fn report(args: &Args, cell_results: &[CellResult]) -> Result<u8> {
                 page.display()
             );
         }
-        Some(page) => table::write(page, cell_results, &catalog::cells())?,
+        Some(page) => {
+            table::write(page, cell_results, &catalog::cells())?;
+            recovery_times::write(page, cell_results, &catalog::cells())?;
+        }
         None => {}
     }
     let holds = cell_results
@@ -173,7 +178,7 @@ async fn all(args: &Args, cells: &[Cell], runners: &mut JoinSet<()>) -> Result<V
 fn progress(begun: Instant, (done, all): (usize, usize), cell: Cell, cell_results: &CellResult) {
     let CellResult { tries, lost, duplicates, stuck, unknown, .. } = cell_results;
     let seconds = begun.elapsed().as_secs();
-    let recovery = cell_results.recovery_seconds.unwrap_or_default();
+    let recovery = cell_results.longest().unwrap_or_default();
     eprintln!(
         "[{done}/{all}, {seconds} s] {cell}: {tries} trials, {lost} lost, {duplicates} duplicates, {stuck} \
          stuck, {unknown} unknown, recovery {recovery} s{}",
@@ -189,6 +194,7 @@ fn missing_for_fault(cell: Cell, scratch: &Scratch) -> Option<String> {
     match cell.fault {
         Fault::OutOfMemory => test_bed::missing_memory(),
         Fault::ClockAhead | Fault::ClockBehind => test_bed::missing_clock(scratch),
+        fault if fault.needs_pooler() => test_bed::missing_pooler(),
         _ => None,
     }
 }
@@ -214,7 +220,7 @@ async fn run_cells(
         ],
         1..=3 => &[Setup::Network, Setup::Plain],
         4 => &[Setup::DataDisk, Setup::WalDisk, Setup::Plain],
-        5 => &[Setup::Standby, Setup::Plain],
+        5 | 11 => &[Setup::Standby, Setup::Plain],
         6..=8 => &[Setup::Target, Setup::Plain],
         9 | 10 => &[Setup::FrozenDisk, Setup::ServerClock, Setup::Plain],
         _ => &[Setup::Plain, Setup::Target],

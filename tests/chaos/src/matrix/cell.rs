@@ -47,6 +47,12 @@ pub(crate) enum Moment {
     Idle,
 }
 
+/// Promise for tasks whose sessions go to two primaries.
+pub(crate) const MAY_LACK_EFFECT: &str = "effect may be lost";
+
+/// Promise for tasks of which nothing has reached the standby.
+pub(crate) const MAY_BE_LOST: &str = "may be lost with its effect";
+
 /// One cell of the matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cell {
@@ -89,6 +95,22 @@ impl Cell {
         self.mode == Mode::AtMostOnce
     }
 
+    /// Returns whether the task may be missing afterwards, or have succeeded without its effect.
+    pub(crate) fn may_be_lost(&self) -> bool {
+        self.may_be_missing() || self.may_be_on_old_primary()
+    }
+
+    /// Returns whether the effect may be on the old primary only, although the success is recorded
+    /// on the new one. In transaction mode both are in one transaction.
+    fn may_be_on_old_primary(&self) -> bool {
+        self.fault == Fault::AsyncOldPrimary && self.mode != Mode::Transaction
+    }
+
+    /// Returns whether the task may be missing afterwards: nothing of it had reached the standby.
+    pub(crate) fn may_be_missing(&self) -> bool {
+        self.fault.standby_is_asynchronous() && self.moment == Moment::CommitSent
+    }
+
     /// Returns whether each trial must leave an unsuccessful attempt, which proves that the fault
     /// hit its task. In other cells the task may succeed despite the fault, or a crash may lose the
     /// attempt.
@@ -124,10 +146,11 @@ impl Cell {
                 Fault::BackendKilled
                     | Fault::ServerKilled
                     | Fault::ServerImmediate
-                    | Fault::Promotion
-                    | Fault::FrozenPromotion
                     | Fault::WalDiskFull
             );
+        // Nothing flushes the claim of a task whose effect comes after the promotion.
+        let promoted = self.mode == Mode::Transaction && self.fault.promotes();
+        let forgotten = forgotten || promoted || self.fault.keeps_old_primary();
         let unhurt = unhurt || forgotten;
         self.moment == Moment::Executing && !unhurt
     }
@@ -135,6 +158,8 @@ impl Cell {
     /// Returns the promise as shown in the table.
     pub(crate) fn promise(&self) -> &'static str {
         match (self.fault, self.mode) {
+            _ if self.may_be_missing() => MAY_BE_LOST,
+            _ if self.may_be_on_old_primary() => MAY_LACK_EFFECT,
             (Fault::OwnCommit | Fault::OwnCommitInBlock, _) => "refused, no effect",
             (_, Mode::Transaction) => "exactly once",
             (_, Mode::AtLeastOnce) => "may duplicate",

@@ -37,6 +37,17 @@ pub(crate) enum Fault {
     StandbyMissing,
     Promotion,
     FrozenPromotion,
+    /// The synchronous standby is promoted, and the old primary accepts writes for some seconds more.
+    OldPrimary,
+    /// A standby that commits do not wait for is promoted without the last commits.
+    AsyncPromotion,
+    /// As OldPrimary, with a standby that commits do not wait for.
+    AsyncOldPrimary,
+    /// Every write of the worker's log fails.
+    LogFull,
+    PoolerKilled,
+    PoolerPaused,
+    PoolerReloaded,
     /// Terminates sessions whose application_name is LIKE this pattern.
     Sessions(&'static str),
     Message(Cut),
@@ -96,7 +107,7 @@ impl Fault {
             Self::ServerClockAhead | Self::ServerClockBehind => Setup::ServerClock,
             Self::DataDiskFull => Setup::DataDisk,
             Self::WalDiskFull => Setup::WalDisk,
-            Self::Promotion | Self::FrozenPromotion => Setup::Standby,
+            _ if self.promotes() => Setup::Standby,
             _ => Setup::Plain,
         }
     }
@@ -104,25 +115,24 @@ impl Fault {
     /// Returns whether the queue's database is unavailable during the fault. Then nothing can be enqueued,
     /// and the recovery time starts when the fault ends.
     pub(crate) fn makes_database_unavailable(self) -> bool {
-        matches!(
-            self,
-            Self::BackendKilled
-                | Self::ServerKilled
-                | Self::ServerImmediate
-                | Self::ServerRestart
-                | Self::ServerFrozen
-                | Self::BothKilled
-                | Self::BothFrozen
-                | Self::DiskFrozen
-                | Self::StandbyMissing
-                | Self::Promotion
-                | Self::FrozenPromotion
-                | Self::DataDiskFull
-                | Self::WalDiskFull
-                | Self::TasksLocked
-                | Self::LocksExhausted
-                | Self::ReadOnly
-        )
+        self.promotes()
+            || matches!(
+                self,
+                Self::BackendKilled
+                    | Self::ServerKilled
+                    | Self::ServerImmediate
+                    | Self::ServerRestart
+                    | Self::ServerFrozen
+                    | Self::BothKilled
+                    | Self::BothFrozen
+                    | Self::DiskFrozen
+                    | Self::StandbyMissing
+                    | Self::DataDiskFull
+                    | Self::WalDiskFull
+                    | Self::TasksLocked
+                    | Self::LocksExhausted
+                    | Self::ReadOnly
+            )
     }
 
     /// Returns whether no worker can run the task during the fault. Then the recovery time starts
@@ -140,6 +150,33 @@ impl Fault {
                     | Self::TargetRestart
                     | Self::TargetFrozen
             )
+    }
+
+    /// Returns whether a standby is promoted.
+    pub(crate) fn promotes(self) -> bool {
+        matches!(
+            self,
+            Self::Promotion
+                | Self::FrozenPromotion
+                | Self::OldPrimary
+                | Self::AsyncPromotion
+                | Self::AsyncOldPrimary
+        )
+    }
+
+    /// Returns whether no commit waits for the standby.
+    pub(crate) fn standby_is_asynchronous(self) -> bool {
+        matches!(self, Self::AsyncPromotion | Self::AsyncOldPrimary)
+    }
+
+    /// Returns whether the old primary accepts writes after the promotion.
+    pub(crate) fn keeps_old_primary(self) -> bool {
+        matches!(self, Self::OldPrimary | Self::AsyncOldPrimary)
+    }
+
+    /// Returns whether clients connect through a pooler.
+    pub(crate) fn needs_pooler(self) -> bool {
+        matches!(self, Self::PoolerKilled | Self::PoolerPaused | Self::PoolerReloaded)
     }
 
     /// Returns whether the fault hits only one worker, so that another worker can take over
@@ -162,6 +199,7 @@ impl Fault {
                 | Self::ClockBehind
                 | Self::ServerClockAhead
                 | Self::ServerClockBehind
+                | Self::LogFull
         )
     }
 
@@ -198,6 +236,9 @@ impl Fault {
             | Self::ClockBehind
             | Self::ServerClockAhead
             | Self::ServerClockBehind
+            | Self::OldPrimary
+            | Self::AsyncOldPrimary
+            | Self::PoolerPaused
             | Self::WorkersLocked => 4,
             Self::DataDiskFull => 3,
             // Longer than the shutdown timeout.
@@ -207,6 +248,8 @@ impl Fault {
             | Self::BothKilled
             | Self::ServerImmediate
             | Self::WalDiskFull
+            | Self::PoolerKilled
+            | Self::LogFull
             | Self::Sessions(_) => 1,
             _ => 0,
         };
@@ -259,6 +302,15 @@ impl fmt::Display for Fault {
             Self::StandbyMissing => "server: synchronous standby missing for 4 s",
             Self::Promotion => "server: SIGKILL, synchronous standby promoted",
             Self::FrozenPromotion => "server: SIGSTOP, synchronous standby promoted",
+            Self::OldPrimary => "server: synchronous standby promoted, old primary lives for 4 s",
+            Self::AsyncPromotion => "server: SIGKILL, asynchronous standby promoted",
+            Self::AsyncOldPrimary => {
+                "server: asynchronous standby promoted, old primary lives for 4 s"
+            }
+            Self::LogFull => "worker: log on a full disk",
+            Self::PoolerKilled => "pooler: SIGKILL, started after 1 s",
+            Self::PoolerPaused => "pooler: PAUSE, RESUME after 4 s",
+            Self::PoolerReloaded => "pooler: RELOAD",
             Self::Sessions("pgmill control %") => "control sessions: terminated",
             Self::Sessions("pgmill claimer %") => "claimer sessions: terminated",
             Self::Sessions("pgmill listener %") => "listener sessions: terminated",

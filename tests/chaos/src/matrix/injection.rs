@@ -1,5 +1,6 @@
 //! Injects and heals each fault.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -10,8 +11,10 @@ use tokio::time::sleep;
 
 use super::cell::Moment;
 use super::environment::{Environment, Victim};
+use super::failover;
 use super::fault::Fault;
 use super::resources::network::{Impairment, Network};
+use super::resources::pooler::Pooler;
 use super::resources::scratch;
 use super::session::Session;
 use super::worker_slot::WorkerSlot;
@@ -75,7 +78,17 @@ pub(crate) async fn inject(environment: &mut Environment<'_>, victim: Victim) ->
         Fault::ServerClockAhead => step_server_clock(environment, HOUR).await?,
         Fault::ServerClockBehind => step_server_clock(environment, -HOUR).await?,
         Fault::StandbyMissing => wait_for_standby(environment, "'nobody'").await?,
-        Fault::Promotion | Fault::FrozenPromotion => promote(environment).await?,
+        Fault::Promotion
+        | Fault::FrozenPromotion
+        | Fault::OldPrimary
+        | Fault::AsyncPromotion
+        | Fault::AsyncOldPrimary => failover::promote(environment).await?,
+        Fault::PoolerKilled => pooler(environment)?.kill()?,
+        Fault::PoolerPaused => order_pooler(environment, "PAUSE").await?,
+        Fault::PoolerReloaded => {
+            pooler(environment)?.configure("default_pool_size = 6")?;
+            order_pooler(environment, "RELOAD").await?;
+        }
         Fault::Sessions(name) => end_sessions(environment, name).await?,
         Fault::NetworkCut => impair(environment, &[victim.worker_slot], Impairment::Cut)?,
         Fault::NetworkOneWay => impair(environment, &[victim.worker_slot], Impairment::OneWay)?,
@@ -111,6 +124,7 @@ pub(crate) async fn inject(environment: &mut Environment<'_>, victim: Victim) ->
         | Fault::Deadlock
         | Fault::OwnCommit
         | Fault::OwnCommitInBlock => {}
+        Fault::LogFull => {}
     }
     Ok(injection)
 }
@@ -157,6 +171,14 @@ pub(crate) async fn heal(environment: &mut Environment<'_>, injection: Injection
         }
         Fault::StandbyMissing => wait_for_standby(environment, "DEFAULT").await?,
         Fault::BackendKilled => until_up(environment).await?,
+        Fault::OldPrimary | Fault::AsyncOldPrimary => {
+            failover::end_old_primary(environment).await?;
+        }
+        Fault::PoolerKilled => {
+            let scratch = Arc::clone(&environment.test_bed.scratch);
+            pooler(environment)?.start_again(&scratch).await?;
+        }
+        Fault::PoolerPaused => order_pooler(environment, "RESUME").await?,
         _ => {}
     }
     drop(lock);
@@ -317,31 +339,13 @@ fn delay(environment: &Environment<'_>, by: Duration) {
     }
 }
 
-/// Kills or freezes the primary permanently, and promotes its standby.
-async fn promote(environment: &mut Environment<'_>) -> Result<()> {
-    let standby = environment.standby.take().context("no standby")?;
-    let freeze = environment.cell.fault == Fault::FrozenPromotion;
-    block_in_place(|| {
-        let primary = &mut environment.test_bed.cluster;
-        if freeze {
-            primary.freeze()?;
-        } else {
-            primary.crash()?;
-        }
-        standby.promote()
-    })?;
-    let primary = std::mem::replace(&mut environment.test_bed.cluster, standby);
-    environment.frozen = freeze.then_some(primary);
-    let url = environment.test_bed.cluster.url(&environment.database);
-    for proxies in
-        environment.worker_slots.iter().filter_map(|worker_slot| worker_slot.proxies.as_ref())
-    {
-        proxies.tasks.set_upstream(&url)?;
-        proxies.control.set_upstream(&url)?;
-    }
-    environment.session = Session::open(&url).await?;
-    environment.holder = Session::open(&url).await?;
-    Ok(())
+fn pooler<'a>(environment: &'a mut Environment<'_>) -> Result<&'a mut Pooler> {
+    environment.pooler.as_mut().context("no pooler")
+}
+
+/// Sends a command to the console of the pooler.
+async fn order_pooler(environment: &mut Environment<'_>, command: &str) -> Result<()> {
+    Session::open(pooler(environment)?.console()).await?.execute(command).await
 }
 
 /// Writes WAL until the server fails.

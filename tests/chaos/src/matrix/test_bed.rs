@@ -21,6 +21,7 @@ use super::resources::disk::Disk;
 use super::resources::frozen_disk::FrozenDisk;
 use super::resources::memory::Memory;
 use super::resources::network::Network;
+use super::resources::pooler;
 use super::resources::scratch::{self, Scratch};
 use super::session::Session;
 
@@ -143,21 +144,25 @@ impl TestBed {
         queue.into_iter().chain(target.as_mut().filter(|_| in_target)).collect()
     }
 
-    /// Starts a standby of the cluster; every commit waits for it from now on.
-    pub(crate) async fn start_standby(&self) -> Result<Cluster> {
+    /// Starts a standby of the cluster. Unless it is asynchronous, every commit waits for it from now
+    /// on.
+    pub(crate) async fn start_standby(&self, asynchronous: bool) -> Result<Cluster> {
         let standby = block_in_place(|| self.cluster.standby())?;
         let session = Session::open(&self.cluster.url("postgres")).await?;
+        let names = if asynchronous { "''" } else { "'standby'" };
         session
-            .execute(
-                "/* chaos.start_standby */ ALTER SYSTEM SET synchronous_standby_names = 'standby'",
-            )
+            .execute(&format!(
+                "/* chaos.start_standby */ ALTER SYSTEM SET synchronous_standby_names = {names}"
+            ))
             .await?;
         session.execute("/* chaos.reload */ SELECT pg_reload_conf()").await?;
         let begun = Instant::now();
         loop {
             let sql = "/* chaos.in_sync */
-                SELECT count(*) FROM pg_stat_replication r WHERE r.sync_state = 'sync'";
-            if session.one::<i64>(sql, &[]).await? == Some(1) {
+                SELECT count(*) FROM pg_stat_replication r
+                WHERE r.state = 'streaming' AND r.sync_state = $1";
+            let state = if asynchronous { "async" } else { "sync" };
+            if session.one::<i64>(sql, &[&state]).await? == Some(1) {
                 return Ok(standby);
             }
             ensure!(begun.elapsed() < Duration::from_secs(30), "the standby does not catch up");
@@ -271,4 +276,9 @@ pub(crate) fn missing_memory() -> Option<String> {
 /// Returns why false clocks are not available; `None` if they are.
 pub(crate) fn missing_clock(scratch: &Scratch) -> Option<String> {
     Clock::new(scratch).err().map(|error| format!("{error:#}"))
+}
+
+/// Returns why a pooler is not available; `None` if it is.
+pub(crate) fn missing_pooler() -> Option<String> {
+    pooler::program().err().map(|error| format!("{error:#}"))
 }

@@ -9,8 +9,10 @@ use tokio::time::{sleep, timeout};
 
 use super::cell::{Mode, Moment, Place};
 use super::environment::{Environment, Victim};
+use super::failover::disconnect_standby;
 use super::fault::Fault;
 use super::injection::{heal, inject};
+use super::resources::pooler::Pooler;
 use super::session::Session;
 use super::test_task::TestTask;
 use super::worker_slot::WorkerSlot;
@@ -47,6 +49,9 @@ async fn during_execution(environment: &mut Environment<'_>) -> Result<Option<Du
     for test_task in &test_tasks {
         let hold = format!("/* chaos.hold */ SELECT pg_advisory_lock({})", test_task.number);
         environment.holder.execute(&hold).await?;
+    }
+    if environment.cell.may_be_missing() {
+        disconnect_standby(environment).await?;
     }
     arm(environment);
     for test_task in &test_tasks {
@@ -136,7 +141,12 @@ async fn during_enqueue(environment: &mut Environment<'_>) -> Result<Option<Dura
     let test_task = environment.test_task();
     let url = environment.test_bed.cluster.url(&environment.database);
     let proxy = Proxy::start(&url).await?;
-    let url = proxy.url(&url);
+    let mut url = proxy.url(&url);
+    if fault.needs_pooler() {
+        let pooler = Pooler::start(&environment.test_bed.scratch, &url).await?;
+        url = pooler.url(&url);
+        environment.pooler = Some(pooler);
+    }
     let before = matches!(
         fault,
         Fault::DataDiskFull
@@ -145,6 +155,7 @@ async fn during_enqueue(environment: &mut Environment<'_>) -> Result<Option<Dura
             | Fault::LocksExhausted
             | Fault::ReadOnly
             | Fault::DiskFrozen
+            | Fault::PoolerPaused
             | Fault::StandbyMissing
     );
     let act = if let Fault::Message(cut) = fault {
@@ -167,7 +178,8 @@ async fn during_enqueue(environment: &mut Environment<'_>) -> Result<Option<Dura
         };
         sleep(fault.duration(environment.short)).await;
         heal(environment, injection).await?;
-        proxy.release(false);
+        // The answer is lost, unless the connection survives the fault.
+        proxy.release(fault == Fault::PoolerReloaded);
         anyhow::Ok(Instant::now())
     };
     let ((submitted, answered), healed) = tokio::join!(submitted, broken);
@@ -363,9 +375,10 @@ async fn finished(
     let deadline = from.max(Instant::now()) + bound;
     let bystander = environment.bystander();
     environment.enqueue(bystander).await?;
+    let awaited = if environment.cell.may_be_missing() { &[] } else { test_tasks };
     let ended = match ended_under_it {
         Some(ended) => Some(ended),
-        None => environment.until_ended(test_tasks, deadline).await,
+        None => environment.until_ended(awaited, deadline).await,
     };
     let quick = environment.until_ended(&[bystander], deadline).await;
     Ok(ended.and_then(|ended| quick.map(|_| ended.saturating_duration_since(from))))

@@ -2,7 +2,7 @@
 //! its current process.
 
 use std::fs::{self, File};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -33,6 +33,7 @@ pub(crate) struct WorkerSlot {
     pub(crate) proxies: Option<Proxies>,
     clock: Option<Clock>,
     memory: Option<Memory>,
+    log_is_full: bool,
     number: usize,
     database: String,
     flags: Vec<String>,
@@ -61,7 +62,8 @@ impl WorkerSlot {
             cell.moment,
             Moment::Claimed | Moment::CommitSent | Moment::Recording | Moment::Heartbeat
         ) || (cell.moment == Moment::Completing && test_bed.networks.is_empty())
-            || matches!(cell.fault, Fault::Latency | Fault::Promotion | Fault::FrozenPromotion);
+            || cell.fault == Fault::Latency
+            || cell.fault.promotes();
         let proxies = if through {
             let tasks = test_bed.tasks_target_url(database);
             let tasks = tasks.unwrap_or_else(|| test_bed.url(number, TASKS, database));
@@ -76,6 +78,7 @@ impl WorkerSlot {
             proxies,
             clock: None,
             memory: None,
+            log_is_full: cell.fault == Fault::LogFull,
             number,
             database: database.to_owned(),
             flags: Vec::new(),
@@ -101,7 +104,8 @@ impl WorkerSlot {
         let program = cluster::sibling_program("worker")?;
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
         let log = test_bed.scratch.path().join(format!("worker-{n}.log"));
-        let file = File::create(&log)?;
+        let place = if self.log_is_full { Path::new("/dev/full") } else { &log };
+        let file = File::create(place)?;
         let [mut tasks, mut control] =
             [TASKS, FLEET].map(|login| test_bed.url(self.number, login, &self.database));
         let mut target = test_bed.tasks_target_url(&self.database);
@@ -147,7 +151,7 @@ impl WorkerSlot {
             .env("PGMILL_ALLOW_SUPERUSER", "true")
             .env("PGMILL_TASK_URL", tasks)
             .stdin(Stdio::null())
-            .stdout(Stdio::null())
+            .stdout(file.try_clone()?)
             .stderr(file)
             .spawn()
             .context("could not start a worker")?;
