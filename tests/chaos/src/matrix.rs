@@ -11,7 +11,6 @@ mod fault;
 mod injection;
 mod recovery_times;
 mod resources;
-mod session;
 mod table;
 mod test_bed;
 mod test_task;

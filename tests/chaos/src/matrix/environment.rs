@@ -11,10 +11,10 @@ use tokio::time::sleep;
 use super::cell::Cell;
 use super::fault::Fault;
 use super::resources::pooler::Pooler;
-use super::session::Session;
 use super::test_bed::{FLEET, READERS, TARGET, TASKS, TestBed, WORKER_SLOTS};
 use super::test_task::{Counts, TABLES, TestTask, count, interrupted};
 use super::worker_slot::WorkerSlot;
+use crate::session::Session;
 
 /// Polling interval.
 const STEP: Duration = Duration::from_millis(20);
@@ -99,7 +99,7 @@ impl<'a> Environment<'a> {
         admin.execute(&create).await?;
         let url = test_bed.cluster.url(&database);
         let session = Session::open(&url).await?;
-        queue::schema::init(session.client()).await?;
+        queue::schema::init(session.client()?).await?;
         session.execute(TABLES).await?;
         session.execute(&format!("/* chaos.grant */ GRANT mill_worker TO {FLEET}")).await?;
         let in_target = create_target(test_bed, &session, &database).await?;
@@ -345,7 +345,7 @@ async fn create_target(
     let create = format!("/* chaos.create_target */ CREATE DATABASE {database}");
     Session::open(&admin).await?.execute(&create).await?;
     let target = Session::open(&url).await?;
-    queue::receipt::init(target.client(), &[TASKS.to_owned()]).await?;
+    queue::receipt::init(target.client()?, &[TASKS.to_owned()]).await?;
     target.execute(TABLES).await?;
     let declare = format!(
         "/* chaos.declare_target */ \

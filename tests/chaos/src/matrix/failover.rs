@@ -10,7 +10,7 @@ use tokio::time::sleep;
 use super::cell::{Mode, Moment};
 use super::environment::Environment;
 use super::fault::Fault;
-use super::session::Session;
+use crate::session::Session;
 
 /// Time limit for a standby to receive or to leave.
 const TIMEOUT: Duration = Duration::from_secs(30);

@@ -16,8 +16,8 @@ use super::fault::Fault;
 use super::resources::network::{Impairment, Network};
 use super::resources::pooler::Pooler;
 use super::resources::scratch;
-use super::session::Session;
 use super::worker_slot::WorkerSlot;
+use crate::session::Session;
 
 /// Terminates every session of the fleet with this name in this database.
 const END: &str = "/* chaos.end */
@@ -60,34 +60,26 @@ pub(crate) async fn inject(environment: &mut Environment<'_>, victim: Victim) ->
         | Fault::BackendKilled
         | Fault::BackendStopped
         | Fault::BackendStoppedPastTimeout => to_backend(environment, victim).await?,
-        Fault::ServerKilled | Fault::TargetKilled | Fault::BothKilled => {
-            each_server(environment, Cluster::crash)?;
-        }
-        Fault::ServerImmediate => {
-            each_server(environment, |server| server.stop(Mode::Immediate))?;
-        }
-        Fault::ServerRestart | Fault::TargetRestart => {
-            each_server(environment, |server| server.restart(Mode::Fast))?;
-        }
-        Fault::ServerFrozen | Fault::TargetFrozen | Fault::BothFrozen => {
-            each_server(environment, |server| server.freeze())?;
-        }
-        Fault::DiskFrozen => {
-            environment.test_bed.frozen_disk.as_ref().context("no disk")?.freeze()?
-        }
-        Fault::ServerClockAhead => step_server_clock(environment, HOUR).await?,
-        Fault::ServerClockBehind => step_server_clock(environment, -HOUR).await?,
-        Fault::StandbyMissing => wait_for_standby(environment, "'nobody'").await?,
+        Fault::ServerKilled
+        | Fault::TargetKilled
+        | Fault::BothKilled
+        | Fault::ServerImmediate
+        | Fault::ServerRestart
+        | Fault::TargetRestart
+        | Fault::ServerFrozen
+        | Fault::TargetFrozen
+        | Fault::BothFrozen
+        | Fault::DiskFrozen
+        | Fault::ServerClockAhead
+        | Fault::ServerClockBehind
+        | Fault::StandbyMissing => to_server(environment).await?,
         Fault::Promotion
         | Fault::FrozenPromotion
         | Fault::OldPrimary
         | Fault::AsyncPromotion
         | Fault::AsyncOldPrimary => failover::promote(environment).await?,
-        Fault::PoolerKilled => pooler(environment)?.kill()?,
-        Fault::PoolerPaused => order_pooler(environment, "PAUSE").await?,
-        Fault::PoolerReloaded => {
-            pooler(environment)?.configure("default_pool_size = 6")?;
-            order_pooler(environment, "RELOAD").await?;
+        Fault::PoolerKilled | Fault::PoolerPaused | Fault::PoolerReloaded => {
+            to_pooler(environment).await?;
         }
         Fault::Sessions(name) => end_sessions(environment, name).await?,
         Fault::NetworkCut => impair(environment, &[victim.worker_slot], Impairment::Cut)?,
@@ -96,18 +88,8 @@ pub(crate) async fn inject(environment: &mut Environment<'_>, victim: Victim) ->
         Fault::PacketLoss => impair(environment, &[0, 1], Impairment::Loss)?,
         Fault::SlowLink => impair(environment, &[0, 1], Impairment::Slow)?,
         Fault::Latency => delay(environment, Duration::from_millis(200)),
-        Fault::Refused => {
-            impair(environment, &[0, 1], Impairment::Refuse)?;
-            end_sessions(environment, "pgmill%").await?;
-        }
-        Fault::TooMany => {
-            limit_connections(environment, 0).await?;
-            end_sessions(environment, "pgmill%").await?;
-        }
-        Fault::ConnectRevoked => {
-            let revoke = format!("REVOKE CONNECT ON DATABASE {} FROM PUBLIC", environment.database);
-            environment.session.execute(&revoke).await?;
-            end_sessions(environment, "pgmill%").await?;
+        Fault::Refused | Fault::TooMany | Fault::ConnectRevoked => {
+            refuse_connections(environment).await?;
         }
         Fault::LocksExhausted => injection.lock = Some(exhaust_locks(environment).await?),
         Fault::ReadOnly => set_read_only(environment, "on").await?,
@@ -123,8 +105,8 @@ pub(crate) async fn inject(environment: &mut Environment<'_>, victim: Victim) ->
         | Fault::NeverEnds
         | Fault::Deadlock
         | Fault::OwnCommit
-        | Fault::OwnCommitInBlock => {}
-        Fault::LogFull => {}
+        | Fault::OwnCommitInBlock
+        | Fault::LogFull => {}
     }
     Ok(injection)
 }
@@ -183,6 +165,53 @@ pub(crate) async fn heal(environment: &mut Environment<'_>, injection: Injection
     }
     drop(lock);
     Ok(())
+}
+
+/// Does something to the server of the queue, to the target, or to both.
+async fn to_server(environment: &mut Environment<'_>) -> Result<()> {
+    match environment.cell.fault {
+        Fault::ServerImmediate => {
+            each_server(environment, |server| server.stop(Mode::Immediate))?;
+        }
+        Fault::ServerRestart | Fault::TargetRestart => {
+            each_server(environment, |server| server.restart(Mode::Fast))?;
+        }
+        Fault::ServerFrozen | Fault::TargetFrozen | Fault::BothFrozen => {
+            each_server(environment, |server| server.freeze())?;
+        }
+        Fault::DiskFrozen => {
+            environment.test_bed.frozen_disk.as_ref().context("no disk")?.freeze()?;
+        }
+        Fault::ServerClockAhead => step_server_clock(environment, HOUR).await?,
+        Fault::ServerClockBehind => step_server_clock(environment, -HOUR).await?,
+        Fault::StandbyMissing => wait_for_standby(environment, "'nobody'").await?,
+        _ => each_server(environment, Cluster::crash)?,
+    }
+    Ok(())
+}
+
+/// Refuses new connections of the fleet, and ends the open ones.
+async fn refuse_connections(environment: &Environment<'_>) -> Result<()> {
+    match environment.cell.fault {
+        Fault::Refused => impair(environment, &[0, 1], Impairment::Refuse)?,
+        Fault::TooMany => limit_connections(environment, 0).await?,
+        _ => {
+            let revoke = format!("REVOKE CONNECT ON DATABASE {} FROM PUBLIC", environment.database);
+            environment.session.execute(&revoke).await?;
+        }
+    }
+    end_sessions(environment, "pgmill%").await
+}
+
+async fn to_pooler(environment: &mut Environment<'_>) -> Result<()> {
+    match environment.cell.fault {
+        Fault::PoolerKilled => pooler(environment)?.kill(),
+        Fault::PoolerPaused => order_pooler(environment, "PAUSE").await,
+        _ => {
+            pooler(environment)?.configure("default_pool_size = 6")?;
+            order_pooler(environment, "RELOAD").await
+        }
+    }
 }
 
 /// Does something to each server that the fault hits.

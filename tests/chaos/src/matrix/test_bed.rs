@@ -23,7 +23,7 @@ use super::resources::memory::Memory;
 use super::resources::network::Network;
 use super::resources::pooler;
 use super::resources::scratch::{self, Scratch};
-use super::session::Session;
+use crate::session::Session;
 
 /// Number of workers in a cell: the worker that the fault hits, and another one.
 pub(crate) const WORKER_SLOTS: usize = 2;

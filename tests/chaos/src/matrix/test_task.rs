@@ -5,8 +5,8 @@ use anyhow::{Context, Result, ensure};
 
 use super::cell::{Cell, Mode, Moment, Place};
 use super::fault::Fault;
-use super::session::Session;
 use super::test_bed::TARGET;
+use crate::session::Session;
 
 /// Tables for the effects, and gates. A gate is an advisory lock with the number of a task: the
 /// task waits on it while the suite holds it. Locks for which tasks compete have two keys.

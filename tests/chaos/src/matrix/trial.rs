@@ -13,9 +13,9 @@ use super::failover::disconnect_standby;
 use super::fault::Fault;
 use super::injection::{heal, inject};
 use super::resources::pooler::Pooler;
-use super::session::Session;
 use super::test_task::TestTask;
 use super::worker_slot::WorkerSlot;
+use crate::session::Session;
 
 /// Time limit for a task to reach the moment.
 const TIMEOUT: Duration = Duration::from_secs(40);
