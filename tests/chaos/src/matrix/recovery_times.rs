@@ -108,8 +108,11 @@ mod tests {
             cell(Fault::WorkerKilled, Moment::Idle),
             cell(Fault::Drain, Moment::Idle),
         ];
-        let shown =
-            |cell, times: &[f64]| CellResult { times: times.to_vec(), ..CellResult::new(cell) };
+        let shown = |cell, times: &[f64]| {
+            let mut result = CellResult::new(cell);
+            result.times = times.to_vec();
+            result
+        };
         let first = merged(
             Times::new(),
             &[shown(cells[0], &[1.0, 2.0]), shown(cells[1], &[3.0]), shown(cells[2], &[0.5])],
