@@ -8,6 +8,7 @@ pub(crate) mod citus;
 pub(crate) mod clean_session;
 pub(crate) mod explain;
 pub(crate) mod isolation;
+pub(crate) mod malformed_answers;
 pub(crate) mod parameters;
 pub(crate) mod pooler;
 pub(crate) mod progress;

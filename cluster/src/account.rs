@@ -77,7 +77,7 @@ impl Account {
         command
     }
 
-    /// Runs a program to completion.
+    /// Runs a program with additional environment variables to completion.
     ///
     /// # Errors
     ///
@@ -87,9 +87,10 @@ impl Account {
         program: &Path,
         args: impl IntoIterator<Item = S>,
         directory: &Path,
+        variables: &[(String, String)],
     ) -> Result<()> {
         let mut command = self.command(program, directory);
-        command.args(args);
+        command.args(args).envs(variables.iter().map(|(name, value)| (name, value)));
         let output = match command.output() {
             Ok(output) => output,
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {

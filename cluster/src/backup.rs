@@ -28,11 +28,12 @@ impl Cluster {
             directory: Directory::create(&self.account)?,
             password: self.password.clone(),
             port: None,
+            variables: self.variables.clone(),
             kept: false,
         };
         let program = copy.binaries.program("pg_basebackup");
         let common = ["-D", "data", "-c", "fast", "--no-sync"];
-        copy.account.run(&program, common.iter().chain(args), copy.directory())?;
+        copy.account.run(&program, common.iter().chain(args), copy.directory(), &[])?;
         Ok(copy)
     }
 

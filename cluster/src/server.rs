@@ -34,12 +34,14 @@ pub struct Options {
     pub fsync: bool,
     /// Server settings, name and value, in addition to this crate's own.
     pub settings: Vec<(String, String)>,
+    /// Environment variables of the server, name and value.
+    pub variables: Vec<(String, String)>,
 }
 
 impl Options {
     /// Returns options for a durable cluster without additional settings.
     pub fn new(binaries: Binaries) -> Self {
-        Self { binaries, fsync: true, settings: Vec::new() }
+        Self { binaries, fsync: true, settings: Vec::new(), variables: Vec::new() }
     }
 }
 
@@ -61,6 +63,8 @@ pub struct Cluster {
     pub(crate) password: String,
     /// None until the server has been started for the first time.
     pub(crate) port: Option<Port>,
+    /// Environment variables of the server.
+    pub(crate) variables: Vec<(String, String)>,
     pub(crate) kept: bool,
 }
 
@@ -72,18 +76,19 @@ impl Cluster {
     ///
     /// Returns an error with the tail of the server's log if initdb or the server fails.
     pub fn start(options: Options) -> Result<Self> {
-        let Options { binaries, fsync, settings } = options;
+        let Options { binaries, fsync, settings, variables } = options;
         let account = Account::of_server()?;
         directory::sweep(&account, |path| {
             // Resume a server that its owner had frozen, because it would not stop.
             if let Some(postmaster) = postmaster(path) {
                 process::signal_with_children(postmaster, Signal::CONT)?;
             }
-            pg_ctl(&binaries, &account, path, &["stop", "-m", "immediate"])
+            pg_ctl(&binaries, &account, path, &[], &["stop", "-m", "immediate"])
         });
         let directory = Directory::create(&account)?;
         let password = directory::random_letters(32);
-        let mut cluster = Self { binaries, account, directory, password, port: None, kept: false };
+        let mut cluster =
+            Self { binaries, account, directory, password, port: None, variables, kept: false };
         cluster.initialize()?;
         cluster.configure(fsync, &settings)?;
         cluster.start_on_free_port()?;
@@ -256,7 +261,7 @@ impl Cluster {
             "--pgdata",
             "data",
         ];
-        self.account.run(&self.binaries.program("initdb"), args, self.directory())?;
+        self.account.run(&self.binaries.program("initdb"), args, self.directory(), &[])?;
         fs::remove_file(password_file)?;
         Ok(())
     }
@@ -302,7 +307,7 @@ impl Cluster {
     }
 
     pub(crate) fn pg_ctl(&self, args: &[&str]) -> Result<()> {
-        pg_ctl(&self.binaries, &self.account, self.directory(), args)
+        pg_ctl(&self.binaries, &self.account, self.directory(), &self.variables, args)
     }
 
     pub(crate) fn with_log(&self, error: &anyhow::Error) -> anyhow::Error {
@@ -331,9 +336,15 @@ fn postmaster(directory: &Path) -> Option<Pid> {
 }
 
 /// Runs pg_ctl on the cluster in `directory` and waits up to a minute.
-fn pg_ctl(binaries: &Binaries, account: &Account, directory: &Path, args: &[&str]) -> Result<()> {
+fn pg_ctl(
+    binaries: &Binaries,
+    account: &Account,
+    directory: &Path,
+    variables: &[(String, String)],
+    args: &[&str],
+) -> Result<()> {
     let args = args.iter().chain(&["-w", "-t", "60", "-s", "-D", "data"]);
-    account.run(&binaries.program("pg_ctl"), args, directory)
+    account.run(&binaries.program("pg_ctl"), args, directory, variables)
 }
 
 /// Formats lines for postgresql.conf; the last of two settings of the same name takes effect.

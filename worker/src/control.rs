@@ -236,16 +236,21 @@ impl Control {
         let mut backoff = self.backoff();
         loop {
             self.terminate(session).await;
-            if let Ok(true) = self.gone(session).await {
+            if let Ok(true) = self.gone(session, None).await {
                 return;
             }
             backoff.wait().await;
         }
     }
 
-    /// Returns whether a backend is gone.
-    pub(crate) async fn gone(&self, session: SessionIdentity) -> Result<bool, QueueError> {
-        answered(async { reclaim::session_gone(&*self.get().await?, session).await }).await
+    /// Returns whether a backend is gone, or has been idle for longer than `max_idle`.
+    pub(crate) async fn gone(
+        &self,
+        session: SessionIdentity,
+        max_idle: Option<Duration>,
+    ) -> Result<bool, QueueError> {
+        answered(async { reclaim::session_gone(&*self.get().await?, session, max_idle).await })
+            .await
     }
 
     /// Determines whether a completion was committed whose answer did not arrive.

@@ -23,7 +23,8 @@
 //! From a frozen primary to the new one: the heartbeat gives up after [`MIN_HEARTBEAT_TIMEOUT`] and
 //! registers at the next host, which closes all other sessions. Two kinds of waits do not end with
 //! a closed session. A control statement is given up after [`ANSWER_TIMEOUT`]. A task's statement
-//! whose backend is gone is given up at the next probe; probes are [`PROBE_INTERVAL`] apart.
+//! whose backend is gone is given up at the next probe; probes are [`PROBE_INTERVAL`] apart. So is a
+//! statement whose backend has been idle for [`MAX_IDLE`].
 
 use std::time::Duration;
 
@@ -106,6 +107,10 @@ pub(crate) const SESSION_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Time between two checks whether the backend of a running statement still exists.
 pub(crate) const PROBE_INTERVAL: Duration = Duration::from_secs(15);
+
+/// Time for which a backend may be idle while its reader waits for an answer. It is long, because the
+/// end of a large answer may be in the buffers of a slow network: 4 MB take 32 s at 1 Mbit/s.
+pub(crate) const MAX_IDLE: Duration = Duration::from_secs(45);
 
 /// Time that a cancelled statement has to end before the next step of escalation.
 pub(crate) const ESCALATION_DELAY: Duration = Duration::from_secs(5);

@@ -37,10 +37,13 @@ const END_SESSION: &str = "/* queue.end_session */
 SELECT pg_terminate_backend(a.pid) FROM pg_stat_activity a
 WHERE a.pid = $1 AND a.backend_start = $2";
 
-/// If the start time of a backend is hidden from this login, it is assumed to be the same backend.
+/// If the start time of a backend is hidden from this login, it is assumed to be the same backend. If
+/// its state is hidden, the backend is assumed to execute a statement.
 const SESSION_GONE: &str = "/* queue.session_gone */
 SELECT NOT EXISTS (SELECT FROM pg_stat_activity a
-    WHERE a.pid = $1 AND coalesce(a.backend_start = $2, true)) AS gone";
+    WHERE a.pid = $1 AND coalesce(a.backend_start = $2, true)
+        AND NOT coalesce(a.state LIKE 'idle%'
+            AND clock_timestamp() - a.state_change > $3 * interval '1 second', false)) AS gone";
 
 /// Maximum number of tasks in a transaction. Each task takes up to two subtransactions, for the log
 /// of its schedule (`mill.log_schedule_event`) and for notifications (`mill.notify_first`). A backend
@@ -148,14 +151,17 @@ pub async fn end_session(
     Ok(())
 }
 
-/// Returns whether a backend has ended.
+/// Returns whether a backend has ended, or has been idle for longer than `max_idle`.
 pub async fn session_gone(
     client: &impl GenericClient,
     session: SessionIdentity,
+    max_idle: Option<Duration>,
 ) -> Result<bool, QueueError> {
+    let max_idle_seconds = max_idle.map(|max_idle| max_idle.as_secs_f64());
     let params = [
         (&session.pid as &(dyn ToSql + Sync), Type::INT4),
         (&session.started_at, Type::TIMESTAMPTZ),
+        (&max_idle_seconds, Type::FLOAT8),
     ];
     scalar(&client.query_typed(SESSION_GONE, &params).await?[0])
 }

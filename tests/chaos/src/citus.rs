@@ -84,7 +84,7 @@ async fn run_all(args: &Args, binaries: Binaries) -> Result<u8> {
     }
     let mut session = Session::new(&servers.url(), "chaos");
     if args.one_phase {
-        session.client().await?.batch_execute(servers::ONE_PHASE).await?;
+        session.connected().await?.batch_execute(servers::ONE_PHASE).await?;
     }
     let findings = run_load(args, &mut servers, &mut session).await?;
     for Finding { invariant, count, examples } in &findings {
@@ -131,7 +131,7 @@ async fn run_load(
     );
     ensure!(prepared == 0, "a node still has prepared transactions after {DRAIN:?}");
     load::collect_effects(session).await?;
-    let client = session.client().await?;
+    let client = session.connected().await?;
     record(client, &ops).await?;
     let mut findings = check(client, &Expect { fleet_gone: true, ..Expect::default() }).await?;
     findings.push(load::second_shard(session).await?);

@@ -3,7 +3,7 @@
 //! `random` runs a seeded plan of load, faults and operator actions. `matrix` injects each fault at
 //! each moment of a task's life and generates the table of docs/fault-matrix.md. `citus` crashes a
 //! coordinator of Citus, its nodes and the workers. All of them start private clusters and real
-//! workers, and run `checker` at the end. `fleet` runs the workers of `random` and `citus`, whose
+//! workers, and run `checker` at the end. `fleet` runs the workers of `random` and `citus`.
 //! `session`s survive the faults.
 
 mod citus;

@@ -5,13 +5,12 @@
 
 mod catalog;
 mod cell;
-mod disk;
 mod environment;
+mod failover;
+mod fault;
 mod injection;
-mod memory;
-mod network;
-mod scratch;
-mod session;
+mod recovery_times;
+mod resources;
 mod table;
 mod test_bed;
 mod test_task;
@@ -30,9 +29,10 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use cell::{Cell, Fault, Setup};
+use cell::Cell;
 use environment::Environment;
-use scratch::Scratch;
+use fault::{Fault, Setup};
+use resources::scratch::Scratch;
 use table::CellResult;
 use test_bed::TestBed;
 
@@ -126,7 +126,10 @@ fn report(args: &Args, cell_results: &[CellResult]) -> Result<u8> {
                 page.display()
             );
         }
-        Some(page) => table::write(page, cell_results, &catalog::cells())?,
+        Some(page) => {
+            table::write(page, cell_results, &catalog::cells())?;
+            recovery_times::write(page, cell_results, &catalog::cells())?;
+        }
         None => {}
     }
     let holds = cell_results
@@ -147,7 +150,7 @@ async fn all(args: &Args, cells: &[Cell], runners: &mut JoinSet<()>) -> Result<V
         let kind = cell.setup();
         let lacks =
             missing.entry(kind).or_insert_with(|| test_bed::missing(kind, &binaries, &scratch));
-        match lacks.clone().or_else(|| missing_for_fault(*cell)) {
+        match lacks.clone().or_else(|| missing_for_fault(*cell, &scratch)) {
             Some(why) => cell_results[n] = Some(CellResult::new(*cell).skipped(why)),
             None => queues.entry(kind).or_default().push_back((n, *cell)),
         }
@@ -174,7 +177,7 @@ async fn all(args: &Args, cells: &[Cell], runners: &mut JoinSet<()>) -> Result<V
 fn progress(begun: Instant, (done, all): (usize, usize), cell: Cell, cell_results: &CellResult) {
     let CellResult { tries, lost, duplicates, stuck, unknown, .. } = cell_results;
     let seconds = begun.elapsed().as_secs();
-    let recovery = cell_results.recovery_seconds.unwrap_or_default();
+    let recovery = cell_results.longest().unwrap_or_default();
     eprintln!(
         "[{done}/{all}, {seconds} s] {cell}: {tries} trials, {lost} lost, {duplicates} duplicates, {stuck} \
          stuck, {unknown} unknown, recovery {recovery} s{}",
@@ -186,10 +189,11 @@ fn progress(begun: Instant, (done, all): (usize, usize), cell: Cell, cell_result
 }
 
 /// Returns why this cell cannot run here, if other cells with its setup can.
-fn missing_for_fault(cell: Cell) -> Option<String> {
+fn missing_for_fault(cell: Cell, scratch: &Scratch) -> Option<String> {
     match cell.fault {
         Fault::OutOfMemory => test_bed::missing_memory(),
-        Fault::ClockAhead | Fault::ClockBehind => test_bed::missing_clock(),
+        Fault::ClockAhead | Fault::ClockBehind => test_bed::missing_clock(scratch),
+        fault if fault.needs_pooler() => test_bed::missing_pooler(),
         _ => None,
     }
 }
@@ -210,11 +214,14 @@ async fn run_cells(
             Setup::Network,
             Setup::DataDisk,
             Setup::WalDisk,
+            Setup::FrozenDisk,
+            Setup::ServerClock,
         ],
         1..=3 => &[Setup::Network, Setup::Plain],
         4 => &[Setup::DataDisk, Setup::WalDisk, Setup::Plain],
-        5 => &[Setup::Standby, Setup::Plain],
+        5 | 11 => &[Setup::Standby, Setup::Plain],
         6..=8 => &[Setup::Target, Setup::Plain],
+        9 | 10 => &[Setup::FrozenDisk, Setup::ServerClock, Setup::Plain],
         _ => &[Setup::Plain, Setup::Target],
     };
     let mut test_bed: Option<(Setup, TestBed)> = None;

@@ -1,9 +1,11 @@
 //! A proxy that understands PostgreSQL's message framing. The proxy cuts or holds a session at a
-//! given message, and can delay all replies.
+//! given message, damages bytes of the answers, and can delay all replies.
 //!
-//! `plan` defines which fault hits which message, `session` forwards one connection. `gate` is a
+//! `plan` defines which fault hits which message, `session` forwards one connection,
+//! `answers` parses and damages the answers. `gate` is a
 //! forwarder of any protocol that can hold all bytes.
 
+mod answers;
 mod gate;
 mod plan;
 mod session;
@@ -18,7 +20,7 @@ use tokio::task::JoinSet;
 use plan::Shared;
 
 pub use gate::Gate;
-pub use plan::{Cut, FaultAction, MessageMatch};
+pub use plan::{Cut, Damage, DamageKind, FaultAction, MessageMatch};
 
 /// A proxy that listens on its own port on 127.0.0.1. Dropping the value ends the proxy and its
 /// connections.
@@ -75,6 +77,12 @@ impl Proxy {
     /// Releases the held message: forwards it, or cuts its session.
     pub fn release(&self, pass: bool) {
         self.shared.release(pass);
+    }
+
+    /// Returns the messages of the answer that was recorded last: their types and sizes.
+    #[must_use]
+    pub fn recorded(&self) -> Vec<(char, usize)> {
+        self.shared.recorded()
     }
 
     /// Disarms the fault and returns whether it occurred. Ends sessions whose end the server has

@@ -17,6 +17,28 @@ pub enum Cut {
     Unseen,
 }
 
+/// Damage to one byte of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Damage {
+    /// Number of the message in the answer, from 0.
+    pub message: usize,
+    /// Number of the byte in the message, from 0. Byte 0 is the type, bytes 1 to 4 are the length.
+    pub byte: usize,
+    /// What happens to the byte.
+    pub kind: DamageKind,
+}
+
+/// What happens to the byte of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DamageKind {
+    /// Nothing. The sizes of the messages are recorded.
+    None,
+    /// These bits of the byte are flipped.
+    Flip(u8),
+    /// The byte and all later ones do not arrive. Both sides see the connection close.
+    Truncate,
+}
+
 /// Action on a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultAction {
@@ -26,6 +48,8 @@ pub enum FaultAction {
     Hold,
     /// Forwards the message and holds its reply until released.
     HoldAnswer,
+    /// Forwards the message and damages its reply.
+    DamageAnswer(Damage),
 }
 
 /// Selects a message.
@@ -33,6 +57,10 @@ pub enum FaultAction {
 pub enum MessageMatch {
     /// The n-th message from now on, counted from 1.
     Message(u32),
+    /// The next startup message.
+    Startup,
+    /// The next execution of a prepared statement.
+    Prepared,
     /// The first message that contains this text. The action takes effect after the whole pipeline:
     /// a statement with parameters consists of several messages and executes at the last one.
     Text(String),
@@ -57,6 +85,8 @@ pub(crate) struct Shared {
     /// server still keeps.
     pub(crate) round: watch::Sender<u32>,
     pub(crate) delay: watch::Sender<Duration>,
+    /// Sizes and types of the messages of the answer that was recorded last.
+    recorded: Mutex<Vec<(char, usize)>>,
 }
 
 #[derive(Default)]
@@ -73,6 +103,7 @@ impl Shared {
             released: watch::Sender::new((0, true)),
             round: watch::Sender::new(0),
             delay: watch::Sender::new(Duration::ZERO),
+            recorded: Mutex::default(),
         }
     }
 
@@ -109,6 +140,28 @@ impl Shared {
         self.delay.send_replace(by);
     }
 
+    /// Returns the damage to the answer of a startup message, if there is any.
+    pub(crate) fn match_startup(&self) -> Option<Damage> {
+        let mut plan = self.plan();
+        match plan.armed {
+            Some((MessageMatch::Startup, FaultAction::DamageAnswer(damage))) => {
+                plan.armed = None;
+                Some(damage)
+            }
+            _ => None,
+        }
+    }
+
+    /// Marks the damage to an answer as occurred, or stores the recorded answer.
+    pub(crate) fn answered(&self, recorded: Vec<(char, usize)>) {
+        *self.recorded.lock() = recorded;
+        self.mark_fired();
+    }
+
+    pub(crate) fn recorded(&self) -> Vec<(char, usize)> {
+        self.recorded.lock().clone()
+    }
+
     /// Returns the action for a received message; `None` if the message passes.
     pub(crate) fn match_message(&self, message: &[u8]) -> Option<Matched> {
         let mut plan = self.plan();
@@ -118,6 +171,8 @@ impl Shared {
                 *n = n.saturating_sub(1);
                 *n == 0
             }
+            MessageMatch::Startup => false,
+            MessageMatch::Prepared => executes_prepared(message),
             MessageMatch::Text(text) => {
                 message.windows(text.len().max(1)).any(|part| part == text.as_bytes())
             }
@@ -125,7 +180,10 @@ impl Shared {
         if !meant {
             return None;
         }
-        let before = matches!(act, FaultAction::Hold | FaultAction::Cut(Cut::Before));
+        let before = matches!(
+            act,
+            FaultAction::Hold | FaultAction::Cut(Cut::Before) | FaultAction::DamageAnswer(_)
+        );
         let whole_pipeline = matches!(at, MessageMatch::Text(_)) && !before;
         let matched = Matched { act: *act, whole_pipeline };
         plan.armed = None;
@@ -151,4 +209,10 @@ impl Shared {
     fn plan(&self) -> MutexGuard<'_, Plan> {
         self.plan.lock()
     }
+}
+
+/// Returns whether the message binds parameters to a prepared statement that has a name.
+fn executes_prepared(message: &[u8]) -> bool {
+    // The type, the length, and the names of the portal and of the statement.
+    matches!(message, [b'B', _, _, _, _, 0, name, ..] if *name != 0)
 }

@@ -9,6 +9,7 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
+use crate::answers::Answers;
 use crate::plan::{Cut, FaultAction, Matched, Shared};
 
 /// Protocol version in the startup message. Encryption requests, which come before it, and cancel
@@ -27,10 +28,12 @@ pub(crate) async fn serve(client: TcpStream, shared: Arc<Shared>) {
     let (mut from_client, mut to_client) = client.into_split();
     let (mut from_server, mut to_server) = server.into_split();
     let gate = watch::Sender::new(true);
-    let mut forward = Forward { to: &mut to_server, shared: &shared, gate: &gate };
+    let answers = Answers::default();
+    let mut forward =
+        Forward { to: &mut to_server, shared: &shared, gate: &gate, answers: &answers };
     let cut = tokio::select! {
         cut = forward.run(&mut from_client) => cut.ok(),
-        _ = backward(&mut from_server, &mut to_client, &shared, gate.subscribe()) => None,
+        _ = backward(&mut from_server, &mut to_client, (&shared, &answers), gate.subscribe()) => None,
     };
     // Mark the fault as occurred before the client sees the end of its connection: a test that
     // waits for the client then finds the mark.
@@ -63,6 +66,7 @@ struct Forward<'a> {
     shared: &'a Shared,
     /// Closed while the replies are held.
     gate: &'a watch::Sender<bool>,
+    answers: &'a Answers,
 }
 
 impl Forward<'_> {
@@ -73,8 +77,15 @@ impl Forward<'_> {
     async fn run(&mut self, from: &mut OwnedReadHalf) -> io::Result<(Cut, Vec<u8>)> {
         loop {
             let packet = read(from, &[]).await?;
+            let starts = packet[4..8] == PROTOCOL_3.to_be_bytes();
+            if starts {
+                self.answers.begin();
+                if let Some(damage) = self.shared.match_startup() {
+                    self.answers.arm(damage);
+                }
+            }
             self.to.write_all(&packet).await?;
-            if packet[4..8] == PROTOCOL_3.to_be_bytes() {
+            if starts {
                 break;
             }
         }
@@ -95,6 +106,7 @@ impl Forward<'_> {
             match act {
                 Some(FaultAction::Hold) => self.until_released().await?,
                 Some(FaultAction::Cut(cut)) => return Ok((cut, message)),
+                Some(FaultAction::DamageAnswer(damage)) => self.answers.arm(damage),
                 Some(FaultAction::HoldAnswer) => {
                     self.gate.send_replace(false);
                     self.to.write_all(&message).await?;
@@ -121,7 +133,7 @@ impl Forward<'_> {
 async fn backward(
     from: &mut OwnedReadHalf,
     to: &mut OwnedWriteHalf,
-    shared: &Shared,
+    (shared, answers): (&Shared, &Answers),
     mut gate: watch::Receiver<bool>,
 ) -> io::Result<()> {
     let (sender, mut waiting) = mpsc::unbounded_channel::<(Instant, Vec<u8>)>();
@@ -133,8 +145,13 @@ async fn backward(
             if from.read_buf(&mut part).await? == 0 {
                 return io::Result::Ok(());
             }
+            let passed = answers.pass(&mut part);
             let due = Instant::now() + *shared.delay.borrow();
-            if sender.send((due, part)).is_err() {
+            let sent = sender.send((due, part));
+            if let Some(recorded) = passed.fired {
+                shared.answered(recorded);
+            }
+            if passed.ends || sent.is_err() {
                 return Ok(());
             }
         }

@@ -131,10 +131,11 @@ impl Session {
             return Err(SessionError::OtherDatabase(login.target.to_string()));
         }
         let rows = client.query_typed(IDENTITY, &[]).await?;
-        let identity = SessionIdentity { pid: rows[0].get(0), started_at: rows[0].get(1) };
-        let (name, standard_strings) = (rows[0].get(2), rows[0].get(3));
-        if rows[0].get(4) && !login.superuser_allowed {
-            return Err(SessionError::Superuser(rows[0].get(5)));
+        let row = &rows[0];
+        let identity = SessionIdentity { pid: row.try_get(0)?, started_at: row.try_get(1)? };
+        let (name, standard_strings) = (row.try_get(2)?, row.try_get(3)?);
+        if row.try_get(4)? && !login.superuser_allowed {
+            return Err(SessionError::Superuser(row.try_get(5)?));
         }
         if login.host.is_in_target() {
             queue::receipt::check(&client).await?;
@@ -144,7 +145,7 @@ impl Session {
             identity,
             name,
             standard_strings,
-            dblink: rows[0].get(6),
+            dblink: row.try_get(6)?,
             target,
             notices,
             server,

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::attempt::session::Canceller;
 use crate::claim::in_flight::StopSignal;
 use crate::control::Control;
-use crate::timing::{ESCALATION_DELAY, PROBE_INTERVAL};
+use crate::timing::{ESCALATION_DELAY, MAX_IDLE, PROBE_INTERVAL};
 
 /// Reason for stopping a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +25,8 @@ pub(crate) enum StopReason {
     Deadline,
     /// A stop signal arrived.
     Signal(StopSignal),
-    /// The backend is gone, but the connection did not report it.
+    /// The backend is gone, but the connection did not report it; or the backend has answered long
+    /// ago, but the answer did not arrive completely.
     BackendGone,
 }
 
@@ -58,12 +59,14 @@ impl Supervisor<'_> {
     /// Runs the statement until it finishes or is stopped.
     pub(crate) async fn run<T>(self, statement: impl Future<Output = T>) -> Supervised<T> {
         let mut statement = pin!(statement);
+        // While a handler of the program runs, its session may be idle.
+        let max_idle = self.stopping.is_none().then_some(MAX_IDLE);
         let reason = tokio::select! {
             biased;
             reason = stop_signal(self.stop, self.includes_completion) => reason,
             done = &mut statement => return Supervised::Done(done),
             () = deadline(self.deadline) => StopReason::Deadline,
-            () = backend_gone(&self.host, self.identity) => {
+            () = backend_gone(&self.host, self.identity, max_idle) => {
                 return Supervised::Stopped(StopReason::BackendGone, None);
             }
         };
@@ -114,11 +117,13 @@ async fn stop_signal(
 }
 
 /// Resolves once the statement's backend is gone. Checks this regularly on another session, because
-/// the side that only waits may never learn that the connection between two machines was cut.
-async fn backend_gone(host: &Control, backend: SessionIdentity) {
+/// the side that only waits may never learn that the connection between two machines was cut. A
+/// backend that has been idle for too long counts as gone: its answer was damaged on the way, so that
+/// the client waits for more bytes.
+async fn backend_gone(host: &Control, backend: SessionIdentity, max_idle: Option<Duration>) {
     loop {
         sleep(PROBE_INTERVAL).await;
-        if host.gone(backend).await.unwrap_or(false) {
+        if host.gone(backend, max_idle).await.unwrap_or(false) {
             // The last result may still be in transit.
             return sleep(ESCALATION_DELAY).await;
         }

@@ -118,7 +118,7 @@ async fn resolve_batch(
         batch.iter().partition(|claim| claim.mode == Mode::Transaction);
     // An autocommit task has no receipt. Its backend has to end before the task runs again.
     for claim in autocommit {
-        if target.host.gone(claim.session).await? {
+        if target.host.gone(claim.session, None).await? {
             resolved.push(claim.token);
         }
     }

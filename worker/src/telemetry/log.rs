@@ -17,7 +17,12 @@ pub(crate) fn start(settings: &Settings) -> anyhow::Result<()> {
     let terminal = stderr().is_terminal();
     let format =
         settings.log_format.unwrap_or(if terminal { LogFormat::Text } else { LogFormat::Json });
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr);
+    // Without this setting, the subscriber reports a line that cannot be written with a macro that
+    // panics if the report cannot be written either: a full disk under the log would end the worker.
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(stderr)
+        .log_internal_errors(false);
     match format {
         LogFormat::Text => builder.with_ansi(terminal).with_target(false).init(),
         LogFormat::Json => builder.json().flatten_event(true).init(),

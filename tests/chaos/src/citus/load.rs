@@ -42,7 +42,7 @@ pub(crate) async fn enqueue(session: &mut Session, tasks: usize) -> Result<Vec<O
                 names => ARRAY(SELECT '{call}.' || i FROM generate_series(1, {count}) AS i),
                 queue => '{queue}', max_attempts => 100, retry_interval => '200 ms')"
         );
-        for (n, row) in session.rows(&sql).await?.iter().enumerate() {
+        for (n, row) in session.until_answered(&sql).await?.iter().enumerate() {
             let name = Some(format!("{call}.{}", n + 1));
             let task = Some(row.try_get(0)?);
             ops.push(Op { name, task, ..Op::new(OpKind::Enqueue, Answer::Ok) });
@@ -60,7 +60,7 @@ pub(crate) async fn collect_effects(session: &mut Session) -> Result<()> {
     let sql =
         "SELECT undistribute_table('chaos.effect'); SELECT undistribute_table('chaos.second');
         INSERT INTO chaos.effect SELECT * FROM chaos.local_effect";
-    Ok(session.client().await?.batch_execute(sql).await?)
+    Ok(session.connected().await?.batch_execute(sql).await?)
 }
 
 /// Checks that each task that writes two shards has written the second one exactly once.

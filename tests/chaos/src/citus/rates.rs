@@ -24,14 +24,14 @@ pub(crate) async fn measure(servers: &Servers, binaries: Binaries, tasks: usize)
     let shard = one(&url, logs, ONE_SHARD, tasks).await?;
     let table = one(&url, logs, LOCAL, tasks).await?;
     let mut session = Session::new(&url, "chaos");
-    session.client().await?.batch_execute(ONE_PHASE).await?;
+    session.connected().await?.batch_execute(ONE_PHASE).await?;
     let one_phase_shard = one(&url, logs, ONE_SHARD, tasks).await?;
     let one_phase_table = one(&url, logs, LOCAL, tasks).await?;
     servers.pgmill("init").await?;
     let plain = block_in_place(|| Cluster::start(Options::new(binaries)))?;
     let plain_url = plain.url("postgres");
     let mut session = Session::new(&plain_url, "chaos");
-    let client = session.client().await?;
+    let client = session.connected().await?;
     queue::schema::init(client).await?;
     client.batch_execute(checker::INSTALL).await?;
     let plain = one(&plain_url, logs, ONE_SHARD, tasks).await?;
@@ -50,7 +50,7 @@ async fn one(url: &str, logs: &Path, statement: &str, tasks: usize) -> Result<i6
         "SELECT count(*) FROM mill.enqueue_many(
             array_fill('{statement}'::text, ARRAY[{tasks}]), queue => '{QUEUE}')"
     );
-    session.rows(&sql).await?;
+    session.until_answered(&sql).await?;
     let mut fleet = Fleet::start(url, logs.to_owned(), None, 1)?;
     let begun = std::time::Instant::now();
     while session.number("SELECT count(*) FROM mill.tasks").await? > 0 {
@@ -66,10 +66,10 @@ async fn one(url: &str, logs: &Path, statement: &str, tasks: usize) -> Result<i6
             RETURNING a.started_at, a.finished_at)
         SELECT (count(*) / extract(epoch FROM max(g.finished_at) - min(g.started_at)))::bigint FROM gone g";
     let rate = session.number(rate).await?;
-    session.client().await?.batch_execute("TRUNCATE chaos.effect").await?;
+    session.connected().await?.batch_execute("TRUNCATE chaos.effect").await?;
     let local = "SELECT to_regclass('chaos.local_effect') IS NOT NULL";
-    if session.rows(local).await?[0].try_get(0)? {
-        session.client().await?.batch_execute("TRUNCATE chaos.local_effect").await?;
+    if session.until_answered(local).await?[0].try_get(0)? {
+        session.connected().await?.batch_execute("TRUNCATE chaos.local_effect").await?;
     }
     Ok(rate)
 }

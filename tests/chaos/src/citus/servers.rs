@@ -74,10 +74,10 @@ impl Servers {
                  INSERT INTO pg_dist_authinfo VALUES (0, 'postgres', 'password={password}')"
             );
             let mut session = Session::new(&server.socket_url("postgres"), "chaos");
-            session.client().await?.batch_execute(&sql).await?;
+            session.connected().await?.batch_execute(&sql).await?;
         }
         let mut session = Session::new(&url, "chaos");
-        let client = session.client().await?;
+        let client = session.connected().await?;
         let set_host =
             format!("SELECT citus_set_coordinator_host('127.0.0.1', {})", self.coordinator.port());
         client.batch_execute(&set_host).await?;

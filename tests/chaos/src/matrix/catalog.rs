@@ -2,11 +2,14 @@
 
 use proxy::Cut;
 
-use super::cell::{Cell, Fault, Mode, Moment, Place};
+use super::cell::{Cell, Mode, Moment, Place};
+use super::fault::Fault;
 
 use Fault as F;
 use Mode::{AtLeastOnce as L, AtMostOnce as M, Transaction as T};
-use Moment::{Claimed, CommitSent, Completing, Enqueue, Executing, Heartbeat, Idle, Recording};
+use Moment::{
+    Claimed, CommitSent, Completing, Enqueue, Executing, Heartbeat, Idle, Recording, Scheduled,
+};
 
 const ALL: &[Mode] = &[T, L, M];
 
@@ -40,6 +43,7 @@ const CELLS: &[Row] = &[
     (F::ShutdownTimeout, &[(Executing, ALL), (Completing, &[T])]),
     (F::TermThenKill, &[(Executing, ALL), (Completing, &[T])]),
     (F::OutOfMemory, &[(Executing, ALL)]),
+    (F::LogFull, &[(Executing, ALL), (Completing, &[T]), (Idle, &[T])]),
     (F::ClockAhead, &[(Executing, &[T]), (Idle, &[T])]),
     (F::ClockBehind, &[(Executing, &[T]), (Idle, &[T])]),
     (F::BackendEnded, &[(Claimed, &[T]), (Executing, ALL), (Completing, ALL), (CommitSent, &[T])]),
@@ -70,6 +74,22 @@ const CELLS: &[Row] = &[
         &[(Enqueue, &[T]), (Executing, ALL), (Completing, &[T]), (CommitSent, &[T]), (Idle, &[T])],
     ),
     (F::ServerFrozen, &[(Executing, ALL), (Completing, &[T]), (Idle, &[T])]),
+    (
+        F::DiskFrozen,
+        &[
+            (Enqueue, &[T]),
+            (Executing, ALL),
+            (Completing, ALL),
+            (CommitSent, ALL),
+            (Scheduled, &[T]),
+            (Idle, &[T]),
+        ],
+    ),
+    (F::ServerClockAhead, &[(Executing, ALL), (Completing, &[T]), (Scheduled, &[T]), (Idle, &[T])]),
+    (
+        F::ServerClockBehind,
+        &[(Executing, ALL), (Completing, &[T]), (Scheduled, &[T]), (Idle, &[T])],
+    ),
     (F::StandbyMissing, &[(Enqueue, &[T]), (Executing, ALL), (Completing, &[T]), (Idle, &[T])]),
     (
         F::Promotion,
@@ -85,6 +105,15 @@ const CELLS: &[Row] = &[
         F::FrozenPromotion,
         &[(Claimed, &[T]), (Executing, ALL), (Completing, &[T]), (Heartbeat, &[T]), (Idle, &[T])],
     ),
+    (F::OldPrimary, &[(Executing, ALL), (Completing, &[T]), (Idle, &[T])]),
+    (
+        F::AsyncPromotion,
+        &[(Executing, ALL), (Completing, &[T]), (CommitSent, ALL), (Scheduled, &[T]), (Idle, &[T])],
+    ),
+    (F::AsyncOldPrimary, &[(Executing, ALL), (Completing, &[T]), (Idle, &[T])]),
+    (F::PoolerKilled, &[(Enqueue, &[T])]),
+    (F::PoolerPaused, &[(Enqueue, &[T])]),
+    (F::PoolerReloaded, &[(Enqueue, &[T])]),
     (F::Sessions("pgmill control %"), &[(Executing, &[T]), (Heartbeat, &[T]), (Idle, &[T])]),
     (F::Sessions("pgmill claimer %"), &[(Claimed, &[T]), (Executing, &[T]), (Idle, &[T])]),
     (F::Sessions("pgmill listener %"), &[(Executing, &[T]), (Idle, &[T])]),

@@ -2,9 +2,8 @@
 //! the promise about the outcome.
 
 use std::fmt;
-use std::time::Duration;
 
-use proxy::Cut;
+use super::fault::{Fault, Setup};
 
 /// Execution mode of the task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,78 +41,17 @@ pub(crate) enum Moment {
     Recording,
     /// The task is executing, and a heartbeat of its worker is on its way.
     Heartbeat,
+    /// The task is due some seconds later.
+    Scheduled,
     /// There is no task; it arrives after or during the fault.
     Idle,
 }
 
-/// Kind of fault.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
-    WorkerKilled,
-    WorkerStopped,
-    Drain,
-    ShutdownTimeout,
-    TermThenKill,
-    OutOfMemory,
-    ClockAhead,
-    ClockBehind,
-    BackendEnded,
-    BackendKilled,
-    BackendStopped,
-    BackendStoppedPastTimeout,
-    ServerKilled,
-    ServerImmediate,
-    ServerRestart,
-    ServerFrozen,
-    TargetKilled,
-    TargetRestart,
-    TargetFrozen,
-    BothKilled,
-    BothFrozen,
-    StandbyMissing,
-    Promotion,
-    FrozenPromotion,
-    /// Terminates sessions whose application_name is LIKE this pattern.
-    Sessions(&'static str),
-    Message(Cut),
-    NetworkCut,
-    NetworkOneWay,
-    NetworkReset,
-    PacketLoss,
-    SlowLink,
-    Latency,
-    Refused,
-    TooMany,
-    ConnectRevoked,
-    LocksExhausted,
-    ReadOnly,
-    DataDiskFull,
-    WalDiskFull,
-    TasksLocked,
-    WorkersLocked,
-    NeverEnds,
-    Deadlock,
-    Serialization,
-    OwnCommit,
-    OwnCommitInBlock,
-}
+/// Promise for tasks whose sessions go to two primaries.
+pub(crate) const MAY_LACK_EFFECT: &str = "effect may be lost";
 
-/// Environment that a cell needs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Setup {
-    /// A cluster.
-    Plain,
-    /// Each worker in its own network namespace.
-    Network,
-    /// The database on a separate small disk.
-    DataDisk,
-    /// The cluster's WAL on a separate small disk.
-    WalDisk,
-    /// A synchronous standby.
-    Standby,
-    /// A second cluster, which is the target.
-    Target,
-}
+/// Promise for tasks of which nothing has reached the standby.
+pub(crate) const MAY_BE_LOST: &str = "may be lost with its effect";
 
 /// One cell of the matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,6 +76,7 @@ impl Cell {
         match self.fault {
             Fault::WorkerStopped
             | Fault::Drain
+            | Fault::DiskFrozen
             | Fault::Latency
             | Fault::TargetFrozen
             | Fault::BothFrozen => true,
@@ -154,6 +93,22 @@ impl Cell {
     /// Returns whether the mode's promise permits the outcome `unknown`.
     pub(crate) fn may_be_unknown(&self) -> bool {
         self.mode == Mode::AtMostOnce
+    }
+
+    /// Returns whether the task may be missing afterwards, or have succeeded without its effect.
+    pub(crate) fn may_be_lost(&self) -> bool {
+        self.may_be_missing() || self.may_be_on_old_primary()
+    }
+
+    /// Returns whether the effect may be on the old primary only, although the success is recorded
+    /// on the new one. In transaction mode both are in one transaction.
+    fn may_be_on_old_primary(&self) -> bool {
+        self.fault == Fault::AsyncOldPrimary && self.mode != Mode::Transaction
+    }
+
+    /// Returns whether the task may be missing afterwards: nothing of it had reached the standby.
+    pub(crate) fn may_be_missing(&self) -> bool {
+        self.fault.standby_is_asynchronous() && self.moment == Moment::CommitSent
     }
 
     /// Returns whether each trial must leave an unsuccessful attempt, which proves that the fault
@@ -176,6 +131,7 @@ impl Cell {
                     | Fault::ServerFrozen
                     | Fault::TargetFrozen
                     | Fault::BothFrozen
+                    | Fault::DiskFrozen
                     | Fault::StandbyMissing
             );
         // A task in a target runs on while the queue is down.
@@ -190,10 +146,11 @@ impl Cell {
                 Fault::BackendKilled
                     | Fault::ServerKilled
                     | Fault::ServerImmediate
-                    | Fault::Promotion
-                    | Fault::FrozenPromotion
                     | Fault::WalDiskFull
             );
+        // Nothing flushes the claim of a task whose effect comes after the promotion.
+        let promoted = self.mode == Mode::Transaction && self.fault.promotes();
+        let forgotten = forgotten || promoted || self.fault.keeps_old_primary();
         let unhurt = unhurt || forgotten;
         self.moment == Moment::Executing && !unhurt
     }
@@ -201,207 +158,13 @@ impl Cell {
     /// Returns the promise as shown in the table.
     pub(crate) fn promise(&self) -> &'static str {
         match (self.fault, self.mode) {
+            _ if self.may_be_missing() => MAY_BE_LOST,
+            _ if self.may_be_on_old_primary() => MAY_LACK_EFFECT,
             (Fault::OwnCommit | Fault::OwnCommitInBlock, _) => "refused, no effect",
             (_, Mode::Transaction) => "exactly once",
             (_, Mode::AtLeastOnce) => "may duplicate",
             (_, Mode::AtMostOnce) => "may be unknown",
         }
-    }
-}
-
-impl Fault {
-    fn setup(self) -> Setup {
-        match self {
-            Self::NetworkCut
-            | Self::NetworkOneWay
-            | Self::NetworkReset
-            | Self::PacketLoss
-            | Self::SlowLink
-            | Self::Refused => Setup::Network,
-            Self::DataDiskFull => Setup::DataDisk,
-            Self::WalDiskFull => Setup::WalDisk,
-            Self::Promotion | Self::FrozenPromotion => Setup::Standby,
-            _ => Setup::Plain,
-        }
-    }
-
-    /// Returns whether the queue's database is unavailable during the fault. Then nothing can be enqueued,
-    /// and the recovery time starts when the fault ends.
-    pub(crate) fn makes_database_unavailable(self) -> bool {
-        matches!(
-            self,
-            Self::BackendKilled
-                | Self::ServerKilled
-                | Self::ServerImmediate
-                | Self::ServerRestart
-                | Self::ServerFrozen
-                | Self::BothKilled
-                | Self::BothFrozen
-                | Self::StandbyMissing
-                | Self::Promotion
-                | Self::FrozenPromotion
-                | Self::DataDiskFull
-                | Self::WalDiskFull
-                | Self::TasksLocked
-                | Self::LocksExhausted
-                | Self::ReadOnly
-        )
-    }
-
-    /// Returns whether no worker can run the task during the fault. Then the recovery time starts
-    /// when the fault ends.
-    pub(crate) fn blocks_all_workers(self) -> bool {
-        self.makes_database_unavailable()
-            || matches!(
-                self,
-                Self::Refused
-                    | Self::TooMany
-                    | Self::ConnectRevoked
-                    | Self::BackendStopped
-                    | Self::BackendStoppedPastTimeout
-                    | Self::TargetKilled
-                    | Self::TargetRestart
-                    | Self::TargetFrozen
-            )
-    }
-
-    /// Returns whether the fault hits only one worker, so that another worker can take over
-    /// meanwhile.
-    pub(crate) fn other_worker_can_take_over(self) -> bool {
-        matches!(
-            self,
-            Self::WorkerStopped | Self::NetworkCut | Self::NetworkOneWay | Self::NetworkReset
-        )
-    }
-
-    /// Returns whether the fleet must continue to work during the fault.
-    pub(crate) fn is_tolerated(self) -> bool {
-        matches!(
-            self,
-            Self::PacketLoss
-                | Self::SlowLink
-                | Self::Latency
-                | Self::ClockAhead
-                | Self::ClockBehind
-        )
-    }
-
-    /// Returns whether the task's own statement causes the fault.
-    pub(crate) fn is_caused_by_task(self) -> bool {
-        matches!(
-            self,
-            Self::NeverEnds
-                | Self::OutOfMemory
-                | Self::OwnCommit
-                | Self::OwnCommitInBlock
-                | Self::Deadlock
-        )
-    }
-
-    /// Returns the duration of the fault; if another worker can take over, the maximum duration.
-    pub(crate) fn duration(self, short: bool) -> Duration {
-        let seconds = match self {
-            Self::WorkerStopped | Self::NetworkCut | Self::NetworkOneWay | Self::NetworkReset => 12,
-            Self::BackendStoppedPastTimeout => 18,
-            Self::PacketLoss | Self::SlowLink | Self::Latency => 30,
-            Self::TasksLocked if !short => 10,
-            Self::ServerFrozen | Self::TargetFrozen | Self::BothFrozen => 8,
-            Self::BackendStopped
-            | Self::Refused
-            | Self::TooMany
-            | Self::ConnectRevoked
-            | Self::LocksExhausted
-            | Self::ReadOnly
-            | Self::TasksLocked
-            | Self::StandbyMissing
-            | Self::ClockAhead
-            | Self::ClockBehind
-            | Self::WorkersLocked => 4,
-            Self::DataDiskFull => 3,
-            // Longer than the shutdown timeout.
-            Self::ShutdownTimeout => 2,
-            Self::ServerKilled
-            | Self::TargetKilled
-            | Self::BothKilled
-            | Self::ServerImmediate
-            | Self::WalDiskFull
-            | Self::Sessions(_) => 1,
-            _ => 0,
-        };
-        Duration::from_secs(seconds)
-    }
-
-    /// Returns whether the fault is too slow for the short form.
-    pub(crate) fn slow(self) -> bool {
-        matches!(self, Self::BackendStoppedPastTimeout)
-    }
-
-    /// Returns the maximum time from the start of recovery to the end of the tasks.
-    pub(crate) fn bound(self) -> Duration {
-        let seconds = match self {
-            Self::SlowLink | Self::PacketLoss | Self::Latency => 30,
-            Self::BackendStoppedPastTimeout => 20,
-            _ => 15,
-        };
-        Duration::from_secs(seconds)
-    }
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::WorkerKilled => "worker: SIGKILL",
-            Self::WorkerStopped => "worker: SIGSTOP past the orphan timeout, SIGCONT",
-            Self::Drain => "worker: SIGTERM",
-            Self::ShutdownTimeout => "worker: SIGTERM, shutdown timeout",
-            Self::TermThenKill => "worker: SIGTERM, then SIGKILL",
-            Self::OutOfMemory => "worker: out of memory, killed",
-            Self::ClockAhead => "worker: clock jumps an hour ahead",
-            Self::ClockBehind => "worker: clock jumps an hour back",
-            Self::BackendEnded => "task's backend: pg_terminate_backend",
-            Self::BackendKilled => "task's backend: SIGKILL (the server restarts itself)",
-            Self::BackendStopped => "task's backend: SIGSTOP, SIGCONT after 4 s",
-            Self::BackendStoppedPastTimeout => "task's backend: SIGSTOP past the task's timeout",
-            Self::ServerKilled => "server: SIGKILL, started after 1 s",
-            Self::ServerImmediate => "server: stop -m immediate, started after 1 s",
-            Self::ServerRestart => "server: restart -m fast",
-            Self::ServerFrozen => "server: SIGSTOP past the orphan timeout, SIGCONT",
-            Self::TargetKilled => "target: SIGKILL, started after 1 s",
-            Self::TargetRestart => "target: restart -m fast",
-            Self::TargetFrozen => "target: SIGSTOP past the orphan timeout, SIGCONT",
-            Self::BothKilled => "server and target: SIGKILL, started after 1 s",
-            Self::BothFrozen => "server and target: SIGSTOP past the orphan timeout, SIGCONT",
-            Self::StandbyMissing => "server: synchronous standby missing for 4 s",
-            Self::Promotion => "server: SIGKILL, synchronous standby promoted",
-            Self::FrozenPromotion => "server: SIGSTOP, synchronous standby promoted",
-            Self::Sessions("pgmill control %") => "control sessions: terminated",
-            Self::Sessions("pgmill claimer %") => "claimer sessions: terminated",
-            Self::Sessions("pgmill listener %") => "listener sessions: terminated",
-            Self::Sessions(_) => "all fleet sessions: terminated",
-            Self::Message(Cut::Before) => "connection: cut before the request arrives",
-            Self::Message(Cut::After) => "connection: cut before the answer arrives",
-            Self::Message(Cut::Unseen) => "connection: cut before the answer, unseen by the server",
-            Self::NetworkCut => "network: partition (all packets are dropped)",
-            Self::NetworkOneWay => "network: packets to the worker are dropped",
-            Self::NetworkReset => "network: connections are reset",
-            Self::PacketLoss => "network: 10 % packet loss",
-            Self::SlowLink => "network: 1 Mbit/s",
-            Self::Latency => "network: 200 ms latency",
-            Self::Refused => "server: connections refused for 4 s",
-            Self::TooMany => "server: too many connections for 4 s",
-            Self::ConnectRevoked => "server: logins may not connect for 4 s",
-            Self::LocksExhausted => "server: no memory for locks for 4 s",
-            Self::ReadOnly => "server: read-only for 4 s",
-            Self::DataDiskFull => "data disk: full",
-            Self::WalDiskFull => "WAL disk: full (the server goes down)",
-            Self::TasksLocked => "mill.tasks: ACCESS EXCLUSIVE lock for 10 s",
-            Self::WorkersLocked => "mill.workers: ACCESS EXCLUSIVE lock for 4 s",
-            Self::NeverEnds => "statement: never ends, timeout 1 s",
-            Self::Deadlock => "statement: deadlock of two tasks",
-            Self::Serialization => "statement: serialization failure",
-            Self::OwnCommit => "statement: COMMIT",
-            Self::OwnCommitInBlock => "statement: COMMIT in a DO block",
-        })
     }
 }
 
@@ -415,6 +178,7 @@ impl fmt::Display for Moment {
             Self::CommitSent => "commit sent",
             Self::Recording => "recording",
             Self::Heartbeat => "heartbeat",
+            Self::Scheduled => "scheduled",
             Self::Idle => "idle",
         })
     }

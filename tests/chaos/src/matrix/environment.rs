@@ -8,11 +8,13 @@ use rustix::process::Signal;
 use tokio::task::block_in_place;
 use tokio::time::sleep;
 
-use super::cell::{Cell, Fault};
-use super::session::Session;
+use super::cell::Cell;
+use super::fault::Fault;
+use super::resources::pooler::Pooler;
 use super::test_bed::{FLEET, READERS, TARGET, TASKS, TestBed, WORKER_SLOTS};
 use super::test_task::{Counts, TABLES, TestTask, count, interrupted};
 use super::worker_slot::WorkerSlot;
+use crate::session::Session;
 
 /// Polling interval.
 const STEP: Duration = Duration::from_millis(20);
@@ -71,10 +73,14 @@ pub(crate) struct Environment<'a> {
     /// Session that holds the advisory locks which keep tasks waiting.
     pub(crate) holder: Session,
     pub(crate) worker_slots: Vec<WorkerSlot>,
+    /// Pooler between the client and the server, in the current trial.
+    pub(crate) pooler: Option<Pooler>,
     /// Standby of the current trial.
     pub(crate) standby: Option<Cluster>,
     /// Former primary of the current trial. Its connections stay open, and it answers nothing.
     pub(crate) frozen: Option<Cluster>,
+    /// Former primary of the current trial, which accepts writes.
+    pub(crate) old_primary: Option<Cluster>,
     test_tasks: Vec<TestTask>,
 }
 
@@ -93,7 +99,7 @@ impl<'a> Environment<'a> {
         admin.execute(&create).await?;
         let url = test_bed.cluster.url(&database);
         let session = Session::open(&url).await?;
-        queue::schema::init(session.client()).await?;
+        queue::schema::init(session.client()?).await?;
         session.execute(TABLES).await?;
         session.execute(&format!("/* chaos.grant */ GRANT mill_worker TO {FLEET}")).await?;
         let in_target = create_target(test_bed, &session, &database).await?;
@@ -108,7 +114,8 @@ impl<'a> Environment<'a> {
         for worker_slot in 0..WORKER_SLOTS {
             worker_slots.push(WorkerSlot::new(test_bed, cell, worker_slot, &database).await?);
         }
-        let (standby, frozen, test_tasks) = (None, None, Vec::new());
+        let (pooler, standby, test_tasks) = (None, None, Vec::new());
+        let (frozen, old_primary) = (None, None);
         Ok(Self {
             test_bed,
             cell,
@@ -118,8 +125,10 @@ impl<'a> Environment<'a> {
             in_target,
             holder,
             worker_slots,
+            pooler,
             standby,
             frozen,
+            old_primary,
             test_tasks,
         })
     }
@@ -127,8 +136,9 @@ impl<'a> Environment<'a> {
     /// Prepares the next trial.
     pub(crate) async fn prepare(&mut self) -> Result<()> {
         self.end_frozen()?;
-        if matches!(self.cell.fault, Fault::Promotion | Fault::FrozenPromotion) {
-            self.standby = Some(self.test_bed.start_standby().await?);
+        if self.cell.fault.promotes() {
+            let asynchronous = self.cell.fault.standby_is_asynchronous();
+            self.standby = Some(self.test_bed.start_standby(asynchronous).await?);
         }
         Ok(())
     }
@@ -335,7 +345,7 @@ async fn create_target(
     let create = format!("/* chaos.create_target */ CREATE DATABASE {database}");
     Session::open(&admin).await?.execute(&create).await?;
     let target = Session::open(&url).await?;
-    queue::receipt::init(target.client(), &[TASKS.to_owned()]).await?;
+    queue::receipt::init(target.client()?, &[TASKS.to_owned()]).await?;
     target.execute(TABLES).await?;
     let declare = format!(
         "/* chaos.declare_target */ \

@@ -1,5 +1,6 @@
 //! Injects and heals each fault.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -8,12 +9,15 @@ use rustix::process::Signal;
 use tokio::task::block_in_place;
 use tokio::time::sleep;
 
-use super::cell::Fault;
+use super::cell::Moment;
 use super::environment::{Environment, Victim};
-use super::network::{Impairment, Network};
-use super::scratch;
-use super::session::Session;
+use super::failover;
+use super::fault::Fault;
+use super::resources::network::{Impairment, Network};
+use super::resources::pooler::Pooler;
+use super::resources::scratch;
 use super::worker_slot::WorkerSlot;
+use crate::session::Session;
 
 /// Terminates every session of the fleet with this name in this database.
 const END: &str = "/* chaos.end */
@@ -56,20 +60,27 @@ pub(crate) async fn inject(environment: &mut Environment<'_>, victim: Victim) ->
         | Fault::BackendKilled
         | Fault::BackendStopped
         | Fault::BackendStoppedPastTimeout => to_backend(environment, victim).await?,
-        Fault::ServerKilled | Fault::TargetKilled | Fault::BothKilled => {
-            each_server(environment, Cluster::crash)?;
+        Fault::ServerKilled
+        | Fault::TargetKilled
+        | Fault::BothKilled
+        | Fault::ServerImmediate
+        | Fault::ServerRestart
+        | Fault::TargetRestart
+        | Fault::ServerFrozen
+        | Fault::TargetFrozen
+        | Fault::BothFrozen
+        | Fault::DiskFrozen
+        | Fault::ServerClockAhead
+        | Fault::ServerClockBehind
+        | Fault::StandbyMissing => to_server(environment).await?,
+        Fault::Promotion
+        | Fault::FrozenPromotion
+        | Fault::OldPrimary
+        | Fault::AsyncPromotion
+        | Fault::AsyncOldPrimary => failover::promote(environment).await?,
+        Fault::PoolerKilled | Fault::PoolerPaused | Fault::PoolerReloaded => {
+            to_pooler(environment).await?;
         }
-        Fault::ServerImmediate => {
-            each_server(environment, |server| server.stop(Mode::Immediate))?;
-        }
-        Fault::ServerRestart | Fault::TargetRestart => {
-            each_server(environment, |server| server.restart(Mode::Fast))?;
-        }
-        Fault::ServerFrozen | Fault::TargetFrozen | Fault::BothFrozen => {
-            each_server(environment, |server| server.freeze())?;
-        }
-        Fault::StandbyMissing => wait_for_standby(environment, "'nobody'").await?,
-        Fault::Promotion | Fault::FrozenPromotion => promote(environment).await?,
         Fault::Sessions(name) => end_sessions(environment, name).await?,
         Fault::NetworkCut => impair(environment, &[victim.worker_slot], Impairment::Cut)?,
         Fault::NetworkOneWay => impair(environment, &[victim.worker_slot], Impairment::OneWay)?,
@@ -77,18 +88,8 @@ pub(crate) async fn inject(environment: &mut Environment<'_>, victim: Victim) ->
         Fault::PacketLoss => impair(environment, &[0, 1], Impairment::Loss)?,
         Fault::SlowLink => impair(environment, &[0, 1], Impairment::Slow)?,
         Fault::Latency => delay(environment, Duration::from_millis(200)),
-        Fault::Refused => {
-            impair(environment, &[0, 1], Impairment::Refuse)?;
-            end_sessions(environment, "pgmill%").await?;
-        }
-        Fault::TooMany => {
-            limit_connections(environment, 0).await?;
-            end_sessions(environment, "pgmill%").await?;
-        }
-        Fault::ConnectRevoked => {
-            let revoke = format!("REVOKE CONNECT ON DATABASE {} FROM PUBLIC", environment.database);
-            environment.session.execute(&revoke).await?;
-            end_sessions(environment, "pgmill%").await?;
+        Fault::Refused | Fault::TooMany | Fault::ConnectRevoked => {
+            refuse_connections(environment).await?;
         }
         Fault::LocksExhausted => injection.lock = Some(exhaust_locks(environment).await?),
         Fault::ReadOnly => set_read_only(environment, "on").await?,
@@ -104,7 +105,8 @@ pub(crate) async fn inject(environment: &mut Environment<'_>, victim: Victim) ->
         | Fault::NeverEnds
         | Fault::Deadlock
         | Fault::OwnCommit
-        | Fault::OwnCommitInBlock => {}
+        | Fault::OwnCommitInBlock
+        | Fault::LogFull => {}
     }
     Ok(injection)
 }
@@ -145,12 +147,71 @@ pub(crate) async fn heal(environment: &mut Environment<'_>, injection: Injection
         Fault::ServerFrozen | Fault::TargetFrozen | Fault::BothFrozen => {
             each_server(environment, |server| server.thaw())?;
         }
+        Fault::DiskFrozen => thaw_disk(environment).await?,
+        Fault::ServerClockAhead | Fault::ServerClockBehind => {
+            environment.test_bed.clock.as_ref().context("no clock")?.set(0)?;
+        }
         Fault::StandbyMissing => wait_for_standby(environment, "DEFAULT").await?,
         Fault::BackendKilled => until_up(environment).await?,
+        Fault::OldPrimary | Fault::AsyncOldPrimary => {
+            failover::end_old_primary(environment).await?;
+        }
+        Fault::PoolerKilled => {
+            let scratch = Arc::clone(&environment.test_bed.scratch);
+            pooler(environment)?.start_again(&scratch).await?;
+        }
+        Fault::PoolerPaused => order_pooler(environment, "RESUME").await?,
         _ => {}
     }
     drop(lock);
     Ok(())
+}
+
+/// Does something to the server of the queue, to the target, or to both.
+async fn to_server(environment: &mut Environment<'_>) -> Result<()> {
+    match environment.cell.fault {
+        Fault::ServerImmediate => {
+            each_server(environment, |server| server.stop(Mode::Immediate))?;
+        }
+        Fault::ServerRestart | Fault::TargetRestart => {
+            each_server(environment, |server| server.restart(Mode::Fast))?;
+        }
+        Fault::ServerFrozen | Fault::TargetFrozen | Fault::BothFrozen => {
+            each_server(environment, |server| server.freeze())?;
+        }
+        Fault::DiskFrozen => {
+            environment.test_bed.frozen_disk.as_ref().context("no disk")?.freeze()?;
+        }
+        Fault::ServerClockAhead => step_server_clock(environment, HOUR).await?,
+        Fault::ServerClockBehind => step_server_clock(environment, -HOUR).await?,
+        Fault::StandbyMissing => wait_for_standby(environment, "'nobody'").await?,
+        _ => each_server(environment, Cluster::crash)?,
+    }
+    Ok(())
+}
+
+/// Refuses new connections of the fleet, and ends the open ones.
+async fn refuse_connections(environment: &Environment<'_>) -> Result<()> {
+    match environment.cell.fault {
+        Fault::Refused => impair(environment, &[0, 1], Impairment::Refuse)?,
+        Fault::TooMany => limit_connections(environment, 0).await?,
+        _ => {
+            let revoke = format!("REVOKE CONNECT ON DATABASE {} FROM PUBLIC", environment.database);
+            environment.session.execute(&revoke).await?;
+        }
+    }
+    end_sessions(environment, "pgmill%").await
+}
+
+async fn to_pooler(environment: &mut Environment<'_>) -> Result<()> {
+    match environment.cell.fault {
+        Fault::PoolerKilled => pooler(environment)?.kill(),
+        Fault::PoolerPaused => order_pooler(environment, "PAUSE").await,
+        _ => {
+            pooler(environment)?.configure("default_pool_size = 6")?;
+            order_pooler(environment, "RELOAD").await
+        }
+    }
 }
 
 /// Does something to each server that the fault hits.
@@ -225,6 +286,29 @@ async fn check_clocks(environment: &Environment<'_>) -> Result<()> {
     environment.worker_slots.iter().try_for_each(|worker_slot| worker_slot.set_clock(0))
 }
 
+/// Sets the server's clock off by this many seconds.
+async fn step_server_clock(environment: &Environment<'_>, off: i64) -> Result<()> {
+    let now = "/* chaos.now */ SELECT extract(epoch FROM clock_timestamp())::int8";
+    let before: i64 = environment.session.one(now, &[]).await?.context("no time")?;
+    environment.test_bed.clock.as_ref().context("no clock")?.set(off)?;
+    let after: i64 = environment.session.one(now, &[]).await?.context("no time")?;
+    ensure!((after - before - off).abs() < 60, "the clock went from {before} to {after}");
+    Ok(())
+}
+
+/// Checks that a commit waits for the disk, and thaws the disk.
+async fn thaw_disk(environment: &Environment<'_>) -> Result<()> {
+    let sql = "/* chaos.frozen */
+        SELECT count(*) FROM pg_stat_activity a WHERE a.wait_event = 'WALSync'";
+    let waiting: Option<i64> = environment.session.one(sql, &[]).await?;
+    let commits = matches!(
+        environment.cell.moment,
+        Moment::Enqueue | Moment::Executing | Moment::Completing | Moment::Scheduled
+    );
+    ensure!(!commits || waiting > Some(0), "no commit waits for the frozen disk");
+    environment.test_bed.frozen_disk.as_ref().context("no disk")?.thaw()
+}
+
 async fn end_sessions(environment: &Environment<'_>, name: &str) -> Result<()> {
     let ended = environment.session.rows(END, &[&name]).await?;
     ensure!(!ended.is_empty(), "no session \"{name}\" to terminate");
@@ -284,31 +368,13 @@ fn delay(environment: &Environment<'_>, by: Duration) {
     }
 }
 
-/// Kills or freezes the primary permanently, and promotes its standby.
-async fn promote(environment: &mut Environment<'_>) -> Result<()> {
-    let standby = environment.standby.take().context("no standby")?;
-    let freeze = environment.cell.fault == Fault::FrozenPromotion;
-    block_in_place(|| {
-        let primary = &mut environment.test_bed.cluster;
-        if freeze {
-            primary.freeze()?;
-        } else {
-            primary.crash()?;
-        }
-        standby.promote()
-    })?;
-    let primary = std::mem::replace(&mut environment.test_bed.cluster, standby);
-    environment.frozen = freeze.then_some(primary);
-    let url = environment.test_bed.cluster.url(&environment.database);
-    for proxies in
-        environment.worker_slots.iter().filter_map(|worker_slot| worker_slot.proxies.as_ref())
-    {
-        proxies.tasks.set_upstream(&url)?;
-        proxies.control.set_upstream(&url)?;
-    }
-    environment.session = Session::open(&url).await?;
-    environment.holder = Session::open(&url).await?;
-    Ok(())
+fn pooler<'a>(environment: &'a mut Environment<'_>) -> Result<&'a mut Pooler> {
+    environment.pooler.as_mut().context("no pooler")
+}
+
+/// Sends a command to the console of the pooler.
+async fn order_pooler(environment: &mut Environment<'_>, command: &str) -> Result<()> {
+    Session::open(pooler(environment)?.console()).await?.execute(command).await
 }
 
 /// Writes WAL until the server fails.

@@ -15,12 +15,15 @@ use rand::distr::Alphanumeric;
 use tokio::task::block_in_place;
 use tokio::time::sleep;
 
-use super::cell::{Fault, Setup};
-use super::disk::Disk;
-use super::memory::Memory;
-use super::network::Network;
-use super::scratch::Scratch;
-use super::session::Session;
+use super::fault::{Fault, Setup};
+use super::resources::clock::Clock;
+use super::resources::disk::Disk;
+use super::resources::frozen_disk::FrozenDisk;
+use super::resources::memory::Memory;
+use super::resources::network::Network;
+use super::resources::pooler;
+use super::resources::scratch::{self, Scratch};
+use crate::session::Session;
 
 /// Number of workers in a cell: the worker that the fault hits, and another one.
 pub(crate) const WORKER_SLOTS: usize = 2;
@@ -44,11 +47,15 @@ pub(crate) const TARGET_URL: &str = "CHAOS_TARGET_URL";
 /// A cluster and the resources of its cells. Fields are in the order in which they are dropped: a
 /// server before its disk.
 pub(crate) struct TestBed {
+    /// Dropped first: the server ends sooner if its disk answers.
+    pub(crate) frozen_disk: Option<FrozenDisk>,
     pub(crate) cluster: Cluster,
     /// Server of the target.
     target: Option<Cluster>,
     pub(crate) networks: Vec<Network>,
     pub(crate) disk: Option<Disk>,
+    /// Clock of the server.
+    pub(crate) clock: Option<Clock>,
     kind: Setup,
     password: String,
     pub(crate) scratch: Arc<Scratch>,
@@ -64,14 +71,35 @@ impl TestBed {
             Setup::Network => (0..WORKER_SLOTS).map(|_| Network::new()).collect::<Result<_>>()?,
             _ => Vec::new(),
         };
-        let cluster =
-            block_in_place(|| Cluster::start(options(binaries.clone(), kind, &networks)))?;
+        let frozen_disk = match kind {
+            Setup::FrozenDisk => Some(FrozenDisk::new(&scratch)?),
+            _ => None,
+        };
+        let clock = match kind {
+            Setup::ServerClock => Some(Clock::new(&scratch)?),
+            _ => None,
+        };
+        let mut options = options(binaries.clone(), kind, &networks);
+        let variables = clock.as_ref().map(Clock::variables);
+        let variables = variables.or(frozen_disk.as_ref().map(FrozenDisk::variables));
+        options.variables = variables.unwrap_or_default();
+        let cluster = block_in_place(|| Cluster::start(options))?;
         let target = match kind {
             Setup::Target => Some(block_in_place(|| Cluster::start(Options::new(binaries)))?),
             _ => None,
         };
         let password = rand::rng().sample_iter(Alphanumeric).take(24).map(char::from).collect();
-        let mut test_bed = Self { cluster, target, networks, disk: None, kind, password, scratch };
+        let mut test_bed = Self {
+            cluster,
+            target,
+            networks,
+            disk: None,
+            frozen_disk,
+            clock,
+            kind,
+            password,
+            scratch,
+        };
         block_in_place(|| test_bed.set_up_disks())?;
         let session = Session::open(&test_bed.cluster.url("postgres")).await?;
         test_bed.create_logins(&session).await?;
@@ -116,21 +144,25 @@ impl TestBed {
         queue.into_iter().chain(target.as_mut().filter(|_| in_target)).collect()
     }
 
-    /// Starts a standby of the cluster; every commit waits for it from now on.
-    pub(crate) async fn start_standby(&self) -> Result<Cluster> {
+    /// Starts a standby of the cluster. Unless it is asynchronous, every commit waits for it from now
+    /// on.
+    pub(crate) async fn start_standby(&self, asynchronous: bool) -> Result<Cluster> {
         let standby = block_in_place(|| self.cluster.standby())?;
         let session = Session::open(&self.cluster.url("postgres")).await?;
+        let names = if asynchronous { "''" } else { "'standby'" };
         session
-            .execute(
-                "/* chaos.start_standby */ ALTER SYSTEM SET synchronous_standby_names = 'standby'",
-            )
+            .execute(&format!(
+                "/* chaos.start_standby */ ALTER SYSTEM SET synchronous_standby_names = {names}"
+            ))
             .await?;
         session.execute("/* chaos.reload */ SELECT pg_reload_conf()").await?;
         let begun = Instant::now();
         loop {
             let sql = "/* chaos.in_sync */
-                SELECT count(*) FROM pg_stat_replication r WHERE r.sync_state = 'sync'";
-            if session.one::<i64>(sql, &[]).await? == Some(1) {
+                SELECT count(*) FROM pg_stat_replication r
+                WHERE r.state = 'streaming' AND r.sync_state = $1";
+            let state = if asynchronous { "async" } else { "sync" };
+            if session.one::<i64>(sql, &[&state]).await? == Some(1) {
                 return Ok(standby);
             }
             ensure!(begun.elapsed() < Duration::from_secs(30), "the standby does not catch up");
@@ -172,7 +204,11 @@ impl TestBed {
     fn set_up_disks(&mut self) -> Result<()> {
         let data = self.cluster.directory().join("data");
         match self.kind {
-            Setup::Plain | Setup::Standby | Setup::Target => {}
+            Setup::Plain
+            | Setup::Standby
+            | Setup::Target
+            | Setup::FrozenDisk
+            | Setup::ServerClock => {}
             Setup::Network => {
                 let mut rules = OpenOptions::new().append(true).open(data.join("pg_hba.conf"))?;
                 writeln!(rules, "host all all 198.18.0.0/15 scram-sha-256")?;
@@ -193,7 +229,7 @@ impl TestBed {
 /// Moves the WAL to the disk. Uses `mv`, which keeps owners and works across file systems.
 fn move_log(data: &Path, disk: &Path) -> Result<()> {
     let (from, to) = (data.join("pg_wal"), disk.join("pg_wal"));
-    super::scratch::run("mv", &[&from.to_string_lossy(), &to.to_string_lossy()])?;
+    scratch::run("mv", &[&from.to_string_lossy(), &to.to_string_lossy()])?;
     symlink(to, from).context("cannot move the WAL")
 }
 
@@ -216,6 +252,8 @@ pub(crate) fn missing(kind: Setup, binaries: &Binaries, scratch: &Scratch) -> Op
     let root = rustix::process::geteuid().is_root();
     let tried = match kind {
         Setup::Plain | Setup::Target => return None,
+        Setup::FrozenDisk => FrozenDisk::new(scratch).map(drop),
+        Setup::ServerClock => Clock::new(scratch).map(drop),
         Setup::Standby => {
             let there = binaries.directory().join("pg_basebackup").exists();
             return (!there).then(|| "needs pg_basebackup".to_owned());
@@ -236,15 +274,11 @@ pub(crate) fn missing_memory() -> Option<String> {
 }
 
 /// Returns why false clocks are not available; `None` if they are.
-pub(crate) fn missing_clock() -> Option<String> {
-    false_clock().is_none().then(|| "needs libfaketime (package libfaketime)".to_owned())
+pub(crate) fn missing_clock(scratch: &Scratch) -> Option<String> {
+    Clock::new(scratch).err().map(|error| format!("{error:#}"))
 }
 
-/// Returns a library that gives a process a wrong clock.
-pub(crate) fn false_clock() -> Option<String> {
-    let folders = fs::read_dir("/usr/lib").ok()?.flatten();
-    folders
-        .map(|folder| folder.path().join("faketime/libfaketime.so.1"))
-        .find(|path| path.exists())
-        .map(|path| path.to_string_lossy().into_owned())
+/// Returns why a pooler is not available; `None` if it is.
+pub(crate) fn missing_pooler() -> Option<String> {
+    pooler::program().err().map(|error| format!("{error:#}"))
 }

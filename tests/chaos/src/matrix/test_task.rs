@@ -1,11 +1,12 @@
 //! The tasks of a cell: their statements, their permitted outcomes, and their actual outcomes,
 //! counted from the effects and not from worker reports.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
-use super::cell::{Cell, Fault, Mode, Moment, Place};
-use super::session::Session;
+use super::cell::{Cell, Mode, Moment, Place};
+use super::fault::Fault;
 use super::test_bed::TARGET;
+use crate::session::Session;
 
 /// Tables for the effects, and gates. A gate is an advisory lock with the number of a task: the
 /// task waits on it while the suite holds it. Locks for which tasks compete have two keys.
@@ -86,6 +87,7 @@ impl TestTask {
             Place::Queue => String::new(),
             Place::Target => format!(", run_as => '{TARGET}'"),
         };
+        let later = later || self.cell.moment == Moment::Scheduled && !self.bystander;
         let due = if later { ", due_at => now() + interval '4 seconds'" } else { "" };
         format!(
             "/* chaos.enqueue */ SELECT mill.enqueue('{statement}', name => '{}', \
@@ -123,6 +125,8 @@ impl TestTask {
                 "{gate}; INSERT INTO public.effect (test_task, padding) SELECT {n}, \
                  string_agg(md5(random()::text), '') FROM generate_series(1, 20000)"
             ),
+            // The effect comes after the promotion, on the old primary.
+            (fault, Moment::Executing) if fault.keeps_old_primary() => format!("{gate}; {effect}"),
             (_, Moment::Executing | Moment::Heartbeat) => format!("{effect}; {gate}"),
             (_, Moment::Completing) if self.cell.mode == Mode::Transaction => {
                 format!("INSERT INTO public.effect (test_task, hold) VALUES ({n}, {FIRST})")
@@ -166,6 +170,11 @@ pub(crate) async fn count(
             counts.duplicates += 1;
         }
         let end = ends.first().map(String::as_str);
+        ensure!(
+            end.is_some() || live > 0 || effects == 0,
+            "task {} is missing, but its effect is not",
+            test_task.number
+        );
         counts.lost += u32::from(match end {
             Some("failed") if test_task.refused() => effects != 0,
             Some("succeeded") => effects == 0 || test_task.refused(),

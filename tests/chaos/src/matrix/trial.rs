@@ -7,12 +7,15 @@ use anyhow::{Context, Result, ensure};
 use proxy::{Cut, FaultAction, MessageMatch, Proxy};
 use tokio::time::{sleep, timeout};
 
-use super::cell::{Fault, Mode, Moment, Place};
+use super::cell::{Mode, Moment, Place};
 use super::environment::{Environment, Victim};
+use super::failover::disconnect_standby;
+use super::fault::Fault;
 use super::injection::{heal, inject};
-use super::session::Session;
+use super::resources::pooler::Pooler;
 use super::test_task::TestTask;
 use super::worker_slot::WorkerSlot;
+use crate::session::Session;
 
 /// Time limit for a task to reach the moment.
 const TIMEOUT: Duration = Duration::from_secs(40);
@@ -31,7 +34,7 @@ pub(crate) async fn run(environment: &mut Environment<'_>) -> Result<Option<Dura
     environment.ready().await?;
     match environment.cell.moment {
         Moment::Enqueue => during_enqueue(environment).await,
-        Moment::Idle => while_idle(environment).await,
+        Moment::Scheduled | Moment::Idle => while_idle(environment).await,
         _ => during_execution(environment).await,
     }
 }
@@ -47,6 +50,9 @@ async fn during_execution(environment: &mut Environment<'_>) -> Result<Option<Du
         let hold = format!("/* chaos.hold */ SELECT pg_advisory_lock({})", test_task.number);
         environment.holder.execute(&hold).await?;
     }
+    if environment.cell.may_be_missing() {
+        disconnect_standby(environment).await?;
+    }
     arm(environment);
     for test_task in &test_tasks {
         environment.enqueue(*test_task).await?;
@@ -58,7 +64,11 @@ async fn during_execution(environment: &mut Environment<'_>) -> Result<Option<Du
     let early = fault.is_tolerated()
         || matches!(
             fault,
-            Fault::DataDiskFull | Fault::TasksLocked | Fault::StandbyMissing | Fault::Serialization
+            Fault::DataDiskFull
+                | Fault::TasksLocked
+                | Fault::DiskFrozen
+                | Fault::StandbyMissing
+                | Fault::Serialization
         )
         || fault.is_caused_by_task();
     let passes = environment.cell.held_message_arrives();
@@ -88,17 +98,23 @@ async fn during_execution(environment: &mut Environment<'_>) -> Result<Option<Du
     finished(environment, &test_tasks, from, ended_under_it).await
 }
 
-/// Runs a trial in which the fault hits an idle fleet.
+/// Runs a trial in which the fault hits a fleet without a running task.
 async fn while_idle(environment: &mut Environment<'_>) -> Result<Option<Duration>> {
     let fault = environment.cell.fault;
-    let begun = Instant::now();
     let victim = Victim::default();
+    let mut test_tasks = Vec::new();
+    let scheduled = environment.cell.moment == Moment::Scheduled;
+    if scheduled {
+        let test_task = environment.test_task();
+        environment.enqueue(test_task).await?;
+        test_tasks.push(test_task);
+    }
+    let begun = Instant::now();
     let injection = inject(environment, victim).await?;
     let mut from = Instant::now();
-    let mut test_tasks = Vec::new();
     let count = if fault.is_tolerated() { BYSTANDERS } else { 1 };
     let under = !fault.makes_database_unavailable();
-    if under {
+    if under && !scheduled {
         for _ in 0..count {
             let test_task = environment.test_task();
             environment.enqueue(test_task).await?;
@@ -107,7 +123,7 @@ async fn while_idle(environment: &mut Environment<'_>) -> Result<Option<Duration
     }
     let ended_under_it = last(environment, &test_tasks, begun).await;
     heal(environment, injection).await?;
-    if !under {
+    if !under && !scheduled {
         let test_task = environment.test_task();
         environment.enqueue(test_task).await?;
         test_tasks.push(test_task);
@@ -125,7 +141,12 @@ async fn during_enqueue(environment: &mut Environment<'_>) -> Result<Option<Dura
     let test_task = environment.test_task();
     let url = environment.test_bed.cluster.url(&environment.database);
     let proxy = Proxy::start(&url).await?;
-    let url = proxy.url(&url);
+    let mut url = proxy.url(&url);
+    if fault.needs_pooler() {
+        let pooler = Pooler::start(&environment.test_bed.scratch, &url).await?;
+        url = pooler.url(&url);
+        environment.pooler = Some(pooler);
+    }
     let before = matches!(
         fault,
         Fault::DataDiskFull
@@ -133,6 +154,8 @@ async fn during_enqueue(environment: &mut Environment<'_>) -> Result<Option<Dura
             | Fault::TasksLocked
             | Fault::LocksExhausted
             | Fault::ReadOnly
+            | Fault::DiskFrozen
+            | Fault::PoolerPaused
             | Fault::StandbyMissing
     );
     let act = if let Fault::Message(cut) = fault {
@@ -155,7 +178,8 @@ async fn during_enqueue(environment: &mut Environment<'_>) -> Result<Option<Dura
         };
         sleep(fault.duration(environment.short)).await;
         heal(environment, injection).await?;
-        proxy.release(false);
+        // The answer is lost, unless the connection survives the fault.
+        proxy.release(fault == Fault::PoolerReloaded);
         anyhow::Ok(Instant::now())
     };
     let ((submitted, answered), healed) = tokio::join!(submitted, broken);
@@ -351,9 +375,10 @@ async fn finished(
     let deadline = from.max(Instant::now()) + bound;
     let bystander = environment.bystander();
     environment.enqueue(bystander).await?;
+    let awaited = if environment.cell.may_be_missing() { &[] } else { test_tasks };
     let ended = match ended_under_it {
         Some(ended) => Some(ended),
-        None => environment.until_ended(test_tasks, deadline).await,
+        None => environment.until_ended(awaited, deadline).await,
     };
     let quick = environment.until_ended(&[bystander], deadline).await;
     Ok(ended.and_then(|ended| quick.map(|_| ended.saturating_duration_since(from))))

@@ -2,7 +2,7 @@
 //! its current process.
 
 use std::fs::{self, File};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -12,10 +12,12 @@ use proxy::Proxy;
 use rustix::process::Signal;
 use tokio::time::sleep;
 
-use super::cell::{Cell, Fault, Moment};
-use super::memory::Memory;
-use super::scratch::signal;
-use super::test_bed::{FLEET, READERS, TARGET_URL, TASKS, TestBed, false_clock};
+use super::cell::{Cell, Moment};
+use super::fault::Fault;
+use super::resources::clock::Clock;
+use super::resources::memory::Memory;
+use super::resources::scratch::signal;
+use super::test_bed::{FLEET, READERS, TARGET_URL, TASKS, TestBed};
 
 /// Time limit for a worker to end after SIGTERM. It is much longer than the worker's shutdown
 /// timeout.
@@ -29,8 +31,9 @@ pub(crate) struct WorkerSlot {
     process: Option<Process>,
     /// Proxies between the worker and the servers: one for tasks, one for everything else.
     pub(crate) proxies: Option<Proxies>,
-    clock: Option<PathBuf>,
+    clock: Option<Clock>,
     memory: Option<Memory>,
+    log_is_full: bool,
     number: usize,
     database: String,
     flags: Vec<String>,
@@ -59,7 +62,8 @@ impl WorkerSlot {
             cell.moment,
             Moment::Claimed | Moment::CommitSent | Moment::Recording | Moment::Heartbeat
         ) || (cell.moment == Moment::Completing && test_bed.networks.is_empty())
-            || matches!(cell.fault, Fault::Latency | Fault::Promotion | Fault::FrozenPromotion);
+            || cell.fault == Fault::Latency
+            || cell.fault.promotes();
         let proxies = if through {
             let tasks = test_bed.tasks_target_url(database);
             let tasks = tasks.unwrap_or_else(|| test_bed.url(number, TASKS, database));
@@ -74,6 +78,7 @@ impl WorkerSlot {
             proxies,
             clock: None,
             memory: None,
+            log_is_full: cell.fault == Fault::LogFull,
             number,
             database: database.to_owned(),
             flags: Vec::new(),
@@ -81,9 +86,7 @@ impl WorkerSlot {
         match cell.fault {
             Fault::OutOfMemory => worker_slot.memory = Some(Memory::new()?),
             Fault::ClockAhead | Fault::ClockBehind => {
-                worker_slot.clock =
-                    Some(test_bed.scratch.path().join(format!("clock-{database}-{number}")));
-                worker_slot.set_clock(0)?;
+                worker_slot.clock = Some(Clock::new(&test_bed.scratch)?);
             }
             _ => {}
         }
@@ -101,7 +104,8 @@ impl WorkerSlot {
         let program = cluster::sibling_program("worker")?;
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
         let log = test_bed.scratch.path().join(format!("worker-{n}.log"));
-        let file = File::create(&log)?;
+        let place = if self.log_is_full { Path::new("/dev/full") } else { &log };
+        let file = File::create(place)?;
         let [mut tasks, mut control] =
             [TASKS, FLEET].map(|login| test_bed.url(self.number, login, &self.database));
         let mut target = test_bed.tasks_target_url(&self.database);
@@ -119,9 +123,8 @@ impl WorkerSlot {
             }
             None => Command::new(program),
         };
-        if let (Some(clock), Some(library)) = (&self.clock, false_clock()) {
-            command.env("LD_PRELOAD", library).env("FAKETIME_TIMESTAMP_FILE", clock);
-            command.env("FAKETIME_NO_CACHE", "1").env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+        if let Some(clock) = &self.clock {
+            command.envs(clock.variables());
         }
         if let Some(url) = target {
             command.arg("--config").arg(test_bed.configuration()).env(TARGET_URL, url);
@@ -148,7 +151,7 @@ impl WorkerSlot {
             .env("PGMILL_ALLOW_SUPERUSER", "true")
             .env("PGMILL_TASK_URL", tasks)
             .stdin(Stdio::null())
-            .stdout(Stdio::null())
+            .stdout(file.try_clone()?)
             .stderr(file)
             .spawn()
             .context("could not start a worker")?;
@@ -193,11 +196,7 @@ impl WorkerSlot {
 
     /// Sets the worker's clock off by this many seconds.
     pub(crate) fn set_clock(&self, off: i64) -> Result<()> {
-        let Some(clock) = &self.clock else { return Ok(()) };
-        // Replace the file atomically, so that no worker reads a partial one.
-        let new = clock.with_extension("new");
-        fs::write(&new, format!("{off:+}\n"))?;
-        fs::rename(new, clock).context("cannot set the clock")
+        self.clock.as_ref().map_or(Ok(()), |clock| clock.set(off))
     }
 
     /// Returns the time by the worker's own clock, from the last line of its log.

@@ -173,8 +173,14 @@ impl<'a> Director<'a> {
         let mut ops = self.load.end().await?;
         ops.append(&mut self.operator.ops);
         let now = "/* chaos.now */ SELECT clock_timestamp()";
-        let healed_at: SystemTime =
-            self.operator.session.rows(now).await?.first().context("no row")?.try_get(0)?;
+        let healed_at: SystemTime = self
+            .operator
+            .session
+            .until_answered(now)
+            .await?
+            .first()
+            .context("no row")?
+            .try_get(0)?;
         self.drain().await?;
         self.fleet.end().await?;
         let monitored = match self.monitors.take() {
@@ -187,8 +193,8 @@ impl<'a> Director<'a> {
         self.counts.add_operations(&ops);
         self.counts.operator_actions = self.operator.operator_actions;
         self.counts.workers_started = self.fleet.started();
-        let client = self.operator.session.client().await?;
-        merge(self.servers.target_session().client().await?, client).await?;
+        let client = self.operator.session.connected().await?;
+        merge(self.servers.target_session().connected().await?, client).await?;
         record(client, &ops).await?;
         let (orphan_timeout, bound) = (ORPHAN_TIMEOUT, BOUND);
         let healed_at = Some(healed_at);

@@ -104,7 +104,7 @@ async fn run_session(
         // nevertheless is only one task.
         let mut left = if item.kind == Kind::Duplicate { 2 } else { 1 };
         while left > 0 {
-            let reply = session.query(&call).await?;
+            let reply = session.ask(&call).await?;
             if item.kind != Kind::Duplicate || !matches!(reply, Reply::Unknown) {
                 left -= 1;
             }

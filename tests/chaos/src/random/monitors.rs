@@ -50,7 +50,7 @@ impl Monitors {
 async fn monitor(mut session: Session, end: Arc<AtomicBool>) -> Result<Monitor> {
     let mut monitor = Monitor::default();
     while !end.load(Ordering::Relaxed) {
-        let client = session.client().await.context("the monitor has no session")?;
+        let client = session.connected().await.context("the monitor has no session")?;
         // A poll that fails is repeated: the server has crashed, or the session was terminated.
         let _ = timeout(ANSWER, monitor.poll(client)).await;
         sleep(PAUSE).await;

@@ -43,7 +43,7 @@ impl Operator {
             OperatorAction::CancelMany { queue, count } => self.cancel_many(queue, *count).await?,
             OperatorAction::CancelRun { draw, kill } => {
                 if let Some(run) = known.run(*draw) {
-                    self.session.query(&format!("SELECT mill.cancel_run({run}, {kill})")).await?;
+                    self.session.ask(&format!("SELECT mill.cancel_run({run}, {kill})")).await?;
                 }
             }
             OperatorAction::RestartRun { draw } => self.restart(known.run(*draw)).await?,
@@ -84,17 +84,17 @@ impl Operator {
     /// # Errors
     /// Returns an error if there is no reply for a minute.
     pub(crate) async fn resume_all(&mut self) -> Result<()> {
-        self.session.rows(RESUME_ALL).await.map(drop)
+        self.session.until_answered(RESUME_ALL).await.map(drop)
     }
 
     /// Runs a statement whose reply is not needed.
     async fn execute(&mut self, sql: &str) -> Result<()> {
-        self.session.query(sql).await.map(drop)
+        self.session.ask(sql).await.map(drop)
     }
 
     async fn task(&mut self, what: OpKind, function: &str, task: Option<i64>) -> Result<()> {
         let Some(task) = task else { return Ok(()) };
-        let reply = self.session.query(&format!("SELECT mill.{function}({task})")).await?;
+        let reply = self.session.ask(&format!("SELECT mill.{function}({task})")).await?;
         let op = |answer| Op { task: Some(task), ..Op::new(what, answer) };
         self.ops.push(match reply {
             Reply::Rows(rows) => Op { reply: rows[0].try_get(0)?, ..op(Answer::Ok) },
@@ -107,7 +107,7 @@ impl Operator {
     /// Returns a random live task.
     async fn live(&mut self, draw: u32) -> Result<Option<i64>> {
         let sql = format!("SELECT t.id FROM mill.tasks t ORDER BY hashint8(t.id + {draw}) LIMIT 1");
-        match self.session.query(&sql).await? {
+        match self.session.ask(&sql).await? {
             Reply::Rows(rows) => Ok(rows.first().map(|row| row.try_get(0)).transpose()?),
             Reply::Refused(_) | Reply::Unknown => Ok(None),
         }
@@ -119,7 +119,7 @@ impl Operator {
             "SELECT c.id, c.result FROM mill.cancel_many(ARRAY(SELECT t.id FROM mill.tasks t
              WHERE t.queue = '{queue}' AND t.node IS NULL ORDER BY t.id LIMIT {count})) AS c"
         );
-        if let Reply::Rows(rows) = self.session.query(&sql).await? {
+        if let Reply::Rows(rows) = self.session.ask(&sql).await? {
             for row in rows {
                 let op = Op::new(OpKind::Cancel, Answer::Ok);
                 self.ops.push(Op { task: row.try_get(0)?, reply: row.try_get(1)?, ..op });
@@ -131,7 +131,7 @@ impl Operator {
     async fn restart(&mut self, run: Option<i64>) -> Result<()> {
         let Some(run) = run else { return Ok(()) };
         let reply =
-            self.session.query(&format!("SELECT mill.restart_run({run}, force => true)")).await?;
+            self.session.ask(&format!("SELECT mill.restart_run({run}, force => true)")).await?;
         let answer = match reply {
             Reply::Rows(_) => Answer::Ok,
             Reply::Refused(_) => Answer::Refused,

@@ -61,12 +61,15 @@ impl Counts {
 /// # Errors
 /// Returns an error if a query fails.
 pub(crate) async fn counted(mut counts: Counts, session: &mut Session) -> Result<Counts> {
-    for row in
-        session.rows("SELECT a.outcome::text, count(*) FROM mill.attempts a GROUP BY 1").await?
+    for row in session
+        .until_answered("SELECT a.outcome::text, count(*) FROM mill.attempts a GROUP BY 1")
+        .await?
     {
         counts.attempts.insert(row.try_get(0)?, row.try_get(1)?);
     }
-    for row in session.rows("SELECT r.state::text, count(*) FROM mill.runs r GROUP BY 1").await? {
+    for row in
+        session.until_answered("SELECT r.state::text, count(*) FROM mill.runs r GROUP BY 1").await?
+    {
         counts.runs.insert(row.try_get(0)?, row.try_get(1)?);
     }
     counts.effects = session.number("SELECT count(*) FROM chaos.effect").await?;

@@ -59,7 +59,7 @@ impl Servers {
     /// is on both servers.
     pub(crate) async fn prepare(&self) -> Result<()> {
         let mut session = Session::new(&self.url, "chaos");
-        let client = session.client().await?;
+        let client = session.connected().await?;
         if self.standby.is_some() {
             client.batch_execute("ALTER SYSTEM SET synchronous_standby_names = 'standby'").await?;
             client.batch_execute("SELECT pg_reload_conf()").await?;
@@ -73,7 +73,7 @@ impl Servers {
         queue::schema::init(client).await?;
         client.batch_execute(checker::INSTALL).await?;
         let mut target = self.target_session();
-        let target = target.client().await?;
+        let target = target.connected().await?;
         queue::receipt::init(target, &[]).await?;
         target.batch_execute(checker::INSTALL_IN_TARGET).await?;
         let mut sql = format!(

@@ -1,0 +1,226 @@
+//! A malformed answer of the server ends a session, and nothing else: the worker neither panics nor
+//! waits longer than its time limits, and every task has its effect once.
+
+use std::fs;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use proxy::{Damage, DamageKind, FaultAction, MessageMatch, Proxy};
+use tokio::time::timeout;
+
+use crate::harness::{Database, Worker};
+
+const LEAVES_A_MARK: &str =
+    "/* marks */ INSERT INTO effect SELECT current_setting('mill.task_id')::bigint";
+
+/// Maximum time until a session sends the request whose answer is damaged.
+const REQUEST: Duration = Duration::from_secs(60);
+
+/// Maximum of the resident memory of a worker in kB. A length of 2 GB must not be allocated.
+const MAX_MEMORY: u64 = 300_000;
+
+/// An answer in the life of a session.
+#[derive(Clone, Copy, Debug)]
+struct Answer {
+    name: &'static str,
+    /// Whether a session for tasks receives the answer.
+    for_tasks: bool,
+    /// Text of the request, or none for the startup and for an execution of the claim.
+    request: &'static str,
+    mode: &'static str,
+    /// Sessions to terminate, so that a new one sends the request.
+    ended: Option<&'static str>,
+}
+
+const READER: Option<&str> = Some("pgmill reader %");
+const CONTROL: Option<&str> = Some("pgmill control %");
+const CLAIMER: Option<&str> = Some("pgmill claimer %");
+const LISTENER: Option<&str> = Some("pgmill listener %");
+const STARTUP: &str = "";
+const CLAIM: &str = "claim";
+
+#[rustfmt::skip]
+const ANSWERS: [Answer; 15] = [
+    Answer { name: "startup of a reader", for_tasks: true, request: STARTUP, mode: "transaction", ended: READER },
+    Answer { name: "identity of a reader", for_tasks: true, request: "worker.identity", mode: "transaction", ended: READER },
+    Answer { name: "BEGIN", for_tasks: true, request: "worker.begin", mode: "transaction", ended: None },
+    Answer { name: "statement", for_tasks: true, request: "/* marks */", mode: "transaction", ended: None },
+    Answer { name: "COMMIT", for_tasks: true, request: "worker.commit", mode: "transaction", ended: None },
+    Answer { name: "settings, autocommit", for_tasks: true, request: "worker.set_task_settings", mode: "autocommit", ended: None },
+    Answer { name: "statement, autocommit", for_tasks: true, request: "/* marks */", mode: "autocommit", ended: None },
+    Answer { name: "completion", for_tasks: false, request: "queue.complete", mode: "autocommit", ended: None },
+    Answer { name: "heartbeat", for_tasks: false, request: "queue.heartbeat", mode: "transaction", ended: None },
+    Answer { name: "poll", for_tasks: false, request: "queue.poll", mode: "transaction", ended: None },
+    Answer { name: "claim", for_tasks: false, request: CLAIM, mode: "transaction", ended: None },
+    Answer { name: "preparation of the claim", for_tasks: false, request: "queue.claim", mode: "transaction", ended: CLAIMER },
+    Answer { name: "startup of a control session", for_tasks: false, request: STARTUP, mode: "transaction", ended: CONTROL },
+    Answer { name: "registration", for_tasks: false, request: "queue.register", mode: "transaction", ended: CONTROL },
+    Answer { name: "LISTEN", for_tasks: false, request: "LISTEN", mode: "transaction", ended: LISTENER },
+];
+
+/// A worker, and the proxies between the worker and the server.
+struct Environment {
+    database: Database,
+    tasks: Proxy,
+    control: Proxy,
+    worker: Worker,
+    answer: Answer,
+}
+
+impl Environment {
+    async fn new(answer: Answer) -> Self {
+        let database = Database::new().await;
+        database.execute("CREATE TABLE effect (task bigint NOT NULL)").await;
+        let tasks = Proxy::start(&database.url()).await.unwrap();
+        let control = Proxy::start(&database.url()).await.unwrap();
+        let flags = ["--readers", "1", "--poll-interval", "50ms", "--heartbeat-interval", "1s"];
+        let url = tasks.url(&database.url());
+        let flags = [&flags[..], &["--orphan-timeout", "3s", "--task-url", &url]].concat();
+        let worker = Worker::start_at(&control.url(&database.url()), &flags);
+        worker.until_logged("ready").await;
+        Self { database, tasks, control, worker, answer }
+    }
+
+    fn proxy(&self) -> &Proxy {
+        if self.answer.for_tasks { &self.tasks } else { &self.control }
+    }
+
+    /// Damages the next answer, while a task needs the session. Returns whether the damage
+    /// occurred, and the task.
+    async fn damage(&self, damage: Damage) -> (bool, i64) {
+        let at = match self.answer.request {
+            STARTUP => MessageMatch::Startup,
+            CLAIM => MessageMatch::Prepared,
+            text => MessageMatch::Text(text.to_owned()),
+        };
+        self.proxy().arm(at, FaultAction::DamageAnswer(damage));
+        if let Some(sessions) = self.answer.ended {
+            let sql = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+                       WHERE datname = current_database() AND application_name LIKE $1";
+            self.database.rows(sql, &[&sessions]).await;
+        }
+        let options = format!(", max_attempts => 1, mode => '{}'", self.answer.mode);
+        let id = self.database.enqueue(LEAVES_A_MARK, &options).await;
+        let fired = timeout(REQUEST, self.proxy().fired()).await.is_ok();
+        self.proxy().disarm();
+        (fired, id)
+    }
+
+    /// Returns the messages of the answer: their types and sizes.
+    async fn record(&self) -> Vec<(char, usize)> {
+        let (fired, id) = self.damage(Damage { message: 0, byte: 0, kind: DamageKind::None }).await;
+        assert!(fired, "no answer to {}", self.answer.name);
+        assert_eq!(self.database.outcome(id).await, "succeeded");
+        self.proxy().recorded()
+    }
+
+    /// Damages an answer and checks what happens to its task and to the next one. With `strict`, the
+    /// damage makes the answer unreadable; otherwise it may change a value in the answer.
+    async fn check(&mut self, damage: Damage, strict: bool) {
+        let what = format!("{}, {damage:?}", self.answer.name);
+        let (fired, id) = self.damage(damage).await;
+        assert!(fired || !strict, "{what}: no such byte");
+        let outcome = self.database.outcome(id).await;
+        let counts = format!(
+            "SELECT (SELECT count(*) FROM mill.attempts WHERE task_id = {id}) || ' '
+                 || (SELECT count(*) FROM effect WHERE task = {id})"
+        );
+        let counts: String = self.database.value(&counts).await;
+        let (attempts, effects) = counts.split_once(' ').unwrap();
+        let (attempts, effects): (i64, i64) = (attempts.parse().unwrap(), effects.parse().unwrap());
+        if strict {
+            assert_eq!(outcome, "succeeded", "{what}");
+            assert!(effects >= 1, "{what}: no effect");
+        }
+        let max_effects = if self.answer.mode == "transaction" { 1 } else { attempts };
+        assert!(effects <= max_effects, "{what}: {effects} effects, {attempts} attempts");
+        let next = self.database.enqueue(LEAVES_A_MARK, ", max_attempts => 1").await;
+        assert_eq!(self.database.outcome(next).await, "succeeded", "{what}: the next task");
+        assert_eq!(self.worker.ended_already(), None, "{what}: {}", self.worker.log());
+        assert!(!self.worker.log().contains("panicked"), "{what}");
+    }
+
+    /// Checks the memory of the worker and its shutdown.
+    async fn close(mut self) {
+        let status = format!("/proc/{}/status", self.worker.pid());
+        let status = fs::read_to_string(status).unwrap_or_default();
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let peak: u64 = peak.map_or(0, |peak| peak.trim_end_matches("kB").trim().parse().unwrap());
+        assert!(peak < MAX_MEMORY, "{} kB after a damaged {}", peak, self.answer.name);
+        assert!(self.worker.terminate().await.success(), "{}", self.answer.name);
+    }
+}
+
+/// Returns the damages that make a message unreadable: an unknown type, a negative length, and the
+/// end of the connection in the header and in the content.
+fn unreadable(message: usize, size: usize) -> Vec<Damage> {
+    let damage = |byte, kind| Damage { message, byte, kind };
+    let mut damages = vec![
+        damage(0, DamageKind::Flip(0x80)),
+        damage(1, DamageKind::Flip(0x80)),
+        damage(0, DamageKind::Truncate),
+        damage(3, DamageKind::Truncate),
+    ];
+    damages.extend((size > 5).then(|| damage(size - 1, DamageKind::Truncate)));
+    damages
+}
+
+/// The length of the first message is 2 GB: the session waits for bytes that never arrive.
+const ENDLESS: Damage = Damage { message: 0, byte: 1, kind: DamageKind::Flip(0x7f) };
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unreadable_answer_ends_a_session_and_the_task_has_its_effect() {
+    let each = ANSWERS.map(async |answer| {
+        let mut environment = Environment::new(answer).await;
+        let messages = environment.record().await;
+        // The first and the last message.
+        let mut chosen = vec![0, messages.len() - 1];
+        chosen.dedup();
+        for message in chosen {
+            for damage in unreadable(message, messages[message].1) {
+                environment.check(damage, true).await;
+            }
+        }
+        environment.close().await;
+    });
+    join_all(each).await;
+}
+
+/// Flips each bit of the first bytes of each message, also of values: a task may then fail, but has
+/// no second effect, and the worker serves the next task.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "takes an hour: `cargo test -p tests -- --ignored every_damaged_byte --nocapture`"]
+async fn every_damaged_byte_leaves_a_worker_that_works() {
+    const BYTES: usize = 64;
+    let each = ANSWERS.map(async |answer| {
+        let mut environment = Environment::new(answer).await;
+        let mut damages = 0;
+        for (message, (kind, size)) in environment.record().await.into_iter().enumerate() {
+            for byte in 0..size.min(BYTES) {
+                let kinds = [0x01, 0x10, 0x7f, 0x80].map(DamageKind::Flip);
+                for kind in kinds.into_iter().chain([DamageKind::Truncate]) {
+                    environment.check(Damage { message, byte, kind }, false).await;
+                    damages += 1;
+                }
+            }
+            println!("{}: message {message} ({kind}), {damages} damages", answer.name);
+        }
+        environment.close().await;
+    });
+    join_all(each).await;
+}
+
+/// The session waits for bytes that never arrive, until its time limit.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_without_end_is_given_up() {
+    let waited_for = |answer: &Answer| {
+        // The time limit of other control statements is 75 s: see the test of every byte.
+        answer.for_tasks && answer.ended.is_none() || answer.name == "heartbeat"
+    };
+    let each = ANSWERS.into_iter().filter(waited_for).map(async |answer| {
+        let mut environment = Environment::new(answer).await;
+        environment.check(ENDLESS, true).await;
+        environment.close().await;
+    });
+    join_all(each).await;
+}
