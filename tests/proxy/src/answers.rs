@@ -122,7 +122,10 @@ mod tests {
     /// An answer of two messages.
     const ANSWER: [u8; 12] = *b"C\0\0\0\x05!Z\0\0\0\x05I";
 
-    fn passed(damage: Damage, part: usize) -> (Vec<u8>, bool, Option<Vec<(char, usize)>>) {
+    /// Kinds and sizes of recorded messages.
+    type Recorded = Option<Vec<(char, usize)>>;
+
+    fn passed(damage: Damage, part: usize) -> (Vec<u8>, bool, Recorded) {
         let answers = Answers::default();
         answers.begin();
         answers.arm(damage);
