@@ -58,6 +58,9 @@ const ANSWERS: [Answer; 15] = [
     Answer { name: "LISTEN", for_tasks: false, request: "LISTEN", mode: "transaction", ended: LISTENER },
 ];
 
+/// Requests whose answers have a varying number of rows, so that only their first message surely exists.
+const VARYING: [&str; 2] = [CLAIM, "queue.poll"];
+
 /// A worker, and the proxies between the worker and the server.
 struct Environment {
     database: Database,
@@ -174,8 +177,10 @@ async fn an_unreadable_answer_ends_a_session_and_the_task_has_its_effect() {
         let mut environment = Environment::new(answer).await;
         let messages = environment.record().await;
         // The first and the last message.
-        let mut chosen = vec![0, messages.len() - 1];
-        chosen.dedup();
+        let mut chosen = vec![0];
+        if !VARYING.contains(&answer.request) && messages.len() > 1 {
+            chosen.push(messages.len() - 1);
+        }
         for message in chosen {
             for damage in unreadable(message, messages[message].1) {
                 environment.check(damage, true).await;
