@@ -117,11 +117,7 @@ impl fmt::Display for ConnectionTarget {
         let list = |part: fn(&Endpoint) -> String| {
             self.endpoints.iter().map(part).collect::<Vec<_>>().join(",")
         };
-        let hosts = list(|endpoint| match (&endpoint.host, endpoint.address) {
-            (Some(host), _) => host.clone(),
-            (None, Some(address)) => address.to_string(),
-            (None, None) => String::new(),
-        });
+        let hosts = list(|endpoint| endpoint.name().unwrap_or_default());
         let ports = list(|endpoint| endpoint.port.to_string());
         write!(f, "host={hosts} port={ports} dbname={} user={}", self.dbname, self.user)
     }

@@ -42,18 +42,17 @@ impl Endpoint {
             let address = format!("{directory}/.s.PGSQL.{}", self.port);
             return ServerAddress { address, port: None };
         }
-        let address = self.address.map(|address| address.to_string());
-        let address = self.host.clone().or(address).unwrap_or_default();
-        ServerAddress { address, port: Some(self.port) }
+        ServerAddress { address: self.name().unwrap_or_default(), port: Some(self.port) }
+    }
+
+    /// Returns the host, or else its address.
+    pub(crate) fn name(&self) -> Option<String> {
+        self.host.clone().or_else(|| self.address.map(|address| address.to_string()))
     }
 
     /// Returns the names under which a password file may list this host.
     pub(crate) fn passfile_names(&self) -> Vec<String> {
-        let name = match (&self.host, self.address) {
-            (Some(host), _) => host.clone(),
-            (None, Some(address)) => address.to_string(),
-            (None, None) => return Vec::new(),
-        };
+        let Some(name) = self.name() else { return Vec::new() };
         let local = SOCKET_DIRECTORIES.contains(&name.as_str());
         if local { vec!["localhost".to_owned(), name] } else { vec![name] }
     }
