@@ -1,17 +1,16 @@
 //! Formats the outcomes as a table, and writes them into a page.
 
 use std::fmt::Write as _;
-use std::fs;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
+use page::Section;
 
 use crate::outcome::Outcome;
 use crate::settings::Settings;
 
-/// Markers around the table in a page.
-const BEGIN: &str = "<!-- the failovers -->";
-const END: &str = "<!-- the end of the failovers -->";
+/// The report in a page.
+const SECTION: Section = Section("failovers");
 
 /// Returns the table, and a sentence with the settings.
 pub(crate) fn report(outcomes: &[Outcome], settings: &Settings) -> String {
@@ -50,16 +49,7 @@ pub(crate) fn report(outcomes: &[Outcome], settings: &Settings) -> String {
 
 /// Replaces the report in a page.
 pub(crate) fn write(page: &Path, report: &str) -> Result<()> {
-    let text = fs::read_to_string(page).with_context(|| page.display().to_string())?;
-    let replaced = replace(&text, report)
-        .with_context(|| format!("{} has no lines {BEGIN} and {END}", page.display()))?;
-    fs::write(page, replaced).with_context(|| page.display().to_string())
-}
-
-fn replace(text: &str, report: &str) -> Option<String> {
-    let (before, rest) = text.split_once(BEGIN)?;
-    let (_, after) = rest.split_once(END)?;
-    Some(format!("{before}{BEGIN}\n\n{report}\n\n{END}{after}"))
+    SECTION.write(page, |_| report.to_owned())
 }
 
 #[cfg(test)]
@@ -112,11 +102,12 @@ mod tests {
         let report = report(&[outcome(Fault::Killed, Mode::Synchronous)], &settings);
         assert!(report.contains("\n| leader killed | synchronous | 3.0 s | 6 s | 9 |"), "{report}");
         assert!(report.contains("ttl: 20"), "{report}");
-        let page = format!("head\n{BEGIN}\nold\n{END}\nfoot\n");
+        let [begin, end] = ["<!-- the failovers -->", "<!-- the end of the failovers -->"];
+        let page = format!("head\n{begin}\nold\n{end}\nfoot\n");
         assert_eq!(
-            replace(&page, &report).unwrap(),
-            format!("head\n{BEGIN}\n\n{report}\n\n{END}\nfoot\n")
+            SECTION.replace(&page, |_| report.clone()).unwrap(),
+            format!("head\n{begin}\n\n{report}\n\n{end}\nfoot\n")
         );
-        assert!(replace("head", &report).is_none());
+        assert!(SECTION.replace("head", |_| report).is_none());
     }
 }

@@ -1,17 +1,16 @@
 //! Formats the outcomes as a table, and writes them into a page.
 
 use std::collections::HashMap;
-use std::fs;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
+use page::Section;
 
 use crate::catalog::Mutant;
 use crate::outcome::{Fate, Outcome};
 
-/// Markers around the table in a page.
-const BEGIN: &str = "<!-- the mutants -->";
-const END: &str = "<!-- the end of the mutants -->";
+/// The table in a page.
+const SECTION: Section = Section("mutants");
 
 const HEAD: &str = "| mutant | file | what goes wrong | found by |\n|---|---|---|---|\n";
 
@@ -59,29 +58,21 @@ fn sum(rows: &[Row]) -> String {
 /// Replaces the results of these mutants in a page. Keeps the results of the other mutants of the
 /// catalog.
 pub(crate) fn write(page: &Path, outcomes: &[Outcome], catalog: &[Mutant]) -> Result<()> {
-    let text = fs::read_to_string(page).with_context(|| page.display().to_string())?;
-    let replaced = replace(&text, outcomes, catalog)
-        .with_context(|| format!("{} has no lines {BEGIN} and {END}", page.display()))?;
-    fs::write(page, replaced).with_context(|| page.display().to_string())
+    SECTION.write(page, |old| merged(old, outcomes, catalog))
 }
 
-fn replace(text: &str, outcomes: &[Outcome], catalog: &[Mutant]) -> Option<String> {
-    let (before, rest) = text.split_once(BEGIN)?;
-    let (old, after) = rest.split_once(END)?;
+fn merged(old: &str, outcomes: &[Outcome], catalog: &[Mutant]) -> String {
     let new = outcomes.iter().map(row);
-    let mut known: HashMap<String, Row> =
-        old.lines().filter_map(parse).chain(new).map(|row| (row[0].clone(), row)).collect();
+    let mut known: HashMap<String, Row> = old
+        .lines()
+        .filter_map(page::row)
+        .chain(new)
+        .map(|row: Row| (row[0].clone(), row))
+        .collect();
     let names = catalog.iter().map(|mutant| format!("`{}`", mutant.name));
     let rows: Vec<Row> = names.filter_map(|name| known.remove(&name)).collect();
     let lines: String = rows.iter().map(|row| format!("| {} |\n", row.join(" | "))).collect();
-    Some(format!("{before}{BEGIN}\n\n{HEAD}{lines}\n{}\n\n{END}{after}", sum(&rows)))
-}
-
-/// Reads a row of the table.
-fn parse(line: &str) -> Option<Row> {
-    let inner = line.strip_prefix('|')?.strip_suffix('|')?;
-    let cells: Vec<String> = inner.split('|').map(|cell| cell.trim().to_owned()).collect();
-    cells.try_into().ok()
+    format!("{HEAD}{lines}\n{}", sum(&rows))
 }
 
 #[cfg(test)]
@@ -90,6 +81,13 @@ mod tests {
 
     use super::*;
     use crate::catalog::mutants;
+
+    const BEGIN: &str = "<!-- the mutants -->";
+    const END: &str = "<!-- the end of the mutants -->";
+
+    fn replace(text: &str, outcomes: &[Outcome], catalog: &[Mutant]) -> Option<String> {
+        SECTION.replace(text, |old| merged(old, outcomes, catalog))
+    }
 
     fn outcomes() -> Vec<Outcome> {
         let fates =

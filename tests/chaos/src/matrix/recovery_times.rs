@@ -6,13 +6,13 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use page::Section;
 
 use super::cell::Cell;
-use super::table::{CellResult, between, markdown};
+use super::table::{CellResult, markdown};
 
-/// Markers around the table in a page.
-const BEGIN: &str = "<!-- the recovery times -->";
-const END: &str = "<!-- the end of the recovery times -->";
+/// The distribution in a page.
+const SECTION: Section = Section("recovery times");
 
 const HEAD: [&str; 5] = ["fault", "trials", "median, s", "90 %, s", "longest, s"];
 
@@ -25,11 +25,7 @@ pub(crate) fn write(page: &Path, shown: &[CellResult], cells: &[Cell]) -> Result
     let file = page.with_extension("json");
     let times = merged(read(&file)?, shown, cells);
     fs::write(&file, json(&times)?).with_context(|| file.display().to_string())?;
-    let text = fs::read_to_string(page).with_context(|| page.display().to_string())?;
-    let table = distribution(&times, cells);
-    let replaced = between(&text, BEGIN, END, &table)
-        .with_context(|| format!("{} has no lines {BEGIN} and {END}", page.display()))?;
-    fs::write(page, replaced).with_context(|| page.display().to_string())
+    SECTION.write(page, |_| distribution(&times, cells).trim_end().to_owned())
 }
 
 fn read(file: &Path) -> Result<Times> {
@@ -56,18 +52,19 @@ fn json(times: &Times) -> Result<String> {
 
 /// Formats the table: one row per fault, in the order of the cells.
 fn distribution(times: &Times, cells: &[Cell]) -> String {
-    let mut faults: Vec<String> = cells.iter().map(|cell| cell.fault.to_string()).collect();
-    faults.dedup();
-    let mut rows: Vec<[String; 5]> = Vec::new();
-    for fault in faults {
-        if rows.iter().any(|row| row[0] == fault) {
-            continue;
+    let mut of_faults: Vec<(String, Vec<f64>)> = Vec::new();
+    for cell in cells {
+        let (fault, new) = (cell.fault.to_string(), times.get(&cell.to_string()));
+        let new = new.into_iter().flatten().copied();
+        match of_faults.iter_mut().find(|(known, _)| *known == fault) {
+            Some((_, all)) => all.extend(new),
+            None => of_faults.push((fault, new.collect())),
         }
-        let of_fault = cells.iter().filter(|cell| cell.fault.to_string() == fault);
-        let all = of_fault.filter_map(|cell| times.get(&cell.to_string())).flatten();
-        let mut all: Vec<f64> = all.copied().collect();
-        all.sort_by(f64::total_cmp);
+    }
+    let mut rows = Vec::new();
+    for (fault, mut all) in of_faults {
         if !all.is_empty() {
+            all.sort_by(f64::total_cmp);
             let [median, ninth_decile, longest] =
                 [50, 90, 100].map(|percent| format!("{:.1}", percentile(&all, percent)));
             rows.push([fault, all.len().to_string(), median, ninth_decile, longest]);

@@ -2,19 +2,18 @@
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
-use std::fs;
 use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
+use page::Section;
 use serde::Serialize;
 
 use super::cell::{Cell, MAY_BE_LOST, MAY_LACK_EFFECT, Mode};
 
-/// Markers around the table in a page.
-const BEGIN: &str = "<!-- the matrix -->";
-const END: &str = "<!-- the end of the matrix -->";
+/// The table in a page.
+const SECTION: Section = Section("matrix");
 
 /// Result of one cell.
 #[derive(Clone, Debug, Serialize)]
@@ -148,8 +147,11 @@ const BROKEN: &str = ": BROKEN";
 
 /// Formats the results: a table and a line with the totals.
 pub(crate) fn text(shown: &[CellResult]) -> String {
-    let rows: Vec<Row> = shown.iter().map(CellResult::row).collect();
-    format!("{}\n{}", markdown(HEAD, NUMBERS, &rows), sum(&rows))
+    text_of(&shown.iter().map(CellResult::row).collect::<Vec<_>>())
+}
+
+fn text_of(rows: &[Row]) -> String {
+    format!("{}\n{}", markdown(HEAD, NUMBERS, rows), sum(rows))
 }
 
 /// Formats a Markdown table, padded to be readable as plain text. The columns `numbers` are
@@ -210,35 +212,20 @@ fn sum(rows: &[Row]) -> String {
 
 /// Writes the rows of these results into the table of a page. Keeps the rows of all other `cells`.
 pub(crate) fn write(page: &Path, shown: &[CellResult], cells: &[Cell]) -> Result<()> {
-    let text = fs::read_to_string(page).with_context(|| page.display().to_string())?;
-    let replaced = replace(&text, shown, cells)
-        .with_context(|| format!("{} has no lines {BEGIN} and {END}", page.display()))?;
-    fs::write(page, replaced).with_context(|| page.display().to_string())
+    SECTION.write(page, |old| merged(old, shown, cells))
 }
 
-fn replace(text: &str, shown: &[CellResult], cells: &[Cell]) -> Option<String> {
-    let (_, rest) = text.split_once(BEGIN)?;
-    let (old, _) = rest.split_once(END)?;
+fn merged(old: &str, shown: &[CellResult], cells: &[Cell]) -> String {
     let new = shown.iter().map(CellResult::row);
-    let mut known: HashMap<Vec<String>, Row> =
-        old.lines().filter_map(parse).chain(new).map(|row| (row[KEY].to_vec(), row)).collect();
+    let mut known: HashMap<Vec<String>, Row> = old
+        .lines()
+        .filter_map(page::row)
+        .chain(new)
+        .map(|row: Row| (row[KEY].to_vec(), row))
+        .collect();
     let keys = cells.iter().map(|cell| CellResult::new(*cell).row()[KEY].to_vec());
     let rows: Vec<Row> = keys.filter_map(|key| known.remove(&key)).collect();
-    between(text, BEGIN, END, &format!("{}\n{}\n", markdown(HEAD, NUMBERS, &rows), sum(&rows)))
-}
-
-/// Replaces the text between two markers.
-pub(crate) fn between(text: &str, begin: &str, end: &str, new: &str) -> Option<String> {
-    let (before, rest) = text.split_once(begin)?;
-    let (_, after) = rest.split_once(end)?;
-    Some(format!("{before}{begin}\n\n{new}\n{end}{after}"))
-}
-
-/// Reads a row of the table.
-fn parse(line: &str) -> Option<Row> {
-    let inner = line.strip_prefix('|')?.strip_suffix('|')?;
-    let cells: Vec<String> = inner.split('|').map(|cell| cell.trim().to_owned()).collect();
-    cells.try_into().ok()
+    text_of(&rows)
 }
 
 #[cfg(test)]
@@ -246,6 +233,13 @@ mod tests {
     use super::super::cell::{Moment, Place};
     use super::super::fault::Fault;
     use super::*;
+
+    const BEGIN: &str = "<!-- the matrix -->";
+    const END: &str = "<!-- the end of the matrix -->";
+
+    fn replace(text: &str, shown: &[CellResult], cells: &[Cell]) -> Option<String> {
+        SECTION.replace(text, |old| merged(old, shown, cells))
+    }
 
     fn cell(mode: Mode) -> Cell {
         let (fault, moment) = (Fault::WorkerKilled, Moment::Executing);
