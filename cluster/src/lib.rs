@@ -26,4 +26,4 @@ pub use port::Port;
 pub use process::{alive, kill_with_children, signal_with_children};
 pub use program::{arguments, sibling_program};
 pub use server::{Cluster, Mode, Options};
-pub use signals::{Signals, signal_exit_code};
+pub use signals::{Signals, signal_exit_code, until_signal};

@@ -103,6 +103,14 @@ impl Cluster {
         format!("postgresql://{SUPERUSER}:{password}@127.0.0.1:{port}/{database}")
     }
 
+    /// Returns a TCP connection string for this server and its standby. It leads to the one that
+    /// accepts writes.
+    pub fn url_with_standby(&self, standby: &Self, database: &str) -> String {
+        let [one, other] = [self, standby].map(|server| format!("127.0.0.1:{}", server.port()));
+        let url = self.url(database).replace(&one, &format!("{one},{other}"));
+        format!("{url}?target_session_attrs=read-write")
+    }
+
     /// Returns a socket connection string for the superuser, without a password; for processes of
     /// the server's account and root.
     pub fn socket_url(&self, database: &str) -> String {

@@ -35,6 +35,28 @@ impl Signals {
     }
 }
 
+/// Runs `work` and returns its exit code. At a signal, drops `work`, which has to clean up what it has
+/// set up, and returns the exit code for the signal.
+///
+/// # Errors
+/// Returns the error of `work`, or one if the operating system refuses the handlers.
+pub async fn until_signal(
+    program: &str,
+    work: impl Future<Output = anyhow::Result<u8>>,
+) -> anyhow::Result<u8> {
+    // Install the handlers before `work` begins: from then on, no signal ends this process without
+    // clean-up.
+    let mut signals = Signals::new()?;
+    tokio::select! {
+        biased;
+        signal = signals.next() => {
+            eprintln!("{program}: interrupted, cleaning up");
+            Ok(signal_exit_code(signal.as_raw()))
+        }
+        code = work => code,
+    }
+}
+
 /// Returns the exit code of a process ended by a signal, as shells report it: 128 + number.
 #[must_use]
 pub fn signal_exit_code(number: i32) -> u8 {

@@ -1,24 +1,14 @@
 //! A server that becomes unresponsive, and a standby promoted in its place, hang no worker.
 
-use cluster::Cluster;
 use proxy::{FaultAction, MessageMatch, Proxy};
 
 use crate::harness::{Database, PrivateDatabase, Program, Worker, eventually};
-
-/// Returns one connection string for both servers, in this order.
-fn url_of(database: &Database, servers: [&Cluster; 2]) -> String {
-    let [first, second] = servers.map(|server| server.url(database.name()));
-    let place = |url: &str| url.rsplit_once('@').unwrap().1.split_once('/').unwrap().0.to_owned();
-    let login = first.rsplit_once('@').unwrap().0.to_owned();
-    let (one, two, name) = (place(&first), place(&second), database.name());
-    format!("{login}@{one},{two}/{name}?target_session_attrs=read-write")
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_frozen_primary_hangs_no_worker_once_the_standby_is_promoted() {
     let primary = PrivateDatabase::new(&[]).await;
     let standby = primary.cluster.standby().unwrap();
-    let url = url_of(&primary.database, [&primary.cluster, &standby]);
+    let url = primary.cluster.url_with_standby(&standby, primary.database.name());
     let flags = ["--readers", "2"];
     let workers = [(); 2].map(|()| Worker::start_at(&url, &flags));
     for worker in &workers {

@@ -15,7 +15,7 @@ use std::time::Instant;
 use anyhow::{Result, bail, ensure};
 use checker::{Expect, Finding, check, record};
 use cli::exit;
-use cluster::{Binaries, Signals, signal_exit_code};
+use cluster::{Binaries, until_signal};
 use tokio::task::block_in_place;
 use tokio::time::sleep;
 
@@ -59,20 +59,7 @@ signal n";
 
 pub(crate) fn run(args: &Args) -> Result<u8> {
     let binaries = Binaries::find(Some(&args.directory))?;
-    let runtime = cli::many_threads()?;
-    runtime.block_on(async {
-        // Install the handlers before the servers start: from then on, no signal ends this process
-        // without clean-up.
-        let mut signals = Signals::new()?;
-        tokio::select! {
-            biased;
-            signal = signals.next() => {
-                eprintln!("chaos: interrupted, cleaning up");
-                Ok(signal_exit_code(signal.as_raw()))
-            }
-            ended = run_all(args, binaries) => ended,
-        }
-    })
+    cli::many_threads()?.block_on(until_signal("chaos", run_all(args, binaries)))
 }
 
 async fn run_all(args: &Args, binaries: Binaries) -> Result<u8> {

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use clap::Parser;
 use cli::exit;
-use cluster::{Binaries, Cluster, Options, Signals, signal_exit_code};
+use cluster::{Binaries, Cluster, Options, until_signal};
 use serde_json::json;
 
 use catalog::Mutant;
@@ -100,20 +100,7 @@ fn run(args: &Args) -> Result<u8> {
         return Ok(exit::OK);
     }
     let binaries = Binaries::find_or_install(args.directory.as_deref())?;
-    let runtime = cli::many_threads()?;
-    runtime.block_on(async {
-        // Install the handlers before any setup: from then on, no signal ends this process without
-        // clean-up.
-        let mut signals = Signals::new()?;
-        tokio::select! {
-            biased;
-            signal = signals.next() => {
-                eprintln!("mutants: interrupted, cleaning up");
-                Ok(signal_exit_code(signal.as_raw()))
-            }
-            code = run_mutants(args, &mutants, binaries) => code,
-        }
-    })
+    cli::many_threads()?.block_on(until_signal("mutants", run_mutants(args, &mutants, binaries)))
 }
 
 fn line(mutant: &Mutant) -> String {

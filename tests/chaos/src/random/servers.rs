@@ -40,12 +40,10 @@ impl Servers {
         let target = Cluster::start(Options::new(binaries.clone()))?;
         let primary = Cluster::start(Options { settings, ..Options::new(binaries) })?;
         let standby = with_standby.then(|| primary.standby()).transpose()?;
-        let mut url = primary.url("postgres");
-        if let Some(standby) = &standby {
-            let places = [primary.port(), standby.port()].map(|port| format!("127.0.0.1:{port}"));
-            url = url.replace(&places[0], &places.join(","));
-        }
-        url += "?target_session_attrs=read-write";
+        let url = match &standby {
+            Some(standby) => primary.url_with_standby(standby, "postgres"),
+            None => format!("{}?target_session_attrs=read-write", primary.url("postgres")),
+        };
         let directory = std::env::temp_dir().join(format!("pgmill-chaos-{}", std::process::id()));
         std::fs::create_dir_all(&directory)?;
         let target_url = directory.join("target.url");

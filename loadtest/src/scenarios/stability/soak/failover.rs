@@ -59,10 +59,7 @@ impl Pair {
             ensure!(begun.elapsed() < TIMEOUT, "the standby does not catch up");
             sleep(Duration::from_millis(50)).await;
         }
-        let place = |port: u16| format!("127.0.0.1:{port}");
-        let (one, other) = (place(primary.lock().port()), place(standby.port()));
-        let url = database.url().replace(&one, &format!("{one},{other}"));
-        let url = format!("{url}?target_session_attrs=read-write");
+        let url = primary.lock().url_with_standby(&standby, database.name());
         let session = context.connect(&url).await?;
         let database = database.reached_by(url, session);
         Ok((Self { primary, standby: Some(standby), promoted_at: None }, database))
