@@ -72,16 +72,6 @@ async fn row(database: &Database) -> String {
         .await
 }
 
-/// Waits until a session waits for a row lock of another session.
-async fn until_waiting(database: &Database) {
-    eventually("a session waits for the row", async || {
-        let waiting = "SELECT count(*) FROM pg_stat_activity
-            WHERE datname = current_database() AND wait_event_type = 'Lock'";
-        database.value::<i64>(waiting).await > 0
-    })
-    .await;
-}
-
 /// Returns the dead worker for a claim whose worker has no row.
 fn unregistered(worker: WorkerId) -> DeadWorker {
     DeadWorker { worker, last_heartbeat: None }
@@ -319,7 +309,7 @@ async fn a_finish_waits_for_a_reclaim_and_respects_it() {
         reclaimer.batch_execute("BEGIN").await.unwrap();
         assert_eq!(reclaim(&reclaimer, unregistered(worker)).await.unwrap().released, [TaskId(id)]);
         let (answer, ()) = join(finish(&session, &claim), async {
-            until_waiting(&database).await;
+            database.until_a_session_waits_or("false").await;
             reclaimer.batch_execute(end).await.unwrap();
         })
         .await;
@@ -340,7 +330,7 @@ async fn a_cancel_waits_for_a_finish_and_reports_the_actual_outcome() {
         let (session, canceller) = (database.connect().await, database.connect().await);
         finish(&session, &claim).await.unwrap();
         let (answer, ()) = join(queue::cancel::cancel(&canceller, TaskId(id)), async {
-            until_waiting(&database).await;
+            database.until_a_session_waits_or("false").await;
             session.batch_execute(end).await.unwrap();
         })
         .await;
@@ -357,7 +347,7 @@ async fn a_cancel_that_met_a_failure_ends_the_retry_it_left() {
     let failed = fail(&session, &claim, Outcome::Failed, AGAIN, &Report::default()).await;
     assert_eq!(failed.unwrap(), Disposition::Retried(Outcome::Failed));
     let (answer, ()) = join(queue::cancel::cancel(&canceller, TaskId(id)), async {
-        until_waiting(&database).await;
+        database.until_a_session_waits_or("false").await;
         session.batch_execute("COMMIT").await.unwrap();
     })
     .await;
@@ -392,7 +382,7 @@ async fn a_cancel_request_does_not_disturb_the_finish_even_of_a_repeatable_read_
     assert_eq!(queue::cancel::cancel(&canceller, TaskId(id)).await.unwrap(), "requested");
     let (completed, ()) =
         join(complete(&session, &[Success::now(&claim, &Report::default())], None), async {
-            until_waiting(&database).await;
+            database.until_a_session_waits_or("false").await;
             canceller.batch_execute("COMMIT").await.unwrap();
         })
         .await;

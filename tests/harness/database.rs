@@ -179,6 +179,15 @@ impl Database {
         self.execute(&sql).await;
     }
 
+    /// Waits until a session waits for a lock of another session, or the condition is true.
+    pub(crate) async fn until_a_session_waits_or(&self, condition: &str) {
+        let sql = format!(
+            "SELECT EXISTS (SELECT FROM pg_stat_activity
+                 WHERE datname = current_database() AND wait_event_type = 'Lock') OR {condition}"
+        );
+        super::eventually("a session waits for a lock", async || self.value(&sql).await).await;
+    }
+
     /// Waits until the task has ended and returns its outcome.
     pub(crate) async fn outcome(&self, id: i64) -> String {
         let sql = "SELECT outcome::text FROM mill.attempts WHERE task_id = $1 AND final

@@ -1,7 +1,7 @@
 //! Concurrent claims, grants and maintenance do not exceed a limit.
 
 use crate::guarantees::checker_mutants::plant;
-use crate::harness::{Database, eventually};
+use crate::harness::Database;
 
 #[tokio::test]
 async fn a_task_whose_claim_is_in_progress_counts_towards_a_new_limit() {
@@ -22,11 +22,8 @@ async fn a_task_whose_claim_is_in_progress_counts_towards_a_new_limit() {
         claimer.batch_execute(&claim).await.unwrap();
         let set = operator.batch_execute("SELECT mill.set_max_running('queue', 'default', 1)");
         let commit = async {
-            let stopped =
-                "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database()
-                AND wait_event_type = 'Lock') OR EXISTS (SELECT FROM mill.limits)";
-            eventually("the operator waits or is done", async || database.value(stopped).await)
-                .await;
+            // The operator waits or is done.
+            database.until_a_session_waits_or("EXISTS (SELECT FROM mill.limits)").await;
             claimer.batch_execute("COMMIT").await.unwrap();
         };
         let (set, ()) = tokio::join!(set, commit);
@@ -56,10 +53,9 @@ async fn a_grant_waits_for_another_grant_of_the_same_limit() {
     first.batch_execute("BEGIN; SELECT mill.grant_waiting_permits()").await.unwrap();
     let grant = second.batch_execute("SELECT mill.grant_waiting_permits()");
     let commit = async {
-        let stopped = "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database()
-            AND wait_event_type = 'Lock') OR EXISTS (SELECT FROM mill.tasks WHERE state = 'pending')";
-        eventually("the second grant waits or is done", async || database.value(stopped).await)
-            .await;
+        // The second grant waits or is done.
+        let done = "EXISTS (SELECT FROM mill.tasks WHERE state = 'pending')";
+        database.until_a_session_waits_or(done).await;
         first.batch_execute("COMMIT").await.unwrap();
     };
     let (granted, ()) = tokio::join!(grant, commit);

@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use crate::guarantees::checker_mutants::plant;
-use crate::harness::{Database, eventually};
+use crate::harness::Database;
 use crate::runs::run::{job, start};
 
 /// A defect, and what fails if the product has it.
@@ -84,9 +84,7 @@ async fn during_advance(
         .await
         .unwrap();
     let other = async {
-        let waits = "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database()
-            AND wait_event_type = 'Lock')";
-        eventually("the advance waits", async || database.value(waits).await).await;
+        database.until_a_session_waits_or("false").await;
         meanwhile.await;
         holder.batch_execute("ROLLBACK").await.unwrap();
     };
@@ -286,10 +284,9 @@ async fn a_failure_during_the_cancel_of_its_run_waits_for_the_cancel() {
         "SELECT mill.fail(id, token, 'failed', 'failure', '1 hour', '{}') FROM mill.tasks",
     );
     let cancel = async {
-        let stopped = "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database()
-            AND wait_event_type = 'Lock') OR EXISTS (SELECT FROM mill.tasks WHERE state = 'scheduled')";
-        eventually("the failure waits or is recorded", async || database.value(stopped).await)
-            .await;
+        // The failure waits or is recorded.
+        let recorded = "EXISTS (SELECT FROM mill.tasks WHERE state = 'scheduled')";
+        database.until_a_session_waits_or(recorded).await;
         operator.batch_execute("COMMIT").await.unwrap();
     };
     let (failed, ()) = tokio::join!(fails, cancel);
