@@ -173,6 +173,20 @@ async fn a_worker_that_wakes_up_too_late_detects_its_lost_claim_and_continues() 
 }
 
 #[tokio::test]
+async fn a_worker_stops_the_statement_of_a_claim_that_has_another_token() {
+    let database = database_with_lock().await;
+    let worker = start(&database, &["--heartbeat-interval", "300ms"]);
+    let id = database.enqueue(LEAVES_A_MARK, "").await;
+    database.until_waiting_for_lock(id).await;
+    // As after a reclaim and a claim elsewhere: the task still exists, and is running.
+    database.execute("UPDATE mill.tasks SET token = gen_random_uuid()").await;
+    worker.until_logged("claim lost").await;
+    release_lock(&database).await;
+    assert_eq!(database.outcome(id).await, "succeeded");
+    assert_eq!(effects(&database).await, 1);
+}
+
+#[tokio::test]
 async fn an_autocommit_task_is_not_restarted_while_its_old_backend_lives() {
     let database = database_with_lock().await;
     database.execute("CREATE TABLE start (pid integer, others bigint)").await;

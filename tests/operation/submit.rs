@@ -135,6 +135,17 @@ async fn due_tasks_are_promoted_and_others_are_not() {
 }
 
 #[tokio::test]
+async fn a_worker_starts_a_due_task_and_leaves_one_alone_that_is_not_due() {
+    let database = Database::new().await;
+    let later = database.enqueue("SELECT 1", ", due_at => now() + interval '1 hour'").await;
+    let soon = database.enqueue("SELECT 1", ", due_at => now() + interval '200 ms'").await;
+    let _worker = Worker::start(&database, &["--poll-interval", "50ms"]);
+    assert_eq!(database.outcome(soon).await, "succeeded");
+    let left = "SELECT array_agg(id || ' ' || state) FROM mill.tasks";
+    assert_eq!(database.value::<Vec<String>>(left).await, [format!("{later} scheduled")]);
+}
+
+#[tokio::test]
 async fn many_tasks_keep_their_order_and_lists_of_different_length_are_refused() {
     let database = Database::new().await;
     let tasks: Vec<NewTask> = (0..500)
