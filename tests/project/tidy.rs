@@ -12,6 +12,7 @@ const PRODUCT: &[&str] = &[
     "schedule",
     "notification",
     "cli",
+    "fleet-decisions",
     "worker",
     "enqueue",
     "pgmill",

@@ -6,9 +6,12 @@ use std::time::{Duration, Instant};
 
 use conninfo::ConnectionTarget;
 use deadpool_postgres::{Object, Pool, RecyclingMethod, Runtime};
+use fleet_decisions::timing::{
+    ANSWER_TIMEOUT, CONTROL_LOCK_TIMEOUT, CONTROL_STATEMENT_TIMEOUT, LONG_USE, MAX_BACKOFF,
+    POOL_CREATE_TIMEOUT, POOL_WAIT_TIMEOUT,
+};
 use queue::claim::SessionIdentity;
 use queue::{Claim, QueueError, TaskId, WorkerId, reclaim, resolve_commit};
-use rand::RngExt;
 use tokio::time::{sleep, sleep_until, timeout};
 use tokio_postgres::Client;
 use tokio_util::sync::CancellationToken;
@@ -16,10 +19,6 @@ use tokio_util::sync::CancellationToken;
 use crate::registration::Registration;
 use crate::repeated_errors::RepeatedErrors;
 use crate::telemetry::metrics::Metrics;
-use crate::timing::{
-    ANSWER_TIMEOUT, CONTROL_LOCK_TIMEOUT, CONTROL_STATEMENT_TIMEOUT, LONG_USE, MAX_BACKOFF,
-    MIN_BACKOFF, POOL_CREATE_TIMEOUT, POOL_WAIT_TIMEOUT,
-};
 
 /// Number of sessions in the pool. The statements that end tasks are short, so a few sessions serve
 /// any number of readers.
@@ -343,11 +342,9 @@ pub(crate) async fn until(instant: Option<Instant>) {
     }
 }
 
-/// Exponential back-off with jitter, so that the workers of a fleet do not all reconnect at the
-/// same time.
+/// Back-off that the registration of the worker may end.
 pub(crate) struct Backoff {
-    next: Duration,
-    max: Duration,
+    steps: fleet_decisions::backoff::Backoff,
     /// The registration that ends the back-off, and the number of registrations when it began.
     ended_by: Option<(Registration, u64)>,
 }
@@ -361,7 +358,7 @@ impl Default for Backoff {
 impl Backoff {
     /// Starts at 50 ms and doubles up to `max`.
     pub(crate) fn up_to(max: Duration) -> Self {
-        Self { next: MIN_BACKOFF.min(max), max, ended_by: None }
+        Self { steps: fleet_decisions::backoff::Backoff::up_to(max), ended_by: None }
     }
 
     /// Ends the wait and starts over when the worker registers, because the queue answers again then.
@@ -372,19 +369,12 @@ impl Backoff {
 
     /// Starts over at 50 ms.
     pub(crate) fn reset(&mut self) {
-        self.next = MIN_BACKOFF.min(self.max);
-    }
-
-    /// Returns whether the maximum is reached.
-    pub(crate) fn at_max(&self) -> bool {
-        self.next >= self.max
+        self.steps.reset();
     }
 
     /// Returns the next wait: a random time between half and one and a half times the current step.
     pub(crate) fn step(&mut self) -> Duration {
-        let step = self.next.mul_f64(rand::rng().random_range(0.5..1.5));
-        self.next = (self.next * 2).min(self.max);
-        step
+        self.steps.step(&mut rand::rng())
     }
 
     /// Waits for the next step.

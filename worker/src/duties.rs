@@ -3,12 +3,10 @@
 //! in the database.
 
 pub(crate) mod duty;
-pub(crate) mod failure_detector;
 pub(crate) mod heartbeat;
 pub(crate) mod listener;
 pub(crate) mod maintenance;
 pub(crate) mod notifier;
-pub(crate) mod peer_sampling;
 pub(crate) mod permit_granter;
 pub(crate) mod poll;
 pub(crate) mod promoter;

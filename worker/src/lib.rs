@@ -5,7 +5,8 @@
 //! are the background services, `startup` starts and stops the process, `library` embeds the worker
 //! in another program, and `telemetry` reports what the process does. The modules at the top level
 //! are shared by all of these. They are reached through a `context`: `control`, the sessions to the
-//! queue; `registration`; `repeated_errors`; `shutdown`; `wakeup`; and `timing`.
+//! queue; `registration`; `repeated_errors`; `shutdown`; and `wakeup`. What a worker decides without
+//! I/O, and all intervals, are in the crate `fleet-decisions`.
 
 mod attempt;
 mod claim;
@@ -19,7 +20,6 @@ mod shutdown;
 mod startup;
 mod target;
 mod telemetry;
-mod timing;
 mod wakeup;
 
 pub use attempt::output::decode;

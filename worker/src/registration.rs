@@ -12,6 +12,7 @@
 
 use std::sync::Arc;
 
+use fleet_decisions::registration_state::RegistrationState;
 use queue::QueueError;
 use queue::server::Server;
 use tokio::sync::watch;
@@ -31,10 +32,7 @@ pub(crate) struct Registration(Arc<watch::Sender<State>>);
 
 #[derive(Default)]
 struct State {
-    /// Server of the last registration.
-    server: Option<Server>,
-    /// Whether the control session of that registration is alive.
-    current: bool,
+    registration: RegistrationState<Server>,
     /// Number of registrations so far.
     registrations: u64,
     /// Closes the sessions that are opened from now on.
@@ -46,12 +44,10 @@ impl Registration {
     /// closes all sessions opened so far.
     pub(crate) fn registered(&self, server: Server) {
         self.0.send_modify(|state| {
-            if state.server.is_some_and(|before| before != server) {
+            if state.registration.registered(server) {
                 tracing::warn!("{MOVED}; closing sessions to the former server");
                 std::mem::take(&mut state.end).cancel();
             }
-            state.server = Some(server);
-            state.current = true;
             state.registrations += 1;
         });
     }
@@ -69,7 +65,7 @@ impl Registration {
 
     /// Records that the control session is lost or does not answer.
     pub(crate) fn lost(&self) {
-        self.0.send_modify(|state| state.current = false);
+        self.0.send_modify(|state| state.registration.lost());
     }
 
     /// Returns a token that is cancelled when a session opened now must be closed. Call this before
@@ -80,14 +76,13 @@ impl Registration {
 
     /// Returns the server of the last registration if the registration is current.
     pub(crate) fn server(&self) -> Option<Server> {
-        let state = self.0.borrow();
-        state.server.filter(|_| state.current)
+        self.0.borrow().registration.server()
     }
 
     /// Returns whether `server` has the queue's database: a task in another database could not
     /// commit its completion. `true` before the first registration.
     pub(crate) fn same_database(&self, server: &Server) -> bool {
-        self.0.borrow().server.is_none_or(|known| known.same_database(server))
+        self.0.borrow().registration.last_server().is_none_or(|known| known.same_database(server))
     }
 
     /// Resolves once the worker is registered.
@@ -113,13 +108,13 @@ mod tests {
 
     use super::*;
     use crate::control::Backoff;
-    use crate::timing::{MAX_BACKOFF, MIN_BACKOFF};
+    use fleet_decisions::timing::{MAX_BACKOFF, MIN_BACKOFF};
 
     #[tokio::test]
     async fn a_registration_ends_one_wait_and_the_back_off() {
         let registration = Registration::default();
         let mut backoff = Backoff::up_to(MAX_BACKOFF).ended_by(&registration);
-        while !backoff.at_max() {
+        for _ in 0..10 {
             backoff.step();
         }
         assert!(backoff.wait().now_or_never().is_none());

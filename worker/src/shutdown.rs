@@ -5,12 +5,12 @@ use std::future::pending;
 use std::pin::Pin;
 use std::time::Duration;
 
+use fleet_decisions::timing::CANCEL_TIMEOUT;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::claim::in_flight::InFlight;
-use crate::timing::CANCEL_TIMEOUT;
 
 /// The steps of a shutdown, as cancellation tokens.
 #[derive(Clone, Default)]

@@ -133,7 +133,7 @@ WHERE EXISTS (SELECT FROM mill.tasks t WHERE t.state = 'pending'
     AND (t.queue, t.priority, t.run_as) = (served.queue, p.priority, login.run_as))";
 
 /// A queue, a priority and a profile.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Lane {
     /// Name of the queue.
     pub queue: String,

@@ -28,9 +28,6 @@ const MAX_BUDGET: Duration = Duration::from_millis(200);
 /// Between these limits, a chain may prolong the wait of its tasks by one part in this number.
 const WAIT_DIVISOR: u32 = 20;
 
-/// Maximum number of tasks in a chain.
-pub(crate) const MAX_CHAIN: usize = 8;
-
 /// Returns the time that a chain with this task may take. If a statement runs for this long, the
 /// tasks that wait for it are released.
 pub(crate) fn chain_budget(claim: &Claim) -> Duration {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use fleet_decisions::batch_size::BatchSizes;
 use queue::complete::Success;
 use queue::fail::{DatabaseError, Report};
 use queue::resolve_commit::CommitResolution;
@@ -18,7 +19,6 @@ use crate::attempt::output::rows::Rows;
 use crate::attempt::session::{OpenedTransaction, Session};
 use crate::attempt::statement;
 use crate::attempt::supervise::{StopReason, Supervised, Supervisor};
-use crate::claim::batch_size::BatchSizes;
 use crate::claim::in_flight::{ClaimedTask, StopSignal};
 use crate::control::Control;
 use crate::library::handlers::{self, Handlers};
@@ -94,7 +94,7 @@ impl Executor {
         let (mut xact, mut report) = self.in_transaction(session, task, begun, opened).await?;
         if chained && report.notices.is_some() {
             // The COMMIT of the task before may have raised these notices.
-            self.batch_sizes.cool_down(task.claim.queue());
+            self.batch_sizes.cool_down(task.claim.queue(), Instant::now());
             session.reset().await;
             begun = Instant::now();
             (xact, report) = self.in_transaction(session, task, begun, None).await?;
@@ -204,7 +204,7 @@ impl Executor {
                 // hold locks for a long time.
                 session.host.terminate(session.identity()).await;
             } else if matches!(completion, Completion::Refused(_)) {
-                self.batch_sizes.cool_down(claim.queue());
+                self.batch_sizes.cool_down(claim.queue(), Instant::now());
                 return Committed::RunAlone;
             }
         }

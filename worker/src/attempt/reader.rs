@@ -4,8 +4,9 @@
 use std::collections::VecDeque;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use fleet_decisions::batch_size::BatchSizes;
 use futures_util::future;
 use queue::{Disposition, Outcome, Traceparent};
 use tokio::sync::{mpsc, oneshot};
@@ -17,7 +18,6 @@ use crate::attempt::execute::{AttemptResult, Committed, Executor};
 use crate::attempt::finish::{finish, release_unstarted};
 use crate::attempt::session::{OpenedTransaction, Session, SessionError};
 use crate::attempt::shared_commit;
-use crate::claim::batch_size::BatchSizes;
 use crate::claim::claimer::IdleReader;
 use crate::claim::in_flight::ClaimedTask;
 use crate::context::Context;
@@ -96,7 +96,7 @@ impl Reader {
             chain.push(rest.remove(0));
         }
         for task in rest.iter().filter(|task| task.shared_commit_budget.is_none()) {
-            self.batch_sizes.cool_down(task.claim.queue());
+            self.batch_sizes.cool_down(task.claim.queue(), Instant::now());
         }
         tasks.append(&mut chain);
         rest
@@ -111,7 +111,7 @@ impl Reader {
     ) -> Option<Session> {
         let plain = tasks.front().filter(|task| task.shared_commit_budget.is_none());
         let plain = plain.map(|task| (task.claim.queue().to_owned(), chain_budget(&task.claim)));
-        let timer = std::time::Instant::now();
+        let timer = Instant::now();
         let (mut opened, mut ran) = (None, 0);
         while let Some(task) = tasks.pop_front() {
             match kept.take() {
@@ -125,7 +125,7 @@ impl Reader {
             }
         }
         if let Some((queue, budget)) = plain {
-            self.batch_sizes.record(&queue, ran, timer.elapsed(), budget);
+            self.batch_sizes.record(&queue, ran, timer.elapsed(), budget, Instant::now());
         }
         kept
     }
@@ -139,7 +139,7 @@ impl Reader {
         budget: Duration,
     ) -> (Option<Session>, Vec<ClaimedTask>, Vec<ClaimedTask>) {
         let queue = batch[0].claim.queue().to_owned();
-        let (tasks, timer) = (batch.len(), std::time::Instant::now());
+        let (tasks, timer) = (batch.len(), Instant::now());
         let result = self.executor.run_shared_commit(&mut session, batch, budget).await;
         self.context
             .metrics
@@ -149,9 +149,9 @@ impl Reader {
                 queue,
                 "shared commit was slow, tasks of this queue commit alone for a while"
             );
-            self.batch_sizes.cool_down(&queue);
+            self.batch_sizes.cool_down(&queue, Instant::now());
         } else {
-            self.batch_sizes.record(&queue, tasks, timer.elapsed(), budget);
+            self.batch_sizes.record(&queue, tasks, timer.elapsed(), budget, Instant::now());
         }
         // A task that has to run again, alone or by another worker, is counted when it starts
         // again.
@@ -263,7 +263,7 @@ impl Reader {
         let span = span(&task);
         self.started(&queue, &mut task);
         tracing::debug!(parent: &span, "started");
-        let timer = std::time::Instant::now();
+        let timer = Instant::now();
         if opened.is_some() {
             self.context.metrics.task_chained();
         }
@@ -281,7 +281,7 @@ impl Reader {
             conclude(&context, &executor, task, result, ran).await;
         }
         if let Some(budget) = shared {
-            self.batch_sizes.record(&queue, 1, ran, budget);
+            self.batch_sizes.record(&queue, 1, ran, budget, Instant::now());
         }
         match opened {
             Some(opened) => (Some(session), Some(opened)),
@@ -341,7 +341,7 @@ impl Reader {
         if let Ok(done) = timeout(budget, &mut step).await {
             return done;
         }
-        self.batch_sizes.cool_down(queue);
+        self.batch_sizes.cool_down(queue, Instant::now());
         let release = async {
             for task in waiting.drain(..) {
                 self.release_claim(task).await;

@@ -7,6 +7,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use conninfo::{ConnectError, Connection, ConnectionTarget};
+use fleet_decisions::timing::SESSION_TIMEOUT;
 use futures_util::{TryStreamExt, future};
 use postgres_protocol::escape::escape_literal;
 use queue::claim::SessionIdentity;
@@ -22,7 +23,6 @@ use tokio_util::task::TaskTracker;
 use crate::attempt::output::notices::Notices;
 use crate::control::Control;
 use crate::startup::login::Login;
-use crate::timing::SESSION_TIMEOUT;
 
 pub(crate) const BEGIN: &str = "/* worker.begin */ BEGIN READ WRITE";
 pub(crate) const XACT: &str = "pg_catalog.pg_current_xact_id()";

@@ -8,6 +8,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fleet_decisions::timing::{ESCALATION_DELAY, MAX_IDLE, PROBE_INTERVAL};
 use queue::claim::SessionIdentity;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
@@ -16,7 +17,6 @@ use tokio_util::sync::CancellationToken;
 use crate::attempt::session::Canceller;
 use crate::claim::in_flight::StopSignal;
 use crate::control::Control;
-use crate::timing::{ESCALATION_DELAY, MAX_IDLE, PROBE_INTERVAL};
 
 /// Reason for stopping a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

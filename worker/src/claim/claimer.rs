@@ -4,23 +4,23 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use fleet_decisions::batch_size::BatchSizes;
+use fleet_decisions::claim_cadence::ClaimCadence;
+use fleet_decisions::lanes::{ClaimRequest, ClaimRound, Lanes};
+use fleet_decisions::weights::Weights;
 use queue::claim::{ClaimSession, Claimed, SessionIdentity};
 use queue::server::{Server, server};
 use queue::{Priority, QueueError, release};
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{sleep, sleep_until};
 
 use crate::attempt::finish::release_unstarted;
-use crate::claim::batch_size::BatchSizes;
 use crate::claim::in_flight::ClaimedTask;
-use crate::claim::lanes::{ClaimRequest, ClaimRound, Lanes};
-use crate::claim::weights::Weights;
 use crate::context::Context;
 use crate::control::{Backoff, answered};
 use crate::registration::moved;
-use crate::timing::RECONCILE_INTERVAL;
 
 /// Registers an idle reader with the claimer. The reader withdraws by dropping the receiving end.
 pub(crate) struct IdleReader {
@@ -57,10 +57,7 @@ struct Connected {
 struct State {
     idle: Vec<IdleReader>,
     lanes: Lanes,
-    /// Whether it is unknown that no task is runnable, because the last claim found nothing but was
-    /// not a sweep.
-    idle_unconfirmed: bool,
-    reconcile_at: Instant,
+    cadence: ClaimCadence,
     backoff: Backoff,
 }
 
@@ -71,8 +68,7 @@ impl Claimer {
         let mut state = State {
             idle: Vec::new(),
             lanes: Lanes::default(),
-            idle_unconfirmed: true,
-            reconcile_at: Instant::now(),
+            cadence: ClaimCadence::new(self.poll_interval, Instant::now()),
             backoff: self.context.control.backoff(),
         };
         while !self.context.shutdown.drain.is_cancelled() {
@@ -81,8 +77,7 @@ impl Claimer {
                 Err(error) => {
                     self.context.metrics.claim_failed();
                     tracing::warn!(%error, "claiming failed, trying again");
-                    // The claim may have been executed in spite of the error.
-                    state.reconcile_at = Instant::now();
+                    state.cadence.failed(Instant::now());
                     // A session that did not answer may never answer.
                     let silent = matches!(error, QueueError::NoAnswer { .. });
                     connected = connected.filter(|to| !silent && self.usable(to));
@@ -111,7 +106,7 @@ impl Claimer {
                 connected.insert(new)
             }
         };
-        let mut poll = Backoff::up_to(self.poll_interval);
+        state.cadence.connected();
         loop {
             if !self.registered_at(*server).await? {
                 return Ok(());
@@ -124,15 +119,14 @@ impl Claimer {
             if self.context.wakeup.draining() {
                 self.context.wakeup.set_idle(self.context.in_flight.count() == 0);
             } else if !state.idle.is_empty() {
-                let found = self.claim_for_idle_readers(claims, state).await?;
+                self.claim_for_idle_readers(claims, state).await?;
                 state.backoff.reset();
-                if found {
-                    poll = Backoff::up_to(self.poll_interval);
-                }
                 if state.idle.is_empty() {
                     continue;
                 }
             }
+            let polls = state.cadence.polls(state.idle.len());
+            let poll_in = state.cadence.next_poll_in(&mut rand::rng());
             // A notification that arrived since the last claim is kept, so none is missed.
             tokio::select! {
                 () = self.context.shutdown.drain.cancelled() => return Ok(()),
@@ -140,18 +134,11 @@ impl Claimer {
                     Some(idle_reader) => state.idle.push(idle_reader),
                     None => return Ok(()),
                 },
-                // The new tasks may be in a lane that the last sweep found empty just before.
                 () = self.context.wakeup.notified() => {
-                    state.lanes.mark_all_nonempty();
-                    if !self.context.wakeup.sweep_requested() {
-                        poll = Backoff::up_to(self.poll_interval);
-                    }
+                    state.cadence.notified(self.context.wakeup.sweep_requested(), &mut state.lanes);
                 }
-                () = sleep_until(state.reconcile_at) => {}
-                // After the last task, polls often until a sweep has found nothing. From then on,
-                // the poller sends a notification.
-                () = sleep(poll.step()),
-                    if !state.idle.is_empty() && (state.idle_unconfirmed || !poll.at_max()) => {}
+                () = sleep_until(state.cadence.reconcile_at().into()) => {}
+                () = sleep(poll_in), if polls => {}
             }
         }
     }
@@ -186,27 +173,24 @@ impl Claimer {
         !connected.claims.is_closed() && registered.is_none_or(|server| server == connected.server)
     }
 
-    /// Claims tasks for the idle readers, and returns `true` if it found a task. Tasks below the
-    /// watermarks are read by sweeps: about once a second, and when there are too few other tasks.
-    /// Only a sweep can show that nothing is runnable.
+    /// Claims tasks for the idle readers. Tasks below the watermarks are read by sweeps: about once a
+    /// second, and when there are too few other tasks.
     async fn claim_for_idle_readers(
         &self,
         claims: &ClaimSession,
         state: &mut State,
-    ) -> Result<bool, QueueError> {
-        let mut sweep = self.context.wakeup.take_sweep_request() || state.lanes.sweep_due();
-        state.idle_unconfirmed = true;
+    ) -> Result<(), QueueError> {
+        let requested = self.context.wakeup.take_sweep_request();
+        let mut sweep = state.cadence.begin_claim(requested, &state.lanes, Instant::now());
         let mut found = self.claim_pass(claims, state, sweep).await?;
-        if !sweep && !state.idle.is_empty() && state.lanes.sweep_allowed() {
+        if ClaimCadence::sweep_again(sweep, state.idle.len(), &state.lanes, Instant::now()) {
             sweep = true;
             found |= self.claim_pass(claims, state, sweep).await?;
         }
-        let busy = found || self.context.in_flight.count() > 0;
-        if busy || sweep {
-            self.context.wakeup.set_idle(!busy);
-            state.idle_unconfirmed = false;
+        if let Some(idle) = state.cadence.end_claim(found, self.context.in_flight.count(), sweep) {
+            self.context.wakeup.set_idle(idle);
         }
-        Ok(found)
+        Ok(())
     }
 
     /// Claims the tasks of each profile for the readers of that profile. Reserved readers get tasks
@@ -218,9 +202,9 @@ impl Claimer {
         sweep: bool,
     ) -> Result<bool, QueueError> {
         if sweep {
-            state.lanes.begin_sweep();
+            state.lanes.begin_sweep(Instant::now());
             let lanes = answered(claims.lanes(&self.profiles)).await?;
-            state.lanes.set_nonempty(lanes);
+            state.lanes.set_nonempty(lanes, Instant::now());
         }
         let reserved = self.context.wakeup.reserved_readers();
         let mut by_profile: BTreeMap<(Arc<str>, bool), Vec<IdleReader>> = BTreeMap::new();
@@ -243,7 +227,7 @@ impl Claimer {
         }
         state.idle = unused;
         if sweep {
-            state.lanes.end_sweep();
+            state.lanes.end_sweep(Instant::now());
         }
         found
     }
@@ -314,7 +298,7 @@ impl Claimer {
             let server = || self.context.control.registration().server();
             let trace = self.context.traces.begin(&mut claim, server);
             let shared = state.lanes.shared_commit_budget(&lane);
-            state.lanes.raise_watermark(lane, claim.id());
+            state.lanes.raise_watermark(lane, claim.id(), Instant::now());
             let reader = session % readers;
             batches[reader].push(self.context.in_flight.register(
                 (claim, trace),
@@ -339,11 +323,10 @@ impl Claimer {
     /// because the answer to the claim was lost. Runs between two claims, so that no claim is on
     /// its way.
     async fn reconcile(&self, state: &mut State) -> Result<(), QueueError> {
-        if !self.context.wakeup.take_reconcile() && state.reconcile_at > Instant::now() {
+        let requested = self.context.wakeup.take_reconcile();
+        if !state.cadence.reconcile_due(requested, Instant::now()) {
             return Ok(());
         }
-        // The request is kept until there is an answer, so that an error does not lose it.
-        state.reconcile_at = Instant::now();
         let released = answered(async {
             let client = self.context.control.get().await?;
             release::release_unknown_claims(
@@ -361,7 +344,7 @@ impl Claimer {
             );
             self.context.wakeup.request_sweep();
         }
-        state.reconcile_at = Instant::now() + RECONCILE_INTERVAL;
+        state.cadence.reconciled(Instant::now());
         Ok(())
     }
 }

@@ -5,12 +5,12 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use fleet_decisions::timing::MAX_BACKOFF;
 use queue::QueueError;
 
 use crate::context::Context;
 use crate::control::Backoff;
 use crate::shutdown::Shutdown;
-use crate::timing::MAX_BACKOFF;
 
 /// A background service that a worker runs repeatedly for the whole fleet.
 pub(crate) trait Duty: Send + 'static {

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use fleet_decisions::timing::{MAX_HEARTBEAT_BACKOFF, MIN_HEARTBEAT_TIMEOUT, REGISTRATION_TIMEOUT};
 use queue::heartbeat::{HeartbeatResponse, WorkerRegistration, deregister, heartbeat, register};
 use queue::server::server;
 use queue::{QueueError, prune};
@@ -14,7 +15,6 @@ use crate::context::Context;
 use crate::control::{DedicatedSession, with_timeout};
 use crate::duties::duty::Duty;
 use crate::startup::sd_notify::SdNotify;
-use crate::timing::{MAX_HEARTBEAT_BACKOFF, MIN_HEARTBEAT_TIMEOUT, REGISTRATION_TIMEOUT};
 
 /// Keeps the worker registered.
 pub(crate) struct Heartbeat {

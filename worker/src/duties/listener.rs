@@ -4,13 +4,14 @@
 use std::future::poll_fn;
 use std::sync::Arc;
 
+use fleet_decisions::notification_kind::NotificationKind;
+use fleet_decisions::timing::MAX_LISTEN_BACKOFF;
 use futures_util::future::{Either, select};
 use tokio_postgres::AsyncMessage;
 
 use crate::context::Context;
 use crate::control::{Backoff, Control};
 use crate::registration::moved;
-use crate::timing::MAX_LISTEN_BACKOFF;
 use crate::wakeup::Wakeup;
 
 const LISTEN: &str = "/* worker.listen */ LISTEN mill";
@@ -71,11 +72,13 @@ async fn receive(control: &Control, wakeup: &Wakeup, backoff: &mut Backoff) -> R
             None => poll_fn(|cx| connection.poll_message(cx)).await,
         };
         match message {
-            Some(Ok(AsyncMessage::Notification(notification))) => match notification.payload() {
-                "sweep" => wakeup.request_sweep(),
-                "cancel" | "heartbeat" => wakeup.request_heartbeat(),
-                _ => wakeup.notify(),
-            },
+            Some(Ok(AsyncMessage::Notification(notification))) => {
+                match NotificationKind::of_payload(notification.payload()) {
+                    NotificationKind::Sweep => wakeup.request_sweep(),
+                    NotificationKind::Heartbeat => wakeup.request_heartbeat(),
+                    NotificationKind::Tasks => wakeup.notify(),
+                }
+            }
             Some(Ok(_)) => {}
             Some(Err(error)) => return Err(queue::database_message(&error)),
             None => return Err("the server closed the session".to_owned()),

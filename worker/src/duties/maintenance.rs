@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use fleet_decisions::timing::MAINTENANCE_INTERVAL;
 use queue::{QueueError, prune};
 use rand::RngExt;
 use tokio::time::sleep;
@@ -10,7 +11,6 @@ use tokio::time::sleep;
 use crate::context::Context;
 use crate::control::answered;
 use crate::duties::duty::{Duty, StopAt};
-use crate::timing::MAINTENANCE_INTERVAL;
 
 /// Maintains the history. The interval has jitter, so that workers start at different times.
 pub(crate) struct Maintenance {

@@ -5,6 +5,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use fleet_decisions::failure_detector::{PeerSnapshot, PollContinuity};
+use fleet_decisions::peer_sampling::PeerSampling;
+use fleet_decisions::poll_cadence;
+use fleet_decisions::scheduler_work::SchedulerWork;
+use fleet_decisions::weights::Weights;
 use queue::QueueError;
 use queue::poll::{PollOptions, Served, poll};
 use queue::queue_conditions::check_queue_conditions;
@@ -13,14 +18,9 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio_postgres::Client;
 
-use crate::claim::weights::Weights;
 use crate::context::Context;
 use crate::control::answered;
 use crate::duties::duty::Duty;
-use crate::duties::failure_detector::{PeerSnapshot, PollContinuity};
-use crate::duties::peer_sampling::PeerSampling;
-use crate::duties::scheduler::SchedulerWork;
-use crate::timing::MAX_POLL_INTERVAL;
 
 /// Name of the check of conditions among the worker's errors.
 const CONDITIONS: &str = "conditions of queues";
@@ -29,7 +29,7 @@ const CONDITIONS: &str = "conditions of queues";
 pub(crate) struct Poller {
     context: Arc<Context>,
     served: Served,
-    /// At most [`MAX_POLL_INTERVAL`].
+    /// At most [`MAX_POLL_INTERVAL`](fleet_decisions::timing::MAX_POLL_INTERVAL).
     poll_interval: Duration,
     channels: PollChannels,
     peer_sampling: PeerSampling,
@@ -68,7 +68,7 @@ impl Default for PollChannels {
             weights: watch::Sender::default(),
             targets_to_check: watch::Sender::default(),
             held_targets: watch::Sender::default(),
-            peer_snapshots: watch::Sender::new(PeerSnapshot::empty()),
+            peer_snapshots: watch::Sender::new(PeerSnapshot::empty(Instant::now())),
         }
     }
 }
@@ -81,7 +81,7 @@ impl Poller {
         channels: PollChannels,
     ) -> Self {
         let peer_sampling = PeerSampling::default();
-        let continuity = PollContinuity { unbroken_since: Instant::now(), after_outage: false };
+        let continuity = PollContinuity::begin(Instant::now());
         Self { context, served, poll_interval, channels, peer_sampling, continuity, first: true }
     }
 
@@ -107,8 +107,7 @@ impl Poller {
             context.wakeup.request_sweep();
         }
         self.peer_sampling.record(polled.peers.as_deref(), rand::rng().random());
-        // An answer that took long is outdated, because the server had stalled.
-        if polled_at.elapsed() <= MAX_POLL_INTERVAL * 2 {
+        if poll_cadence::is_current(polled_at, Instant::now()) {
             channels.next_due.send_replace(polled.next_due_in.map(|wait| polled_at + wait));
             channels.scheduler_work.send_replace(SchedulerWork {
                 tick_at: polled.next_tick_in.map(|wait| polled_at + wait),
@@ -156,15 +155,15 @@ impl Duty for Poller {
 
     async fn next(&mut self) -> Option<()> {
         if !std::mem::take(&mut self.first) {
-            let jitter = rand::rng().random_range(0.95..1.05);
-            sleep(self.poll_interval.mul_f64(jitter)).await;
+            let wait = poll_cadence::next_poll_in(self.poll_interval, &mut rand::rng());
+            sleep(wait).await;
         }
         Some(())
     }
 
     async fn run_once(&mut self, (): ()) -> Result<u64, QueueError> {
         if let Err(error) = answered(self.poll()).await {
-            self.continuity = PollContinuity { unbroken_since: Instant::now(), after_outage: true };
+            self.continuity = PollContinuity::begin_again(Instant::now());
             return Err(error);
         }
         Ok(0)

@@ -1,28 +1,21 @@
 //! Reclaims the tasks of dead workers: terminates their backends, then releases their tasks.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use std::vec::IntoIter;
 
+use fleet_decisions::failure_detector::{FailureDetector, PeerSnapshot};
+use fleet_decisions::reclaim_effort::ReclaimEffort;
+use fleet_decisions::timing::TERMINATE_POLL_INTERVAL;
+use queue::QueueError;
 use queue::lost_attempts::lost_attempts;
 use queue::reclaim::{DeadWorker, Reclaimed, end_backends, reclaim};
-use queue::{QueueError, WorkerId};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
 use crate::context::Context;
 use crate::control::answered;
 use crate::duties::duty::Duty;
-use crate::duties::failure_detector::{FailureDetector, PeerSnapshot};
-use crate::timing::TERMINATE_POLL_INTERVAL;
-
-/// Number of checks whether the terminated backends are gone. If they are not, the next poll of the
-/// peers tries again.
-const TERMINATE_POLLS: u32 = 20;
-/// Number of these checks in later attempts. It is low, because a backend that does not end at once
-/// may never end, and every worker checks it.
-const TERMINATE_POLLS_REPEATED: u32 = 1;
 
 /// Reclaims the tasks of dead workers. There is no leader: row locks with SKIP LOCKED let any
 /// number of reclaimers share the tasks of one dead worker.
@@ -35,8 +28,7 @@ pub(crate) struct Reclaimer {
     dead_workers: watch::Sender<Vec<DeadWorker>>,
     /// Workers that are dead according to the last snapshot and are still to be processed.
     dead: IntoIter<DeadWorker>,
-    /// Dead workers whose backends did not all end at once.
-    still_running: HashSet<WorkerId>,
+    effort: ReclaimEffort,
 }
 
 impl Reclaimer {
@@ -46,8 +38,8 @@ impl Reclaimer {
         peer_snapshots: watch::Receiver<PeerSnapshot>,
     ) -> Self {
         let (dead_workers, _) = watch::channel(Vec::new());
-        let (dead, still_running) = (Vec::new().into_iter(), HashSet::new());
-        Self { context, detector, peer_snapshots, dead_workers, dead, still_running }
+        let (dead, effort) = (Vec::new().into_iter(), ReclaimEffort::default());
+        Self { context, detector, peer_snapshots, dead_workers, dead, effort }
     }
 
     /// Returns a receiver of the dead workers.
@@ -61,11 +53,11 @@ impl Reclaimer {
     async fn reclaim_worker(
         &self,
         dead: DeadWorker,
-        polls: u32,
+        checks: u32,
     ) -> Result<(usize, bool), QueueError> {
         let client = self.context.control.get().await?;
         let mut tasks = 0;
-        for _ in 0..polls {
+        for _ in 0..checks {
             match end_backends(&*client, dead).await {
                 Ok(0) => {}
                 Ok(ended) => {
@@ -135,7 +127,7 @@ impl Duty for Reclaimer {
             self.peer_snapshots.changed().await.ok()?;
             let snapshot = self.peer_snapshots.borrow_and_update();
             let dead = self.detector.observe(&snapshot, Instant::now());
-            self.still_running.retain(|worker| dead.iter().any(|dead| dead.worker == *worker));
+            self.effort.retain(&dead);
             if !dead.is_empty() {
                 self.dead_workers.send_replace(dead.clone());
             }
@@ -144,11 +136,10 @@ impl Duty for Reclaimer {
     }
 
     async fn run_once(&mut self, dead: DeadWorker) -> Result<u64, QueueError> {
-        let again = self.still_running.contains(&dead.worker);
-        let polls = if again { TERMINATE_POLLS_REPEATED } else { TERMINATE_POLLS };
-        let (tasks, gone) = answered(self.reclaim_worker(dead, polls)).await?;
+        let checks = self.effort.checks(dead.worker);
+        let (tasks, gone) = answered(self.reclaim_worker(dead, checks)).await?;
         if !gone {
-            self.still_running.insert(dead.worker);
+            self.effort.mark_still_running(dead.worker);
         }
         Ok(tasks as u64)
     }

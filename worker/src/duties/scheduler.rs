@@ -3,11 +3,11 @@
 //! sends no further statement.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use fleet_decisions::scheduler_work::{DueWork, SchedulerWork};
 use queue::QueueError;
 use queue::enqueue::notify;
-use rand::RngExt;
 use schedule::backfill::{self, AdvanceSummary};
 use schedule::tick::{TickSummary, enforce_deadlines, next_tick_in, tick_due};
 use schedule::zone_data::zone_data;
@@ -17,40 +17,6 @@ use crate::context::Context;
 use crate::control::{answered, until};
 use crate::duties::duty::{Duty, StopAt};
 use crate::duties::trigger_evaluator::TriggerEvaluator;
-
-/// What there is to do, and when.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct SchedulerWork {
-    /// When the next schedule is due.
-    pub(crate) tick_at: Option<Instant>,
-    /// When the next deadline or timeout of a run passes.
-    pub(crate) deadline_at: Option<Instant>,
-    /// Whether a backfill can continue.
-    pub(crate) backfills: bool,
-}
-
-/// What there is to do now.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct DueWork {
-    tick: bool,
-    deadlines: bool,
-    backfills: bool,
-}
-
-impl SchedulerWork {
-    /// Returns the time of the next tick or deadline.
-    fn next_at(&self) -> Option<Instant> {
-        self.tick_at.into_iter().chain(self.deadline_at).min()
-    }
-
-    /// Returns what there is to do now; `None` if there is nothing.
-    fn due(&self, now: Instant) -> Option<DueWork> {
-        let passed = |at: Option<Instant>| at.is_some_and(|at| at <= now);
-        let (tick, deadlines) = (passed(self.tick_at), passed(self.deadline_at));
-        let backfills = self.backfills;
-        (tick || deadlines || backfills).then_some(DueWork { tick, deadlines, backfills })
-    }
-}
 
 /// Ticks schedules. Any number of workers tick concurrently.
 pub(crate) struct Scheduler {
@@ -110,11 +76,9 @@ impl Scheduler {
             }
         }
         self.context.metrics.schedules.nothing_due();
-        // A schedule that another worker has locked remains due until that worker commits.
-        let min_wait = Duration::from_millis(rand::rng().random_range(20..60));
         let control = &self.context.control;
         let next = answered(async { next_tick_in(&*control.get().await?).await }).await?;
-        self.work.tick_at = next.map(|wait| Instant::now() + wait.max(min_wait));
+        self.work.ticked(next, Instant::now(), &mut rand::rng());
         Ok(fired)
     }
 

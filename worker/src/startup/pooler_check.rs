@@ -8,13 +8,12 @@
 //! settings.
 
 use conninfo::{ConnectError, ConnectionTarget, open};
+use fleet_decisions::timing::POOLER_CHECK_TIMEOUT;
 use queue::QueueError;
 use tokio::time::timeout;
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 use tokio_util::task::TaskTracker;
-
-use crate::timing::POOLER_CHECK_TIMEOUT;
 
 /// Setting in the startup packet that shows whether a pooler drops `options`.
 const MARKER: (&str, &str) = ("mill.pooler_check", "yes");

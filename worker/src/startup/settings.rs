@@ -13,10 +13,10 @@ use std::time::Duration;
 
 use clap::{Arg, Command, Parser, ValueEnum};
 use cli::duration::{self, HumanDuration, within};
+use fleet_decisions::timing;
 use queue::retry::FATAL_CLASSES;
 
 use crate::telemetry::traces::sampler::Sampler;
-use crate::timing;
 
 const DEFAULT_READERS: u32 = 8;
 const DEFAULT_HEARTBEAT_INTERVAL: HumanDuration = HumanDuration(timing::HEARTBEAT_INTERVAL);

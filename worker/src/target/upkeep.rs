@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use fleet_decisions::timing::TARGET_UPKEEP_INTERVAL;
 use queue::resolve_receipt::{live_receipts, next_epoch, raise_epoch, record_epoch};
 use queue::{QueueError, receipt};
 use rand::RngExt;
@@ -13,7 +14,6 @@ use crate::context::Context;
 use crate::control::answered;
 use crate::duties::duty::{Duty, StopAt};
 use crate::target::Target;
-use crate::timing::TARGET_UPKEEP_INTERVAL;
 
 /// Maximum number of receipts that one statement deletes.
 const BATCH_SIZE: i32 = 1000;

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use fleet_decisions::timing::PROGRESS_INTERVAL;
 use parking_lot::Mutex;
 use queue::progress::{ProgressReport, record_progress};
 use queue::{Claim, QueueError, TaskId, Token};
@@ -16,7 +17,6 @@ use crate::attempt::output::notices::Notices;
 use crate::context::Context;
 use crate::control::answered;
 use crate::duties::duty::Duty;
-use crate::timing::PROGRESS_INTERVAL;
 
 /// Reports the progress of the tasks of this process. Leaves out tasks in shared commits, which are
 /// short.

@@ -4,16 +4,16 @@
 //! The watermarks are hints. A wrong watermark never makes a claim unsafe, and a sweep finds the
 //! tasks that it leaves out.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use queue::claim::{Lane, LaneRange};
 use queue::{Priority, TaskId};
 use rand::Rng;
 
-use crate::attempt::chain::MAX_CHAIN;
-use crate::claim::weights::{Weights, draw, permute};
+use crate::batch_size::MAX_CHAIN;
 use crate::timing::{MIN_SWEEP_INTERVAL, SWEEP_INTERVAL};
+use crate::weights::{Weights, draw, permute};
 
 /// Sweeps take at most this fraction of the time, one part in 20. An old snapshot keeps many dead
 /// index entries, which make a sweep slow; sweeps then become less frequent.
@@ -27,13 +27,15 @@ const MAX_CLAIM_ROWS: usize = 200;
 const MAX_FALLBACK_LANES: usize = 50;
 
 /// The lanes that one claimer knows.
-#[derive(Default)]
-pub(crate) struct Lanes {
-    seen: HashMap<Lane, LaneState>,
+#[derive(Debug, Default)]
+pub struct Lanes {
+    /// Ordered, so that the same random numbers give the same claims.
+    seen: BTreeMap<Lane, LaneState>,
     swept_at: Option<Instant>,
     sweep_duration: Duration,
 }
 
+#[derive(Debug)]
 struct LaneState {
     watermark: TaskId,
     /// Time budget of the shared commits of the lane's queue.
@@ -45,63 +47,70 @@ struct LaneState {
 
 /// A claim of `tasks` tasks for `readers` readers.
 #[derive(Debug)]
-pub(crate) struct ClaimRequest {
-    pub(crate) readers: usize,
-    pub(crate) tasks: usize,
-    pub(crate) ranges: Vec<LaneRange>,
+pub struct ClaimRequest {
+    /// Number of readers.
+    pub readers: usize,
+    /// Number of tasks, at least one for each reader.
+    pub tasks: usize,
+    /// The parts of lanes to claim from, in this order.
+    pub ranges: Vec<LaneRange>,
     /// Whether to read each lane from the beginning.
-    pub(crate) sweep: bool,
+    pub sweep: bool,
 }
 
 /// Parameters of a round of claims.
-pub(crate) struct ClaimRound<'a> {
+#[derive(Debug)]
+pub struct ClaimRound<'a> {
     /// Number of idle readers.
-    pub(crate) readers: usize,
+    pub readers: usize,
     /// Profile of these readers.
-    pub(crate) run_as: &'a str,
+    pub run_as: &'a str,
     /// If set, claims tasks of this priority only.
-    pub(crate) only: Option<Priority>,
+    pub only: Option<Priority>,
     /// Whether to read each lane from the beginning.
-    pub(crate) sweep: bool,
-    pub(crate) weights: &'a Weights,
+    pub sweep: bool,
+    /// Weights of the priorities.
+    pub weights: &'a Weights,
 }
 
 impl Lanes {
     /// Returns whether a sweep is due.
-    pub(crate) fn sweep_due(&self) -> bool {
-        self.interval_elapsed(SWEEP_INTERVAL)
+    #[must_use]
+    pub fn sweep_due(&self, now: Instant) -> bool {
+        self.interval_elapsed(SWEEP_INTERVAL, now)
     }
 
     /// Returns whether a claim that returned fewer tasks than requested may sweep.
-    pub(crate) fn sweep_allowed(&self) -> bool {
-        self.interval_elapsed(MIN_SWEEP_INTERVAL)
+    #[must_use]
+    pub fn sweep_allowed(&self, now: Instant) -> bool {
+        self.interval_elapsed(MIN_SWEEP_INTERVAL, now)
     }
 
-    fn interval_elapsed(&self, min_interval: Duration) -> bool {
+    fn interval_elapsed(&self, min_interval: Duration, now: Instant) -> bool {
         let rest = min_interval.max(self.sweep_duration * SWEEP_TIME_DIVISOR);
-        self.swept_at.is_none_or(|at| at.elapsed() >= rest)
+        self.swept_at.is_none_or(|at| now.saturating_duration_since(at) >= rest)
     }
 
     /// Ends a sweep and records its duration.
-    pub(crate) fn end_sweep(&mut self) {
-        self.sweep_duration = self.swept_at.map(|at| at.elapsed()).unwrap_or_default();
+    pub fn end_sweep(&mut self, now: Instant) {
+        let took = self.swept_at.map(|at| now.saturating_duration_since(at));
+        self.sweep_duration = took.unwrap_or_default();
     }
 
     /// Marks all lanes as possibly having tasks, after a notification.
-    pub(crate) fn mark_all_nonempty(&mut self) {
+    pub fn mark_all_nonempty(&mut self) {
         for seen in self.seen.values_mut() {
             seen.has_work = true;
         }
     }
 
     /// Begins a sweep.
-    pub(crate) fn begin_sweep(&mut self) {
-        self.swept_at = Some(Instant::now());
+    pub fn begin_sweep(&mut self, now: Instant) {
+        self.swept_at = Some(now);
     }
 
     /// Sets the lanes that have work now. Removes lanes that had no work for [`LANE_TTL`].
-    pub(crate) fn set_nonempty(&mut self, lanes: Vec<(Lane, Option<Duration>)>) {
-        let at = Instant::now();
+    pub fn set_nonempty(&mut self, lanes: Vec<(Lane, Option<Duration>)>, at: Instant) {
         for seen in self.seen.values_mut() {
             seen.has_work = false;
         }
@@ -115,12 +124,11 @@ impl Lanes {
             let seen = self.seen.entry(lane).or_insert(unread);
             (seen.shared_commit_budget, seen.has_work, seen.at) = (shared, true, at);
         }
-        self.seen.retain(|_, seen| seen.at.elapsed() < LANE_TTL);
+        self.seen.retain(|_, seen| at.saturating_duration_since(seen.at) < LANE_TTL);
     }
 
     /// Records a claim of task `id` from the lane.
-    pub(crate) fn raise_watermark(&mut self, lane: Lane, id: TaskId) {
-        let at = Instant::now();
+    pub fn raise_watermark(&mut self, lane: Lane, id: TaskId, at: Instant) {
         let new = LaneState { watermark: id, shared_commit_budget: None, has_work: true, at };
         let seen = self.seen.entry(lane).or_insert(new);
         seen.watermark = seen.watermark.max(id);
@@ -131,14 +139,14 @@ impl Lanes {
     /// requested, because there may be more tasks near them; the next claims then continue from
     /// these tasks. If the watermark only rose, the remaining tasks would wait for the next sweeps,
     /// and sweeps are too rare for all tasks of a transaction that commits late.
-    pub(crate) fn reset_watermark(&mut self, lane: &Lane) {
+    pub fn reset_watermark(&mut self, lane: &Lane) {
         if let Some(seen) = self.seen.get_mut(lane) {
             seen.watermark = TaskId(0);
         }
     }
 
     /// Marks the lanes of a claim as empty, after it returned fewer tasks than requested.
-    pub(crate) fn mark_empty(&mut self, request: &ClaimRequest) {
+    pub fn mark_empty(&mut self, request: &ClaimRequest) {
         for range in &request.ranges {
             if let Some(seen) = self.seen.get_mut(&range.lane) {
                 seen.has_work = false;
@@ -148,7 +156,8 @@ impl Lanes {
 
     /// Returns the claims of one round. A weighted draw selects the lane of each reader. Readers
     /// that draw a queue of short tasks take `size_of` tasks each, in a separate claim.
-    pub(crate) fn requests(
+    #[must_use]
+    pub fn requests(
         &self,
         round: &ClaimRound<'_>,
         size_of: impl Fn(&str) -> usize,
@@ -230,7 +239,8 @@ impl Lanes {
 
     /// Returns the time budget of the shared commits of the lane's queue; `None` if each task
     /// commits alone.
-    pub(crate) fn shared_commit_budget(&self, lane: &Lane) -> Option<Duration> {
+    #[must_use]
+    pub fn shared_commit_budget(&self, lane: &Lane) -> Option<Duration> {
         self.seen.get(lane).and_then(|seen| seen.shared_commit_budget)
     }
 }
@@ -265,8 +275,8 @@ mod tests {
     #[test]
     fn a_watermark_rises_and_a_sweep_reads_below_it() {
         let mut lanes = Lanes::default();
-        lanes.raise_watermark(lane("a"), TaskId(7));
-        lanes.raise_watermark(lane("a"), TaskId(3));
+        lanes.raise_watermark(lane("a"), TaskId(7), Instant::now());
+        lanes.raise_watermark(lane("a"), TaskId(3), Instant::now());
         assert_eq!(requested(&requests(&lanes, 1, false, 1)), [("a", 7)]);
         assert_eq!(requested(&requests(&lanes, 1, true, 1)), [("a", 0)]);
     }
@@ -274,10 +284,10 @@ mod tests {
     #[test]
     fn after_a_full_sweep_claims_continue_where_it_found_tasks() {
         let mut lanes = Lanes::default();
-        lanes.raise_watermark(lane("a"), TaskId(900));
-        lanes.raise_watermark(lane("b"), TaskId(800));
+        lanes.raise_watermark(lane("a"), TaskId(900), Instant::now());
+        lanes.raise_watermark(lane("b"), TaskId(800), Instant::now());
         lanes.reset_watermark(&lane("a"));
-        lanes.raise_watermark(lane("a"), TaskId(16));
+        lanes.raise_watermark(lane("a"), TaskId(16), Instant::now());
         assert_eq!(requested(&requests(&lanes, 1, false, 1)), [("a", 16), ("b", 800)]);
         assert!(requests(&lanes, 1, true, 1)[0].sweep);
     }
@@ -285,19 +295,19 @@ mod tests {
     #[test]
     fn a_sweep_brings_new_lanes_and_keeps_the_watermarks() {
         let mut lanes = Lanes::default();
-        assert!(lanes.sweep_due());
-        lanes.begin_sweep();
-        lanes.raise_watermark(lane("a"), TaskId(7));
-        lanes.set_nonempty(vec![(lane("a"), None), (lane("b"), None)]);
-        assert!(!lanes.sweep_due());
+        assert!(lanes.sweep_due(Instant::now()));
+        lanes.begin_sweep(Instant::now());
+        lanes.raise_watermark(lane("a"), TaskId(7), Instant::now());
+        lanes.set_nonempty(vec![(lane("a"), None), (lane("b"), None)], Instant::now());
+        assert!(!lanes.sweep_due(Instant::now()));
         assert_eq!(requested(&requests(&lanes, 1, false, 1)), [("a", 7), ("b", 0)]);
     }
 
     #[test]
     fn lanes_without_work_are_not_claimed_from() {
         let mut lanes = Lanes::default();
-        lanes.set_nonempty(vec![(lane("a"), None), (lane("b"), None)]);
-        lanes.set_nonempty(vec![(lane("b"), None)]);
+        lanes.set_nonempty(vec![(lane("a"), None), (lane("b"), None)], Instant::now());
+        lanes.set_nonempty(vec![(lane("b"), None)], Instant::now());
         let round = requests(&lanes, 3, false, 1);
         assert_eq!(requested(&round), [("b", 0)]);
         lanes.mark_empty(&round[0]);
@@ -309,7 +319,10 @@ mod tests {
     #[test]
     fn every_reader_gets_one_claim_and_queues_of_short_tasks_are_claimed_separately() {
         let mut lanes = Lanes::default();
-        lanes.set_nonempty(vec![(lane("a"), Some(Duration::from_millis(10))), (lane("b"), None)]);
+        lanes.set_nonempty(
+            vec![(lane("a"), Some(Duration::from_millis(10))), (lane("b"), None)],
+            Instant::now(),
+        );
         for _ in 0..20 {
             let weights = Weights::default();
             let round =
@@ -328,9 +341,9 @@ mod tests {
     #[test]
     fn a_reader_takes_a_limited_number_of_tasks_of_a_queue_without_shared_commits() {
         let mut lanes = Lanes::default();
-        lanes.set_nonempty(vec![(lane("a"), Some(Duration::from_millis(10)))]);
+        lanes.set_nonempty(vec![(lane("a"), Some(Duration::from_millis(10)))], Instant::now());
         assert_eq!(requests(&lanes, 2, false, 50)[0].tasks, 100);
-        lanes.set_nonempty(vec![(lane("a"), None)]);
+        lanes.set_nonempty(vec![(lane("a"), None)], Instant::now());
         assert_eq!(requests(&lanes, 2, false, 50)[0].tasks, 2 * MAX_CHAIN);
     }
 
@@ -338,7 +351,7 @@ mod tests {
     fn a_reserved_reader_claims_no_other_priority() {
         let mut lanes = Lanes::default();
         let reserved = Lane { priority: Priority::Reserved, ..lane("a") };
-        lanes.set_nonempty(vec![(lane("a"), None), (reserved.clone(), None)]);
+        lanes.set_nonempty(vec![(lane("a"), None), (reserved.clone(), None)], Instant::now());
         let weights = Weights::default();
         let only = Some(Priority::Reserved);
         let round = ClaimRound { readers: 2, run_as: "", only, sweep: false, weights: &weights };

@@ -16,7 +16,7 @@ const UNREGISTERED_SCANNERS: f64 = 16.0;
 
 /// Decides when one worker polls its peers, and whether it includes unregistered ones.
 #[derive(Debug, Default)]
-pub(crate) struct PeerSampling {
+pub struct PeerSampling {
     /// Number of peers in the last poll that read the peers.
     peer_count: usize,
     /// Number of polls to come that do not read the peers.
@@ -30,13 +30,14 @@ pub(crate) struct PeerSampling {
 impl PeerSampling {
     /// Returns whether the next poll includes the registered peers, and whether it includes
     /// unregistered ones; `draw`: random number from 0 to 1.
-    pub(crate) fn include_peers(&self, draw: f64) -> (bool, bool) {
+    #[must_use]
+    pub fn include_peers(&self, draw: f64) -> (bool, bool) {
         let peers = self.polls_to_skip == 0;
         (peers, peers && (self.unregistered_found || self.sampled(UNREGISTERED_SCANNERS, draw)))
     }
 
     /// Records the result of a poll; `draw`: random number from 0 to 1.
-    pub(crate) fn record(&mut self, peers: Option<&[Peer]>, draw: f64) {
+    pub fn record(&mut self, peers: Option<&[Peer]>, draw: f64) {
         let Some(peers) = peers else {
             self.polls_to_skip = self.polls_to_skip.saturating_sub(1);
             return;

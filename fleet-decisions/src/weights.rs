@@ -7,7 +7,7 @@ use rand::{Rng, RngExt};
 
 /// Weights of the priorities. A weight is a probability, not a rank, so that no priority starves.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Weights(Vec<f64>);
+pub struct Weights(Vec<f64>);
 
 impl Default for Weights {
     /// Returns the weights of a new schema, used until the first poll.
@@ -18,7 +18,8 @@ impl Default for Weights {
 
 impl Weights {
     /// Creates weights, given in the order of the priorities, lowest first.
-    pub(crate) fn new(weights: Vec<f64>) -> Self {
+    #[must_use]
+    pub fn new(weights: Vec<f64>) -> Self {
         Self(weights)
     }
 

@@ -11,13 +11,16 @@ use parking_lot::Mutex;
 
 use crate::timing::BATCH_COOL_DOWN;
 
+/// Maximum number of tasks of a chain.
+pub const MAX_CHAIN: usize = 8;
+
 /// Maximum batch size. Each savepoint with writes is a subtransaction, and a backend with more than
 /// 64 open subtransactions slows down every snapshot in the cluster (PGPROC_MAX_CACHED_SUBXIDS).
 const MAX_TASKS: usize = 50;
 
 /// Batch sizes by queue, shared by claimer and readers.
-#[derive(Clone, Default)]
-pub(crate) struct BatchSizes {
+#[derive(Clone, Debug, Default)]
+pub struct BatchSizes {
     queues: Arc<Mutex<HashMap<String, BatchSize>>>,
 }
 
@@ -35,17 +38,25 @@ impl Default for BatchSize {
 
 impl BatchSizes {
     /// Returns the number of tasks of the queue to take at once.
-    pub(crate) fn size(&self, queue: &str) -> usize {
+    #[must_use]
+    pub fn size(&self, queue: &str) -> usize {
         self.queues.lock().get(queue).map_or(1, |batch_size| batch_size.size)
     }
 
     /// Records that `tasks` tasks of the queue ran one after another in `duration`. Doubles the
     /// batch size if the tasks took at most half of the budget, and halves it if they exceeded the
     /// budget.
-    pub(crate) fn record(&self, queue: &str, tasks: usize, duration: Duration, budget: Duration) {
+    pub fn record(
+        &self,
+        queue: &str,
+        tasks: usize,
+        duration: Duration,
+        budget: Duration,
+        now: Instant,
+    ) {
         let mut queues = self.queues.lock();
         let batch_size = queues.entry(queue.to_owned()).or_default();
-        if batch_size.cool_down_until.is_some_and(|until| until > Instant::now()) {
+        if batch_size.cool_down_until.is_some_and(|until| until > now) {
             return;
         }
         batch_size.cool_down_until = None;
@@ -57,8 +68,8 @@ impl BatchSizes {
     }
 
     /// Sets the batch size to 1 for [`BATCH_COOL_DOWN`].
-    pub(crate) fn cool_down(&self, queue: &str) {
-        let cool_down_until = Some(Instant::now() + BATCH_COOL_DOWN);
+    pub fn cool_down(&self, queue: &str, now: Instant) {
+        let cool_down_until = Some(now + BATCH_COOL_DOWN);
         self.queues.lock().insert(queue.to_owned(), BatchSize { size: 1, cool_down_until });
     }
 }
@@ -74,12 +85,12 @@ mod tests {
         let batch_sizes = BatchSizes::default();
         assert_eq!(batch_sizes.size("a"), 1);
         for size in [1, 2, 4] {
-            batch_sizes.record("a", size, BUDGET / 4, BUDGET);
+            batch_sizes.record("a", size, BUDGET / 4, BUDGET, Instant::now());
         }
         assert_eq!(batch_sizes.size("a"), 8);
-        batch_sizes.record("a", 3, BUDGET / 4, BUDGET);
+        batch_sizes.record("a", 3, BUDGET / 4, BUDGET, Instant::now());
         assert_eq!(batch_sizes.size("a"), 8, "an incomplete batch does not grow the size");
-        batch_sizes.record("a", 8, BUDGET * 2, BUDGET);
+        batch_sizes.record("a", 8, BUDGET * 2, BUDGET, Instant::now());
         assert_eq!(batch_sizes.size("a"), 4);
         assert_eq!(batch_sizes.size("b"), 1);
     }
@@ -88,7 +99,7 @@ mod tests {
     fn size_never_exceeds_the_servers_subtransaction_cache() {
         let batch_sizes = BatchSizes::default();
         for _ in 0..20 {
-            batch_sizes.record("a", MAX_TASKS, Duration::ZERO, BUDGET);
+            batch_sizes.record("a", MAX_TASKS, Duration::ZERO, BUDGET, Instant::now());
         }
         assert_eq!(batch_sizes.size("a"), MAX_TASKS);
     }
@@ -96,9 +107,9 @@ mod tests {
     #[test]
     fn a_queue_in_cool_down_stays_at_one() {
         let batch_sizes = BatchSizes::default();
-        batch_sizes.record("a", 1, Duration::ZERO, BUDGET);
-        batch_sizes.cool_down("a");
-        batch_sizes.record("a", 1, Duration::ZERO, BUDGET);
+        batch_sizes.record("a", 1, Duration::ZERO, BUDGET, Instant::now());
+        batch_sizes.cool_down("a", Instant::now());
+        batch_sizes.record("a", 1, Duration::ZERO, BUDGET, Instant::now());
         assert_eq!(batch_sizes.size("a"), 1);
     }
 }

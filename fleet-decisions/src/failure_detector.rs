@@ -15,31 +15,48 @@ use crate::timing::{MIN_ABSENCE, OUTAGE_GRACE, SESSION_GRACE};
 
 /// Snapshot of the other workers.
 #[derive(Clone, Debug)]
-pub(crate) struct PeerSnapshot {
-    pub(crate) peers: Vec<Peer>,
-    pub(crate) continuity: PollContinuity,
+pub struct PeerSnapshot {
+    /// The workers that the poll has found.
+    pub peers: Vec<Peer>,
+    /// How long polls had succeeded before.
+    pub continuity: PollContinuity,
 }
 
 /// How long polls have succeeded without a gap. The reliability of observations depends on this.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct PollContinuity {
+pub struct PollContinuity {
     /// Time since which every poll has had an answer.
-    pub(crate) unbroken_since: Instant,
+    pub unbroken_since: Instant,
     /// Whether there was a poll without an answer before. If not, `unbroken_since` is the start of
     /// the worker.
-    pub(crate) after_outage: bool,
+    pub after_outage: bool,
 }
 
 impl PeerSnapshot {
     /// Returns the snapshot before the first poll.
-    pub(crate) fn empty() -> Self {
-        let continuity = PollContinuity { unbroken_since: Instant::now(), after_outage: false };
-        Self { peers: Vec::new(), continuity }
+    #[must_use]
+    pub fn empty(now: Instant) -> Self {
+        Self { peers: Vec::new(), continuity: PollContinuity::begin(now) }
+    }
+}
+
+impl PollContinuity {
+    /// Begins with the start of the worker.
+    #[must_use]
+    pub fn begin(now: Instant) -> Self {
+        Self { unbroken_since: now, after_outage: false }
+    }
+
+    /// Begins again after a poll without an answer.
+    #[must_use]
+    pub fn begin_again(now: Instant) -> Self {
+        Self { unbroken_since: now, after_outage: true }
     }
 }
 
 /// Observations of the other workers by this worker.
-pub(crate) struct FailureDetector {
+#[derive(Debug)]
+pub struct FailureDetector {
     orphan_timeout: Duration,
     longest_gap: Duration,
     last_poll: Option<Instant>,
@@ -48,18 +65,22 @@ pub(crate) struct FailureDetector {
     suspicions: HashMap<WorkerId, Suspicion>,
 }
 
+#[derive(Debug)]
 struct Suspicion {
     heartbeat: Option<i64>,
     /// Time of the first poll that showed the current heartbeat.
     still_since: Instant,
     /// Time of the first poll that showed no session; `None` while there is a session.
     absent_since: Option<Instant>,
+    /// Time of the last poll that showed the worker.
+    seen_at: Instant,
 }
 
 impl FailureDetector {
     /// Creates a detector. If two polls are further apart than `longest_gap`, observation starts
     /// over.
-    pub(crate) fn new(orphan_timeout: Duration, longest_gap: Duration) -> Self {
+    #[must_use]
+    pub fn new(orphan_timeout: Duration, longest_gap: Duration) -> Self {
         Self {
             orphan_timeout,
             longest_gap,
@@ -70,7 +91,7 @@ impl FailureDetector {
     }
 
     /// Records a snapshot of the peers and returns the dead ones.
-    pub(crate) fn observe(&mut self, snapshot: &PeerSnapshot, now: Instant) -> Vec<DeadWorker> {
+    pub fn observe(&mut self, snapshot: &PeerSnapshot, now: Instant) -> Vec<DeadWorker> {
         let stopped = self.last_poll.is_some_and(|last| now - last > self.longest_gap);
         if stopped {
             // This process was stopped, so it does not know what happened in the meantime.
@@ -82,16 +103,17 @@ impl FailureDetector {
             self.suspicions.clear();
         }
         self.last_poll = Some(now);
-        let peers = &snapshot.peers;
-        self.suspicions.retain(|worker, _| peers.iter().any(|peer| peer.worker == *worker));
         let outage = after_outage || self.observing_since.is_some();
         let grace = if outage { OUTAGE_GRACE } else { SESSION_GRACE };
         let connected = now.saturating_duration_since(since) >= grace;
-        peers
-            .iter()
-            .filter(|peer| self.is_dead(peer, connected, now))
+        let peers = snapshot.peers.iter();
+        let dead = peers.filter(|peer| self.is_dead(peer, connected, now));
+        let dead = dead
             .map(|peer| DeadWorker { worker: peer.worker, last_heartbeat: peer.last_heartbeat })
-            .collect()
+            .collect();
+        // A search of the peers for each worker would take quadratic time.
+        self.suspicions.retain(|_, suspicion| suspicion.seen_at == now);
+        dead
     }
 
     fn is_dead(&mut self, peer: &Peer, connected: bool, now: Instant) -> bool {
@@ -99,7 +121,9 @@ impl FailureDetector {
             heartbeat: peer.heartbeat,
             still_since: now,
             absent_since: None,
+            seen_at: now,
         });
+        suspicion.seen_at = now;
         if suspicion.heartbeat != peer.heartbeat {
             suspicion.heartbeat = peer.heartbeat;
             suspicion.still_since = now;

@@ -29,131 +29,131 @@
 use std::time::Duration;
 
 /// Default of `--heartbeat-interval`.
-pub(crate) const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
+pub const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Minimum time limit for one heartbeat. A longer heartbeat interval is the limit itself.
-pub(crate) const MIN_HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(5);
+pub const MIN_HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Default of `--orphan-timeout`.
-pub(crate) const ORPHAN_TIMEOUT: Duration = Duration::from_secs(30);
+pub const ORPHAN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Time limit for opening a control session and for registering on it. Without a limit, an attempt
 /// would never end at a server that accepts connections but does not answer.
-pub(crate) const REGISTRATION_TIMEOUT: Duration = Duration::from_secs(60);
+pub const REGISTRATION_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Default and maximum of `--poll-interval`. With this interval, a worker sends 58 statements a
 /// minute for polls and heartbeats. The tasks of a killed worker are pending again within
 /// [`SESSION_GRACE`] plus this interval plus the time of the reclaim.
-pub(crate) const MAX_POLL_INTERVAL: Duration = Duration::from_millis(1300);
+pub const MAX_POLL_INTERVAL: Duration = Duration::from_millis(1300);
 
 /// If two polls are further apart than this, the observation of peers starts over.
-pub(crate) const MAX_POLL_GAP: Duration = Duration::from_millis(5 * 1300);
+pub const MAX_POLL_GAP: Duration = Duration::from_millis(5 * 1300);
 
 /// Minimum time since the last heartbeat before a worker without a control session is considered
 /// dead. Until then, the worker may be reconnecting.
-pub(crate) const SESSION_GRACE: Duration = Duration::from_secs(3);
+pub const SESSION_GRACE: Duration = Duration::from_secs(3);
 
 /// Minimum time for which polls must not see the session of a worker. A single poll may fall
 /// between two sessions of a worker, or into a shutdown of the server that ended the peer's session
 /// first.
-pub(crate) const MIN_ABSENCE: Duration = Duration::from_secs(1);
+pub const MIN_ABSENCE: Duration = Duration::from_secs(1);
 
 /// Grace period after an outage, in place of [`SESSION_GRACE`]. All workers reconnect, which takes
 /// time on a busy machine, and the first worker to reconnect must not reclaim the tasks of the
 /// others.
-pub(crate) const OUTAGE_GRACE: Duration = Duration::from_secs(10);
+pub const OUTAGE_GRACE: Duration = Duration::from_secs(10);
 
 /// Time between two checks whether a backend that is being terminated is gone.
-pub(crate) const TERMINATE_POLL_INTERVAL: Duration = Duration::from_millis(50);
+pub const TERMINATE_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Time between two sweeps, which also read the pending tasks below the watermarks.
-pub(crate) const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+pub const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Minimum time between two sweeps, even if a sweep was requested or a claim found too few tasks.
-pub(crate) const MIN_SWEEP_INTERVAL: Duration = Duration::from_millis(100);
+pub const MIN_SWEEP_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Time between two comparisons of the claims in the database with the claims in flight. A
 /// comparison also follows a claim whose answer was lost.
-pub(crate) const RECONCILE_INTERVAL: Duration = Duration::from_secs(60);
+pub const RECONCILE_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Time after a slow or refused shared commit or chain during which readers take only one task of
 /// the queue at a time.
-pub(crate) const BATCH_COOL_DOWN: Duration = Duration::from_secs(10);
+pub const BATCH_COOL_DOWN: Duration = Duration::from_secs(10);
 
 /// `statement_timeout` of control sessions.
-pub(crate) const CONTROL_STATEMENT_TIMEOUT: Duration = Duration::from_secs(60);
+pub const CONTROL_STATEMENT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// `lock_timeout` of control sessions.
-pub(crate) const CONTROL_LOCK_TIMEOUT: Duration = Duration::from_secs(5);
+pub const CONTROL_LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Time limit for an operation on a pooled session, including the wait for the session. The server
 /// itself ends each statement after [`CONTROL_STATEMENT_TIMEOUT`]. This longer limit applies if the
 /// server, or a machine on the way to it, does not answer at all.
-pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(75);
+pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(75);
 
 /// A pooled session that was used for this long is closed instead of reused, because it may still
 /// wait for the answer to an abandoned statement.
-pub(crate) const LONG_USE: Duration = Duration::from_secs(20);
+pub const LONG_USE: Duration = Duration::from_secs(20);
 
 /// Time limit for the wait for a pooled session.
-pub(crate) const POOL_WAIT_TIMEOUT: Duration = Duration::from_secs(30);
+pub const POOL_WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Time limit for opening a pooled session.
-pub(crate) const POOL_CREATE_TIMEOUT: Duration = Duration::from_secs(15);
+pub const POOL_CREATE_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Time limit for opening a task session, and for its operations outside of a task, such as the
 /// reset.
-pub(crate) const SESSION_TIMEOUT: Duration = Duration::from_secs(60);
+pub const SESSION_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Time between two checks whether the backend of a running statement still exists.
-pub(crate) const PROBE_INTERVAL: Duration = Duration::from_secs(15);
+pub const PROBE_INTERVAL: Duration = Duration::from_secs(15);
 
 /// Time for which a backend may be idle while its reader waits for an answer. It is long, because the
 /// end of a large answer may be in the buffers of a slow network: 4 MB take 32 s at 1 Mbit/s.
-pub(crate) const MAX_IDLE: Duration = Duration::from_secs(45);
+pub const MAX_IDLE: Duration = Duration::from_secs(45);
 
 /// Time that a cancelled statement has to end before the next step of escalation.
-pub(crate) const ESCALATION_DELAY: Duration = Duration::from_secs(5);
+pub const ESCALATION_DELAY: Duration = Duration::from_secs(5);
 
 /// Time between two statements that publish progress. Also the minimum run time of a task whose
 /// progress is published.
-pub(crate) const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
+pub const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Maximum time between two runs of the maintenance of the history.
-pub(crate) const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(60 * 60);
+pub const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(60 * 60);
 
 /// Maximum time between two comparisons of the epochs of a target with those of the queue.
-pub(crate) const TARGET_UPKEEP_INTERVAL: Duration = Duration::from_secs(60);
+pub const TARGET_UPKEEP_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Default of `--fleet-metrics-interval`: the time between two counts of the fleet metrics. At the
 /// same interval, a worker that is not the publisher tries to become it.
-pub(crate) const FLEET_METRICS_INTERVAL: Duration = Duration::from_secs(15);
+pub const FLEET_METRICS_INTERVAL: Duration = Duration::from_secs(15);
 
 /// Wait after a first failure. The wait doubles with each further failure.
-pub(crate) const MIN_BACKOFF: Duration = Duration::from_millis(50);
+pub const MIN_BACKOFF: Duration = Duration::from_millis(50);
 
 /// Default limit for the wait after failures.
-pub(crate) const MAX_BACKOFF: Duration = Duration::from_secs(5);
+pub const MAX_BACKOFF: Duration = Duration::from_secs(5);
 
 /// Maximum wait before the control session is opened again. It is short, because the other workers
 /// soon consider a worker without this session dead.
-pub(crate) const MAX_HEARTBEAT_BACKOFF: Duration = Duration::from_secs(1);
+pub const MAX_HEARTBEAT_BACKOFF: Duration = Duration::from_secs(1);
 
 /// Maximum wait before LISTEN is tried again. It may be long, because polls take the place of
 /// notifications.
-pub(crate) const MAX_LISTEN_BACKOFF: Duration = Duration::from_secs(30);
+pub const MAX_LISTEN_BACKOFF: Duration = Duration::from_secs(30);
 
 /// Default of `--shutdown-timeout`.
-pub(crate) const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(30);
+pub const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Time that cancelled statements have to end, and their tasks to be released, at shutdown.
-pub(crate) const CANCEL_TIMEOUT: Duration = Duration::from_secs(30);
+pub const CANCEL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Time limit at shutdown for the deregistration and for the end of the other background services.
-pub(crate) const DEREGISTRATION_TIMEOUT: Duration = Duration::from_secs(5);
+pub const DEREGISTRATION_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Time limit for the check of one login for a pooler.
-pub(crate) const POOLER_CHECK_TIMEOUT: Duration = Duration::from_secs(30);
+pub const POOLER_CHECK_TIMEOUT: Duration = Duration::from_secs(30);
 
 // A session that is in use for too long is closed before the time limit of its operation, and the
 // server ends the statement of the operation before that limit as well. Between the end of a
