@@ -1,8 +1,9 @@
 //! Failure detector: decides from observations which workers are dead. Pure.
 //!
 //! It does not compare clocks of different machines. A worker judges a peer by what the worker
-//! itself observed while it polled without interruption. After an outage in which no worker could
-//! send heartbeats, observation starts over. Otherwise each worker would find all others dead and
+//! itself observed while it polled without interruption, and could send heartbeats. After an outage in
+//! which no worker could send heartbeats, observation starts over. The server may answer polls
+//! meanwhile, for example while it is read-only. Otherwise each worker would find all others dead and
 //! reclaim their tasks.
 
 use std::collections::HashMap;
@@ -20,14 +21,21 @@ pub(crate) struct PeerSnapshot {
     pub(crate) continuity: PollContinuity,
 }
 
-/// How long polls have succeeded without a gap. The reliability of observations depends on this.
+/// How long polls have succeeded without a gap, and this worker has been registered. The reliability
+/// of observations depends on this.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PollContinuity {
-    /// Time since which every poll has had an answer.
+    /// Time since which every poll has had an answer, and found this worker registered.
     pub(crate) unbroken_since: Instant,
-    /// Whether there was a poll without an answer before. If not, `unbroken_since` is the start of
-    /// the worker.
+    /// Whether there was an outage before. If not, `unbroken_since` is the start of the worker.
     pub(crate) after_outage: bool,
+}
+
+impl PollContinuity {
+    /// Returns the continuity of an outage that lasts until now.
+    pub(crate) fn broken() -> Self {
+        Self { unbroken_since: Instant::now(), after_outage: true }
+    }
 }
 
 impl PeerSnapshot {

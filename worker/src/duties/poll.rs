@@ -116,6 +116,10 @@ impl Poller {
                 backfills: polled.backfills,
             });
             if let Some(peers) = polled.peers {
+                if context.control.registration().server().is_none() {
+                    // The queue cannot be written. Then the others cannot send heartbeats either.
+                    self.continuity = PollContinuity::broken();
+                }
                 channels
                     .peer_snapshots
                     .send_replace(PeerSnapshot { peers, continuity: self.continuity });
@@ -164,7 +168,7 @@ impl Duty for Poller {
 
     async fn run_once(&mut self, (): ()) -> Result<u64, QueueError> {
         if let Err(error) = answered(self.poll()).await {
-            self.continuity = PollContinuity { unbroken_since: Instant::now(), after_outage: true };
+            self.continuity = PollContinuity::broken();
             return Err(error);
         }
         Ok(0)
