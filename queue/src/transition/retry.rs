@@ -214,7 +214,7 @@ mod tests {
     fn a_condition_of_the_server_is_not_fatal() {
         let policy = policy(Backoff::Fixed, false, Duration::from_secs(1));
         let fatal = FATAL_CLASSES.iter().map(ToString::to_string).collect::<Vec<_>>();
-        let decide = |mode, transient_failures, condition| {
+        let decided = |mode, transient_failures, condition| {
             let state = RetryState {
                 retry: &policy,
                 failures: 0,
@@ -224,14 +224,14 @@ mod tests {
             };
             let error =
                 AttemptError { sqlstate: Some("54000"), condition, ..AttemptError::default() };
-            super::decide(&state, error, &fatal, &mut StdRng::seed_from_u64(1))
+            decide(&state, error, &fatal, &mut StdRng::seed_from_u64(1))
         };
         let ids = Some(Condition::OutOfTransactionIds);
         let again = RetryDecision::Failure { retry_in: Duration::from_secs(1) };
-        assert_eq!(decide(Mode::Transaction, 0, None), RetryDecision::Final);
-        assert!(matches!(decide(Mode::Transaction, 0, ids), RetryDecision::Transient { .. }));
-        assert_eq!(decide(Mode::Transaction, MAX_TRANSIENT_FAILURES, ids), again);
-        assert_eq!(decide(Mode::Autocommit, 0, ids), again);
+        assert_eq!(decided(Mode::Transaction, 0, None), RetryDecision::Final);
+        assert!(matches!(decided(Mode::Transaction, 0, ids), RetryDecision::Transient { .. }));
+        assert_eq!(decided(Mode::Transaction, MAX_TRANSIENT_FAILURES, ids), again);
+        assert_eq!(decided(Mode::Autocommit, 0, ids), again);
     }
 
     #[test]
