@@ -48,13 +48,14 @@ async fn submit(database: &Database, tasks: i64) {
     database.rows(sql, &[&TASK, &tasks]).await;
 }
 
-/// Waits until the fleet has sent heartbeats for longer than its orphan timeout.
-async fn until_heartbeats(database: &Database) {
+/// Waits until each worker has sent more heartbeats. Ten of them take longer than the orphan timeout.
+/// While the tasks table is locked, a heartbeat takes 5 s, because it checks the claims of the worker.
+async fn until_heartbeats(database: &Database, count: i64) {
     let heartbeats = "SELECT coalesce(min(heartbeat), 0) FROM mill.workers HAVING count(*) = 2";
     let begun: i64 = database.value(heartbeats).await;
     eventually("both workers send heartbeats", async || {
         let rows = database.rows(heartbeats, &[]).await;
-        rows.first().is_some_and(|row| row.get::<_, i64>(0) > begun + 10)
+        rows.first().is_some_and(|row| row.get::<_, i64>(0) >= begun + count)
     })
     .await;
 }
@@ -129,7 +130,7 @@ async fn tasks_wait_while_their_table_is_rewritten_and_then_each_runs_once() {
         rewrite_behind_a_reader(&database, ("effect", rewrite), async |pid| {
             submit(&database, 100).await;
             a_task_names_its_blocker(&database, pid).await;
-            until_heartbeats(&database).await;
+            until_heartbeats(&database, 10).await;
             pid
         })
         .await;
@@ -142,7 +143,7 @@ async fn tasks_wait_while_their_table_is_rewritten_and_then_each_runs_once() {
         submit(&database, 100).await;
         a_task_names_its_blocker(&database, pid(&operator).await).await;
         if kind == "bigint" {
-            until_heartbeats(&database).await;
+            until_heartbeats(&database, 10).await;
         }
         operator.batch_execute("COMMIT").await.unwrap();
         database.until_empty().await;
@@ -165,6 +166,14 @@ async fn the_fleet_waits_while_a_table_of_the_queue_is_rewritten() {
         database.execute("SELECT pg_advisory_lock(1)").await;
         let held = database.enqueue(&held, ", max_attempts => 1").await;
         database.until_waiting_for_lock(held).await;
+        // The completion waits, and the program has reported its wait.
+        let waits = format!(
+            "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND mode = 'RowExclusiveLock'
+                     AND relation = '{table}'::regclass AND database =
+                         (SELECT oid FROM pg_database WHERE datname = current_database()))
+                 AND EXISTS (SELECT FROM pg_stat_activity WHERE application_name = 'pgmill' AND datname = current_database()
+                     AND wait_event_type = 'Lock' AND now() - query_start > '4 seconds')"
+        );
         let (producer, waiting) = (database.connect().await, Notify::new());
         // Both wait for the rewrite if it locks the tasks table.
         let enqueued = async {
@@ -179,10 +188,13 @@ async fn the_fleet_waits_while_a_table_of_the_queue_is_rewritten() {
         };
         let rewritten = rewrite_behind_a_reader(&database, (table, &rewrite), async |pid| {
             waiting.notify_waiters();
-            until_heartbeats(&database).await;
             // The running task ends, and its completion waits for the rewrite.
             database.execute("SELECT pg_advisory_unlock(1)").await;
-            until_heartbeats(&database).await;
+            eventually("the completion and the program wait", async || {
+                database.value(&waits).await
+            })
+            .await;
+            until_heartbeats(&database, if table == "mill.tasks" { 1 } else { 10 }).await;
             pid
         });
         let ((code, _, printed), (), pid) = join3(status, enqueued, rewritten).await;
