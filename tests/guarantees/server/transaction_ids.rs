@@ -35,6 +35,15 @@ const TWO_IDS: &str = "INSERT INTO effect SELECT current_setting('mill.task_id')
 const WAITS_FOR_LOCK: &str = "INSERT INTO effect SELECT current_setting('mill.task_id')::bigint;
     SELECT pg_advisory_xact_lock_shared(1)";
 
+/// A task that needs its second id after it has waited.
+const LATE_ID: &str = "INSERT INTO effect SELECT current_setting('mill.task_id')::bigint;
+    SELECT pg_advisory_xact_lock_shared(1);
+    DO $$BEGIN
+        INSERT INTO noise VALUES (1);
+    EXCEPTION WHEN unique_violation THEN
+        RAISE;
+    END$$";
+
 const REFUSED: &str = "to avoid wraparound data loss";
 
 /// The server assigns no ids that are older than the oldest row by more than this.
@@ -119,7 +128,9 @@ async fn a_server_without_transaction_ids_stops_the_fleet_but_loses_nothing() {
         Worker::start(database, &[&FLAGS[..], &["--http", &address]].concat()),
         Worker::start(database, &FLAGS),
     ];
+    let late = database.enqueue(LATE_ID, ", max_attempts => 1").await;
     database.until_waiting_for_lock(held).await;
+    database.until_waiting_for_lock(late).await;
     submit(database).await;
     for worker in &workers {
         worker.until_logged(REFUSED).await;
@@ -139,7 +150,9 @@ async fn a_server_without_transaction_ids_stops_the_fleet_but_loses_nothing() {
     assert!(database.value::<i64>("SELECT count(*) FROM mill.tasks").await > 0);
 
     database.execute("SELECT pg_drop_replication_slot('forgotten')").await;
-    each_task_once(database, TASKS + 1).await;
+    each_task_once(database, TASKS + 2).await;
+    // The error of the server did not use up the only attempt.
+    assert_eq!(database.attempts(late).await, "failed succeeded");
     for worker in &mut workers {
         let log = worker.log();
         assert!(!log.contains("dead worker") && !log.contains("worker dead"), "{log}");
