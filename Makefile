@@ -6,7 +6,7 @@
 SHELL := /bin/bash
 PG_OPTION := $(if $(PG),--pg $(PG))
 
-.PHONY: help schema settings reference book demo test browser screenshots api-check clients-check dbt-check chaos ha-check citus-check mutants fmt lint deny deploy-check deb release-check fuzz ci cargo
+.PHONY: help schema settings reference book demo test browser screenshots api-check clients-check dbt-check vacuum-check chaos ha-check citus-check mutants fmt lint deny deploy-check deb release-check fuzz ci cargo
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | while IFS=$$'\t' read -r target text; \
@@ -71,6 +71,11 @@ clients-check: cargo ## Run the conformance suite of the clients with every driv
 	  --cache-dir $(TOOLS)/clients-python/mypy clients/python/src clients/python/tests
 	cargo build --locked
 	cargo run --locked --quiet --bin cluster -- run $(PG_OPTION) -- cargo test -p tests --locked -- --include-ignored clients::
+
+vacuum-check: cargo ## Pass half a million tasks through a queue without autovacuum, and measure the claims
+	cargo build --locked
+	cargo run --locked --quiet --bin cluster -- run $(PG_OPTION) -- cargo test -p tests --locked -- --ignored \
+	  half_a_million_tasks --nocapture
 
 dbt-check: cargo ## Compare imported dbt projects with dbt, row by row (SHORT=1: small projects)
 	.ci/python-tools tests/integrations/imports/tools.txt $(TOOLS)/dbt

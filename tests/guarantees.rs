@@ -13,6 +13,6 @@ pub(crate) mod memory;
 pub(crate) mod outage;
 pub(crate) mod overhead;
 pub(crate) mod recovery;
-pub(crate) mod restore;
 pub(crate) mod retry;
+pub(crate) mod server;
 pub(crate) mod shared_commit;

@@ -10,6 +10,7 @@ mod binaries;
 mod command;
 mod directory;
 mod install;
+mod offline;
 mod port;
 mod process;
 mod program;

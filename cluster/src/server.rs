@@ -21,7 +21,7 @@ use crate::process;
 /// Number of attempts if another process takes the free port before the server does.
 const PORT_TRIES: usize = 10;
 
-const SUPERUSER: &str = "postgres";
+pub(crate) const SUPERUSER: &str = "postgres";
 
 /// Parameters of a cluster.
 #[derive(Debug, Clone)]
@@ -248,7 +248,7 @@ impl Cluster {
         postmaster(self.directory())
     }
 
-    fn initialize(&self) -> Result<()> {
+    pub(crate) fn initialize(&self) -> Result<()> {
         let password_file = self.directory().join("password");
         let mut file =
             OpenOptions::new().write(true).create_new(true).mode(0o600).open(&password_file)?;

@@ -1,8 +1,9 @@
 //! Failure detector: decides from observations which workers are dead. Pure.
 //!
 //! It does not compare clocks of different machines. A worker judges a peer by what the worker
-//! itself observed while it polled without interruption. After an outage in which no worker could
-//! send heartbeats, observation starts over. Otherwise each worker would find all others dead and
+//! itself observed while it polled without interruption, and could send heartbeats. After an outage
+//! in which no worker could send heartbeats, observation starts over. The server may answer polls
+//! meanwhile, for example while it is read-only. Otherwise each worker would find all others dead and
 //! reclaim their tasks.
 
 use std::collections::HashMap;
@@ -22,14 +23,16 @@ pub struct PeerSnapshot {
     pub continuity: PollContinuity,
 }
 
-/// How long polls have succeeded without a gap. The reliability of observations depends on this.
+/// How long polls have succeeded without a gap, and this worker has been registered. The reliability
+/// of observations depends on this.
 #[derive(Clone, Copy, Debug)]
 pub struct PollContinuity {
-    /// Time since which every poll has had an answer.
+    /// Time since which every poll has had an answer, and found this worker registered.
     pub unbroken_since: Instant,
-    /// Whether there was a poll without an answer before. If not, `unbroken_since` is the start of
-    /// the worker.
+    /// Whether there was an outage before. If not, `unbroken_since` is the start of the worker.
     pub after_outage: bool,
+    /// Number of control sessions that the worker has lost.
+    lost_sessions: u64,
 }
 
 impl PeerSnapshot {
@@ -44,13 +47,24 @@ impl PollContinuity {
     /// Begins with the start of the worker.
     #[must_use]
     pub fn begin(now: Instant) -> Self {
-        Self { unbroken_since: now, after_outage: false }
+        Self { unbroken_since: now, after_outage: false, lost_sessions: 0 }
     }
 
     /// Begins again after a poll without an answer.
-    #[must_use]
-    pub fn begin_again(now: Instant) -> Self {
-        Self { unbroken_since: now, after_outage: true }
+    pub fn begin_again(&mut self, now: Instant) {
+        (self.unbroken_since, self.after_outage) = (now, true);
+    }
+
+    /// Records whether this worker is registered at a poll, and how many control sessions it has lost
+    /// so far. Begins again if it cannot send heartbeats, because the others may not be able to
+    /// either: a server that refuses writes answers polls. Begins again after a lost session: a
+    /// server that restarts between two polls ends the sessions of all workers, but leaves no poll
+    /// without an answer.
+    pub fn record_registration(&mut self, registered: bool, lost_sessions: u64, now: Instant) {
+        if !registered || self.lost_sessions != lost_sessions {
+            self.lost_sessions = lost_sessions;
+            self.begin_again(now);
+        }
     }
 }
 
@@ -97,7 +111,7 @@ impl FailureDetector {
             // This process was stopped, so it does not know what happened in the meantime.
             self.observing_since = Some(now);
         }
-        let PollContinuity { unbroken_since, after_outage } = snapshot.continuity;
+        let PollContinuity { unbroken_since, after_outage, .. } = snapshot.continuity;
         let since = self.observing_since.map_or(unbroken_since, |since| since.max(unbroken_since));
         if self.last_poll.is_some_and(|last| since > last) {
             self.suspicions.clear();
@@ -165,7 +179,7 @@ mod tests {
     fn snapshot(peer: Peer, unbroken_since: Instant, after_outage: bool) -> PeerSnapshot {
         PeerSnapshot {
             peers: vec![peer],
-            continuity: PollContinuity { unbroken_since, after_outage },
+            continuity: PollContinuity { unbroken_since, after_outage, lost_sessions: 0 },
         }
     }
 
@@ -243,6 +257,35 @@ mod tests {
             assert!(detector.observe(&absent, after(now)).is_empty(), "{now}");
         }
         let absent = snapshot(peer(Some(1), false, 15), after(2), true);
+        assert_eq!(detector.observe(&absent, after(12)).len(), 1);
+    }
+    #[test]
+    fn a_worker_that_cannot_send_heartbeats_finds_no_other_dead() {
+        let mut detector = FailureDetector::new(ORPHAN, GAP);
+        let begin = Instant::now();
+        let after = |seconds| begin + Duration::from_secs(seconds);
+        let mut continuity = PollContinuity::begin(begin);
+        for now in 0..100 {
+            continuity.record_registration(now < 2, 0, after(now));
+            let snapshot = PeerSnapshot { peers: vec![peer(Some(1), true, now)], continuity };
+            assert!(detector.observe(&snapshot, after(now)).is_empty(), "{now}");
+        }
+    }
+
+    #[test]
+    fn a_restart_between_two_polls_counts_as_an_outage() {
+        let mut detector = FailureDetector::new(ORPHAN, GAP);
+        let begin = Instant::now();
+        let after = |seconds| begin + Duration::from_secs(seconds);
+        let mut continuity = PollContinuity::begin(begin);
+        // Every poll has an answer, but this worker has lost a session before second 2, too.
+        for now in 0..12 {
+            continuity.record_registration(true, u64::from(now >= 2), after(now));
+            let absent = peer(Some(1), now < 2, 2 + now);
+            let snapshot = PeerSnapshot { peers: vec![absent], continuity };
+            assert!(detector.observe(&snapshot, after(now)).is_empty(), "{now}");
+        }
+        let absent = PeerSnapshot { peers: vec![peer(Some(1), false, 14)], continuity };
         assert_eq!(detector.observe(&absent, after(12)).len(), 1);
     }
 }

@@ -8,11 +8,13 @@ pub struct RegistrationState<S> {
     server: Option<S>,
     /// Whether the control session of that registration is alive.
     current: bool,
+    /// Number of control sessions that were lost.
+    lost_sessions: u64,
 }
 
 impl<S> Default for RegistrationState<S> {
     fn default() -> Self {
-        Self { server: None, current: false }
+        Self { server: None, current: false, lost_sessions: 0 }
     }
 }
 
@@ -29,7 +31,14 @@ impl<S: Copy + PartialEq> RegistrationState<S> {
 
     /// Records that the control session is lost or does not answer.
     pub fn lost(&mut self) {
+        self.lost_sessions += u64::from(self.current);
         self.current = false;
+    }
+
+    /// Returns the number of control sessions that were lost so far.
+    #[must_use]
+    pub fn lost_sessions(&self) -> u64 {
+        self.lost_sessions
     }
 
     /// Returns the server of the last registration.

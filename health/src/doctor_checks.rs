@@ -4,7 +4,9 @@ mod citus;
 
 pub use citus::citus;
 
-use queue::doctor::{HorizonHolder, Membership, Override, Server, SessionRole, Setting, Tables};
+use queue::doctor::{
+    HorizonHolder, Membership, OldestDatabase, Override, Server, SessionRole, Setting, Tables,
+};
 use queue::drift::Difference;
 use queue::priority::PriorityStatus;
 use queue::schema::{InstalledSchema, VERSION};
@@ -26,6 +28,13 @@ const LONG_OPEN_SECONDS: f64 = 5.0 * 60.0;
 /// The same limit for holders without a start time, as an age in transaction ids. A busy fleet uses
 /// this many in some minutes.
 const LONG_OPEN_XIDS: i32 = 1_000_000;
+
+/// Age of the oldest row at which the server assigns no more transaction ids: half of all ids, without a
+/// reserve of three million.
+const ID_LIMIT: i32 = i32::MAX - 3_000_000;
+/// Age of the oldest row that is reported: five times the age at which autovacuum freezes rows by
+/// default, even if autovacuum is off.
+const OLD_ROWS: i32 = 1_000_000_000;
 
 /// Number of dead rows that is reported: ten times the autovacuum threshold of the tasks table
 /// (schema.sql: 2000).
@@ -102,6 +111,26 @@ pub fn server(server: &Server) -> Finding {
         Finding::warning(CHECK, format!("{version}, newer than the versions tested with pgmill"))
     } else {
         Finding::ok(CHECK, version)
+    }
+}
+
+/// Checks that the server does not run out of transaction ids, or of multixact ids.
+#[must_use]
+pub fn transaction_ids(oldest: &OldestDatabase) -> Finding {
+    const CHECK: &str = "transaction ids";
+    let OldestDatabase { name, age } = oldest;
+    let millions = age / 1_000_000;
+    let message =
+        format!("the oldest row of database {name} is {millions} million transactions old");
+    let hint = "Remove what the check \"horizon\" shows, in all databases, and run VACUUM (FREEZE) in \
+                this database if autovacuum does not; see docs/runbooks/transaction-ids.md.";
+    if *age >= ID_LIMIT {
+        let refused = format!("{message}: the server refuses every transaction that writes");
+        Finding::problem(CHECK, refused).hint(hint)
+    } else if *age > OLD_ROWS {
+        Finding::problem(CHECK, format!("{message}, of 2144 million at most")).hint(hint)
+    } else {
+        Finding::ok(CHECK, format!("{message}, of 2144 million at most"))
     }
 }
 

@@ -1,5 +1,6 @@
 //! Errors of the queue, with the database's message, code and hint.
 
+use pgmill_client::out_of_transaction_ids;
 use tokio_postgres::error::{DbError, SqlState};
 
 /// Failure of a queue statement.
@@ -93,10 +94,12 @@ impl QueueError {
     #[must_use]
     pub fn temporary(&self) -> bool {
         match self {
-            Self::Database(error) => error.code().map_or_else(
+            Self::Database(error) => error.as_db_error().map_or_else(
                 || error.is_closed() || error.to_string().contains("communicating"),
-                |code| {
+                |db| {
+                    let code = db.code();
                     *code == SqlState::READ_ONLY_SQL_TRANSACTION
+                        || out_of_transaction_ids(db)
                         || *code != SqlState::QUERY_CANCELED
                             && TEMPORARY.iter().any(|class| code.code().starts_with(class))
                 },
@@ -112,7 +115,7 @@ impl QueueError {
     pub fn refused(&self) -> bool {
         match self {
             Self::Refused { .. } => true,
-            Self::Database(error) => error.code().is_some_and(pgmill_client::refused),
+            Self::Database(error) => pgmill_client::is_refused(error),
             Self::Unreachable(_) | Self::NoAnswer { .. } | Self::Unexpected { .. } => false,
         }
     }
@@ -124,3 +127,38 @@ const READ_ONLY_HINT: &str = "This server is a standby or read-only: connect to 
 /// SQLSTATE classes after which the same request may succeed later: connection errors, aborted
 /// transactions, insufficient resources, operator intervention.
 const TEMPORARY: [&str; 4] = ["08", "40", "53", "57"];
+
+/// A condition of the server or of the session, which raises errors whatever the task is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Condition {
+    /// The server assigns no transaction ids, to avoid wraparound.
+    OutOfTransactionIds,
+    /// The session has a plan of a function from before a table got other types. A new session has none.
+    OutdatedPlan,
+}
+
+/// Functions of the server that find an outdated plan. The SQLSTATEs of these errors are also those of
+/// wrong statements, and the messages may be translated.
+const PLAN_CHECKS: [&str; 4] = [
+    "RevalidateCachedQuery",
+    "plpgsql_param_eval_generic",
+    "plpgsql_param_eval_generic_ro",
+    "plpgsql_param_eval_recfield",
+];
+
+impl Condition {
+    /// Returns the condition that caused the error; `None` if it is an error of the statement.
+    #[must_use]
+    pub fn of(error: &DbError) -> Option<Self> {
+        let outdated = [SqlState::DATATYPE_MISMATCH, SqlState::FEATURE_NOT_SUPPORTED];
+        if out_of_transaction_ids(error) {
+            Some(Self::OutOfTransactionIds)
+        } else if outdated.contains(error.code())
+            && error.routine().is_some_and(|routine| PLAN_CHECKS.contains(&routine))
+        {
+            Some(Self::OutdatedPlan)
+        } else {
+            None
+        }
+    }
+}

@@ -12,7 +12,8 @@ use tokio_postgres::error::SqlState;
 
 use crate::harness::{Database, PrivateDatabase, Worker, eventually};
 
-fn lanes(queues: &[&str]) -> Vec<LaneRange> {
+/// Returns the whole lanes of these queues with normal priority.
+pub(crate) fn lanes(queues: &[&str]) -> Vec<LaneRange> {
     queues
         .iter()
         .map(|queue| Lane {
@@ -24,11 +25,13 @@ fn lanes(queues: &[&str]) -> Vec<LaneRange> {
         .collect()
 }
 
-fn sessions(count: i32) -> Vec<SessionIdentity> {
+/// Returns this many sessions of readers, which do not exist.
+pub(crate) fn sessions(count: i32) -> Vec<SessionIdentity> {
     (1..=count).map(|pid| SessionIdentity { pid, started_at: Timestamp::UNIX_EPOCH }).collect()
 }
 
-async fn claimer(database: &Database) -> ClaimSession {
+/// Opens the session of a claimer.
+pub(crate) async fn claimer(database: &Database) -> ClaimSession {
     ClaimSession::new(database.connect().await, WorkerId::random(), None).await.unwrap()
 }
 
@@ -115,7 +118,7 @@ async fn a_paused_queue_is_not_claimed_from() {
 }
 
 /// Prepares the claim statement under the name `claim`, like a claimer.
-async fn prepare(database: &Database) {
+pub(crate) async fn prepare(database: &Database) {
     database
         .execute(&format!(
             "{SESSION_SETTINGS};
@@ -178,7 +181,7 @@ async fn a_claim_reads_one_index_range_whatever_the_statistics() {
 }
 
 /// Returns the buffers that the claim accesses, without planning.
-async fn buffers(database: &Database, after: i64) -> u64 {
+pub(crate) async fn buffers(database: &Database, after: i64) -> u64 {
     database.execute("BEGIN").await;
     let plan = explain(database, "ANALYZE, BUFFERS, COSTS OFF, TIMING OFF", after).await;
     database.execute("ROLLBACK").await;

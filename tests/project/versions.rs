@@ -16,7 +16,7 @@ use crate::project::tidy::{files, literals, root, without_tests};
 
 type Statements = BTreeMap<String, String>;
 
-fn recorded(name: &str) -> String {
+pub(crate) fn recorded(name: &str) -> String {
     fs::read_to_string(root().join("tests/upgrade").join(name)).unwrap()
 }
 

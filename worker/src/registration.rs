@@ -68,6 +68,11 @@ impl Registration {
         self.0.send_modify(|state| state.registration.lost());
     }
 
+    /// Returns the number of control sessions that were lost so far.
+    pub(crate) fn lost_sessions(&self) -> u64 {
+        self.0.borrow().registration.lost_sessions()
+    }
+
     /// Returns a token that is cancelled when a session opened now must be closed. Call this before
     /// opening the session.
     pub(crate) fn end_of_session(&self) -> CancellationToken {

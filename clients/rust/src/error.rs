@@ -35,7 +35,7 @@ impl From<tokio_postgres::Error> for Error {
             Some(code) if *code == SqlState::INSUFFICIENT_PRIVILEGE => {
                 Self::PrivilegeMissing(error)
             }
-            Some(code) if refused(code) => Self::Refused(error),
+            Some(_) if is_refused(&error) => Self::Refused(error),
             _ => Self::Database(error),
         }
     }
@@ -108,11 +108,26 @@ const TRANSACTION_OPEN_HINT: &str = "Commit the transaction first, or wait on an
 /// state), with which the schema refuses a request.
 const REFUSED: [&str; 4] = ["22", "23", "54", "55000"];
 
-/// Returns whether a request that ended with this SQLSTATE is invalid, as opposed to a database that
-/// is unavailable.
+/// Functions of the server that assign transaction ids.
+const ASSIGN_IDS: [&str; 2] = ["GetNewTransactionId", "GetNewMultiXactId"];
+
+/// Returns whether an error means that the request is invalid, as opposed to a database that is
+/// unavailable.
 #[must_use]
-pub fn refused(code: &SqlState) -> bool {
-    REFUSED.iter().any(|class| code.code().starts_with(class))
+pub fn is_refused(error: &tokio_postgres::Error) -> bool {
+    error.as_db_error().is_some_and(|db| {
+        !out_of_transaction_ids(db)
+            && REFUSED.iter().any(|class| db.code().code().starts_with(class))
+    })
+}
+
+/// Returns whether the server refuses every transaction that writes, until old rows are frozen: it
+/// assigns no more transaction ids, to avoid wraparound. The SQLSTATE is that of a statement that
+/// exceeds a limit, and the message may be translated, so the function that raised the error decides.
+#[must_use]
+pub fn out_of_transaction_ids(error: &DbError) -> bool {
+    *error.code() == SqlState::PROGRAM_LIMIT_EXCEEDED
+        && error.routine().is_some_and(|routine| ASSIGN_IDS.contains(&routine))
 }
 
 /// Returns the server's message with its SQLSTATE, or the client library's message with its causes.

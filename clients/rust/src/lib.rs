@@ -18,7 +18,7 @@ mod traceparent;
 mod vocabulary;
 
 pub use enqueue::{enqueue, enqueue_many, notify};
-pub use error::{Error, chain, database_message, refused};
+pub use error::{Error, chain, database_message, is_refused, out_of_transaction_ids};
 pub use id::{RunId, TaskId};
 pub use labels::{Labels, StoredOptions};
 pub use request::{Due, Enqueued, NewTask, RunOptions, TaskOptions};

@@ -54,6 +54,19 @@ fn old_and_unsupported_servers_are_reported() {
 }
 
 #[test]
+fn a_server_that_runs_out_of_transaction_ids_is_a_problem() {
+    let of = |age| transaction_ids(&OldestDatabase { name: "shop".to_owned(), age });
+    assert_eq!(of(200_000_000).status, CheckStatus::Ok);
+    assert_eq!(of(1_000_000_001).status, CheckStatus::Problem);
+    let near = of(ID_LIMIT - 1);
+    assert_eq!(
+        near.message,
+        "the oldest row of database shop is 2144 million transactions old, of 2144 million at most"
+    );
+    assert!(of(ID_LIMIT).message.ends_with("refuses every transaction that writes"));
+}
+
+#[test]
 fn the_holder_of_the_horizon_is_described() {
     let mut holder = HorizonHolder {
         kind: "session".to_owned(),

@@ -42,6 +42,7 @@ pub(crate) async fn run(session: &Session, out: &Output) -> Result<u8, Failure> 
         findings.push(doctor_checks::drift(compared.as_ref()));
         differences = compared.ok().flatten();
     }
+    findings.push(doctor_checks::transaction_ids(&doctor::oldest_database(client).await?));
     findings.extend(doctor_checks::settings(&doctor::settings(client).await?));
     findings.extend(environment_checks(client, found).await?);
     let code = if findings.iter().any(|finding| finding.status == CheckStatus::Problem) {

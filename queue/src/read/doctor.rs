@@ -16,6 +16,11 @@ SELECT current_setting('server_version_num')::int4 AS version_number,
         - current_setting('superuser_reserved_connections')::int4 AS connections_allowed,
     (SELECT count(*) FROM pg_stat_activity a WHERE a.usesysid IS NOT NULL AND a.datid IS NOT NULL) AS connections";
 
+/// The limits of transaction ids and multixact ids are the same, and apply to the whole server.
+const OLDEST_DATABASE: &str = "/* queue.doctor_oldest_database */
+SELECT d.datname::text AS name, greatest(age(d.datfrozenxid), mxid_age(d.datminmxid)) AS age
+FROM pg_database d ORDER BY 2 DESC, 1 LIMIT 1";
+
 const SETTINGS: &str = "/* queue.doctor_settings */
 SELECT s.name, s.setting AS value FROM pg_settings s WHERE s.name IN ('fsync', 'synchronous_commit',
     'full_page_writes', 'autovacuum', 'track_activities', 'track_counts',
@@ -131,6 +136,18 @@ from_row! {
     Server { version_number, version, in_recovery, role, connections_allowed, connections }
 }
 
+/// The database whose rows are the closest to the limit of transaction ids.
+#[derive(Clone, Debug)]
+pub struct OldestDatabase {
+    /// Name of the database.
+    pub name: String,
+    /// Age of the oldest row that is not frozen, in transaction ids or, if that is more, in
+    /// multixact ids.
+    pub age: i32,
+}
+
+from_row! { OldestDatabase { name, age } }
+
 /// A setting and its value.
 #[derive(Clone, Debug)]
 pub struct Setting {
@@ -237,6 +254,11 @@ from_row! { Tables { live_rows, dead_rows, bytes, vacuumed_at, missing_days, day
 /// Returns the server's version and connections.
 pub async fn server(client: &impl GenericClient) -> Result<Server, QueueError> {
     Server::from_row(&client.query_typed(SERVER, &[]).await?[0])
+}
+
+/// Returns the database of the server whose rows are the closest to the limit of transaction ids.
+pub async fn oldest_database(client: &impl GenericClient) -> Result<OldestDatabase, QueueError> {
+    OldestDatabase::from_row(&client.query_typed(OLDEST_DATABASE, &[]).await?[0])
 }
 
 /// Returns the server settings on which durability and maintenance depend.

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
 
-use crate::error::QueueError;
+use crate::error::{Condition, QueueError};
 use crate::row::scalar;
 use crate::task::{Claim, Disposition};
 use crate::transition::retry::RetryDecision;
@@ -47,6 +47,8 @@ pub struct DatabaseError {
     pub context: Option<String>,
     /// Position in the statement, in characters from 1.
     pub position: Option<u32>,
+    /// What caused the error, if not the task. Not recorded.
+    pub condition: Option<Condition>,
 }
 
 impl Report {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use pgmill_client::{Backoff, Mode};
 use rand::{Rng, RngExt};
 
+use crate::error::Condition;
 use crate::task::{Claim, RetryPolicy};
 
 /// SQLSTATE with which a task reports a permanent failure. The task is not retried.
@@ -81,27 +82,36 @@ impl<'a> RetryState<'a> {
     }
 }
 
-/// Decides whether to run the task again after an attempt that ended with this SQLSTATE. `None`
-/// means that the error did not come from the server. `connection_lost` means that the response
-/// never arrived.
+/// An error, as far as the decision depends on it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AttemptError<'a> {
+    /// SQLSTATE; `None` if the error did not come from the server.
+    pub sqlstate: Option<&'a str>,
+    /// Whether the response never arrived.
+    pub connection_lost: bool,
+    /// What caused the error, if not the task. The error is then transient, although its SQLSTATE is
+    /// that of a wrong statement.
+    pub condition: Option<Condition>,
+}
+
+/// Decides whether to run the task again after an attempt that ended with this error.
 #[must_use]
 pub fn decide(
     state: &RetryState<'_>,
-    sqlstate: Option<&str>,
-    connection_lost: bool,
+    error: AttemptError<'_>,
     fatal_classes: &[String],
     random: &mut impl Rng,
 ) -> RetryDecision {
+    let AttemptError { sqlstate, connection_lost, condition } = error;
     let in_class = |class: &str| sqlstate.is_some_and(|code| code.starts_with(class));
-    let transient = connection_lost
-        || state.mode == Mode::Transaction && TRANSIENT_CLASSES.iter().any(|class| in_class(class));
+    let of_server = condition.is_some() || TRANSIENT_CLASSES.iter().any(|class| in_class(class));
+    let fatal = condition.is_none() && fatal_classes.iter().any(|class| in_class(class));
+    let transient = connection_lost || state.mode == Mode::Transaction && of_server;
     if state.at_most_once || sqlstate == Some(FATAL) {
         RetryDecision::Final
     } else if transient && state.transient_failures < MAX_TRANSIENT_FAILURES {
         RetryDecision::Transient { retry_in: transient_delay(state.transient_failures, random) }
-    } else if fatal_classes.iter().any(|class| in_class(class))
-        || state.failures + 1 >= state.retry.max_attempts
-    {
+    } else if fatal || state.failures + 1 >= state.retry.max_attempts {
         RetryDecision::Final
     } else {
         RetryDecision::Failure { retry_in: retry_delay(state.retry, state.failures + 1, random) }
@@ -198,6 +208,30 @@ mod tests {
             prop_assert!(whole >= interval);
             prop_assert!(whole <= MAX_BACKOFF.max(interval));
         }
+    }
+
+    #[test]
+    fn a_condition_of_the_server_is_not_fatal() {
+        let policy = policy(Backoff::Fixed, false, Duration::from_secs(1));
+        let fatal = FATAL_CLASSES.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let decided = |mode, transient_failures, condition| {
+            let state = RetryState {
+                retry: &policy,
+                failures: 0,
+                transient_failures,
+                mode,
+                at_most_once: false,
+            };
+            let error =
+                AttemptError { sqlstate: Some("54000"), condition, ..AttemptError::default() };
+            decide(&state, error, &fatal, &mut StdRng::seed_from_u64(1))
+        };
+        let ids = Some(Condition::OutOfTransactionIds);
+        let again = RetryDecision::Failure { retry_in: Duration::from_secs(1) };
+        assert_eq!(decided(Mode::Transaction, 0, None), RetryDecision::Final);
+        assert!(matches!(decided(Mode::Transaction, 0, ids), RetryDecision::Transient { .. }));
+        assert_eq!(decided(Mode::Transaction, MAX_TRANSIENT_FAILURES, ids), again);
+        assert_eq!(decided(Mode::Autocommit, 0, ids), again);
     }
 
     #[test]

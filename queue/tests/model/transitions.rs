@@ -1,7 +1,7 @@
 //! Effects of `schema.sql` on a task's row. The functions have the names of those in the schema,
 //! but know no limits and no runs.
 
-use queue::retry::{self, RetryDecision, RetryState};
+use queue::retry::{self, AttemptError, RetryDecision, RetryState};
 use queue::{Backoff, Outcome, RetryPolicy, State};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
@@ -115,7 +115,8 @@ impl Model {
         };
         let fatal: Vec<String> = retry::FATAL_CLASSES.iter().map(ToString::to_string).collect();
         let mut random = StdRng::seed_from_u64(1);
-        retry::decide(&past, sqlstate, connection_lost, &fatal, &mut random)
+        let error = AttemptError { sqlstate, connection_lost, condition: None };
+        retry::decide(&past, error, &fatal, &mut random)
     }
 
     /// `mill.fail`.

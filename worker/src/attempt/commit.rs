@@ -120,6 +120,9 @@ pub(crate) async fn commit(
     } else if !clean {
         session.reset().await;
     }
+    if matches!(&completion, Completion::Refused(error) if error.outdated_plan()) {
+        session.retire();
+    }
     Ended { completion, stopped, next }
 }
 

@@ -3,6 +3,7 @@
 use std::error::Error as _;
 use std::io;
 
+use queue::Condition;
 use queue::fail::DatabaseError;
 use tokio_postgres::Error;
 use tokio_postgres::error::ErrorPosition;
@@ -43,6 +44,12 @@ impl ExecutionError {
             | Self::ConnectionLost(database_error)
             | Self::Protocol(database_error) => database_error,
         }
+    }
+
+    /// Returns whether the session has plans that no longer fit the tables. They survive the reset of the
+    /// session, and a new session has none.
+    pub(crate) fn outdated_plan(&self) -> bool {
+        self.database_error().condition == Some(Condition::OutdatedPlan)
     }
 
     /// Returns whether the result of the statement is unknown.
@@ -107,6 +114,7 @@ impl ExecutionError {
                     Some(ErrorPosition::Original(position)) => Some(*position),
                     _ => None,
                 },
+                condition: Condition::of(db),
             });
             // FATAL and PANIC end the connection after this message.
             return match db.severity() {

@@ -7,7 +7,7 @@ use fleet_decisions::batch_size::BatchSizes;
 use queue::complete::Success;
 use queue::fail::{DatabaseError, Report};
 use queue::resolve_commit::CommitResolution;
-use queue::retry::{self, RetryDecision, RetryState};
+use queue::retry::{self, AttemptError, RetryDecision, RetryState};
 use queue::{Claim, Mode, Outcome};
 use tokio_util::sync::CancellationToken;
 
@@ -168,6 +168,9 @@ impl Executor {
                     session.host.terminate(session.identity()).await;
                 }
                 session.reset().await;
+                if error.outdated_plan() {
+                    session.retire();
+                }
             }
             // A cancel request may still be on its way to this session.
             Interruption::Stopped(..) => session.retire(),
@@ -269,6 +272,9 @@ impl Executor {
         } else if !stopped {
             session.reset().await;
         }
+        if error.is_some_and(ExecutionError::outdated_plan) {
+            session.retire();
+        }
         self.classify(claim, interruption, report)
     }
 
@@ -322,19 +328,18 @@ impl Executor {
             database_error.hint = Some(hint);
         }
         let lost = error.connection_lost();
-        let decision = self.decide(claim, sqlstate, lost);
+        let error = AttemptError {
+            sqlstate: database_error.sqlstate.as_deref(),
+            connection_lost: lost,
+            condition: database_error.condition,
+        };
+        let decision = self.decide(claim, error);
         let outcome = if lost && claim.at_most_once() { Outcome::Unknown } else { Outcome::Failed };
         failed(outcome, decision, database_error, report)
     }
 
-    fn decide(&self, claim: &Claim, sqlstate: Option<&str>, lost: bool) -> RetryDecision {
-        retry::decide(
-            &RetryState::of(claim),
-            sqlstate,
-            lost,
-            &self.fatal_sqlstates,
-            &mut rand::rng(),
-        )
+    fn decide(&self, claim: &Claim, error: AttemptError<'_>) -> RetryDecision {
+        retry::decide(&RetryState::of(claim), error, &self.fatal_sqlstates, &mut rand::rng())
     }
 
     fn classify_stop(
@@ -361,7 +366,7 @@ impl Executor {
             }
             StopReason::Deadline => (
                 Outcome::TimedOut,
-                self.decide(claim, None, false),
+                self.decide(claim, AttemptError::default()),
                 format!("ran longer than its timeout of {:?}", claim.timeout().unwrap_or_default()),
             ),
         };

@@ -115,6 +115,12 @@ impl Poller {
                 backfills: polled.backfills,
             });
             if let Some(peers) = polled.peers {
+                let registration = context.control.registration();
+                self.continuity.record_registration(
+                    registration.server().is_some(),
+                    registration.lost_sessions(),
+                    Instant::now(),
+                );
                 channels
                     .peer_snapshots
                     .send_replace(PeerSnapshot { peers, continuity: self.continuity });
@@ -163,7 +169,7 @@ impl Duty for Poller {
 
     async fn run_once(&mut self, (): ()) -> Result<u64, QueueError> {
         if let Err(error) = answered(self.poll()).await {
-            self.continuity = PollContinuity::begin_again(Instant::now());
+            self.continuity.begin_again(Instant::now());
             return Err(error);
         }
         Ok(0)

@@ -116,6 +116,7 @@ impl DatabaseDetail {
             horizon.iter_mut().for_each(|holder| holder.query = None);
         }
         let mut checks = vec![doctor_checks::server(&server)];
+        checks.push(doctor_checks::transaction_ids(&doctor::oldest_database(&**tx).await?));
         checks.extend(doctor_checks::settings(&doctor::settings(&**tx).await?));
         checks.extend(doctor_checks::overrides(&doctor::overrides(&**tx).await?));
         checks.extend(doctor_checks::memberships(&doctor::memberships(&**tx).await?));

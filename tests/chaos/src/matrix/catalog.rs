@@ -145,6 +145,7 @@ const CELLS: &[Row] = &[
     ),
     (F::ReadOnly, &[(Enqueue, &[T]), (Executing, &[T, L]), (Completing, &[T]), (Idle, &[T])]),
     (F::DataDiskFull, &[(Enqueue, &[T]), (Executing, &[T]), (Idle, &[T])]),
+    (F::TempDiskFull, &[(Executing, &[T, L]), (Idle, &[T])]),
     (F::WalDiskFull, &[(Enqueue, &[T]), (Executing, &[T]), (Idle, &[T])]),
     (F::TasksLocked, &[(Enqueue, &[T]), (Executing, &[T, L]), (Idle, &[T])]),
     (F::WorkersLocked, &[(Executing, &[T]), (Idle, &[T])]),

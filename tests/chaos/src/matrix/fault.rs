@@ -63,6 +63,8 @@ pub(crate) enum Fault {
     LocksExhausted,
     ReadOnly,
     DataDiskFull,
+    /// The disk of temporary files is full.
+    TempDiskFull,
     WalDiskFull,
     TasksLocked,
     WorkersLocked,
@@ -82,6 +84,8 @@ pub(crate) enum Setup {
     Network,
     /// The database on a separate small disk.
     DataDisk,
+    /// Temporary files of tasks on a separate small disk.
+    TempDisk,
     /// The cluster's WAL on a separate small disk.
     WalDisk,
     /// A server whose fsync can be frozen.
@@ -106,6 +110,7 @@ impl Fault {
             Self::DiskFrozen => Setup::FrozenDisk,
             Self::ServerClockAhead | Self::ServerClockBehind => Setup::ServerClock,
             Self::DataDiskFull => Setup::DataDisk,
+            Self::TempDiskFull => Setup::TempDisk,
             Self::WalDiskFull => Setup::WalDisk,
             _ if self.promotes() => Setup::Standby,
             _ => Setup::Plain,
@@ -144,6 +149,7 @@ impl Fault {
                 Self::Refused
                     | Self::TooMany
                     | Self::ConnectRevoked
+                    | Self::TempDiskFull
                     | Self::BackendStopped
                     | Self::BackendStoppedPastTimeout
                     | Self::TargetKilled
@@ -240,7 +246,7 @@ impl Fault {
             | Self::AsyncOldPrimary
             | Self::PoolerPaused
             | Self::WorkersLocked => 4,
-            Self::DataDiskFull => 3,
+            Self::DataDiskFull | Self::TempDiskFull => 3,
             // Longer than the shutdown timeout.
             Self::ShutdownTimeout => 2,
             Self::ServerKilled
@@ -330,6 +336,7 @@ impl fmt::Display for Fault {
             Self::LocksExhausted => "server: no memory for locks for 4 s",
             Self::ReadOnly => "server: read-only for 4 s",
             Self::DataDiskFull => "data disk: full",
+            Self::TempDiskFull => "disk of temporary files: full",
             Self::WalDiskFull => "WAL disk: full (the server goes down)",
             Self::TasksLocked => "mill.tasks: ACCESS EXCLUSIVE lock for 10 s",
             Self::WorkersLocked => "mill.workers: ACCESS EXCLUSIVE lock for 4 s",

@@ -93,7 +93,9 @@ pub(crate) async fn inject(environment: &mut Environment<'_>, victim: Victim) ->
         }
         Fault::LocksExhausted => injection.lock = Some(exhaust_locks(environment).await?),
         Fault::ReadOnly => set_read_only(environment, "on").await?,
-        Fault::DataDiskFull => environment.test_bed.disk.as_ref().context("no disk")?.fill()?,
+        Fault::DataDiskFull | Fault::TempDiskFull => {
+            environment.test_bed.disk.as_ref().context("no disk")?.fill()?;
+        }
         Fault::WalDiskFull => fill_log(environment).await?,
         Fault::TasksLocked => injection.lock = Some(lock(environment, "mill.tasks").await?),
         Fault::WorkersLocked => injection.lock = Some(lock(environment, "mill.workers").await?),
@@ -139,7 +141,9 @@ pub(crate) async fn heal(environment: &mut Environment<'_>, injection: Injection
             environment.session.execute(&grant).await?;
         }
         Fault::ReadOnly => set_read_only(environment, "DEFAULT").await?,
-        Fault::DataDiskFull => environment.test_bed.disk.as_ref().context("no disk")?.free()?,
+        Fault::DataDiskFull | Fault::TempDiskFull => {
+            environment.test_bed.disk.as_ref().context("no disk")?.free()?;
+        }
         Fault::WalDiskFull => {
             environment.test_bed.disk.as_ref().context("no disk")?.free()?;
             until_up(environment).await?;

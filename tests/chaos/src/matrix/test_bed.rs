@@ -29,6 +29,7 @@ use crate::session::Session;
 pub(crate) const WORKER_SLOTS: usize = 2;
 
 const DATA_MEGABYTES: u32 = 96;
+const TEMP_MEGABYTES: u32 = 16;
 const WAL_MEGABYTES: u32 = 128;
 
 /// Logins of the fleet: for control sessions and for tasks.
@@ -108,13 +109,19 @@ impl TestBed {
             let settings = format!("url_env = {TARGET_URL:?}\nreaders = {READERS}\n");
             fs::write(test_bed.configuration(), format!("[targets.{TARGET}]\n{settings}"))?;
         }
-        if let (Setup::DataDisk, Some(disk)) = (kind, &test_bed.disk) {
+        if let (Setup::DataDisk | Setup::TempDisk, Some(disk)) = (kind, &test_bed.disk) {
             let place = disk.path().display();
-            session
-                .execute(&format!(
-                    "/* chaos.tablespace */ CREATE TABLESPACE small LOCATION '{place}'"
-                ))
-                .await?;
+            let create =
+                format!("/* chaos.tablespace */ CREATE TABLESPACE small LOCATION '{place}'");
+            session.execute(&create).await?;
+        }
+        if kind == Setup::TempDisk {
+            let grant =
+                format!("/* chaos.tablespace */ GRANT CREATE ON TABLESPACE small TO {TASKS}");
+            session.execute(&grant).await?;
+            let set =
+                format!("/* chaos.tablespace */ ALTER ROLE {TASKS} SET temp_tablespaces = small");
+            session.execute(&set).await?;
         }
         if kind == Setup::Network {
             session.execute("/* chaos.reload */ SELECT pg_reload_conf()").await?;
@@ -214,6 +221,7 @@ impl TestBed {
                 writeln!(rules, "host all all 198.18.0.0/15 scram-sha-256")?;
             }
             Setup::DataDisk => self.disk = Some(Disk::new(&self.scratch, DATA_MEGABYTES, &data)?),
+            Setup::TempDisk => self.disk = Some(Disk::new(&self.scratch, TEMP_MEGABYTES, &data)?),
             Setup::WalDisk => {
                 let disk = Disk::new(&self.scratch, WAL_MEGABYTES, &data)?;
                 self.cluster.stop(Mode::Fast)?;
@@ -260,7 +268,9 @@ pub(crate) fn missing(kind: Setup, binaries: &Binaries, scratch: &Scratch) -> Op
         }
         _ if !root => return Some("needs root".to_owned()),
         Setup::Network => Network::new().map(drop),
-        Setup::DataDisk | Setup::WalDisk => Disk::new(scratch, 1, scratch.path()).map(drop),
+        Setup::DataDisk | Setup::TempDisk | Setup::WalDisk => {
+            Disk::new(scratch, 1, scratch.path()).map(drop)
+        }
     };
     tried.err().map(|error| format!("{error:#}"))
 }

@@ -73,7 +73,7 @@ impl TestTask {
         };
         // With a single attempt, a fault that uses up an attempt becomes visible.
         let max_attempts = match cell.fault {
-            Fault::DataDiskFull | Fault::LocksExhausted => 100,
+            Fault::DataDiskFull | Fault::TempDiskFull | Fault::LocksExhausted => 100,
             Fault::NeverEnds | Fault::BackendStoppedPastTimeout if !self.bystander => 3,
             _ => 1,
         };
@@ -124,6 +124,12 @@ impl TestTask {
             (Fault::DataDiskFull, _) => format!(
                 "{gate}; INSERT INTO public.effect (test_task, padding) SELECT {n}, \
                  string_agg(md5(random()::text), '') FROM generate_series(1, 20000)"
+            ),
+            // The sort needs more than its memory, but little of the disk.
+            (Fault::TempDiskFull, _) => format!(
+                "{gate}; SET work_mem = '64kB'; INSERT INTO public.effect (test_task, padding) \
+                 SELECT {n}, max(s.x) FROM (SELECT md5(i::text) AS x FROM generate_series(1, 20000) AS i \
+                 ORDER BY x OFFSET 1) AS s"
             ),
             // The effect comes after the promotion, on the old primary.
             (fault, Moment::Executing) if fault.keeps_old_primary() => format!("{gate}; {effect}"),

@@ -65,6 +65,7 @@ async fn during_execution(environment: &mut Environment<'_>) -> Result<Option<Du
         || matches!(
             fault,
             Fault::DataDiskFull
+                | Fault::TempDiskFull
                 | Fault::TasksLocked
                 | Fault::DiskFrozen
                 | Fault::StandbyMissing
