@@ -50,8 +50,7 @@ impl BatchSizes {
         &self,
         queue: &str,
         tasks: usize,
-        duration: Duration,
-        budget: Duration,
+        (duration, budget): (Duration, Duration),
         now: Instant,
     ) {
         let mut queues = self.queues.lock();
@@ -85,12 +84,12 @@ mod tests {
         let batch_sizes = BatchSizes::default();
         assert_eq!(batch_sizes.size("a"), 1);
         for size in [1, 2, 4] {
-            batch_sizes.record("a", size, BUDGET / 4, BUDGET, Instant::now());
+            batch_sizes.record("a", size, (BUDGET / 4, BUDGET), Instant::now());
         }
         assert_eq!(batch_sizes.size("a"), 8);
-        batch_sizes.record("a", 3, BUDGET / 4, BUDGET, Instant::now());
+        batch_sizes.record("a", 3, (BUDGET / 4, BUDGET), Instant::now());
         assert_eq!(batch_sizes.size("a"), 8, "an incomplete batch does not grow the size");
-        batch_sizes.record("a", 8, BUDGET * 2, BUDGET, Instant::now());
+        batch_sizes.record("a", 8, (BUDGET * 2, BUDGET), Instant::now());
         assert_eq!(batch_sizes.size("a"), 4);
         assert_eq!(batch_sizes.size("b"), 1);
     }
@@ -99,7 +98,7 @@ mod tests {
     fn size_never_exceeds_the_servers_subtransaction_cache() {
         let batch_sizes = BatchSizes::default();
         for _ in 0..20 {
-            batch_sizes.record("a", MAX_TASKS, Duration::ZERO, BUDGET, Instant::now());
+            batch_sizes.record("a", MAX_TASKS, (Duration::ZERO, BUDGET), Instant::now());
         }
         assert_eq!(batch_sizes.size("a"), MAX_TASKS);
     }
@@ -107,9 +106,9 @@ mod tests {
     #[test]
     fn a_queue_in_cool_down_stays_at_one() {
         let batch_sizes = BatchSizes::default();
-        batch_sizes.record("a", 1, Duration::ZERO, BUDGET, Instant::now());
+        batch_sizes.record("a", 1, (Duration::ZERO, BUDGET), Instant::now());
         batch_sizes.cool_down("a", Instant::now());
-        batch_sizes.record("a", 1, Duration::ZERO, BUDGET, Instant::now());
+        batch_sizes.record("a", 1, (Duration::ZERO, BUDGET), Instant::now());
         assert_eq!(batch_sizes.size("a"), 1);
     }
 }

@@ -125,7 +125,7 @@ impl Reader {
             }
         }
         if let Some((queue, budget)) = plain {
-            self.batch_sizes.record(&queue, ran, timer.elapsed(), budget, Instant::now());
+            self.batch_sizes.record(&queue, ran, (timer.elapsed(), budget), Instant::now());
         }
         kept
     }
@@ -151,7 +151,7 @@ impl Reader {
             );
             self.batch_sizes.cool_down(&queue, Instant::now());
         } else {
-            self.batch_sizes.record(&queue, tasks, timer.elapsed(), budget, Instant::now());
+            self.batch_sizes.record(&queue, tasks, (timer.elapsed(), budget), Instant::now());
         }
         // A task that has to run again, alone or by another worker, is counted when it starts
         // again.
@@ -281,7 +281,7 @@ impl Reader {
             conclude(&context, &executor, task, result, ran).await;
         }
         if let Some(budget) = shared {
-            self.batch_sizes.record(&queue, 1, ran, budget, Instant::now());
+            self.batch_sizes.record(&queue, 1, (ran, budget), Instant::now());
         }
         match opened {
             Some(opened) => (Some(session), Some(opened)),
