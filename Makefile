@@ -6,7 +6,7 @@
 SHELL := /bin/bash
 PG_OPTION := $(if $(PG),--pg $(PG))
 
-.PHONY: help schema settings reference book demo test browser screenshots api-check clients-check dbt-check vacuum-check chaos ha-check citus-check mutants fmt lint deny deploy-check deb release-check fuzz ci cargo
+.PHONY: help schema settings reference book demo test browser screenshots api-check clients-check dbt-check vacuum-check chaos ha-check citus-check mutants simulate fmt lint deny deploy-check deb release-check fuzz ci cargo
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | while IFS=$$'\t' read -r target text; \
@@ -109,6 +109,10 @@ citus-check: cargo ## Crash a coordinator of Citus under load (CITUS=DIR: a serv
 mutants: cargo ## Plant bugs in the product and count those that the tests find (SHORT=1: a few, ONLY=TEXT)
 	cargo run --locked --quiet --bin mutants -- $(PG_OPTION) $(if $(ONLY),--only $(ONLY)) \
 	  $(if $(SHORT),--short,--write docs/mutants.md)
+
+simulate: cargo ## Simulate a fleet with faults on a virtual clock (SEED=N repeats a run, WORKERS=N, HOURS=H)
+	cargo run --release --locked --quiet -p simulation -- \
+	  $(if $(SEED),--seed $(SEED),--seeds 10) $(if $(WORKERS),--workers $(WORKERS)) $(if $(HOURS),--hours $(HOURS))
 
 fmt: cargo ## Format the code
 	cargo fmt --all

@@ -1,0 +1,5 @@
+//! The program `simulation`.
+
+fn main() -> std::process::ExitCode {
+    simulation::main()
+}

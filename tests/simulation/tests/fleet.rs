@@ -1,0 +1,74 @@
+//! The promises hold under faults, and the simulation finds every planted bug.
+
+use simulation::{Bug, Faults, Options, Summary, simulate};
+
+/// A small fleet: every poll reads the other workers.
+fn options(seed: u64) -> Options {
+    Options {
+        seed,
+        workers: 6,
+        readers: 8,
+        seconds: 3600,
+        tasks_per_second: 4.0,
+        faults: Faults::All,
+        bug: None,
+        trace: false,
+    }
+}
+
+fn run(options: Options) -> Summary {
+    simulate(options, |_| {})
+}
+
+#[test]
+fn no_fault_breaks_a_promise() {
+    let small = (1..=20).map(options);
+    let large = (1..=3).map(|seed| Options { workers: 40, readers: 2, ..options(seed) });
+    for options in small.chain(large) {
+        let summary = run(options);
+        assert_eq!(summary.violation, None, "{options:?}");
+        assert!(summary.faults > 10 && summary.tasks > 1000, "{summary:?}");
+    }
+}
+
+#[test]
+fn every_planted_bug_is_found() {
+    for bug in Bug::ALL {
+        // A larger fleet shows that all workers poll at once; a rare coincidence needs some seeds.
+        let (workers, readers, first) = match bug {
+            Bug::Lockstep => (30, 2, 1),
+            Bug::RestartUnreported => (6, 8, 45),
+            _ => (6, 8, 1),
+        };
+        let planted = |seed| run(Options { bug: Some(*bug), workers, readers, ..options(seed) });
+        let mut seeds = first..first + 60;
+        let found = seeds.find_map(|seed| planted(seed).violation.map(|what| (seed, what)));
+        println!("{bug:?}: {found:?}");
+        assert!(found.is_some(), "{bug:?} is not found");
+    }
+}
+
+#[test]
+fn a_seed_repeats_a_run() {
+    let [first, second] = [(); 2].map(|()| run(options(7)));
+    assert_eq!((first.trace_hash, first.events), (second.trace_hash, second.events));
+    assert_ne!(run(options(8)).trace_hash, first.trace_hash);
+}
+
+#[test]
+fn tasks_of_a_killed_worker_are_pending_soon_in_a_fleet_of_any_size() {
+    for workers in [20, 100, 400] {
+        let kills = Options {
+            workers,
+            readers: 2,
+            seconds: 200,
+            tasks_per_second: 1.0,
+            faults: Faults::Kills,
+            ..options(1)
+        };
+        let summary = run(kills);
+        let longest = summary.recoveries_ms.last().copied();
+        println!("{workers} workers: {:?}", summary.recoveries_ms);
+        assert!(longest.is_some_and(|longest| longest <= 5000), "{longest:?}");
+    }
+}
