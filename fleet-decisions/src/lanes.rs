@@ -109,7 +109,7 @@ impl Lanes {
         self.swept_at = Some(now);
     }
 
-    /// Sets the lanes that have work now. Removes lanes that had no work for [`LANE_TTL`].
+    /// Sets the lanes that have work now. Removes lanes that had no work for a minute.
     pub fn set_nonempty(&mut self, lanes: Vec<(Lane, Option<Duration>)>, at: Instant) {
         for seen in self.seen.values_mut() {
             seen.has_work = false;
