@@ -123,7 +123,7 @@ pub fn transaction_ids(oldest: &OldestDatabase) -> Finding {
     let message =
         format!("the oldest row of database {name} is {millions} million transactions old");
     let hint = "Remove what the check \"horizon\" shows, in all databases, and run VACUUM (FREEZE) in \
-                this database if autovacuum does not; see docs/runbooks/transaction-ids.md.";
+                this database if autovacuum does not; see docs/runbooks/transaction-ids-run-out.md.";
     if *age >= ID_LIMIT {
         let refused = format!("{message}: the server refuses every transaction that writes");
         Finding::problem(CHECK, refused).hint(hint)
