@@ -1,6 +1,8 @@
 //! Events in the life of a server: its transaction ids run out, dead rows pile up, tables are rewritten,
 //! disks for temporary files are full, and the server is upgraded or restored.
 
+use crate::harness::{Database, Worker};
+
 pub(crate) mod dead_rows;
 pub(crate) mod mixed_versions;
 pub(crate) mod restore;
@@ -8,3 +10,18 @@ pub(crate) mod rewrites;
 pub(crate) mod temporary_files;
 pub(crate) mod transaction_ids;
 pub(crate) mod upgrade;
+
+/// Starts a worker that takes another one for dead after two seconds.
+fn worker(database: &Database, readers: &str, more: &[&str]) -> Worker {
+    let flags = [
+        "--readers",
+        readers,
+        "--poll-interval",
+        "50ms",
+        "--heartbeat-interval",
+        "300ms",
+        "--orphan-timeout",
+        "2s",
+    ];
+    Worker::start(database, &[&flags[..], more].concat())
+}

@@ -6,6 +6,7 @@ use std::process::Command;
 use cluster::ARCHIVING;
 use queue::drift;
 
+use super::worker;
 use crate::harness::private::server_programs;
 use crate::harness::{Database, PrivateDatabase, Program, Worker, eventually};
 
@@ -20,20 +21,6 @@ const TORN: &str =
         AND statement LIKE 'INSERT INTO effect%') AS a FULL JOIN effect e ON e.task = a.task_id
     WHERE a.task_id IS NULL OR e.task IS NULL";
 
-fn worker(database: &Database) -> Worker {
-    let flags = [
-        "--readers",
-        "4",
-        "--poll-interval",
-        "50ms",
-        "--heartbeat-interval",
-        "300ms",
-        "--orphan-timeout",
-        "2s",
-    ];
-    Worker::start(database, &flags)
-}
-
 async fn count(database: &Database, what: &str) -> i64 {
     database.value(&format!("SELECT count(*) FROM {what}")).await
 }
@@ -42,7 +29,7 @@ async fn count(database: &Database, what: &str) -> i64 {
 /// and pending tasks.
 async fn at_work(database: &Database, outside: &str) -> Worker {
     database.execute("CREATE TABLE effect (task bigint); SELECT pg_advisory_lock(1)").await;
-    let worker = worker(database);
+    let worker = worker(database, "4", &[]);
     database.enqueue_many(200, EFFECT).await;
     database.until_empty().await;
     let held = database.enqueue(WAITS_FOR_LOCK, "").await;
@@ -119,7 +106,7 @@ async fn check_and_resume(recovered: &Database) {
     for queue in ["default", "outside"] {
         pgmill(&["queue", "pause", queue, "--create"]).succeeds().await;
     }
-    let mut second = worker(recovered);
+    let mut second = worker(recovered, "4", &[]);
     eventually("the running tasks are reclaimed", async || {
         count(recovered, "mill.tasks WHERE state = 'running'").await == 0
     })
@@ -201,7 +188,7 @@ async fn a_dumped_queue_continues_where_it_was_restored() {
     let again = fresh.enqueue(EFFECT, ", queue => 'narrow', key => 'once'").await;
     assert!(again <= last, "the key is known");
     assert!(fresh.enqueue(EFFECT, "").await > last);
-    let _second = worker(&fresh);
+    let _second = worker(&fresh, "4", &[]);
     for queue in ["default", "narrow"] {
         Program::pgmill(&fresh, &["queue", "resume", queue]).succeeds().await;
     }

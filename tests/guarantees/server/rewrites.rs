@@ -4,18 +4,8 @@ use futures_util::future::{join, join3};
 use tokio::sync::Notify;
 use tokio_postgres::Client;
 
+use super::worker;
 use crate::harness::{Database, Program, Worker, eventually};
-
-const FLAGS: [&str; 8] = [
-    "--readers",
-    "2",
-    "--poll-interval",
-    "50ms",
-    "--heartbeat-interval",
-    "300ms",
-    "--orphan-timeout",
-    "2s",
-];
 
 /// A task with one attempt. Its plans and those of the function stay in the session.
 const TASK: &str =
@@ -35,7 +25,7 @@ const SCHEMA: &str = "CREATE TABLE effect (task bigint PRIMARY KEY, amount integ
 async fn stage() -> (Database, [Worker; 2]) {
     let database = Database::new().await;
     database.execute(SCHEMA).await;
-    let workers = [(); 2].map(|()| Worker::start(&database, &FLAGS));
+    let workers = [(); 2].map(|()| worker(&database, "2", &[]));
     // Every session has run the function before a table changes.
     submit(&database, 200).await;
     database.until_empty().await;

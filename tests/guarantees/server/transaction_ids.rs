@@ -2,6 +2,7 @@
 
 use tokio_postgres::error::SqlState;
 
+use super::worker;
 use crate::harness::exposition::parse;
 use crate::harness::http::{free_address, get};
 use crate::harness::{Database, PrivateDatabase, Program, Worker, eventually};
@@ -11,17 +12,6 @@ const SETTINGS: &[(&str, &str)] = &[
     ("wal_level", "logical"),
     ("autovacuum_naptime", "1s"),
     ("autovacuum_vacuum_cost_delay", "0"),
-];
-
-const FLAGS: [&str; 8] = [
-    "--readers",
-    "2",
-    "--poll-interval",
-    "50ms",
-    "--heartbeat-interval",
-    "300ms",
-    "--orphan-timeout",
-    "2s",
 ];
 
 /// A task that needs two transaction ids: one of them for a subtransaction.
@@ -124,10 +114,7 @@ async fn a_server_without_transaction_ids_stops_the_fleet_but_loses_nothing() {
     database.execute("SELECT pg_advisory_lock(1)").await;
     let held = database.enqueue(WAITS_FOR_LOCK, ", max_attempts => 1").await;
     let address = free_address().await;
-    let mut workers = [
-        Worker::start(database, &[&FLAGS[..], &["--http", &address]].concat()),
-        Worker::start(database, &FLAGS),
-    ];
+    let mut workers = [worker(database, "2", &["--http", &address]), worker(database, "2", &[])];
     let late = database.enqueue(LATE_ID, ", max_attempts => 1").await;
     database.until_waiting_for_lock(held).await;
     database.until_waiting_for_lock(late).await;
@@ -188,7 +175,7 @@ async fn transaction_ids_that_start_over_change_nothing() {
     let mut killed = Worker::start(database, &["--readers", "1"]);
     let held = database.enqueue(WAITS_FOR_LOCK, "").await;
     database.until_waiting_for_lock(held).await;
-    let mut worker = Worker::start(database, &FLAGS);
+    let mut worker = worker(database, "2", &[]);
     let across = database.enqueue(WAITS_FOR_LOCK, ", max_attempts => 1").await;
     database.until_waiting_for_lock(across).await;
     let next = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint";
