@@ -35,22 +35,3 @@ pub enum Bug {
     /// A reclaim does not check for a new heartbeat.
     ReturnUnchecked,
 }
-
-impl Bug {
-    /// Every bug.
-    pub const ALL: &'static [Self] = &[
-        Self::FrozenPrimary,
-        Self::OutageUnreported,
-        Self::RestartUnreported,
-        Self::GapUnnoticed,
-        Self::HeartbeatAgeIgnored,
-        Self::Lockstep,
-        Self::PendingUnreported,
-        Self::TickUnlocked,
-        Self::TickBeforeFire,
-        Self::BatchKept,
-        Self::ClaimsUnreconciled,
-        Self::BackendsKept,
-        Self::ReturnUnchecked,
-    ];
-}

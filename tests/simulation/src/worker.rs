@@ -80,7 +80,8 @@ pub(crate) struct InFlight {
 
 #[derive(Debug)]
 pub(crate) struct Reader {
-    pub(crate) phase: Phase,
+    /// The phase to try again after a back-off.
+    pub(crate) retries: Phase,
     pub(crate) session: Option<SessionId>,
     /// The session in which the tasks were to run.
     pub(crate) claimed_for: SessionId,
@@ -202,7 +203,7 @@ impl Worker {
         bug: Option<Bug>,
     ) -> Self {
         let reader = || Reader {
-            phase: Phase::Waiting,
+            retries: Phase::Waiting,
             session: None,
             claimed_for: 0,
             batch: VecDeque::new(),

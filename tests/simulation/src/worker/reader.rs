@@ -34,7 +34,7 @@ impl World {
         let Some(session) = reader.session else {
             // Readers connect after the claimer.
             if worker.claimer.is_none() {
-                reader.phase = Phase::Waiting;
+                reader.retries = Phase::Waiting;
                 self.set_phase(w, part, Phase::Backoff);
                 return self.wake_in(w, part, Duration::from_millis(500));
             }
@@ -115,7 +115,7 @@ impl World {
         let mut backoff = self.workers[w].readers[n].backoff;
         let wait = self.back_off(&mut backoff);
         self.workers[w].readers[n].backoff = backoff;
-        self.workers[w].readers[n].phase = phase;
+        self.workers[w].readers[n].retries = phase;
         self.set_phase(w, Part::Reader(n), Phase::Backoff);
         self.wake_in(w, Part::Reader(n), wait);
     }
@@ -125,7 +125,7 @@ impl World {
         let phase = self.workers[w].phases[index(part)];
         match (phase, input) {
             (Phase::Waiting, _) => self.reader_continue(w, n),
-            (Phase::Backoff, _) => match self.workers[w].readers[n].phase {
+            (Phase::Backoff, _) => match self.workers[w].readers[n].retries {
                 Phase::Resolving => self.resolve(w, n),
                 _ => self.reader_continue(w, n),
             },
