@@ -55,13 +55,17 @@ impl Connections {
         while self.tasks.join_next().await.is_some() {}
     }
 
-    /// Closes a connection that waits for its client. Returns whether there was one.
-    pub(crate) fn replace_one(&mut self) -> bool {
+    /// Closes a connection that waits for its client, and waits until its socket is closed, so that the
+    /// new connection does not exceed the limit. Returns whether there was one.
+    pub(crate) async fn replace_one(&mut self) -> bool {
         let open: Vec<_> =
             self.open.iter().map(|(id, it)| (*id, it.network, it.activity.waited())).collect();
         let Some(id) = least_useful(&open) else { return false };
-        if let Some(connection) = self.open.remove(&id) {
+        if let Some(connection) = self.open.get(&id) {
             connection.abort.abort();
+        }
+        while self.open.contains_key(&id) {
+            self.ended().await;
         }
         true
     }
@@ -82,7 +86,32 @@ fn least_useful<I: Copy, W: Ord + Copy>(open: &[(I, IpAddr, Option<W>)]) -> Opti
 
 #[cfg(test)]
 mod tests {
+    use tokio::net::TcpListener;
+    use tokio_util::sync::CancellationToken;
+
     use super::*;
+    use crate::connection::PeerAddress;
+
+    #[tokio::test]
+    async fn a_replaced_connection_is_closed_before_another_is_served() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let _client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (stream, from) = listener.accept().await.unwrap();
+        let activity = Arc::new(Activity::new());
+        let connection = Connection {
+            peer: PeerAddress(from.ip()),
+            activity: Arc::clone(&activity),
+            router: axum::Router::new(),
+            observer: Arc::new(|_| {}),
+            shutdown: CancellationToken::new(),
+        };
+        let mut connections = Connections::default();
+        connections.spawn(connection, stream, None);
+        assert!(connections.replace_one().await);
+        assert_eq!(connections.len(), 0);
+        // The task that owns the socket is gone.
+        assert_eq!(Arc::strong_count(&activity), 1);
+    }
 
     #[test]
     fn a_client_with_many_connections_replaces_its_own() {

@@ -59,7 +59,7 @@ impl Server {
                 accepted = Listener::accept(&mut self.listener) => accepted,
             };
             if connections.len() >= self.max_connections {
-                let replaced = connections.replace_one();
+                let replaced = connections.replace_one().await;
                 let full = if replaced { Refusal::Replaced } else { Refusal::ConnectionLimit };
                 (self.observer)(full);
                 if !replaced {
