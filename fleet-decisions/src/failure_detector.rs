@@ -6,7 +6,6 @@
 //! meanwhile, for example while it is read-only. Otherwise each worker would find all others dead and
 //! reclaim their tasks.
 
-use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use queue::WorkerId;
@@ -76,18 +75,18 @@ pub struct FailureDetector {
     last_poll: Option<Instant>,
     /// Time since which this worker observes, after its last gap; `None` if there was no gap.
     observing_since: Option<Instant>,
-    suspicions: HashMap<WorkerId, Suspicion>,
+    /// One for each peer of the last snapshot, ordered by worker.
+    suspicions: Vec<Suspicion>,
 }
 
 #[derive(Debug)]
 struct Suspicion {
+    worker: WorkerId,
     heartbeat: Option<i64>,
     /// Time of the first poll that showed the current heartbeat.
     still_since: Instant,
     /// Time of the first poll that showed no session; `None` while there is a session.
     absent_since: Option<Instant>,
-    /// Time of the last poll that showed the worker.
-    seen_at: Instant,
 }
 
 impl FailureDetector {
@@ -100,7 +99,7 @@ impl FailureDetector {
             longest_gap,
             last_poll: None,
             observing_since: None,
-            suspicions: HashMap::new(),
+            suspicions: Vec::new(),
         }
     }
 
@@ -120,35 +119,55 @@ impl FailureDetector {
         let outage = after_outage || self.observing_since.is_some();
         let grace = if outage { OUTAGE_GRACE } else { SESSION_GRACE };
         let connected = now.saturating_duration_since(since) >= grace;
-        let peers = snapshot.peers.iter();
-        let dead = peers.filter(|peer| self.is_dead(peer, connected, now));
-        let dead = dead
-            .map(|peer| DeadWorker { worker: peer.worker, last_heartbeat: peer.last_heartbeat })
-            .collect();
-        // A search of the peers for each worker would take quadratic time.
-        self.suspicions.retain(|_, suspicion| suspicion.seen_at == now);
+        let mut peers: Vec<&Peer> = snapshot.peers.iter().collect();
+        peers.sort_by_key(|peer| peer.worker);
+        // A merge of two ordered lists: a search for each peer costs several times as much, which
+        // counts in a large fleet.
+        let suspicions = Vec::with_capacity(peers.len());
+        let known = std::mem::replace(&mut self.suspicions, suspicions);
+        let mut known = known.into_iter().peekable();
+        let mut dead = Vec::new();
+        for peer in peers {
+            while known.next_if(|suspicion| suspicion.worker < peer.worker).is_some() {}
+            let known = known.next_if(|suspicion| suspicion.worker == peer.worker);
+            let mut suspicion = known.unwrap_or_else(|| Suspicion::new(peer, now));
+            suspicion.observe(peer, now);
+            if suspicion.is_dead(peer, self.orphan_timeout, connected, now) {
+                dead.push(DeadWorker { worker: peer.worker, last_heartbeat: peer.last_heartbeat });
+            }
+            self.suspicions.push(suspicion);
+        }
         dead
     }
+}
 
-    fn is_dead(&mut self, peer: &Peer, connected: bool, now: Instant) -> bool {
-        let suspicion = self.suspicions.entry(peer.worker).or_insert(Suspicion {
-            heartbeat: peer.heartbeat,
-            still_since: now,
-            absent_since: None,
-            seen_at: now,
-        });
-        suspicion.seen_at = now;
-        if suspicion.heartbeat != peer.heartbeat {
-            suspicion.heartbeat = peer.heartbeat;
-            suspicion.still_since = now;
+impl Suspicion {
+    fn new(peer: &Peer, now: Instant) -> Self {
+        let Peer { worker, heartbeat, .. } = *peer;
+        Self { worker, heartbeat, still_since: now, absent_since: None }
+    }
+
+    fn observe(&mut self, peer: &Peer, now: Instant) {
+        if self.heartbeat != peer.heartbeat {
+            self.heartbeat = peer.heartbeat;
+            self.still_since = now;
         }
-        suspicion.absent_since =
-            if peer.session_alive { None } else { suspicion.absent_since.or(Some(now)) };
+        self.absent_since =
+            if peer.session_alive { None } else { self.absent_since.or(Some(now)) };
+    }
+
+    fn is_dead(
+        &self,
+        peer: &Peer,
+        orphan_timeout: Duration,
+        connected: bool,
+        now: Instant,
+    ) -> bool {
         // When a worker registers again, its heartbeat counter starts over and may reach the same
         // number. The age then shows that there was a new heartbeat.
-        let silent = now.duration_since(suspicion.still_since) >= self.orphan_timeout
-            && peer.heartbeat_age.is_none_or(|age| age >= self.orphan_timeout);
-        let gone = match (suspicion.absent_since, peer.heartbeat_age) {
+        let silent = now.duration_since(self.still_since) >= orphan_timeout
+            && peer.heartbeat_age.is_none_or(|age| age >= orphan_timeout);
+        let gone = match (self.absent_since, peer.heartbeat_age) {
             // The session cannot have been absent for longer than the age of the last heartbeat, by
             // the server's clock.
             (Some(since), Some(age)) => {

@@ -187,41 +187,32 @@ pub(crate) enum Event {
 /// Events to come.
 #[derive(Default)]
 pub(crate) struct Events {
-    heap: BinaryHeap<Reverse<Entry>>,
+    /// Time, number and place of each event. An event itself is large, and a heap moves its entries.
+    heap: BinaryHeap<Reverse<(Time, u64, usize)>>,
+    places: Vec<Option<Event>>,
+    free: Vec<usize>,
     count: u64,
-}
-
-struct Entry(Time, u64, Event);
-
-impl PartialEq for Entry {
-    fn eq(&self, other: &Self) -> bool {
-        (self.0, self.1) == (other.0, other.1)
-    }
-}
-impl Eq for Entry {}
-impl PartialOrd for Entry {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for Entry {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.0, self.1).cmp(&(other.0, other.1))
-    }
 }
 
 impl Events {
     pub(crate) fn add(&mut self, at: Time, event: Event) {
         self.count += 1;
-        self.heap.push(Reverse(Entry(at, self.count, event)));
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.places.push(None);
+            self.places.len() - 1
+        });
+        self.places[place] = Some(event);
+        self.heap.push(Reverse((at, self.count, place)));
     }
 
     pub(crate) fn next(&mut self) -> Option<(Time, Event)> {
-        self.heap.pop().map(|Reverse(Entry(at, _, event))| (at, event))
+        let Reverse((at, _, place)) = self.heap.pop()?;
+        self.free.push(place);
+        self.places[place].take().map(|event| (at, event))
     }
 
     pub(crate) fn next_at(&self) -> Option<Time> {
-        self.heap.peek().map(|Reverse(entry)| entry.0)
+        self.heap.peek().map(|Reverse((at, ..))| *at)
     }
 
     pub(crate) fn count(&self) -> u64 {

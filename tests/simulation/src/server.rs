@@ -230,14 +230,18 @@ impl Server {
     }
 
     pub(crate) fn peers(&self, me: WorkerId, unregistered: bool, now: Time) -> Vec<Peer> {
+        let mut alive = self.alive.keys().peekable();
         let registered = self.workers.iter().filter(|(worker, _)| **worker != me);
         let mut peers: Vec<Peer> = registered
-            .map(|(worker, row)| Peer {
-                worker: *worker,
-                heartbeat: Some(row.heartbeat),
-                session_alive: self.alive.contains_key(worker),
-                heartbeat_age: Some(Duration::from_micros(now - row.at)),
-                last_heartbeat: Some(instant(row.at)),
+            .map(|(worker, row)| {
+                while alive.next_if(|other| *other < worker).is_some() {}
+                Peer {
+                    worker: *worker,
+                    heartbeat: Some(row.heartbeat),
+                    session_alive: alive.next_if(|other| *other == worker).is_some(),
+                    heartbeat_age: Some(Duration::from_micros(now - row.at)),
+                    last_heartbeat: Some(instant(row.at)),
+                }
             })
             .collect();
         if unregistered {
