@@ -175,7 +175,7 @@ async fn transaction_ids_that_start_over_change_nothing() {
     let mut killed = Worker::start(database, &["--readers", "1"]);
     let held = database.enqueue(WAITS_FOR_LOCK, "").await;
     database.until_waiting_for_lock(held).await;
-    let mut worker = worker(database, "2", &[]);
+    let mut worker = Worker::start(database, &["--readers", "2"]);
     let across = database.enqueue(WAITS_FOR_LOCK, ", max_attempts => 1").await;
     database.until_waiting_for_lock(across).await;
     let next = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint";
