@@ -6,7 +6,7 @@
 SHELL := /bin/bash
 PG_OPTION := $(if $(PG),--pg $(PG))
 
-.PHONY: help schema settings reference book demo test browser screenshots api-check clients-check dbt-check vacuum-check chaos ha-check citus-check mutants simulate fmt lint deny deploy-check deb release-check fuzz ci cargo
+.PHONY: help schema settings reference book demo test test-repeat browser screenshots api-check clients-check dbt-check vacuum-check chaos ha-check citus-check mutants simulate fmt lint deny deploy-check deb release-check fuzz ci cargo
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | while IFS=$$'\t' read -r target text; \
@@ -45,6 +45,9 @@ test: cargo ## Run all tests on a private cluster
 	@# More threads than processors: tests wait for workers and servers most of the time.
 	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-8} \
 	  cargo run --locked --quiet --bin cluster -- run $(PG_OPTION) -- cargo test --workspace --locked
+
+test-repeat: cargo ## Run all tests RUNS=20 times, with 16 at once, and print those that failed (CPUS=0: one processor)
+	.ci/repeat-tests $(or $(RUNS),20) $(CPUS)
 
 browser: cargo ## Test the console and the load test report in a real browser
 	@.ci/packages browser || true
