@@ -32,7 +32,8 @@ pub(crate) async fn planned(database: &Database, name: &str) {
     eventually(&format!("schedule {name} is planned"), async || {
         database
             .value(&format!(
-                "SELECT next_fire_at IS NOT NULL OR trigger IS NOT NULL OR error IS NOT NULL
+                "SELECT (next_fire_at IS NOT NULL OR trigger IS NOT NULL OR error IS NOT NULL)
+                     AND (new_timing IS NULL OR new_timing_error IS NOT NULL)
                  FROM mill.schedules WHERE name = '{name}'"
             ))
             .await
