@@ -152,8 +152,7 @@ impl Suspicion {
             self.heartbeat = peer.heartbeat;
             self.still_since = now;
         }
-        self.absent_since =
-            if peer.session_alive { None } else { self.absent_since.or(Some(now)) };
+        self.absent_since = if peer.session_alive { None } else { self.absent_since.or(Some(now)) };
     }
 
     fn is_dead(

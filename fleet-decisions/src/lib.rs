@@ -18,7 +18,7 @@
 //! | when the next poll starts, and whether an answer is outdated | `poll_cadence` |
 //! | what the scheduler has to do, and when | `scheduler_work` |
 //! | which sessions a registration closes | `registration_state` |
-//! | what a notification asks for | `notification_kind` |
+//! | what a notification asks for, and of how many workers | `notification_kind` |
 
 pub mod backoff;
 pub mod batch_size;

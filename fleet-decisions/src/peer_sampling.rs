@@ -55,6 +55,12 @@ impl PeerSampling {
         self.polls_to_skip = if self.confirming { 0 } else { (self.peer_count / 8).min(3) };
     }
 
+    /// Returns the number of the other workers, as far as polls have shown it.
+    #[must_use]
+    pub fn peer_count(&self) -> usize {
+        self.peer_count
+    }
+
     /// Returns `true` with probability `many` / number of peers.
     fn sampled(&self, many: f64, draw: f64) -> bool {
         draw * f64::from(u32::try_from(self.peer_count).unwrap_or(u32::MAX)) < many

@@ -1,11 +1,13 @@
 //! Wakes claimer, permit granter, run advancer, scheduler and heartbeat, on events inside and
 //! outside the process.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
+use fleet_decisions::notification_kind::claims_when_notified;
 use parking_lot::Mutex;
 use queue::LimitId;
 use queue::RunId;
+use rand::RngExt;
 use tokio::sync::{Notify, watch};
 
 /// A set of items to process, with a notification.
@@ -61,6 +63,7 @@ pub(crate) struct Wakeup {
     tasks_found: AtomicBool,
     draining: AtomicBool,
     reserved_readers: AtomicU32,
+    peer_count: AtomicUsize,
     idle: watch::Sender<bool>,
     claimer_connection: watch::Sender<bool>,
 }
@@ -79,6 +82,7 @@ impl Default for Wakeup {
             tasks_found: AtomicBool::new(false),
             draining: AtomicBool::new(false),
             reserved_readers: AtomicU32::new(0),
+            peer_count: AtomicUsize::new(0),
             idle: watch::Sender::new(false),
             claimer_connection: watch::Sender::new(false),
         }
@@ -90,6 +94,18 @@ impl Wakeup {
     pub(crate) fn notify(&self) {
         self.claim_notify.notify_one();
         self.permit_notify.notify_one();
+    }
+
+    /// As [`Wakeup::notify`], after a notification that all workers have received.
+    pub(crate) fn notify_as_one_of_the_fleet(&self) {
+        if claims_when_notified(self.peer_count.load(Ordering::Relaxed), rand::rng().random()) {
+            self.notify();
+        }
+    }
+
+    /// Records the number of the other workers.
+    pub(crate) fn set_peer_count(&self, count: usize) {
+        self.peer_count.store(count, Ordering::Relaxed);
     }
 
     /// Resolves when new tasks may be waiting for permits.

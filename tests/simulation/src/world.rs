@@ -219,7 +219,7 @@ impl World {
             }
             Event::Closed { session, .. } => self.closed(w, session),
             Event::Notified { session, .. } if self.workers[w].listener == Some(session) => {
-                self.notify(w);
+                self.notified(w);
             }
             _ => {}
         }

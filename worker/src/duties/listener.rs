@@ -76,7 +76,7 @@ async fn receive(control: &Control, wakeup: &Wakeup, backoff: &mut Backoff) -> R
                 match NotificationKind::of_payload(notification.payload()) {
                     NotificationKind::Sweep => wakeup.request_sweep(),
                     NotificationKind::Heartbeat => wakeup.request_heartbeat(),
-                    NotificationKind::Tasks => wakeup.notify(),
+                    NotificationKind::Tasks => wakeup.notify_as_one_of_the_fleet(),
                 }
             }
             Some(Ok(_)) => {}

@@ -107,6 +107,7 @@ impl Poller {
             context.wakeup.request_sweep();
         }
         self.peer_sampling.record(polled.peers.as_deref(), rand::rng().random());
+        context.wakeup.set_peer_count(self.peer_sampling.peer_count());
         if poll_cadence::is_current(polled_at, Instant::now()) {
             channels.next_due.send_replace(polled.next_due_in.map(|wait| polled_at + wait));
             channels.scheduler_work.send_replace(SchedulerWork {

@@ -4,8 +4,10 @@ use std::collections::VecDeque;
 
 use fleet_decisions::claim_cadence::ClaimCadence;
 use fleet_decisions::lanes::{ClaimRequest, ClaimRound};
+use fleet_decisions::notification_kind::claims_when_notified;
 use fleet_decisions::weights::Weights;
 use queue::TaskId;
+use rand::RngExt;
 
 use crate::bug::Bug;
 use crate::event::{Part, Reply, Request, SessionId};
@@ -15,6 +17,14 @@ use crate::world::World;
 const PART: Part = Part::Claimer;
 
 impl World {
+    /// Wakes the claimer after a notification, unless enough others claim.
+    pub(crate) fn notified(&mut self, w: usize) {
+        let peer_count = self.workers[w].sampling.peer_count();
+        if claims_when_notified(peer_count, self.rng.random()) {
+            self.notify(w);
+        }
+    }
+
     /// Wakes the claimer, because there may be new tasks.
     pub(crate) fn notify(&mut self, w: usize) {
         self.workers[w].notified = true;
