@@ -73,3 +73,22 @@ fn tasks_of_a_killed_worker_are_pending_soon_in_a_fleet_of_any_size() {
         assert!(longest.is_some_and(|longest| longest <= 5000), "{longest:?}");
     }
 }
+
+#[test]
+fn a_notification_makes_a_bounded_number_of_workers_claim() {
+    let claims_per_task = |workers| {
+        let quiet = Options {
+            workers,
+            readers: 2,
+            seconds: 40,
+            tasks_per_second: 10.0,
+            faults: Faults::None,
+            ..options(1)
+        };
+        let summary = run(quiet);
+        summary.statements["claim"] / summary.tasks as u64
+    };
+    let [some, many] = [200, 800].map(claims_per_task);
+    println!("{some} claims per task in a fleet of 200 workers, {many} in one of 800");
+    assert!(many < some + some / 4);
+}
