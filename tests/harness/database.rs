@@ -218,11 +218,15 @@ impl Database {
         .await;
     }
 
-    /// Returns the outcomes of the task's attempts, oldest first: `failed failed succeeded`.
+    /// Returns the outcomes of the task's attempts, oldest first: `failed failed succeeded`. Their
+    /// errors are in the output of a test that fails.
     pub(crate) async fn attempts(&self, id: i64) -> String {
-        let sql = "SELECT coalesce(string_agg(outcome::text, ' ' ORDER BY finished_at), '')
+        let sql = "SELECT coalesce(string_agg(outcome::text, ' ' ORDER BY finished_at), ''),
+                       string_agg(concat_ws(' ', outcome, sqlstate, message), E'\n' ORDER BY finished_at)
                    FROM mill.attempts WHERE task_id = $1";
-        self.rows(sql, &[&id]).await[0].get(0)
+        let row = &self.rows(sql, &[&id]).await[0];
+        println!("attempts of task {id}: {:?}", row.get::<_, Option<String>>(1));
+        row.get(0)
     }
 
     /// Waits until no live task is left. Fails if their number stops decreasing for too long.

@@ -5,6 +5,7 @@ use serde_json::Value;
 use crate::guarantees::claim::{buffers, prepare};
 use crate::harness::private::server_programs;
 use crate::harness::{Database, PrivateDatabase, Program, Worker, eventually};
+use crate::runs::run::end;
 
 const EFFECT: &str = "INSERT INTO effect SELECT current_setting('mill.task_id')::bigint";
 const WAITS_FOR_LOCK: &str = "INSERT INTO effect SELECT current_setting('mill.task_id')::bigint;
@@ -98,8 +99,7 @@ async fn workers_continue_by_themselves_after_pg_upgrade_of_their_server() {
     let left = "SELECT count(*) FROM mill.tasks WHERE queue = 'work' AND state <> 'scheduled'";
     eventually("all due tasks have ended", async || database.value::<i64>(left).await == 0).await;
     assert_eq!(database.outcome(held).await, "succeeded");
-    let ended = format!("SELECT state::text FROM mill.runs WHERE id = {run}");
-    assert_eq!(database.value::<String>(&ended).await, "succeeded");
+    assert_eq!(end(database, run).await, "succeeded");
     let odd =
         "SELECT coalesce(string_agg(DISTINCT concat_ws(' ', outcome, sqlstate, message), '; '), '')
         FROM mill.attempts WHERE outcome <> 'succeeded' AND (final OR outcome <> 'failed')";
