@@ -237,7 +237,8 @@ async fn both_versions_work_together_while_the_schema_is_upgraded() {
         more(database, &ids, false).await;
         more(database, &ids, true).await;
         let (_, printed, _) = Program::pgmill(database, &["doctor"]).run().await;
-        assert!(printed.contains("workers older than schema version"), "{printed}");
+        // Two of the three may have been silent for too long: they run or keep a task.
+        assert!(printed.contains("older than schema version"), "{printed}");
         // The task that the previous version has begun ends on the new schema.
         database.execute("SELECT pg_advisory_unlock(1)").await;
         assert_eq!(database.outcome(held).await, "succeeded");
