@@ -7,7 +7,7 @@ DELETE FROM big;
 SELECT mill.run_now('nightly vacuum');
 -- expect
 SELECT EXISTS (SELECT FROM mill.history WHERE name = 'vacuum big' AND outcome = 'succeeded' AND queue = 'upkeep')
-    AND pg_relation_size('big') = 0
+    AND (SELECT last_vacuum IS NOT NULL FROM pg_stat_user_tables WHERE relname = 'big')
 -- recipe: Create partitions ahead
 -- before
 CREATE TABLE events (at timestamptz NOT NULL, n integer) PARTITION BY RANGE (at);
