@@ -15,7 +15,6 @@ pub(crate) struct Checks {
     pub(crate) statements: BTreeMap<&'static str, u64>,
     pub(crate) notifications: u64,
     pub(crate) peers_read: u64,
-    pub(crate) peer_polls: u64,
     /// Number of active faults of the server.
     pub(crate) server_faults: usize,
     /// When the last of them ended.

@@ -79,7 +79,6 @@ impl World {
             Request::Poll { peers, unregistered, pending } => {
                 let peers = peers.then(|| self.server.peers(id, unregistered, now));
                 self.checks.peers_read += peers.as_ref().map_or(0, Vec::len) as u64;
-                self.checks.peer_polls += u64::from(peers.is_some());
                 let pending = !pending || self.server.pending.iter().any(|lane| !lane.is_empty());
                 Reply::Polled { peers, pending, next_tick_in: self.server.next_tick_in(now) }
             }

@@ -302,11 +302,7 @@ impl World {
         if !worker.cut || worker.incarnation != incarnation || !worker.alive {
             return;
         }
-        let all = self.server.sessions.iter();
-        let sessions: Vec<SessionId> = all
-            .filter(|(_, session)| session.worker == w && session.incarnation == incarnation)
-            .map(|(id, _)| *id)
-            .collect();
+        let sessions = self.server.sessions_of(w, incarnation);
         // A connection that is being established is tried again until the network is back.
         let connects = |event: &Event| match event {
             Event::Arrive(message) => message.session.is_none(),

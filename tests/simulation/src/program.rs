@@ -147,7 +147,7 @@ kill to pending, median / longest |
 |--:|--:|--:|--:|--:|--:|--:|--:|--:|
 ";
 
-/// Prints what fleets of several sizes send.
+/// Prints what fleets of several sizes send, unless one of them violates an invariant.
 fn costs(args: &Args) -> Result<u8, cli::Failure> {
     write_text(COST_HEAD)?;
     let mut workers = 10;
@@ -160,7 +160,12 @@ fn costs(args: &Args) -> Result<u8, cli::Failure> {
                 faults: if tasks > 0.0 { Faults::Kills } else { Faults::None },
                 ..options(args, args.seed.unwrap_or(1))
             };
-            write_text(&cost_row(&options, &simulate(options, |_| {})))?;
+            let summary = simulate(options, |_| {});
+            if let Some(violation) = &summary.violation {
+                write_text(&format!("{workers} workers: {violation}\n"))?;
+                return Ok(exit::FAILURE);
+            }
+            write_text(&cost_row(&options, &summary))?;
         }
         workers *= 10;
     }

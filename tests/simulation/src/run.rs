@@ -28,9 +28,7 @@ pub struct Summary {
     pub recoveries_ms: Vec<u64>,
     /// Statements by kind.
     pub statements: BTreeMap<&'static str, u64>,
-    /// Number of polls that read the other workers, and of the workers that they read.
-    pub peer_polls: u64,
-    /// See `peer_polls`.
+    /// Number of other workers that polls have read.
     pub peers_read: u64,
     /// Number of notifications that the server sent.
     pub notifications: u64,
@@ -67,8 +65,7 @@ pub fn simulate(options: Options, mut progress: impl FnMut(u64)) -> Summary {
         tasks: effects.iter().filter(|count| **count > 0).count(),
         reclaims: world.checks.reclaims,
         recoveries_ms,
-        statements: world.checks.statements.clone(),
-        peer_polls: world.checks.peer_polls,
+        statements: world.checks.statements,
         peers_read: world.checks.peers_read,
         notifications: world.checks.notifications,
         peak: world.checks.peak,

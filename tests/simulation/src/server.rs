@@ -159,6 +159,14 @@ impl Server {
         self.next_session
     }
 
+    /// Returns the sessions of a worker's process.
+    pub(crate) fn sessions_of(&self, worker: usize, incarnation: Incarnation) -> Vec<SessionId> {
+        let of_process =
+            |session: &Session| session.worker == worker && session.incarnation == incarnation;
+        let sessions = self.sessions.iter().filter(|(_, session)| of_process(session));
+        sessions.map(|(id, _)| *id).collect()
+    }
+
     pub(crate) fn listen(&mut self, session: SessionId) {
         if let Some(state) = self.sessions.get_mut(&session) {
             state.listens = true;

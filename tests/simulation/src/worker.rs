@@ -88,7 +88,6 @@ pub(crate) struct Reader {
     pub(crate) batch: VecDeque<InFlight>,
     pub(crate) batch_size: usize,
     pub(crate) begun: Time,
-    pub(crate) backoff: Backoff,
 }
 
 /// A claim of the claimer in progress.
@@ -127,19 +126,18 @@ pub(crate) struct Worker {
     /// Sessions on which parts wait for an answer.
     pub(crate) asking: Vec<Option<Option<SessionId>>>,
     pub(crate) phases: Vec<Phase>,
+    /// Waits of parts after failures.
+    pub(crate) backoffs: Vec<Backoff>,
     pub(crate) registration: RegistrationState<u32>,
     pub(crate) control: Option<SessionId>,
     /// Whether a fault has ended the control session, and the worker has not registered since.
     pub(crate) control_ended: bool,
-    pub(crate) heartbeat_backoff: Backoff,
     pub(crate) heartbeat_at: Time,
     pub(crate) pool: Option<SessionId>,
     pub(crate) listener: Option<SessionId>,
-    pub(crate) listen_backoff: Backoff,
     pub(crate) claimer: Option<(SessionId, u32)>,
     /// Whether the claimer is connected and the worker is registered.
     pub(crate) claiming: bool,
-    pub(crate) claimer_backoff: Backoff,
     pub(crate) lanes: Lanes,
     pub(crate) cadence: ClaimCadence,
     pub(crate) batch_sizes: BatchSizes,
@@ -165,7 +163,6 @@ pub(crate) struct Worker {
     pub(crate) reclaiming: Option<(DeadWorker, u32)>,
     pub(crate) work: SchedulerWork,
     pub(crate) scheduler: Option<SessionId>,
-    pub(crate) scheduler_backoff: Backoff,
 }
 
 pub(crate) const FIRST_READER: usize = 6;
@@ -194,6 +191,14 @@ pub(crate) fn part(index: usize) -> Part {
     }
 }
 
+fn backoff(part: Part) -> Backoff {
+    match part {
+        Part::Heartbeat => Backoff::up_to(MAX_HEARTBEAT_BACKOFF),
+        Part::Listener => Backoff::up_to(MAX_LISTEN_BACKOFF),
+        _ => Backoff::default(),
+    }
+}
+
 impl Worker {
     pub(crate) fn new(
         id: u128,
@@ -209,7 +214,6 @@ impl Worker {
             batch: VecDeque::new(),
             batch_size: 0,
             begun: 0,
-            backoff: Backoff::default(),
         };
         let gap = if bug == Some(Bug::GapUnnoticed) { MAX_POLL_GAP * 1000 } else { MAX_POLL_GAP };
         let parts = FIRST_READER + readers;
@@ -228,17 +232,15 @@ impl Worker {
             deadlines: vec![Deadline::default(); parts],
             asking: vec![None; parts],
             phases: vec![Phase::Waiting; parts],
+            backoffs: (0..parts).map(|n| backoff(part(n))).collect(),
             registration: RegistrationState::default(),
             control: None,
             control_ended: false,
-            heartbeat_backoff: Backoff::up_to(MAX_HEARTBEAT_BACKOFF),
             heartbeat_at: 0,
             pool: None,
             listener: None,
-            listen_backoff: Backoff::up_to(MAX_LISTEN_BACKOFF),
             claimer: None,
             claiming: false,
-            claimer_backoff: Backoff::default(),
             lanes: Lanes::default(),
             cadence: ClaimCadence::new(MAX_POLL_INTERVAL, now),
             batch_sizes: BatchSizes::default(),
@@ -263,7 +265,6 @@ impl Worker {
             reclaiming: None,
             work: SchedulerWork::default(),
             scheduler: None,
-            scheduler_backoff: Backoff::default(),
         }
     }
 

@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use fleet_decisions::backoff::Backoff;
 use fleet_decisions::timing::{
     ANSWER_TIMEOUT, HEARTBEAT_INTERVAL, MIN_HEARTBEAT_TIMEOUT, PROBE_INTERVAL,
     REGISTRATION_TIMEOUT, SESSION_TIMEOUT,
@@ -392,12 +391,16 @@ impl World {
         deadline.number == current && deadline.at <= self.now
     }
 
-    pub(crate) fn back_off(&mut self, backoff: &mut Backoff) -> Duration {
-        if self.options.bug == Some(Bug::Lockstep) {
+    /// Lets the part wait after a failure.
+    pub(crate) fn back_off(&mut self, w: usize, part: Part) {
+        let backoff = &mut self.workers[w].backoffs[index(part)];
+        let wait = if self.options.bug == Some(Bug::Lockstep) {
             backoff.step(&mut constant())
         } else {
             backoff.step(&mut self.rng)
-        }
+        };
+        self.set_phase(w, part, Phase::Backoff);
+        self.wake_in(w, part, wait);
     }
 
     /// Returns the time that one message takes: mostly half a millisecond, rarely much longer.
@@ -473,16 +476,9 @@ impl World {
         self.workers[w].deferred.clear();
         self.workers[w].held.clear();
         let incarnation = self.workers[w].incarnation;
-        let sessions: Vec<(SessionId, bool)> = self
-            .server
-            .sessions
-            .iter()
-            .filter(|(_, session)| session.worker == w && session.incarnation == incarnation)
-            .map(|(id, session)| (*id, session.busy))
-            .collect();
-        for (session, busy) in sessions {
+        for session in self.server.sessions_of(w, incarnation) {
             // The backend of a running statement notices nothing until the statement ends.
-            if !busy || graceful {
+            if !self.server.sessions[&session].busy || graceful {
                 let latency = self.latency();
                 let delay = if self.workers[w].cut { 20 * SECOND } else { latency };
                 self.events.add(self.now + delay, Event::SessionGone(session));

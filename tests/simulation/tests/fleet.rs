@@ -68,6 +68,7 @@ fn tasks_of_a_killed_worker_are_pending_soon_in_a_fleet_of_any_size() {
             ..options(1)
         };
         let summary = run(kills);
+        assert_eq!(summary.violation, None, "{workers} workers");
         let longest = summary.recoveries_ms.last().copied();
         println!("{workers} workers: {:?}", summary.recoveries_ms);
         assert!(longest.is_some_and(|longest| longest <= 5000), "{longest:?}");
@@ -86,6 +87,8 @@ fn a_notification_makes_a_bounded_number_of_workers_claim() {
             ..options(1)
         };
         let summary = run(quiet);
+        // Polls find the tasks that no notified worker can run.
+        assert_eq!(summary.violation, None, "{workers} workers");
         summary.statements["claim"] / summary.tasks as u64
     };
     let [some, many] = [200, 800].map(claims_per_task);

@@ -231,20 +231,16 @@ impl World {
         if let Some(idle) = worker.cadence.end_claim(found, worker.in_flight.len(), swept) {
             worker.is_idle = idle;
         }
-        worker.claimer_backoff.reset();
+        worker.backoffs[index(PART)].reset();
         self.claimer_waits(w);
     }
 
     fn claimer_failed(&mut self, w: usize) {
         let now = self.local(w);
-        let mut backoff = self.workers[w].claimer_backoff;
-        let wait = self.back_off(&mut backoff);
         let worker = &mut self.workers[w];
-        worker.claimer_backoff = backoff;
         worker.claiming = false;
         worker.cadence.failed(now);
-        self.set_phase(w, PART, Phase::Backoff);
-        self.wake_in(w, PART, wait);
+        self.back_off(w, PART);
     }
 
     pub(crate) fn claimer(&mut self, w: usize, input: Input) {

@@ -24,7 +24,7 @@ impl World {
                 self.send_heartbeat(w);
             }
             (Phase::Beating, Input::Answer(Reply::Heartbeat(Some(lost)), _)) => {
-                self.workers[w].heartbeat_backoff.reset();
+                self.workers[w].backoffs[index(PART)].reset();
                 for token in lost {
                     self.mark_lost(w, token);
                 }
@@ -42,11 +42,7 @@ impl World {
                 if let Some(session) = self.workers[w].control.take() {
                     self.close(w, session);
                 }
-                self.set_phase(w, PART, Phase::Backoff);
-                let mut backoff = self.workers[w].heartbeat_backoff;
-                let wait = self.back_off(&mut backoff);
-                self.workers[w].heartbeat_backoff = backoff;
-                self.wake_in(w, PART, wait);
+                self.back_off(w, PART);
             }
         }
     }
@@ -84,7 +80,7 @@ impl World {
         match (self.workers[w].phases[index(Part::Listener)], input) {
             (Phase::Connecting, Input::Answer(Reply::Done, session)) => {
                 self.workers[w].listener = session;
-                self.workers[w].listen_backoff.reset();
+                self.workers[w].backoffs[index(Part::Listener)].reset();
                 self.set_phase(w, Part::Listener, Phase::Waiting);
                 self.notify(w);
             }
@@ -92,13 +88,7 @@ impl World {
                 self.set_phase(w, Part::Listener, Phase::Connecting);
                 self.ask(w, Part::Listener, None, Request::Listen);
             }
-            _ => {
-                self.set_phase(w, Part::Listener, Phase::Backoff);
-                let mut backoff = self.workers[w].listen_backoff;
-                let wait = self.back_off(&mut backoff);
-                self.workers[w].listen_backoff = backoff;
-                self.wake_in(w, Part::Listener, wait);
-            }
+            _ => self.back_off(w, Part::Listener),
         }
     }
 }

@@ -41,7 +41,7 @@ impl World {
             self.set_phase(w, part, Phase::Connecting);
             return self.ask(w, part, None, Request::Connect);
         };
-        reader.backoff.reset();
+        worker.backoffs[index(part)].reset();
         self.no_wait(w, part);
         self.set_phase(w, part, Phase::Waiting);
         self.reader_is_idle();
@@ -112,12 +112,8 @@ impl World {
     }
 
     fn retry_reader(&mut self, w: usize, n: usize, phase: Phase) {
-        let mut backoff = self.workers[w].readers[n].backoff;
-        let wait = self.back_off(&mut backoff);
-        self.workers[w].readers[n].backoff = backoff;
         self.workers[w].readers[n].retries = phase;
-        self.set_phase(w, Part::Reader(n), Phase::Backoff);
-        self.wake_in(w, Part::Reader(n), wait);
+        self.back_off(w, Part::Reader(n));
     }
 
     pub(crate) fn reader(&mut self, w: usize, n: usize, input: Input) {

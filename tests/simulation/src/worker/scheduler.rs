@@ -43,7 +43,7 @@ impl World {
                 self.ask(w, PART, session, request);
             }
             (Phase::Ticking, Input::Answer(Reply::NextTick(next), _)) => {
-                self.workers[w].scheduler_backoff.reset();
+                self.workers[w].backoffs[index(PART)].reset();
                 let now = self.local(w);
                 let worker = &mut self.workers[w];
                 worker.work.ticked(next.map(Duration::from_micros), now, &mut self.rng);
@@ -59,11 +59,7 @@ impl World {
                 if let Some(session) = self.workers[w].scheduler.take() {
                     self.close(w, session);
                 }
-                let mut backoff = self.workers[w].scheduler_backoff;
-                let wait = self.back_off(&mut backoff);
-                self.workers[w].scheduler_backoff = backoff;
-                self.set_phase(w, PART, Phase::Backoff);
-                self.wake_in(w, PART, wait);
+                self.back_off(w, PART);
             }
         }
     }
