@@ -9,7 +9,7 @@ use queue::enqueue::{NewTask, TaskOptions, enqueue_and_notify};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::harness::exposition::parse;
+use crate::harness::exposition::{parse, sum};
 use crate::harness::http::{free_address, get};
 use crate::harness::receiver::Receiver;
 use crate::harness::{Database, Embedded, PrivateDatabase, Worker, eventually, open_url};
@@ -163,6 +163,12 @@ async fn a_task_writes_little_wal() {
     assert!(per_task <= 1400, "{per_task} bytes of WAL per task");
 }
 
+/// Returns a metric of a worker, summed over its labels; 0 if the worker does not answer yet.
+async fn metric(address: &str, name: &str) -> f64 {
+    let answer = get(address, "/metrics").await;
+    answer.map_or(0.0, |answer| sum(&parse(&answer.body), name, &[]))
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_idle_worker_sends_a_statement_a_second() {
     const HEARTBEATS: f64 = 4.0;
@@ -170,12 +176,7 @@ async fn an_idle_worker_sends_a_statement_a_second() {
     let database = &private.database;
     let address = free_address().await;
     let _worker = Worker::start(database, &["--readers", "4", "--http", &address]);
-    let heartbeats = async || -> f64 {
-        let Some(answer) = get(&address, "/metrics").await else { return 0.0 };
-        let families = parse(&answer.body);
-        let family = families.get("pgmill_heartbeats_total");
-        family.map_or(0.0, |family| family.samples.iter().map(|sample| sample.value).sum())
-    };
+    let heartbeats = async || metric(&address, "pgmill_heartbeats_total").await;
     // Count from a session in another database, so that the counting itself is not counted.
     let elsewhere = open_url(&private.cluster.url("postgres")).await;
     let statements = async || -> i64 {
@@ -214,4 +215,40 @@ async fn an_enqueue_and_its_notification_take_one_round_trip() {
         }
     }
     assert_eq!(fewest, 1);
+}
+
+/// A fleet of 6,401 workers, of which one is real. The others share a session.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_of_a_large_fleet_claims_after_few_notifications() {
+    const NOTIFICATIONS: u32 = 40;
+    let database = Database::new().await;
+    database
+        .execute(
+            "SELECT pg_advisory_lock_shared(7);
+             INSERT INTO mill.workers (id, session_lock_key, readers, heartbeat_interval, orphan_timeout)
+                 SELECT gen_random_uuid(), 7, 1, '5 s', '10 min' FROM generate_series(1, 6400)",
+        )
+        .await;
+    let address = free_address().await;
+    let flags = ["--readers", "1", "--poll-interval", "50ms", "--orphan-timeout", "10m"];
+    let _worker = Worker::start(&database, &[&flags[..], &["--http", &address]].concat());
+    // From now on the worker knows the lane, and a notification makes it claim from it.
+    assert_eq!(database.run("SELECT 1", "").await.outcome, "succeeded");
+    let claims = async || metric(&address, "pgmill_claim_duration_seconds_count").await;
+    let mut before = -1.0;
+    eventually("the worker is idle", async || {
+        database.until_next_poll().await;
+        std::mem::replace(&mut before, claims().await) == before
+    })
+    .await;
+    for _ in 0..NOTIFICATIONS {
+        database.execute("NOTIFY mill, 'work'").await;
+        database.until_next_poll().await;
+    }
+    let sent = claims().await - before;
+    println!("{sent} claims after {NOTIFICATIONS} notifications");
+    // One of a hundred notifications makes it claim, perhaps a few times.
+    assert!(sent < f64::from(NOTIFICATIONS / 2), "{sent} claims");
+    // A task needs no notification: a poll finds it.
+    assert_eq!(database.run("SELECT 2", "").await.outcome, "succeeded");
 }

@@ -218,6 +218,16 @@ impl Database {
         .await;
     }
 
+    /// Waits until a worker has begun a poll after now.
+    pub(crate) async fn until_next_poll(&self) {
+        let now: String = self.value("SELECT clock_timestamp()::text").await;
+        let polled = format!(
+            "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database()
+                 AND query LIKE '/* queue.poll */%' AND query_start > '{now}')"
+        );
+        super::eventually("a worker polls", async || self.value(&polled).await).await;
+    }
+
     /// Returns the outcomes of the task's attempts, oldest first: `failed failed succeeded`. Their
     /// errors are in the output of a test that fails.
     pub(crate) async fn attempts(&self, id: i64) -> String {

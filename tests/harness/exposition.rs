@@ -18,8 +18,11 @@ pub(crate) struct Sample {
     pub(crate) value: f64,
 }
 
+/// Every metric by name.
+pub(crate) type Families = BTreeMap<String, Family>;
+
 /// Returns every metric by name. Panics on any violation of the format.
-pub(crate) fn parse(text: &str) -> BTreeMap<String, Family> {
+pub(crate) fn parse(text: &str) -> Families {
     assert!(text.ends_with('\n'), "the last line ends with a line feed");
     let mut families = BTreeMap::new();
     let mut current: Option<String> = None;
@@ -60,6 +63,18 @@ pub(crate) fn parse(text: &str) -> BTreeMap<String, Family> {
         }
     }
     families
+}
+
+/// Returns the sum of the samples of this name with these labels.
+pub(crate) fn sum(families: &Families, name: &str, labels: &[(&str, &str)]) -> f64 {
+    let family = name.strip_suffix("_count").filter(|name| families.contains_key(*name));
+    let Some(family) = families.get(family.unwrap_or(name)) else { return 0.0 };
+    let fits = |have: &BTreeMap<String, String>| {
+        labels.iter().all(|(key, value)| have.get(*key).is_some_and(|have| have == value))
+    };
+    let samples =
+        family.samples.iter().filter(|sample| sample.name == name && fits(&sample.labels));
+    samples.map(|sample| sample.value).sum()
 }
 
 fn sample(line: &str) -> Sample {

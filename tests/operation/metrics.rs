@@ -1,18 +1,16 @@
 //! The worker exports Prometheus metrics in a stable format with stable names, and reports liveness
 //! and readiness.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
 
 use cluster::Mode;
 use rustix::process::Signal;
 
-use crate::harness::exposition::{Family, parse};
+use crate::harness::exposition::{Families, Family, parse, sum};
 use crate::harness::http::{free_address, get};
 use crate::harness::login::Login;
 use crate::harness::{Database, PrivateDatabase, Worker, eventually};
-
-type Families = BTreeMap<String, Family>;
 
 /// Returns the metrics once the condition holds.
 async fn metrics(address: &str, what: &str, holds: impl Fn(&Families) -> bool) -> Families {
@@ -26,18 +24,6 @@ async fn metrics(address: &str, what: &str, holds: impl Fn(&Families) -> bool) -
     })
     .await;
     families
-}
-
-/// Returns the sum of the samples of this name with these labels.
-fn sum(families: &Families, name: &str, labels: &[(&str, &str)]) -> f64 {
-    let family = name.strip_suffix("_count").filter(|name| families.contains_key(*name));
-    let Some(family) = families.get(family.unwrap_or(name)) else { return 0.0 };
-    let fits = |have: &BTreeMap<String, String>| {
-        labels.iter().all(|(key, value)| have.get(*key).is_some_and(|have| have == value))
-    };
-    let samples =
-        family.samples.iter().filter(|sample| sample.name == name && fits(&sample.labels));
-    samples.map(|sample| sample.value).sum()
 }
 
 async fn until_status(address: &str, path: &str, status: u16) -> String {

@@ -18,18 +18,8 @@ async fn until_held_back(queue: &Database, reason: &str) {
     })
     .await;
     // The worker learns it from its next poll, and has used the answer when the one after it begins.
-    until_next_poll(queue).await;
-    until_next_poll(queue).await;
-}
-
-/// Waits until a poll has begun after now.
-async fn until_next_poll(queue: &Database) {
-    let now: String = queue.value("SELECT clock_timestamp()::text").await;
-    let polled = format!(
-        "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database()
-             AND query LIKE '/* queue.poll */%' AND query_start > '{now}')"
-    );
-    eventually("the worker polls", async || queue.value(&polled).await).await;
+    queue.until_next_poll().await;
+    queue.until_next_poll().await;
 }
 
 async fn fleet(dwh: &Database) -> (Database, Configuration, Worker) {

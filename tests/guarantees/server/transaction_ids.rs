@@ -3,7 +3,7 @@
 use tokio_postgres::error::SqlState;
 
 use super::worker;
-use crate::harness::exposition::parse;
+use crate::harness::exposition::{parse, sum};
 use crate::harness::http::{free_address, get};
 use crate::harness::{Database, PrivateDatabase, Program, Worker, eventually};
 
@@ -88,10 +88,7 @@ async fn each_task_once(database: &Database, tasks: i64) {
 /// Returns the number of heartbeats of a worker that failed.
 async fn failed_heartbeats(address: &str) -> f64 {
     let answer = get(address, "/metrics").await.expect("the worker serves its metrics");
-    let families = parse(&answer.body);
-    let samples = families["pgmill_heartbeats_total"].samples.iter();
-    let failed = samples.filter(|sample| sample.labels["result"] == "error");
-    failed.map(|sample| sample.value).sum()
+    sum(&parse(&answer.body), "pgmill_heartbeats_total", &[("result", "error")])
 }
 
 /// Starts a server that has few ids left, because a slot without a consumer keeps old rows from being
