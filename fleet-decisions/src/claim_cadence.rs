@@ -72,8 +72,9 @@ impl ClaimCadence {
         }
     }
 
-    /// Returns whether the claimer polls by itself. After the last task, it polls often until a
-    /// sweep has found nothing. From then on, the poller sends a notification.
+    /// Returns whether the claimer polls by itself: after the last task or notification, with waits
+    /// that grow up to the poll interval, and until a sweep has found nothing. From then on, the
+    /// poller sends a notification.
     #[must_use]
     pub fn polls(&self, idle_readers: usize) -> bool {
         idle_readers > 0 && (self.idle_unconfirmed || !self.poll.at_max())
