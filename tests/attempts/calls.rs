@@ -237,8 +237,8 @@ async fn a_handler_cannot_end_its_transaction() {
     database.execute(&format!("ALTER DATABASE {name} {set}")).await;
     let killed: i64 = database
         .value(
-            "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE '%reader%'
-             AND datname = current_database() AND pg_terminate_backend(pid)",
+            "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+             WHERE application_name LIKE '%reader%' AND datname = current_database()",
         )
         .await;
     assert_eq!(killed, 1);

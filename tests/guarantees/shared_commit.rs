@@ -1,7 +1,7 @@
 //! Short tasks may share a transaction, and nevertheless remain separate: each of them fails alone,
 //! is cancelled alone, has its own history, and leaves no state to the next task.
 
-use crate::harness::{Database, Worker};
+use crate::harness::{Database, Worker, until_shared};
 
 /// Inserts a row with the id of the task and of its transaction.
 const MARK: &str = "INSERT INTO effect
@@ -35,6 +35,11 @@ async fn transactions(database: &Database) -> i64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tasks_of_one_transaction_have_each_its_own_rows_notices_and_effect() {
+    until_shared(run_tasks_with_rows_notices_and_effect).await;
+}
+
+/// Returns whether the tasks shared transactions.
+async fn run_tasks_with_rows_notices_and_effect() -> bool {
     const TASKS: usize = 400;
     let database = database("100ms").await;
     database
@@ -68,15 +73,16 @@ async fn tasks_of_one_transaction_have_each_its_own_rows_notices_and_effect() {
     let row = &database.rows(counts, &[]).await[0];
     let expected = i64::try_from(ids.len()).unwrap();
     assert_eq!((row.get(0), row.get(1), row.get(2)), (expected, expected, expected));
-    let transactions = transactions(&database).await;
-    assert!(
-        transactions < expected / 4,
-        "{transactions} transactions: too many for a meaningful test"
-    );
+    transactions(&database).await < expected / 4
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_task_that_fails_in_a_shared_transaction_fails_alone() {
+    until_shared(run_tasks_of_which_some_fail).await;
+}
+
+/// Returns whether the tasks shared transactions.
+async fn run_tasks_of_which_some_fail() -> bool {
     const TASKS: usize = 600;
     let database = database("100ms").await;
     database
@@ -113,8 +119,7 @@ async fn a_task_that_fails_in_a_shared_transaction_fails_alone() {
             assert_eq!((ended.as_str(), effects), ("succeeded ", 1), "task {n}");
         }
     }
-    let transactions = transactions(&database).await;
-    assert!(transactions < 450, "{transactions} transactions: too many for a meaningful test");
+    transactions(&database).await < 450
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -148,10 +153,17 @@ async fn a_long_task_in_a_shared_transaction_is_run_again_alone_and_can_be_cance
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tasks_that_must_not_share_a_transaction_run_alone() {
-    let database = database("20ms").await;
-    // The timeout is shorter than the time limit of a shared commit, which is ten time budgets.
+    until_shared(run_tasks_of_which_some_must_not_share).await;
+}
+
+/// Returns whether the other tasks shared transactions.
+async fn run_tasks_of_which_some_must_not_share() -> bool {
+    let database = database("100ms").await;
+    // The timeout is not longer than the time limit of a shared commit, which is ten time budgets. On
+    // a busy machine, an attempt can exceed it.
+    let short = ", timeout => '1s', max_attempts => 100, retry_interval => '0'";
     let serializable = r#", options => '{"isolation": "serializable"}'"#;
-    let options = [", timeout => '200ms'", ", external => true", ", params => '[]'", serializable];
+    let options = [short, ", external => true", ", params => '[]'", serializable];
     let mut alone = Vec::new();
     for options in options {
         alone.extend(enqueue(&database, &vec![MARK.to_owned(); 20], options).await);
@@ -166,7 +178,5 @@ async fn tasks_that_must_not_share_a_transaction_run_alone() {
     assert_eq!((row.get::<_, i64>(0), row.get::<_, i64>(1)), (100, 100));
     let row = &database.rows(sql, &[&many]).await[0];
     assert_eq!(row.get::<_, i64>(0), 200);
-    let transactions: i64 = row.get(1);
-    // The number of tasks per transaction depends on the load of the machine.
-    assert!(transactions < 200, "{transactions} transactions: too many for a meaningful test");
+    row.get::<_, i64>(1) < 200
 }

@@ -38,3 +38,14 @@ pub(crate) async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> b
     }
     begun.elapsed()
 }
+
+/// Repeats the run of a test until its tasks have shared transactions. On a busy machine, the time
+/// budget of a shared commit can be too short for a second task.
+pub(crate) async fn until_shared(mut run: impl AsyncFnMut() -> bool) {
+    for _ in 0..20 {
+        if run().await {
+            return;
+        }
+    }
+    panic!("each task had its own transaction in 20 runs");
+}

@@ -235,6 +235,19 @@ fn no_test_sleeps_to_get_an_order_of_events() {
     assert_none("hold a task with an advisory lock, or wait with `eventually`", &found);
 }
 
+/// The server checks the conditions of a query in any order, also before it joins the names of the
+/// databases: it would end sessions that the other conditions exclude.
+#[test]
+fn no_condition_ends_sessions() {
+    let mut found = Vec::new();
+    for (path, text) in files(&["."], &[".rs", ".sql", ".md"]) {
+        for function in ["pg_terminate_backend", "pg_cancel_backend"] {
+            found.extend(places(&path, &text, &format!("AND {function}(")));
+        }
+    }
+    assert_none("call the function in the select list", &found);
+}
+
 #[test]
 fn every_flag_is_in_the_documentation() {
     let Ok(readme) = fs::read_to_string(root().join("README.md")) else {
