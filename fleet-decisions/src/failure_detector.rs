@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use queue::WorkerId;
 use queue::reclaim::{DeadWorker, Peer};
 
-use crate::timing::{MIN_ABSENCE, OUTAGE_GRACE, SESSION_GRACE};
+use crate::timing::{MIN_ABSENCE, MIN_MISSED_HEARTBEATS, OUTAGE_GRACE, SESSION_GRACE};
 
 /// Snapshot of the other workers.
 #[derive(Clone, Debug)]
@@ -162,6 +162,9 @@ impl Suspicion {
         connected: bool,
         now: Instant,
     ) -> bool {
+        // The peer may have other settings than this worker.
+        let interval = peer.heartbeat_interval.unwrap_or_default();
+        let orphan_timeout = orphan_timeout.max(MIN_MISSED_HEARTBEATS * interval);
         // When a worker registers again, its heartbeat counter starts over and may reach the same
         // number. The age then shows that there was a new heartbeat.
         let silent = now.duration_since(self.still_since) >= orphan_timeout
@@ -191,7 +194,15 @@ mod tests {
     fn peer(heartbeat: Option<i64>, session_alive: bool, age: u64) -> Peer {
         let worker = WorkerId(uuid::Uuid::from_u128(7));
         let heartbeat_age = heartbeat.map(|_| Duration::from_secs(age));
-        Peer { worker, heartbeat, session_alive, heartbeat_age, last_heartbeat: None }
+        let heartbeat_interval = heartbeat.map(|_| Duration::from_secs(5));
+        Peer {
+            worker,
+            heartbeat,
+            session_alive,
+            heartbeat_age,
+            last_heartbeat: None,
+            heartbeat_interval,
+        }
     }
 
     fn snapshot(peer: Peer, unbroken_since: Instant, after_outage: bool) -> PeerSnapshot {
@@ -223,6 +234,17 @@ mod tests {
     #[test]
     fn a_stopped_worker_is_dead_after_the_orphan_timeout() {
         assert_eq!(declared_dead_after(300, |n| peer(Some(1), true, n)), Some(30));
+    }
+
+    #[test]
+    fn a_worker_with_rare_heartbeats_lives_and_is_dead_after_three_missed_ones() {
+        let rare = |heartbeat, age| Peer {
+            heartbeat_interval: Some(Duration::from_secs(60)),
+            ..peer(Some(heartbeat), true, age)
+        };
+        let lives = declared_dead_after(1000, |n| rare(n.cast_signed() / 60, n % 60));
+        assert_eq!(lives, None);
+        assert_eq!(declared_dead_after(1000, |n| rare(1, n)), Some(180));
     }
 
     #[test]

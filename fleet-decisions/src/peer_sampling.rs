@@ -82,6 +82,7 @@ mod tests {
             session_alive: n >= gone,
             heartbeat_age: Some(Duration::ZERO),
             last_heartbeat: None,
+            heartbeat_interval: None,
         };
         (0..size).map(peer).collect()
     }

@@ -37,6 +37,10 @@ pub const MIN_HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Default of `--orphan-timeout`.
 pub const ORPHAN_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Number of heartbeats of a peer that have to be missing before the peer is considered dead, whatever
+/// the orphan timeout of the observer: one heartbeat may be lost, and one may be late.
+pub const MIN_MISSED_HEARTBEATS: u32 = 3;
+
 /// Time limit for opening a control session and for registering on it. Without a limit, an attempt
 /// would never end at a server that accepts connections but does not answer.
 pub const REGISTRATION_TIMEOUT: Duration = Duration::from_secs(60);

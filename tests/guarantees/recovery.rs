@@ -323,3 +323,23 @@ async fn a_task_cancelled_during_a_shutdown_is_not_attempted_again() {
     assert_eq!(database.outcome(id).await, "cancelled");
     assert_eq!(database.attempts(id).await, "cancelled");
 }
+
+#[tokio::test]
+async fn an_observer_with_a_short_orphan_timeout_leaves_a_worker_with_rare_heartbeats_alone() {
+    let database = database_with_lock().await;
+    let id = database.enqueue(WAITS_FOR_LOCK, "").await;
+    let rare = ["--heartbeat-interval", "60s", "--orphan-timeout", "180s"];
+    let _holder = start(&database, &rare);
+    database.until_waiting_for_lock(id).await;
+    let frequent = ["--heartbeat-interval", "300ms", "--orphan-timeout", "1s"];
+    let _observer = start(&database, &frequent);
+    // The holder sends none in this time.
+    let observed = "SELECT EXISTS (SELECT FROM mill.workers
+                    WHERE heartbeat_interval < '1s' AND heartbeat > 10)";
+    eventually("the observer has sent ten heartbeats", async || database.value(observed).await)
+        .await;
+    database.until_next_poll().await;
+    release_lock(&database).await;
+    assert_eq!(database.outcome(id).await, "succeeded");
+    assert_eq!(database.attempts(id).await, "succeeded");
+}

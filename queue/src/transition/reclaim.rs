@@ -93,6 +93,8 @@ pub struct Peer {
     pub heartbeat_age: Option<Duration>,
     /// Time of its last heartbeat.
     pub last_heartbeat: Option<SystemTime>,
+    /// Time between two heartbeats of the worker, by its settings.
+    pub heartbeat_interval: Option<Duration>,
 }
 
 /// A worker that is considered dead, and the time of its last heartbeat.

@@ -24,12 +24,13 @@ WITH RECURSIVE holder (id) AS (
         SELECT t.claimed_by FROM mill.tasks t
         WHERE t.state = 'running' AND t.claimed_by > holder.id
         ORDER BY t.claimed_by LIMIT 1) AS next
-), peer (id, heartbeat, session_alive, heartbeat_age, last_heartbeat) AS (
+), peer (id, heartbeat, session_alive, heartbeat_age, last_heartbeat, heartbeat_interval) AS (
     SELECT w.id, w.heartbeat, w.session_lock_key IN (SELECT mill.live_sessions()),
-        extract(epoch FROM now() - w.heartbeat_at)::float8, w.heartbeat_at
+        extract(epoch FROM now() - w.heartbeat_at)::float8, w.heartbeat_at,
+        extract(epoch FROM w.heartbeat_interval)::float8
     FROM mill.workers w WHERE w.id <> $1 AND $3
     UNION ALL
-    SELECT h.id, NULL, false, NULL, NULL FROM holder h
+    SELECT h.id, NULL, false, NULL, NULL, NULL FROM holder h
     WHERE h.id <> $1 AND NOT EXISTS (SELECT FROM mill.workers w WHERE w.id = h.id)
 ), pending_run (run) AS (
     (SELECT e.run_id FROM mill.run_events e ORDER BY e.run_id LIMIT 1)
@@ -43,7 +44,7 @@ SELECT
         ELSE EXISTS (SELECT FROM mill.tasks t WHERE t.state = 'pending' AND t.queue = ANY ($2)) END AS pending,
     (SELECT extract(epoch FROM t.due_at - now())::float8 FROM mill.tasks t
         WHERE t.state = 'scheduled' ORDER BY t.due_at LIMIT 1) AS next_due_in,
-    p.ids, p.heartbeats, p.sessions_alive, p.heartbeat_ages,
+    p.ids, p.heartbeats, p.sessions_alive, p.heartbeat_ages, p.heartbeat_intervals,
     EXISTS (SELECT FROM mill.tasks t WHERE t.state = 'blocked') AS blocked,
     EXISTS (SELECT FROM mill.limits) AS limits,
     ARRAY(SELECT w.weight FROM mill.priorities w ORDER BY w.priority) AS weights, p.last_heartbeats,
@@ -62,7 +63,8 @@ SELECT
     CASE WHEN $7 = '{}' THEN $7 ELSE mill.held_targets($7) END AS held_targets
 FROM (SELECT coalesce(array_agg(id), '{}') AS ids, coalesce(array_agg(heartbeat), '{}') AS heartbeats,
         coalesce(array_agg(session_alive), '{}') AS sessions_alive, coalesce(array_agg(heartbeat_age), '{}') AS heartbeat_ages,
-        coalesce(array_agg(last_heartbeat), '{}') AS last_heartbeats
+        coalesce(array_agg(last_heartbeat), '{}') AS last_heartbeats,
+        coalesce(array_agg(heartbeat_interval), '{}') AS heartbeat_intervals
     FROM peer) AS p";
 
 /// Result of a poll.
@@ -150,18 +152,20 @@ pub async fn poll(
     let sessions_alive: Vec<bool> = column(row, "sessions_alive")?;
     let heartbeat_ages: Vec<Option<f64>> = column(row, "heartbeat_ages")?;
     let last_heartbeats: Vec<Option<SystemTime>> = column(row, "last_heartbeats")?;
+    let heartbeat_intervals: Vec<Option<f64>> = column(row, "heartbeat_intervals")?;
     let seen = ids
         .into_iter()
         .zip(heartbeats)
         .zip(sessions_alive)
         .zip(heartbeat_ages)
-        .zip(last_heartbeats)
-        .map(|((((worker, heartbeat), session_alive), heartbeat_age), last_heartbeat)| Peer {
+        .zip(last_heartbeats.into_iter().zip(heartbeat_intervals))
+        .map(|((((worker, heartbeat), session_alive), age), (last_heartbeat, interval))| Peer {
             worker,
             heartbeat,
             session_alive,
-            heartbeat_age: heartbeat_age.map(duration),
+            heartbeat_age: age.map(duration),
             last_heartbeat,
+            heartbeat_interval: interval.map(duration),
         });
     Ok(PollResult {
         pending: column(row, "pending")?,

@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime};
 
+use fleet_decisions::timing::HEARTBEAT_INTERVAL;
 use queue::WorkerId;
 use queue::claim::Lane;
 use queue::reclaim::{DeadWorker, Peer};
@@ -249,6 +250,7 @@ impl Server {
                     session_alive: alive.next_if(|other| *other == worker).is_some(),
                     heartbeat_age: Some(Duration::from_micros(now - row.at)),
                     last_heartbeat: Some(instant(row.at)),
+                    heartbeat_interval: Some(HEARTBEAT_INTERVAL),
                 }
             })
             .collect();
@@ -262,6 +264,7 @@ impl Server {
                 session_alive: false,
                 heartbeat_age: None,
                 last_heartbeat: None,
+                heartbeat_interval: None,
             }));
         }
         peers

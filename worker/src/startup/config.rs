@@ -13,6 +13,7 @@ use clap::builder::Resettable;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command, CommandFactory, FromArgMatches};
 use conninfo::{ConnectionSource, Layer, SourceNames};
+use fleet_decisions::timing::MIN_MISSED_HEARTBEATS;
 use notification::DestinationSettings;
 
 use self::file::ConfigFile;
@@ -120,7 +121,7 @@ impl Config {
     fn check(&self) -> anyhow::Result<()> {
         let Settings { heartbeat_interval, orphan_timeout, .. } = &self.settings;
         ensure!(
-            orphan_timeout.0 >= 3 * heartbeat_interval.0,
+            orphan_timeout.0 >= MIN_MISSED_HEARTBEATS * heartbeat_interval.0,
             "orphan_timeout ({orphan_timeout}) must be at least three times heartbeat_interval \
              ({heartbeat_interval}), so that one lost heartbeat does not make a worker look dead",
         );
