@@ -15,7 +15,7 @@
 //!
 //! SIGSTOP, or a cut network: the lock stays
 //!   │  ≥ --orphan-timeout (30 s)      without a new heartbeat, while the peer polls without a gap;
-//!   │                                 at least three times --heartbeat-interval (5 s)
+//!   │                                 at least three times --heartbeat-interval (5 s) of both
 //!   ▼
 //! dead        as above: pending within the orphan timeout + 5 s
 //! ```
