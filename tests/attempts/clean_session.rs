@@ -94,8 +94,8 @@ async fn no_session_state_crosses_a_task_boundary_within_a_shared_transaction() 
     until_shared(run_all_leaves_in_shared_transactions).await;
 }
 
-/// Runs a task before each task of [`LEAVES`], and one that reads the state of the session after
-/// it. Returns whether tasks shared transactions.
+/// Runs each statement of [`LEAVES`] as a task, and after it a task that reads the state of the
+/// session. Returns whether tasks shared transactions.
 async fn run_all_leaves_in_shared_transactions() -> bool {
     let database = Database::new().await;
     database.execute("SELECT mill.set_shared_commit('default', '100ms')").await;

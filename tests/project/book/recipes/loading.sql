@@ -44,18 +44,24 @@ CREATE TABLE local_rates (rate numeric);
 CREATE SEQUENCE calls;
 CREATE FUNCTION foreign_rates() RETURNS SETOF numeric LANGUAGE plpgsql AS $$
 BEGIN
-    IF nextval('calls') < 100 THEN
+    IF nextval('calls') < 3 THEN
         RAISE EXCEPTION 'could not connect to server' USING ERRCODE = '08001';
     END IF;
     RETURN NEXT 1.17;
 END
 $$;
 -- expect
-SELECT state = 'scheduled' AND attempt > 0 AND due_at <= now() + interval '30 s' * 2 ^ (attempt - 1) FROM mill.tasks
+SELECT EXISTS (SELECT FROM mill.attempts WHERE attempt = 1 AND outcome = 'failed')
+    AND NOT EXISTS (SELECT FROM mill.tasks WHERE attempt = 1 AND due_at > now() + interval '30 s')
 -- after
-SELECT setval('calls', 100); SELECT mill.retry(id) FROM mill.tasks;
+SELECT mill.retry(id) FROM mill.tasks WHERE state = 'scheduled' AND attempt = 1;
 -- expect
-SELECT count(*) = 1 AND (SELECT array_agg(DISTINCT outcome::text ORDER BY outcome::text) = '{failed,succeeded}' FROM mill.history)
+SELECT EXISTS (SELECT FROM mill.attempts WHERE attempt = 2 AND outcome = 'failed')
+    AND NOT EXISTS (SELECT FROM mill.tasks WHERE attempt = 2 AND due_at > now() + interval '60 s')
+-- after
+SELECT mill.retry(id) FROM mill.tasks WHERE state = 'scheduled' AND attempt = 2;
+-- expect
+SELECT count(*) = 1 AND (SELECT array_agg(outcome::text ORDER BY attempt) = '{failed,failed,succeeded}' FROM mill.history)
 FROM local_rates
 -- recipe: Wait for a file or another precondition
 -- before
