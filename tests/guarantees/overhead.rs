@@ -1,6 +1,7 @@
 //! The cost of a task and of an idle worker. The tests count statements and round trips instead of
 //! time, so their bounds hold on any machine. `claim.rs` counts the buffers of a claim.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -251,4 +252,112 @@ async fn a_worker_of_a_large_fleet_claims_after_few_notifications() {
     assert!(sent < f64::from(NOTIFICATIONS / 2), "{sent} claims");
     // A task needs no notification: a poll finds it.
     assert_eq!(database.run("SELECT 2", "").await.outcome, "succeeded");
+}
+
+/// Statements of a worker that the simulation sends, too: the name in the server's log, the part of
+/// the worker and the kind in the simulation.
+const SIMULATED: [(&str, &str, &str); 9] = [
+    ("queue.register", "heartbeat", "register"),
+    ("queue.heartbeat", "heartbeat", "heartbeat"),
+    ("queue.poll", "poll", "poll"),
+    ("queue.claims_of", "claimer", "release_unknown"),
+    ("queue.lanes", "claimer", "lanes"),
+    ("queue.claim", "claimer", "claim"),
+    ("worker.listen", "listener", "listen"),
+    ("worker.begin", "reader", "execute"),
+    ("queue.complete_task", "reader", "complete"),
+];
+
+/// Statements of a worker that the simulation leaves out: those of new sessions and of the start,
+/// those that follow another statement in the same message, and those of schedules.
+const NOT_SIMULATED: [&str; 8] = [
+    "queue.schema_version",
+    "queue.server",
+    "queue.login_rights",
+    "queue.citus_installed",
+    "queue.prepare_history",
+    "worker.identity",
+    "worker.commit",
+    "schedule.",
+];
+
+/// Part and kind of a statement, as in the simulation.
+type Sent = (&'static str, &'static str);
+
+/// Returns which statement follows which in each part. Of the claimer's reconciliations, only the
+/// first counts, because the others depend on the time.
+fn successors(order: impl IntoIterator<Item = Sent>) -> BTreeSet<(Sent, &'static str)> {
+    let mut last = BTreeMap::new();
+    let mut found = BTreeSet::new();
+    for (part, statement) in order {
+        if statement == "release_unknown" && last.contains_key(part) {
+            continue;
+        }
+        let previous = last.insert(part, statement).unwrap_or("start");
+        found.insert(((part, previous), statement));
+    }
+    found
+}
+
+/// Returns the simulated statements in the log of a server whose lines begin with the name of the
+/// session.
+fn logged(log: &str) -> Vec<Sent> {
+    let executed =
+        log.lines().filter(|line| line.starts_with("pgmill ") && line.contains(" worker "));
+    let named = executed.filter_map(|line| {
+        let (_, statement) = line.split_once(" ms  ")?;
+        let (_, name) = statement
+            .strip_prefix("execute")
+            .or(statement.strip_prefix("statement"))?
+            .split_once("/* ")?;
+        name.split(' ').next()
+    });
+    named
+        .filter(|name| !NOT_SIMULATED.iter().any(|left_out| name.starts_with(left_out)))
+        .map(|name| {
+            let simulated = SIMULATED.iter().find(|(logged, ..)| *logged == name);
+            let (_, part, statement) =
+                simulated.unwrap_or_else(|| panic!("{name} is not simulated"));
+            (*part, *statement)
+        })
+        .collect()
+}
+
+#[tokio::test]
+async fn a_worker_sends_its_statements_in_the_order_of_the_simulation() {
+    let logging = [("log_min_duration_statement", "0"), ("log_line_prefix", "%a: ")];
+    let private = PrivateDatabase::new(&logging).await;
+    let database = &private.database;
+    let _worker = Worker::start(database, &["--readers", "1"]);
+    let order = || logged(&std::fs::read_to_string(private.cluster.log()).unwrap());
+    let count = |statement: &str| order().iter().filter(|(_, sent)| *sent == statement).count();
+    let until = async |what: &str, statement: &str, least: usize| {
+        eventually(what, async || count(statement) >= least).await;
+    };
+    until("the worker is idle", "poll", 2).await;
+    for tasks in [1, 3, 6, 9] {
+        let enqueue = "SELECT mill.enqueue('SELECT pg_sleep(0.2)', queue => 'queue-' || n % 3)
+            FROM generate_series(1, $1) AS n";
+        database.rows(enqueue, &[&tasks]).await;
+        eventually("the tasks have ended", async || {
+            database.value::<bool>("SELECT NOT EXISTS (SELECT FROM mill.tasks)").await
+        })
+        .await;
+    }
+    until("the worker is idle again", "poll", count("poll") + 8).await;
+    until("there were heartbeats", "heartbeat", 3).await;
+    let options = simulation::Options {
+        seed: 1,
+        workers: 1,
+        readers: 1,
+        seconds: 3600,
+        tasks_per_second: 0.2,
+        faults: simulation::Faults::None,
+        bug: None,
+        trace: false,
+    };
+    let simulated = simulation::statements_in_order(options).into_iter();
+    // The server of the test has no schedules, and its tasks are too short for a probe.
+    let simulated = simulated.filter(|(_, statement)| !["tick", "probe"].contains(statement));
+    assert_eq!(successors(order()), successors(simulated));
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use queue::WorkerId;
 
-use crate::event::{SECOND, SessionId, Time};
+use crate::event::{Part, SECOND, SessionId, Time};
 
 /// Time after the last fault of the server until which a wait is blamed on the fault.
 const CALM: Time = 30 * SECOND;
@@ -13,6 +13,8 @@ const CALM: Time = 30 * SECOND;
 pub(crate) struct Checks {
     pub(crate) violation: Option<String>,
     pub(crate) statements: BTreeMap<&'static str, u64>,
+    /// All statements in their order, if they are recorded.
+    pub(crate) order: Option<Vec<(Part, &'static str)>>,
     pub(crate) notifications: u64,
     pub(crate) peers_read: u64,
     /// Number of active faults of the server.

@@ -40,6 +40,9 @@ impl World {
         };
         if let Some(statement) = message.request.statement() {
             let polls = self.checks.statement(statement, self.now);
+            if let Some(order) = &mut self.checks.order {
+                order.push((wait.part, statement));
+            }
             // On average, 8 % of the workers poll in a tenth of a second.
             if polls > self.options.workers as u64 / 2 + 10 {
                 self.violated(&format!("{polls} polls in a tenth of a second"));

@@ -27,5 +27,5 @@ mod world;
 
 pub use bug::Bug;
 pub use program::main;
-pub use run::{Summary, simulate};
+pub use run::{Summary, simulate, statements_in_order};
 pub use world::{Faults, Options};

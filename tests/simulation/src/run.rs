@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::checks::DRAIN;
-use crate::event::SECOND;
+use crate::event::{Part, SECOND};
 use crate::world::{Faults, Options, World};
 
 /// The outcome of a simulation.
@@ -71,5 +71,27 @@ pub fn simulate(options: Options, mut progress: impl FnMut(u64)) -> Summary {
         peak: world.checks.peak,
         longest_wait_ms: world.checks.longest_wait / 1000,
         violation: world.checks.violation,
+    }
+}
+
+/// Simulates one worker without faults. Returns its statements in their order: the part of the worker
+/// and the kind of the statement.
+pub fn statements_in_order(options: Options) -> Vec<(&'static str, &'static str)> {
+    let mut world = World::new(Options { workers: 1, faults: Faults::None, ..options });
+    world.checks.order = Some(Vec::new());
+    world.run_until(options.seconds * SECOND);
+    let order = world.checks.order.unwrap_or_default().into_iter();
+    order.map(|(part, statement)| (name(part), statement)).collect()
+}
+
+fn name(part: Part) -> &'static str {
+    match part {
+        Part::Heartbeat => "heartbeat",
+        Part::Poll => "poll",
+        Part::Claimer => "claimer",
+        Part::Listener => "listener",
+        Part::Scheduler => "scheduler",
+        Part::Reclaimer => "reclaimer",
+        Part::Reader(_) => "reader",
     }
 }
