@@ -1,5 +1,8 @@
 //! Each thing has one name: the field's term for it. Older names are forbidden.
 
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
 use crate::project::tidy::{assert_none, files, places};
 
 /// Old names, each with the field's term. An old name is forbidden as an identifier and as a part of an
@@ -152,6 +155,7 @@ const FOREIGN: &[&str] = &[
 fn each_thing_has_one_word() {
     let mut found = Vec::new();
     let mut names = 0;
+    let mut old_of = HashMap::new();
     let endings = [".rs", ".md", ".sql", ".json", ".yml", ".yaml", ".html", ".js", ".mjs", ".toml"];
     for (path, text) in files(&["."], &endings) {
         let path = path.trim_start_matches("./");
@@ -162,7 +166,9 @@ fn each_thing_has_one_word() {
             |old: &str| FOREIGN_NAMES.iter().any(|(file, name, _)| *file == path && *name == old);
         for (number, name) in named(path, &text) {
             names += 1;
-            let old = old_names(name).filter(|(old, _)| !meant(old));
+            // Most names occur many times.
+            let old = old_of.entry(name.to_owned()).or_insert_with(|| old_names(name));
+            let old = old.iter().filter(|(old, _)| !meant(old));
             found.extend(
                 old.map(|(old, new)| format!("{path}:{number}: {name} has {old}, say {new}")),
             );
@@ -182,20 +188,21 @@ fn each_thing_has_one_word() {
         }
         let stem = path.rsplit('/').next().unwrap().split('.').next().unwrap();
         let file = NOT_DECLARED.iter().chain(OLD_FILES).find(|(old, _)| stem == *old);
-        let old = old_names(stem).chain(file.copied());
+        let old = old_names(stem).into_iter().chain(file.copied());
         found.extend(old.map(|(old, new)| format!("{path}: the file has {old}, say {new}")));
     }
     assert!(names > 100_000, "the scan finds {names} names");
     assert_none("old names", &found);
 }
 
-fn old_names(name: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
+fn old_names(name: &str) -> Vec<(&'static str, &'static str)> {
+    /// The parts of each old name.
+    static PARTS: LazyLock<Vec<Vec<&str>>> =
+        LazyLock::new(|| RENAMED.iter().map(|(old, _)| old.split('_').collect()).collect());
     let parts = name_parts(name);
-    let has = move |old: &str| {
-        let old: Vec<&str> = old.split('_').collect();
-        parts.len() <= MAX_PARTS && parts.windows(old.len()).any(|part| part == old)
-    };
-    RENAMED.iter().copied().filter(move |(old, _)| has(old))
+    let has =
+        |old: &[&str]| parts.len() <= MAX_PARTS && parts.windows(old.len()).any(|part| part == old);
+    RENAMED.iter().zip(&*PARTS).filter(|(_, old)| has(old)).map(|(renamed, _)| *renamed).collect()
 }
 
 /// Returns the parts of a name in lower case. `lastBeatAt`, `LAST_BEAT_AT` and `last_beat_at` have
