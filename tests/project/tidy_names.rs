@@ -1,7 +1,6 @@
 //! Each thing has one name: the field's term for it. Older names are forbidden.
 
 use std::collections::HashMap;
-use std::sync::LazyLock;
 
 use crate::project::tidy::{assert_none, files, places};
 
@@ -167,7 +166,9 @@ fn each_thing_has_one_word() {
         for (number, name) in named(path, &text) {
             names += 1;
             // Most names occur many times.
-            let old = old_of.entry(name.to_owned()).or_insert_with(|| old_names(name));
+            let old = old_of
+                .entry(name.to_owned())
+                .or_insert_with(|| old_names(name).collect::<Vec<_>>());
             let old = old.iter().filter(|(old, _)| !meant(old));
             found.extend(
                 old.map(|(old, new)| format!("{path}:{number}: {name} has {old}, say {new}")),
@@ -188,21 +189,20 @@ fn each_thing_has_one_word() {
         }
         let stem = path.rsplit('/').next().unwrap().split('.').next().unwrap();
         let file = NOT_DECLARED.iter().chain(OLD_FILES).find(|(old, _)| stem == *old);
-        let old = old_names(stem).into_iter().chain(file.copied());
+        let old = old_names(stem).chain(file.copied());
         found.extend(old.map(|(old, new)| format!("{path}: the file has {old}, say {new}")));
     }
     assert!(names > 100_000, "the scan finds {names} names");
     assert_none("old names", &found);
 }
 
-fn old_names(name: &str) -> Vec<(&'static str, &'static str)> {
-    /// The parts of each old name.
-    static PARTS: LazyLock<Vec<Vec<&str>>> =
-        LazyLock::new(|| RENAMED.iter().map(|(old, _)| old.split('_').collect()).collect());
+fn old_names(name: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
     let parts = name_parts(name);
-    let has =
-        |old: &[&str]| parts.len() <= MAX_PARTS && parts.windows(old.len()).any(|part| part == old);
-    RENAMED.iter().zip(&*PARTS).filter(|(_, old)| has(old)).map(|(renamed, _)| *renamed).collect()
+    let has = move |old: &str| {
+        let old: Vec<&str> = old.split('_').collect();
+        parts.len() <= MAX_PARTS && parts.windows(old.len()).any(|part| part == old)
+    };
+    RENAMED.iter().copied().filter(move |(old, _)| has(old))
 }
 
 /// Returns the parts of a name in lower case. `lastBeatAt`, `LAST_BEAT_AT` and `last_beat_at` have

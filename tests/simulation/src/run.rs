@@ -74,10 +74,10 @@ pub fn simulate(options: Options, mut progress: impl FnMut(u64)) -> Summary {
     }
 }
 
-/// Simulates one worker without faults. Returns its statements in their order: the part of the worker
-/// and the kind of the statement.
+/// Simulates a fleet. Returns all statements in their order: the part of the worker that sent it, and
+/// its kind.
 pub fn statements_in_order(options: Options) -> Vec<(&'static str, &'static str)> {
-    let mut world = World::new(Options { workers: 1, faults: Faults::None, ..options });
+    let mut world = World::new(options);
     world.checks.order = Some(Vec::new());
     world.run_until(options.seconds * SECOND);
     let order = world.checks.order.unwrap_or_default().into_iter();
