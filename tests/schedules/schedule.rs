@@ -71,7 +71,8 @@ pub(crate) async fn until_events(database: &Database, name: &str, wanted: &str) 
     .await;
 }
 
-async fn test(database: &Database, name: &str) -> (bool, String) {
+/// Returns whether the schedule would fire now, and the reason.
+pub(crate) async fn test(database: &Database, name: &str) -> (bool, String) {
     let sql = "SELECT would_fire, reason FROM mill.schedule_test($1)";
     let row = &database.rows(sql, &[&name]).await[0];
     (row.get(0), row.get(1))
