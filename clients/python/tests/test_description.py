@@ -82,8 +82,13 @@ def test_the_exceptions_are_those_of_their_sqlstates() -> None:
         waiting = "functions" in exception
         for sqlstate in exception["sqlstates"]:
             code = sqlstate.ljust(5, "0")
-            error = errors.server_error(code, "message", None, "detail", waiting=waiting)
+            error = errors.server_error(code, "message", None, "detail", None, waiting=waiting)
             assert type(error) is getattr(pgmill, name)
+
+
+def test_a_lack_of_transaction_ids_is_no_refusal() -> None:
+    error = errors.server_error("54000", "message", None, None, "GetNewTransactionId", waiting=False)
+    assert type(error) is pgmill.PgmillError
 
 
 @pytest.mark.parametrize(

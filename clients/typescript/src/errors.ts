@@ -33,10 +33,16 @@ export interface ServerError {
   message: string;
   hint: string | null;
   detail: string | null;
+  /** Function of the server that raised the error. */
+  function: string | null;
 }
 
 // SQLSTATE classes, and one SQLSTATE, of requests that the schema refuses.
 const REFUSED = ["22", "23", "54", "55000"];
+
+// Functions of the server that assign transaction ids. To avoid wraparound, they refuse every transaction that writes
+// until old rows are frozen. The SQLSTATE is that of a request that exceeds a limit, and the message may be translated.
+const ASSIGN_IDS = ["GetNewTransactionId", "GetNewMultiXactId"];
 
 const TRANSACTION_OPEN_HINT =
   "Commit the transaction first, or wait on another connection: the workers see a task only after the " +
@@ -52,16 +58,17 @@ export function serverError(server: ServerError, waits: boolean, cause?: unknown
   // statement_timeout and pg_cancel_backend have the same SQLSTATE, but no detail.
   if (waits && sqlstate === "57014" && server.detail !== null) return new WaitTimeout(server, options);
   if (sqlstate === "42501") return new PrivilegeMissing(server, options);
-  if (REFUSED.some((start) => sqlstate.startsWith(start))) return new Refused(server, options);
+  const outOfIds = server.function !== null && ASSIGN_IDS.includes(server.function);
+  if (!outOfIds && REFUSED.some((start) => sqlstate.startsWith(start))) return new Refused(server, options);
   return new PgmillError(server, options);
 }
 
 /** Returns the error of the server that the driver's error contains; the error itself if it has none. */
 export function fromDriver(error: unknown, waits: boolean): unknown {
   if (!(error instanceof Error) || !("code" in error) || !("severity" in error)) return error;
-  const fields = error as Error & { code: unknown; hint?: string; detail?: string };
+  const fields = error as Error & { code: unknown; hint?: string; detail?: string; routine?: string };
   if (typeof fields.code !== "string" || !/^[0-9A-Z]{5}$/.test(fields.code)) return error;
-  const { code: sqlstate, message, hint, detail } = fields;
-  const server = { sqlstate, message, hint: hint ?? null, detail: detail ?? null };
+  const { code: sqlstate, message, hint, detail, routine } = fields;
+  const server = { sqlstate, message, hint: hint ?? null, detail: detail ?? null, function: routine ?? null };
   return serverError(server as ServerError, waits, error);
 }

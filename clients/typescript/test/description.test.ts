@@ -89,13 +89,20 @@ test("the records have their fields", () => {
   assert.deepEqual(found, Object.fromEntries(described));
 });
 
+const SERVER_ERROR = { message: "message", hint: null, detail: "detail", function: null };
+
 test("the errors are those of their SQLSTATEs", () => {
   for (const [name, { sqlstates, functions }] of Object.entries(DESCRIPTION.exceptions)) {
     for (const sqlstate of sqlstates.map((it) => it.padEnd(5, "0"))) {
-      const error = errors.serverError({ sqlstate, message: "message", hint: null, detail: "detail" }, functions !== undefined);
+      const error = errors.serverError({ ...SERVER_ERROR, sqlstate }, functions !== undefined);
       assert.equal(error.name, name);
     }
   }
+});
+
+test("a lack of transaction ids is no refusal", () => {
+  const error = errors.serverError({ ...SERVER_ERROR, sqlstate: "54000", function: "GetNewTransactionId" }, false);
+  assert.equal(error.name, "PgmillError");
 });
 
 test("the statements are the described ones", () => {

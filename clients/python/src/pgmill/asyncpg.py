@@ -31,6 +31,7 @@ class AsyncClient(client.AsyncClient):
                 diagnostics["message"],
                 diagnostics.get("hint"),
                 diagnostics.get("detail"),
+                diagnostics.get("server_source_function"),
                 waiting=call.waits,
             ) from error
         return call.read([row[0] for row in rows])

@@ -52,5 +52,6 @@ def _server_error(error: Any, call: Call[Any]) -> PgmillError | Exception:
         diagnostics.message_primary or str(driver),
         diagnostics.message_hint,
         diagnostics.message_detail,
+        diagnostics.source_function,
         waiting=call.waits,
     )

@@ -44,6 +44,10 @@ class TransactionOpen(PgmillError):
 # SQLSTATE classes, and one SQLSTATE, of requests that the schema refuses.
 _REFUSED = ("22", "23", "54", "55000")
 
+# Functions of the server that assign transaction ids. To avoid wraparound, they refuse every transaction that writes
+# until old rows are frozen. The SQLSTATE is that of a request that exceeds a limit, and the message may be translated.
+_ASSIGN_IDS = ("GetNewTransactionId", "GetNewMultiXactId")
+
 _TRANSACTION_OPEN_HINT = (
     "Commit the transaction first, or wait on a connection in autocommit mode: the workers see a task "
     "only after the transaction that enqueued it has committed."
@@ -51,9 +55,18 @@ _TRANSACTION_OPEN_HINT = (
 
 
 def server_error(
-    sqlstate: str, message: str, hint: str | None, detail: str | None, *, waiting: bool
+    sqlstate: str,
+    message: str,
+    hint: str | None,
+    detail: str | None,
+    function: str | None,
+    *,
+    waiting: bool,
 ) -> PgmillError:
-    """Returns the error of the class that belongs to the SQLSTATE. ``waiting``: whether the call was a wait."""
+    """Returns the error of the class that belongs to the SQLSTATE.
+
+    ``function``: the function of the server that raised it. ``waiting``: whether the call was a wait.
+    """
     if waiting and sqlstate == "2D000":
         return TransactionOpen(sqlstate, message, hint or _TRANSACTION_OPEN_HINT, detail)
     # statement_timeout and pg_cancel_backend have the same SQLSTATE, but no detail.
@@ -61,6 +74,6 @@ def server_error(
         return WaitTimeout(sqlstate, message, hint, detail)
     if sqlstate == "42501":
         return PrivilegeMissing(sqlstate, message, hint, detail)
-    if sqlstate.startswith(_REFUSED):
+    if sqlstate.startswith(_REFUSED) and function not in _ASSIGN_IDS:
         return Refused(sqlstate, message, hint, detail)
     return PgmillError(sqlstate, message, hint, detail)

@@ -82,5 +82,6 @@ def _server_error(error: psycopg.Error, call: Call[Any]) -> PgmillError | psycop
         diagnostics.message_primary or str(error),
         diagnostics.message_hint,
         diagnostics.message_detail,
+        diagnostics.source_function,
         waiting=call.waits,
     )

@@ -66,7 +66,9 @@ def _server_error(error: DBAPIError, call: Call[Any]) -> PgmillError | DBAPIErro
     diagnostics = getattr(driver, "diag", None)
     if diagnostics is None:
         message, hint, detail = driver.message, driver.hint, driver.detail
+        function = driver.server_source_function
     else:
         message = diagnostics.message_primary
         hint, detail = diagnostics.message_hint, diagnostics.message_detail
-    return server_error(sqlstate, message or str(driver), hint, detail, waiting=call.waits)
+        function = diagnostics.source_function
+    return server_error(sqlstate, message or str(driver), hint, detail, function, waiting=call.waits)
