@@ -305,6 +305,8 @@ async fn the_checker_finds_leftover_sessions() {
         let found = broken(&database, &expect).await;
         assert_eq!(found.len(), 1, "{found:?}");
         assert_eq!(found[0].0, "no_session_left");
+        // A fleet at work has such sessions for a moment.
+        assert_eq!(broken(&database, &Expect { fleet_gone: false, ..expect }).await, []);
         session.batch_execute("ROLLBACK; SELECT pg_advisory_unlock_all()").await.unwrap();
     }
 }
