@@ -96,7 +96,15 @@ async fn a_handler_that_waits_is_stopped_at_its_timeout() {
     let _worker = Embedded::start(&database, waiting(&seen));
     for (n, name) in (1..).zip(["wait", "lock", "stubborn"]) {
         let options = ", params => '[1]', max_attempts => 1, timeout => '200ms'";
-        let ran = database.run(&format!("CALL {name}($1)"), options).await;
+        let call = format!("CALL {name}($1)");
+        let mut ran = database.run(&call, options).await;
+        // On a busy machine, the time can be up before the handler waits.
+        for _ in 1..20 {
+            if *seen.started.lock() == n {
+                break;
+            }
+            ran = database.run(&call, options).await;
+        }
         assert_eq!(ran.outcome, "timed_out", "{ran:?}");
         assert!(ran.message.starts_with("ran longer than its timeout"), "{ran:?}");
         assert_eq!(ran.detail, "the handler was stopped");
@@ -150,6 +158,10 @@ async fn shutdown_waits_for_a_running_handler() {
     let id = database.enqueue("CALL wait($1)", ", params => '[1]'").await;
     until_started(&seen, 1).await;
     worker.shut_down();
+    // The claimer closes its session when the worker stops claiming.
+    let claimers = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+                    AND application_name LIKE '%claimer%'";
+    eventually("the worker drains", async || database.value::<i64>(claimers).await == 0).await;
     let after = database.enqueue("SELECT 1", "").await;
     seen.go_on.notify_one();
     worker.ended().await.unwrap();
@@ -252,9 +264,14 @@ async fn a_program_that_resumes_after_the_reclaim_commits_nothing() {
             == 1
     })
     .await;
-    frozen.signal(Signal::CONT);
+    // The program resumes after the end of the call. Earlier, it could consider the heir dead, if a
+    // heartbeat of the heir were late.
     database.execute("SELECT pg_advisory_unlock(1)").await;
     assert_eq!(database.outcome(id).await, "succeeded");
+    let resumed: String = database.value("SELECT clock_timestamp()::text").await;
+    frozen.signal(Signal::CONT);
+    let alive = format!("SELECT count(*) = 2 FROM mill.workers WHERE heartbeat_at > '{resumed}'");
+    eventually("the program is registered again", async || database.value(&alive).await).await;
     assert_eq!(
         (database.attempts(id).await.as_str(), sent(&database).await),
         ("lost succeeded", 1)

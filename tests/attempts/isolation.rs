@@ -1,6 +1,6 @@
 //! The option `isolation` of a task: the level of its transaction, wherever the task comes from.
 
-use crate::harness::{Database, Program, Worker};
+use crate::harness::{Database, Program, Worker, eventually};
 
 const LEVEL: &str = "INSERT INTO effect VALUES (current_setting('transaction_isolation'))";
 
@@ -64,17 +64,28 @@ async fn serializable_tasks_that_conflict_run_again_until_their_effects_are_seri
     let database = Database::new().await;
     database.execute("CREATE TABLE effect (n bigint)").await;
     let _worker = Worker::start(&database, &["--readers", "8"]);
+    let readers = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+        AND application_name LIKE '%reader%'";
+    eventually("all readers are connected", async || database.value::<i64>(readers).await == 8)
+        .await;
     let sql = "SELECT mill.enqueue('INSERT INTO effect SELECT count(*) FROM effect', max_attempts => 1000,
             retry_interval => '10 ms', backoff => 'fixed', options => '{\"isolation\": \"serializable\"}')
         FROM generate_series(1, $1::bigint)";
-    database.rows(sql, &[&TASKS]).await;
-    database.until_empty().await;
     let serial = "SELECT array_agg(n ORDER BY n) = array_agg(row - 1 ORDER BY row)
         FROM (SELECT n, row_number() OVER (ORDER BY n) AS row FROM effect) AS e";
-    assert!(database.value::<bool>(serial).await);
-    assert_eq!(database.value::<i64>("SELECT count(*) FROM effect").await, TASKS);
     let conflicts = "SELECT count(*) FROM mill.attempts WHERE sqlstate = '40001'";
-    assert!(database.value::<i64>(conflicts).await > 0, "no two of the tasks conflicted");
+    // On a busy machine, one reader may run all tasks.
+    for _ in 0..20 {
+        database.execute("TRUNCATE effect").await;
+        database.rows(sql, &[&TASKS]).await;
+        database.until_empty().await;
+        assert!(database.value::<bool>(serial).await);
+        assert_eq!(database.value::<i64>("SELECT count(*) FROM effect").await, TASKS);
+        if database.value::<i64>(conflicts).await > 0 {
+            return;
+        }
+    }
+    panic!("no two of the tasks conflicted in 20 runs");
 }
 
 #[tokio::test]

@@ -43,7 +43,8 @@ async fn seed(database: &Database) -> (i64, i64, i64, Worker) {
 
 const AUDIT: &str = "SELECT login, coalesce(actor, ''), action, id FROM mill.audit WHERE id > $1";
 const PERIOD: &str = "opens=22:00&closes=06:00";
-const BACKFILL: &str = "name=clock&from=2026-01-01T00:00&to=2026-01-02T00:00";
+/// A year: the backfill is in progress until the test has paused it.
+const BACKFILL: &str = "name=clock&from=2025-01-01T00:00&to=2026-01-01T00:00";
 
 /// Actions whose path has no id of a task, a run or a worker: path, id, form and recorded action.
 fn acts_without_id() -> Vec<(&'static str, String, &'static str, &'static str)> {

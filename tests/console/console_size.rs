@@ -82,7 +82,7 @@ async fn pages_of_request(database: &Database, console: &Console, path: &str) ->
     // after the response.
     eventually("its transactions have ended", async || {
         let open = "SELECT count(*) FROM pg_stat_activity
-            WHERE datname = current_database() AND state = 'idle in transaction'";
+            WHERE datname = current_database() AND application_name = 'pgmill console' AND state <> 'idle'";
         database.value::<i64>(open).await == 0
     })
     .await;

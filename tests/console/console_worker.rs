@@ -38,7 +38,7 @@ async fn stream(address: &str, task: i64) -> TcpStream {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_console_runs_while_the_worker_works_and_drains_and_ends_with_it() {
     let database = Database::new().await;
-    let address = free_address().await;
+    let address = free_address();
     let mut worker = Worker::start(&database, &flags(&["--console", &address]));
     until_served(&address).await;
     database.execute("SELECT pg_advisory_lock(1)").await;
@@ -103,7 +103,7 @@ async fn the_console_is_off_by_default_and_a_port_in_use_is_reported_before_anyt
 async fn a_worker_login_gets_the_list_of_missing_privileges() {
     let database = Database::new().await;
     let login = Login::new(&database, "works", "mill_worker").await;
-    let address = free_address().await;
+    let address = free_address();
     let mut worker = Worker::start_at(&login.url(), &flags(&["--console", &address]));
     assert_eq!(worker.ended().await.code(), Some(5), "{}", worker.log());
     for text in
@@ -123,7 +123,7 @@ async fn a_worker_login_gets_the_list_of_missing_privileges() {
 #[tokio::test(flavor = "multi_thread")]
 async fn during_an_outage_the_console_responds_and_the_worker_keeps_running() {
     let mut private = PrivateDatabase::new(&[]).await;
-    let address = free_address().await;
+    let address = free_address();
     let mut worker = Worker::start(&private.database, &flags(&["--console", &address]));
     until_served(&address).await;
     private.cluster.stop(Mode::Fast).unwrap();

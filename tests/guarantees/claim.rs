@@ -348,7 +348,12 @@ async fn tasks_of_another_profile_do_not_slow_down_a_claim() {
             .await;
         database.enqueue_many(100, "SELECT 1").await;
         prepare(&database).await;
-        costs.push(buffers(&database, 0).await);
+        let mut cost = u64::MAX;
+        // Any database that is created on the server can empty the cache of the catalog.
+        for _ in 0..3 {
+            cost = buffers(&database, 0).await.min(cost);
+        }
+        costs.push(cost);
         database.execute("DEALLOCATE claim; RESET ALL").await;
     }
     println!("buffers of a claim ahead of and after other tasks: {costs:?}");
@@ -364,8 +369,8 @@ async fn a_drained_worker_that_ends_when_idle_ends_after_its_last_task() {
     let mut worker = Worker::start(&database, &flags);
     database.until_waiting_for_lock(held).await;
     database.execute("SELECT mill.drain(id) FROM mill.workers").await;
-    let left = database.enqueue("SELECT 1", "").await;
     worker.until_logged("an operator has started the drain").await;
+    let left = database.enqueue("SELECT 1", "").await;
     database.execute("SELECT pg_advisory_unlock(1)").await;
     assert!(worker.ended().await.success());
     assert_eq!(database.attempts(held).await, "succeeded");

@@ -9,7 +9,9 @@ async fn a_frozen_primary_hangs_no_worker_once_the_standby_is_promoted() {
     let primary = PrivateDatabase::new(&[]).await;
     let standby = primary.cluster.standby().unwrap();
     let url = primary.cluster.url_with_standby(&standby, primary.database.name());
-    let flags = ["--readers", "2"];
+    // Each worker notices the failure at its next heartbeat. Rare heartbeats would be too far apart for
+    // the first worker, which waits only some seconds for the other one.
+    let flags = ["--readers", "2", "--heartbeat-interval", "1s"];
     let workers = [(); 2].map(|()| Worker::start_at(&url, &flags));
     for worker in &workers {
         worker.until_logged("ready").await;

@@ -416,10 +416,12 @@ async fn a_cancelled_task_that_is_released_has_ended() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_undone_by_a_server_crash_is_invalid_afterwards() {
-    let mut lost = 0;
+    let (mut lost, mut rounds) = (0, 0);
     let mut private = PrivateDatabase::new(&[("wal_writer_delay", "10s")]).await;
     private.database.execute("CREATE TABLE effect (task bigint)").await;
-    for _ in 0..3 {
+    // On a busy machine, the server may write the claim before the crash.
+    while rounds < 3 || (lost == 0 && rounds < 20) {
+        rounds += 1;
         let id = private.database.enqueue("SELECT 1", "").await;
         let (worker, stale) = claim(&private.database).await;
         private.cluster.crash().unwrap();
@@ -443,7 +445,7 @@ async fn a_claim_undone_by_a_server_crash_is_invalid_afterwards() {
         session.batch_execute("COMMIT").await.unwrap();
         assert!(database.attempts(id).await.ends_with("succeeded"));
     }
-    assert_eq!(effects(&private.database).await, 3);
-    println!("{lost} of 3 claims undone by a crash");
+    assert_eq!(effects(&private.database).await, rounds);
+    println!("{lost} of {rounds} claims undone by a crash");
     assert!(lost > 0, "no claim was undone: the test proves nothing");
 }

@@ -34,6 +34,12 @@ async fn workers_outlive_restarts_and_a_crash_of_the_server() {
             private.database.value::<i64>(done).await >= next
         })
         .await;
+        // The outage hits this task, and releases its lock.
+        private.database.execute("SELECT pg_advisory_lock(1)").await;
+        let held = "SELECT pg_advisory_xact_lock_shared(1)";
+        let options = ", max_attempts => 1, priority => 'high'";
+        let held = private.database.enqueue(held, options).await;
+        private.database.until_waiting_for_lock(held).await;
         match way {
             "fast" => private.cluster.restart(Mode::Fast).unwrap(),
             "immediate" => private.cluster.restart(Mode::Immediate).unwrap(),
@@ -58,7 +64,7 @@ async fn workers_outlive_restarts_and_a_crash_of_the_server() {
                     FROM mill.attempts";
     let row = &database.rows(outcomes, &[]).await[0];
     println!("{} attempts interrupted by 4 outages", row.get::<_, i64>(1));
-    assert_eq!((row.get::<_, i64>(0), row.get(2)), (TASKS, false));
+    assert_eq!((row.get::<_, i64>(0), row.get(2)), (TASKS + 4, false));
     // One worker reconnects first. It does not reclaim the tasks of the other worker, which is
     // still reconnecting.
     let lost = "SELECT count(*) FROM mill.attempts WHERE outcome = 'lost'";

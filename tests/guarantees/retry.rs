@@ -26,11 +26,13 @@ async fn wait(database: &Database, id: i64) -> f64 {
     let sql = "SELECT extract(epoch FROM t.due_at - max(a.finished_at))::float8
                FROM mill.tasks t JOIN mill.attempts a ON a.task_id = t.id
                WHERE t.id = $1 AND t.state = 'scheduled' GROUP BY t.due_at";
+    let mut seconds: Option<f64> = None;
     eventually(&format!("task {id} waits for its retry"), async || {
-        !database.rows(sql, &[&id]).await.is_empty()
+        seconds = database.rows(sql, &[&id]).await.first().map(|row| row.get(0));
+        seconds.is_some()
     })
     .await;
-    database.rows(sql, &[&id]).await[0].get(0)
+    seconds.unwrap()
 }
 
 #[tokio::test]

@@ -11,8 +11,8 @@ pub(crate) mod temporary_files;
 pub(crate) mod transaction_ids;
 pub(crate) mod upgrade;
 
-/// Starts a worker that takes another one for dead after two seconds.
-fn worker(database: &Database, readers: &str, more: &[&str]) -> Worker {
+/// Starts a worker that takes another one for dead after this time.
+fn worker(database: &Database, readers: &str, orphan_timeout: &str, more: &[&str]) -> Worker {
     let flags = [
         "--readers",
         readers,
@@ -21,7 +21,7 @@ fn worker(database: &Database, readers: &str, more: &[&str]) -> Worker {
         "--heartbeat-interval",
         "300ms",
         "--orphan-timeout",
-        "2s",
+        orphan_timeout,
     ];
     Worker::start(database, &[&flags[..], more].concat())
 }

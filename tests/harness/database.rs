@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use conninfo::{ConnectionTarget, Environment};
-use tokio::sync::OnceCell;
+use tokio::sync::Mutex;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{FromSqlOwned, ToSql};
 use tokio_postgres::{Client, Row};
 
@@ -24,7 +25,8 @@ const PUBLICATION: &str = "DO $$BEGIN EXECUTE (SELECT 'CREATE PUBLICATION everyt
     WHERE c.relnamespace = 'mill'::regnamespace AND c.relkind IN ('r', 'p')
         AND c.relpersistence = 'p' AND NOT c.relispartition); END$$";
 
-static TEMPLATE: OnceCell<String> = OnceCell::const_new();
+/// Name of the newest template.
+static TEMPLATE: Mutex<String> = Mutex::const_new(String::new());
 static NEXT: AtomicU32 = AtomicU32::new(1);
 
 /// A database with the schema, and a superuser session. Dropped with the value.
@@ -38,8 +40,9 @@ pub(crate) struct Database {
 impl Database {
     /// Creates a database.
     pub(crate) async fn new() -> Self {
-        let template = TEMPLATE.get_or_init(make_template).await;
-        Self::create(cluster_url(), &format!("TEMPLATE {template}")).await
+        let admin = open(&target(&cluster_url())).await;
+        let template = template(&admin).await;
+        Self::create_as(next_name(), cluster_url(), &admin, &format!("TEMPLATE {template}")).await
     }
 
     /// Creates a database in the test's own cluster.
@@ -72,21 +75,25 @@ impl Database {
 
     /// Creates a database with a readable name, for screenshots; replaces an existing one.
     pub(crate) async fn named(name: &str) -> Self {
-        let template = TEMPLATE.get_or_init(make_template).await;
         let admin = open(&target(&cluster_url())).await;
+        let template = template(&admin).await;
         let drop = format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)");
         admin.batch_execute(&drop).await.unwrap();
-        Self::create_as(name.to_owned(), cluster_url(), &format!("TEMPLATE {template}")).await
+        let how = format!("TEMPLATE {template}");
+        Self::create_as(name.to_owned(), cluster_url(), &admin, &how).await
     }
 
     async fn create(cluster: String, how: &str) -> Self {
-        let n = NEXT.fetch_add(1, Ordering::Relaxed);
-        Self::create_as(format!("mill_test_{}_{n}", std::process::id()), cluster, how).await
+        let admin = open(&target(&cluster)).await;
+        Self::create_as(next_name(), cluster, &admin, how).await
     }
 
-    async fn create_as(name: String, cluster: String, how: &str) -> Self {
-        let admin = open(&target(&cluster)).await;
-        admin.batch_execute(&format!("CREATE DATABASE {name} {how}")).await.unwrap();
+    async fn create_as(name: String, cluster: String, admin: &Client, how: &str) -> Self {
+        let create = format!("CREATE DATABASE {name} {how}");
+        // The server waits for five seconds until no session uses the template, such as one of autovacuum.
+        while let Err(error) = admin.batch_execute(&create).await {
+            assert_eq!(error.code(), Some(&SqlState::OBJECT_IN_USE), "{error:?}");
+        }
         let client = open(&target(&url(&cluster, &name))).await;
         Self { name, cluster, client }
     }
@@ -271,13 +278,23 @@ impl Drop for Database {
     }
 }
 
-async fn make_template() -> String {
-    let name = format!("mill_template_{}", std::process::id());
-    let cluster = cluster_url();
-    let admin = open(&target(&cluster)).await;
-    admin.batch_execute(&format!("CREATE DATABASE {name}")).await.unwrap();
-    let client = open(&target(&url(&cluster, &name))).await;
-    install(&client).await;
+fn next_name() -> String {
+    let n = NEXT.fetch_add(1, Ordering::Relaxed);
+    format!("mill_test_{}_{n}", std::process::id())
+}
+
+/// Returns a database with the schema, to copy. The history of a copy has the partitions of the day of
+/// its template, so each day has its own.
+async fn template(admin: &Client) -> String {
+    let mut newest = TEMPLATE.lock().await;
+    let day = "SELECT to_char(now() AT TIME ZONE 'UTC', 'YYYYMMDD')";
+    let day: String = admin.query_one(day, &[]).await.unwrap().get(0);
+    let name = format!("mill_template_{}_{day}", std::process::id());
+    if *newest != name {
+        admin.batch_execute(&format!("CREATE DATABASE {name}")).await.unwrap();
+        install(&open(&target(&url(&cluster_url(), &name))).await).await;
+        newest.clone_from(&name);
+    }
     name
 }
 

@@ -46,7 +46,7 @@ impl Prometheus {
             writeln!(config, "- {n}.yml").unwrap();
         }
         write(folder.join("prometheus.yml"), config).unwrap();
-        let address = free_address().await;
+        let address = free_address();
         let child = Command::new("prometheus")
             .current_dir(&folder)
             .args(["--config.file=prometheus.yml", "--storage.tsdb.path=data"])

@@ -35,6 +35,8 @@ pub(crate) struct Receiver {
 struct State {
     received: Mutex<Vec<Received>>,
     answer: Mutex<String>,
+    /// Answer to the next request only.
+    next_answer: Mutex<Option<String>>,
     /// Unanswered requests on open connections: now, and the most at any time.
     unanswered: Mutex<(usize, usize)>,
 }
@@ -71,6 +73,11 @@ impl Receiver {
     /// unanswered.
     pub(crate) fn answers(&self, status_and_headers: &str) {
         *self.state.answer.lock() = status_and_headers.to_owned();
+    }
+
+    /// Sets the status and further header lines of the next answer.
+    pub(crate) fn answers_once(&self, status_and_headers: &str) {
+        *self.state.next_answer.lock() = Some(status_and_headers.to_owned());
     }
 
     /// Returns the requests so far.
@@ -118,7 +125,8 @@ async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin, state: &State) -> Op
     let mut content = vec![0; length];
     stream.read_exact(&mut content).await.ok()?;
     let body = serde_json::from_slice(&content).unwrap_or_default();
-    let status = state.answer.lock().clone();
+    let next = state.next_answer.lock().take();
+    let status = next.unwrap_or_else(|| state.answer.lock().clone());
     state.received.lock().push(Received { path, headers, body, content });
     if status.is_empty() {
         {

@@ -203,6 +203,14 @@ impl<'a> Fleet<'a> {
         self.workers[n] = Worker::start(self.database, self.flags);
     }
 
+    /// Sends SIGKILL to all workers, and then starts replacements.
+    pub(crate) fn replace_all(&mut self) {
+        self.workers.iter_mut().for_each(Worker::kill);
+        for worker in &mut self.workers {
+            *worker = Worker::start(self.database, self.flags);
+        }
+    }
+
     /// Returns the number of workers.
     pub(crate) fn len(&self) -> usize {
         self.workers.len()

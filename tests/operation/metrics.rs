@@ -44,7 +44,7 @@ const RETRIED: &str = "DO $$ BEGIN IF current_setting('mill.attempt') = '1' THEN
 
 /// Starts a worker that has produced every kind of event; returns its address.
 async fn busy_worker(database: &Database) -> (Worker, String) {
-    let address = free_address().await;
+    let address = free_address();
     database
         .execute(
             "SELECT mill.set_max_running('queue', 'capped', 7); SELECT mill.set_target('dwh');
@@ -66,6 +66,7 @@ fn all_seen(families: &Families) -> bool {
         && families.contains_key("pgmill_queue_tasks")
         && families.contains_key("pgmill_pool_connections")
         && sum(families, "pgmill_claims_total", &[("result", "empty")]) > 0.0
+        && sum(families, "pgmill_heartbeats_total", &[("result", "ok")]) > 0.0
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -74,7 +75,7 @@ async fn a_worker_with_only_its_role_publishes_the_metrics_of_the_fleet() {
     database.execute("SELECT mill.set_target('dwh')").await;
     let control = Login::new(&database, "worker", "mill_worker").await;
     let tasks = Login::new(&database, "other", "").await;
-    let address = free_address().await;
+    let address = free_address();
     let mut worker =
         Worker::start_at(&control.url(), &["--task-url", &tasks.url(), "--http", &address]);
     let published = |seen: &Families| sum(seen, "pgmill_fleet_scrape_success", &[]) > 0.5;
@@ -223,7 +224,7 @@ async fn fenced_attempts(options: &str, shared_commit: &str) -> u64 {
     let steals = "DO $$ BEGIN IF nextval('public.times') = 1 THEN
         UPDATE mill.tasks SET token = gen_random_uuid()
         WHERE id = current_setting('mill.task_id')::bigint; END IF; END $$";
-    let (database, address) = (Database::new().await, free_address().await);
+    let (database, address) = (Database::new().await, free_address());
     let shared = format!("SELECT mill.set_shared_commit('default', {shared_commit})");
     database.execute(&format!("CREATE SEQUENCE times; {shared}")).await;
     let flags = ["--readers", "1", "--http", &address, "--poll-interval", "50ms"];
@@ -252,18 +253,20 @@ async fn fenced_attempts(options: &str, shared_commit: &str) -> u64 {
 async fn fleet_gauges_follow_the_database() {
     let settings = [("max_prepared_transactions", "5"), ("wal_level", "logical")];
     let private = PrivateDatabase::new(&settings).await;
-    let (database, address) = (&private.database, free_address().await);
+    let (database, address) = (&private.database, free_address());
     let flags = ["--readers", "1", "--http", &address, "--fleet-metrics-interval", "100ms"];
     let _worker = Worker::start(database, &flags);
     let held =
         |kind, min: f64, name| move |seen: &Families| sum(seen, name, &[("kind", kind)]) > min;
     let (seconds, transactions) = ("pgmill_horizon_age_seconds", "pgmill_horizon_age_transactions");
-    let free = metrics(&address, "it is counted", |seen| seen.contains_key(transactions)).await;
+    let used = |seen: &Families| sum(seen, "pgmill_database_connections", &[]);
+    // Besides this session and two of the worker.
+    let counted = |seen: &Families| seen.contains_key(transactions) && used(seen) > 3.0;
+    let free = metrics(&address, "it is counted", counted).await;
     assert!(sum(&free, seconds, &[("kind", "prepared")]) < 1e-9, "{free:#?}");
     assert!(sum(&free, transactions, &[("kind", "slot")]) < 1e-9, "{free:#?}");
     let max = sum(&free, "pgmill_database_connections_max", &[]);
-    let used = sum(&free, "pgmill_database_connections", &[]);
-    assert!(used > 3.0 && used < max, "{used} of {max} connections");
+    assert!(used(&free) < max, "{} of {max} connections", used(&free));
     assert!(sum(&free, "pgmill_attempts_bytes", &[]) > 0.0);
     assert!(sum(&free, "pgmill_database_frozen_age_transactions", &[]) > 0.0);
 
@@ -329,7 +332,7 @@ async fn fleet_gauges_follow_the_database() {
 #[tokio::test(flavor = "multi_thread")]
 async fn one_of_two_workers_exports_the_fleet_metrics() {
     let database = Database::new().await;
-    let (first, second) = (free_address().await, free_address().await);
+    let (first, second) = (free_address(), free_address());
     let flags = |address| ["--readers", "1", "--heartbeat-interval", "200ms", "--http", address];
     let mut worker = Worker::start(&database, &flags(&first));
     let table_wide = |seen: &Families| {
@@ -367,7 +370,7 @@ async fn one_of_two_workers_exports_the_fleet_metrics() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_without_its_database_lives_and_is_not_ready() {
     let mut own = PrivateDatabase::new(&[]).await;
-    let address = free_address().await;
+    let address = free_address();
     let _worker = Worker::start(&own.database, &["--readers", "1", "--http", &address]);
     assert_eq!(until_status(&address, "/readyz", 200).await, "ready\n");
     until_status(&address, "/livez", 200).await;
@@ -388,15 +391,20 @@ async fn a_worker_without_its_database_lives_and_is_not_ready() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_drained_worker_is_not_ready_until_it_is_resumed() {
     let database = Database::new().await;
-    let address = free_address().await;
+    let address = free_address();
     let _worker = Worker::start(&database, &["--readers", "1", "--http", &address]);
     until_status(&address, "/readyz", 200).await;
     database.execute("SELECT mill.drain(id) FROM mill.workers").await;
     assert_eq!(until_status(&address, "/readyz", 503).await, "draining\n");
-    let id = database.enqueue("SELECT 1", "").await;
+    // A claim that was under way when the worker was drained may take the first task, and no further one.
+    let mut id = database.enqueue("SELECT 1", "").await;
+    let pending = "SELECT count(*) FROM mill.tasks WHERE state = 'pending'";
+    if database.value::<i64>(pending).await == 0 {
+        assert_eq!(database.outcome(id).await, "succeeded");
+        id = database.enqueue("SELECT 1", "").await;
+    }
     until_status(&address, "/livez", 200).await;
-    let state = format!("SELECT state::text FROM mill.tasks WHERE id = {id}");
-    assert_eq!(database.value::<String>(&state).await, "pending");
+    assert_eq!(database.value::<i64>(pending).await, 1);
     database.execute("SELECT mill.drain(id, false) FROM mill.workers").await;
     until_status(&address, "/readyz", 200).await;
     assert_eq!(database.outcome(id).await, "succeeded");

@@ -56,16 +56,7 @@ fn hurried() -> Vec<(String, String)> {
 
 /// Starts a worker with short intervals, which detects and reports everything within moments.
 fn worker(database: &Database, address: &str, more: &[&str]) -> Worker {
-    let flags = [
-        "--readers",
-        "4",
-        "--poll-interval",
-        "50ms",
-        "--heartbeat-interval",
-        "200ms",
-        "--orphan-timeout",
-        "5s",
-    ];
+    let flags = ["--readers", "4", "--poll-interval", "50ms", "--heartbeat-interval", "200ms"];
     let reported = ["--http", address, "--fleet-metrics-interval", "300ms"];
     Worker::start(database, &[&flags[..], &reported, more].concat())
 }
@@ -73,7 +64,7 @@ fn worker(database: &Database, address: &str, more: &[&str]) -> Worker {
 #[tokio::test(flavor = "multi_thread")]
 async fn alerts_fire_when_their_condition_occurs_and_clear_afterwards() {
     let database = Database::new().await;
-    let (one, two) = (free_address().await, free_address().await);
+    let (one, two) = (free_address(), free_address());
     let Some(prometheus) = Prometheus::start(&[&one, &two], &hurried()).await else { return };
     // No worker exists yet.
     prometheus.until("PgmillNoWorkers", true).await;
@@ -122,7 +113,7 @@ async fn alerts_fire_when_their_condition_occurs_and_clear_afterwards() {
         )
         .await;
     prometheus.until("PgmillScheduleMissed", true).await;
-    let third = worker(&database, &free_address().await, &[]);
+    let third = worker(&database, &free_address(), &[]);
     prometheus.until("PgmillScheduleMissed", false).await;
 
     // All workers die.
@@ -253,7 +244,7 @@ async fn work(database: &Database, step: u32) {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_panel_shows_something_of_a_busy_fleet() {
     let database = Database::new().await;
-    let addresses = [free_address().await, free_address().await, free_address().await];
+    let addresses = [free_address(), free_address(), free_address()];
     let targets: Vec<&str> = addresses.iter().map(String::as_str).collect();
     let Some(prometheus) = Prometheus::start(&targets, &hurried()).await else { return };
     let mut workers: Vec<Worker> = targets.iter().map(|at| worker(&database, at, &[])).collect();

@@ -125,7 +125,17 @@ async fn running_shows_what_each_backend_waits_for_and_who_blocks_it() {
             pid IN (SELECT a.pid FROM pg_stat_activity a WHERE a.datname = current_database()
                 AND a.application_name ~ ('^pgmill reader [12] worker ' || left(worker_id::text, 8) || '$'))
         FROM mill.running WHERE id = $1";
-    let row = &database.rows(sql, &[&held]).await[0];
+    // The server shows no event for a moment while a waiting session looks for a deadlock.
+    let waiting = async |id: i64| {
+        let mut rows = Vec::new();
+        eventually("the session waits", async || {
+            rows = database.rows(sql, &[&id]).await;
+            rows[0].get::<_, Option<&str>>(5).is_some()
+        })
+        .await;
+        rows.remove(0)
+    };
+    let row = waiting(held).await;
     assert_eq!(
         (row.get::<_, &str>(0), row.get::<_, &str>(1), row.get::<_, i32>(2)),
         ("q", "held", 1)
@@ -138,7 +148,7 @@ async fn running_shows_what_each_backend_waits_for_and_who_blocks_it() {
         ("active", "SELECT pg_advisory_xact_lock(1)")
     );
     assert_eq!((row.get(9), row.get(10), row.get(11)), (true, false, true));
-    let row = &database.rows(sql, &[&sleeps]).await[0];
+    let row = waiting(sleeps).await;
     assert_eq!((row.get::<_, &str>(4), row.get::<_, &str>(5)), ("Timeout", "PgSleep"));
     assert!(row.get::<_, Vec<i32>>(6).is_empty());
     let others = "SELECT string_agg(DISTINCT split_part(a.application_name, ' ', 2), ',')

@@ -148,7 +148,7 @@ async fn reserved_readers_run_nothing_else_and_are_redistributed_when_a_worker_d
     const KEPT: i64 = 30;
     let database = Database::new().await;
     database.execute("SELECT mill.set_reserved_capacity('high'); SELECT pg_advisory_lock(1)").await;
-    let flags = ["--readers", "12", "--heartbeat-interval", "500ms", "--orphan-timeout", "5s"];
+    let flags = ["--readers", "12", "--heartbeat-interval", "500ms"];
     let start = || Worker::start(&database, &flags);
     let mut workers = Vec::new();
     for _ in 0..WORKERS {
@@ -229,7 +229,7 @@ async fn queues_take_turns_and_empty_ones_cost_nothing() {
             "INSERT INTO mill.queues (name) SELECT 'empty' || n FROM generate_series(1, 10000) AS n;
              SELECT mill.enqueue('SELECT 1', queue => 'q' || q,
                  options => '{\"isolation\": \"serializable\"}')
-             FROM generate_series(1, 20) AS q, generate_series(1, 50)",
+             FROM generate_series(1, 20) AS q, generate_series(1, 100)",
         )
         .await;
     let _worker = Worker::start(&database, &["--readers", "2"]);
@@ -238,14 +238,15 @@ async fn queues_take_turns_and_empty_ones_cost_nothing() {
     let slowest: i64 = database
         .value(
             "SELECT min(n) FROM (SELECT count(*) AS n FROM (SELECT queue FROM mill.attempts
-                 ORDER BY started_at, task_id LIMIT 500) AS half GROUP BY queue) AS s",
+                 ORDER BY started_at, task_id LIMIT 1000) AS half GROUP BY queue) AS s",
         )
         .await;
     let queues: i64 = database
         .value(
             "SELECT count(DISTINCT queue) FROM (SELECT queue FROM mill.attempts
-                 ORDER BY started_at, task_id LIMIT 500) AS half",
+                 ORDER BY started_at, task_id LIMIT 1000) AS half",
         )
         .await;
-    assert!(queues == 20 && slowest >= 8, "{queues} queues, the slowest with {slowest} of 50");
+    // With random draws, fewer than 17 of 50 have a probability of one in ten million.
+    assert!(queues == 20 && slowest >= 17, "{queues} queues, the slowest with {slowest} of 100");
 }

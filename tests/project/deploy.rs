@@ -116,10 +116,10 @@ async fn every_query_of_a_scaler_gives_one_number_to_a_viewer() {
 #[tokio::test(flavor = "multi_thread")]
 async fn health_is_the_exit_code_of_a_program_that_needs_no_database() {
     let database = Database::new().await;
-    let address = free_address().await;
+    let address = free_address();
     let nowhere = "postgres://postgres@127.0.0.1:1/postgres";
     let health = async |arguments: &[&str]| {
-        let arguments = [&["health"], arguments].concat();
+        let arguments = [&["health", "--timeout", "5m"], arguments].concat();
         Program::pgmill(&database, &arguments).at(nowhere).run().await
     };
     let (code, _, stderr) = health(&[&address]).await;

@@ -194,7 +194,7 @@ async fn fill(database: &Database) {
 /// Returns the documents of all commands, by name.
 async fn documents(database: &Database) -> Vec<(String, Value)> {
     fill(database).await;
-    let http = free_address().await;
+    let http = free_address();
     let mut worker = Worker::start(database, &["--readers", "2", "--http", &http]);
     let done = "SELECT (SELECT count(*) FROM mill.tasks) + (SELECT count(*) FROM mill.runs WHERE state = 'running')";
     eventually("all tasks have ended", async || database.value::<i64>(done).await == 0).await;

@@ -228,20 +228,20 @@ async fn the_deadline_of_a_fire_counts_from_its_instant_even_while_it_waits() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_and_a_task_that_exceed_their_declared_duration_are_slower_than_expected() {
     let database = Database::new().await;
-    let tasks = json!([{"name": "t", "statement": WAITS_FOR_LOCK, "expected_duration": "2 min"}]);
+    let tasks = json!([{"name": "t", "statement": WAITS_FOR_LOCK, "expected_duration": "2 h"}]);
     job(&database, "load", tasks).await;
     database
-        .execute("UPDATE mill.jobs SET expected_duration = '3 min'; SELECT pg_advisory_lock(7)")
+        .execute("UPDATE mill.jobs SET expected_duration = '3 h'; SELECT pg_advisory_lock(7)")
         .await;
     let _worker = Worker::start(&database, &FLAGS);
     let run = start(&database, "load").await;
     let running = "SELECT count(*) FROM mill.tasks WHERE state = 'running'";
     eventually("the task runs", async || database.value::<i64>(running).await == 1).await;
-    let slow = async |seconds: i32| {
+    let slow = async |minutes: i32| {
         database
             .execute(&format!(
-                "UPDATE mill.tasks SET claimed_at = now() - interval '{seconds} s';
-                 UPDATE mill.runs SET started_at = now() - interval '{seconds} s'"
+                "UPDATE mill.tasks SET claimed_at = now() - interval '{minutes} min';
+                 UPDATE mill.runs SET started_at = now() - interval '{minutes} min'"
             ))
             .await;
         let found = problems(&database).await;
@@ -249,9 +249,9 @@ async fn a_run_and_a_task_that_exceed_their_declared_duration_are_slower_than_ex
     };
     assert_eq!(slow(110).await, [""; 0]);
     let task: i64 = database.value("SELECT id FROM mill.tasks").await;
-    let of_task = format!("task {task} (t) is slower than expected: 2m 0s are declared");
+    let of_task = format!("task {task} (t) is slower than expected: 2h 0m are declared");
     assert_eq!(slow(130).await, std::slice::from_ref(&of_task));
-    let of_run = format!("run {run} of load is slower than expected: 3m 0s are declared");
+    let of_run = format!("run {run} of load is slower than expected: 3h 0m are declared");
     let mut found = slow(190).await;
     found.sort();
     assert_eq!(found, [of_run, of_task]);

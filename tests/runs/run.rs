@@ -136,6 +136,8 @@ async fn a_diamond_whose_parents_end_at_the_same_moment_runs_its_child_once_a_th
     )
     .await;
     let _fleet = Fleet::start(&database, 2, &FLAGS);
+    let registered = "SELECT count(*) FROM mill.workers";
+    eventually("both work", async || database.value::<i64>(registered).await == 2).await;
     for _ in 0..RUNS {
         start(&database, "diamond").await;
     }

@@ -293,6 +293,7 @@ async fn a_manual_run_takes_parameters_and_an_instant() {
         )
         .await;
     let _worker = Worker::start(&database, &FLAGS);
+    planned(&database, "s").await;
     let command = ["schedule", "run-now", "s", "--param", "day=7", "--at", "2026-01-01T02:00:00Z"];
     output_of(&database, &command).await;
     assert_eq!(end(&database, 1).await, "succeeded");

@@ -108,14 +108,14 @@ async fn the_last_fire_of_a_schedule_that_waits_is_not_recorded_as_missed() {
         let timing: String = database
             .value("SELECT to_char(now() AT TIME ZONE 'UTC' - interval '2 s', '\"once(\"YYYY-MM-DD HH24:MI:SS\")\"')")
             .await;
-        schedule(&database, "s", &timing, "SELECT 1", ", overlap => 'queue', catch_up => 0").await;
+        schedule(&database, "s", &timing, "SELECT 1", ", overlap => 'queue'").await;
         database.execute("SELECT mill.run_now('s')").await;
         database.execute("UPDATE mill.schedules SET planned_from = now() - interval '1 day'").await;
         tick(&database).await;
         // As if a minute had passed since.
         database
             .execute(
-                "UPDATE mill.schedules SET queued_fire_at = queued_fire_at - interval '1 minute', timing =
+                "UPDATE mill.schedules SET queued_fire_at = queued_fire_at - interval '1 minute', catch_up = 0, timing =
                      to_char(queued_fire_at AT TIME ZONE 'UTC' - interval '1 minute',
                          '\"once(\"YYYY-MM-DD HH24:MI:SS\")\"')",
             )

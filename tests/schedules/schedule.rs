@@ -94,6 +94,8 @@ async fn five_workers_that_are_killed_fire_two_thousand_instants_once_each() {
     let mut fleet = Fleet::start(&database, 5, &FLAGS);
     let all = "SELECT count(next_fire_at) = count(*) FROM mill.schedules";
     eventually("all are planned", async || database.value(all).await).await;
+    let started = "SELECT count(*) FROM mill.worker_starts";
+    eventually("all have started", async || database.value::<i64>(started).await == 5).await;
     // No worker has ticked for some seconds. From here on, no second may be missed.
     database
         .execute(
@@ -244,18 +246,19 @@ async fn a_schedule_that_takes_too_long_to_start_blocks_no_other() {
     let _worker = Worker::start(&database, &FLAGS);
     planned(&database, "slow").await;
     planned(&database, "sound").await;
-    let holder = database.connect().await;
-    holder.batch_execute("BEGIN; SELECT FROM mill.limits FOR UPDATE").await.unwrap();
     database
         .execute(
-            "UPDATE mill.schedules SET next_fire_at = now() - interval '1 s' * (name = 'slow')::int, next_tick_at = now()
+            "CREATE FUNCTION hang() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(3600); RETURN NEW; END';
+             CREATE TRIGGER hang BEFORE INSERT ON mill.tasks FOR EACH ROW WHEN (NEW.queue = 'held')
+                 EXECUTE FUNCTION hang();
+             UPDATE mill.schedules SET next_fire_at = now() - interval '1 s' * (name = 'slow')::int, next_tick_at = now()
                  - interval '1 s' * (name = 'slow')::int",
         )
         .await;
     // The cancel raises the same error as a statement timeout (57014), which EXCEPTION WHEN OTHERS
     // does not catch.
     let cancel = "SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity
-        WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%schedule.tick %'";
+        WHERE datname = current_database() AND wait_event = 'PgSleep' AND query LIKE '%schedule.tick %'";
     eventually("the slow schedule is abandoned", async || {
         database.value::<i64>(cancel).await;
         events(&database, "slow").await == "error 1"
@@ -265,7 +268,6 @@ async fn a_schedule_that_takes_too_long_to_start_blocks_no_other() {
     let message: String =
         database.value("SELECT message FROM mill.schedule_log WHERE event = 'error'").await;
     assert!(message.contains("canceling statement due to user request"), "{message}");
-    holder.batch_execute("ROLLBACK").await.unwrap();
     let next = "SELECT bool_and(next_fire_at > now() AND error IS NULL) FROM mill.schedules";
     assert!(database.value::<bool>(next).await);
 }
@@ -297,10 +299,12 @@ async fn a_log_that_takes_no_rows_stops_no_schedule_and_no_run() {
 #[tokio::test]
 async fn a_one_time_schedule_fires_once_and_is_over() {
     let database = Database::new().await;
-    let at: String = database
-        .value("SELECT to_char(now() AT TIME ZONE 'UTC' + interval '2 seconds', 'YYYY-MM-DD HH24:MI:SS')")
+    database
+        .execute(
+            "SELECT mill.set_schedule('once', to_char(now() AT TIME ZONE 'UTC' + interval '2 s',
+                 '\"once(\"YYYY-MM-DD HH24:MI:SS\")\"'), 'SELECT 1')",
+        )
         .await;
-    schedule(&database, "once", &format!("once(\"{at}\")"), "SELECT 1", "").await;
     let _worker = Worker::start(&database, &FLAGS);
     until_events(&database, "once", "fired 1, completed 1").await;
     let over = "SELECT NOT enabled AND next_tick_at IS NULL AND last_success_at IS NOT NULL
@@ -357,9 +361,8 @@ async fn a_dead_worker_s_task_is_in_the_log_and_later_fires_continue() {
     let run: i64 = database.value("SELECT mill.run_now('held')").await;
     let claimed = "SELECT s.pid FROM mill.tasks t JOIN mill.worker_starts s ON s.id = t.claimed_by";
     eventually("the task runs", async || !database.rows(claimed, &[]).await.is_empty()).await;
-    for n in 0..fleet.len() {
-        fleet.replace(n);
-    }
+    // Both at once: otherwise the second one could reclaim and claim the task before its end.
+    fleet.replace_all();
     until_events(&database, "held", "fired 1, reclaimed 1").await;
     holder.batch_execute("SELECT pg_advisory_unlock_all()").await.unwrap();
     assert_eq!(end(&database, run).await, "succeeded");
@@ -369,7 +372,7 @@ async fn a_dead_worker_s_task_is_in_the_log_and_later_fires_continue() {
 async fn a_change_applies_from_its_time_and_a_pause_is_not_caught_up() {
     let database = Database::new().await;
     let _worker = Worker::start(&database, &FLAGS);
-    schedule(&database, "s", "every(1 minute)", "SELECT 1", ", catch_up => 100").await;
+    schedule(&database, "s", "every(1 hour)", "SELECT 1", ", catch_up => 100").await;
     planned(&database, "s").await;
     database.execute("SELECT mill.enable_schedule('s', false)").await;
     nobody_ticked_for(&database, "s", "1 hour").await;

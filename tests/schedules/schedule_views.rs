@@ -140,7 +140,7 @@ async fn times_on_the_command_line_may_be_days() {
 #[tokio::test]
 async fn test_and_why_report_whether_a_schedule_would_fire_and_fire_nothing() {
     let database = Database::new().await;
-    database.execute("CREATE TABLE t AS SELECT now() - interval '90 seconds' AS at").await;
+    database.execute("CREATE TABLE t AS SELECT now() - interval '90 minutes' AS at").await;
     schedule(&database, "clock", "daily(03:15)", "SELECT 1", "").await;
     schedule(&database, "hand", "manual", "SELECT 1", "").await;
     schedule(
@@ -168,7 +168,7 @@ async fn test_and_why_report_whether_a_schedule_would_fire_and_fire_nothing() {
         "{rows}"
     );
     assert_eq!(lines[1], "pending rows: 1");
-    assert!(lines[2].starts_with("oldest row: 1m "), "{rows}");
+    assert!(lines[2].starts_with("oldest row: 1h "), "{rows}");
     database.execute("INSERT INTO t SELECT now() FROM generate_series(1, 1000)").await;
     let before = kept(&database).await;
     let rows = json_of(&database, &["schedule", "test", "rows"]).await;

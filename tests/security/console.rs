@@ -14,6 +14,8 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 
+use crate::harness::console::MAX_TIMED_OUT_REQUESTS;
+
 /// Source address of the attacker.
 const ATTACKER: &str = "127.0.0.2";
 /// Source address of somebody else.
@@ -27,11 +29,18 @@ async fn connect(from: &str, address: &str) -> std::io::Result<TcpStream> {
 }
 
 /// Sends bytes on a new connection, and returns everything that the server answers until it closes
-/// the connection.
+/// the connection. Sends them again if a query reached its time limit.
 async fn raw(from: &str, address: &str, bytes: &[u8]) -> String {
-    let mut stream = connect(from, address).await.unwrap();
-    let _ = stream.write_all(bytes).await;
-    until_closed(&mut stream).await
+    let mut answer = String::new();
+    for _ in 0..MAX_TIMED_OUT_REQUESTS {
+        let mut stream = connect(from, address).await.unwrap();
+        let _ = stream.write_all(bytes).await;
+        answer = until_closed(&mut stream).await;
+        if status(&answer) != Some(504) {
+            break;
+        }
+    }
+    answer
 }
 
 /// Reads until the server closes the connection.

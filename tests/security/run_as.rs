@@ -237,13 +237,10 @@ async fn no_task_runs_as_superuser_unless_that_is_allowed() {
     let flags = ["--readers", "1", "--task-url", &url, "--config", &path];
     let mut worker = Worker::start_with(&database.url(), &flags, &strict);
     assert_eq!(database.run(WHO, ", run_as => 'etl'").await.outcome, "succeeded");
-    database
-        .execute(&format!(
-            "ALTER ROLE {0} SUPERUSER;
-             SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{0}'",
-            etl.name
-        ))
-        .await;
+    // In a transaction of its own: before it has committed, an ended session can reconnect.
+    database.execute(&format!("ALTER ROLE {} SUPERUSER", etl.name)).await;
+    let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename =";
+    database.execute(&format!("{end} '{}'", etl.name)).await;
     worker.until_logged("which is a superuser").await;
     let waiting = database.enqueue(WHO, ", run_as => 'etl'").await;
     assert_eq!(database.run(WHO, "").await.outcome, "succeeded");

@@ -75,7 +75,7 @@ async fn a_worker_at_work_shows_no_password_anywhere() {
     let config = std::env::temp_dir().join(format!("pgmill-{}.toml", database.name()));
     std::fs::write(&config, "[run_as.etl]\nurl_env = \"ETL_URL\"\nreaders = 1\n").unwrap();
     let path = config.to_str().unwrap();
-    let http = free_address().await;
+    let http = free_address();
     let flags = ["--config", path, "--readers", "1", "--log", "trace", "--http", &http];
     let (task_url, etl_url) = (url(&tasks), url(&etl));
     let variables = [("PGMILL_TASK_URL", task_url.as_str()), ("ETL_URL", etl_url.as_str())];

@@ -17,6 +17,7 @@ use uuid::Uuid;
 
 use crate::harness::{Database, Program, Worker, eventually};
 use crate::project::versions::{at_version, recorded};
+use crate::schedules::schedule::daily_in_half_a_day;
 
 const EFFECT: &str = "INSERT INTO effect SELECT current_setting('mill.task_id')::bigint";
 const WAITS_FOR_LOCK: &str = "INSERT INTO effect SELECT current_setting('mill.task_id')::bigint;
@@ -167,10 +168,11 @@ async fn tasks_in_every_state(database: &Database) -> [i64; 2] {
             SELECT mill.prepare_history();
             SELECT mill.set_max_running('queue', 'narrow', 1);
             SELECT mill.set_job('j', '[{"name": "a", "statement": "SELECT 1"}, {"name": "b", "statement": "SELECT 1", "after": ["a"]}]');
-            SELECT mill.start_run('{j}');
-            SELECT mill.set_schedule('s', 'daily(03:15)', 'SELECT 1')"#,
+            SELECT mill.start_run('{j}')"#,
         )
         .await;
+    let timing = daily_in_half_a_day(database).await;
+    database.execute(&format!("SELECT mill.set_schedule('s', '{timing}', 'SELECT 1')")).await;
     database.enqueue(EFFECT, ", due_at => now() + interval '1 day'").await;
     database.enqueue(EFFECT, ", due_at => now() + interval '2 seconds'").await;
     database.enqueue(FAILS_ONCE, ", retry_interval => '1 second', backoff => 'fixed'").await;

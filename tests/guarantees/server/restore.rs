@@ -29,7 +29,7 @@ async fn count(database: &Database, what: &str) -> i64 {
 /// and pending tasks.
 async fn at_work(database: &Database, outside: &str) -> Worker {
     database.execute("CREATE TABLE effect (task bigint); SELECT pg_advisory_lock(1)").await;
-    let worker = worker(database, "4", &[]);
+    let worker = worker(database, "4", "2s", &[]);
     database.enqueue_many(200, EFFECT).await;
     database.until_empty().await;
     let held = database.enqueue(WAITS_FOR_LOCK, "").await;
@@ -106,7 +106,7 @@ async fn check_and_resume(recovered: &Database) {
     for queue in ["default", "outside"] {
         pgmill(&["queue", "pause", queue, "--create"]).succeeds().await;
     }
-    let mut second = worker(recovered, "4", &[]);
+    let mut second = worker(recovered, "4", "2s", &[]);
     eventually("the running tasks are reclaimed", async || {
         count(recovered, "mill.tasks WHERE state = 'running'").await == 0
     })
@@ -188,7 +188,7 @@ async fn a_dumped_queue_continues_where_it_was_restored() {
     let again = fresh.enqueue(EFFECT, ", queue => 'narrow', key => 'once'").await;
     assert!(again <= last, "the key is known");
     assert!(fresh.enqueue(EFFECT, "").await > last);
-    let _second = worker(&fresh, "4", &[]);
+    let _second = worker(&fresh, "4", "2s", &[]);
     for queue in ["default", "narrow"] {
         Program::pgmill(&fresh, &["queue", "resume", queue]).succeeds().await;
     }

@@ -25,7 +25,7 @@ const SCHEMA: &str = "CREATE TABLE effect (task bigint PRIMARY KEY, amount integ
 async fn stage() -> (Database, [Worker; 2]) {
     let database = Database::new().await;
     database.execute(SCHEMA).await;
-    let workers = [(); 2].map(|()| worker(&database, "2", &[]));
+    let workers = [(); 2].map(|()| worker(&database, "2", "5s", &[]));
     // Every session has run the function before a table changes.
     submit(&database, 200).await;
     database.until_empty().await;
@@ -38,7 +38,7 @@ async fn submit(database: &Database, tasks: i64) {
     database.rows(sql, &[&TASK, &tasks]).await;
 }
 
-/// Waits until each worker has sent more heartbeats. Ten of them take longer than the orphan timeout.
+/// Waits until each worker has sent more heartbeats. Twenty of them take longer than the orphan timeout.
 /// While the tasks table is locked, a heartbeat takes 5 s, because it checks the claims of the worker.
 async fn until_heartbeats(database: &Database, count: i64) {
     let heartbeats = "SELECT coalesce(min(heartbeat), 0) FROM mill.workers HAVING count(*) = 2";
@@ -120,7 +120,7 @@ async fn tasks_wait_while_their_table_is_rewritten_and_then_each_runs_once() {
         rewrite_behind_a_reader(&database, ("effect", rewrite), async |pid| {
             submit(&database, 100).await;
             a_task_names_its_blocker(&database, pid).await;
-            until_heartbeats(&database, 10).await;
+            until_heartbeats(&database, 20).await;
             pid
         })
         .await;
@@ -133,7 +133,7 @@ async fn tasks_wait_while_their_table_is_rewritten_and_then_each_runs_once() {
         submit(&database, 100).await;
         a_task_names_its_blocker(&database, pid(&operator).await).await;
         if kind == "bigint" {
-            until_heartbeats(&database, 10).await;
+            until_heartbeats(&database, 20).await;
         }
         operator.batch_execute("COMMIT").await.unwrap();
         database.until_empty().await;
@@ -145,14 +145,15 @@ async fn tasks_wait_while_their_table_is_rewritten_and_then_each_runs_once() {
 async fn the_fleet_waits_while_a_table_of_the_queue_is_rewritten() {
     let (database, mut workers) = stage().await;
     let held = format!("{TASK}; SELECT pg_advisory_xact_lock_shared(1)");
-    let today: String = database
-        .value("SELECT 'mill.attempts_' || to_char(now() AT TIME ZONE 'UTC', 'YYYYMMDD')")
-        .await;
-    for (table, rewrite) in [
-        ("mill.tasks", "VACUUM FULL mill.tasks".to_owned()),
-        ("mill.tasks", "CLUSTER mill.tasks USING tasks_pkey".to_owned()),
-        (&today, format!("VACUUM FULL {today}")),
+    let today = "'mill.attempts_' || to_char(now() AT TIME ZONE 'UTC', 'YYYYMMDD')";
+    for (table, command, index) in [
+        ("'mill.tasks'", "VACUUM FULL", ""),
+        ("'mill.tasks'", "CLUSTER", "USING tasks_pkey"),
+        (today, "VACUUM FULL", ""),
     ] {
+        // A round may begin on the next day.
+        let table: String = database.value(&format!("SELECT {table}")).await;
+        let rewrite = format!("{command} {table} {index}");
         database.execute("SELECT pg_advisory_lock(1)").await;
         let held = database.enqueue(&held, ", max_attempts => 1").await;
         database.until_waiting_for_lock(held).await;
@@ -176,7 +177,7 @@ async fn the_fleet_waits_while_a_table_of_the_queue_is_rewritten() {
             waiting.notified().await;
             Program::pgmill(&database, &["status"]).run().await
         };
-        let rewritten = rewrite_behind_a_reader(&database, (table, &rewrite), async |pid| {
+        let rewritten = rewrite_behind_a_reader(&database, (&table, &rewrite), async |pid| {
             waiting.notify_waiters();
             // The running task ends, and its completion waits for the rewrite.
             database.execute("SELECT pg_advisory_unlock(1)").await;
@@ -184,7 +185,7 @@ async fn the_fleet_waits_while_a_table_of_the_queue_is_rewritten() {
                 database.value(&waits).await
             })
             .await;
-            until_heartbeats(&database, if table == "mill.tasks" { 1 } else { 10 }).await;
+            until_heartbeats(&database, if table == "mill.tasks" { 1 } else { 20 }).await;
             pid
         });
         let ((code, _, printed), (), pid) = join3(status, enqueued, rewritten).await;

@@ -110,8 +110,9 @@ async fn a_server_without_transaction_ids_stops_the_fleet_but_loses_nothing() {
     let database = &private.database;
     database.execute("SELECT pg_advisory_lock(1)").await;
     let held = database.enqueue(WAITS_FOR_LOCK, ", max_attempts => 1").await;
-    let address = free_address().await;
-    let mut workers = [worker(database, "2", &["--http", &address]), worker(database, "2", &[])];
+    let address = free_address();
+    let start = |more: &[&str]| worker(database, "2", "10s", more);
+    let mut workers = [start(&["--http", address.as_str()]), start(&[])];
     let late = database.enqueue(LATE_ID, ", max_attempts => 1").await;
     database.until_waiting_for_lock(held).await;
     database.until_waiting_for_lock(late).await;
@@ -121,7 +122,7 @@ async fn a_server_without_transaction_ids_stops_the_fleet_but_loses_nothing() {
     }
     // No worker can send heartbeats, and each can see that. None of them considers the others dead.
     let silent =
-        "SELECT count(*) = 2 AND bool_and(now() - heartbeat_at > '6 seconds') FROM mill.workers";
+        "SELECT count(*) = 2 AND bool_and(now() - heartbeat_at > '30 seconds') FROM mill.workers";
     eventually("no heartbeat for three orphan timeouts", async || database.value(silent).await)
         .await;
     assert!(failed_heartbeats(&address).await > 0.0);

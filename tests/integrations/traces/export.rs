@@ -2,7 +2,7 @@
 
 use super::spans::{CALLER, Exported, TRACE, exported, traced, until_exported};
 use crate::harness::receiver::{Receiver, TemporaryFile};
-use crate::harness::{Database, Worker};
+use crate::harness::{Database, Worker, eventually};
 
 fn flags<'a>(url: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     let flags = ["--readers", "1", "--poll-interval", "50ms", "--otlp-endpoint", url];
@@ -142,17 +142,19 @@ async fn the_sampler_selects_the_tasks() {
         ("parentbased_traceidratio", "0", [true, false], false),
     ] {
         let before = exported(&receiver).len();
+        let expected = of_caller.into_iter().chain([own]).filter(|traced| *traced).count();
         let variables = [("OTEL_TRACES_SAMPLER", sampler), ("OTEL_TRACES_SAMPLER_ARG", ratio)];
         let mut worker = Worker::start_with(&database.url(), &flags(&url, &[]), &variables);
         for options in [&*traced(), &unsampled, ""] {
             let id = database.enqueue("SELECT 1", options).await;
             assert_eq!(database.outcome(id).await, "succeeded");
         }
+        let count = |name: &str| {
+            exported(&receiver)[before..].iter().filter(|span| span.name == name).count()
+        };
+        eventually("the spans arrive", async || count("process default") >= expected).await;
         // The worker exports the last spans before it ends.
         assert!(worker.terminate().await.success());
-        let spans = exported(&receiver)[before..].to_vec();
-        let count = |name: &str| spans.iter().filter(|span| span.name == name).count();
-        let expected = of_caller.into_iter().chain([own]).filter(|traced| *traced).count();
         assert_eq!(count("process default"), expected, "{sampler}");
         assert_eq!(count("send default"), usize::from(own), "{sampler}");
     }

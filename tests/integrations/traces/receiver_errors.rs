@@ -18,7 +18,7 @@ async fn spans(address: &str, result: &str) -> f64 {
 async fn tasks_succeed(url: &str, tasks: i32) {
     let database = Database::new().await;
     database.execute("CREATE TABLE effect (task bigint)").await;
-    let http = free_address().await;
+    let http = free_address();
     let flags = ["--readers", "2", "--otlp-endpoint", url, "--http", &http];
     let mut worker = Worker::start(&database, &flags);
     let insert = "INSERT INTO effect SELECT current_setting('mill.task_id')::bigint";
@@ -36,7 +36,7 @@ async fn tasks_succeed(url: &str, tasks: i32) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_receiver_that_is_down_affects_no_task() {
-    let nobody = free_address().await;
+    let nobody = free_address();
     tasks_succeed(&format!("http://{nobody}"), 20).await;
 }
 
@@ -67,15 +67,14 @@ async fn a_receiver_that_refuses_requests_affects_no_task() {
 async fn spans_are_exported_again_when_the_receiver_is_back() {
     let database = Database::new().await;
     let receiver = Receiver::start().await;
-    receiver.answers("503 Service Unavailable\r\nretry-after: 1");
-    let http = free_address().await;
+    receiver.answers_once("503 Service Unavailable\r\nretry-after: 1");
+    let http = free_address();
     let url = receiver.url("");
     let _worker =
         Worker::start(&database, &["--readers", "1", "--otlp-endpoint", &url, "--http", &http]);
     database.enqueue("SELECT 1", "").await;
-    receiver.until_received(1).await;
-    receiver.answers("200 OK");
     eventually("the spans are exported", async || spans(&http, "exported").await >= 4.0).await;
+    receiver.until_received(2).await;
     assert!(spans(&http, "dropped").await < 0.5);
 }
 

@@ -160,7 +160,7 @@ async fn the_programs_pause_the_fleet_and_show_the_pause_first() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_fleet_metrics_have_the_pause() {
     let database = Database::new().await;
-    let address = crate::harness::http::free_address().await;
+    let address = crate::harness::http::free_address();
     let flags = ["--http", &address, "--fleet-metrics-interval", "100ms"];
     let _worker = Worker::start(&database, &flags);
     for (sql, value) in [("pause_fleet", 1), ("resume_fleet", 0)] {

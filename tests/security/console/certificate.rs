@@ -15,7 +15,7 @@ async fn a_replaced_certificate_is_used_without_a_restart() {
     let token = TokenFile::new("a-token-of-enough-characters");
     let [used, next] = ["used", "next"].map(Certificates::new);
     let old = Certificates::new("old");
-    let address = free_address().await;
+    let address = free_address();
     let copy = |name: &str, from: &Certificates| {
         std::fs::copy(from.path(name), used.path(name)).unwrap();
     };

@@ -104,7 +104,7 @@ async fn a_flood_of_requests_does_not_keep_others_out() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flood_does_not_stop_metrics_or_tasks_and_is_counted() {
     let database = Database::new().await;
-    let (http, console) = (free_address().await, free_address().await);
+    let (http, console) = (free_address(), free_address());
     let flags = ["--readers", "1", "--http", &http, "--console", &console];
     let worker = Worker::start(&database, &flags);
     eventually("the console is served", async || {
