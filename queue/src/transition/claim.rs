@@ -59,7 +59,9 @@ WITH picked AS MATERIALIZED (
         LIMIT lane.max_tasks
         FOR NO KEY UPDATE OF t SKIP LOCKED
     ) AS head
-    WHERE NOT EXISTS (SELECT FROM mill.maintenance_windows w WHERE w.ends_at > now() AND w.starts_at <= now())
+    -- As in mill.fleet_paused.
+    WHERE NOT EXISTS (SELECT FROM mill.maintenance_windows w
+        WHERE w.ends_at > now() AND w.starts_at <= clock_timestamp())
     LIMIT $4
 ), batch AS MATERIALIZED (
     SELECT array_agg(picked.id) AS ids FROM picked

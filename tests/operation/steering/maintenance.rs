@@ -45,6 +45,27 @@ async fn a_claim_that_starts_after_the_commit_of_a_pause_returns_nothing() {
     assert_eq!(database.value::<i32>("SELECT mill.resume_fleet(planned => true)").await, 1);
 }
 
+/// A server that is busy starts a transaction, and takes the snapshot of its statement later.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pause_takes_effect_in_transactions_that_began_before_it() {
+    let database = Database::new().await;
+    database.enqueue("SELECT 1", "").await;
+    let (claims, ticks) = (database.connect().await, database.connect().await);
+    for earlier in [&claims, &ticks] {
+        earlier.batch_execute("BEGIN").await.unwrap();
+    }
+    let claimer = ClaimSession::new(claims, WorkerId::random(), None).await.unwrap();
+    database.execute("SELECT mill.pause_fleet(reason => 'disks')").await;
+    let (queue, run_as) = ("default".to_owned(), String::new());
+    let lanes = [LaneRange::whole(Lane { queue, priority: Priority::Normal, run_as })];
+    let sessions = [SessionIdentity { pid: 1, started_at: Timestamp::UNIX_EPOCH }];
+    assert_eq!(claimer.claim(&lanes, &sessions).await.unwrap().len(), 0);
+    let paused =
+        "SELECT mill.fleet_paused() AND mill.describe_fleet_pause() = 'the fleet is paused: disks'
+        AND mill.resume_fleet() = 1";
+    assert!(ticks.query_one(paused, &[]).await.unwrap().get::<_, bool>(0));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn while_the_fleet_is_paused_running_tasks_finish_and_the_others_wait_until_the_end() {
     let database = Database::new().await;
