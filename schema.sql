@@ -8181,9 +8181,9 @@ BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
     SELECT x.* INTO s FROM mill.schedules x WHERE x.id = tick_trigger.schedule_id FOR NO KEY UPDATE;
     -- Ignores the measurement if the schedule was changed or removed since, or has already been fired by
-    -- a later tick.
+    -- a later tick, or if a run has ended since, which may have processed the rows.
     IF s.version IS DISTINCT FROM tick_trigger.version OR s.trigger IS NULL OR NOT mill.is_active(s)
-        OR s.last_fire_at >= taken_at
+        OR greatest(s.last_fire_at, s.last_finished_at) >= taken_at
     THEN
         RETURN QUERY SELECT 0, 0;
         RETURN;

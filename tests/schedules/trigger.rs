@@ -55,6 +55,23 @@ async fn until_read(database: &Database, name: &str) {
 }
 
 #[tokio::test]
+async fn a_measurement_from_before_the_end_of_a_run_fires_nothing() {
+    let database = Database::new().await;
+    inbox(&database).await;
+    schedule(&database, "s", &format!("trigger({TABLE}, rows: 1)"), EMPTY, "").await;
+    let mut worker = Worker::start(&database, &FLAGS);
+    until_read(&database, "s").await;
+    worker.kill();
+    // The run has processed the row that the probe counted.
+    let measured = "SELECT t.fired FROM mill.schedules s, mill.tick_trigger(s.id, s.version, s.last_finished_at";
+    for (since_the_end, fires) in [("0 s", 0), ("1 us", 1)] {
+        database.execute("UPDATE mill.schedules SET last_finished_at = now()").await;
+        let tick = format!("{measured} + interval '{since_the_end}', 1, 5, NULL) AS t");
+        assert_eq!(database.value::<i32>(&tick).await, fires, "{since_the_end}");
+    }
+}
+
+#[tokio::test]
 async fn threshold_comes_before_idle_and_idle_before_new_rows() {
     let database = Database::new().await;
     inbox(&database).await;
