@@ -24,9 +24,10 @@ use crate::task::{Claim, RetryPolicy};
 ///   parameter matches a partial index, and would use a sequential scan.
 /// - The common table expression enforces LIMIT. If it were a subquery in FROM or IN, a nested loop
 ///   would run it once per outer row, and each time skip the rows that it took before.
-/// - Conditions use `now()`, because no index condition can use the volatile clock. `claimed_at` is
-///   taken after the claim has locked the row, so that in history the claim comes after everything
-///   that it waited for.
+/// - Conditions use `now()`, because no index condition can use the volatile clock. The start of a
+///   pause is compared with the clock, because a pause has to take effect with its commit.
+///   `claimed_at` is taken after the claim has locked the row, so that in history the claim comes
+///   after everything that it waited for.
 /// - The commit of a claim waits for the disk only if one of its tasks requires this. The setting is
 ///   local to the transaction, which ends with the statement.
 /// - The order of RETURNING is not guaranteed, so each row also returns its number, which
