@@ -237,7 +237,9 @@ async fn a_handler_cannot_end_its_transaction() {
     database.execute(&format!("ALTER DATABASE {name} {set}")).await;
     let readers = "SELECT pid FROM pg_stat_activity
                    WHERE application_name LIKE '%reader%' AND datname = current_database()";
-    let killed: i32 = database.value(readers).await;
+    let sessions = database.rows(readers, &[]).await;
+    assert_eq!(sessions.len(), 1);
+    let killed: i32 = sessions[0].get(0);
     database.execute(&format!("SELECT pg_terminate_backend({killed})")).await;
     // A task that starts in the session that ends would have another attempt.
     eventually("the reader has a new session", async || {

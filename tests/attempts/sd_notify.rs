@@ -84,6 +84,7 @@ async fn the_service_manager_is_notified_of_start_watchdog_and_stop() {
     let mut before = service_manager.until("READY=1");
     let ready = before.pop().unwrap();
     assert!(ready.lines().any(|line| line == "STATUS=3 readers"), "{ready}");
+    assert!(before.len() <= 1, "{before:?}");
     for message in before {
         assert!(message.starts_with("WATCHDOG=1\nSTATUS=3 readers, 0 busy"), "{message}");
     }

@@ -29,8 +29,7 @@ async fn a_running_statement_is_stopped_in_the_server_within_a_second_and_not_re
     let database = Database::new().await;
     let _worker = Worker::start(&database, &FLAGS);
     let mut fastest = Duration::MAX;
-    // On a busy machine, all but a few cancels can take longer.
-    for _ in 0..20 {
+    for _ in 0..3 {
         let id = database.enqueue("SELECT pg_sleep(600)", "").await;
         until_active(&database, id, "PgSleep").await;
         let pid: i32 =
@@ -46,11 +45,8 @@ async fn a_running_statement_is_stopped_in_the_server_within_a_second_and_not_re
         assert_eq!(database.outcome(id).await, "cancelled");
         assert_eq!(database.attempts(id).await, "cancelled");
         assert_eq!(cancel(&database, id).await, "finished");
-        if fastest < Duration::from_secs(1) {
-            break;
-        }
     }
-    println!("cancel to stopped in the server: {fastest:?}");
+    println!("cancel to stopped in the server, best of 3: {fastest:?}");
     assert!(fastest < Duration::from_secs(1), "{fastest:?}");
     assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.cancel_requests").await, 0);
 }
@@ -110,12 +106,11 @@ async fn a_task_whose_worker_is_dead_ends_as_cancelled() {
 async fn a_deadline_stops_the_statement_and_counts_as_a_failure() {
     let database = Database::new().await;
     let _worker = Worker::start(&database, &FLAGS);
-    let short = ", timeout => '200 milliseconds', retry_interval => '0', max_attempts => ";
-    let id = database.enqueue("SELECT pg_sleep(600)", &format!("{short}2")).await;
+    let options = ", timeout => '200 milliseconds', max_attempts => 2, retry_interval => '0'";
+    let id = database.enqueue("SELECT pg_sleep(600)", options).await;
     assert_eq!(database.outcome(id).await, "timed_out");
     assert_eq!(database.attempts(id).await, "timed_out timed_out");
-    // On a busy machine, an attempt can exceed the timeout.
-    let quick = database.enqueue("SELECT 1", &format!("{short}1000")).await;
+    let quick = database.enqueue("SELECT 1", options).await;
     assert_eq!(database.outcome(quick).await, "succeeded");
 }
 

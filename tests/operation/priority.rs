@@ -247,6 +247,5 @@ async fn queues_take_turns_and_empty_ones_cost_nothing() {
                  ORDER BY started_at, task_id LIMIT 1000) AS half",
         )
         .await;
-    // With random draws, fewer than 17 of 50 have a probability of one in ten million.
     assert!(queues == 20 && slowest >= 17, "{queues} queues, the slowest with {slowest} of 100");
 }

@@ -204,9 +204,15 @@ async fn a_trigger_whose_runs_fail_fires_with_growing_pauses() {
                 test(&database, "s").await
             };
             let (fires, reason) = last_run_finished(&format!("{pause} s -1 ms")).await;
-            assert!(!fires && reason.contains("failed, so it waits until"), "{failed}: {reason}");
+            let runs = if failed == 1 { "run".to_owned() } else { format!("{failed} runs") };
+            let waits = reason.contains(&format!("its last {runs} failed, so it waits until"));
+            assert!(!fires && waits, "{failed}: {reason}");
             let (fires, reason) = last_run_finished(&format!("{pause} s")).await;
             assert!(fires, "{failed}: {reason}");
+            let logged = events(&database, "s").await;
+            for event in ["fired", "completed"] {
+                assert!(logged.contains(&format!("{event} {failed}")), "{logged}");
+            }
             seen = failed;
         }
         database.execute("COMMIT").await;

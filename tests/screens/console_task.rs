@@ -1,7 +1,6 @@
 //! The page of a task: progress while it runs, its duration history, and its plan.
 
-use std::io::ErrorKind;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -9,7 +8,7 @@ use tokio::net::TcpStream;
 
 use crate::harness::console::Console;
 use crate::harness::login::Login;
-use crate::harness::{Database, Worker, eventually};
+use crate::harness::{Database, Worker};
 
 /// Reports progress, waits for a lock, and continues.
 const REPORTS_PROGRESS: &str = "DO $$ BEGIN
@@ -21,55 +20,32 @@ END $$";
 
 /// An event stream with the text received so far.
 struct Stream {
-    address: String,
-    id: i64,
     socket: TcpStream,
     output: String,
 }
 
 impl Stream {
     async fn open(console: &Console, id: i64) -> Self {
-        let address = console.address.clone();
-        let socket = Self::request(&address, id).await.unwrap();
-        Self { address, id, socket, output: String::new() }
-    }
-
-    async fn request(address: &str, id: i64) -> std::io::Result<TcpStream> {
-        let mut socket = TcpStream::connect(address).await?;
+        let mut socket = TcpStream::connect(&console.address).await.unwrap();
         let request = format!(
-            "GET /tasks/{id}/events HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
+            "GET /tasks/{id}/events HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n",
+            console.address
         );
-        socket.write_all(request.as_bytes()).await?;
-        Ok(socket)
+        socket.write_all(request.as_bytes()).await.unwrap();
+        Self { socket, output: String::new() }
     }
 
-    /// Reads until the text has been received; `false` if the stream ended before. A stream also ends
-    /// when a query reaches its time limit, and is then opened again, as a browser does.
+    /// Reads until the text has been received; `false` if the stream ended before.
     async fn until_sent(&mut self, text: &str) -> bool {
         let mut buffer = [0; 4096];
         while !self.output.contains(text) {
             let read = tokio::time::timeout(Duration::from_secs(30), self.socket.read(&mut buffer));
             match read.await.unwrap_or_else(|_| panic!("no {text} in {}", self.output)) {
-                Ok(0) | Err(_) if self.output.contains("event: end") => return false,
-                Ok(0) | Err(_) => match Self::request(&self.address, self.id).await {
-                    Ok(socket) => self.socket = socket,
-                    Err(_) => return false,
-                },
+                Ok(0) | Err(_) => return false,
                 Ok(count) => self.output.push_str(&String::from_utf8_lossy(&buffer[..count])),
             }
         }
         true
-    }
-
-    fn has_ended(&self) -> bool {
-        let mut buffer = [0; 4096];
-        loop {
-            match self.socket.try_read(&mut buffer) {
-                Ok(1..) => (),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return false,
-                Ok(0) | Err(_) => return true,
-            }
-        }
     }
 }
 
@@ -156,21 +132,12 @@ async fn the_number_of_streams_is_limited_and_they_end_with_the_console() {
     // A poll without a change is reported, so that the page knows the age of its data.
     let first = &mut streams[0];
     assert!(first.until_sent("event: unchanged\ndata: -").await, "{}", first.output);
-    eventually("a stream is refused", async || {
-        let mut further = Stream::open(&console, id).await;
-        assert!(further.until_sent("\r\n\r\n").await);
-        let refused = further.output.starts_with("HTTP/1.1 503 ");
-        // Otherwise it is in the place of a stream that has ended, because a query reached its time limit.
-        streams.push(further);
-        refused
-    })
-    .await;
-    eventually("no more than 32 are open", async || {
-        streams.iter().map(Stream::has_ended).filter(|ended| !ended).count() <= 32
-    })
-    .await;
+    let refused = console.get(&format!("/tasks/{id}/events")).await;
+    assert_eq!(refused.status, 503, "{}", refused.body);
     assert_eq!(console.get(&format!("/tasks/{id}")).await.status, 200);
+    let begun = Instant::now();
     console.terminate().await;
+    assert!(begun.elapsed() < Duration::from_secs(10), "it took {:?}", begun.elapsed());
     for stream in &mut streams {
         assert!(!stream.until_sent("text after the end").await);
     }

@@ -271,9 +271,8 @@ UNION ALL
 SELECT format('task %s is gone and holds a permit of limit %s', p.task_id, p.limit_id) FROM mill.permits p
 WHERE p.counts_until IS NULL AND NOT EXISTS (SELECT FROM mill.tasks t WHERE t.id = p.task_id)";
 
-/// No transaction is prepared, and no session is idle in a transaction or holds an advisory lock, except
-/// the lock of a live worker. The sessions of a fleet at work do both for a moment, so only those are
-/// reported that have not changed their state since 10 seconds before the check.
+/// No transaction is prepared or idle in transaction, and no advisory lock is held except by live
+/// workers.
 const NO_SESSION_LEFT: &str = "
 SELECT format('transaction %s is prepared', x.gid) FROM pg_prepared_xacts x
 WHERE x.database = current_database()
@@ -281,12 +280,12 @@ UNION ALL
 SELECT format('backend %s (%s) is idle in a transaction since %s', a.pid, a.application_name, a.xact_start)
 FROM pg_stat_activity a
 WHERE a.datname = current_database() AND a.pid <> pg_backend_pid() AND a.state LIKE 'idle in transaction%'
-    AND (current_setting('checker.fleet_gone')::boolean OR a.state_change < now() - interval '10 seconds')
+    AND (current_setting('checker.fleet_gone')::boolean
+        OR a.state_change < clock_timestamp() - interval '10 seconds')
 UNION ALL
 SELECT format('backend %s holds an advisory lock', l.pid)
-FROM pg_locks l JOIN pg_database d ON d.oid = l.database LEFT JOIN pg_stat_activity a ON a.pid = l.pid
+FROM pg_locks l JOIN pg_database d ON d.oid = l.database
 WHERE l.locktype = 'advisory' AND d.datname = current_database() AND l.pid <> pg_backend_pid()
-    AND (current_setting('checker.fleet_gone')::boolean
-        OR a.state_change < now() - interval '10 seconds' AND (l.objsubid <> 1
-            OR NOT EXISTS (SELECT FROM mill.workers w
-                WHERE w.session_lock_key = (l.classid::bigint << 32) | l.objid::bigint)))";
+    AND (current_setting('checker.fleet_gone')::boolean OR l.objsubid <> 1
+        OR NOT EXISTS (SELECT FROM mill.workers w
+            WHERE w.session_lock_key = (l.classid::bigint << 32) | l.objid::bigint))";
