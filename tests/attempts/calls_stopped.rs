@@ -268,10 +268,8 @@ async fn a_program_that_resumes_after_the_reclaim_commits_nothing() {
     // heartbeat of the heir were late.
     database.execute("SELECT pg_advisory_unlock(1)").await;
     assert_eq!(database.outcome(id).await, "succeeded");
-    let resumed: String = database.value("SELECT clock_timestamp()::text").await;
     frozen.signal(Signal::CONT);
-    let alive = format!("SELECT count(*) = 2 FROM mill.workers WHERE heartbeat_at > '{resumed}'");
-    eventually("the program is registered again", async || database.value(&alive).await).await;
+    database.until_alive(2).await;
     assert_eq!(
         (database.attempts(id).await.as_str(), sent(&database).await),
         ("lost succeeded", 1)

@@ -12,7 +12,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use crate::harness::console::{
-    Console, MAX_TIMED_OUT_REQUESTS, TokenFile, csrf, exchange, request, timed_out,
+    Console, TokenFile, csrf, exchange, request, timed_out, until_in_time,
 };
 use crate::harness::http::Answer;
 use crate::harness::{Database, Program};
@@ -63,14 +63,9 @@ impl Certificates {
     }
 
     pub(crate) async fn ask(&self, address: &str, asked: &[u8]) -> Answer {
-        for _ in 1..MAX_TIMED_OUT_REQUESTS {
-            let stream = self.connect(address, "console.example").await.unwrap();
-            let answer = exchange(stream, asked).await;
-            if !timed_out(&answer) {
-                return answer;
-            }
-        }
-        exchange(self.connect(address, "console.example").await.unwrap(), asked).await
+        let connect = || self.connect(address, "console.example");
+        let send = || async { exchange(connect().await.unwrap(), asked).await };
+        until_in_time(send, timed_out).await
     }
 }
 

@@ -14,7 +14,7 @@ static NEXT: AtomicU32 = AtomicU32::new(1);
 
 /// Number of times that a request is sent while a query reaches its time limit of two seconds. On a
 /// busy machine any query may reach the limit; a query that reads too much reaches it every time.
-pub(crate) const MAX_TIMED_OUT_REQUESTS: usize = 10;
+const MAX_TIMED_OUT_REQUESTS: usize = 10;
 
 /// One console process, terminated on drop.
 pub(crate) struct Console {
@@ -121,13 +121,22 @@ impl Console {
 
 /// Returns the console's response; sends the request again if a query reached its time limit.
 pub(crate) async fn ask(address: &str, request: &[u8]) -> Answer {
+    let send = || async { exchange(TcpStream::connect(address).await.unwrap(), request).await };
+    until_in_time(send, timed_out).await
+}
+
+/// Sends a request again while a query reaches its time limit, and returns the last response.
+pub(crate) async fn until_in_time<A, F: Future<Output = A>>(
+    send: impl Fn() -> F,
+    timed_out: impl Fn(&A) -> bool,
+) -> A {
     for _ in 1..MAX_TIMED_OUT_REQUESTS {
-        let answer = exchange(TcpStream::connect(address).await.unwrap(), request).await;
+        let answer = send().await;
         if !timed_out(&answer) {
             return answer;
         }
     }
-    exchange(TcpStream::connect(address).await.unwrap(), request).await
+    send().await
 }
 
 /// Returns whether a query reached its time limit. A list then has a notice next to its search.

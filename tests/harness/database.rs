@@ -91,9 +91,12 @@ impl Database {
     async fn create_as(name: String, cluster: String, admin: &Client, how: &str) -> Self {
         let create = format!("CREATE DATABASE {name} {how}");
         // The server waits for five seconds until no session uses the template, such as one of autovacuum.
-        while let Err(error) = admin.batch_execute(&create).await {
+        super::eventually("no session uses the template", async || {
+            let Err(error) = admin.batch_execute(&create).await else { return true };
             assert_eq!(error.code(), Some(&SqlState::OBJECT_IN_USE), "{error:?}");
-        }
+            false
+        })
+        .await;
         let client = open(&target(&url(&cluster, &name))).await;
         Self { name, cluster, client }
     }
@@ -244,6 +247,16 @@ impl Database {
         let row = &self.rows(sql, &[&id]).await[0];
         println!("attempts of task {id}: {:?}", row.get::<_, Option<String>>(1));
         row.get(0)
+    }
+
+    /// Waits until this many workers have sent a heartbeat since this moment.
+    pub(crate) async fn until_alive(&self, workers: i64) {
+        let now: String = self.value("SELECT clock_timestamp()::text").await;
+        let alive = format!("SELECT count(*) FROM mill.workers WHERE heartbeat_at > '{now}'");
+        super::eventually(&format!("{workers} workers are alive"), async || {
+            self.value::<i64>(&alive).await == workers
+        })
+        .await;
     }
 
     /// Waits until no live task is left. Fails if their number stops decreasing for too long.

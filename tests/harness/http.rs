@@ -4,7 +4,7 @@ use cluster::Port;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::console::MAX_TIMED_OUT_REQUESTS;
+use super::console::until_in_time;
 
 /// Returns a loopback address without a listener. No other test gets it.
 pub(crate) fn free_address() -> String {
@@ -27,13 +27,8 @@ pub(crate) struct Answer {
 /// Sends a GET request, again if a query reached its time limit; `None` if the address has no
 /// listener.
 pub(crate) async fn get(address: &str, path: &str) -> Option<Answer> {
-    for _ in 1..MAX_TIMED_OUT_REQUESTS {
-        match exchange(address, path).await {
-            Some(answer) if answer.status == 504 => (),
-            answer => return answer,
-        }
-    }
-    exchange(address, path).await
+    let timed_out = |answer: &Option<Answer>| answer.as_ref().is_some_and(|it| it.status == 504);
+    until_in_time(|| exchange(address, path), timed_out).await
 }
 
 async fn exchange(address: &str, path: &str) -> Option<Answer> {

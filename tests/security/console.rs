@@ -14,7 +14,7 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 
-use crate::harness::console::MAX_TIMED_OUT_REQUESTS;
+use crate::harness::console::until_in_time;
 
 /// Source address of the attacker.
 const ATTACKER: &str = "127.0.0.2";
@@ -31,16 +31,12 @@ async fn connect(from: &str, address: &str) -> std::io::Result<TcpStream> {
 /// Sends bytes on a new connection, and returns everything that the server answers until it closes
 /// the connection. Sends them again if a query reached its time limit.
 async fn raw(from: &str, address: &str, bytes: &[u8]) -> String {
-    let mut answer = String::new();
-    for _ in 0..MAX_TIMED_OUT_REQUESTS {
+    let send = || async {
         let mut stream = connect(from, address).await.unwrap();
         let _ = stream.write_all(bytes).await;
-        answer = until_closed(&mut stream).await;
-        if status(&answer) != Some(504) {
-            break;
-        }
-    }
-    answer
+        until_closed(&mut stream).await
+    };
+    until_in_time(send, |answer| status(answer) == Some(504)).await
 }
 
 /// Reads until the server closes the connection.

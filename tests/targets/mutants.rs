@@ -60,12 +60,9 @@ async fn a_fault_in_the_receipts_is_found() {
             assert_eq!(outcome, if cancelled { "cancelled" } else { "succeeded" });
             proxy.release(true);
             eventually("the COMMIT has arrived", async || dwh.value::<i64>(OPEN).await == 0).await;
-            let resumed: String = queue.value("SELECT clock_timestamp()::text").await;
             first.signal(Signal::CONT);
             // The lock of a worker that is not registered would be a leftover.
-            let alive =
-                format!("SELECT count(*) = 2 FROM mill.workers WHERE heartbeat_at > '{resumed}'");
-            eventually("both workers are registered", async || queue.value(&alive).await).await;
+            queue.until_alive(2).await;
             record(queue.client(), &ops).await.unwrap();
             merge(dwh.client(), queue.client()).await.unwrap();
             let found = broken(queue, &Expect { drained: false, ..Expect::default() }).await;
