@@ -21,6 +21,20 @@ fn every_corpus_input_satisfies_its_property() {
     }
 }
 
+#[test]
+fn the_fuzzer_sees_the_branches_of_every_crate_with_a_parser() {
+    let workspace = include_str!("../../../Cargo.toml");
+    let (_, dependencies) = include_str!("../Cargo.toml").split_once("[dependencies]\n").unwrap();
+    let wrapper = include_str!("../../rustc");
+    let names = dependencies.lines().map_while(|line| line.strip_suffix(".workspace = true"));
+    let own: Vec<_> = names.filter(|it| workspace.contains(&format!("\n{it} = {{ path"))).collect();
+    assert!(own.len() > 5, "{own:?}");
+    for name in own {
+        let argument = format!("\" --crate-name {} \"*", name.replace('-', "_"));
+        assert!(wrapper.contains(&argument), "fuzz/rustc does not instrument {name}");
+    }
+}
+
 /// Tokens that open, separate, escape or repeat in one of the languages.
 const UNITS: &[&str] = &[
     "@",
