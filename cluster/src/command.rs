@@ -141,9 +141,9 @@ fn run_command(run: Run) -> Result<u8> {
 }
 
 /// Returns the variables that `cargo run` has set for this program. Build scripts read some of them, for
-/// example the one of `ring`. A cargo in the command would take these crates for changed, and compile
-/// them again with everything that depends on them.
-fn variables_of_cargo() -> impl Iterator<Item = OsString> {
+/// example the one of `ring`. A cargo that this program starts would take these crates for changed, and
+/// compile them again with everything that depends on them.
+pub fn variables_of_cargo() -> impl Iterator<Item = OsString> {
     std::env::vars_os().map(|(name, _)| name).filter(|name| {
         let name = name.as_encoded_bytes();
         name.starts_with(b"CARGO_PKG_") || name.starts_with(b"CARGO_MANIFEST_")

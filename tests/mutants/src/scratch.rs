@@ -10,7 +10,7 @@ use serde::Deserialize;
 use tokio::process::Command;
 
 use crate::catalog::Mutant;
-use crate::suite::executable;
+use crate::suite::{cargo, executable};
 
 /// The copy, and its build folder.
 pub(crate) struct Scratch {
@@ -77,7 +77,7 @@ impl Scratch {
     /// # Errors
     /// Returns an error if the build fails.
     pub(crate) async fn build(&self) -> Result<PathBuf> {
-        let output = Command::new("cargo")
+        let output = cargo()
             // The examples, of which there are none, make cargo select the features of the tests.
             .args(["build", "--locked", "--workspace", "--bin", "test-worker", "--examples"])
             .arg("--message-format=json-render-diagnostics")
@@ -114,7 +114,7 @@ impl Scratch {
 
 /// Returns the names of the crates and programs of the project, as rustc writes them.
 async fn own_crates(sources: &Path) -> Result<HashSet<String>> {
-    let output = Command::new("cargo")
+    let output = cargo()
         .args(["metadata", "--locked", "--no-deps", "--format-version", "1"])
         .current_dir(sources)
         .stderr(Stdio::inherit())

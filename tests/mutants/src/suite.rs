@@ -6,7 +6,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use cluster::Cluster;
+use cluster::{Cluster, variables_of_cargo};
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde::Deserialize;
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -68,6 +68,15 @@ pub(crate) fn executable(output: &[u8], target: &str) -> Option<PathBuf> {
         .find_map(|artifact| artifact.executable)
 }
 
+/// Returns a command that builds with the environment of a cargo that a user starts.
+pub(crate) fn cargo() -> Command {
+    let mut command = Command::new("cargo");
+    for variable in variables_of_cargo() {
+        command.env_remove(variable);
+    }
+    command
+}
+
 impl Suite {
     /// Builds the tests as `make test` does, and copies them to `copy`, so that a later build does not
     /// replace them.
@@ -75,7 +84,7 @@ impl Suite {
     /// # Errors
     /// Returns an error if the build fails.
     pub(crate) async fn build(repository: &Path, copy: &Path, cluster: Cluster) -> Result<Self> {
-        let output = Command::new("cargo")
+        let output = cargo()
             .args(["test", "--locked", "--workspace", "--no-run"])
             .arg("--message-format=json-render-diagnostics")
             .current_dir(repository)
