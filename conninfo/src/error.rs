@@ -71,6 +71,12 @@ pub enum ConnectError {
         /// The limit, in seconds.
         seconds: u64,
     },
+    /// A pool had no session within its time limit.
+    #[error("no session with the database within the time limit: {reason}")]
+    NoSession {
+        /// What the caller waited for.
+        reason: &'static str,
+    },
     /// The TLS rules of `sslmode` were not met.
     #[error("connection to server at {server} failed: {reason}")]
     Tls {

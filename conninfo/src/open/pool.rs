@@ -5,7 +5,7 @@ use crate::error::ConnectError;
 use crate::open::attempt::from_driver;
 use crate::open::connection::Connection;
 use crate::open::open;
-use deadpool_postgres::{Manager, ManagerConfig, PoolError, RecyclingMethod};
+use deadpool_postgres::{Manager, ManagerConfig, PoolError, RecyclingMethod, TimeoutType};
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::Pin;
@@ -109,6 +109,13 @@ pub fn pool_error(error: PoolError) -> ConnectError {
             smuggled.map_or_else(|| unreachable(shown), |error| *error)
         }
         PoolError::Backend(error) => from_driver("the pool's target", error),
+        PoolError::Timeout(waited_for) => ConnectError::NoSession {
+            reason: match waited_for {
+                TimeoutType::Wait => "all sessions of this program are in use",
+                TimeoutType::Create => "the server has not accepted a new session",
+                TimeoutType::Recycle => "the server has not answered in a session",
+            },
+        },
         other => unreachable(other.to_string().to_lowercase()),
     }
 }

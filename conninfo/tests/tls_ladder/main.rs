@@ -9,9 +9,11 @@
 mod cluster;
 mod hostile;
 
+use std::time::Duration;
+
 use cluster::{Cluster, Outcome, TLS_IN_USE, ask};
 use conninfo::{ConnectError, cancel, open, pool_error, pool_manager};
-use deadpool_postgres::{Pool, RecyclingMethod, Runtime};
+use deadpool_postgres::{Pool, RecyclingMethod, Runtime, Timeouts};
 use tokio_postgres::error::SqlState;
 
 const MODES: [&str; 6] = ["disable", "allow", "prefer", "require", "verify-ca", "verify-full"];
@@ -220,6 +222,7 @@ fn a_pool_follows_the_same_rules() {
     let pool = |text: &str| {
         let target = cluster.target(&format!("host=localhost {text}"), "home").unwrap();
         Pool::builder(pool_manager(&target, RecyclingMethod::Fast))
+            .max_size(1)
             .runtime(Runtime::Tokio1)
             .build()
             .unwrap()
@@ -227,6 +230,12 @@ fn a_pool_follows_the_same_rules() {
     cluster.block_on(async {
         let good = pool("user=secure sslmode=verify-full sslrootcert={dir}/ca.crt");
         assert_eq!(ask(&good.get().await.unwrap(), TLS_IN_USE).await, "t");
+        let _only = good.get().await.unwrap();
+        let at_once = Timeouts { wait: Some(Duration::ZERO), ..Timeouts::new() };
+        let busy = pool_error(good.timeout_get(&at_once).await.unwrap_err());
+        let expected = "no session with the database within the time limit: \
+                        all sessions of this program are in use";
+        assert_eq!(busy.to_string(), expected);
 
         let refused = pool_error(pool("user=password password=x").get().await.unwrap_err());
         assert_eq!(refused.sqlstate(), Some(&SqlState::INVALID_PASSWORD));
