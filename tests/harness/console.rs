@@ -119,13 +119,13 @@ impl Console {
     }
 }
 
-/// Returns the console's response; sends the request again if a query reached its time limit.
+/// Returns the console's response; sends the request again if it reached a time limit.
 pub(crate) async fn ask(address: &str, request: &[u8]) -> Answer {
     let send = || async { exchange(TcpStream::connect(address).await.unwrap(), request).await };
     until_in_time(send, timed_out).await
 }
 
-/// Sends a request again while a query reaches its time limit, and returns the last response.
+/// Sends a request again while it reaches a time limit, and returns the last response.
 pub(crate) async fn until_in_time<A, F: Future<Output = A>>(
     send: impl Fn() -> F,
     timed_out: impl Fn(&A) -> bool,
@@ -139,9 +139,14 @@ pub(crate) async fn until_in_time<A, F: Future<Output = A>>(
     send().await
 }
 
-/// Returns whether a query reached its time limit. A list then has a notice next to its search.
+/// Returns whether a request reached a time limit of the console, as it can on a busy machine: that of
+/// a query, for which a list has a notice next to its search; that of a lock; or that of a session.
 pub(crate) fn timed_out(answer: &Answer) -> bool {
-    answer.status == 504 || answer.body.contains("The search exceeded its time limit.")
+    let has = |text| answer.body.contains(text);
+    answer.status == 504
+        || has("The search exceeded its time limit.")
+        || (answer.status == 503
+            && (has("lock timeout") || has("no session with the database within")))
 }
 
 /// Formats a request as sent over the network.
