@@ -1,8 +1,9 @@
-//! Layout checks: small folders, and no import circles inside a crate.
+//! Layout checks: small folders, no import circles inside a crate, and each crate compiled once.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
 
-use crate::project::tidy::{files, without_tests};
+use crate::project::tidy::{files, root, without_tests};
 
 const MAX_FILES: usize = 15;
 
@@ -141,4 +142,27 @@ fn expand(base: &[String], tree: &str, found: &mut Vec<Module>) {
             _ => {}
         }
     }
+}
+
+/// Returns the crates of a build with their features, without or with those that only tests use.
+fn crates(edges: &str) -> BTreeSet<String> {
+    let output = Command::new("cargo")
+        .args(["tree", "--workspace", "--locked", "--offline", "--prefix=none"])
+        .args(["--format={p} {f}", "--edges", edges])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let lines = String::from_utf8(output.stdout).unwrap();
+    lines.lines().map(|line| line.trim_end_matches(" (*)").to_owned()).collect()
+}
+
+/// With other features, `cargo test` compiles a crate, and all crates that use it, after `cargo build`
+/// has compiled them.
+#[test]
+fn tests_compile_no_crate_a_second_time() {
+    let for_tests = crates("normal,build,dev");
+    let built = crates("normal,build");
+    let again: Vec<_> = built.difference(&for_tests).collect();
+    assert!(built.len() > 100 && again.is_empty(), "add features to tests/Cargo.toml: {again:#?}");
 }
