@@ -126,9 +126,7 @@ fn run_command(run: Run) -> Result<u8> {
             .args(&run.command[1..])
             .env("PGMILL_TEST_URL", cluster.url("postgres"))
             .env("PGMILL_PG_BIN", cluster.binaries().directory());
-        for variable in variables_of_cargo() {
-            command.env_remove(variable);
-        }
+        remove_variables_of_cargo(&mut command);
         match command.spawn() {
             Ok(child) => Ok(supervise(child, &mut signals).await?),
             Err(error) => {
@@ -140,14 +138,16 @@ fn run_command(run: Run) -> Result<u8> {
     })
 }
 
-/// Returns the variables that `cargo run` has set for this program. Build scripts read some of them, for
-/// example the one of `ring`. A cargo that this program starts would take these crates for changed, and
-/// compile them again with everything that depends on them.
-pub fn variables_of_cargo() -> impl Iterator<Item = OsString> {
-    std::env::vars_os().map(|(name, _)| name).filter(|name| {
-        let name = name.as_encoded_bytes();
-        name.starts_with(b"CARGO_PKG_") || name.starts_with(b"CARGO_MANIFEST_")
-    })
+/// Removes from the command's environment what `cargo run` has set for this program. Build scripts read
+/// some of it, for example the one of `ring`. A cargo in the command would take these crates for
+/// changed, and compile them again with everything that depends on them.
+pub fn remove_variables_of_cargo(command: &mut Command) {
+    for (name, _) in std::env::vars_os() {
+        let bytes = name.as_encoded_bytes();
+        if bytes.starts_with(b"CARGO_PKG_") || bytes.starts_with(b"CARGO_MANIFEST_") {
+            command.env_remove(name);
+        }
+    }
 }
 
 /// Waits for the command to end; after a signal, only for a limited time or until a second signal.

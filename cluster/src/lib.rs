@@ -21,7 +21,7 @@ mod standby;
 pub use account::Account;
 pub use backup::{ARCHIVING, Backup};
 pub use binaries::Binaries;
-pub use command::{main, variables_of_cargo};
+pub use command::{main, remove_variables_of_cargo};
 pub use directory::{Directory, random_letters};
 pub use port::Port;
 pub use process::{alive, kill_with_children, signal_with_children};

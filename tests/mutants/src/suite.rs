@@ -6,7 +6,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use cluster::{Cluster, variables_of_cargo};
+use cluster::{Cluster, remove_variables_of_cargo};
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde::Deserialize;
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -71,9 +71,7 @@ pub(crate) fn executable(output: &[u8], target: &str) -> Option<PathBuf> {
 /// Returns a command that builds with the environment of a cargo that a user starts.
 pub(crate) fn cargo() -> Command {
     let mut command = Command::new("cargo");
-    for variable in variables_of_cargo() {
-        command.env_remove(variable);
-    }
+    remove_variables_of_cargo(&mut command);
     command
 }
 
