@@ -148,7 +148,7 @@ deploy-check: cargo ## Check deploy/ with the tools that will read it (STRICT=1:
 
 # The package for users is built with the release profile, which takes as long as everything else here. With
 # PROFILE=dev, the package contains the programs that the tests use; `make deploy-check` checks this package. cargo-deb
-# warns about that profile. Its version is pinned. Without optimization, it is built in half the time, and as fast.
+# warns about that profile. Its version is pinned. For PROFILE=dev it is built without optimization, which is faster.
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 DEB := $(if $(filter dev,$(PROFILE)),debug,release)
 
