@@ -89,6 +89,7 @@ impl Database {
     }
 
     async fn create_as(name: String, cluster: String, admin: &Client, how: &str) -> Self {
+        super::print_failures_at_once();
         let create = format!("CREATE DATABASE {name} {how}");
         // The server waits for five seconds until no session uses the template, such as one of autovacuum.
         super::eventually("no session uses the template", async || {

@@ -15,6 +15,8 @@ pub(crate) mod routes;
 pub(crate) mod terminal;
 pub(crate) mod worker;
 
+use std::io::Write;
+use std::sync::Once;
 use std::time::{Duration, Instant};
 
 pub(crate) use database::{Database, open_url};
@@ -48,4 +50,21 @@ pub(crate) async fn until_shared(mut run: impl AsyncFnMut() -> bool) {
         }
     }
     panic!("each task had its own transaction in 20 runs");
+}
+
+/// From now on, prints the failure of a test at once, too. The test program itself prints it when all
+/// tests have ended, which never happens if the run reaches a time limit.
+pub(crate) fn print_failures_at_once() {
+    static INSTALLED: Once = Once::new();
+    INSTALLED.call_once(|| {
+        let default_hook = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            // The threads of tests are named after them. Other threads may panic on purpose.
+            if let Some(name) = std::thread::current().name().filter(|name| name.contains("::")) {
+                // `eprintln!` would be captured.
+                let _ = writeln!(std::io::stderr(), "test {name}: {panic}");
+            }
+            default_hook(panic);
+        }));
+    });
 }
