@@ -47,7 +47,7 @@ fn assert_shares(found: &[(String, f64)], claims: u32, wanted: &[(&str, f64)]) {
 async fn of_a_hundred_thousand_claims_each_priority_has_its_share() {
     let database = Database::new().await;
     // Let the short tasks share commits, which only makes the test faster.
-    database.execute("SELECT mill.set_shared_commit('default', '50 milliseconds')").await;
+    database.execute("SELECT mill.set_shared_commit('default', '100 milliseconds')").await;
     backlog(&database, [5800, 11_000, 16_200, 31_500, 41_500]).await;
     let start = || Worker::start(&database, &["--readers", "4", "--exit-when-idle=1s"]);
     let mut workers = [start(), start(), start()];
@@ -63,7 +63,7 @@ async fn of_a_hundred_thousand_claims_each_priority_has_its_share() {
 #[tokio::test(flavor = "multi_thread")]
 async fn without_the_top_two_the_others_share_their_part() {
     let database = Database::new().await;
-    database.execute("SELECT mill.set_shared_commit('default', '50 milliseconds')").await;
+    database.execute("SELECT mill.set_shared_commit('default', '100 milliseconds')").await;
     backlog(&database, [6000, 11_000, 16_000, 0, 0]).await;
     let mut worker = Worker::start(&database, &["--readers", "4", "--exit-when-idle=1s"]);
     // Do not limit the time, because the number of tasks per minute depends on the machine.
