@@ -245,6 +245,10 @@ BEGIN
                 SELECT r.run_id INTO started
                     FROM mill.create_run(s.jobs, s.params || b.params, s, one_fire_at, 'backfill', NULL) AS r;
             EXCEPTION WHEN OTHERS THEN
+                -- The next step starts the run.
+                IF mill.is_temporary(SQLSTATE) THEN
+                    RAISE;
+                END IF;
                 GET STACKED DIAGNOSTICS problem = MESSAGE_TEXT;
                 EXIT;
             END;

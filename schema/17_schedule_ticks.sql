@@ -142,6 +142,14 @@ $$;
 COMMENT ON FUNCTION mill.log_schedule_event IS
     'Adds a row to mill.schedule_log. If that fails, raises a warning instead of an error';
 
+CREATE OR REPLACE FUNCTION mill.is_temporary(sqlstate text) RETURNS boolean
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT left(sqlstate, 2) IN ('40', '53') OR sqlstate = '55P03'
+$$;
+COMMENT ON FUNCTION mill.is_temporary IS
+    'Returns whether the same statement may succeed later: a deadlock, a lack of resources, or a lock that was not '
+    'available in time prevented it';
+
 CREATE OR REPLACE FUNCTION mill.fire(schedule mill.schedules, fire_at timestamptz, reason text,
     pending bigint DEFAULT NULL)
 RETURNS bigint
@@ -162,6 +170,10 @@ BEGIN
         SELECT r.run_id INTO fired
             FROM mill.create_run(schedule.jobs, schedule.params, schedule, fire_at, reason, NULL) AS r;
     EXCEPTION WHEN OTHERS THEN
+        -- The schedule stays due, and another tick fires it.
+        IF mill.is_temporary(SQLSTATE) THEN
+            RAISE;
+        END IF;
         -- The error must not abort the tick, which processes other schedules as well. This schedule
         -- continues with its next fire.
         GET STACKED DIAGNOSTICS problem = MESSAGE_TEXT, broken = CONSTRAINT_NAME;
@@ -182,7 +194,8 @@ END
 $$;
 COMMENT ON FUNCTION mill.fire IS
     'Starts a run of a schedule whose row is locked. Returns null if a run for this fire time exists or the run could '
-    'not be started. Why it could not be started is in schedules.error and in mill.schedule_log';
+    'not be started. Why it could not be started is in schedules.error and in mill.schedule_log. Raises an error if '
+    'the run may be started later';
 
 CREATE OR REPLACE FUNCTION mill.fire_or_skip(schedule mill.schedules, fire_at timestamptz, pending bigint,
     oldest_age interval, later boolean, OUT fired integer, OUT skipped integer)

@@ -11,6 +11,7 @@ use queue::row::{FromRow, column, duration, from_row, scalar};
 use queue::{QueueError, RunId};
 use serde::Serialize;
 use serde_json::Value;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{Json, Type};
 use tokio_postgres::{Client, GenericClient, Transaction};
 
@@ -23,6 +24,10 @@ use crate::timing::Timing;
 /// for the fire. A backend caches 64: above that, every snapshot on the server becomes more
 /// expensive.
 const BATCH_SIZE: i32 = 20;
+
+/// In a pass that evaluates one schedule after another, those that wait for a lock must not delay the
+/// others.
+const SHORT_LOCK_TIMEOUT: &str = "SET LOCAL lock_timeout = '500ms'";
 
 const TAKE: &str = "/* schedule.lock_due */
 SELECT t.id, t.name, t.version, t.timing, t.mode::text, t.next_fire_at, t.now, t.catch_up, t.max_lateness,
@@ -81,6 +86,8 @@ pub struct TickSummary {
     pub delays: Vec<Duration>,
     /// Triggered schedules whose probe must be run.
     pub probes: Vec<ProbeRequest>,
+    /// Error of a schedule that needs a lock which another session holds. Such schedules stay due.
+    pub blocked: Option<QueueError>,
 }
 
 impl TickSummary {
@@ -131,6 +138,9 @@ struct FirePlan {
     failure: Option<String>,
     error: Option<String>,
     trigger: Option<Value>,
+    /// Delay of each fire, from its instant until now.
+    #[serde(skip)]
+    delays: Vec<Duration>,
 }
 
 /// Evaluates due schedules and fires them, in one transaction. The caller has to notify the
@@ -150,14 +160,21 @@ async fn try_tick(client: &mut Client, one_by_one: bool) -> Result<TickSummary, 
     let mut transaction = client.transaction().await?;
     let (mut pass, plans) = take_due(&transaction).await?;
     if one_by_one {
+        transaction.batch_execute(SHORT_LOCK_TIMEOUT).await?;
         for plan in plans {
             let step = transaction.savepoint("one").await?;
             match apply_plans(&step, std::slice::from_ref(&plan), &mut pass).await {
                 Ok(()) => step.commit().await?,
+                Err(error) if error.temporary() => return Err(error),
+                Err(error) if error.sqlstate() == Some(&SqlState::LOCK_NOT_AVAILABLE) => {
+                    step.rollback().await?;
+                    pass.blocked = Some(error);
+                }
                 Err(error) => {
                     step.rollback().await?;
                     let failure = Some(error.to_string());
-                    let without = FirePlan { fires: Vec::new(), failure, ..plan };
+                    let without =
+                        FirePlan { fires: Vec::new(), delays: Vec::new(), failure, ..plan };
                     pass.errors += 1;
                     apply_plans(&transaction, &[without], &mut pass).await?;
                 }
@@ -190,15 +207,7 @@ async fn take_due(
             });
             continue;
         }
-        let plan = plan(&taken);
-        pass.missed += plan.missed;
-        pass.errors += u64::from(plan.error.is_some());
-        pass.delays.extend(
-            plan.fires
-                .iter()
-                .filter_map(|fire_at| Duration::try_from(taken.now.duration_since(*fire_at)).ok()),
-        );
-        plans.push(plan);
+        plans.push(plan(&taken));
     }
     Ok((pass, plans))
 }
@@ -212,6 +221,11 @@ async fn apply_plans(
     for row in transaction.query_typed(TICK, &[(&Json(plans), Type::JSONB)]).await? {
         pass.fired += u64::from(column::<i32>(&row, "fired")?.cast_unsigned());
         pass.skipped += u64::from(column::<i32>(&row, "skipped")?.cast_unsigned());
+    }
+    for plan in plans {
+        pass.missed += plan.missed;
+        pass.errors += u64::from(plan.error.is_some());
+        pass.delays.extend(&plan.delays);
     }
     Ok(())
 }
@@ -232,7 +246,18 @@ fn plan(taken: &DueSchedule) -> FirePlan {
             let Some(first) = first else { return plan };
             let DueFires { fires, missed, missed_from, missed_to, next_fire_at, uncounted } =
                 due(&cadence, first, taken.now, taken.policy);
-            FirePlan { fires, missed, missed_from, missed_to, next_fire_at, uncounted, ..plan }
+            let delays = fires.iter().map(|fire_at| taken.now.duration_since(*fire_at));
+            let delays = delays.filter_map(|delay| Duration::try_from(delay).ok()).collect();
+            FirePlan {
+                fires,
+                missed,
+                missed_from,
+                missed_to,
+                next_fire_at,
+                uncounted,
+                delays,
+                ..plan
+            }
         }
     }
 }

@@ -1,7 +1,10 @@
 //! Fires that a change of the schedule drops are recorded; a fire that waits starts before later ones,
-//! and is not recorded as missed.
+//! and is not recorded as missed; a lock that another session holds drops no fire.
 
+use schedule::backfill;
 use schedule::tick::tick_due;
+use tokio_postgres::Client;
+use tokio_postgres::error::SqlState;
 
 use crate::guarantees::checker_mutants::plant;
 use crate::harness::Database;
@@ -125,5 +128,76 @@ async fn the_last_fire_of_a_schedule_that_waits_is_not_recorded_as_missed() {
         let expected =
             if planted { "fired 2, completed 1, missed 1" } else { "fired 2, completed 1" };
         assert_eq!(events(&database, "s").await, expected);
+    }
+}
+
+/// Returns a session that gives up the wait for a lock at once.
+async fn impatient(database: &Database) -> Client {
+    let client = database.connect().await;
+    client.batch_execute("SET lock_timeout = '1ms'").await.unwrap();
+    client
+}
+
+/// Lets a session insert a run of schedule `s` for this instant, so that other sessions wait for it.
+async fn block(session: &Client, fire_at: &str) {
+    let sql = format!(
+        "BEGIN; INSERT INTO mill.runs (jobs, params, schedule_id, fire_at, reason)
+             SELECT s.jobs, '{{}}', s.id, {fire_at}, 'test' FROM mill.schedules s WHERE s.name = 's'"
+    );
+    session.batch_execute(&sql).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_fire_that_needs_a_lock_starts_later_and_delays_no_other_schedule() {
+    for planted in [false, true] {
+        let database = Database::new().await;
+        if planted {
+            plant(&database, "mill.fire", ("mill.is_temporary(SQLSTATE)", "false")).await;
+        }
+        let daily = daily_in_half_a_day(&database).await;
+        for name in ["s", "other"] {
+            schedule(&database, name, &daily, "SELECT 1", "").await;
+        }
+        tick(&database).await;
+        database
+            .execute("UPDATE mill.schedules SET next_fire_at = now() - interval '1 minute', next_tick_at = now()")
+            .await;
+        let session = database.connect().await;
+        block(&session, "s.next_fire_at").await;
+        let ticked = tick_due(&mut impatient(&database).await).await.unwrap();
+        let blocked = ticked.blocked.as_ref().and_then(|error| error.sqlstate());
+        assert_eq!(blocked, (!planted).then_some(&SqlState::LOCK_NOT_AVAILABLE));
+        assert_eq!((ticked.fired, ticked.delays.len()), (1, 1 + usize::from(planted)));
+        assert_eq!(events(&database, "other").await, "fired 1");
+        session.batch_execute("ROLLBACK").await.unwrap();
+        tick(&database).await;
+        let expected = if planted { "error 1" } else { "fired 1" };
+        assert_eq!(events(&database, "s").await, expected);
+        assert_eq!(events(&database, "other").await, "fired 1");
+    }
+}
+
+#[tokio::test]
+async fn a_backfill_that_needs_a_lock_continues_later() {
+    for planted in [false, true] {
+        let database = Database::new().await;
+        if planted {
+            let function = "mill.advance_backfill";
+            plant(&database, function, ("mill.is_temporary(SQLSTATE)", "false")).await;
+        }
+        schedule(&database, "s", "daily(03:00)", "SELECT 1", "").await;
+        tick(&database).await;
+        database
+            .execute("SELECT mill.backfill_schedule('s', '2026-01-01', '2026-01-02', '{}')")
+            .await;
+        let session = database.connect().await;
+        session.batch_execute("BEGIN; LOCK TABLE mill.run_tasks IN SHARE MODE").await.unwrap();
+        let advanced = backfill::advance(&mut impatient(&database).await).await;
+        assert_eq!(advanced.is_err(), !planted);
+        session.batch_execute("ROLLBACK").await.unwrap();
+        backfill::advance(&mut database.connect().await).await.unwrap();
+        let state = "SELECT concat_ws(' ', state, fired) FROM mill.backfills";
+        let expected = if planted { "paused 0" } else { "running 1" };
+        assert_eq!(database.value::<String>(state).await, expected);
     }
 }

@@ -71,6 +71,9 @@ impl Scheduler {
             for request in ticked.probes {
                 self.triggers.spawn_evaluation(request);
             }
+            if let Some(error) = ticked.blocked {
+                return Err(error);
+            }
             if !full {
                 break;
             }
