@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use proxy::{Damage, DamageKind, FaultAction, MessageMatch, Proxy};
 use tokio::time::timeout;
 
-use crate::harness::{Database, Worker};
+use crate::harness::{Database, Worker, eventually};
 
 const LEAVES_A_MARK: &str =
     "/* marks */ INSERT INTO effect SELECT current_setting('mill.task_id')::bigint";
@@ -225,6 +225,10 @@ async fn an_answer_without_end_is_given_up() {
     let each = ANSWERS.into_iter().filter(waited_for).map(async |answer| {
         let mut environment = Environment::new(answer).await;
         environment.check(ENDLESS, true).await;
+        let open = "SELECT count(*) = 0 FROM pg_stat_activity
+            WHERE datname = current_database() AND state LIKE 'idle in transaction%'";
+        let database = &environment.database;
+        eventually("no transaction is left open", async || database.value(open).await).await;
         environment.close().await;
     });
     join_all(each).await;

@@ -1,6 +1,7 @@
 //! A task's effects and its completion commit together, exactly once, although workers are killed
 //! meanwhile.
 
+use proxy::{FaultAction, MessageMatch, Proxy};
 use rand::RngExt;
 
 use crate::harness::{Database, Fleet, Worker, eventually};
@@ -80,4 +81,32 @@ async fn no_snapshot_shows_an_effect_without_its_success_or_a_success_without_it
         done = now;
     }
     assert!(polls > 2, "{polls} polls fell between the first success and the last");
+}
+
+/// A late cancel request for an earlier statement can hit BEGIN.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_statement_has_no_effect_of_its_own_if_begin_fails() {
+    const TASKS: i64 = 20;
+    for settings in ["", "SELECT mill.set_shared_commit('default', '100ms')"] {
+        let database = Database::new().await;
+        database.execute(&format!("CREATE TABLE effect (task bigint NOT NULL); {settings}")).await;
+        let proxy = Proxy::start(&database.url()).await.unwrap();
+        let through = proxy.url(&database.url());
+        let flags = ["--readers", "1", "--poll-interval", "20ms", "--task-url", &through];
+        let _worker = Worker::start(&database, &flags);
+        // The number of tasks that the reader takes at once grows with each round.
+        for round in 0..10 {
+            proxy.arm(MessageMatch::Text("worker.begin".to_owned()), FaultAction::Fail);
+            let enqueue = format!(
+                "SELECT mill.enqueue('INSERT INTO effect VALUES (' || {TASKS} * {round} + n || ')',
+                     max_attempts => 5, retry_interval => '0') FROM generate_series(1, {TASKS}) AS n"
+            );
+            database.execute(&enqueue).await;
+            proxy.fired().await;
+            database.until_empty().await;
+            let wrong = "SELECT count(*) - count(DISTINCT task)
+                    + (SELECT count(*) FROM mill.attempts WHERE final AND outcome <> 'succeeded') FROM effect";
+            assert_eq!(database.value::<i64>(wrong).await, 0, "{settings}, round {round}");
+        }
+    }
 }

@@ -50,6 +50,8 @@ pub enum FaultAction {
     HoldAnswer,
     /// Forwards the message and damages its reply.
     DamageAnswer(Damage),
+    /// Replaces the simple query by one that fails at once, as if a late cancel request hit it.
+    Fail,
 }
 
 /// Selects a message.
@@ -182,7 +184,10 @@ impl Shared {
         }
         let before = matches!(
             act,
-            FaultAction::Hold | FaultAction::Cut(Cut::Before) | FaultAction::DamageAnswer(_)
+            FaultAction::Hold
+                | FaultAction::Cut(Cut::Before)
+                | FaultAction::DamageAnswer(_)
+                | FaultAction::Fail
         );
         let whole_pipeline = matches!(at, MessageMatch::Text(_)) && !before;
         let matched = Matched { act: *act, whole_pipeline };

@@ -107,6 +107,11 @@ impl Forward<'_> {
                 Some(FaultAction::Hold) => self.until_released().await?,
                 Some(FaultAction::Cut(cut)) => return Ok((cut, message)),
                 Some(FaultAction::DamageAnswer(damage)) => self.answers.arm(damage),
+                Some(FaultAction::Fail) => {
+                    self.shared.mark_fired();
+                    self.to.write_all(&failing_query()).await?;
+                    continue;
+                }
                 Some(FaultAction::HoldAnswer) => {
                     self.gate.send_replace(false);
                     self.to.write_all(&message).await?;
@@ -127,6 +132,13 @@ impl Forward<'_> {
             Err(io::ErrorKind::ConnectionAborted.into())
         }
     }
+}
+
+/// Returns a simple query that fails.
+fn failing_query() -> Vec<u8> {
+    let text = b"SELECT 1/0\0";
+    let length = u32::try_from(4 + text.len()).unwrap_or_default();
+    [&[QUERY][..], &length.to_be_bytes(), text].concat()
 }
 
 /// Forwards the server's replies with the current delay. Returns when one side has disconnected.

@@ -106,6 +106,9 @@ impl Executor {
     /// if its statement must not be sent.
     fn may_start(&self, session: &Session, task: &ClaimedTask) -> Result<(), AttemptResult> {
         let signal = *task.stop.borrow();
+        if signal == Some(StopSignal::Shutdown) {
+            return Err(AttemptResult::Release { wait: Duration::ZERO });
+        }
         if let Some(reason) = signal {
             let stopped = Interruption::Stopped(StopReason::Signal(reason), None);
             return Err(self.classify(&task.claim, stopped, Report::default()));
@@ -172,8 +175,14 @@ impl Executor {
                     session.retire();
                 }
             }
-            // A cancel request may still be on its way to this session.
-            Interruption::Stopped(..) => session.retire(),
+            Interruption::Stopped(reason, _) => {
+                if matches!(reason, StopReason::BackendGone) {
+                    // The backend may be idle in the transaction, with its locks.
+                    session.host.terminate(session.identity()).await;
+                }
+                // A cancel request may still be on its way to this session.
+                session.retire();
+            }
         }
         Err(self.classify(&task.claim, interruption, report))
     }
@@ -237,10 +246,11 @@ impl Executor {
     /// session, which never runs task SQL.
     async fn autocommit(&self, session: &mut Session, task: &mut ClaimedTask) -> AttemptResult {
         let claim = &task.claim;
-        let mut rows = Rows::default();
+        let (mut rows, mut sent) = (Rows::default(), false);
         let begun = Instant::now();
         let supervisor = self.supervisor(session, claim, &mut task.stop, begun);
-        let ran = match supervisor.run(statement::one_by_one(session, claim, &mut rows)).await {
+        let statements = statement::one_by_one(session, claim, &mut rows, &mut sent);
+        let ran = match supervisor.run(statements).await {
             Supervised::Done(ran) => ran.map_err(Interruption::Failed),
             Supervised::Stopped(reason, last) => {
                 session.retire();
@@ -274,6 +284,13 @@ impl Executor {
         }
         if error.is_some_and(ExecutionError::outdated_plan) {
             session.retire();
+        }
+        let shutdown = StopReason::Signal(StopSignal::Shutdown);
+        let stopped =
+            matches!(&interruption, Interruption::Stopped(reason, _) if *reason == shutdown);
+        let lost = error.is_some_and(ExecutionError::connection_lost);
+        if !sent && claim.at_most_once() && (stopped || lost) {
+            return AttemptResult::Release { wait: Duration::ZERO };
         }
         self.classify(claim, interruption, report)
     }

@@ -4,7 +4,6 @@
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, LazyLock};
-use std::time::Duration;
 
 use conninfo::{ConnectError, Connection, ConnectionTarget};
 use fleet_decisions::timing::SESSION_TIMEOUT;
@@ -14,13 +13,12 @@ use queue::claim::SessionIdentity;
 use queue::server::{Server, server};
 use queue::{Claim, Isolation, QueueError};
 use tokio::time::timeout;
-use tokio_postgres::{
-    AsyncMessage, CancelToken, Client, Error, SimpleQueryMessage, SimpleQueryStream,
-};
+use tokio_postgres::{AsyncMessage, Client, Error, SimpleQueryMessage, SimpleQueryStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::attempt::output::notices::Notices;
+use crate::attempt::supervise::Canceller;
 use crate::control::Control;
 use crate::startup::login::Login;
 
@@ -51,8 +49,12 @@ pub(crate) static TASK_BOUNDARY: LazyLock<String> =
 /// Savepoint at the start of each task of a shared commit.
 const SAVEPOINT: &str = "SAVEPOINT mill_task";
 
-/// A transaction that was opened by the message that commits the task before: reset, BEGIN, the
-/// task's settings and its statement.
+/// A transaction that was opened by the message that also contains the statement, and possibly the
+/// COMMIT of the task before.
+///
+/// One message instead of two: if BEGIN fails, for example because a cancel request for an earlier
+/// statement arrives late, the server skips the rest of the message. It would execute a second
+/// message, outside of a transaction, and so commit its effects.
 pub(crate) struct OpenedTransaction {
     /// Answers to the message.
     pub(crate) answers: Pin<Box<SimpleQueryStream>>,
@@ -195,14 +197,21 @@ impl Session {
         self.retired = true;
     }
 
-    /// Opens the task's transaction and sets the task's settings, in one pipeline with the next
-    /// message. Returns the transaction id. The transaction is READ WRITE, whatever the database's
-    /// default, because the completion writes in it.
+    /// Opens the task's transaction and sets the task's settings. Returns the transaction id.
     pub(crate) async fn begin(&self, claim: &Claim) -> Result<String, Error> {
-        let level = claim.isolation().map(isolation_level).unwrap_or_default();
-        let begin = format!("{BEGIN}{level}; SELECT {}, {XACT}", task_settings(claim, true));
-        let answers = self.client.simple_query_raw(&begin).await?;
+        let answers = self.client.simple_query_raw(&begin_message(claim)).await?;
         Ok(last_value(answers).await?.unwrap_or_default())
+    }
+
+    /// As [`Session::begin`], and executes the statement. Does not wait for the answer.
+    pub(crate) async fn begin_with_statement(
+        &self,
+        claim: &Claim,
+    ) -> Result<OpenedTransaction, Error> {
+        let begin = format!("{};\n", begin_message(claim));
+        let message = format!("{begin}{}", claim.with_comment(claim.statement()));
+        let answers = Box::pin(self.client.simple_query_raw(&message).await?);
+        Ok(OpenedTransaction { answers, until_commit: 0, offset: begin.chars().count() })
     }
 
     /// As [`Session::begin`], for the first task of a shared commit. Does not wait for the answer.
@@ -215,13 +224,17 @@ impl Session {
     /// the boundary between the tasks. No state crosses the boundary except the transaction itself.
     ///
     /// If the statement fails, the server does not execute the boundary, so the last savepoint is
-    /// still that of the failed task.
+    /// still that of the failed task. If BEGIN has failed, the release of the savepoint fails too, and
+    /// undoes the statement.
     pub(crate) async fn send_shared(
         &self,
         statement: &str,
         next: Option<&Claim>,
     ) -> Result<SimpleQueryStream, Error> {
-        let Some(next) = next else { return self.client.simple_query_raw(statement).await };
+        let Some(next) = next else {
+            let last = format!("{statement}\n; RELEASE {SAVEPOINT}");
+            return self.client.simple_query_raw(&last).await;
+        };
         let statement = format!(
             "{statement}\n; {RESET_SESSION}; RELEASE {SAVEPOINT}; {SAVEPOINT}; \
              SELECT {UNLOCK} AS {}, {}",
@@ -310,7 +323,7 @@ impl Session {
         (!self.retired && !self.is_closed()).then_some(self)
     }
 
-    /// Returns a handle that cancels the running statement.
+    /// Returns a value that cancels the running statement.
     pub(crate) fn canceller(&self) -> Canceller {
         Canceller { token: self.client.cancel_token(), target: self.target.clone() }
     }
@@ -336,6 +349,13 @@ pub(crate) fn task_settings(claim: &Claim, local: bool) -> String {
         }
     }
     settings
+}
+
+/// Returns the message that opens the task's transaction. The transaction is READ WRITE, whatever the
+/// database's default, because the completion writes in it.
+fn begin_message(claim: &Claim) -> String {
+    let level = claim.isolation().map(isolation_level).unwrap_or_default();
+    format!("{BEGIN}{level}; SELECT {}, {XACT}", task_settings(claim, true))
 }
 
 fn isolation_level(level: Isolation) -> &'static str {
@@ -382,25 +402,6 @@ EXCEPTION WHEN connection_does_not_exist THEN
 END
 $mill$"
     )
-}
-
-/// Sends cancel requests for one session.
-pub(crate) struct Canceller {
-    token: CancelToken,
-    target: ConnectionTarget,
-}
-
-impl Canceller {
-    /// Asks the server to cancel the session's statement. A request that arrives late would cancel
-    /// the next statement of the session, so a cancelled session is never used again.
-    pub(crate) async fn cancel(&self, patience: Duration) {
-        let sent = timeout(patience, conninfo::cancel(&self.token, &self.target));
-        match sent.await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(%error, "could not send a cancel request"),
-            Err(_) => tracing::warn!("a cancel request timed out after {patience:?}"),
-        }
-    }
 }
 
 /// Reason why a session could not be opened.

@@ -1,11 +1,11 @@
 //! Sends a task's SQL and reads the result as a stream, so that a result of any size passes through
 //! a bounded buffer.
 
-use std::pin::pin;
+use std::pin::{Pin, pin};
 
-use futures_util::{Stream, TryStreamExt, future};
+use futures_util::{Stream, TryStreamExt};
 use queue::{Claim, scan};
-use tokio_postgres::{Column, Error, SimpleColumn, SimpleQueryMessage};
+use tokio_postgres::{Column, Error, SimpleColumn, SimpleQueryMessage, SimpleQueryStream};
 
 use crate::attempt::error::ExecutionError;
 use crate::attempt::explain;
@@ -33,17 +33,12 @@ pub(crate) async fn in_transaction(
         with_params(session, claim.statement(), claim, rows).await?;
         return Ok(xact);
     }
-    // One pipeline sends BEGIN, the task's settings and the statement.
-    let sql = claim.with_comment(claim.statement());
-    let statement = session.client().simple_query_raw(&sql);
-    let (xact, stream) = future::join(session.begin(claim), statement).await;
-    let xact = xact?;
-    read_results(stream?, rows, None).await?;
-    Ok(xact)
+    let opened = session.begin_with_statement(claim).await?;
+    in_opened_transaction(opened, rows).await
 }
 
-/// Reads the answers of a transaction that was opened together with the COMMIT of the task before.
-/// Returns the transaction id.
+/// Reads the answers of a transaction that was opened together with its statement. Returns the
+/// transaction id.
 ///
 /// # Errors
 /// Returns the error of the statement or the connection; the transaction is still open.
@@ -52,9 +47,19 @@ pub(crate) async fn in_opened_transaction(
     rows: &mut Rows,
 ) -> Result<String, ExecutionError> {
     opened.read_commit().await?;
+    // A syntax error of the statement is the first answer of all.
+    read_opened(opened.answers, rows)
+        .await
+        .map_err(|error| error.shift_position_back(opened.offset))
+}
+
+async fn read_opened(
+    mut answers: Pin<Box<SimpleQueryStream>>,
+    rows: &mut Rows,
+) -> Result<String, ExecutionError> {
     let mut xact = None;
     while xact.is_none() {
-        match opened.answers.try_next().await? {
+        match answers.try_next().await? {
             Some(SimpleQueryMessage::Row(row)) => {
                 xact = row.get(row.len() - 1).map(str::to_owned);
             }
@@ -63,14 +68,13 @@ pub(crate) async fn in_opened_transaction(
         }
     }
     // The end of the SELECT that returned the id.
-    opened.answers.try_next().await?;
-    read_results(opened.answers, rows, None)
-        .await
-        .map_err(|error| error.shift_position_back(opened.offset))?;
+    answers.try_next().await?;
+    read_results(answers, rows, None).await?;
     Ok(xact.unwrap_or_default())
 }
 
-/// Runs the task's statements one by one, each in its own transaction.
+/// Runs the task's statements one by one, each in its own transaction. Sets `sent` before it sends
+/// the first one.
 ///
 /// # Errors
 /// Returns the error of the first statement that fails; earlier statements have taken effect.
@@ -78,8 +82,10 @@ pub(crate) async fn one_by_one(
     session: &mut Session,
     claim: &Claim,
     rows: &mut Rows,
+    sent: &mut bool,
 ) -> Result<(), ExecutionError> {
     session.set_task_settings(claim).await?;
+    *sent = true;
     for statement in scan::statements(claim.statement()) {
         let ran = if claim.params().is_some() {
             with_params(session, statement.text(), claim, rows).await

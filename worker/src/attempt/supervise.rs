@@ -8,13 +8,14 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use conninfo::ConnectionTarget;
 use fleet_decisions::timing::{ESCALATION_DELAY, MAX_IDLE, PROBE_INTERVAL};
 use queue::claim::SessionIdentity;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
+use tokio_postgres::CancelToken;
 use tokio_util::sync::CancellationToken;
 
-use crate::attempt::session::Canceller;
 use crate::claim::in_flight::StopSignal;
 use crate::control::Control;
 
@@ -91,6 +92,25 @@ impl Supervisor<'_> {
             }
         }
         Supervised::Stopped(reason, timeout(Duration::ZERO, statement).await.ok())
+    }
+}
+
+/// Sends cancel requests for one session.
+pub(crate) struct Canceller {
+    pub(crate) token: CancelToken,
+    pub(crate) target: ConnectionTarget,
+}
+
+impl Canceller {
+    /// Asks the server to cancel the session's statement. A request that arrives late would cancel
+    /// the next statement of the session, so a cancelled session is never used again.
+    async fn cancel(&self, patience: Duration) {
+        let sent = timeout(patience, conninfo::cancel(&self.token, &self.target));
+        match sent.await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "could not send a cancel request"),
+            Err(_) => tracing::warn!("a cancel request timed out after {patience:?}"),
+        }
     }
 }
 
