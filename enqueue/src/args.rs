@@ -49,7 +49,7 @@ submitted in one transaction: if one task is refused, none is submitted.
 
 Exit codes:
     0  submitted; with --wait: submitted and succeeded
-    1  failure without a code of its own; also if it is not known whether the task was submitted
+    1  failure without a code of its own; also if it is not known whether the task was submitted or the run started
     2  invalid command line, or unreadable file
     3  --wait: the task or the run ended without success
     5  refused: statement, value, limit, missing privilege, or unsupported schema version

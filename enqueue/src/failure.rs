@@ -26,6 +26,9 @@ pub(crate) enum Failure {
     /// The connection was lost before the submission was confirmed.
     #[error("connection lost, and it is not known whether the task was submitted: {0}")]
     InDoubt(QueueError),
+    /// The connection was lost before the start of a run was confirmed.
+    #[error("connection lost, and it is not known whether the run was started: {0}")]
+    RunInDoubt(QueueError),
     /// The connection was lost during the wait for a task, and reconnecting failed.
     #[error("could not wait for task {id}, which continues: {reason}")]
     LostTask { id: TaskId, reason: String },
@@ -57,6 +60,7 @@ impl Failure {
             Self::Connect(error) => exit::of_connection(error),
             Self::Database(error) => exit::of(error),
             Self::InDoubt(_)
+            | Self::RunInDoubt(_)
             | Self::LostTask { .. }
             | Self::LostRun { .. }
             | Self::TaskGone(_)
@@ -86,6 +90,7 @@ impl Failure {
             Self::InDoubt(_) => Some(
                 "With --key the command can be repeated safely while the task is live.".to_owned(),
             ),
+            Self::RunInDoubt(_) => Some("pgmill run list shows the last runs.".to_owned()),
             Self::LostTask { id, .. } => Some(format!("pgmill task show {id}")),
             Self::LostRun { id, .. } => Some(format!("pgmill run show {id}")),
             Self::TaskGone(_) | Self::Output(_) => None,

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use terminal::{print_stderr, run_bar, run_outcome, update_run_bar, visible};
 
 use crate::args::{Args, Param};
-use crate::failure::Failure;
+use crate::failure::{Failure, commit_in_doubt};
 use crate::notify_workers;
 use crate::output::print;
 use crate::session::Session;
@@ -59,7 +59,11 @@ pub(crate) async fn start(args: &Args) -> Result<u8, Failure> {
         run_timeout: args.input.run_timeout,
         traceparent: args.traceparent()?,
     };
-    let started = run::start(&session.client, &args.input.job, &params, &options).await?;
+    let started = run::start(&session.client, &args.input.job, &params, &options);
+    let started = started.await.map_err(|error| match error {
+        error if commit_in_doubt(&error) => Failure::RunInDoubt(error),
+        error => Failure::Database(error),
+    })?;
     notify_workers(&session).await;
     for edge in &started.dropped {
         print_stderr(format_args!(

@@ -1,5 +1,6 @@
 //! Runs on the command line: started and awaited, displayed, drawn and controlled.
 
+use proxy::{Cut, FaultAction, MessageMatch, Proxy};
 use serde_json::{Value, json};
 
 use crate::harness::{Database, Program, Worker, eventually};
@@ -189,4 +190,18 @@ async fn every_run_in_progress_can_be_cancelled_at_once() {
     })
     .await;
     assert_eq!(Program::pgmill(&database, &cancel).succeeds().await, "no run is in progress\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_whose_answer_is_lost_is_not_reported_as_if_nothing_had_started() {
+    let database = Database::new().await;
+    job(&database, "j", json!([{"name": "a", "statement": "SELECT 1"}])).await;
+    let proxy = Proxy::start(&database.url()).await.unwrap();
+    let through = proxy.url(&database.url());
+    proxy.arm(MessageMatch::Text("mill.start_run".to_owned()), FaultAction::Cut(Cut::After));
+    let enqueue = Program::enqueue(&database, &["--job", "j"]).at(&through);
+    let (code, _, reported) = enqueue.run().await;
+    assert!(code == 1 && reported.contains("not known whether the run was started"), "{reported}");
+    let runs = "SELECT count(*) = 1 FROM mill.runs";
+    eventually("the run has started", async || database.value::<bool>(runs).await).await;
 }
