@@ -8080,12 +8080,19 @@ DECLARE
     step record;
 BEGIN
     FOR plan IN SELECT p.* FROM jsonb_to_recordset(plans) AS p(id bigint, fires timestamptz[], next_fire_at timestamptz,
-        missed bigint, missed_from timestamptz, missed_to timestamptz, uncounted boolean, failure text, error text,
-        trigger jsonb)
+        missed bigint, missed_from timestamptz, missed_to timestamptz, uncounted boolean, failure text,
+        postponed text, error text, trigger jsonb)
     LOOP
         schedule_id := plan.id;
         fired := 0;
         skipped := 0;
+        IF plan.postponed IS NOT NULL THEN
+            -- The schedule stays due, and lets others go first.
+            UPDATE mill.schedules x SET error = plan.postponed, next_tick_at = now() + interval '10 s'
+                WHERE x.id = plan.id;
+            RETURN NEXT;
+            CONTINUE;
+        END IF;
         SELECT x.* INTO s FROM mill.schedules x WHERE x.id = plan.id;
         IF s.new_timing IS NOT NULL AND s.new_timing_error IS NULL THEN
             IF mill.timing_mode(s.new_timing) = 'scheduled' AND plan.missed = 0 AND plan.failure IS NULL
@@ -8161,7 +8168,8 @@ END
 $$;
 COMMENT ON FUNCTION mill.tick IS
     'Applies the results of a tick to locked schedules: [{"id", "fires", "next_fire_at", "missed", "missed_from", '
-    '"missed_to", "uncounted", "failure" (of an earlier tick), "error" (of the timing), "trigger"}]. Returns the '
+    '"missed_to", "uncounted", "failure" (of an earlier tick), "postponed" (the error that prevents a fire for now), '
+    '"error" (of the timing), "trigger"}]. Returns the '
     'number of fires and of skipped fires per schedule. If the plan is that of a new timing, accepts or rejects the '
     'new timing first; after a rejection, the schedule is due at once, with the timing in force';
 GRANT EXECUTE ON FUNCTION mill.tick TO mill_worker;

@@ -226,22 +226,36 @@ fn plan(it: &LockedBackfill) -> Result<Value, String> {
 /// Starts the next runs of all backfills in progress. The caller has to notify the workers.
 ///
 /// # Errors
-/// Fails if the database does. Then nothing of the current step has happened.
+/// Fails if the database does, or if a backfill raises an error that the schema's functions do not
+/// catch. The other backfills have then started their runs.
 pub async fn advance(client: &mut Client) -> Result<AdvanceSummary, QueueError> {
     let mut done = AdvanceSummary::default();
     for _ in 0..MAX_PASSES {
-        let transaction = client.transaction().await?;
+        let mut transaction = client.transaction().await?;
         let locked = transaction.query_typed(LOCK, &[]).await?;
         let mut more = false;
+        let mut failed = None;
         for row in &locked {
             let it = LockedBackfill::from_row(row)?;
             if it.room > 0 {
-                let (fired, again) = advance_one(&transaction, &it).await?;
-                done.fired += fired;
-                more |= again;
+                let step = transaction.savepoint("one").await?;
+                match advance_one(&step, &it).await {
+                    Ok((fired, again)) => {
+                        step.commit().await?;
+                        done.fired += fired;
+                        more |= again;
+                    }
+                    Err(error) => {
+                        step.rollback().await?;
+                        failed = failed.or(Some(error));
+                    }
+                }
             }
         }
         transaction.commit().await?;
+        if let Some(error) = failed {
+            return Err(error);
+        }
         done.in_progress = !locked.is_empty();
         if !more {
             break;

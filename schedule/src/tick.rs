@@ -25,8 +25,7 @@ use crate::timing::Timing;
 /// expensive.
 const BATCH_SIZE: i32 = 20;
 
-/// In a pass that evaluates one schedule after another, those that wait for a lock must not delay the
-/// others.
+/// While schedules are ticked one by one, those that wait for a lock must not delay the others.
 const SHORT_LOCK_TIMEOUT: &str = "SET LOCAL lock_timeout = '500ms'";
 
 const TAKE: &str = "/* schedule.lock_due */
@@ -86,8 +85,9 @@ pub struct TickSummary {
     pub delays: Vec<Duration>,
     /// Triggered schedules whose probe must be run.
     pub probes: Vec<ProbeRequest>,
-    /// Error of a schedule that needs a lock which another session holds. Such schedules stay due.
-    pub blocked: Option<QueueError>,
+    /// Number of schedules that cannot fire now, for example because another session holds a lock.
+    /// They stay due, and are tried again after a pause.
+    pub postponed: u64,
 }
 
 impl TickSummary {
@@ -95,6 +95,18 @@ impl TickSummary {
     #[must_use]
     pub fn is_full(&self) -> bool {
         i32::try_from(self.taken) == Ok(BATCH_SIZE)
+    }
+
+    /// Adds the result of another pass.
+    pub fn add(&mut self, other: Self) {
+        self.taken += other.taken;
+        self.fired += other.fired;
+        self.skipped += other.skipped;
+        self.missed += other.missed;
+        self.errors += other.errors;
+        self.delays.extend(other.delays);
+        self.probes.extend(other.probes);
+        self.postponed += other.postponed;
     }
 }
 
@@ -136,6 +148,7 @@ struct FirePlan {
     missed_to: Option<Timestamp>,
     uncounted: bool,
     failure: Option<String>,
+    postponed: Option<String>,
     error: Option<String>,
     trigger: Option<Value>,
     /// Delay of each fire, from its instant until now.
@@ -145,53 +158,62 @@ struct FirePlan {
 
 /// Evaluates due schedules and fires them, in one transaction. The caller has to notify the
 /// workers.
+///
+/// # Errors
+/// Fails if one of the schedules raises an error that the schema's functions do not catch. Then none
+/// has been evaluated, and [`tick_next`] evaluates them one by one.
 pub async fn tick_due(client: &mut Client) -> Result<TickSummary, QueueError> {
-    match try_tick(client, false).await {
-        // One of the schedules raises an error that the schema's functions do not catch, such as a
-        // timeout. The other schedules must not wait for it forever.
-        Err(error) if !error.temporary() && error.sqlstate().is_some() => {
-            try_tick(client, true).await
-        }
-        done => done,
-    }
-}
-
-async fn try_tick(client: &mut Client, one_by_one: bool) -> Result<TickSummary, QueueError> {
-    let mut transaction = client.transaction().await?;
-    let (mut pass, plans) = take_due(&transaction).await?;
-    if one_by_one {
-        transaction.batch_execute(SHORT_LOCK_TIMEOUT).await?;
-        for plan in plans {
-            let step = transaction.savepoint("one").await?;
-            match apply_plans(&step, std::slice::from_ref(&plan), &mut pass).await {
-                Ok(()) => step.commit().await?,
-                Err(error) if error.temporary() => return Err(error),
-                Err(error) if error.sqlstate() == Some(&SqlState::LOCK_NOT_AVAILABLE) => {
-                    step.rollback().await?;
-                    pass.blocked = Some(error);
-                }
-                Err(error) => {
-                    step.rollback().await?;
-                    let failure = Some(error.to_string());
-                    let without =
-                        FirePlan { fires: Vec::new(), delays: Vec::new(), failure, ..plan };
-                    pass.errors += 1;
-                    apply_plans(&transaction, &[without], &mut pass).await?;
-                }
-            }
-        }
-    } else if !plans.is_empty() {
+    let transaction = client.transaction().await?;
+    let (mut pass, plans) = take_due(&transaction, BATCH_SIZE).await?;
+    if !plans.is_empty() {
         apply_plans(&transaction, &plans, &mut pass).await?;
     }
     transaction.commit().await?;
     Ok(pass)
 }
 
+/// Evaluates the schedule that has been due for the longest time. If it raises an error, it is
+/// postponed, or this fire is recorded as an error.
+///
+/// # Errors
+/// Fails if the database does. Then nothing has happened.
+pub async fn tick_next(client: &mut Client) -> Result<TickSummary, QueueError> {
+    let mut transaction = client.transaction().await?;
+    let (mut pass, plans) = take_due(&transaction, 1).await?;
+    for plan in plans {
+        transaction.batch_execute(SHORT_LOCK_TIMEOUT).await?;
+        let step = transaction.savepoint("one").await?;
+        match apply_plans(&step, std::slice::from_ref(&plan), &mut pass).await {
+            Ok(()) => step.commit().await?,
+            Err(error) => {
+                step.rollback().await?;
+                let without = without_fires(plan, &error, &mut pass);
+                apply_plans(&transaction, &[without], &mut pass).await?;
+            }
+        }
+    }
+    transaction.commit().await?;
+    Ok(pass)
+}
+
+/// Returns the plan of a schedule that raised an error.
+fn without_fires(plan: FirePlan, error: &QueueError, pass: &mut TickSummary) -> FirePlan {
+    let message = error.to_string();
+    let locked = error.sqlstate() == Some(&SqlState::LOCK_NOT_AVAILABLE);
+    if locked || error.temporary() {
+        pass.postponed += 1;
+        return FirePlan { id: plan.id, postponed: Some(message), ..FirePlan::default() };
+    }
+    pass.errors += 1;
+    FirePlan { fires: Vec::new(), delays: Vec::new(), failure: Some(message), ..plan }
+}
+
 /// Locks due schedules, and returns a plan for each.
 async fn take_due(
     transaction: &Transaction<'_>,
+    max_count: i32,
 ) -> Result<(TickSummary, Vec<FirePlan>), QueueError> {
-    let rows = transaction.query_typed(TAKE, &[(&BATCH_SIZE, Type::INT4)]).await?;
+    let rows = transaction.query_typed(TAKE, &[(&max_count, Type::INT4)]).await?;
     let mut pass = TickSummary { taken: rows.len(), ..TickSummary::default() };
     let mut plans = Vec::new();
     for row in &rows {

@@ -2,7 +2,7 @@
 //! and is not recorded as missed; a lock that another session holds drops no fire.
 
 use schedule::backfill;
-use schedule::tick::tick_due;
+use schedule::tick::{tick_due, tick_next};
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 
@@ -160,16 +160,31 @@ async fn a_fire_that_needs_a_lock_starts_later_and_delays_no_other_schedule() {
         }
         tick(&database).await;
         database
-            .execute("UPDATE mill.schedules SET next_fire_at = now() - interval '1 minute', next_tick_at = now()")
+            .execute(
+                "UPDATE mill.schedules SET next_fire_at = now() - interval '1 minute',
+                     next_tick_at = now() - make_interval(secs => (name = 's')::integer)",
+            )
             .await;
         let session = database.connect().await;
         block(&session, "s.next_fire_at").await;
-        let ticked = tick_due(&mut impatient(&database).await).await.unwrap();
-        let blocked = ticked.blocked.as_ref().and_then(|error| error.sqlstate());
-        assert_eq!(blocked, (!planted).then_some(&SqlState::LOCK_NOT_AVAILABLE));
-        assert_eq!((ticked.fired, ticked.delays.len()), (1, 1 + usize::from(planted)));
+        let mut worker = impatient(&database).await;
+        match tick_due(&mut worker).await {
+            Ok(ticked) => assert!(planted, "{ticked:?}"),
+            Err(error) => assert_eq!(error.sqlstate(), Some(&SqlState::LOCK_NOT_AVAILABLE)),
+        }
+        if !planted {
+            let first = tick_next(&mut worker).await.unwrap();
+            let second = tick_next(&mut worker).await.unwrap();
+            assert_eq!((first.fired, first.delays.len(), first.postponed), (0, 0, 1));
+            assert_eq!((second.fired, second.delays.len(), second.postponed), (1, 1, 0));
+            assert_eq!(tick_next(&mut worker).await.unwrap().taken, 0);
+            let error = "SELECT error FROM mill.schedules WHERE name = 's'";
+            let error: String = database.value(error).await;
+            assert!(error.contains("lock timeout"), "{error}");
+        }
         assert_eq!(events(&database, "other").await, "fired 1");
         session.batch_execute("ROLLBACK").await.unwrap();
+        database.execute("UPDATE mill.schedules SET next_tick_at = now() WHERE name = 's'").await;
         tick(&database).await;
         let expected = if planted { "error 1" } else { "fired 1" };
         assert_eq!(events(&database, "s").await, expected);

@@ -186,13 +186,14 @@ impl Duty for Notifier {
     /// Returns the number of messages delivered or claimed.
     async fn run_once(&mut self, (): ()) -> Result<u64, QueueError> {
         let control = &self.sender.context.control;
-        answered(async { check_backlogs(&*control.get().await?).await }).await?;
+        // Its error delays no other notification.
+        let checked = answered(async { check_backlogs(&*control.get().await?).await }).await;
         let mut messages = 0;
         loop {
             let more = self.deliver_in_database().await? + self.send().await?;
             messages += more;
             if more == 0 {
-                return Ok(messages);
+                return checked.map(|_| messages);
             }
         }
     }

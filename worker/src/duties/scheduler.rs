@@ -9,9 +9,10 @@ use fleet_decisions::scheduler_work::{DueWork, SchedulerWork};
 use queue::QueueError;
 use queue::enqueue::notify;
 use schedule::backfill::{self, AdvanceSummary};
-use schedule::tick::{TickSummary, enforce_deadlines, next_tick_in, tick_due};
+use schedule::tick::{TickSummary, enforce_deadlines, next_tick_in, tick_due, tick_next};
 use schedule::zone_data::zone_data;
 use tokio::sync::watch;
+use tokio_postgres::Client;
 
 use crate::context::Context;
 use crate::control::{answered, until};
@@ -43,36 +44,68 @@ impl Scheduler {
         let mut client = self.context.control.get().await?;
         let ticked = tick_due(&mut client).await?;
         if ticked.fired > 0 {
-            self.context.wakeup.notify();
-            notify(&*client).await?;
+            self.announce(&client).await;
         }
         Ok(ticked)
+    }
+
+    /// Ticks the due schedules one by one.
+    async fn tick_each(&self) -> Result<TickSummary, QueueError> {
+        let mut all = TickSummary::default();
+        while !all.is_full() {
+            let ticked = answered(async {
+                let mut client = self.context.control.get().await?;
+                let ticked = tick_next(&mut client).await?;
+                if ticked.fired > 0 {
+                    self.announce(&client).await;
+                }
+                Ok(ticked)
+            });
+            let ticked = ticked.await?;
+            if ticked.taken == 0 {
+                break;
+            }
+            all.add(ticked);
+        }
+        Ok(all)
     }
 
     async fn advance_backfills(&self) -> Result<AdvanceSummary, QueueError> {
         let mut client = self.context.control.get().await?;
         let advanced = backfill::advance(&mut client).await?;
         if advanced.fired > 0 {
-            self.context.wakeup.notify();
-            notify(&*client).await?;
+            self.announce(&client).await;
             tracing::debug!(fired = advanced.fired, "advanced backfills");
         }
         Ok(advanced)
+    }
+
+    /// Tells the workers of tasks that were enqueued. If this fails, their next polls find the tasks.
+    async fn announce(&self, client: &Client) {
+        self.context.wakeup.notify();
+        if let Err(error) = notify(client).await {
+            tracing::debug!(%error, "could not notify the other workers");
+        }
     }
 
     /// Ticks all due schedules, and returns the number of fires.
     async fn tick_all(&mut self) -> Result<u64, QueueError> {
         let mut fired = 0;
         loop {
-            let ticked = answered(self.tick()).await?;
+            let ticked = match answered(self.tick()).await {
+                // One of the schedules may need too long, or raise an error that the schema's functions
+                // do not catch. The others must not wait for it.
+                Err(error) if error.sqlstate().is_some() => {
+                    tracing::debug!(%error, "ticking the due schedules one by one");
+                    self.tick_each().await?
+                }
+                ticked => ticked?,
+            };
             let full = ticked.is_full();
             fired += ticked.fired;
             self.record(&ticked);
             for request in ticked.probes {
                 self.triggers.spawn_evaluation(request);
-            }
-            if let Some(error) = ticked.blocked {
-                return Err(error);
             }
             if !full {
                 break;
@@ -83,6 +116,14 @@ impl Scheduler {
         let next = answered(async { next_tick_in(&*control.get().await?).await }).await?;
         self.work.ticked(next, Instant::now(), &mut rand::rng());
         Ok(fired)
+    }
+
+    /// Continues the backfills, and returns the number of fires.
+    async fn continue_backfills(&mut self) -> Result<u64, QueueError> {
+        let advanced = answered(self.advance_backfills()).await?;
+        self.awaits_runs = advanced.in_progress;
+        self.work.backfills = false;
+        Ok(advanced.fired)
     }
 
     /// Marks late runs, and cancels runs whose timeout has passed.
@@ -103,6 +144,12 @@ impl Scheduler {
 
     fn record(&self, ticked: &TickSummary) {
         self.context.metrics.schedules.record_pass(ticked);
+        if ticked.postponed > 0 {
+            tracing::warn!(
+                schedules = ticked.postponed,
+                "schedules cannot fire now and will be tried again: pgmill status"
+            );
+        }
         if ticked.fired + ticked.skipped + ticked.missed + ticked.errors > 0 {
             tracing::debug!(
                 fired = ticked.fired,
@@ -142,21 +189,13 @@ impl Duty for Scheduler {
         }
     }
 
-    /// Does what is due, and returns the number of fires.
+    /// Does what is due, and returns the number of fires. An error of one kind of work does not keep the
+    /// others from being done.
     async fn run_once(&mut self, due: DueWork) -> Result<u64, QueueError> {
-        let mut fired = 0;
-        if due.tick {
-            fired += self.tick_all().await?;
-        }
-        if due.backfills {
-            let advanced = answered(self.advance_backfills()).await?;
-            fired += advanced.fired;
-            self.awaits_runs = advanced.in_progress;
-            self.work.backfills = false;
-        }
-        if due.deadlines {
-            self.enforce_deadlines().await?;
-        }
-        Ok(fired)
+        let ticked = if due.tick { self.tick_all().await } else { Ok(0) };
+        let continued = if due.backfills { self.continue_backfills().await } else { Ok(0) };
+        let enforced = if due.deadlines { self.enforce_deadlines().await } else { Ok(()) };
+        let fired = ticked? + continued?;
+        enforced.map(|()| fired)
     }
 }
