@@ -2355,11 +2355,12 @@ BEGIN
     PERFORM FROM mill.limits l WHERE l.id = ANY (limit_ids) ORDER BY l.kind, l.id FOR NO KEY UPDATE;
     WITH waiting AS MATERIALIZED (
         SELECT t.id FROM mill.tasks t JOIN mill.permits p ON p.task_id = t.id
-        WHERE p.limit_id = ANY (limit_ids) AND p.counts_until IS NULL AND t.state = 'pending'
+        -- A blocked task waits for a later limit of its chain, and does not return to these limits by itself.
+        WHERE p.limit_id = ANY (limit_ids) AND p.counts_until IS NULL AND t.state IN ('pending', 'blocked')
         ORDER BY t.id FOR NO KEY UPDATE OF t
     ), back AS (
         UPDATE mill.tasks t SET state = 'blocked', blocking_limit_id = t.limits[1], start_by = NULL
-        FROM waiting WHERE t.id = waiting.id AND t.state = 'pending' RETURNING t.id
+        FROM waiting WHERE t.id = waiting.id AND t.state IN ('pending', 'blocked') RETURNING t.id
     )
     SELECT array_agg(b.id) INTO revoked FROM back b;
     PERFORM mill.release_permits(revoked, NULL) WHERE revoked IS NOT NULL;
@@ -2367,8 +2368,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.revoke_permits IS
-    'Makes tasks wait again that have a permit of these limits and have not started (pending -> blocked). Returns the '
-    'number of tasks';
+    'Makes tasks wait again that have a permit of these limits and have not started (pending, blocked -> blocked). '
+    'Returns the number of tasks';
 
 CREATE OR REPLACE FUNCTION mill.block_pending(queue text, group_name text) RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -2407,6 +2408,40 @@ $$;
 COMMENT ON FUNCTION mill.block_pending IS
     'Makes pending tasks of a queue or a group wait for a permit (pending -> blocked) if they were enqueued before '
     'the limit was set. Until then, claims skip these tasks. Returns the number of tasks';
+
+CREATE OR REPLACE FUNCTION mill.renew_chains() RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET enable_bitmapscan = off SET jit = off AS $$
+DECLARE
+    task mill.tasks;
+    chain bigint[];
+BEGIN
+    FOR task IN
+        -- Finds the distinct limits with a loose index scan, one probe per limit.
+        WITH RECURSIVE waited (id) AS (
+            (SELECT t.blocking_limit_id FROM mill.tasks t WHERE t.state = 'blocked'
+                ORDER BY t.blocking_limit_id LIMIT 1)
+            UNION ALL
+            SELECT next.blocking_limit_id FROM waited w CROSS JOIN LATERAL (
+                SELECT t.blocking_limit_id FROM mill.tasks t WHERE t.state = 'blocked' AND t.blocking_limit_id > w.id
+                ORDER BY t.blocking_limit_id LIMIT 1) AS next
+        )
+        SELECT t.* FROM mill.tasks t
+        WHERE t.state = 'blocked' AND t.blocking_limit_id = ANY (ARRAY(
+            SELECT w.id FROM waited w WHERE NOT EXISTS (SELECT FROM mill.limits l WHERE l.id = w.id)))
+        ORDER BY t.id LIMIT 1000 FOR NO KEY UPDATE SKIP LOCKED
+    LOOP
+        PERFORM mill.release_permits(ARRAY[task.id], NULL);
+        chain := mill.required_limits(task.queue, task.group_name, task.run_id, task.concurrency_key);
+        UPDATE mill.tasks t SET limits = chain, blocking_limit_id = chain[1], start_by = NULL,
+                state = CASE WHEN chain IS NULL THEN 'pending' ELSE 'blocked' END::mill.state
+            WHERE t.id = task.id;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION mill.renew_chains IS
+    'Gives blocked tasks the limits that apply to them now, if they wait for a limit that does not exist any more, '
+    'such as that of a run that has ended (blocked -> blocked | pending). Up to 1000 tasks';
 
 CREATE OR REPLACE FUNCTION mill.admit_running() RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
@@ -2462,7 +2497,9 @@ DECLARE
 BEGIN
     -- At most one worker at a time continues, and for the whole fleet at most once a second.
     INSERT INTO mill.limit_reconciliation (at) VALUES ('-infinity') ON CONFLICT DO NOTHING;
-    PERFORM FROM mill.limit_reconciliation r WHERE r.at < clock_timestamp() - interval '1 second'
+    -- A time in the future shows that the clock was set back.
+    PERFORM FROM mill.limit_reconciliation r
+        WHERE r.at NOT BETWEEN clock_timestamp() - interval '1 second' AND clock_timestamp()
         FOR NO KEY UPDATE SKIP LOCKED;
     IF NOT FOUND THEN
         RETURN false;
@@ -2476,14 +2513,15 @@ BEGIN
     PERFORM mill.revoke_permits(closed) WHERE closed IS NOT NULL;
     PERFORM mill.block_pending(l.name, NULL) FROM mill.limits l WHERE l.kind = 'queue';
     PERFORM mill.block_pending(NULL, g.name) FROM mill.groups g;
+    PERFORM mill.renew_chains();
     PERFORM mill.admit_running();
     RETURN true;
 END
 $$;
 COMMENT ON FUNCTION mill.reconcile_limits IS
-    'Enforces limits on tasks that were enqueued while a limit was being set, and on tasks whose active period has '
-    'closed. Workers call it before mill.grant_waiting_permits. A call within a second of the previous call of any '
-    'worker returns false and does nothing';
+    'Enforces limits on tasks that were enqueued while a limit was being set, on tasks whose active period has '
+    'closed, and on tasks whose limit was removed. Workers call it before mill.grant_waiting_permits. A call within '
+    'a second of the previous call of any worker returns false and does nothing';
 GRANT EXECUTE ON FUNCTION mill.reconcile_limits TO mill_worker;
 
 -- schema/09_enqueue.sql ---------------------------------------------------------------------------
@@ -3259,9 +3297,12 @@ BEGIN
     IF NOT FOUND THEN
         RETURN false;
     END IF;
-    -- The clock of the target is not the clock of the queue. Only the duration is taken from it.
+    -- The clock of the target is not the clock of the queue. Only the duration is taken from it. If the target
+    -- was unreachable for longer than the history is kept, the task counts as completed now.
     PERFORM mill.complete(ARRAY[record_receipt.task_id], ARRAY[claim_token], pg_current_xact_id(),
-        ARRAY[extract(epoch FROM started - now())::double precision + ran_seconds], ARRAY[row_count],
+        ARRAY[(SELECT CASE WHEN started + make_interval(secs => ran_seconds) > now() - s.history_retention
+            THEN extract(epoch FROM started - now())::double precision + ran_seconds ELSE 0 END
+            FROM mill.settings s)], ARRAY[row_count],
         ARRAY[CASE WHEN result IS NOT NULL THEN jsonb_build_object('result', result) END]);
     RETURN true;
 END
@@ -3394,6 +3435,18 @@ COMMENT ON FUNCTION mill.release_claim IS
     'with a cancel request ends as cancelled. Returns false if the claim is lost';
 GRANT EXECUTE ON FUNCTION mill.release_claim TO mill_worker;
 
+CREATE OR REPLACE FUNCTION mill.lock_run(run_id bigint) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM FROM mill.runs r WHERE r.id = lock_run.run_id FOR SHARE SKIP LOCKED;
+    RETURN FOUND OR NOT EXISTS (SELECT FROM mill.runs r WHERE r.id = lock_run.run_id);
+END
+$$;
+COMMENT ON FUNCTION mill.lock_run IS
+    'Locks the row of a run as mill.run_is_cancelled does. Does not wait: returns false if another session changes '
+    'the run';
+GRANT EXECUTE ON FUNCTION mill.lock_run TO mill_worker;
+
 CREATE OR REPLACE FUNCTION mill.reclaim(worker_id uuid, max_count integer DEFAULT 500, resolved uuid[] DEFAULT '{}')
 RETURNS TABLE (task_id bigint, released boolean)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -3409,12 +3462,14 @@ BEGIN
         -- Takes only tasks whose backend no longer exists, so that their SQL cannot have further
         -- effects. A task whose completion is about to commit is skipped, because the completion has
         -- locked its row. The backend of a task with a target is on another server. Such a task is taken
-        -- after it has been resolved there.
+        -- after it has been resolved there. A task whose run another session changes is skipped too, so that
+        -- the others do not wait for it.
         WHERE t.state = 'running' AND t.claimed_by = reclaim.worker_id
             AND CASE WHEN t.receipt IS NULL
                 THEN NOT EXISTS (SELECT FROM pg_stat_activity a WHERE a.pid = t.session_pid
                     AND coalesce(a.backend_start = t.session_started_at, true))
                 ELSE t.token = ANY (reclaim.resolved) END
+            AND (t.node IS NULL OR mill.lock_run(t.run_id))
         ORDER BY t.id LIMIT max_count FOR NO KEY UPDATE SKIP LOCKED
     LOOP
         ended := CASE WHEN task.at_most_once THEN 'unknown' ELSE 'lost' END;
@@ -6690,12 +6745,18 @@ BEGIN
         FROM picked p WHERE t.run_id = cancel_open_tasks.run_id AND t.node = p.node;
     GET DIAGNOSTICS waited = ROW_COUNT;
     -- SKIP LOCKED leaves out a task that is being claimed, and a task that is about to be attempted
-    -- again and waits for the row of this run. The next pass handles such tasks. A cancelled task
+    -- again and waits for the row of this run. A later call handles such tasks. A cancelled task
     -- appends an event, as every task that finishes does.
     SELECT count(mill.cancel_task(s.id, running => false)) INTO live FROM (
         SELECT t.id FROM mill.run_tasks r JOIN mill.tasks t ON t.id = r.task_id
         WHERE r.run_id = cancel_open_tasks.run_id AND r.state = 'released' AND t.state <> 'running'
         ORDER BY t.id LIMIT max_count FOR NO KEY UPDATE OF t SKIP LOCKED) AS s;
+    -- Another session may keep a task locked for long, so a poll calls this function again, not the caller.
+    INSERT INTO mill.run_events (run_id) SELECT cancel_open_tasks.run_id WHERE EXISTS (
+        SELECT FROM mill.run_tasks r JOIN mill.tasks t ON t.id = r.task_id
+        WHERE r.run_id = cancel_open_tasks.run_id AND r.state = 'released' AND t.state <> 'running');
+    -- This statement comes last. So a task that is claimed in the meantime is found by the statement before
+    -- or by this one.
     IF kill THEN
         INSERT INTO mill.cancel_requests (task_id)
             SELECT t.id FROM mill.run_tasks r JOIN mill.tasks t ON t.id = r.task_id
@@ -6705,15 +6766,13 @@ BEGIN
             PERFORM pg_notify('mill', 'cancel');
         END IF;
     END IF;
-    more := waited = max_count OR live > 0 OR EXISTS (
-        SELECT FROM mill.run_tasks r JOIN mill.tasks t ON t.id = r.task_id
-        WHERE r.run_id = cancel_open_tasks.run_id AND r.state = 'released' AND t.state <> 'running');
+    more := waited = max_count OR live > 0;
 END
 $$;
 COMMENT ON FUNCTION mill.cancel_open_tasks IS
     'For mill.advance_run: cancels the tasks of a cancelled run that are not running; with kill, also requests the '
     'cancel of its running tasks. waited: number of cancelled tasks that were never released. more: whether to call '
-    'it again';
+    'it again at once. If other sessions have locked tasks, inserts an event, so that it is called again later';
 
 CREATE OR REPLACE FUNCTION mill.finish_run(run_id bigint) RETURNS mill.run_state
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -6735,7 +6794,12 @@ BEGIN
         WHERE r.id = finish_run.run_id RETURNING r.* INTO ended;
     PERFORM mill.mark_late(finish_run.run_id) WHERE ended.late_at IS NOT NULL;
     PERFORM mill.erase_unstored(finish_run.run_id);
-    DELETE FROM mill.limits l WHERE l.kind = 'group' AND l.run_id = finish_run.run_id;
+    -- Tasks that were enqueued with the id of the run may still use its limits. mill.prune deletes these later.
+    DELETE FROM mill.limits l WHERE l.id IN (SELECT g.id FROM mill.limits g
+        WHERE g.kind = 'group' AND g.run_id = finish_run.run_id
+            AND NOT EXISTS (SELECT FROM mill.permits p WHERE p.limit_id = g.id)
+            AND NOT EXISTS (SELECT FROM mill.tasks t WHERE t.state = 'blocked' AND t.blocking_limit_id = g.id)
+        FOR UPDATE SKIP LOCKED);
     IF ended.schedule_id IS NOT NULL THEN
         PERFORM mill.log_completed(ended);
     END IF;

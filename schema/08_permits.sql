@@ -239,11 +239,12 @@ BEGIN
     PERFORM FROM mill.limits l WHERE l.id = ANY (limit_ids) ORDER BY l.kind, l.id FOR NO KEY UPDATE;
     WITH waiting AS MATERIALIZED (
         SELECT t.id FROM mill.tasks t JOIN mill.permits p ON p.task_id = t.id
-        WHERE p.limit_id = ANY (limit_ids) AND p.counts_until IS NULL AND t.state = 'pending'
+        -- A blocked task waits for a later limit of its chain, and does not return to these limits by itself.
+        WHERE p.limit_id = ANY (limit_ids) AND p.counts_until IS NULL AND t.state IN ('pending', 'blocked')
         ORDER BY t.id FOR NO KEY UPDATE OF t
     ), back AS (
         UPDATE mill.tasks t SET state = 'blocked', blocking_limit_id = t.limits[1], start_by = NULL
-        FROM waiting WHERE t.id = waiting.id AND t.state = 'pending' RETURNING t.id
+        FROM waiting WHERE t.id = waiting.id AND t.state IN ('pending', 'blocked') RETURNING t.id
     )
     SELECT array_agg(b.id) INTO revoked FROM back b;
     PERFORM mill.release_permits(revoked, NULL) WHERE revoked IS NOT NULL;
@@ -251,8 +252,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.revoke_permits IS
-    'Makes tasks wait again that have a permit of these limits and have not started (pending -> blocked). Returns the '
-    'number of tasks';
+    'Makes tasks wait again that have a permit of these limits and have not started (pending, blocked -> blocked). '
+    'Returns the number of tasks';
 
 CREATE OR REPLACE FUNCTION mill.block_pending(queue text, group_name text) RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -291,6 +292,40 @@ $$;
 COMMENT ON FUNCTION mill.block_pending IS
     'Makes pending tasks of a queue or a group wait for a permit (pending -> blocked) if they were enqueued before '
     'the limit was set. Until then, claims skip these tasks. Returns the number of tasks';
+
+CREATE OR REPLACE FUNCTION mill.renew_chains() RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET enable_bitmapscan = off SET jit = off AS $$
+DECLARE
+    task mill.tasks;
+    chain bigint[];
+BEGIN
+    FOR task IN
+        -- Finds the distinct limits with a loose index scan, one probe per limit.
+        WITH RECURSIVE waited (id) AS (
+            (SELECT t.blocking_limit_id FROM mill.tasks t WHERE t.state = 'blocked'
+                ORDER BY t.blocking_limit_id LIMIT 1)
+            UNION ALL
+            SELECT next.blocking_limit_id FROM waited w CROSS JOIN LATERAL (
+                SELECT t.blocking_limit_id FROM mill.tasks t WHERE t.state = 'blocked' AND t.blocking_limit_id > w.id
+                ORDER BY t.blocking_limit_id LIMIT 1) AS next
+        )
+        SELECT t.* FROM mill.tasks t
+        WHERE t.state = 'blocked' AND t.blocking_limit_id = ANY (ARRAY(
+            SELECT w.id FROM waited w WHERE NOT EXISTS (SELECT FROM mill.limits l WHERE l.id = w.id)))
+        ORDER BY t.id LIMIT 1000 FOR NO KEY UPDATE SKIP LOCKED
+    LOOP
+        PERFORM mill.release_permits(ARRAY[task.id], NULL);
+        chain := mill.required_limits(task.queue, task.group_name, task.run_id, task.concurrency_key);
+        UPDATE mill.tasks t SET limits = chain, blocking_limit_id = chain[1], start_by = NULL,
+                state = CASE WHEN chain IS NULL THEN 'pending' ELSE 'blocked' END::mill.state
+            WHERE t.id = task.id;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION mill.renew_chains IS
+    'Gives blocked tasks the limits that apply to them now, if they wait for a limit that does not exist any more, '
+    'such as that of a run that has ended (blocked -> blocked | pending). Up to 1000 tasks';
 
 CREATE OR REPLACE FUNCTION mill.admit_running() RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
@@ -346,7 +381,9 @@ DECLARE
 BEGIN
     -- At most one worker at a time continues, and for the whole fleet at most once a second.
     INSERT INTO mill.limit_reconciliation (at) VALUES ('-infinity') ON CONFLICT DO NOTHING;
-    PERFORM FROM mill.limit_reconciliation r WHERE r.at < clock_timestamp() - interval '1 second'
+    -- A time in the future shows that the clock was set back.
+    PERFORM FROM mill.limit_reconciliation r
+        WHERE r.at NOT BETWEEN clock_timestamp() - interval '1 second' AND clock_timestamp()
         FOR NO KEY UPDATE SKIP LOCKED;
     IF NOT FOUND THEN
         RETURN false;
@@ -360,12 +397,13 @@ BEGIN
     PERFORM mill.revoke_permits(closed) WHERE closed IS NOT NULL;
     PERFORM mill.block_pending(l.name, NULL) FROM mill.limits l WHERE l.kind = 'queue';
     PERFORM mill.block_pending(NULL, g.name) FROM mill.groups g;
+    PERFORM mill.renew_chains();
     PERFORM mill.admit_running();
     RETURN true;
 END
 $$;
 COMMENT ON FUNCTION mill.reconcile_limits IS
-    'Enforces limits on tasks that were enqueued while a limit was being set, and on tasks whose active period has '
-    'closed. Workers call it before mill.grant_waiting_permits. A call within a second of the previous call of any '
-    'worker returns false and does nothing';
+    'Enforces limits on tasks that were enqueued while a limit was being set, on tasks whose active period has '
+    'closed, and on tasks whose limit was removed. Workers call it before mill.grant_waiting_permits. A call within '
+    'a second of the previous call of any worker returns false and does nothing';
 GRANT EXECUTE ON FUNCTION mill.reconcile_limits TO mill_worker;

@@ -222,9 +222,12 @@ BEGIN
     IF NOT FOUND THEN
         RETURN false;
     END IF;
-    -- The clock of the target is not the clock of the queue. Only the duration is taken from it.
+    -- The clock of the target is not the clock of the queue. Only the duration is taken from it. If the target
+    -- was unreachable for longer than the history is kept, the task counts as completed now.
     PERFORM mill.complete(ARRAY[record_receipt.task_id], ARRAY[claim_token], pg_current_xact_id(),
-        ARRAY[extract(epoch FROM started - now())::double precision + ran_seconds], ARRAY[row_count],
+        ARRAY[(SELECT CASE WHEN started + make_interval(secs => ran_seconds) > now() - s.history_retention
+            THEN extract(epoch FROM started - now())::double precision + ran_seconds ELSE 0 END
+            FROM mill.settings s)], ARRAY[row_count],
         ARRAY[CASE WHEN result IS NOT NULL THEN jsonb_build_object('result', result) END]);
     RETURN true;
 END
@@ -357,6 +360,18 @@ COMMENT ON FUNCTION mill.release_claim IS
     'with a cancel request ends as cancelled. Returns false if the claim is lost';
 GRANT EXECUTE ON FUNCTION mill.release_claim TO mill_worker;
 
+CREATE OR REPLACE FUNCTION mill.lock_run(run_id bigint) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM FROM mill.runs r WHERE r.id = lock_run.run_id FOR SHARE SKIP LOCKED;
+    RETURN FOUND OR NOT EXISTS (SELECT FROM mill.runs r WHERE r.id = lock_run.run_id);
+END
+$$;
+COMMENT ON FUNCTION mill.lock_run IS
+    'Locks the row of a run as mill.run_is_cancelled does. Does not wait: returns false if another session changes '
+    'the run';
+GRANT EXECUTE ON FUNCTION mill.lock_run TO mill_worker;
+
 CREATE OR REPLACE FUNCTION mill.reclaim(worker_id uuid, max_count integer DEFAULT 500, resolved uuid[] DEFAULT '{}')
 RETURNS TABLE (task_id bigint, released boolean)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -372,12 +387,14 @@ BEGIN
         -- Takes only tasks whose backend no longer exists, so that their SQL cannot have further
         -- effects. A task whose completion is about to commit is skipped, because the completion has
         -- locked its row. The backend of a task with a target is on another server. Such a task is taken
-        -- after it has been resolved there.
+        -- after it has been resolved there. A task whose run another session changes is skipped too, so that
+        -- the others do not wait for it.
         WHERE t.state = 'running' AND t.claimed_by = reclaim.worker_id
             AND CASE WHEN t.receipt IS NULL
                 THEN NOT EXISTS (SELECT FROM pg_stat_activity a WHERE a.pid = t.session_pid
                     AND coalesce(a.backend_start = t.session_started_at, true))
                 ELSE t.token = ANY (reclaim.resolved) END
+            AND (t.node IS NULL OR mill.lock_run(t.run_id))
         ORDER BY t.id LIMIT max_count FOR NO KEY UPDATE SKIP LOCKED
     LOOP
         ended := CASE WHEN task.at_most_once THEN 'unknown' ELSE 'lost' END;

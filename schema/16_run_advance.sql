@@ -237,12 +237,18 @@ BEGIN
         FROM picked p WHERE t.run_id = cancel_open_tasks.run_id AND t.node = p.node;
     GET DIAGNOSTICS waited = ROW_COUNT;
     -- SKIP LOCKED leaves out a task that is being claimed, and a task that is about to be attempted
-    -- again and waits for the row of this run. The next pass handles such tasks. A cancelled task
+    -- again and waits for the row of this run. A later call handles such tasks. A cancelled task
     -- appends an event, as every task that finishes does.
     SELECT count(mill.cancel_task(s.id, running => false)) INTO live FROM (
         SELECT t.id FROM mill.run_tasks r JOIN mill.tasks t ON t.id = r.task_id
         WHERE r.run_id = cancel_open_tasks.run_id AND r.state = 'released' AND t.state <> 'running'
         ORDER BY t.id LIMIT max_count FOR NO KEY UPDATE OF t SKIP LOCKED) AS s;
+    -- Another session may keep a task locked for long, so a poll calls this function again, not the caller.
+    INSERT INTO mill.run_events (run_id) SELECT cancel_open_tasks.run_id WHERE EXISTS (
+        SELECT FROM mill.run_tasks r JOIN mill.tasks t ON t.id = r.task_id
+        WHERE r.run_id = cancel_open_tasks.run_id AND r.state = 'released' AND t.state <> 'running');
+    -- This statement comes last. So a task that is claimed in the meantime is found by the statement before
+    -- or by this one.
     IF kill THEN
         INSERT INTO mill.cancel_requests (task_id)
             SELECT t.id FROM mill.run_tasks r JOIN mill.tasks t ON t.id = r.task_id
@@ -252,15 +258,13 @@ BEGIN
             PERFORM pg_notify('mill', 'cancel');
         END IF;
     END IF;
-    more := waited = max_count OR live > 0 OR EXISTS (
-        SELECT FROM mill.run_tasks r JOIN mill.tasks t ON t.id = r.task_id
-        WHERE r.run_id = cancel_open_tasks.run_id AND r.state = 'released' AND t.state <> 'running');
+    more := waited = max_count OR live > 0;
 END
 $$;
 COMMENT ON FUNCTION mill.cancel_open_tasks IS
     'For mill.advance_run: cancels the tasks of a cancelled run that are not running; with kill, also requests the '
     'cancel of its running tasks. waited: number of cancelled tasks that were never released. more: whether to call '
-    'it again';
+    'it again at once. If other sessions have locked tasks, inserts an event, so that it is called again later';
 
 CREATE OR REPLACE FUNCTION mill.finish_run(run_id bigint) RETURNS mill.run_state
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -282,7 +286,12 @@ BEGIN
         WHERE r.id = finish_run.run_id RETURNING r.* INTO ended;
     PERFORM mill.mark_late(finish_run.run_id) WHERE ended.late_at IS NOT NULL;
     PERFORM mill.erase_unstored(finish_run.run_id);
-    DELETE FROM mill.limits l WHERE l.kind = 'group' AND l.run_id = finish_run.run_id;
+    -- Tasks that were enqueued with the id of the run may still use its limits. mill.prune deletes these later.
+    DELETE FROM mill.limits l WHERE l.id IN (SELECT g.id FROM mill.limits g
+        WHERE g.kind = 'group' AND g.run_id = finish_run.run_id
+            AND NOT EXISTS (SELECT FROM mill.permits p WHERE p.limit_id = g.id)
+            AND NOT EXISTS (SELECT FROM mill.tasks t WHERE t.state = 'blocked' AND t.blocking_limit_id = g.id)
+        FOR UPDATE SKIP LOCKED);
     IF ended.schedule_id IS NOT NULL THEN
         PERFORM mill.log_completed(ended);
     END IF;

@@ -99,3 +99,79 @@ async fn a_failed_and_a_cancelled_task_give_their_permits_back() {
         assert_eq!(database.value::<i64>(permits).await, 0, "{end}");
     }
 }
+
+/// Returns the number of tasks in each state.
+async fn states(database: &Database) -> String {
+    let states = "SELECT coalesce(string_agg(state || ' ' || n, ', ' ORDER BY state), '')
+        FROM (SELECT state, count(*) AS n FROM mill.tasks GROUP BY state) AS s";
+    database.value(states).await
+}
+
+#[tokio::test]
+async fn a_lowered_limit_also_holds_for_tasks_that_wait_for_a_later_limit() {
+    for planted in [false, true] {
+        let database = Database::new().await;
+        if planted {
+            let from = "p.counts_until IS NULL AND t.state IN ('pending', 'blocked')";
+            let to = "p.counts_until IS NULL AND t.state = 'pending'";
+            plant(&database, "mill.revoke_permits", (from, to)).await;
+        }
+        database.execute("SELECT mill.set_max_running('queue', 'default', 0)").await;
+        for _ in 0..3 {
+            database.enqueue("SELECT 1", ", concurrency_key => 'k', concurrency => 3").await;
+        }
+        database
+            .execute(
+                "SELECT mill.grant_waiting_permits();
+                 SELECT mill.set_max_running('key', 'k', 1); SELECT mill.grant_waiting_permits();
+                 SELECT mill.set_max_running('queue', 'default', 10); SELECT mill.grant_waiting_permits();
+                 SELECT mill.grant_waiting_permits()",
+            )
+            .await;
+        let expected = if planted { "pending 3" } else { "blocked 2, pending 1" };
+        assert_eq!(states(&database).await, expected);
+    }
+}
+
+#[tokio::test]
+async fn a_task_whose_limit_ended_with_its_run_gets_a_new_one() {
+    let repeats = ("PERFORM mill.renew_chains();", "");
+    for planted in [None, Some(repeats)] {
+        let database = Database::new().await;
+        if let Some(defect) = planted {
+            plant(&database, "mill.reconcile_limits", defect).await;
+        }
+        database
+            .execute(
+                r#"SELECT mill.set_group('g', max_running => 1);
+                   SELECT mill.set_job('j', '[{"name": "a", "statement": "SELECT 1"}]');
+                   SELECT mill.start_run('{j}');
+                   SELECT mill.enqueue('SELECT 1', group_name => 'g', run_id => id) FROM mill.runs;
+                   SELECT mill.enqueue('SELECT 1', group_name => 'g', run_id => id) FROM mill.runs;
+                   SELECT mill.cancel_run(id) FROM mill.runs; SELECT mill.advance_run(id) FROM mill.runs;
+                   SELECT mill.advance_run(id) FROM mill.runs"#,
+            )
+            .await;
+        assert_eq!(states(&database).await, "blocked 2");
+        let limits = "SELECT count(*) FROM mill.limits WHERE kind = 'group'";
+        assert_eq!(database.value::<i64>(limits).await, 1, "tasks wait for the limit");
+        database
+            .execute(
+                "DELETE FROM mill.limits; DELETE FROM mill.limit_reconciliation; SELECT mill.reconcile_limits();
+                 SELECT mill.grant_waiting_permits()",
+            )
+            .await;
+        let expected = if planted.is_some() { "blocked 2" } else { "blocked 1, pending 1" };
+        assert_eq!(states(&database).await, expected);
+    }
+}
+
+#[tokio::test]
+async fn limits_are_reconciled_after_the_clock_was_set_back() {
+    let database = Database::new().await;
+    let reconcile = "SELECT mill.reconcile_limits()";
+    assert!(database.value::<bool>(reconcile).await);
+    let ahead = "UPDATE mill.limit_reconciliation SET at = now() + interval '1 hour'";
+    database.execute(ahead).await;
+    assert!(database.value::<bool>(reconcile).await);
+}

@@ -306,3 +306,97 @@ async fn a_cancel_of_a_run_stops_its_running_tasks_only_if_asked() {
         assert_eq!(database.value::<i64>(requested).await, requests, "kill: {kill}");
     }
 }
+
+#[tokio::test]
+async fn a_task_that_is_claimed_while_its_run_is_cancelled_is_stopped_too() {
+    for planted in [false, true] {
+        let database = Database::new().await;
+        if planted {
+            let from = "SELECT cancel_open_tasks.run_id WHERE EXISTS";
+            let to = "SELECT cancel_open_tasks.run_id WHERE false AND EXISTS";
+            plant(&database, "mill.cancel_open_tasks", (from, to)).await;
+        }
+        let requests = cancel_during_a_claim(&database).await;
+        assert_eq!(requests, if planted { 1 } else { 2 });
+    }
+}
+
+/// Cancels a run with one running task while the other one is claimed. Returns the number of requests
+/// to cancel a task.
+async fn cancel_during_a_claim(database: &Database) -> i64 {
+    let tasks = ["a", "b"].map(|name| task(name, &json!([])));
+    let run = run(database, json!(tasks)).await;
+    claim(database, "a").await;
+    let (claimer, holder) = (database.connect().await, database.connect().await);
+    let begin = "BEGIN; UPDATE mill.tasks SET state = 'running', attempt = 1, claimed_by = gen_random_uuid(),
+            claimed_at = now(), token = gen_random_uuid(), session_pid = 1, session_started_at = now()
+        WHERE name = 'b'";
+    claimer.batch_execute(begin).await.unwrap();
+    // The function waits for this request while it inserts its own.
+    let request = "BEGIN; INSERT INTO mill.cancel_requests (task_id) SELECT id FROM mill.tasks WHERE name = 'a'";
+    holder.batch_execute(request).await.unwrap();
+    let operator = database.connect().await;
+    let cancel = format!("SELECT mill.cancel_run({run}, true)");
+    let claimed = async {
+        database.until_a_session_waits_or("false").await;
+        claimer.batch_execute("COMMIT").await.unwrap();
+        holder.batch_execute("ROLLBACK").await.unwrap();
+    };
+    let (cancelled, ()) = tokio::join!(operator.batch_execute(&cancel), claimed);
+    cancelled.unwrap();
+    // As often as polls find an event of the run.
+    let events = format!("SELECT count(*) FROM mill.run_events WHERE run_id = {run}");
+    for _ in 0..5 {
+        if database.value::<i64>(&events).await > 0 {
+            database.execute(&format!("SELECT mill.advance_run({run})")).await;
+        }
+    }
+    database.value("SELECT count(*) FROM mill.cancel_requests").await
+}
+
+#[tokio::test]
+async fn a_locked_task_of_a_cancelled_run_is_left_to_a_later_poll() {
+    let database = Database::new().await;
+    let run = run(&database, json!([task("a", &json!([]))])).await;
+    let holder = database.connect().await;
+    let lock = "BEGIN; SELECT FROM mill.tasks WHERE name = 'a' FOR UPDATE";
+    holder.batch_execute(lock).await.unwrap();
+    database.execute(&format!("SELECT mill.cancel_run({run})")).await;
+    let more = format!("SELECT more FROM mill.advance_run({run})");
+    assert!(!database.value::<bool>(&more).await, "the advance would be repeated without a pause");
+    let events = format!("SELECT count(*) FROM mill.run_events WHERE run_id = {run}");
+    assert_eq!(database.value::<i64>(&events).await, 1);
+    holder.batch_execute("ROLLBACK").await.unwrap();
+    assert_eq!(finish(&database, run).await, "cancelled");
+}
+
+#[tokio::test]
+async fn a_reclaim_passes_by_a_task_whose_run_is_locked() {
+    for planted in [false, true] {
+        let database = Database::new().await;
+        if planted {
+            plant(&database, "mill.reclaim", ("mill.lock_run(t.run_id)", "true")).await;
+        }
+        let run = run(&database, json!([task("a", &json!([]))])).await;
+        database.enqueue("SELECT 1", ", name => 'other'").await;
+        database.run_as_worker("true").await;
+        database.execute("UPDATE mill.tasks SET claimed_by = (SELECT min(claimed_by::text) FROM mill.tasks)::uuid").await;
+        let holder = database.connect().await;
+        holder.batch_execute(&format!("BEGIN; SELECT mill.cancel_run({run})")).await.unwrap();
+        let worker = database.connect().await;
+        worker.batch_execute("SET lock_timeout = '1ms'").await.unwrap();
+        let reclaim =
+            "SELECT mill.reclaim(claimed_by) FROM (SELECT DISTINCT claimed_by FROM mill.tasks
+            WHERE state = 'running') AS w";
+        let reclaimed = worker.batch_execute(reclaim).await;
+        assert_eq!(reclaimed.is_err(), planted);
+        let running =
+            "SELECT string_agg(name, ' ' ORDER BY id) FROM mill.tasks WHERE state = 'running'";
+        let expected = if planted { "a other" } else { "a" };
+        assert_eq!(database.value::<String>(running).await, expected);
+        holder.batch_execute("ROLLBACK").await.unwrap();
+        worker.batch_execute(reclaim).await.unwrap();
+        let running = "SELECT count(*) FROM mill.tasks WHERE state = 'running'";
+        assert_eq!(database.value::<i64>(running).await, 0);
+    }
+}
