@@ -1278,7 +1278,7 @@ COMMENT ON FUNCTION mill.set_profile_routines IS
 
 CREATE TABLE IF NOT EXISTS mill.targets (
     name mill.profile_name PRIMARY KEY REFERENCES mill.profiles ON DELETE CASCADE,
-    receipts_kept interval NOT NULL DEFAULT '7 days' CHECK (receipts_kept >= '1 hour'),
+    receipts_kept interval NOT NULL DEFAULT '7 days' CHECK (receipts_kept BETWEEN '1 hour' AND '10 years'),
     epoch bigint NOT NULL DEFAULT 0,
     checked_at timestamptz,
     restored_at timestamptz,

@@ -86,10 +86,11 @@ pub fn scalar<'a, T: FromSql<'a>>(row: &'a Row) -> Result<T, QueueError> {
 }
 
 /// Converts seconds, the form in which the database returns an interval. A negative number becomes
-/// zero.
+/// zero, and one above a century becomes a century.
 #[must_use]
 pub fn duration(seconds: f64) -> Duration {
-    Duration::from_secs_f64(seconds.max(0.0))
+    const CENTURY: f64 = 100.0 * 365.0 * 86_400.0;
+    Duration::try_from_secs_f64(seconds.clamp(0.0, CENTURY)).unwrap_or_default()
 }
 
 /// The message of the client library names the column by its position, and the cause does not name

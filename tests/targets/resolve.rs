@@ -1,6 +1,6 @@
 //! An attempt whose end nobody saw is resolved in its target, whatever moment it was interrupted at.
 
-use proxy::{Cut, FaultAction, MessageMatch, Proxy};
+use proxy::{Cut, Damage, DamageKind, FaultAction, MessageMatch, Proxy};
 use serde_json::json;
 
 use crate::harness::login::PASSWORD;
@@ -219,4 +219,26 @@ async fn the_backend_of_a_dead_workers_autocommit_task_ends_before_the_task_runs
     assert_eq!(queue.attempts(id).await, "lost succeeded");
     assert_eq!(dwh.value::<i64>(asleep).await, 0);
     assert_eq!(effects(dwh).await, (2, 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_whose_answer_is_damaged_is_resolved_by_its_receipt() {
+    let queue = Database::new().await;
+    let dwh = Database::empty().await;
+    let proxy = Proxy::start(&dwh.url()).await.unwrap();
+    let through = proxy.url(&dwh.url());
+    let configuration = Configuration::new(&queue, &[("dwh", &dwh, through)]).await;
+    let flags = configuration.flags();
+    let _worker = Worker::start(&queue, &as_flags(&flags));
+    // The client takes some types for a closed connection, and others for a protocol error.
+    for (n, bit) in (1..).zip([0x01, 0x02, 0x04, 0x08, 0x10, 0x20, 0x40, 0x80]) {
+        let damage = Damage { message: 0, byte: 0, kind: DamageKind::Flip(bit) };
+        let commit = MessageMatch::Text(COMMIT.to_owned());
+        proxy.arm(commit, FaultAction::DamageAnswer(damage));
+        let id = queue.enqueue(EFFECT, ", run_as => 'dwh', max_attempts => 1").await;
+        proxy.fired().await;
+        assert_eq!(queue.outcome(id).await, "succeeded", "{damage:?}");
+        assert_eq!(effects(&dwh).await, (n, n), "{damage:?}");
+        proxy.disarm();
+    }
 }

@@ -7,7 +7,6 @@ use queue::receipt::{DONE, FENCED, Receipt, Resolved};
 use queue::resolve_receipt::{raise_epoch, record_receipt};
 
 use crate::attempt::commit::Completion;
-use crate::attempt::error::ExecutionError;
 use crate::attempt::execute::{AttemptResult, Executor, Interruption};
 use crate::attempt::supervise::StopReason;
 use crate::claim::in_flight::ClaimedTask;
@@ -23,16 +22,15 @@ impl Executor {
         (completion, stopped): (Completion, Option<StopReason>),
         report: Report,
     ) -> AttemptResult {
-        let error = match completion {
+        let (error, in_doubt) = match completion {
             Completion::Committed => return AttemptResult::InTarget(Box::new(report)),
             Completion::Lost => return AttemptResult::Lost,
-            Completion::Refused(error) => Some(error),
-            Completion::InDoubt(error) => error,
+            Completion::Refused(error) => (Some(error), false),
+            Completion::InDoubt(error) => (error, true),
         };
         let claim = &task.claim;
         let sqlstate = error.as_ref().and_then(|error| error.database_error().sqlstate.as_deref());
         let conflict = matches!(sqlstate, Some(DONE | FENCED));
-        let in_doubt = error.as_ref().is_none_or(ExecutionError::connection_lost);
         if conflict || in_doubt {
             let resolved = self.resolve(host, claim.id(), receipt).await;
             if let Some(done) = &resolved.done {

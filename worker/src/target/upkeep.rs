@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use fleet_decisions::timing::TARGET_UPKEEP_INTERVAL;
 use queue::resolve_receipt::{live_receipts, next_epoch, raise_epoch, record_epoch};
+use queue::row::duration;
 use queue::{QueueError, receipt};
 use rand::RngExt;
 use tokio::time::sleep;
@@ -65,7 +66,7 @@ impl Upkeep {
         }
         answered(async { record_epoch(&*control.get().await?, &target.name, state, before).await })
             .await?;
-        self.forget(target, Duration::from_secs_f64(state.kept)).await
+        self.forget(target, duration(state.kept)).await
     }
 
     async fn forget(&self, target: &Target, kept: Duration) -> Result<u64, QueueError> {
