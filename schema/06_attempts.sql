@@ -141,15 +141,6 @@ DECLARE
     old_runs bigint[];
 BEGIN
     SELECT (now() - history_retention)::date INTO oldest FROM mill.settings;
-    FOR partition_name IN
-        SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-        WHERE i.inhparent = 'mill.attempts'::regclass
-            AND c.relname ~ '^attempts_[0-9]{8}$' AND right(c.relname, 8)::date < oldest
-        ORDER BY c.relname
-    LOOP
-        EXECUTE format('DROP TABLE mill.%I', partition_name);
-        dropped := dropped + 1;
-    END LOOP;
     -- Ids are almost in chronological order, so it suffices to examine the lowest ids.
     DELETE FROM mill.audit a USING (SELECT o.id FROM mill.audit o ORDER BY o.id LIMIT 50000) AS first, mill.settings s
         WHERE a.id = first.id AND a.at < now() - s.audit_retention;
@@ -181,6 +172,16 @@ BEGIN
     SELECT array_agg(i.id) INTO idle_limits FROM idle i;
     DELETE FROM mill.limits l WHERE l.id = ANY (idle_limits)
         AND l.id NOT IN (SELECT unnest(t.limits) FROM mill.tasks t WHERE t.limits IS NOT NULL);
+    -- Comes last, because no task can complete from here to the end of the transaction.
+    FOR partition_name IN
+        SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+        WHERE i.inhparent = 'mill.attempts'::regclass
+            AND c.relname ~ '^attempts_[0-9]{8}$' AND right(c.relname, 8)::date < oldest
+        ORDER BY c.relname
+    LOOP
+        EXECUTE format('DROP TABLE mill.%I', partition_name);
+        dropped := dropped + 1;
+    END LOOP;
     RETURN dropped;
 END
 $$;
