@@ -61,6 +61,12 @@ DECLARE
     own integer := current_setting('mill.version');
     found integer;
 BEGIN
+    -- In another encoding, a worker could not read each statement, nor store each result.
+    IF current_setting('server_encoding') <> 'UTF8' THEN
+        RAISE EXCEPTION 'the encoding of database "%" is %, not UTF8', current_database(),
+            current_setting('server_encoding') USING ERRCODE = '0A000',
+            HINT = 'Use a database that was created with ENCODING ''UTF8'' TEMPLATE template0.';
+    END IF;
     -- Serializes sessions that apply this file.
     PERFORM pg_advisory_xact_lock(7236270911);
     IF EXISTS (SELECT FROM pg_extension e WHERE e.extname = 'citus') THEN

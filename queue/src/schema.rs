@@ -8,7 +8,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, GenericClient};
 
 use crate::error::QueueError;
-use crate::row::{FromRow, from_row};
+use crate::row::{FromRow, from_row, scalar};
 
 /// The text of `schema.sql` when this program was built.
 pub const SCHEMA: &str = include_str!("../../schema.sql");
@@ -73,11 +73,24 @@ impl InstalledSchema {
     }
 }
 
+const ENCODING_HINT: &str =
+    "Use a database that was created with ENCODING 'UTF8' TEMPLATE template0.";
+
 /// Applies the schema unless it is applied already, as `psql -f schema.sql` does.
 ///
 /// # Errors
-/// Fails if the role lacks the privileges, or the database has another schema version.
+/// Fails if the role lacks the privileges, or the database has another schema version or another
+/// encoding than UTF8.
 pub async fn init(client: &Client) -> Result<(), QueueError> {
+    // In another encoding, the server could not even read the text of the schema.
+    let encoding: String =
+        scalar(&client.query_typed("SELECT current_setting('server_encoding')", &[]).await?[0])?;
+    if encoding != "UTF8" {
+        return Err(QueueError::Refused {
+            message: format!("the encoding of the database is {encoding}, not UTF8"),
+            hint: Some(ENCODING_HINT.to_owned()),
+        });
+    }
     let applied = client.batch_execute(SCHEMA).await;
     if applied.is_err() {
         // The script's transaction is aborted and still open.

@@ -63,6 +63,12 @@ impl Database {
         Self::create(cluster_url(), "").await
     }
 
+    /// Creates a database without the schema, in another encoding.
+    pub(crate) async fn with_encoding(encoding: &str) -> Self {
+        let how = format!("ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0");
+        Self::create(cluster_url(), &how).await
+    }
+
     /// Copies the database with its content. Terminates all sessions of this database, including
     /// that of this value.
     pub(crate) async fn copy(&self) -> Self {

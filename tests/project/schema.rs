@@ -403,3 +403,10 @@ async fn a_missing_day_is_created_before_any_claim() {
         .await;
     assert_eq!(default, 0, "a DEFAULT partition would hide a missing day");
 }
+
+#[tokio::test]
+async fn a_database_in_another_encoding_than_utf8_is_refused() {
+    let database = Database::with_encoding("LATIN1").await;
+    let error = schema::init(database.client()).await.unwrap_err().to_string();
+    assert!(error.contains("of the database is LATIN1, not UTF8"), "{error}");
+}
