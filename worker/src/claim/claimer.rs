@@ -73,7 +73,7 @@ impl Claimer {
         };
         while !self.context.shutdown.drain.is_cancelled() {
             match self.serve(&mut connected, &mut idle_readers, &mut state).await {
-                Ok(()) => return,
+                Ok(()) => break,
                 Err(error) => {
                     self.context.metrics.claim_failed();
                     tracing::warn!(%error, "claiming failed, trying again");
@@ -88,6 +88,10 @@ impl Claimer {
                 () = self.context.shutdown.drain.cancelled() => {}
                 () = state.backoff.wait() => {}
             }
+        }
+        // The answer to the last claim may be lost.
+        if let Err(error) = self.reconcile(&mut state).await {
+            tracing::warn!(%error, "other workers will reclaim the tasks of a claim without an answer");
         }
     }
 
