@@ -2420,23 +2420,22 @@ CREATE OR REPLACE FUNCTION mill.renew_chains() RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
+    gone bigint[];
     task mill.tasks;
     chain bigint[];
 BEGIN
-    FOR task IN
-        -- Finds the distinct limits with a loose index scan, one probe per limit.
-        WITH RECURSIVE waited (id) AS (
-            (SELECT t.blocking_limit_id FROM mill.tasks t WHERE t.state = 'blocked'
-                ORDER BY t.blocking_limit_id LIMIT 1)
-            UNION ALL
-            SELECT next.blocking_limit_id FROM waited w CROSS JOIN LATERAL (
-                SELECT t.blocking_limit_id FROM mill.tasks t WHERE t.state = 'blocked' AND t.blocking_limit_id > w.id
-                ORDER BY t.blocking_limit_id LIMIT 1) AS next
-        )
-        SELECT t.* FROM mill.tasks t
-        WHERE t.state = 'blocked' AND t.blocking_limit_id = ANY (ARRAY(
-            SELECT w.id FROM waited w WHERE NOT EXISTS (SELECT FROM mill.limits l WHERE l.id = w.id)))
-        ORDER BY t.id LIMIT 1000 FOR NO KEY UPDATE SKIP LOCKED
+    -- Finds the distinct limits with a loose index scan, one probe per limit.
+    WITH RECURSIVE waited (id) AS (
+        (SELECT t.blocking_limit_id FROM mill.tasks t WHERE t.state = 'blocked' ORDER BY t.blocking_limit_id LIMIT 1)
+        UNION ALL
+        SELECT next.blocking_limit_id FROM waited w CROSS JOIN LATERAL (
+            SELECT t.blocking_limit_id FROM mill.tasks t WHERE t.state = 'blocked' AND t.blocking_limit_id > w.id
+            ORDER BY t.blocking_limit_id LIMIT 1) AS next
+    )
+    SELECT array_agg(w.id) INTO gone FROM waited w WHERE NOT EXISTS (SELECT FROM mill.limits l WHERE l.id = w.id);
+    FOR task IN SELECT head.* FROM unnest(gone) AS g (id) CROSS JOIN LATERAL (
+        SELECT t.* FROM mill.tasks t WHERE t.state = 'blocked' AND t.blocking_limit_id = g.id
+        ORDER BY t.priority, t.id LIMIT 1000 FOR NO KEY UPDATE SKIP LOCKED) AS head
     LOOP
         PERFORM mill.release_permits(ARRAY[task.id], NULL);
         chain := mill.required_limits(task.queue, task.group_name, task.run_id, task.concurrency_key);
@@ -2448,7 +2447,7 @@ END
 $$;
 COMMENT ON FUNCTION mill.renew_chains IS
     'Gives blocked tasks the limits that apply to them now, if they wait for a limit that does not exist any more, '
-    'such as that of a run that has ended (blocked -> blocked | pending). Up to 1000 tasks';
+    'such as that of a run that has ended (blocked -> blocked | pending). Up to 1000 tasks of each such limit';
 
 CREATE OR REPLACE FUNCTION mill.admit_running() RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
@@ -6801,7 +6800,8 @@ BEGIN
         WHERE r.id = finish_run.run_id RETURNING r.* INTO ended;
     PERFORM mill.mark_late(finish_run.run_id) WHERE ended.late_at IS NOT NULL;
     PERFORM mill.erase_unstored(finish_run.run_id);
-    -- Tasks that were enqueued with the id of the run may still use its limits. mill.prune deletes these later.
+    -- Tasks that were enqueued with the id of the run may still wait for its limits. mill.prune deletes these later.
+    -- mill.renew_chains gives the other tasks that need one of the deleted limits a new one.
     DELETE FROM mill.limits l WHERE l.id IN (SELECT g.id FROM mill.limits g
         WHERE g.kind = 'group' AND g.run_id = finish_run.run_id
             AND NOT EXISTS (SELECT FROM mill.permits p WHERE p.limit_id = g.id)
@@ -8097,6 +8097,8 @@ BEGIN
     -- Asynchronous commit is safe here: WAL is written in order, so if a run survives a crash, every
     -- earlier change of its schedule does too.
     PERFORM set_config('synchronous_commit', 'off', true);
+    -- A schedule that waits for a lock must not delay the others.
+    PERFORM set_config('lock_timeout', '500ms', true);
     -- While the fleet is paused, schedules become due and wait, as if no worker were running.
     FOR s IN SELECT x.* FROM mill.schedules x WHERE x.next_tick_at <= now() AND NOT (SELECT mill.fleet_paused())
         ORDER BY x.next_tick_at LIMIT max_count FOR NO KEY UPDATE SKIP LOCKED
@@ -8159,7 +8161,7 @@ BEGIN
         skipped := 0;
         IF plan.postponed IS NOT NULL THEN
             -- The schedule stays due, and lets others go first.
-            UPDATE mill.schedules x SET error = plan.postponed, next_tick_at = now() + interval '10 s'
+            UPDATE mill.schedules x SET error = plan.postponed, next_tick_at = now() + interval '2 s'
                 WHERE x.id = plan.id;
             RETURN NEXT;
             CONTINUE;

@@ -297,23 +297,22 @@ CREATE OR REPLACE FUNCTION mill.renew_chains() RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
 SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
+    gone bigint[];
     task mill.tasks;
     chain bigint[];
 BEGIN
-    FOR task IN
-        -- Finds the distinct limits with a loose index scan, one probe per limit.
-        WITH RECURSIVE waited (id) AS (
-            (SELECT t.blocking_limit_id FROM mill.tasks t WHERE t.state = 'blocked'
-                ORDER BY t.blocking_limit_id LIMIT 1)
-            UNION ALL
-            SELECT next.blocking_limit_id FROM waited w CROSS JOIN LATERAL (
-                SELECT t.blocking_limit_id FROM mill.tasks t WHERE t.state = 'blocked' AND t.blocking_limit_id > w.id
-                ORDER BY t.blocking_limit_id LIMIT 1) AS next
-        )
-        SELECT t.* FROM mill.tasks t
-        WHERE t.state = 'blocked' AND t.blocking_limit_id = ANY (ARRAY(
-            SELECT w.id FROM waited w WHERE NOT EXISTS (SELECT FROM mill.limits l WHERE l.id = w.id)))
-        ORDER BY t.id LIMIT 1000 FOR NO KEY UPDATE SKIP LOCKED
+    -- Finds the distinct limits with a loose index scan, one probe per limit.
+    WITH RECURSIVE waited (id) AS (
+        (SELECT t.blocking_limit_id FROM mill.tasks t WHERE t.state = 'blocked' ORDER BY t.blocking_limit_id LIMIT 1)
+        UNION ALL
+        SELECT next.blocking_limit_id FROM waited w CROSS JOIN LATERAL (
+            SELECT t.blocking_limit_id FROM mill.tasks t WHERE t.state = 'blocked' AND t.blocking_limit_id > w.id
+            ORDER BY t.blocking_limit_id LIMIT 1) AS next
+    )
+    SELECT array_agg(w.id) INTO gone FROM waited w WHERE NOT EXISTS (SELECT FROM mill.limits l WHERE l.id = w.id);
+    FOR task IN SELECT head.* FROM unnest(gone) AS g (id) CROSS JOIN LATERAL (
+        SELECT t.* FROM mill.tasks t WHERE t.state = 'blocked' AND t.blocking_limit_id = g.id
+        ORDER BY t.priority, t.id LIMIT 1000 FOR NO KEY UPDATE SKIP LOCKED) AS head
     LOOP
         PERFORM mill.release_permits(ARRAY[task.id], NULL);
         chain := mill.required_limits(task.queue, task.group_name, task.run_id, task.concurrency_key);
@@ -325,7 +324,7 @@ END
 $$;
 COMMENT ON FUNCTION mill.renew_chains IS
     'Gives blocked tasks the limits that apply to them now, if they wait for a limit that does not exist any more, '
-    'such as that of a run that has ended (blocked -> blocked | pending). Up to 1000 tasks';
+    'such as that of a run that has ended (blocked -> blocked | pending). Up to 1000 tasks of each such limit';
 
 CREATE OR REPLACE FUNCTION mill.admit_running() RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off

@@ -286,7 +286,8 @@ BEGIN
         WHERE r.id = finish_run.run_id RETURNING r.* INTO ended;
     PERFORM mill.mark_late(finish_run.run_id) WHERE ended.late_at IS NOT NULL;
     PERFORM mill.erase_unstored(finish_run.run_id);
-    -- Tasks that were enqueued with the id of the run may still use its limits. mill.prune deletes these later.
+    -- Tasks that were enqueued with the id of the run may still wait for its limits. mill.prune deletes these later.
+    -- mill.renew_chains gives the other tasks that need one of the deleted limits a new one.
     DELETE FROM mill.limits l WHERE l.id IN (SELECT g.id FROM mill.limits g
         WHERE g.kind = 'group' AND g.run_id = finish_run.run_id
             AND NOT EXISTS (SELECT FROM mill.permits p WHERE p.limit_id = g.id)

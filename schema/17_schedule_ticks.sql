@@ -256,6 +256,8 @@ BEGIN
     -- Asynchronous commit is safe here: WAL is written in order, so if a run survives a crash, every
     -- earlier change of its schedule does too.
     PERFORM set_config('synchronous_commit', 'off', true);
+    -- A schedule that waits for a lock must not delay the others.
+    PERFORM set_config('lock_timeout', '500ms', true);
     -- While the fleet is paused, schedules become due and wait, as if no worker were running.
     FOR s IN SELECT x.* FROM mill.schedules x WHERE x.next_tick_at <= now() AND NOT (SELECT mill.fleet_paused())
         ORDER BY x.next_tick_at LIMIT max_count FOR NO KEY UPDATE SKIP LOCKED
@@ -318,7 +320,7 @@ BEGIN
         skipped := 0;
         IF plan.postponed IS NOT NULL THEN
             -- The schedule stays due, and lets others go first.
-            UPDATE mill.schedules x SET error = plan.postponed, next_tick_at = now() + interval '10 s'
+            UPDATE mill.schedules x SET error = plan.postponed, next_tick_at = now() + interval '2 s'
                 WHERE x.id = plan.id;
             RETURN NEXT;
             CONTINUE;

@@ -160,12 +160,14 @@ pub enum BackfillAction {
 }
 
 /// Result of [`advance`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub struct AdvanceSummary {
     /// Number of runs that were started.
     pub fired: u64,
     /// Whether this session has locked a backfill that continues when one of its runs ends.
     pub in_progress: bool,
+    /// The first error of a backfill. It has started no run, but others may have.
+    pub failed: Option<QueueError>,
 }
 
 /// A locked backfill.
@@ -226,15 +228,13 @@ fn plan(it: &LockedBackfill) -> Result<Value, String> {
 /// Starts the next runs of all backfills in progress. The caller has to notify the workers.
 ///
 /// # Errors
-/// Fails if the database does, or if a backfill raises an error that the schema's functions do not
-/// catch. The other backfills have then started their runs.
+/// Fails if the database does. Then nothing of the current step has happened.
 pub async fn advance(client: &mut Client) -> Result<AdvanceSummary, QueueError> {
     let mut done = AdvanceSummary::default();
     for _ in 0..MAX_PASSES {
         let mut transaction = client.transaction().await?;
         let locked = transaction.query_typed(LOCK, &[]).await?;
         let mut more = false;
-        let mut failed = None;
         for row in &locked {
             let it = LockedBackfill::from_row(row)?;
             if it.room > 0 {
@@ -247,17 +247,14 @@ pub async fn advance(client: &mut Client) -> Result<AdvanceSummary, QueueError> 
                     }
                     Err(error) => {
                         step.rollback().await?;
-                        failed = failed.or(Some(error));
+                        done.failed.get_or_insert(error);
                     }
                 }
             }
         }
         transaction.commit().await?;
-        if let Some(error) = failed {
-            return Err(error);
-        }
         done.in_progress = !locked.is_empty();
-        if !more {
+        if !more || done.failed.is_some() {
             break;
         }
     }

@@ -25,9 +25,6 @@ use crate::timing::Timing;
 /// expensive.
 const BATCH_SIZE: i32 = 20;
 
-/// While schedules are ticked one by one, those that wait for a lock must not delay the others.
-const SHORT_LOCK_TIMEOUT: &str = "SET LOCAL lock_timeout = '500ms'";
-
 const TAKE: &str = "/* schedule.lock_due */
 SELECT t.id, t.name, t.version, t.timing, t.mode::text, t.next_fire_at, t.now, t.catch_up, t.max_lateness,
     t.measure, t.timeout, t.planned_from
@@ -181,7 +178,6 @@ pub async fn tick_next(client: &mut Client) -> Result<TickSummary, QueueError> {
     let mut transaction = client.transaction().await?;
     let (mut pass, plans) = take_due(&transaction, 1).await?;
     for plan in plans {
-        transaction.batch_execute(SHORT_LOCK_TIMEOUT).await?;
         let step = transaction.savepoint("one").await?;
         match apply_plans(&step, std::slice::from_ref(&plan), &mut pass).await {
             Ok(()) => step.commit().await?,

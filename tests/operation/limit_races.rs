@@ -1,7 +1,7 @@
 //! Concurrent claims, grants and maintenance do not exceed a limit.
 
 use crate::guarantees::checker_mutants::plant;
-use crate::harness::Database;
+use crate::harness::{Database, Worker};
 
 #[tokio::test]
 async fn a_task_whose_claim_is_in_progress_counts_towards_a_new_limit() {
@@ -174,4 +174,19 @@ async fn limits_are_reconciled_after_the_clock_was_set_back() {
     let ahead = "UPDATE mill.limit_reconciliation SET at = now() + interval '1 hour'";
     database.execute(ahead).await;
     assert!(database.value::<bool>(reconcile).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_runs_tasks_whose_limit_was_the_only_one_and_is_gone() {
+    let database = Database::new().await;
+    database
+        .execute(
+            "SELECT mill.set_group('g', max_running => 1);
+             SELECT mill.enqueue('SELECT 1', group_name => 'g', run_id => 7) FROM generate_series(1, 3);
+             DELETE FROM mill.limits",
+        )
+        .await;
+    assert_eq!(states(&database).await, "blocked 3");
+    let _worker = Worker::start(&database, &["--readers", "2", "--poll-interval", "50ms"]);
+    database.until_empty().await;
 }

@@ -77,7 +77,8 @@ SELECT * FROM (
     SELECT CASE s.kind WHEN 'walsender' THEN 'standby' ELSE 'session' END AS kind,
         s.pid::text AS name, s.login AS user, s.application_name AS application, s.age_xids, s.xact_start AS since,
         extract(epoch FROM now() - s.xact_start)::float8 AS age_seconds, s.state,
-        (SELECT left(a.query, 200) FROM pg_stat_activity a
+        (SELECT left(regexp_replace(a.query, '^.*?/\\* worker[.]begin \\*/.*?;\\n', ''), 200)
+            FROM pg_stat_activity a
             WHERE a.pid = s.pid AND a.query <> '<insufficient privilege>') AS query
     FROM {sessions} AS s WHERE s.pid <> pg_backend_pid() AND s.age_xids IS NOT NULL
     UNION ALL

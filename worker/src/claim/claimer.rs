@@ -9,12 +9,13 @@ use std::time::{Duration, Instant};
 use fleet_decisions::batch_size::BatchSizes;
 use fleet_decisions::claim_cadence::ClaimCadence;
 use fleet_decisions::lanes::{ClaimRequest, ClaimRound, Lanes};
+use fleet_decisions::timing::DEREGISTRATION_TIMEOUT;
 use fleet_decisions::weights::Weights;
 use queue::claim::{ClaimSession, Claimed, SessionIdentity};
 use queue::server::{Server, server};
 use queue::{Priority, QueueError, release};
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::{sleep, sleep_until};
+use tokio::time::{sleep, sleep_until, timeout};
 
 use crate::attempt::finish::release_unstarted;
 use crate::claim::in_flight::ClaimedTask;
@@ -89,10 +90,8 @@ impl Claimer {
                 () = state.backoff.wait() => {}
             }
         }
-        // The answer to the last claim may be lost.
-        if let Err(error) = self.reconcile(&mut state).await {
-            tracing::warn!(%error, "other workers will reclaim the tasks of a claim without an answer");
-        }
+        // The answer to the last claim may be lost. Without this, other workers would reclaim its tasks.
+        let _ = timeout(DEREGISTRATION_TIMEOUT, self.reconcile(&mut state)).await;
     }
 
     /// Claims until an error occurs or the worker drains.

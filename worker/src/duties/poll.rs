@@ -98,7 +98,9 @@ impl Poller {
             context.wakeup.request_sweep();
         }
         context.wakeup.runs_to_advance.add(polled.runs);
-        channels.limits_pending.send_replace(polled.limits && (polled.pending || polled.blocked));
+        // A blocked task can wait for a limit that does not exist any more.
+        let limits_pending = polled.blocked || polled.limits && polled.pending;
+        channels.limits_pending.send_replace(limits_pending);
         channels.notifications_due.send_replace(polled.notifications_due);
         channels.weights.send_replace(Weights::new(polled.weights));
         channels.targets_to_check.send_replace(polled.targets_to_check);

@@ -61,11 +61,16 @@ impl Scheduler {
                 }
                 Ok(ticked)
             });
-            let ticked = ticked.await?;
-            if ticked.taken == 0 {
-                break;
+            match ticked.await {
+                Ok(ticked) if ticked.taken == 0 => break,
+                Ok(ticked) => all.add(ticked),
+                // What is committed counts: it contains probes that nobody else runs.
+                Err(error) if all.taken > 0 => {
+                    tracing::warn!(%error, "could not tick all due schedules");
+                    break;
+                }
+                Err(error) => return Err(error),
             }
-            all.add(ticked);
         }
         Ok(all)
     }
@@ -92,16 +97,20 @@ impl Scheduler {
     async fn tick_all(&mut self) -> Result<u64, QueueError> {
         let mut fired = 0;
         loop {
-            let ticked = match answered(self.tick()).await {
+            let (ticked, full) = match answered(self.tick()).await {
                 // One of the schedules may need too long, or raise an error that the schema's functions
-                // do not catch. The others must not wait for it.
+                // do not catch. The others must not wait for it. The next tick continues, after the
+                // other work of this duty.
                 Err(error) if error.sqlstate().is_some() => {
                     tracing::debug!(%error, "ticking the due schedules one by one");
-                    self.tick_each().await?
+                    (self.tick_each().await?, false)
                 }
-                ticked => ticked?,
+                ticked => {
+                    let ticked = ticked?;
+                    let full = ticked.is_full();
+                    (ticked, full)
+                }
             };
-            let full = ticked.is_full();
             fired += ticked.fired;
             self.record(&ticked);
             for request in ticked.probes {
@@ -122,6 +131,9 @@ impl Scheduler {
     async fn continue_backfills(&mut self) -> Result<u64, QueueError> {
         let advanced = answered(self.advance_backfills()).await?;
         self.awaits_runs = advanced.in_progress;
+        if let Some(error) = advanced.failed {
+            return Err(error);
+        }
         self.work.backfills = false;
         Ok(advanced.fired)
     }
