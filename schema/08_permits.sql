@@ -206,13 +206,10 @@ COMMENT ON FUNCTION mill.grant_permits IS
     'next_in: time until a rate or an active period frees further permits';
 GRANT EXECUTE ON FUNCTION mill.grant_permits TO mill_worker;
 
-CREATE OR REPLACE FUNCTION mill.grant_waiting_permits(OUT granted integer, OUT next_in interval)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
-DECLARE
-    waited_for bigint[];
-BEGIN
-    -- Finds the distinct limits with a loose index scan, one probe per limit.
+CREATE OR REPLACE FUNCTION mill.limits_waited_for() RETURNS SETOF bigint
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
+SET jit = off AS $$
+    -- A loose index scan, one probe per limit.
     WITH RECURSIVE waited (id) AS (
         (SELECT t.blocking_limit_id FROM mill.tasks t WHERE t.state = 'blocked' ORDER BY t.blocking_limit_id LIMIT 1)
         UNION ALL
@@ -220,7 +217,18 @@ BEGIN
             SELECT t.blocking_limit_id FROM mill.tasks t WHERE t.state = 'blocked' AND t.blocking_limit_id > w.id
             ORDER BY t.blocking_limit_id LIMIT 1) AS next
     )
-    SELECT array_agg(w.id) INTO waited_for FROM waited w JOIN mill.effective_limits l ON l.id = w.id
+    SELECT w.id FROM waited w
+$$;
+COMMENT ON FUNCTION mill.limits_waited_for IS 'Returns the limits for which blocked tasks wait next';
+
+CREATE OR REPLACE FUNCTION mill.grant_waiting_permits(OUT granted integer, OUT next_in interval)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
+DECLARE
+    waited_for bigint[];
+BEGIN
+    SELECT array_agg(w.id) INTO waited_for
+        FROM mill.limits_waited_for() AS w (id) JOIN mill.effective_limits l ON l.id = w.id
         WHERE l.max_running IS NULL OR l.max_running > (SELECT count(*) FROM mill.permits p
             WHERE p.limit_id = w.id AND p.counts_until IS NULL);
     SELECT g.granted, g.next_in INTO granted, next_in
@@ -301,15 +309,8 @@ DECLARE
     task mill.tasks;
     chain bigint[];
 BEGIN
-    -- Finds the distinct limits with a loose index scan, one probe per limit.
-    WITH RECURSIVE waited (id) AS (
-        (SELECT t.blocking_limit_id FROM mill.tasks t WHERE t.state = 'blocked' ORDER BY t.blocking_limit_id LIMIT 1)
-        UNION ALL
-        SELECT next.blocking_limit_id FROM waited w CROSS JOIN LATERAL (
-            SELECT t.blocking_limit_id FROM mill.tasks t WHERE t.state = 'blocked' AND t.blocking_limit_id > w.id
-            ORDER BY t.blocking_limit_id LIMIT 1) AS next
-    )
-    SELECT array_agg(w.id) INTO gone FROM waited w WHERE NOT EXISTS (SELECT FROM mill.limits l WHERE l.id = w.id);
+    SELECT array_agg(w.id) INTO gone FROM mill.limits_waited_for() AS w (id)
+        WHERE NOT EXISTS (SELECT FROM mill.limits l WHERE l.id = w.id);
     FOR task IN SELECT head.* FROM unnest(gone) AS g (id) CROSS JOIN LATERAL (
         SELECT t.* FROM mill.tasks t WHERE t.state = 'blocked' AND t.blocking_limit_id = g.id
         ORDER BY t.priority, t.id LIMIT 1000 FOR NO KEY UPDATE SKIP LOCKED) AS head

@@ -29,6 +29,15 @@ const PUBLICATION: &str = "DO $$BEGIN EXECUTE (SELECT 'CREATE PUBLICATION everyt
 static TEMPLATE: Mutex<String> = Mutex::const_new(String::new());
 static NEXT: AtomicU32 = AtomicU32::new(1);
 
+/// Returns SQL that claims the pending tasks that meet the condition, as a worker without a backend does.
+pub(crate) fn claim_as_worker(condition: &str) -> String {
+    format!(
+        "UPDATE mill.tasks SET state = 'running', attempt = attempt + 1, claimed_by = gen_random_uuid(),
+             claimed_at = clock_timestamp(), token = gen_random_uuid(), session_pid = 1,
+             session_started_at = now() WHERE state = 'pending' AND {condition}"
+    )
+}
+
 /// A database with the schema, and a superuser session. Dropped with the value.
 pub(crate) struct Database {
     name: String,
@@ -188,12 +197,7 @@ impl Database {
 
     /// Claims the pending tasks that meet the condition, as a worker without a backend does.
     pub(crate) async fn run_as_worker(&self, condition: &str) {
-        let sql = format!(
-            "UPDATE mill.tasks SET state = 'running', attempt = attempt + 1, claimed_by = gen_random_uuid(),
-                 claimed_at = clock_timestamp(), token = gen_random_uuid(), session_pid = 1,
-                 session_started_at = now() WHERE state = 'pending' AND {condition}"
-        );
-        self.execute(&sql).await;
+        self.execute(&claim_as_worker(condition)).await;
     }
 
     /// Waits until a session waits for a lock of another session, or the condition is true.

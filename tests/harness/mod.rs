@@ -19,7 +19,7 @@ use std::io::Write;
 use std::sync::Once;
 use std::time::{Duration, Instant};
 
-pub(crate) use database::{Database, open_url};
+pub(crate) use database::{Database, claim_as_worker, open_url};
 pub(crate) use pooler::Pooler;
 pub(crate) use private::PrivateDatabase;
 pub(crate) use program::Program;

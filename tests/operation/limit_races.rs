@@ -1,7 +1,7 @@
 //! Concurrent claims, grants and maintenance do not exceed a limit.
 
 use crate::guarantees::checker_mutants::plant;
-use crate::harness::{Database, Worker};
+use crate::harness::{Database, Worker, claim_as_worker};
 
 #[tokio::test]
 async fn a_task_whose_claim_is_in_progress_counts_towards_a_new_limit() {
@@ -14,11 +14,7 @@ async fn a_task_whose_claim_is_in_progress_counts_towards_a_new_limit() {
         let (claimer, operator) = (database.connect().await, database.connect().await);
         let first = database.enqueue("SELECT 1", "").await;
         let second = database.enqueue("SELECT 1", "").await;
-        let claim = format!(
-            "BEGIN; UPDATE mill.tasks SET state = 'running', attempt = 1, claimed_by = gen_random_uuid(),
-                 claimed_at = now(), token = gen_random_uuid(), session_pid = 1, session_started_at = now()
-             WHERE id = {first}"
-        );
+        let claim = format!("BEGIN; {}", claim_as_worker(&format!("id = {first}")));
         claimer.batch_execute(&claim).await.unwrap();
         let set = operator.batch_execute("SELECT mill.set_max_running('queue', 'default', 1)");
         let commit = async {

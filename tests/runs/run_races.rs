@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use crate::guarantees::checker_mutants::plant;
-use crate::harness::Database;
+use crate::harness::{Database, claim_as_worker};
 use crate::runs::run::{job, start};
 
 /// A defect, and what fails if the product has it.
@@ -328,10 +328,8 @@ async fn cancel_during_a_claim(database: &Database) -> i64 {
     let run = run(database, json!(tasks)).await;
     claim(database, "a").await;
     let (claimer, holder) = (database.connect().await, database.connect().await);
-    let begin = "BEGIN; UPDATE mill.tasks SET state = 'running', attempt = 1, claimed_by = gen_random_uuid(),
-            claimed_at = now(), token = gen_random_uuid(), session_pid = 1, session_started_at = now()
-        WHERE name = 'b'";
-    claimer.batch_execute(begin).await.unwrap();
+    let begin = format!("BEGIN; {}", claim_as_worker("name = 'b'"));
+    claimer.batch_execute(&begin).await.unwrap();
     // The function waits for this request while it inserts its own.
     let request = "BEGIN; INSERT INTO mill.cancel_requests (task_id) SELECT id FROM mill.tasks WHERE name = 'a'";
     holder.batch_execute(request).await.unwrap();
