@@ -2,6 +2,7 @@
 
 pub mod citus;
 pub mod drift;
+mod lock_retries;
 pub mod upgrade;
 
 use tokio_postgres::error::SqlState;
@@ -9,6 +10,7 @@ use tokio_postgres::{Client, GenericClient};
 
 use crate::error::QueueError;
 use crate::row::{FromRow, from_row, scalar};
+use crate::schema::lock_retries::{LOCK_TIMEOUT, LockRetries};
 
 /// The text of `schema.sql` when this program was built.
 pub const SCHEMA: &str = include_str!("../../schema.sql");
@@ -76,12 +78,13 @@ impl InstalledSchema {
 const ENCODING_HINT: &str =
     "Use a database that was created with ENCODING 'UTF8' TEMPLATE template0.";
 
-/// Applies the schema unless it is applied already, as `psql -f schema.sql` does.
+/// Applies the schema as `psql -f schema.sql` does, also while the fleet works on it. Returns the
+/// number of attempts that could not acquire their locks.
 ///
 /// # Errors
-/// Fails if the role lacks the privileges, or the database has another schema version or another
-/// encoding than UTF8.
-pub async fn init(client: &Client) -> Result<(), QueueError> {
+/// Fails if the role lacks the privileges, if the database has another schema version or another
+/// encoding than UTF8, or if the locks are not available within the maximum number of attempts.
+pub async fn init(client: &Client) -> Result<u32, QueueError> {
     // In another encoding, the server could not even read the text of the schema.
     let encoding: String =
         scalar(&client.query_typed("SELECT current_setting('server_encoding')", &[]).await?[0])?;
@@ -91,12 +94,16 @@ pub async fn init(client: &Client) -> Result<(), QueueError> {
             hint: Some(ENCODING_HINT.to_owned()),
         });
     }
-    let applied = client.batch_execute(SCHEMA).await;
-    if applied.is_err() {
-        // The script's transaction is aborted and still open.
+    let script = format!(
+        "BEGIN;\nSET LOCAL lock_timeout = '{LOCK_TIMEOUT}';\n{}COMMIT;",
+        without_transaction(SCHEMA)
+    );
+    let mut lock_retries = LockRetries::default();
+    while let Err(error) = client.batch_execute(&script).await {
         client.batch_execute("ROLLBACK").await?;
+        lock_retries.wait(error).await?;
     }
-    applied.map_err(QueueError::from)
+    Ok(lock_retries.count)
 }
 
 /// Returns the schema version of this database; `None` if it has no schema.

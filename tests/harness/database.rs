@@ -327,7 +327,9 @@ async fn template(admin: &Client) -> String {
 async fn install(client: &Client) {
     #[expect(clippy::disallowed_methods, reason = "set by `mutants`")]
     match std::env::var_os(SCHEMA) {
-        None => queue::schema::init(client).await.unwrap(),
+        None => {
+            queue::schema::init(client).await.unwrap();
+        }
         Some(file) => {
             let schema = std::fs::read_to_string(file).unwrap();
             client.batch_execute(&schema).await.unwrap();

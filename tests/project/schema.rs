@@ -22,7 +22,7 @@ use queue::{
 use schedule::enums::{BackfillState, DeclaredIn, Event, FireMode, Overlap};
 
 use crate::harness::private::server_programs;
-use crate::harness::{Database, Worker};
+use crate::harness::{Database, Worker, eventually};
 
 /// Returns the path of a server program, if installed.
 fn program(name: &str) -> Option<PathBuf> {
@@ -90,6 +90,22 @@ async fn applying_the_schema_again_changes_nothing() {
     assert_eq!(database.value::<String>(rows).await, before);
     no_drift(&database).await;
     assert_eq!(dump(&database), dumped);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn applying_the_schema_again_gives_way_to_a_transaction_that_needs_its_locks() {
+    let database = Database::new().await;
+    let (operator, holder) = (database.connect().await, database.connect().await);
+    holder.batch_execute("BEGIN; LOCK TABLE mill.runs IN ROW EXCLUSIVE MODE").await.unwrap();
+    let waiting = "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = 'mill.runs'::regclass)";
+    let meanwhile = async {
+        eventually("the script waits", async || database.value(waiting).await).await;
+        // The script holds a lock on this table, so the two sessions wait for each other.
+        holder.batch_execute("LOCK TABLE mill.tasks IN ROW EXCLUSIVE MODE; COMMIT").await.unwrap();
+    };
+    let (retries, ()) = tokio::join!(schema::init(&operator), meanwhile);
+    assert!(retries.unwrap() >= 1);
+    no_drift(&database).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -31,7 +31,9 @@ pub(crate) async fn run(session: &Session, out: &Output, dry_run: bool) -> Resul
             }
             Err(error) => Err(error),
         },
-        Some(Ordering::Equal) | None => schema::init(client).await,
+        Some(Ordering::Equal) | None => {
+            schema::init(client).await.map(|lock_retries| done.lock_retries = lock_retries)
+        }
     };
     applied.map_err(privilege_failure)?;
     report(out, found, dry_run, &done)?;

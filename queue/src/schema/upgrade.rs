@@ -5,19 +5,13 @@
 //! migration and then `schema.sql`. The latter replaces the functions, views, comments and grants,
 //! which therefore are written in one place only. An upgraded schema and a new schema are the same.
 //!
-//! The transaction waits for a lock only briefly. A session that waits for an exclusive lock blocks
-//! all sessions that request the lock later. Therefore an upgrade that does not get its locks at
-//! once releases all of them, lets the fleet continue, and tries again.
+//! The transaction waits for a lock only briefly, and is then tried again.
 
-use std::time::Duration;
-
-use rand::RngExt;
-use tokio::time::sleep;
 use tokio_postgres::Client;
-use tokio_postgres::error::SqlState;
 
 use crate::error::QueueError;
 use crate::schema;
+use crate::schema::lock_retries::{LOCK_TIMEOUT, LockRetries};
 
 /// The migration from the previous version to `version`.
 #[derive(Clone, Copy, Debug)]
@@ -40,21 +34,9 @@ pub const MIGRATIONS: &[Migration] = &[Migration {
     sql: include_str!("../../../migrations/002_version_2.sql"),
 }];
 
-/// Maximum time that one attempt waits for a lock. This is also the longest time for which an
-/// attempt blocks the fleet.
-const LOCK_TIMEOUT: &str = "300ms";
-
 /// Maximum time that a statement of an upgrade may hold its locks, unless the migration sets
 /// another limit.
 const STATEMENT_TIMEOUT: &str = "5s";
-
-/// Maximum number of attempts to get the locks of an upgrade. With the delays between them, all
-/// attempts take about two minutes.
-const MAX_ATTEMPTS: u32 = 100;
-
-/// Minimum and maximum delay between two attempts. The delay is random, so that the attempts do not
-/// keep pace with the short transactions of the fleet.
-const RETRY_DELAY: (Duration, Duration) = (Duration::from_millis(300), Duration::from_millis(1500));
 
 /// Result of an upgrade.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -121,38 +103,23 @@ pub async fn upgrade(
     migrations: &[Migration],
     schema: &str,
 ) -> Result<Upgrade, QueueError> {
-    let mut done = Upgrade::default();
+    let mut lock_retries = LockRetries::default();
     loop {
         let version = schema::installed(client).await?.map_or(0, |found| found.version);
         let missing: Vec<&Migration> = pending(migrations, version).collect();
         if let Some(next) = missing.first().filter(|next| next.version != version + 1) {
             return Err(missing_migration(version, next.version));
         }
+        let applied = missing.iter().map(|migration| migration.name).collect();
+        let done = Upgrade { applied, lock_retries: lock_retries.count };
         let Some(script) = script(migrations, schema, version) else { return Ok(done) };
-        let Err(error) = client.batch_execute(&script).await else {
-            done.applied = missing.iter().map(|migration| migration.name).collect();
-            return Ok(done);
-        };
+        let Err(error) = client.batch_execute(&script).await else { return Ok(done) };
         client.batch_execute("ROLLBACK").await?;
-        let locked = [&SqlState::LOCK_NOT_AVAILABLE, &SqlState::T_R_DEADLOCK_DETECTED];
-        let moved_on = schema::installed(client).await?.map_or(0, |found| found.version) != version;
-        if moved_on {
-            continue;
+        let upgraded_by_another =
+            schema::installed(client).await?.map_or(0, |found| found.version) != version;
+        if !upgraded_by_another {
+            lock_retries.wait(error).await?;
         }
-        if !error.code().is_some_and(|code| locked.contains(&code)) {
-            return Err(error.into());
-        }
-        done.lock_retries += 1;
-        if done.lock_retries >= MAX_ATTEMPTS {
-            return Err(locks_unavailable());
-        }
-        let wait = rand::rng().random_range(RETRY_DELAY.0..RETRY_DELAY.1);
-        tracing::debug!(
-            version,
-            retries = done.lock_retries,
-            "the upgrade did not get its locks, trying again"
-        );
-        sleep(wait).await;
     }
 }
 
@@ -160,20 +127,6 @@ fn missing_migration(from: i32, to: i32) -> QueueError {
     QueueError::Refused {
         message: format!("no migration leads from schema version {from} to {}", to - 1),
         hint: Some("First upgrade with a version of pgmill between the two.".to_owned()),
-    }
-}
-
-fn locks_unavailable() -> QueueError {
-    QueueError::Refused {
-        message: format!(
-            "could not acquire the locks for the upgrade after {MAX_ATTEMPTS} attempts; the \
-             upgrade was rolled back"
-        ),
-        hint: Some(
-            "Try again when no long transaction is running: pgmill doctor shows the oldest \
-             transaction that uses the queue's tables."
-                .to_owned(),
-        ),
     }
 }
 
