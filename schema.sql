@@ -2214,6 +2214,28 @@ COMMENT ON FUNCTION mill.required_limits IS
     'Returns the ids of the limits that apply to a task with these properties, in the order in which the task '
     'acquires their permits; null: no limit applies';
 
+CREATE OR REPLACE FUNCTION mill.create_key_limits(keys text[]) RETURNS text[]
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '100ms' AS $$
+DECLARE
+    created text[] := '{}';
+    key text;
+BEGIN
+    -- In a random order, so that the next call creates other limits first.
+    FOR key IN SELECT k FROM unnest(keys) AS k ORDER BY random() LOOP
+        BEGIN
+            INSERT INTO mill.limits (kind, name, max_running) VALUES ('key', key, 1) ON CONFLICT DO NOTHING;
+        EXCEPTION WHEN lock_not_available THEN
+            EXIT;
+        END;
+        created := created || key;
+    END LOOP;
+    RETURN created;
+END
+$$;
+COMMENT ON FUNCTION mill.create_key_limits IS
+    'Creates the limits of concurrency keys that have none. Stops at a limit that a transaction which is still open '
+    'has created. Returns the keys whose limits exist now';
+
 CREATE OR REPLACE FUNCTION mill.has_group_permit(group_name text, limits bigint[]) RETURNS boolean
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -2242,6 +2264,19 @@ COMMENT ON FUNCTION mill.release_permits IS
     'towards a rate until the window of the rate has passed. started_at: null for a task that never started';
 GRANT EXECUTE ON FUNCTION mill.release_permits TO mill_worker;
 
+CREATE OR REPLACE FUNCTION mill.await_limit(limit_id bigint) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '500ms' AS $$
+BEGIN
+    PERFORM FROM mill.limits l WHERE l.id = limit_id FOR NO KEY UPDATE;
+    RETURN true;
+EXCEPTION WHEN lock_not_available THEN
+    RETURN false;
+END
+$$;
+COMMENT ON FUNCTION mill.await_limit IS
+    'Locks the row of a limit that another session has locked. Returns false if that session keeps it for longer than '
+    'half a second: it has changed the limit in a transaction that is still open';
+
 CREATE OR REPLACE FUNCTION mill.grant_permits(limit_ids bigint[], OUT granted integer, OUT next_in interval)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
@@ -2249,6 +2284,7 @@ SET jit = off AS $$
 DECLARE
     kind_now mill.limit_kind;
     limit_id bigint;
+    may_wait boolean := true;
     terms mill.effective_limits;
     period record;
     at timestamptz;
@@ -2267,7 +2303,13 @@ BEGIN
         LOOP
             CONTINUE WHEN NOT EXISTS (SELECT FROM mill.tasks t
                 WHERE t.state = 'blocked' AND t.blocking_limit_id = limit_id);
-            PERFORM FROM mill.limits l WHERE l.id = limit_id FOR NO KEY UPDATE;
+            PERFORM FROM mill.limits l WHERE l.id = limit_id FOR NO KEY UPDATE SKIP LOCKED;
+            IF NOT FOUND THEN
+                -- Most often another session grants permits of this limit and is about to commit. One that keeps
+                -- the lock delays the other limits only once; the next poll finds the tasks again.
+                may_wait := may_wait AND mill.await_limit(limit_id);
+                CONTINUE WHEN NOT may_wait;
+            END IF;
             -- The lock excludes other sessions that grant permits, so each of the following statements
             -- sees all earlier grants.
             at := clock_timestamp();
@@ -3106,7 +3148,7 @@ CREATE TABLE IF NOT EXISTS mill.run_events (
     autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
 COMMENT ON TABLE mill.run_events IS
     'Queue of events for mill.advance_run. outcome set: a task of the run finished. outcome null: a task was added. '
-    'node null: the run must be examined';
+    'node null: the run must be examined. node 0: also for tasks that were left ready';
 CREATE INDEX IF NOT EXISTS run_events_run ON mill.run_events (run_id, id);
 GRANT SELECT, INSERT ON mill.run_events TO mill_worker;
 
@@ -3319,6 +3361,31 @@ COMMENT ON FUNCTION mill.record_receipt IS
     'target. result: first rows that the statement returned. Returns false if the claim is lost';
 GRANT EXECUTE ON FUNCTION mill.record_receipt TO mill_worker;
 
+CREATE OR REPLACE FUNCTION mill.lock_run(run_id bigint) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM FROM mill.runs r WHERE r.id = lock_run.run_id FOR SHARE SKIP LOCKED;
+    RETURN FOUND OR NOT EXISTS (SELECT FROM mill.runs r WHERE r.id = lock_run.run_id);
+END
+$$;
+COMMENT ON FUNCTION mill.lock_run IS
+    'Locks the row of a run as mill.run_is_cancelled does. Does not wait: returns false if another session changes '
+    'the run';
+GRANT EXECUTE ON FUNCTION mill.lock_run TO mill_worker;
+
+CREATE OR REPLACE FUNCTION mill.await_run(run_id bigint) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '500ms' AS $$
+BEGIN
+    PERFORM FROM mill.runs r WHERE r.id = await_run.run_id FOR NO KEY UPDATE;
+    RETURN true;
+EXCEPTION WHEN lock_not_available THEN
+    RETURN false;
+END
+$$;
+COMMENT ON FUNCTION mill.await_run IS
+    'Locks the row of a run that another session has locked. Returns false if that session keeps it for longer than '
+    'half a second: it has changed the run in a transaction that is still open';
+
 CREATE OR REPLACE FUNCTION mill.run_is_cancelled(task mill.tasks) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -3328,8 +3395,12 @@ BEGIN
         RETURN false;
     END IF;
     -- The lock conflicts with the lock of a cancel of the run. So either this function sees the cancel,
-    -- or the cancel waits and then finds a task that is no longer running.
-    SELECT r.cancelled_at INTO cancelled FROM mill.runs r WHERE r.id = task.run_id FOR SHARE;
+    -- or the cancel waits and then finds a task that is no longer running. It is not waited for without limit,
+    -- because the worker needs the session for other tasks.
+    IF NOT mill.lock_run(task.run_id) AND NOT mill.await_run(task.run_id) THEN
+        RAISE EXCEPTION 'another transaction changes run % and is still open', task.run_id USING ERRCODE = '55P03';
+    END IF;
+    SELECT r.cancelled_at INTO cancelled FROM mill.runs r WHERE r.id = task.run_id;
     RETURN cancelled IS NOT NULL;
 END
 $$;
@@ -3441,18 +3512,6 @@ COMMENT ON FUNCTION mill.release_claim IS
     'Releases a claim without using up the attempt: running -> blocked | pending, or with a delay scheduled. A task '
     'with a cancel request ends as cancelled. Returns false if the claim is lost';
 GRANT EXECUTE ON FUNCTION mill.release_claim TO mill_worker;
-
-CREATE OR REPLACE FUNCTION mill.lock_run(run_id bigint) RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    PERFORM FROM mill.runs r WHERE r.id = lock_run.run_id FOR SHARE SKIP LOCKED;
-    RETURN FOUND OR NOT EXISTS (SELECT FROM mill.runs r WHERE r.id = lock_run.run_id);
-END
-$$;
-COMMENT ON FUNCTION mill.lock_run IS
-    'Locks the row of a run as mill.run_is_cancelled does. Does not wait: returns false if another session changes '
-    'the run';
-GRANT EXECUTE ON FUNCTION mill.lock_run TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.reclaim(worker_id uuid, max_count integer DEFAULT 500, resolved uuid[] DEFAULT '{}')
 RETURNS TABLE (task_id bigint, released boolean)
@@ -6686,6 +6745,10 @@ SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 DECLARE
     released integer;
     asking bigint[];
+    bounded boolean;
+    lacking bigint[];
+    keys text[];
+    created text[];
 BEGIN
     WITH picked AS MATERIALIZED (
         SELECT w.* FROM (
@@ -6695,7 +6758,10 @@ BEGIN
             WHERE search AND t.run_id = release_ready.run_id AND t.state = 'ready'
                 AND (t.approval_since IS NULL OR t.approved) ORDER BY t.node LIMIT max_count)
             ORDER BY node LIMIT max_count) AS n
-        CROSS JOIN LATERAL (SELECT t.ctid AS place, t.* FROM mill.run_tasks t
+        CROSS JOIN LATERAL (SELECT t.ctid AS place, t.*, t.concurrency_key IS NOT NULL AND NOT EXISTS (
+                SELECT FROM mill.limits l WHERE l.kind = 'key' AND l.name = t.concurrency_key AND l.run_id = 0)
+                AS lacks_limit
+            FROM mill.run_tasks t
             WHERE t.run_id = release_ready.run_id AND t.node = n.node AND t.state::text = 'ready' LIMIT 1) AS w
         ORDER BY n.node
     ), task AS MATERIALIZED (
@@ -6703,7 +6769,7 @@ BEGIN
             CASE WHEN num_nonnulls(p.group_name, p.concurrency_key) > 0
                 OR EXISTS (SELECT FROM mill.limits l WHERE l.kind = 'queue' AND l.name = p.queue)
                 THEN mill.required_limits(p.queue, p.group_name, p.run_id, p.concurrency_key) END AS limits
-        FROM picked p WHERE NOT p.approval OR p.approved
+        FROM picked p WHERE (NOT p.approval OR p.approved) AND NOT p.lacks_limit
     ), put AS (
         INSERT INTO mill.tasks (id, name, run_id, node, statement, params, queue, priority, group_name,
             concurrency_key, limits, state, blocking_limit_id, attempt, max_attempts, retry_interval, backoff, jitter,
@@ -6723,18 +6789,34 @@ BEGIN
         UPDATE mill.run_tasks r SET approval_since = clock_timestamp()
         FROM picked p WHERE r.ctid = p.place AND p.approval AND p.approved IS NULL RETURNING r.node
     )
-    SELECT CASE WHEN (SELECT count(*) FROM picked) = max_count THEN max_count ELSE (SELECT count(*) FROM moved) END,
-            (SELECT array_agg(a.node) FROM asked a)
-        INTO released, asking;
+    SELECT (SELECT count(*) FROM picked) = max_count, (SELECT count(*) FROM moved),
+            (SELECT array_agg(a.node) FROM asked a), l.nodes, l.keys
+        INTO bounded, released, asking, lacking, keys
+        FROM (SELECT array_agg(p.node) AS nodes, array_agg(DISTINCT p.concurrency_key) AS keys FROM picked p
+            WHERE (NOT p.approval OR p.approved) AND p.lacks_limit) AS l;
     IF asking IS NOT NULL THEN
         PERFORM mill.request_approvals(run_id, asking);
     END IF;
-    RETURN released;
+    IF lacking IS NOT NULL THEN
+        created := mill.create_key_limits(keys);
+        IF created <> '{}' THEN
+            released := released + mill.release_ready(run_id, ARRAY(SELECT t.node FROM mill.run_tasks t
+                WHERE t.run_id = release_ready.run_id AND t.node = ANY (lacking)
+                    AND t.concurrency_key = ANY (created)), false, max_count);
+        END IF;
+        IF cardinality(created) < cardinality(keys) THEN
+            -- The other tasks stay ready. With this event, a poll tries again.
+            INSERT INTO mill.run_events (run_id, node) VALUES (run_id, 0);
+            RETURN released;
+        END IF;
+    END IF;
+    RETURN CASE WHEN bounded THEN max_count ELSE released END;
 END
 $$;
 COMMENT ON FUNCTION mill.release_ready IS
     'For mill.advance_run: releases these tasks of a run (ready -> released), up to max_count. search: also other '
-    'ready tasks of the run. A task that needs approval begins to wait for it instead. Returns the number of released '
+    'ready tasks of the run. A task that needs approval begins to wait for it instead. A task stays ready if a '
+    'transaction that is still open has created the limit of its concurrency key. Returns the number of released '
     'tasks; max_count if there may be more';
 
 CREATE OR REPLACE FUNCTION mill.cancel_open_tasks(run_id bigint, kill boolean, max_count integer, OUT waited integer,
@@ -6829,6 +6911,7 @@ DECLARE
     run mill.runs;
     events mill.run_events[];
     added bigint[];
+    left_ready boolean;
     to_propagate bigint[];
     ready bigint[];
     step record;
@@ -6839,7 +6922,12 @@ BEGIN
     -- Asynchronous commit is safe here, as for a claim: WAL is written in order, so an effect of a
     -- released task survives a crash only if the release does.
     PERFORM set_config('synchronous_commit', 'off', true);
-    SELECT r.* INTO run FROM mill.runs r WHERE r.id = advance_run.run_id FOR NO KEY UPDATE;
+    PERFORM FROM mill.runs r WHERE r.id = advance_run.run_id FOR NO KEY UPDATE SKIP LOCKED;
+    IF NOT FOUND AND NOT mill.await_run(run_id) THEN
+        -- The events remain, so a poll calls this function again.
+        RETURN;
+    END IF;
+    SELECT r.* INTO run FROM mill.runs r WHERE r.id = advance_run.run_id;
     -- The lock excludes other sessions that advance this run; each of the following statements sees the
     -- changes of the earlier ones.
     WITH taken AS (
@@ -6848,7 +6936,8 @@ BEGIN
         RETURNING e AS event
     )
     SELECT array_agg(t.event), array_agg((t.event).node) FILTER (WHERE (t.event).outcome IS NULL
-            AND (t.event).node IS NOT NULL) INTO events, added FROM taken t;
+            AND (t.event).node > 0), bool_or((t.event).node = 0)
+        INTO events, added, left_ready FROM taken t;
     IF run.state IS DISTINCT FROM 'running' THEN
         RETURN;
     END IF;
@@ -6875,6 +6964,7 @@ BEGIN
             SELECT e.child FROM mill.run_edges e WHERE e.run_id = run.id AND e.parent = ANY (added)));
         run.needs_rescan := true;
     END IF;
+    run.needs_rescan := run.needs_rescan OR coalesce(left_ready, false);
     IF run.cancelled_at IS NOT NULL THEN
         SELECT c.waited, c.more INTO step FROM mill.cancel_open_tasks(run.id, run.kill, max_count) AS c;
         run.open := run.open - step.waited;
@@ -9405,9 +9495,15 @@ BEGIN
     SELECT r.* INTO run FROM mill.runs r WHERE r.id = why_run_task.run_id;
     IF found_task.state = 'released' THEN
         RETURN coalesce(mill.why_task(found_task.task_id), 'it has just finished');
-    ELSIF found_task.state = 'ready' AND found_task.approval THEN
+    ELSIF found_task.state = 'ready' AND found_task.approval AND found_task.approved IS NULL THEN
         RETURN format('it waits for approval since %s%s', date_trunc('second', found_task.approval_since),
             ': ' || found_task.approval_note);
+    ELSIF found_task.state = 'ready' AND NOT EXISTS (SELECT FROM mill.limits l
+        WHERE l.kind = 'key' AND l.name = found_task.concurrency_key AND l.run_id = 0
+        UNION ALL SELECT WHERE found_task.concurrency_key IS NULL)
+    THEN
+        RETURN format('it is ready and waits for the end of a transaction that enqueues the first task of concurrency '
+            'key "%s"', found_task.concurrency_key);
     ELSIF found_task.state = 'ready' THEN
         RETURN 'it is ready and about to be put into the queue';
     ELSIF found_task.state = 'cancelled' AND NOT found_task.approved THEN

@@ -91,6 +91,28 @@ COMMENT ON FUNCTION mill.required_limits IS
     'Returns the ids of the limits that apply to a task with these properties, in the order in which the task '
     'acquires their permits; null: no limit applies';
 
+CREATE OR REPLACE FUNCTION mill.create_key_limits(keys text[]) RETURNS text[]
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '100ms' AS $$
+DECLARE
+    created text[] := '{}';
+    key text;
+BEGIN
+    -- In a random order, so that the next call creates other limits first.
+    FOR key IN SELECT k FROM unnest(keys) AS k ORDER BY random() LOOP
+        BEGIN
+            INSERT INTO mill.limits (kind, name, max_running) VALUES ('key', key, 1) ON CONFLICT DO NOTHING;
+        EXCEPTION WHEN lock_not_available THEN
+            EXIT;
+        END;
+        created := created || key;
+    END LOOP;
+    RETURN created;
+END
+$$;
+COMMENT ON FUNCTION mill.create_key_limits IS
+    'Creates the limits of concurrency keys that have none. Stops at a limit that a transaction which is still open '
+    'has created. Returns the keys whose limits exist now';
+
 CREATE OR REPLACE FUNCTION mill.has_group_permit(group_name text, limits bigint[]) RETURNS boolean
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -119,6 +141,19 @@ COMMENT ON FUNCTION mill.release_permits IS
     'towards a rate until the window of the rate has passed. started_at: null for a task that never started';
 GRANT EXECUTE ON FUNCTION mill.release_permits TO mill_worker;
 
+CREATE OR REPLACE FUNCTION mill.await_limit(limit_id bigint) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '500ms' AS $$
+BEGIN
+    PERFORM FROM mill.limits l WHERE l.id = limit_id FOR NO KEY UPDATE;
+    RETURN true;
+EXCEPTION WHEN lock_not_available THEN
+    RETURN false;
+END
+$$;
+COMMENT ON FUNCTION mill.await_limit IS
+    'Locks the row of a limit that another session has locked. Returns false if that session keeps it for longer than '
+    'half a second: it has changed the limit in a transaction that is still open';
+
 CREATE OR REPLACE FUNCTION mill.grant_permits(limit_ids bigint[], OUT granted integer, OUT next_in interval)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
@@ -126,6 +161,7 @@ SET jit = off AS $$
 DECLARE
     kind_now mill.limit_kind;
     limit_id bigint;
+    may_wait boolean := true;
     terms mill.effective_limits;
     period record;
     at timestamptz;
@@ -144,7 +180,13 @@ BEGIN
         LOOP
             CONTINUE WHEN NOT EXISTS (SELECT FROM mill.tasks t
                 WHERE t.state = 'blocked' AND t.blocking_limit_id = limit_id);
-            PERFORM FROM mill.limits l WHERE l.id = limit_id FOR NO KEY UPDATE;
+            PERFORM FROM mill.limits l WHERE l.id = limit_id FOR NO KEY UPDATE SKIP LOCKED;
+            IF NOT FOUND THEN
+                -- Most often another session grants permits of this limit and is about to commit. One that keeps
+                -- the lock delays the other limits only once; the next poll finds the tasks again.
+                may_wait := may_wait AND mill.await_limit(limit_id);
+                CONTINUE WHEN NOT may_wait;
+            END IF;
             -- The lock excludes other sessions that grant permits, so each of the following statements
             -- sees all earlier grants.
             at := clock_timestamp();

@@ -24,7 +24,7 @@ CREATE TABLE IF NOT EXISTS mill.run_events (
     autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
 COMMENT ON TABLE mill.run_events IS
     'Queue of events for mill.advance_run. outcome set: a task of the run finished. outcome null: a task was added. '
-    'node null: the run must be examined';
+    'node null: the run must be examined. node 0: also for tasks that were left ready';
 CREATE INDEX IF NOT EXISTS run_events_run ON mill.run_events (run_id, id);
 GRANT SELECT, INSERT ON mill.run_events TO mill_worker;
 
@@ -237,6 +237,31 @@ COMMENT ON FUNCTION mill.record_receipt IS
     'target. result: first rows that the statement returned. Returns false if the claim is lost';
 GRANT EXECUTE ON FUNCTION mill.record_receipt TO mill_worker;
 
+CREATE OR REPLACE FUNCTION mill.lock_run(run_id bigint) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM FROM mill.runs r WHERE r.id = lock_run.run_id FOR SHARE SKIP LOCKED;
+    RETURN FOUND OR NOT EXISTS (SELECT FROM mill.runs r WHERE r.id = lock_run.run_id);
+END
+$$;
+COMMENT ON FUNCTION mill.lock_run IS
+    'Locks the row of a run as mill.run_is_cancelled does. Does not wait: returns false if another session changes '
+    'the run';
+GRANT EXECUTE ON FUNCTION mill.lock_run TO mill_worker;
+
+CREATE OR REPLACE FUNCTION mill.await_run(run_id bigint) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '500ms' AS $$
+BEGIN
+    PERFORM FROM mill.runs r WHERE r.id = await_run.run_id FOR NO KEY UPDATE;
+    RETURN true;
+EXCEPTION WHEN lock_not_available THEN
+    RETURN false;
+END
+$$;
+COMMENT ON FUNCTION mill.await_run IS
+    'Locks the row of a run that another session has locked. Returns false if that session keeps it for longer than '
+    'half a second: it has changed the run in a transaction that is still open';
+
 CREATE OR REPLACE FUNCTION mill.run_is_cancelled(task mill.tasks) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -246,8 +271,12 @@ BEGIN
         RETURN false;
     END IF;
     -- The lock conflicts with the lock of a cancel of the run. So either this function sees the cancel,
-    -- or the cancel waits and then finds a task that is no longer running.
-    SELECT r.cancelled_at INTO cancelled FROM mill.runs r WHERE r.id = task.run_id FOR SHARE;
+    -- or the cancel waits and then finds a task that is no longer running. It is not waited for without limit,
+    -- because the worker needs the session for other tasks.
+    IF NOT mill.lock_run(task.run_id) AND NOT mill.await_run(task.run_id) THEN
+        RAISE EXCEPTION 'another transaction changes run % and is still open', task.run_id USING ERRCODE = '55P03';
+    END IF;
+    SELECT r.cancelled_at INTO cancelled FROM mill.runs r WHERE r.id = task.run_id;
     RETURN cancelled IS NOT NULL;
 END
 $$;
@@ -359,18 +388,6 @@ COMMENT ON FUNCTION mill.release_claim IS
     'Releases a claim without using up the attempt: running -> blocked | pending, or with a delay scheduled. A task '
     'with a cancel request ends as cancelled. Returns false if the claim is lost';
 GRANT EXECUTE ON FUNCTION mill.release_claim TO mill_worker;
-
-CREATE OR REPLACE FUNCTION mill.lock_run(run_id bigint) RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    PERFORM FROM mill.runs r WHERE r.id = lock_run.run_id FOR SHARE SKIP LOCKED;
-    RETURN FOUND OR NOT EXISTS (SELECT FROM mill.runs r WHERE r.id = lock_run.run_id);
-END
-$$;
-COMMENT ON FUNCTION mill.lock_run IS
-    'Locks the row of a run as mill.run_is_cancelled does. Does not wait: returns false if another session changes '
-    'the run';
-GRANT EXECUTE ON FUNCTION mill.lock_run TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.reclaim(worker_id uuid, max_count integer DEFAULT 500, resolved uuid[] DEFAULT '{}')
 RETURNS TABLE (task_id bigint, released boolean)

@@ -171,6 +171,10 @@ SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 DECLARE
     released integer;
     asking bigint[];
+    bounded boolean;
+    lacking bigint[];
+    keys text[];
+    created text[];
 BEGIN
     WITH picked AS MATERIALIZED (
         SELECT w.* FROM (
@@ -180,7 +184,10 @@ BEGIN
             WHERE search AND t.run_id = release_ready.run_id AND t.state = 'ready'
                 AND (t.approval_since IS NULL OR t.approved) ORDER BY t.node LIMIT max_count)
             ORDER BY node LIMIT max_count) AS n
-        CROSS JOIN LATERAL (SELECT t.ctid AS place, t.* FROM mill.run_tasks t
+        CROSS JOIN LATERAL (SELECT t.ctid AS place, t.*, t.concurrency_key IS NOT NULL AND NOT EXISTS (
+                SELECT FROM mill.limits l WHERE l.kind = 'key' AND l.name = t.concurrency_key AND l.run_id = 0)
+                AS lacks_limit
+            FROM mill.run_tasks t
             WHERE t.run_id = release_ready.run_id AND t.node = n.node AND t.state::text = 'ready' LIMIT 1) AS w
         ORDER BY n.node
     ), task AS MATERIALIZED (
@@ -188,7 +195,7 @@ BEGIN
             CASE WHEN num_nonnulls(p.group_name, p.concurrency_key) > 0
                 OR EXISTS (SELECT FROM mill.limits l WHERE l.kind = 'queue' AND l.name = p.queue)
                 THEN mill.required_limits(p.queue, p.group_name, p.run_id, p.concurrency_key) END AS limits
-        FROM picked p WHERE NOT p.approval OR p.approved
+        FROM picked p WHERE (NOT p.approval OR p.approved) AND NOT p.lacks_limit
     ), put AS (
         INSERT INTO mill.tasks (id, name, run_id, node, statement, params, queue, priority, group_name,
             concurrency_key, limits, state, blocking_limit_id, attempt, max_attempts, retry_interval, backoff, jitter,
@@ -208,18 +215,34 @@ BEGIN
         UPDATE mill.run_tasks r SET approval_since = clock_timestamp()
         FROM picked p WHERE r.ctid = p.place AND p.approval AND p.approved IS NULL RETURNING r.node
     )
-    SELECT CASE WHEN (SELECT count(*) FROM picked) = max_count THEN max_count ELSE (SELECT count(*) FROM moved) END,
-            (SELECT array_agg(a.node) FROM asked a)
-        INTO released, asking;
+    SELECT (SELECT count(*) FROM picked) = max_count, (SELECT count(*) FROM moved),
+            (SELECT array_agg(a.node) FROM asked a), l.nodes, l.keys
+        INTO bounded, released, asking, lacking, keys
+        FROM (SELECT array_agg(p.node) AS nodes, array_agg(DISTINCT p.concurrency_key) AS keys FROM picked p
+            WHERE (NOT p.approval OR p.approved) AND p.lacks_limit) AS l;
     IF asking IS NOT NULL THEN
         PERFORM mill.request_approvals(run_id, asking);
     END IF;
-    RETURN released;
+    IF lacking IS NOT NULL THEN
+        created := mill.create_key_limits(keys);
+        IF created <> '{}' THEN
+            released := released + mill.release_ready(run_id, ARRAY(SELECT t.node FROM mill.run_tasks t
+                WHERE t.run_id = release_ready.run_id AND t.node = ANY (lacking)
+                    AND t.concurrency_key = ANY (created)), false, max_count);
+        END IF;
+        IF cardinality(created) < cardinality(keys) THEN
+            -- The other tasks stay ready. With this event, a poll tries again.
+            INSERT INTO mill.run_events (run_id, node) VALUES (run_id, 0);
+            RETURN released;
+        END IF;
+    END IF;
+    RETURN CASE WHEN bounded THEN max_count ELSE released END;
 END
 $$;
 COMMENT ON FUNCTION mill.release_ready IS
     'For mill.advance_run: releases these tasks of a run (ready -> released), up to max_count. search: also other '
-    'ready tasks of the run. A task that needs approval begins to wait for it instead. Returns the number of released '
+    'ready tasks of the run. A task that needs approval begins to wait for it instead. A task stays ready if a '
+    'transaction that is still open has created the limit of its concurrency key. Returns the number of released '
     'tasks; max_count if there may be more';
 
 CREATE OR REPLACE FUNCTION mill.cancel_open_tasks(run_id bigint, kill boolean, max_count integer, OUT waited integer,
@@ -314,6 +337,7 @@ DECLARE
     run mill.runs;
     events mill.run_events[];
     added bigint[];
+    left_ready boolean;
     to_propagate bigint[];
     ready bigint[];
     step record;
@@ -324,7 +348,12 @@ BEGIN
     -- Asynchronous commit is safe here, as for a claim: WAL is written in order, so an effect of a
     -- released task survives a crash only if the release does.
     PERFORM set_config('synchronous_commit', 'off', true);
-    SELECT r.* INTO run FROM mill.runs r WHERE r.id = advance_run.run_id FOR NO KEY UPDATE;
+    PERFORM FROM mill.runs r WHERE r.id = advance_run.run_id FOR NO KEY UPDATE SKIP LOCKED;
+    IF NOT FOUND AND NOT mill.await_run(run_id) THEN
+        -- The events remain, so a poll calls this function again.
+        RETURN;
+    END IF;
+    SELECT r.* INTO run FROM mill.runs r WHERE r.id = advance_run.run_id;
     -- The lock excludes other sessions that advance this run; each of the following statements sees the
     -- changes of the earlier ones.
     WITH taken AS (
@@ -333,7 +362,8 @@ BEGIN
         RETURNING e AS event
     )
     SELECT array_agg(t.event), array_agg((t.event).node) FILTER (WHERE (t.event).outcome IS NULL
-            AND (t.event).node IS NOT NULL) INTO events, added FROM taken t;
+            AND (t.event).node > 0), bool_or((t.event).node = 0)
+        INTO events, added, left_ready FROM taken t;
     IF run.state IS DISTINCT FROM 'running' THEN
         RETURN;
     END IF;
@@ -360,6 +390,7 @@ BEGIN
             SELECT e.child FROM mill.run_edges e WHERE e.run_id = run.id AND e.parent = ANY (added)));
         run.needs_rescan := true;
     END IF;
+    run.needs_rescan := run.needs_rescan OR coalesce(left_ready, false);
     IF run.cancelled_at IS NOT NULL THEN
         SELECT c.waited, c.more INTO step FROM mill.cancel_open_tasks(run.id, run.kill, max_count) AS c;
         run.open := run.open - step.waited;

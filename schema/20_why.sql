@@ -215,9 +215,15 @@ BEGIN
     SELECT r.* INTO run FROM mill.runs r WHERE r.id = why_run_task.run_id;
     IF found_task.state = 'released' THEN
         RETURN coalesce(mill.why_task(found_task.task_id), 'it has just finished');
-    ELSIF found_task.state = 'ready' AND found_task.approval THEN
+    ELSIF found_task.state = 'ready' AND found_task.approval AND found_task.approved IS NULL THEN
         RETURN format('it waits for approval since %s%s', date_trunc('second', found_task.approval_since),
             ': ' || found_task.approval_note);
+    ELSIF found_task.state = 'ready' AND NOT EXISTS (SELECT FROM mill.limits l
+        WHERE l.kind = 'key' AND l.name = found_task.concurrency_key AND l.run_id = 0
+        UNION ALL SELECT WHERE found_task.concurrency_key IS NULL)
+    THEN
+        RETURN format('it is ready and waits for the end of a transaction that enqueues the first task of concurrency '
+            'key "%s"', found_task.concurrency_key);
     ELSIF found_task.state = 'ready' THEN
         RETURN 'it is ready and about to be put into the queue';
     ELSIF found_task.state = 'cancelled' AND NOT found_task.approved THEN

@@ -5,6 +5,7 @@ pub(crate) mod approvals;
 pub(crate) mod deadlines;
 pub(crate) mod eta;
 pub(crate) mod job_versions;
+mod open_transactions;
 pub(crate) mod run;
 pub(crate) mod run_cli;
 pub(crate) mod run_control;

@@ -60,6 +60,28 @@ async fn a_grant_waits_for_another_grant_of_the_same_limit() {
 }
 
 #[tokio::test]
+async fn a_limit_that_an_open_transaction_changes_does_not_hold_back_the_others() {
+    let database = two_tasks_of_a_key().await;
+    database.enqueue("SELECT 1", ", concurrency_key => 'other'").await;
+    let holder = database.connect().await;
+    let set = "BEGIN; SELECT mill.set_max_running('key', 'k', 2)";
+    holder.batch_execute(set).await.unwrap();
+    let worker = database.connect().await;
+    worker.batch_execute("SET lock_timeout = '1ms'").await.unwrap();
+    for grant in
+        ["mill.grant_waiting_permits()", "mill.grant_permits(ARRAY(SELECT id FROM mill.limits))"]
+    {
+        worker.batch_execute(&format!("SELECT {grant}")).await.unwrap();
+        let pending =
+            "SELECT string_agg(concurrency_key, ' ') FROM mill.tasks WHERE state = 'pending'";
+        assert_eq!(database.value::<String>(pending).await, "other", "{grant}");
+    }
+    holder.batch_execute("COMMIT").await.unwrap();
+    worker.batch_execute("SELECT mill.grant_waiting_permits()").await.unwrap();
+    assert_eq!(database.value::<i64>(PENDING).await, 3);
+}
+
+#[tokio::test]
 async fn maintenance_keeps_the_permits_of_live_tasks() {
     let database = two_tasks_of_a_key().await;
     database

@@ -33,7 +33,7 @@ WITH RECURSIVE holder (id) AS (
     SELECT h.id, NULL, false, NULL, NULL, NULL FROM holder h
     WHERE h.id <> $1 AND NOT EXISTS (SELECT FROM mill.workers w WHERE w.id = h.id)
 ), pending_run (run) AS (
-    (SELECT e.run_id FROM mill.run_events e ORDER BY e.run_id LIMIT 1)
+    (SELECT e.run_id FROM mill.run_events e WHERE e.run_id > $8 ORDER BY e.run_id LIMIT 1)
     UNION ALL
     SELECT next.run_id FROM pending_run CROSS JOIN LATERAL (
         SELECT e.run_id FROM mill.run_events e WHERE e.run_id > pending_run.run
@@ -67,6 +67,9 @@ FROM (SELECT coalesce(array_agg(id), '{}') AS ids, coalesce(array_agg(heartbeat)
         coalesce(array_agg(heartbeat_interval), '{}') AS heartbeat_intervals
     FROM peer) AS p";
 
+/// The limit of runs in [`POLL`].
+const MAX_RUNS: usize = 100;
+
 /// Result of a poll.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PollResult {
@@ -88,8 +91,11 @@ pub struct PollResult {
     pub limits: bool,
     /// Weights of the priorities, lowest first.
     pub weights: Vec<f64>,
-    /// Runs with pending events, up to 100.
+    /// Runs with pending events, up to 100, in the order of their ids.
     pub runs: Vec<RunId>,
+    /// [`PollOptions::runs_after`] of the next poll, so that runs that cannot be advanced now do
+    /// not hide the later ones.
+    pub runs_after: RunId,
     /// Whether there are notifications to send or backlogs to check.
     pub notifications_due: bool,
     /// Whether the conditions of queues are to be checked.
@@ -116,6 +122,8 @@ pub struct PollOptions {
     /// proportional to the number of index entries that became dead since. Without the check,
     /// `pending` is true.
     pub pending: bool,
+    /// The run after which to look for runs with pending events; 0 for the first one.
+    pub runs_after: RunId,
 }
 
 /// What a worker serves, and where it can send to.
@@ -136,7 +144,7 @@ pub async fn poll(
     served: &Served,
     options: PollOptions,
 ) -> Result<PollResult, QueueError> {
-    let params: [(&(dyn ToSql + Sync), Type); 7] = [
+    let params: [(&(dyn ToSql + Sync), Type); 8] = [
         (/* me */ &me.0, Type::UUID),
         (/* queues */ &served.queues, Type::TEXT_ARRAY),
         (/* peers */ &options.peers, Type::BOOL),
@@ -144,6 +152,7 @@ pub async fn poll(
         (/* unregistered */ &(options.peers && options.unregistered), Type::BOOL),
         (/* destinations */ &served.destinations, Type::TEXT_ARRAY),
         (/* targets */ &served.targets, Type::TEXT_ARRAY),
+        (/* runs_after */ &options.runs_after.0, Type::INT8),
     ];
     let rows = client.query_typed(POLL, &params).await?;
     let row = &rows[0];
@@ -167,6 +176,8 @@ pub async fn poll(
             last_heartbeat,
             heartbeat_interval: interval.map(duration),
         });
+    let runs: Vec<RunId> = column(row, "runs")?;
+    let last = runs.last().filter(|_| runs.len() == MAX_RUNS);
     Ok(PollResult {
         pending: column(row, "pending")?,
         next_due_in: column::<Option<_>>(row, "next_due_in")?.map(duration),
@@ -176,7 +187,8 @@ pub async fn poll(
         blocked: column(row, "blocked")?,
         limits: column(row, "limits")?,
         weights: column(row, "weights")?,
-        runs: column(row, "runs")?,
+        runs_after: last.copied().unwrap_or(RunId(0)),
+        runs,
         notifications_due: column(row, "notifications_due")?,
         conditions_due: column(row, "conditions_due")?,
         targets_to_check: column(row, "targets_to_check")?,

@@ -47,8 +47,13 @@ impl PermitGranter {
         let client = self.context.control.get().await?;
         match scope {
             Scope::Released => grant(&*client, &self.context.wakeup.released_limits.take()).await,
-            Scope::All if !reconcile_limits(&*client).await? => Ok(Granted::default()),
-            Scope::All | Scope::Waiting => grant_waiting_permits(&*client).await,
+            Scope::All => match reconcile_limits(&*client).await {
+                Ok(false) => Ok(Granted::default()),
+                Ok(true) => grant_waiting_permits(&*client).await,
+                // The tasks that wait for other limits must not wait for the cause of the error.
+                Err(error) => grant_waiting_permits(&*client).await.and(Err(error)),
+            },
+            Scope::Waiting => grant_waiting_permits(&*client).await,
         }
     }
 }

@@ -11,6 +11,7 @@ use fleet_decisions::poll_cadence;
 use fleet_decisions::scheduler_work::SchedulerWork;
 use fleet_decisions::weights::Weights;
 use queue::QueueError;
+use queue::RunId;
 use queue::poll::{PollOptions, Served, poll};
 use queue::queue_conditions::check_queue_conditions;
 use rand::RngExt;
@@ -34,6 +35,8 @@ pub(crate) struct Poller {
     channels: PollChannels,
     peer_sampling: PeerSampling,
     continuity: PollContinuity,
+    /// The run after which the next poll looks for runs.
+    runs_after: RunId,
     first: bool,
 }
 
@@ -82,7 +85,16 @@ impl Poller {
     ) -> Self {
         let peer_sampling = PeerSampling::default();
         let continuity = PollContinuity::begin(Instant::now());
-        Self { context, served, poll_interval, channels, peer_sampling, continuity, first: true }
+        Self {
+            context,
+            served,
+            poll_interval,
+            channels,
+            peer_sampling,
+            continuity,
+            runs_after: RunId(0),
+            first: true,
+        }
     }
 
     async fn poll(&mut self) -> Result<(), QueueError> {
@@ -92,11 +104,13 @@ impl Poller {
         // A claimer that finds tasks need not be notified of pending tasks.
         let busy = context.wakeup.take_tasks_found() && !context.wakeup.is_idle();
         let (peers, unregistered) = self.peer_sampling.include_peers(rand::rng().random());
-        let wanted = PollOptions { peers, unregistered, pending: !busy };
+        let wanted =
+            PollOptions { peers, unregistered, pending: !busy, runs_after: self.runs_after };
         let polled = poll(&*client, context.worker, &self.served, wanted).await?;
         if polled.pending && wanted.pending {
             context.wakeup.request_sweep();
         }
+        self.runs_after = polled.runs_after;
         context.wakeup.runs_to_advance.add(polled.runs);
         // A blocked task can wait for a limit that does not exist any more.
         let limits_pending = polled.blocked || polled.limits && polled.pending;

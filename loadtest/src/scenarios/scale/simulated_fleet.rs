@@ -9,7 +9,7 @@ use queue::claim::{CLAIM, SESSION_SETTINGS};
 use queue::heartbeat::{WorkerRegistration, heartbeat, register};
 use queue::poll::{PollOptions, Served, poll};
 use queue::priority::set_reserved_capacity;
-use queue::{ReservedCapacity, TaskId, Token, WorkerId};
+use queue::{ReservedCapacity, RunId, TaskId, Token, WorkerId};
 use tokio_postgres::Statement;
 use tokio_postgres::types::Type;
 
@@ -202,7 +202,8 @@ impl<'a> SimulatedFleet<'a> {
             Operation::Poll | Operation::PollPeers | Operation::PollUnregistered => {
                 let unregistered = what == Operation::PollUnregistered;
                 let peers = unregistered || what == Operation::PollPeers;
-                let wanted = PollOptions { peers, unregistered, pending: true };
+                let wanted =
+                    PollOptions { peers, unregistered, pending: true, runs_after: RunId(0) };
                 poll(&*self.session, worker, &Served::default(), wanted).await?;
             }
             Operation::Claim => *last = self.claim(worker, *last).await?,

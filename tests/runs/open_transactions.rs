@@ -1,0 +1,92 @@
+//! A transaction that somebody leaves open delays the run that it has changed, and nothing else.
+
+use queue::poll::{PollOptions, Served, poll};
+use queue::{RunId, WorkerId};
+use serde_json::json;
+use tokio_postgres::error::SqlState;
+use uuid::Uuid;
+
+use crate::harness::{Database, Worker, eventually};
+use crate::runs::run::{job, start, why};
+
+/// Starts a run of two tasks, of which only `keyed` has a concurrency key. Returns its id.
+async fn run_with_a_key(database: &Database) -> i64 {
+    let keyed = json!({"name": "keyed", "statement": "SELECT 1", "concurrency_key": "k"});
+    job(database, "j", json!([keyed, {"name": "other", "statement": "SELECT 1"}])).await;
+    start(database, "j").await
+}
+
+const ENQUEUE_WITH_KEY: &str = "BEGIN; SELECT mill.enqueue('SELECT 1', concurrency_key => 'k')";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_waits_for_the_transaction_that_creates_its_key_and_the_others_run() {
+    let database = Database::new().await;
+    let producer = database.connect().await;
+    producer.batch_execute(ENQUEUE_WITH_KEY).await.unwrap();
+    let run = run_with_a_key(&database).await;
+    let states = "SELECT string_agg(name || ' ' || state, ', ' ORDER BY name) FROM mill.run_tasks";
+    assert_eq!(database.value::<String>(states).await, "keyed ready, other released");
+    let _worker = Worker::start(&database, &["--readers", "2", "--poll-interval", "50ms"]);
+    eventually("the other task ends", async || {
+        database.value::<String>(states).await == "keyed ready, other succeeded"
+    })
+    .await;
+    let waits = "it is ready and waits for the end of a transaction that enqueues the first task of concurrency key \"k\"";
+    assert_eq!(why(&database, run, "keyed").await, waits);
+    producer.batch_execute("COMMIT").await.unwrap();
+    let ended = format!("SELECT state = 'succeeded' FROM mill.runs WHERE id = {run}");
+    eventually("the run ends", async || database.value::<bool>(&ended).await).await;
+    database.until_empty().await;
+}
+
+#[tokio::test]
+async fn a_task_whose_key_is_new_is_released_in_the_same_pass() {
+    let database = Database::new().await;
+    run_with_a_key(&database).await;
+    let states = "SELECT string_agg(name || ' ' || state, ', ' ORDER BY name) FROM mill.run_tasks";
+    assert_eq!(database.value::<String>(states).await, "keyed released, other released");
+    let limits = "SELECT string_agg(name || ' ' || max_running, ', ') FROM mill.limits";
+    assert_eq!(database.value::<String>(limits).await, "k 1");
+}
+
+#[tokio::test]
+async fn a_run_that_an_open_transaction_changes_is_left_to_a_later_poll() {
+    let database = Database::new().await;
+    let run = run_with_a_key(&database).await;
+    database.run_as_worker("name = 'other'").await;
+    let holder = database.connect().await;
+    holder.batch_execute(&format!("BEGIN; SELECT mill.cancel_run({run})")).await.unwrap();
+    let worker = database.connect().await;
+    worker.batch_execute("SET lock_timeout = '1ms'").await.unwrap();
+    let advance = format!("SELECT more FROM mill.advance_run({run})");
+    let more: bool = worker.query_one(&advance, &[]).await.unwrap().get(0);
+    assert!(!more, "the advance would be repeated without a pause");
+    let events = "SELECT count(*) FROM mill.run_events WHERE node IS NULL";
+    assert_eq!(database.value::<i64>(events).await, 1, "the event of the start remains");
+    // The attempt of a task of this run cannot end now. It says why, and the worker repeats it.
+    let fail = "SELECT mill.fail(id, token, 'failed', 'failure', '1 hour', '{}') FROM mill.tasks WHERE state = 'running'";
+    let error = worker.batch_execute(fail).await.unwrap_err();
+    assert_eq!(error.code(), Some(&SqlState::LOCK_NOT_AVAILABLE));
+    let message = format!("another transaction changes run {run} and is still open");
+    assert_eq!(error.as_db_error().unwrap().message(), message);
+    holder.batch_execute("ROLLBACK").await.unwrap();
+    worker.batch_execute(fail).await.unwrap();
+    worker.batch_execute(&advance).await.unwrap();
+    assert_eq!(database.value::<i64>(events).await, 0);
+}
+
+#[tokio::test]
+async fn runs_that_cannot_be_advanced_do_not_hide_the_later_ones() {
+    let database = Database::new().await;
+    // As many events as if nothing could be done for these runs.
+    database.execute("INSERT INTO mill.run_events (run_id) SELECT generate_series(1, 150)").await;
+    let mut runs_after = RunId(0);
+    for (found, next) in [(1..=100, 100), (101..=150, 0), (1..=100, 100)] {
+        let options = PollOptions { peers: false, unregistered: false, pending: false, runs_after };
+        let me = WorkerId(Uuid::nil());
+        let polled = poll(database.client(), me, &Served::default(), options).await.unwrap();
+        assert_eq!(polled.runs, found.map(RunId).collect::<Vec<_>>());
+        runs_after = polled.runs_after;
+        assert_eq!(runs_after, RunId(next));
+    }
+}
