@@ -74,8 +74,14 @@ COMMENT ON FUNCTION mill.decide_approval IS
     'error if the task does not wait for approval';
 
 CREATE OR REPLACE FUNCTION mill.approve(run_id bigint, task text) RETURNS void
-LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT mill.release_ready(run_id, ARRAY[mill.decide_approval(run_id, task, true)], false, 1)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF mill.release_ready(run_id, ARRAY[mill.decide_approval(run_id, task, true)], false, 1) = 0 THEN
+        RAISE EXCEPTION 'task "%" of run % cannot enter its queue: a transaction that enqueues the first task of its '
+            'concurrency key is still open', task, run_id USING ERRCODE = '55P03',
+            HINT = 'Approve the task again when that transaction has ended.';
+    END IF;
+END
 $$;
 COMMENT ON FUNCTION mill.approve IS
     'Approves a task of a run that waits for approval, so that it enters its queue. Raises an error if the task does '

@@ -215,7 +215,7 @@ BEGIN
     SELECT r.* INTO run FROM mill.runs r WHERE r.id = why_run_task.run_id;
     IF found_task.state = 'released' THEN
         RETURN coalesce(mill.why_task(found_task.task_id), 'it has just finished');
-    ELSIF found_task.state = 'ready' AND found_task.approval AND found_task.approved IS NULL THEN
+    ELSIF found_task.state = 'ready' AND found_task.approval THEN
         RETURN format('it waits for approval since %s%s', date_trunc('second', found_task.approval_since),
             ': ' || found_task.approval_note);
     ELSIF found_task.state = 'ready' AND NOT EXISTS (SELECT FROM mill.limits l

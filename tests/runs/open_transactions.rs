@@ -40,6 +40,26 @@ async fn a_task_waits_for_the_transaction_that_creates_its_key_and_the_others_ru
 }
 
 #[tokio::test]
+async fn an_approval_is_refused_while_a_transaction_creates_the_key() {
+    let database = Database::new().await;
+    let tasks =
+        json!([{"name": "t", "statement": "SELECT 1", "concurrency_key": "k", "approval": true}]);
+    job(&database, "j", tasks).await;
+    let run = start(&database, "j").await;
+    let (producer, operator) = (database.connect().await, database.connect().await);
+    producer.batch_execute(ENQUEUE_WITH_KEY).await.unwrap();
+    let approve = format!("SELECT mill.approve({run}, 't')");
+    let error = operator.batch_execute(&approve).await.unwrap_err();
+    assert_eq!(error.code(), Some(&SqlState::LOCK_NOT_AVAILABLE));
+    let needed = "SELECT count(*) FROM mill.approvals_needed";
+    assert_eq!(database.value::<i64>(needed).await, 1);
+    producer.batch_execute("COMMIT").await.unwrap();
+    operator.batch_execute(&approve).await.unwrap();
+    let state = "SELECT state::text FROM mill.run_tasks";
+    assert_eq!(database.value::<String>(state).await, "released");
+}
+
+#[tokio::test]
 async fn a_task_whose_key_is_new_is_released_in_the_same_pass() {
     let database = Database::new().await;
     run_with_a_key(&database).await;
