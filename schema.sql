@@ -2214,27 +2214,33 @@ COMMENT ON FUNCTION mill.required_limits IS
     'Returns the ids of the limits that apply to a task with these properties, in the order in which the task '
     'acquires their permits; null: no limit applies';
 
-CREATE OR REPLACE FUNCTION mill.create_key_limits(keys text[]) RETURNS text[]
+CREATE OR REPLACE FUNCTION mill.create_key_limits(keys text[]) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '100ms' AS $$
 DECLARE
-    created text[] := '{}';
     key text;
 BEGIN
-    -- In a random order, so that the next call creates other limits first.
-    FOR key IN SELECT k FROM unnest(keys) AS k ORDER BY random() LOOP
+    BEGIN
+        INSERT INTO mill.limits (kind, name, max_running) SELECT 'key', k, 1 FROM unnest(keys) AS k ORDER BY k
+            ON CONFLICT DO NOTHING;
+        RETURN;
+    EXCEPTION WHEN lock_not_available THEN
+        NULL;
+    END;
+    -- Up to 30, because many subtransactions make each snapshot of the server more expensive. In a random order, so
+    -- that the next call tries others.
+    PERFORM set_config('lock_timeout', '10ms', true);
+    FOR key IN SELECT k FROM unnest(keys) AS k ORDER BY random() LIMIT 30 LOOP
         BEGIN
             INSERT INTO mill.limits (kind, name, max_running) VALUES ('key', key, 1) ON CONFLICT DO NOTHING;
         EXCEPTION WHEN lock_not_available THEN
-            EXIT;
+            NULL;
         END;
-        created := created || key;
     END LOOP;
-    RETURN created;
 END
 $$;
 COMMENT ON FUNCTION mill.create_key_limits IS
-    'Creates the limits of concurrency keys that have none. Stops at a limit that a transaction which is still open '
-    'has created. Returns the keys whose limits exist now';
+    'Creates the limits of concurrency keys that have none. Leaves out limits that another transaction is creating or '
+    'removing. In that case, it creates some of the others only';
 
 CREATE OR REPLACE FUNCTION mill.has_group_permit(group_name text, limits bigint[]) RETURNS boolean
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -2265,7 +2271,7 @@ COMMENT ON FUNCTION mill.release_permits IS
 GRANT EXECUTE ON FUNCTION mill.release_permits TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.await_limit(limit_id bigint) RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '500ms' AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms' AS $$
 BEGIN
     PERFORM FROM mill.limits l WHERE l.id = limit_id FOR NO KEY UPDATE;
     RETURN true;
@@ -2274,8 +2280,9 @@ EXCEPTION WHEN lock_not_available THEN
 END
 $$;
 COMMENT ON FUNCTION mill.await_limit IS
-    'Locks the row of a limit that another session has locked. Returns false if that session keeps it for longer than '
-    'half a second: it has changed the limit in a transaction that is still open';
+    'Locks the row of a limit that another session has locked. Returns false if it cannot get the lock within 50 ms, '
+    'for example because a transaction that has changed the limit is still open. The caller holds the locks of other '
+    'limits meanwhile';
 
 CREATE OR REPLACE FUNCTION mill.grant_permits(limit_ids bigint[], OUT granted integer, OUT next_in interval)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -2540,7 +2547,7 @@ COMMENT ON FUNCTION mill.enforce_limits IS
     'running ones. Workers then grant permits under the new limits';
 
 CREATE OR REPLACE FUNCTION mill.reconcile_limits() RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '500ms' AS $$
 DECLARE
     closed bigint[];
 BEGIN
@@ -3147,8 +3154,8 @@ CREATE TABLE IF NOT EXISTS mill.run_events (
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
     autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
 COMMENT ON TABLE mill.run_events IS
-    'Queue of events for mill.advance_run. outcome set: a task of the run finished. outcome null: a task was added. '
-    'node null: the run must be examined. node 0: also for tasks that were left ready';
+    'Queue of events for mill.advance_run. node and outcome: a task of the run finished. node only: a task was added. '
+    'node null: the run must be examined; with the message ready, also for tasks that were left ready';
 CREATE INDEX IF NOT EXISTS run_events_run ON mill.run_events (run_id, id);
 GRANT SELECT, INSERT ON mill.run_events TO mill_worker;
 
@@ -3369,22 +3376,26 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.lock_run IS
-    'Locks the row of a run as mill.run_is_cancelled does. Does not wait: returns false if another session changes '
-    'the run';
+    'Locks the row of a run against changes. Does not wait: returns false if another session changes the run';
 GRANT EXECUTE ON FUNCTION mill.lock_run TO mill_worker;
 
-CREATE OR REPLACE FUNCTION mill.await_run(run_id bigint) RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '500ms' AS $$
+CREATE OR REPLACE FUNCTION mill.await_run(run_id bigint, shared boolean) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms' AS $$
 BEGIN
-    PERFORM FROM mill.runs r WHERE r.id = await_run.run_id FOR NO KEY UPDATE;
+    IF shared THEN
+        PERFORM FROM mill.runs r WHERE r.id = await_run.run_id FOR SHARE;
+    ELSE
+        PERFORM FROM mill.runs r WHERE r.id = await_run.run_id FOR NO KEY UPDATE;
+    END IF;
     RETURN true;
 EXCEPTION WHEN lock_not_available THEN
     RETURN false;
 END
 $$;
 COMMENT ON FUNCTION mill.await_run IS
-    'Locks the row of a run that another session has locked. Returns false if that session keeps it for longer than '
-    'half a second: it has changed the run in a transaction that is still open';
+    'Locks the row of a run that another session has locked, against changes (shared) or against all other sessions. '
+    'Returns false if it cannot get the lock within 0.2 s, for example because a transaction that has changed the run '
+    'is still open';
 
 CREATE OR REPLACE FUNCTION mill.run_is_cancelled(task mill.tasks) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -3397,15 +3408,16 @@ BEGIN
     -- The lock conflicts with the lock of a cancel of the run. So either this function sees the cancel,
     -- or the cancel waits and then finds a task that is no longer running. It is not waited for without limit,
     -- because the worker needs the session for other tasks.
-    IF NOT mill.lock_run(task.run_id) AND NOT mill.await_run(task.run_id) THEN
-        RAISE EXCEPTION 'another transaction changes run % and is still open', task.run_id USING ERRCODE = '55P03';
+    IF NOT mill.lock_run(task.run_id) AND NOT mill.await_run(task.run_id, true) THEN
+        RAISE EXCEPTION 'other transactions are changing run %', task.run_id USING ERRCODE = '55P03';
     END IF;
     SELECT r.cancelled_at INTO cancelled FROM mill.runs r WHERE r.id = task.run_id;
     RETURN cancelled IS NOT NULL;
 END
 $$;
 COMMENT ON FUNCTION mill.run_is_cancelled IS
-    'Returns whether the task belongs to a cancelled run, so that it must not be attempted again';
+    'Returns whether the task belongs to a cancelled run, so that it must not be attempted again. Raises '
+    'lock_not_available if another transaction that changes the run stays open; the caller has to try again';
 GRANT EXECUTE ON FUNCTION mill.run_is_cancelled TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.fail(
@@ -6737,32 +6749,28 @@ COMMENT ON FUNCTION mill.propagate_completion IS
     'max_count if there may be more edges or more such tasks. ready, never_run: nodes of the children that became '
     'ready, or upstream_failed or skipped';
 
-CREATE OR REPLACE FUNCTION mill.release_ready(run_id bigint, nodes bigint[], search boolean, max_count integer)
-RETURNS integer
+CREATE OR REPLACE FUNCTION mill.release_tasks(run_id bigint, nodes bigint[], search boolean, max_count integer,
+    OUT picked integer, OUT released integer, OUT lacking bigint[], OUT keys text[])
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 DECLARE
-    released integer;
     asking bigint[];
-    bounded boolean;
-    lacking bigint[];
-    keys text[];
-    created text[];
 BEGIN
     WITH picked AS MATERIALIZED (
         SELECT w.* FROM (
             SELECT r.node FROM unnest(nodes) AS r(node)
             UNION
             (SELECT t.node FROM mill.run_tasks t
-            WHERE search AND t.run_id = release_ready.run_id AND t.state = 'ready'
+            WHERE search AND t.run_id = release_tasks.run_id AND t.state = 'ready'
                 AND (t.approval_since IS NULL OR t.approved) ORDER BY t.node LIMIT max_count)
             ORDER BY node LIMIT max_count) AS n
+        -- A limit that another session is about to delete counts as missing, so that nothing waits for it.
         CROSS JOIN LATERAL (SELECT t.ctid AS place, t.*, t.concurrency_key IS NOT NULL AND NOT EXISTS (
-                SELECT FROM mill.limits l WHERE l.kind = 'key' AND l.name = t.concurrency_key AND l.run_id = 0)
-                AS lacks_limit
+                SELECT FROM mill.limits l WHERE l.kind = 'key' AND l.name = t.concurrency_key AND l.run_id = 0
+                FOR KEY SHARE SKIP LOCKED) AS lacks_limit
             FROM mill.run_tasks t
-            WHERE t.run_id = release_ready.run_id AND t.node = n.node AND t.state::text = 'ready' LIMIT 1) AS w
+            WHERE t.run_id = release_tasks.run_id AND t.node = n.node AND t.state::text = 'ready' LIMIT 1) AS w
         ORDER BY n.node
     ), task AS MATERIALIZED (
         SELECT p.*, coalesce(p.task_id, nextval('mill.tasks_id_seq')) AS id,
@@ -6789,35 +6797,49 @@ BEGIN
         UPDATE mill.run_tasks r SET approval_since = clock_timestamp()
         FROM picked p WHERE r.ctid = p.place AND p.approval AND p.approved IS NULL RETURNING r.node
     )
-    SELECT (SELECT count(*) FROM picked) = max_count, (SELECT count(*) FROM moved),
-            (SELECT array_agg(a.node) FROM asked a), l.nodes, l.keys
-        INTO bounded, released, asking, lacking, keys
+    SELECT (SELECT count(*) FROM picked), (SELECT count(*) FROM moved), (SELECT array_agg(a.node) FROM asked a),
+            l.nodes, l.keys
+        INTO picked, released, asking, lacking, keys
         FROM (SELECT array_agg(p.node) AS nodes, array_agg(DISTINCT p.concurrency_key) AS keys FROM picked p
             WHERE (NOT p.approval OR p.approved) AND p.lacks_limit) AS l;
     IF asking IS NOT NULL THEN
         PERFORM mill.request_approvals(run_id, asking);
     END IF;
-    IF lacking IS NOT NULL THEN
-        created := mill.create_key_limits(keys);
-        IF created <> '{}' THEN
-            released := released + mill.release_ready(run_id, ARRAY(SELECT t.node FROM mill.run_tasks t
-                WHERE t.run_id = release_ready.run_id AND t.node = ANY (lacking)
-                    AND t.concurrency_key = ANY (created)), false, max_count);
-        END IF;
-        IF cardinality(created) < cardinality(keys) THEN
-            -- The other tasks stay ready. With this event, a poll tries again.
-            INSERT INTO mill.run_events (run_id, node) VALUES (run_id, 0);
+END
+$$;
+COMMENT ON FUNCTION mill.release_tasks IS
+    'For mill.release_ready, with the same arguments. picked: number of ready tasks that it looked at. released: '
+    'number of released tasks. lacking: nodes of tasks that stay ready because their concurrency key has no limit yet. '
+    'keys: the keys of these tasks';
+
+CREATE OR REPLACE FUNCTION mill.release_ready(run_id bigint, nodes bigint[], search boolean, max_count integer)
+RETURNS integer
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    step record;
+    rest record;
+    released integer;
+BEGIN
+    SELECT t.* INTO step FROM mill.release_tasks(run_id, nodes, search, max_count) AS t;
+    released := step.released;
+    IF step.lacking IS NOT NULL THEN
+        PERFORM mill.create_key_limits(step.keys);
+        SELECT t.* INTO rest FROM mill.release_tasks(run_id, step.lacking, false, max_count) AS t;
+        released := released + rest.released;
+        IF rest.lacking IS NOT NULL THEN
+            -- These tasks stay ready. With this event, a poll tries again.
+            INSERT INTO mill.run_events (run_id, message) VALUES (run_id, 'ready');
             RETURN released;
         END IF;
     END IF;
-    RETURN CASE WHEN bounded THEN max_count ELSE released END;
+    RETURN CASE WHEN step.picked = max_count THEN max_count ELSE released END;
 END
 $$;
 COMMENT ON FUNCTION mill.release_ready IS
     'For mill.advance_run: releases these tasks of a run (ready -> released), up to max_count. search: also other '
-    'ready tasks of the run. A task that needs approval begins to wait for it instead. A task stays ready if a '
-    'transaction that is still open has created the limit of its concurrency key. Returns the number of released '
-    'tasks; max_count if there may be more';
+    'ready tasks of the run. A task that needs approval begins to wait for it instead. A task stays ready while the '
+    'limit of its concurrency key cannot be created, because another transaction is creating or removing it. Returns '
+    'the number of released tasks; max_count if there may be more';
 
 CREATE OR REPLACE FUNCTION mill.cancel_open_tasks(run_id bigint, kill boolean, max_count integer, OUT waited integer,
     OUT more boolean)
@@ -6923,7 +6945,7 @@ BEGIN
     -- released task survives a crash only if the release does.
     PERFORM set_config('synchronous_commit', 'off', true);
     PERFORM FROM mill.runs r WHERE r.id = advance_run.run_id FOR NO KEY UPDATE SKIP LOCKED;
-    IF NOT FOUND AND NOT mill.await_run(run_id) THEN
+    IF NOT FOUND AND NOT mill.await_run(run_id, false) THEN
         -- The events remain, so a poll calls this function again.
         RETURN;
     END IF;
@@ -6936,7 +6958,7 @@ BEGIN
         RETURNING e AS event
     )
     SELECT array_agg(t.event), array_agg((t.event).node) FILTER (WHERE (t.event).outcome IS NULL
-            AND (t.event).node > 0), bool_or((t.event).node = 0)
+            AND (t.event).node IS NOT NULL), bool_or((t.event).node IS NULL AND (t.event).message = 'ready')
         INTO events, added, left_ready FROM taken t;
     IF run.state IS DISTINCT FROM 'running' THEN
         RETURN;
@@ -7080,16 +7102,19 @@ COMMENT ON FUNCTION mill.decide_approval IS
 CREATE OR REPLACE FUNCTION mill.approve(run_id bigint, task text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    IF mill.release_ready(run_id, ARRAY[mill.decide_approval(run_id, task, true)], false, 1) = 0 THEN
-        RAISE EXCEPTION 'task "%" of run % cannot enter its queue: a transaction that enqueues the first task of its '
-            'concurrency key is still open', task, run_id USING ERRCODE = '55P03',
+    PERFORM mill.release_ready(run_id, ARRAY[mill.decide_approval(run_id, task, true)], false, 1);
+    IF EXISTS (SELECT FROM mill.run_tasks t
+        WHERE t.run_id = approve.run_id AND t.name = task AND t.state = 'ready')
+    THEN
+        RAISE EXCEPTION 'task "%" of run % cannot enter its queue now: another transaction is creating or removing the '
+            'limit of its concurrency key', task, run_id USING ERRCODE = '55P03',
             HINT = 'Approve the task again when that transaction has ended.';
     END IF;
 END
 $$;
 COMMENT ON FUNCTION mill.approve IS
     'Approves a task of a run that waits for approval, so that it enters its queue. Raises an error if the task does '
-    'not wait for approval, for example because somebody else has decided';
+    'not wait for approval, for example because somebody else has decided, or if it cannot enter its queue now';
 GRANT EXECUTE ON FUNCTION mill.approve TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.reject(run_id bigint, task text, reason text DEFAULT NULL) RETURNS void
@@ -9508,8 +9533,8 @@ BEGIN
         WHERE l.kind = 'key' AND l.name = found_task.concurrency_key AND l.run_id = 0
         UNION ALL SELECT WHERE found_task.concurrency_key IS NULL)
     THEN
-        RETURN format('it is ready and waits for the end of a transaction that enqueues the first task of concurrency '
-            'key "%s"', found_task.concurrency_key);
+        RETURN format('it is ready and enters its queue when concurrency key "%s" has a limit, which another '
+            'transaction may be creating or removing', found_task.concurrency_key);
     ELSIF found_task.state = 'ready' THEN
         RETURN 'it is ready and about to be put into the queue';
     ELSIF found_task.state = 'cancelled' AND NOT found_task.approved THEN

@@ -91,27 +91,33 @@ COMMENT ON FUNCTION mill.required_limits IS
     'Returns the ids of the limits that apply to a task with these properties, in the order in which the task '
     'acquires their permits; null: no limit applies';
 
-CREATE OR REPLACE FUNCTION mill.create_key_limits(keys text[]) RETURNS text[]
+CREATE OR REPLACE FUNCTION mill.create_key_limits(keys text[]) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '100ms' AS $$
 DECLARE
-    created text[] := '{}';
     key text;
 BEGIN
-    -- In a random order, so that the next call creates other limits first.
-    FOR key IN SELECT k FROM unnest(keys) AS k ORDER BY random() LOOP
+    BEGIN
+        INSERT INTO mill.limits (kind, name, max_running) SELECT 'key', k, 1 FROM unnest(keys) AS k ORDER BY k
+            ON CONFLICT DO NOTHING;
+        RETURN;
+    EXCEPTION WHEN lock_not_available THEN
+        NULL;
+    END;
+    -- Up to 30, because many subtransactions make each snapshot of the server more expensive. In a random order, so
+    -- that the next call tries others.
+    PERFORM set_config('lock_timeout', '10ms', true);
+    FOR key IN SELECT k FROM unnest(keys) AS k ORDER BY random() LIMIT 30 LOOP
         BEGIN
             INSERT INTO mill.limits (kind, name, max_running) VALUES ('key', key, 1) ON CONFLICT DO NOTHING;
         EXCEPTION WHEN lock_not_available THEN
-            EXIT;
+            NULL;
         END;
-        created := created || key;
     END LOOP;
-    RETURN created;
 END
 $$;
 COMMENT ON FUNCTION mill.create_key_limits IS
-    'Creates the limits of concurrency keys that have none. Stops at a limit that a transaction which is still open '
-    'has created. Returns the keys whose limits exist now';
+    'Creates the limits of concurrency keys that have none. Leaves out limits that another transaction is creating or '
+    'removing. In that case, it creates some of the others only';
 
 CREATE OR REPLACE FUNCTION mill.has_group_permit(group_name text, limits bigint[]) RETURNS boolean
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -142,7 +148,7 @@ COMMENT ON FUNCTION mill.release_permits IS
 GRANT EXECUTE ON FUNCTION mill.release_permits TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.await_limit(limit_id bigint) RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '500ms' AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms' AS $$
 BEGIN
     PERFORM FROM mill.limits l WHERE l.id = limit_id FOR NO KEY UPDATE;
     RETURN true;
@@ -151,8 +157,9 @@ EXCEPTION WHEN lock_not_available THEN
 END
 $$;
 COMMENT ON FUNCTION mill.await_limit IS
-    'Locks the row of a limit that another session has locked. Returns false if that session keeps it for longer than '
-    'half a second: it has changed the limit in a transaction that is still open';
+    'Locks the row of a limit that another session has locked. Returns false if it cannot get the lock within 50 ms, '
+    'for example because a transaction that has changed the limit is still open. The caller holds the locks of other '
+    'limits meanwhile';
 
 CREATE OR REPLACE FUNCTION mill.grant_permits(limit_ids bigint[], OUT granted integer, OUT next_in interval)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -417,7 +424,7 @@ COMMENT ON FUNCTION mill.enforce_limits IS
     'running ones. Workers then grant permits under the new limits';
 
 CREATE OR REPLACE FUNCTION mill.reconcile_limits() RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '500ms' AS $$
 DECLARE
     closed bigint[];
 BEGIN

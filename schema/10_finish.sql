@@ -23,8 +23,8 @@ CREATE TABLE IF NOT EXISTS mill.run_events (
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
     autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
 COMMENT ON TABLE mill.run_events IS
-    'Queue of events for mill.advance_run. outcome set: a task of the run finished. outcome null: a task was added. '
-    'node null: the run must be examined. node 0: also for tasks that were left ready';
+    'Queue of events for mill.advance_run. node and outcome: a task of the run finished. node only: a task was added. '
+    'node null: the run must be examined; with the message ready, also for tasks that were left ready';
 CREATE INDEX IF NOT EXISTS run_events_run ON mill.run_events (run_id, id);
 GRANT SELECT, INSERT ON mill.run_events TO mill_worker;
 
@@ -245,22 +245,26 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.lock_run IS
-    'Locks the row of a run as mill.run_is_cancelled does. Does not wait: returns false if another session changes '
-    'the run';
+    'Locks the row of a run against changes. Does not wait: returns false if another session changes the run';
 GRANT EXECUTE ON FUNCTION mill.lock_run TO mill_worker;
 
-CREATE OR REPLACE FUNCTION mill.await_run(run_id bigint) RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '500ms' AS $$
+CREATE OR REPLACE FUNCTION mill.await_run(run_id bigint, shared boolean) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms' AS $$
 BEGIN
-    PERFORM FROM mill.runs r WHERE r.id = await_run.run_id FOR NO KEY UPDATE;
+    IF shared THEN
+        PERFORM FROM mill.runs r WHERE r.id = await_run.run_id FOR SHARE;
+    ELSE
+        PERFORM FROM mill.runs r WHERE r.id = await_run.run_id FOR NO KEY UPDATE;
+    END IF;
     RETURN true;
 EXCEPTION WHEN lock_not_available THEN
     RETURN false;
 END
 $$;
 COMMENT ON FUNCTION mill.await_run IS
-    'Locks the row of a run that another session has locked. Returns false if that session keeps it for longer than '
-    'half a second: it has changed the run in a transaction that is still open';
+    'Locks the row of a run that another session has locked, against changes (shared) or against all other sessions. '
+    'Returns false if it cannot get the lock within 0.2 s, for example because a transaction that has changed the run '
+    'is still open';
 
 CREATE OR REPLACE FUNCTION mill.run_is_cancelled(task mill.tasks) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -273,15 +277,16 @@ BEGIN
     -- The lock conflicts with the lock of a cancel of the run. So either this function sees the cancel,
     -- or the cancel waits and then finds a task that is no longer running. It is not waited for without limit,
     -- because the worker needs the session for other tasks.
-    IF NOT mill.lock_run(task.run_id) AND NOT mill.await_run(task.run_id) THEN
-        RAISE EXCEPTION 'another transaction changes run % and is still open', task.run_id USING ERRCODE = '55P03';
+    IF NOT mill.lock_run(task.run_id) AND NOT mill.await_run(task.run_id, true) THEN
+        RAISE EXCEPTION 'other transactions are changing run %', task.run_id USING ERRCODE = '55P03';
     END IF;
     SELECT r.cancelled_at INTO cancelled FROM mill.runs r WHERE r.id = task.run_id;
     RETURN cancelled IS NOT NULL;
 END
 $$;
 COMMENT ON FUNCTION mill.run_is_cancelled IS
-    'Returns whether the task belongs to a cancelled run, so that it must not be attempted again';
+    'Returns whether the task belongs to a cancelled run, so that it must not be attempted again. Raises '
+    'lock_not_available if another transaction that changes the run stays open; the caller has to try again';
 GRANT EXECUTE ON FUNCTION mill.run_is_cancelled TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.fail(

@@ -163,32 +163,28 @@ COMMENT ON FUNCTION mill.propagate_completion IS
     'max_count if there may be more edges or more such tasks. ready, never_run: nodes of the children that became '
     'ready, or upstream_failed or skipped';
 
-CREATE OR REPLACE FUNCTION mill.release_ready(run_id bigint, nodes bigint[], search boolean, max_count integer)
-RETURNS integer
+CREATE OR REPLACE FUNCTION mill.release_tasks(run_id bigint, nodes bigint[], search boolean, max_count integer,
+    OUT picked integer, OUT released integer, OUT lacking bigint[], OUT keys text[])
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 DECLARE
-    released integer;
     asking bigint[];
-    bounded boolean;
-    lacking bigint[];
-    keys text[];
-    created text[];
 BEGIN
     WITH picked AS MATERIALIZED (
         SELECT w.* FROM (
             SELECT r.node FROM unnest(nodes) AS r(node)
             UNION
             (SELECT t.node FROM mill.run_tasks t
-            WHERE search AND t.run_id = release_ready.run_id AND t.state = 'ready'
+            WHERE search AND t.run_id = release_tasks.run_id AND t.state = 'ready'
                 AND (t.approval_since IS NULL OR t.approved) ORDER BY t.node LIMIT max_count)
             ORDER BY node LIMIT max_count) AS n
+        -- A limit that another session is about to delete counts as missing, so that nothing waits for it.
         CROSS JOIN LATERAL (SELECT t.ctid AS place, t.*, t.concurrency_key IS NOT NULL AND NOT EXISTS (
-                SELECT FROM mill.limits l WHERE l.kind = 'key' AND l.name = t.concurrency_key AND l.run_id = 0)
-                AS lacks_limit
+                SELECT FROM mill.limits l WHERE l.kind = 'key' AND l.name = t.concurrency_key AND l.run_id = 0
+                FOR KEY SHARE SKIP LOCKED) AS lacks_limit
             FROM mill.run_tasks t
-            WHERE t.run_id = release_ready.run_id AND t.node = n.node AND t.state::text = 'ready' LIMIT 1) AS w
+            WHERE t.run_id = release_tasks.run_id AND t.node = n.node AND t.state::text = 'ready' LIMIT 1) AS w
         ORDER BY n.node
     ), task AS MATERIALIZED (
         SELECT p.*, coalesce(p.task_id, nextval('mill.tasks_id_seq')) AS id,
@@ -215,35 +211,49 @@ BEGIN
         UPDATE mill.run_tasks r SET approval_since = clock_timestamp()
         FROM picked p WHERE r.ctid = p.place AND p.approval AND p.approved IS NULL RETURNING r.node
     )
-    SELECT (SELECT count(*) FROM picked) = max_count, (SELECT count(*) FROM moved),
-            (SELECT array_agg(a.node) FROM asked a), l.nodes, l.keys
-        INTO bounded, released, asking, lacking, keys
+    SELECT (SELECT count(*) FROM picked), (SELECT count(*) FROM moved), (SELECT array_agg(a.node) FROM asked a),
+            l.nodes, l.keys
+        INTO picked, released, asking, lacking, keys
         FROM (SELECT array_agg(p.node) AS nodes, array_agg(DISTINCT p.concurrency_key) AS keys FROM picked p
             WHERE (NOT p.approval OR p.approved) AND p.lacks_limit) AS l;
     IF asking IS NOT NULL THEN
         PERFORM mill.request_approvals(run_id, asking);
     END IF;
-    IF lacking IS NOT NULL THEN
-        created := mill.create_key_limits(keys);
-        IF created <> '{}' THEN
-            released := released + mill.release_ready(run_id, ARRAY(SELECT t.node FROM mill.run_tasks t
-                WHERE t.run_id = release_ready.run_id AND t.node = ANY (lacking)
-                    AND t.concurrency_key = ANY (created)), false, max_count);
-        END IF;
-        IF cardinality(created) < cardinality(keys) THEN
-            -- The other tasks stay ready. With this event, a poll tries again.
-            INSERT INTO mill.run_events (run_id, node) VALUES (run_id, 0);
+END
+$$;
+COMMENT ON FUNCTION mill.release_tasks IS
+    'For mill.release_ready, with the same arguments. picked: number of ready tasks that it looked at. released: '
+    'number of released tasks. lacking: nodes of tasks that stay ready because their concurrency key has no limit yet. '
+    'keys: the keys of these tasks';
+
+CREATE OR REPLACE FUNCTION mill.release_ready(run_id bigint, nodes bigint[], search boolean, max_count integer)
+RETURNS integer
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    step record;
+    rest record;
+    released integer;
+BEGIN
+    SELECT t.* INTO step FROM mill.release_tasks(run_id, nodes, search, max_count) AS t;
+    released := step.released;
+    IF step.lacking IS NOT NULL THEN
+        PERFORM mill.create_key_limits(step.keys);
+        SELECT t.* INTO rest FROM mill.release_tasks(run_id, step.lacking, false, max_count) AS t;
+        released := released + rest.released;
+        IF rest.lacking IS NOT NULL THEN
+            -- These tasks stay ready. With this event, a poll tries again.
+            INSERT INTO mill.run_events (run_id, message) VALUES (run_id, 'ready');
             RETURN released;
         END IF;
     END IF;
-    RETURN CASE WHEN bounded THEN max_count ELSE released END;
+    RETURN CASE WHEN step.picked = max_count THEN max_count ELSE released END;
 END
 $$;
 COMMENT ON FUNCTION mill.release_ready IS
     'For mill.advance_run: releases these tasks of a run (ready -> released), up to max_count. search: also other '
-    'ready tasks of the run. A task that needs approval begins to wait for it instead. A task stays ready if a '
-    'transaction that is still open has created the limit of its concurrency key. Returns the number of released '
-    'tasks; max_count if there may be more';
+    'ready tasks of the run. A task that needs approval begins to wait for it instead. A task stays ready while the '
+    'limit of its concurrency key cannot be created, because another transaction is creating or removing it. Returns '
+    'the number of released tasks; max_count if there may be more';
 
 CREATE OR REPLACE FUNCTION mill.cancel_open_tasks(run_id bigint, kill boolean, max_count integer, OUT waited integer,
     OUT more boolean)
@@ -349,7 +359,7 @@ BEGIN
     -- released task survives a crash only if the release does.
     PERFORM set_config('synchronous_commit', 'off', true);
     PERFORM FROM mill.runs r WHERE r.id = advance_run.run_id FOR NO KEY UPDATE SKIP LOCKED;
-    IF NOT FOUND AND NOT mill.await_run(run_id) THEN
+    IF NOT FOUND AND NOT mill.await_run(run_id, false) THEN
         -- The events remain, so a poll calls this function again.
         RETURN;
     END IF;
@@ -362,7 +372,7 @@ BEGIN
         RETURNING e AS event
     )
     SELECT array_agg(t.event), array_agg((t.event).node) FILTER (WHERE (t.event).outcome IS NULL
-            AND (t.event).node > 0), bool_or((t.event).node = 0)
+            AND (t.event).node IS NOT NULL), bool_or((t.event).node IS NULL AND (t.event).message = 'ready')
         INTO events, added, left_ready FROM taken t;
     IF run.state IS DISTINCT FROM 'running' THEN
         RETURN;

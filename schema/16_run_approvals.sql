@@ -76,16 +76,19 @@ COMMENT ON FUNCTION mill.decide_approval IS
 CREATE OR REPLACE FUNCTION mill.approve(run_id bigint, task text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    IF mill.release_ready(run_id, ARRAY[mill.decide_approval(run_id, task, true)], false, 1) = 0 THEN
-        RAISE EXCEPTION 'task "%" of run % cannot enter its queue: a transaction that enqueues the first task of its '
-            'concurrency key is still open', task, run_id USING ERRCODE = '55P03',
+    PERFORM mill.release_ready(run_id, ARRAY[mill.decide_approval(run_id, task, true)], false, 1);
+    IF EXISTS (SELECT FROM mill.run_tasks t
+        WHERE t.run_id = approve.run_id AND t.name = task AND t.state = 'ready')
+    THEN
+        RAISE EXCEPTION 'task "%" of run % cannot enter its queue now: another transaction is creating or removing the '
+            'limit of its concurrency key', task, run_id USING ERRCODE = '55P03',
             HINT = 'Approve the task again when that transaction has ended.';
     END IF;
 END
 $$;
 COMMENT ON FUNCTION mill.approve IS
     'Approves a task of a run that waits for approval, so that it enters its queue. Raises an error if the task does '
-    'not wait for approval, for example because somebody else has decided';
+    'not wait for approval, for example because somebody else has decided, or if it cannot enter its queue now';
 GRANT EXECUTE ON FUNCTION mill.approve TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.reject(run_id bigint, task text, reason text DEFAULT NULL) RETURNS void

@@ -222,8 +222,8 @@ BEGIN
         WHERE l.kind = 'key' AND l.name = found_task.concurrency_key AND l.run_id = 0
         UNION ALL SELECT WHERE found_task.concurrency_key IS NULL)
     THEN
-        RETURN format('it is ready and waits for the end of a transaction that enqueues the first task of concurrency '
-            'key "%s"', found_task.concurrency_key);
+        RETURN format('it is ready and enters its queue when concurrency key "%s" has a limit, which another '
+            'transaction may be creating or removing', found_task.concurrency_key);
     ELSIF found_task.state = 'ready' THEN
         RETURN 'it is ready and about to be put into the queue';
     ELSIF found_task.state = 'cancelled' AND NOT found_task.approved THEN

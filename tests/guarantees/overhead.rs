@@ -260,7 +260,7 @@ const SIMULATED: [(&str, &str, &str); 9] = [
     ("queue.register", "heartbeat", "register"),
     ("queue.heartbeat", "heartbeat", "heartbeat"),
     ("queue.poll", "poll", "poll"),
-    ("queue.claims_of", "claimer", "release_unknown"),
+    ("queue.unknown_claims", "claimer", "release_unknown"),
     ("queue.lanes", "claimer", "lanes"),
     ("queue.claim", "claimer", "claim"),
     ("worker.listen", "listener", "listen"),

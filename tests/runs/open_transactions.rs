@@ -1,6 +1,7 @@
 //! A transaction that somebody leaves open delays the run that it has changed, and nothing else.
 
 use queue::poll::{PollOptions, Served, poll};
+use queue::release::release_unknown_claims;
 use queue::{RunId, WorkerId};
 use serde_json::json;
 use tokio_postgres::error::SqlState;
@@ -9,10 +10,12 @@ use uuid::Uuid;
 use crate::harness::{Database, Worker, eventually};
 use crate::runs::run::{job, start, why};
 
-/// Starts a run of two tasks, of which only `keyed` has a concurrency key. Returns its id.
-async fn run_with_a_key(database: &Database) -> i64 {
-    let keyed = json!({"name": "keyed", "statement": "SELECT 1", "concurrency_key": "k"});
-    job(database, "j", json!([keyed, {"name": "other", "statement": "SELECT 1"}])).await;
+/// Starts a run of three tasks, of which two have concurrency keys. Returns its id.
+async fn run_with_keys(database: &Database) -> i64 {
+    let task =
+        |name: &str, key| json!({"name": name, "statement": "SELECT 1", "concurrency_key": key});
+    let tasks = [task("free", Some("f")), task("keyed", Some("k")), task("other", None)];
+    job(database, "j", json!(tasks)).await;
     start(database, "j").await
 }
 
@@ -23,15 +26,19 @@ async fn a_task_waits_for_the_transaction_that_creates_its_key_and_the_others_ru
     let database = Database::new().await;
     let producer = database.connect().await;
     producer.batch_execute(ENQUEUE_WITH_KEY).await.unwrap();
-    let run = run_with_a_key(&database).await;
+    let run = run_with_keys(&database).await;
     let states = "SELECT string_agg(name || ' ' || state, ', ' ORDER BY name) FROM mill.run_tasks";
-    assert_eq!(database.value::<String>(states).await, "keyed ready, other released");
+    assert_eq!(
+        database.value::<String>(states).await,
+        "free released, keyed ready, other released"
+    );
     let _worker = Worker::start(&database, &["--readers", "2", "--poll-interval", "50ms"]);
-    eventually("the other task ends", async || {
-        database.value::<String>(states).await == "keyed ready, other succeeded"
+    eventually("the other tasks end", async || {
+        database.value::<String>(states).await == "free succeeded, keyed ready, other succeeded"
     })
     .await;
-    let waits = "it is ready and waits for the end of a transaction that enqueues the first task of concurrency key \"k\"";
+    let waits = "it is ready and enters its queue when concurrency key \"k\" has a limit, \
+        which another transaction may be creating or removing";
     assert_eq!(why(&database, run, "keyed").await, waits);
     producer.batch_execute("COMMIT").await.unwrap();
     let ended = format!("SELECT state = 'succeeded' FROM mill.runs WHERE id = {run}");
@@ -60,19 +67,23 @@ async fn an_approval_is_refused_while_a_transaction_creates_the_key() {
 }
 
 #[tokio::test]
-async fn a_task_whose_key_is_new_is_released_in_the_same_pass() {
+async fn tasks_whose_keys_are_new_are_released_in_the_same_pass() {
     let database = Database::new().await;
-    run_with_a_key(&database).await;
+    run_with_keys(&database).await;
     let states = "SELECT string_agg(name || ' ' || state, ', ' ORDER BY name) FROM mill.run_tasks";
-    assert_eq!(database.value::<String>(states).await, "keyed released, other released");
-    let limits = "SELECT string_agg(name || ' ' || max_running, ', ') FROM mill.limits";
-    assert_eq!(database.value::<String>(limits).await, "k 1");
+    assert_eq!(
+        database.value::<String>(states).await,
+        "free released, keyed released, other released"
+    );
+    let limits =
+        "SELECT string_agg(name || ' ' || max_running, ', ' ORDER BY name) FROM mill.limits";
+    assert_eq!(database.value::<String>(limits).await, "f 1, k 1");
 }
 
 #[tokio::test]
 async fn a_run_that_an_open_transaction_changes_is_left_to_a_later_poll() {
     let database = Database::new().await;
-    let run = run_with_a_key(&database).await;
+    let run = run_with_keys(&database).await;
     database.run_as_worker("name = 'other'").await;
     let holder = database.connect().await;
     holder.batch_execute(&format!("BEGIN; SELECT mill.cancel_run({run})")).await.unwrap();
@@ -87,12 +98,28 @@ async fn a_run_that_an_open_transaction_changes_is_left_to_a_later_poll() {
     let fail = "SELECT mill.fail(id, token, 'failed', 'failure', '1 hour', '{}') FROM mill.tasks WHERE state = 'running'";
     let error = worker.batch_execute(fail).await.unwrap_err();
     assert_eq!(error.code(), Some(&SqlState::LOCK_NOT_AVAILABLE));
-    let message = format!("another transaction changes run {run} and is still open");
+    let message = format!("other transactions are changing run {run}");
     assert_eq!(error.as_db_error().unwrap().message(), message);
     holder.batch_execute("ROLLBACK").await.unwrap();
     worker.batch_execute(fail).await.unwrap();
     worker.batch_execute(&advance).await.unwrap();
     assert_eq!(database.value::<i64>(events).await, 0);
+}
+
+#[tokio::test]
+async fn an_unknown_claim_of_a_run_that_an_open_transaction_changes_is_released_later() {
+    let database = Database::new().await;
+    let run = run_with_keys(&database).await;
+    database.run_as_worker("name = 'other'").await;
+    let holder = database.connect().await;
+    holder.batch_execute(&format!("BEGIN; SELECT mill.cancel_run({run})")).await.unwrap();
+    let worker = WorkerId(
+        database.value("SELECT claimed_by FROM mill.tasks WHERE claimed_by IS NOT NULL").await,
+    );
+    let released = async || release_unknown_claims(database.client(), worker, &[]).await.unwrap();
+    assert_eq!(released().await, 0);
+    holder.batch_execute("ROLLBACK").await.unwrap();
+    assert_eq!(released().await, 1);
 }
 
 #[tokio::test]

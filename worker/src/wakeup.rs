@@ -52,8 +52,10 @@ pub(crate) struct Wakeup {
     /// Limits of tasks that have ended in this process. Other tasks may wait for the permits of
     /// these limits.
     pub(crate) released_limits: PendingSet<LimitId>,
-    /// Runs to advance: a task of the run has ended in this process, or a poll found the run.
+    /// Runs to advance, because a task of the run has ended in this process.
     pub(crate) runs_to_advance: PendingSet<RunId>,
+    /// Runs to advance that a poll found.
+    pub(crate) polled_runs: PendingSet<RunId>,
     claim_notify: Notify,
     run_end_notify: Notify,
     heartbeat_notify: Notify,
@@ -73,6 +75,7 @@ impl Default for Wakeup {
         Self {
             released_limits: PendingSet::default(),
             runs_to_advance: PendingSet::default(),
+            polled_runs: PendingSet::default(),
             claim_notify: Notify::new(),
             run_end_notify: Notify::new(),
             heartbeat_notify: Notify::new(),

@@ -12,9 +12,9 @@ use tokio_postgres::error::SqlState;
 
 use crate::error::QueueError;
 
-/// Maximum time that one attempt waits for a lock. This is also the longest time for which an
-/// attempt blocks the fleet. It is shorter than `deadlock_timeout`, so that no statement of the
-/// fleet fails because of a deadlock with the change.
+/// Maximum time that one attempt waits for a lock, while it blocks the fleet with the locks that it
+/// has. It is shorter than `deadlock_timeout`, so that an attempt and a statement of the fleet that
+/// wait for each other seldom end as a deadlock, in which the statement might fail.
 pub(super) const LOCK_TIMEOUT: &str = "300ms";
 
 /// Maximum number of attempts to get the locks of a change. With the delays between them, all
@@ -60,8 +60,8 @@ fn unavailable() -> QueueError {
              was rolled back"
         ),
         hint: Some(
-            "Try again when no long transaction is running: pgmill doctor shows the oldest \
-             transaction that uses the queue's tables."
+            "Try again when no long transaction or VACUUM of the queue's tables is running: pgmill \
+             doctor shows the oldest transaction that uses them."
                 .to_owned(),
         ),
     }

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use pgmill_client::TaskId;
 use tokio_postgres::GenericClient;
-use tokio_postgres::types::Type;
+use tokio_postgres::types::{ToSql, Type};
+use uuid::Uuid;
 
 use crate::error::QueueError;
 use crate::id::{Token, WorkerId};
@@ -17,8 +18,10 @@ use crate::task::{Claim, Disposition};
 const RELEASE: &str = "/* queue.release */
 SELECT mill.release_claim($1, $2, make_interval(secs => $3))";
 
-const CLAIMS_OF: &str = "/* queue.claims_of */
-SELECT t.id, t.token FROM mill.tasks t WHERE t.state = 'running' AND t.claimed_by = $1";
+/// Leaves out a task whose run another session changes, because its release would have to wait.
+const UNKNOWN_CLAIMS: &str = "/* queue.unknown_claims */
+SELECT t.id, t.token FROM mill.tasks t WHERE t.state = 'running' AND t.claimed_by = $1
+    AND t.token <> ALL ($2) AND (t.node IS NULL OR mill.lock_run(t.run_id))";
 
 /// Releases a task, so that it runs again after `wait`. Returns [`Disposition::Released`], even if
 /// the task ended as cancelled, or [`Disposition::Lost`].
@@ -36,18 +39,20 @@ pub async fn release(
 }
 
 /// Releases claims that are in the database but that the worker does not know, because the response
-/// to a claim statement was lost. Returns the number of these claims.
+/// to a claim statement was lost. Returns the number of released claims. A claim whose run another
+/// session changes is left to the next call.
 pub async fn release_unknown_claims(
     client: &impl GenericClient,
     worker: WorkerId,
     known_claims: &[(TaskId, Token)],
 ) -> Result<u64, QueueError> {
+    let known: Vec<Uuid> = known_claims.iter().map(|(_, token)| token.0).collect();
+    let params: [(&(dyn ToSql + Sync), Type); 2] =
+        [(/* worker */ &worker.0, Type::UUID), (/* known */ &known, Type::UUID_ARRAY)];
     let mut released = 0;
-    for row in client.query_typed(CLAIMS_OF, &[(&worker.0, Type::UUID)]).await? {
-        let claim = (column(&row, "id")?, column(&row, "token")?);
-        if !known_claims.contains(&claim) {
-            released += u64::from(release_claim(client, claim.0, claim.1, Duration::ZERO).await?);
-        }
+    for row in client.query_typed(UNKNOWN_CLAIMS, &params).await? {
+        let (id, token) = (column(&row, "id")?, column(&row, "token")?);
+        released += u64::from(release_claim(client, id, token, Duration::ZERO).await?);
     }
     Ok(released)
 }

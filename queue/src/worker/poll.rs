@@ -93,8 +93,7 @@ pub struct PollResult {
     pub weights: Vec<f64>,
     /// Runs with pending events, up to 100, in the order of their ids.
     pub runs: Vec<RunId>,
-    /// [`PollOptions::runs_after`] of the next poll, so that runs that cannot be advanced now do
-    /// not hide the later ones.
+    /// [`PollOptions::runs_after`] of the poll that returns the next runs; 0 if there are none.
     pub runs_after: RunId,
     /// Whether there are notifications to send or backlogs to check.
     pub notifications_due: bool,

@@ -50,8 +50,13 @@ impl PermitGranter {
             Scope::All => match reconcile_limits(&*client).await {
                 Ok(false) => Ok(Granted::default()),
                 Ok(true) => grant_waiting_permits(&*client).await,
-                // The tasks that wait for other limits must not wait for the cause of the error.
-                Err(error) => grant_waiting_permits(&*client).await.and(Err(error)),
+                Err(error) => {
+                    // The tasks that wait for other limits must not wait for the cause of the error.
+                    if grant_waiting_permits(&*client).await?.tasks > 0 {
+                        self.context.wakeup.request_sweep();
+                    }
+                    Err(error)
+                }
             },
             Scope::Waiting => grant_waiting_permits(&*client).await,
         }

@@ -35,8 +35,10 @@ pub(crate) struct Poller {
     channels: PollChannels,
     peer_sampling: PeerSampling,
     continuity: PollContinuity,
-    /// The run after which the next poll looks for runs.
+    /// The run after which every other poll looks for runs.
     runs_after: RunId,
+    /// Whether the last poll looked for the first runs.
+    first_runs: bool,
     first: bool,
 }
 
@@ -93,6 +95,7 @@ impl Poller {
             peer_sampling,
             continuity,
             runs_after: RunId(0),
+            first_runs: false,
             first: true,
         }
     }
@@ -104,14 +107,19 @@ impl Poller {
         // A claimer that finds tasks need not be notified of pending tasks.
         let busy = context.wakeup.take_tasks_found() && !context.wakeup.is_idle();
         let (peers, unregistered) = self.peer_sampling.include_peers(rand::rng().random());
-        let wanted =
-            PollOptions { peers, unregistered, pending: !busy, runs_after: self.runs_after };
+        // Runs that cannot be advanced now do not hide the later ones, nor a steady flow of new runs
+        // the first ones.
+        self.first_runs = !self.first_runs;
+        let runs_after = if self.first_runs { RunId(0) } else { self.runs_after };
+        let wanted = PollOptions { peers, unregistered, pending: !busy, runs_after };
         let polled = poll(&*client, context.worker, &self.served, wanted).await?;
         if polled.pending && wanted.pending {
             context.wakeup.request_sweep();
         }
-        self.runs_after = polled.runs_after;
-        context.wakeup.runs_to_advance.add(polled.runs);
+        if !self.first_runs || self.runs_after == RunId(0) {
+            self.runs_after = polled.runs_after;
+        }
+        context.wakeup.polled_runs.add(polled.runs);
         // A blocked task can wait for a limit that does not exist any more.
         let limits_pending = polled.blocked || polled.limits && polled.pending;
         channels.limits_pending.send_replace(limits_pending);

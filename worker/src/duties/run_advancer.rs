@@ -19,11 +19,13 @@ use crate::duties::duty::Duty;
 pub(crate) struct RunAdvancer {
     context: Arc<Context>,
     runs: IntoIter<RunId>,
+    polled_runs: IntoIter<RunId>,
 }
 
 impl RunAdvancer {
     pub(crate) fn new(context: Arc<Context>) -> Self {
-        Self { context, runs: Vec::new().into_iter() }
+        let (runs, polled_runs) = (Vec::new().into_iter(), Vec::new().into_iter());
+        Self { context, runs, polled_runs }
     }
 }
 
@@ -34,12 +36,21 @@ impl Duty for RunAdvancer {
     type Cause = RunId;
 
     async fn next(&mut self) -> Option<RunId> {
+        let wakeup = &self.context.wakeup;
         loop {
-            if let Some(run) = self.runs.next() {
+            if self.runs.len() == 0 {
+                self.runs = wakeup.runs_to_advance.take().into_iter();
+            }
+            // A poll may find many runs that cannot be advanced now.
+            if let Some(run) = self.runs.next().or_else(|| self.polled_runs.next()) {
                 return Some(run);
             }
-            self.context.wakeup.runs_to_advance.added().await;
-            self.runs = self.context.wakeup.runs_to_advance.take().into_iter();
+            tokio::select! {
+                () = wakeup.runs_to_advance.added() => {}
+                () = wakeup.polled_runs.added() => {
+                    self.polled_runs = wakeup.polled_runs.take().into_iter();
+                }
+            }
         }
     }
 
