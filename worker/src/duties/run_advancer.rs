@@ -38,18 +38,21 @@ impl Duty for RunAdvancer {
     async fn next(&mut self) -> Option<RunId> {
         let wakeup = &self.context.wakeup;
         loop {
-            if self.runs.len() == 0 {
-                self.runs = wakeup.runs_to_advance.take().into_iter();
+            if let Some(run) = self.runs.next() {
+                return Some(run);
             }
-            // A poll may find many runs that cannot be advanced now.
-            if let Some(run) = self.runs.next().or_else(|| self.polled_runs.next()) {
+            self.runs = wakeup.runs_to_advance.take().into_iter();
+            if self.polled_runs.len() == 0 {
+                self.polled_runs = wakeup.polled_runs.take().into_iter();
+            }
+            // A poll may find many runs that cannot be advanced now. Therefore one of them comes after
+            // each batch of the others, so that neither kind holds back the other.
+            if let Some(run) = self.polled_runs.next().or_else(|| self.runs.next()) {
                 return Some(run);
             }
             tokio::select! {
                 () = wakeup.runs_to_advance.added() => {}
-                () = wakeup.polled_runs.added() => {
-                    self.polled_runs = wakeup.polled_runs.take().into_iter();
-                }
+                () = wakeup.polled_runs.added() => {}
             }
         }
     }
