@@ -46,6 +46,31 @@ async fn a_task_waits_for_the_transaction_that_creates_its_key_and_the_others_ru
     database.until_empty().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_a_poll_finds_is_advanced_while_tasks_of_a_locked_run_end() {
+    let database = Database::new().await;
+    let producer = database.connect().await;
+    producer.batch_execute(ENQUEUE_WITH_KEY).await.unwrap();
+    let tasks: Vec<_> = (0..2000)
+        .map(|n| json!({"name": format!("t{n}"), "statement": "SELECT pg_sleep(0.1)", "priority": "low"}))
+        .collect();
+    job(&database, "long", json!(tasks)).await;
+    let long = start(&database, "long").await;
+    let holder = database.connect().await;
+    // Each advance of this run waits, and while it does, further tasks of this run end.
+    let lock = format!("BEGIN; SELECT FROM mill.runs WHERE id = {long} FOR UPDATE");
+    holder.batch_execute(&lock).await.unwrap();
+    let found_by_polls = run_with_keys(&database).await;
+    let _worker = Worker::start(&database, &["--readers", "4", "--poll-interval", "50ms"]);
+    let attempts = "SELECT count(*) FROM mill.attempts WHERE name LIKE 't%'";
+    eventually("tasks end", async || database.value::<i64>(attempts).await > 20).await;
+    producer.batch_execute("COMMIT").await.unwrap();
+    let ended = format!("SELECT state = 'succeeded' FROM mill.runs WHERE id = {found_by_polls}");
+    eventually("the run ends", async || database.value::<bool>(&ended).await).await;
+    let left = format!("SELECT count(*) FROM mill.tasks WHERE run_id = {long}");
+    assert!(database.value::<i64>(&left).await > 0, "it was advanced after the other run only");
+}
+
 #[tokio::test]
 async fn an_approval_is_refused_while_a_transaction_creates_the_key() {
     let database = Database::new().await;
