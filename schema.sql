@@ -9529,9 +9529,8 @@ BEGIN
     ELSIF found_task.state = 'ready' AND found_task.approval THEN
         RETURN format('it waits for approval since %s%s', date_trunc('second', found_task.approval_since),
             ': ' || found_task.approval_note);
-    ELSIF found_task.state = 'ready' AND NOT EXISTS (SELECT FROM mill.limits l
-        WHERE l.kind = 'key' AND l.name = found_task.concurrency_key AND l.run_id = 0
-        UNION ALL SELECT WHERE found_task.concurrency_key IS NULL)
+    ELSIF found_task.state = 'ready' AND found_task.concurrency_key IS NOT NULL AND NOT EXISTS (
+        SELECT FROM mill.limits l WHERE l.kind = 'key' AND l.name = found_task.concurrency_key AND l.run_id = 0)
     THEN
         RETURN format('it is ready and enters its queue when concurrency key "%s" has a limit, which another '
             'transaction may be creating or removing', found_task.concurrency_key);

@@ -116,7 +116,7 @@ impl Poller {
         if polled.pending && wanted.pending {
             context.wakeup.request_sweep();
         }
-        if !self.first_runs || self.runs_after == RunId(0) {
+        if runs_after == self.runs_after {
             self.runs_after = polled.runs_after;
         }
         context.wakeup.polled_runs.add(polled.runs);
