@@ -2,7 +2,7 @@
 
 use parking_lot::Mutex;
 
-use crate::plan::{Damage, DamageKind};
+use crate::plan::{ArmedDamage, Damage, DamageKind};
 
 /// Size of the type and the length of a message.
 const HEADER_BYTES: usize = 5;
@@ -25,7 +25,7 @@ struct State {
     position: usize,
     /// Number of messages since the damage was armed.
     message: usize,
-    damage: Option<Damage>,
+    armed: Option<ArmedDamage>,
     /// Sizes of the messages of the current answer since the damage was armed, with their types.
     recorded: Vec<(char, usize)>,
 }
@@ -45,10 +45,21 @@ impl Answers {
     }
 
     /// Damages the answer that follows.
-    pub(crate) fn arm(&self, damage: Damage) {
+    pub(crate) fn arm(&self, damage: ArmedDamage) {
         let mut state = self.state.lock();
-        (state.damage, state.message) = (Some(damage), 0);
+        (state.armed, state.message) = (Some(damage), 0);
         state.recorded.clear();
+    }
+
+    /// Forgets the damage unless this function accepts it.
+    pub(crate) fn keep_if(&self, accepts: impl Fn(&ArmedDamage) -> bool) {
+        let mut state = self.state.lock();
+        state.armed = state.armed.take().filter(accepts);
+    }
+
+    /// Removes and returns the damage that has not occurred.
+    pub(crate) fn take(&self) -> Option<ArmedDamage> {
+        self.state.lock().armed.take()
     }
 
     /// Parses the bytes on their way to the client, and damages them.
@@ -60,7 +71,7 @@ impl Answers {
         }
         for n in 0..bytes.len() {
             let original = bytes[n];
-            match state.damage {
+            match state.damage() {
                 Some(Damage { message, byte, kind })
                     if (message, byte) == (state.message, state.position) =>
                 {
@@ -73,7 +84,7 @@ impl Answers {
                         DamageKind::None => {}
                     }
                     if kind != DamageKind::None {
-                        state.damage = None;
+                        state.armed = None;
                         passed.fired = Some(Vec::new());
                     }
                     if passed.ends {
@@ -91,6 +102,10 @@ impl Answers {
 }
 
 impl State {
+    fn damage(&self) -> Option<Damage> {
+        self.armed.as_ref().map(|armed| armed.damage)
+    }
+
     /// Counts one byte. Returns the recorded answer when it is complete.
     fn advance(&mut self, byte: u8) -> Option<Vec<(char, usize)>> {
         if self.position < HEADER_BYTES {
@@ -103,13 +118,13 @@ impl State {
             return None;
         }
         (self.position, self.message) = (0, self.message + 1);
-        let records = self.damage.is_some_and(|damage| damage.kind == DamageKind::None);
+        let records = self.damage().is_some_and(|damage| damage.kind == DamageKind::None);
         if !records {
             return None;
         }
         self.recorded.push((char::from(kind), size));
         (kind == READY_FOR_QUERY).then(|| {
-            self.damage = None;
+            self.armed = None;
             std::mem::take(&mut self.recorded)
         })
     }
@@ -128,7 +143,7 @@ mod tests {
     fn passed(damage: Damage, part: usize) -> (Vec<u8>, bool, Recorded) {
         let answers = Answers::default();
         answers.begin();
-        answers.arm(damage);
+        answers.arm(damage.into());
         let (mut all, mut fired) = (Vec::new(), None);
         for chunk in ANSWER.chunks(part) {
             let mut bytes = chunk.to_vec();

@@ -15,6 +15,8 @@ pub enum Cut {
     /// The message arrives, but its reply does not. The server does not see the connection close,
     /// as if the network dropped all packets.
     Unseen,
+    /// As `Unseen`, but the message does not arrive either.
+    UnseenBefore,
 }
 
 /// Damage to one byte of an answer.
@@ -68,8 +70,24 @@ pub enum MessageMatch {
     Text(String),
 }
 
+/// A damage to the answer of a message that was received.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ArmedDamage {
+    pub(crate) damage: Damage,
+    at: MessageMatch,
+    round: u32,
+}
+
+#[cfg(test)]
+impl From<Damage> for ArmedDamage {
+    fn from(damage: Damage) -> Self {
+        Self { damage, at: MessageMatch::Startup, round: 0 }
+    }
+}
+
 /// Action selected for a received message.
 pub(crate) struct Matched {
+    pub(crate) at: MessageMatch,
     pub(crate) act: FaultAction,
     /// Act only at the last message of the pipeline.
     pub(crate) whole_pipeline: bool,
@@ -143,14 +161,34 @@ impl Shared {
     }
 
     /// Returns the damage to the answer of a startup message, if there is any.
-    pub(crate) fn match_startup(&self) -> Option<Damage> {
+    pub(crate) fn match_startup(&self) -> Option<ArmedDamage> {
         let mut plan = self.plan();
         match plan.armed {
             Some((MessageMatch::Startup, FaultAction::DamageAnswer(damage))) => {
                 plan.armed = None;
-                Some(damage)
+                Some(self.armed_damage(MessageMatch::Startup, damage))
             }
             _ => None,
+        }
+    }
+
+    /// Returns the damage to the answer of a message that matched `at`.
+    pub(crate) fn armed_damage(&self, at: MessageMatch, damage: Damage) -> ArmedDamage {
+        ArmedDamage { damage, at, round: *self.round.borrow() }
+    }
+
+    /// Returns whether the damage has not been disarmed.
+    pub(crate) fn is_armed(&self, armed: &ArmedDamage) -> bool {
+        armed.round == *self.round.borrow()
+    }
+
+    /// Arms a damage again whose answer ended before the damaged byte, for example because the server
+    /// closed the session.
+    pub(crate) fn arm_again(&self, armed: ArmedDamage) {
+        let mut plan = self.plan();
+        if self.is_armed(&armed) {
+            let ArmedDamage { damage, at, .. } = armed;
+            plan.armed.get_or_insert((at, FaultAction::DamageAnswer(damage)));
         }
     }
 
@@ -185,12 +223,12 @@ impl Shared {
         let before = matches!(
             act,
             FaultAction::Hold
-                | FaultAction::Cut(Cut::Before)
+                | FaultAction::Cut(Cut::Before | Cut::UnseenBefore)
                 | FaultAction::DamageAnswer(_)
                 | FaultAction::Fail
         );
         let whole_pipeline = matches!(at, MessageMatch::Text(_)) && !before;
-        let matched = Matched { act: *act, whole_pipeline };
+        let matched = Matched { at: at.clone(), act: *act, whole_pipeline };
         plan.armed = None;
         Some(matched)
     }
@@ -220,4 +258,30 @@ impl Shared {
 fn executes_prepared(message: &[u8]) -> bool {
     // The type, the length, and the names of the portal and of the statement.
     matches!(message, [b'B', _, _, _, _, 0, name, ..] if *name != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_damage_that_did_not_occur_is_armed_again_unless_it_was_disarmed() {
+        let shared = Shared::new(String::new());
+        let matched = || match shared.match_message(b"LISTEN")? {
+            Matched { at, act: FaultAction::DamageAnswer(damage), .. } => {
+                Some(shared.armed_damage(at, damage))
+            }
+            _ => None,
+        };
+        let damage = Damage { message: 1, byte: 0, kind: DamageKind::Truncate };
+        let at = MessageMatch::Text("LISTEN".to_owned());
+        shared.arm(at, FaultAction::DamageAnswer(damage));
+        let first = matched().unwrap();
+        assert_eq!(matched(), None);
+        shared.arm_again(first);
+        let second = matched().unwrap();
+        shared.disarm();
+        shared.arm_again(second);
+        assert_eq!(matched(), None);
+    }
 }

@@ -40,11 +40,14 @@ pub(crate) async fn serve(client: TcpStream, shared: Arc<Shared>) {
     let begun = *round.borrow_and_update();
     let mut unseen = false;
     if let Some((cut, message)) = cut {
-        if cut != Cut::Before {
+        if matches!(cut, Cut::After | Cut::Unseen) {
             let _ = to_server.write_all(&message).await;
         }
-        unseen = cut == Cut::Unseen;
+        unseen = matches!(cut, Cut::Unseen | Cut::UnseenBefore);
         shared.mark_fired();
+    }
+    if let Some(damage) = answers.take() {
+        shared.arm_again(damage);
     }
     drop((from_client, to_client));
     // Later replies are discarded, but must be read so that the server processes all sent messages
@@ -95,8 +98,12 @@ impl Forward<'_> {
             let message = read(from, &[kind]).await?;
             let ends_pipeline = kind == QUERY || kind == SYNC;
             let act = match self.shared.match_message(&message) {
-                Some(Matched { act, whole_pipeline: true }) if !ends_pipeline => {
+                Some(Matched { act, whole_pipeline: true, .. }) if !ends_pipeline => {
                     at_end_of_pipeline = Some(act);
+                    None
+                }
+                Some(Matched { at, act: FaultAction::DamageAnswer(damage), .. }) => {
+                    self.answers.arm(self.shared.armed_damage(at, damage));
                     None
                 }
                 Some(matched) => Some(matched.act),
@@ -106,7 +113,6 @@ impl Forward<'_> {
             match act {
                 Some(FaultAction::Hold) => self.until_released().await?,
                 Some(FaultAction::Cut(cut)) => return Ok((cut, message)),
-                Some(FaultAction::DamageAnswer(damage)) => self.answers.arm(damage),
                 Some(FaultAction::Fail) => {
                     self.shared.mark_fired();
                     self.to.write_all(&failing_query()).await?;
@@ -119,7 +125,7 @@ impl Forward<'_> {
                     self.gate.send_replace(true);
                     continue;
                 }
-                None => {}
+                Some(FaultAction::DamageAnswer(_)) | None => {}
             }
             self.to.write_all(&message).await?;
         }
@@ -157,6 +163,7 @@ async fn backward(
             if from.read_buf(&mut part).await? == 0 {
                 return io::Result::Ok(());
             }
+            answers.keep_if(|damage| shared.is_armed(damage));
             let passed = answers.pass(&mut part);
             let due = Instant::now() + *shared.delay.borrow();
             let sent = sender.send((due, part));

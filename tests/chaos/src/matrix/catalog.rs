@@ -130,6 +130,7 @@ const CELLS: &[Row] = &[
         F::Message(Cut::Unseen),
         &[(Enqueue, &[T]), (Claimed, &[T]), (CommitSent, ALL), (Heartbeat, &[T])],
     ),
+    (F::Message(Cut::UnseenBefore), &[(Claimed, &[T]), (Completing, ALL), (Heartbeat, &[T])]),
     (F::NetworkCut, &[(Executing, ALL), (Completing, &[T]), (Idle, &[T])]),
     (F::NetworkOneWay, &[(Executing, ALL), (Completing, &[T]), (Idle, &[T])]),
     (F::NetworkReset, &[(Executing, ALL), (Completing, &[T]), (Idle, &[T])]),
@@ -198,6 +199,7 @@ const CELLS_IN_TARGET: &[Row] = &[
     (F::Message(Cut::Before), &[(Claimed, &[T]), (Completing, &[T]), (Recording, &[T])]),
     (F::Message(Cut::After), &[(CommitSent, &[T]), (Recording, &[T])]),
     (F::Message(Cut::Unseen), &[(CommitSent, &[T]), (Recording, &[T])]),
+    (F::Message(Cut::UnseenBefore), &[(Claimed, &[T]), (Completing, &[T])]),
 ];
 
 /// Returns every cell in the order of the table.

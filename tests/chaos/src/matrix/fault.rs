@@ -324,6 +324,9 @@ impl fmt::Display for Fault {
             Self::Message(Cut::Before) => "connection: cut before the request arrives",
             Self::Message(Cut::After) => "connection: cut before the answer arrives",
             Self::Message(Cut::Unseen) => "connection: cut before the answer, unseen by the server",
+            Self::Message(Cut::UnseenBefore) => {
+                "connection: cut before the request, unseen by the server"
+            }
             Self::NetworkCut => "network: partition (all packets are dropped)",
             Self::NetworkOneWay => "network: packets to the worker are dropped",
             Self::NetworkReset => "network: connections are reset",

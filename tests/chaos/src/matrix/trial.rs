@@ -217,7 +217,8 @@ fn arm(environment: &Environment<'_>) {
         Fault::Message(cut) => FaultAction::Cut(cut),
         _ => otherwise,
     };
-    let before_commit = environment.cell.fault == Fault::Message(Cut::Before);
+    let before_commit =
+        matches!(environment.cell.fault, Fault::Message(Cut::Before | Cut::UnseenBefore));
     let (on_tasks, text, act) = match environment.cell.moment {
         Moment::Claimed if transaction => (true, "worker.begin", act(FaultAction::Hold)),
         Moment::Claimed => (true, "worker.set_task_settings", act(FaultAction::Hold)),
