@@ -137,6 +137,28 @@ async fn no_session_state_passes_from_one_task_of_a_chain_to_the_next() {
     assert_eq!(database.value::<i64>(failed).await, 0);
 }
 
+/// The server reads a message with the settings that the session has when the message arrives, before
+/// it executes the reset in this message.
+#[tokio::test]
+async fn a_task_is_read_with_the_settings_of_a_clean_session() {
+    let database = database().await;
+    database.execute("CREATE TABLE seen (text text NOT NULL)").await;
+    let leaves = "SET client_encoding = 'LATIN1'; SET standard_conforming_strings = off";
+    let named = "INSERT INTO seen VALUES (current_setting('mill.name'))";
+    let sees = ["INSERT INTO seen VALUES ('é')", r"INSERT INTO seen VALUES ('a\tb')", named];
+    let tasks: Vec<&str> = sees.iter().flat_map(|sees| [leaves, *sees, leaves, MARK]).collect();
+    let enqueue = "SELECT mill.enqueue(statement, name => 'ü', max_attempts => 1)
+        FROM generate_series(1, 10), unnest($1::text[]) WITH ORDINALITY AS t (statement, n) ORDER BY 1, n";
+    let _worker = Worker::start(&database, &ONE_READER);
+    until_chained(&database).await;
+    database.rows(enqueue, &[&tasks]).await;
+    database.until_empty().await;
+    let seen = "SELECT string_agg(DISTINCT text, ' ' ORDER BY text) || ' ' || count(*) FROM seen";
+    assert_eq!(database.value::<String>(seen).await, r"a\tb é ü 30");
+    let failed = "SELECT count(*) FROM mill.attempts WHERE outcome <> 'succeeded'";
+    assert_eq!(database.value::<i64>(failed).await, 0);
+}
+
 #[tokio::test]
 async fn a_notice_of_a_commit_is_not_attributed_to_the_next_task() {
     let database = database().await;

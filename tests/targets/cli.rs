@@ -92,3 +92,27 @@ async fn a_worker_whose_target_is_not_ready_says_what_to_do() {
     let id = queue.enqueue("SELECT 1", "").await;
     assert_eq!(queue.outcome(id).await, "succeeded");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_target_that_a_worker_takes_for_a_profile_gets_no_effect_in_the_wrong_database() {
+    let queue = Database::new().await;
+    let dwh = Database::empty().await;
+    let configuration = Configuration::new(&queue, &[("dwh", &dwh, queue.url())]).await;
+    queue.execute(EFFECTS).await;
+    queue.execute("SELECT mill.set_shared_commit('shared', '100 ms')").await;
+    let url_file = configuration.file("dwh");
+    let profile = format!("[run_as.dwh]\nurl_file = {url_file:?}\nreaders = 1\n");
+    std::fs::write(configuration.path(), profile).unwrap();
+    let flags = configuration.flags();
+    let _worker = Worker::start(&queue, &as_flags(&flags));
+    for name in ["shared", "alone"] {
+        let many = "SELECT mill.enqueue($1, queue => $2, run_as => 'dwh', max_attempts => 1)
+            FROM generate_series(1, 100)";
+        queue.rows(many, &[&EFFECT, &name]).await;
+        queue.until_empty().await;
+    }
+    let ends = "SELECT string_agg(DISTINCT outcome || ': ' || message, ', ') || ' ' || count(*)
+        FROM mill.attempts";
+    assert_eq!(queue.value::<String>(ends).await, "failed: the task has a target 200");
+    assert_eq!(effects(&queue).await, (0, 0));
+}

@@ -4,8 +4,10 @@
 //!
 //! The server executes a message up to the first error. So if COMMIT fails, the next statement does
 //! not run. The server parses the whole message first. So a syntax error of the next statement
-//! rolls back the task before it, which is then run again alone. Every other result is the task's
-//! own, as if it had run alone.
+//! rolls back the task before it, which is then run again alone. For the same reason, the server
+//! reads the next statement with the `client_encoding` and the `standard_conforming_strings` that
+//! the task before has set: only text that means the same with all their values runs in a chain.
+//! Every other result is the task's own, as if it had run alone.
 //!
 //! A task of a chain waits for the tasks before it. Chains are therefore limited to queues whose
 //! tasks take a few milliseconds, and a reader releases the waiting tasks if one task takes longer.
@@ -39,8 +41,8 @@ fn budget_after(waited: Duration) -> Duration {
 }
 
 /// Returns whether the task may wait in a chain. It may not if it holds permits, which other tasks
-/// could use meanwhile; if its claim has to be durable before it starts; or if its statement cannot
-/// be sent together with BEGIN.
+/// could use meanwhile; if its claim has to be durable before it starts; if it belongs in another
+/// database; or if its statement cannot be sent together with the COMMIT of another task.
 pub(crate) fn may_chain(task: &ClaimedTask) -> bool {
     let claim = &task.claim;
     claim.mode() == Mode::Transaction
@@ -49,8 +51,20 @@ pub(crate) fn may_chain(task: &ClaimedTask) -> bool {
         && claim.isolation().is_none()
         && claim.params().is_none()
         && claim.limits().is_empty()
+        && claim.receipt().is_none()
         && task.stop.borrow().is_none()
         && scan::forbidden(claim.statement()).is_none()
+        && has_one_reading(claim)
+}
+
+/// Returns whether the server reads the text of the task alike with every `client_encoding` and with
+/// both values of `standard_conforming_strings`. Constants for queue and name are escaped, so
+/// backslashes matter only in the statement.
+fn has_one_reading(claim: &Claim) -> bool {
+    let names = [claim.queue(), claim.name().unwrap_or_default()];
+    claim.statement().is_ascii()
+        && !claim.statement().contains('\\')
+        && names.into_iter().all(str::is_ascii)
 }
 
 #[cfg(test)]

@@ -64,7 +64,8 @@ enum TaskState {
 
 /// Returns whether the task may share a transaction. It may not if it has effects that a savepoint
 /// does not undo; if it sets constraint modes, which outlast a savepoint; if its timeout is below
-/// the time limit of the shared commit; or if it has parameters, which need their own round trip.
+/// the time limit of the shared commit; if it belongs in another database; or if it has parameters,
+/// which need their own round trip.
 pub(crate) fn may_share(task: &ClaimedTask) -> bool {
     let claim = &task.claim;
     let Some(budget) = task.shared_commit_budget else { return false };
@@ -73,6 +74,7 @@ pub(crate) fn may_share(task: &ClaimedTask) -> bool {
         && claim.params().is_none()
         && !claim.explain()
         && claim.isolation().is_none()
+        && claim.receipt().is_none()
         && claim.timeout().is_none_or(|timeout| timeout > budget * MAX_BUDGETS)
         && scan::forbidden(claim.statement()).is_none()
         && scan::can_be_followed(claim.statement())
