@@ -82,6 +82,25 @@ async fn a_commit_whose_answer_is_lost_is_resolved_by_its_receipt() {
     }
 }
 
+/// The server notices nothing of the lost connection, so the transaction stays open with its row lock.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_that_never_arrives_leaves_no_lock_for_the_next_attempt() {
+    let queue = Database::new().await;
+    let dwh = Database::empty().await;
+    let proxy = Proxy::start(&dwh.url()).await.unwrap();
+    let through = proxy.url(&dwh.url());
+    let configuration = Configuration::new(&queue, &[("dwh", &dwh, through)]).await;
+    dwh.execute("CREATE TABLE counter AS SELECT 0 AS n").await;
+    let flags = configuration.flags();
+    let _worker = Worker::start(&queue, &as_flags(&flags));
+    proxy.arm(MessageMatch::Text(COMMIT.to_owned()), FaultAction::Cut(Cut::UnseenBefore));
+    let increment = "UPDATE counter SET n = n + 1";
+    let id = queue.enqueue(increment, ", run_as => 'dwh', max_attempts => 1").await;
+    proxy.fired().await;
+    assert_eq!(queue.outcome(id).await, "succeeded");
+    assert_eq!(dwh.value::<i32>("SELECT n FROM counter").await, 1);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_task_that_its_receipt_completes_passes_its_result_on() {
     let queue = Database::new().await;

@@ -204,9 +204,8 @@ impl Executor {
         let Ended { completion, stopped, next: opened } =
             commit(session, supervisor, &success, &xact, next).await;
         if let Some(receipt) = claim.receipt() {
-            let host = Arc::clone(&session.host);
             let ended = (completion, stopped);
-            let result = self.end_in_target(&host, (task, receipt), ended, report).await;
+            let result = self.end_in_target(session, (task, receipt), ended, report).await;
             return Committed::Ended(result, None);
         }
         if next.is_some() && opened.is_none() {

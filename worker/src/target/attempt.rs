@@ -8,6 +8,7 @@ use queue::resolve_receipt::{raise_epoch, record_receipt};
 
 use crate::attempt::commit::Completion;
 use crate::attempt::execute::{AttemptResult, Executor, Interruption};
+use crate::attempt::session::Session;
 use crate::attempt::supervise::StopReason;
 use crate::claim::in_flight::ClaimedTask;
 use crate::control::Control;
@@ -17,7 +18,7 @@ impl Executor {
     /// Derives the result of the attempt. Records the success if only the receipt shows it.
     pub(crate) async fn end_in_target(
         &self,
-        host: &Control,
+        session: &Session,
         (task, receipt): (&ClaimedTask, Receipt),
         (completion, stopped): (Completion, Option<StopReason>),
         report: Report,
@@ -31,8 +32,13 @@ impl Executor {
         let claim = &task.claim;
         let sqlstate = error.as_ref().and_then(|error| error.database_error().sqlstate.as_deref());
         let conflict = matches!(sqlstate, Some(DONE | FENCED));
+        if in_doubt {
+            // COMMIT may never have arrived. Then the backend stays idle in the transaction, with its
+            // locks, for which the next attempt would wait.
+            session.host.terminate(session.identity()).await;
+        }
         if conflict || in_doubt {
-            let resolved = self.resolve(host, claim.id(), receipt).await;
+            let resolved = self.resolve(&session.host, claim.id(), receipt).await;
             if let Some(done) = &resolved.done {
                 let recorded = self.control.retry("recording the receipt", claim.id(), || async {
                     let claim = (claim.id(), claim.token());
