@@ -1,5 +1,6 @@
 //! A transaction that somebody leaves open delays the run that it has changed, and nothing else.
 
+use proxy::{FaultAction, MessageMatch, Proxy};
 use queue::poll::{PollOptions, Served, poll};
 use queue::release::release_unknown_claims;
 use queue::{RunId, WorkerId};
@@ -69,6 +70,71 @@ async fn a_run_that_a_poll_finds_is_advanced_while_tasks_of_a_locked_run_end() {
     eventually("the run ends", async || database.value::<bool>(&ended).await).await;
     let left = format!("SELECT count(*) FROM mill.tasks WHERE run_id = {long}");
     assert!(database.value::<i64>(&left).await > 0, "it was advanced after the other run only");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_whose_task_fails_in_a_locked_run_runs_other_tasks() {
+    let database = Database::new().await;
+    database.execute("CREATE TABLE gate ()").await;
+    let gate = database.connect().await;
+    gate.batch_execute("BEGIN; LOCK TABLE gate").await.unwrap();
+    let fails = json!([{"name": "t", "statement": "SELECT 1/0 FROM gate RIGHT JOIN (VALUES (1)) AS one ON true",
+        "max_attempts": 2, "retry_interval": "0 s"}]);
+    job(&database, "j", fails).await;
+    let run = start(&database, "j").await;
+    let worker = Worker::start(&database, &["--readers", "1", "--poll-interval", "50ms"]);
+    let waits =
+        "SELECT count(*) = 1 FROM pg_locks WHERE NOT granted AND relation = 'gate'::regclass";
+    eventually("the task waits", async || database.value::<bool>(waits).await).await;
+    let holder = database.connect().await;
+    let lock = format!("BEGIN; SELECT FROM mill.runs WHERE id = {run} FOR UPDATE");
+    holder.batch_execute(&lock).await.unwrap();
+    gate.batch_execute("COMMIT").await.unwrap();
+    worker.until_logged("recording the end failed, trying again").await;
+    let other = database.enqueue("SELECT 1", "").await;
+    assert_eq!(database.outcome(other).await, "succeeded");
+    holder.batch_execute("COMMIT").await.unwrap();
+    let ended = format!("SELECT state = 'failed' FROM mill.runs WHERE id = {run}");
+    eventually("the run ends", async || database.value::<bool>(&ended).await).await;
+    assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.attempts").await, 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_for_closed_sessions_in_a_locked_run_keeps_no_other_task_waiting() {
+    let database = Database::new().await;
+    let proxy = Proxy::start(&database.url()).await.unwrap();
+    let flags = ["--readers", "2", "--poll-interval", "50ms"];
+    let _worker = Worker::start_at(&proxy.url(&database.url()), &flags);
+    let readers = "SELECT coalesce(array_agg(pid), '{}') FROM pg_stat_activity
+        WHERE datname = current_database() AND application_name LIKE 'pgmill reader %'";
+    let pids = async || database.value::<Vec<i32>>(readers).await;
+    eventually("the readers wait", async || pids().await.len() == 2).await;
+    // Of the requests of a worker, only a claim names the queue.
+    proxy.arm(MessageMatch::Text("quarantine".to_owned()), FaultAction::HoldAnswer);
+    job(&database, "j", json!([{"name": "t", "statement": "SELECT 1", "queue": "quarantine"}]))
+        .await;
+    let run = start(&database, "j").await;
+    let other = database.enqueue("SELECT 1", ", queue => 'quarantine'").await;
+    proxy.fired().await;
+    let claimed =
+        "SELECT count(*) = 1 FROM mill.tasks WHERE state = 'running' AND node IS NOT NULL";
+    eventually("the task is claimed", async || database.value::<bool>(claimed).await).await;
+    let holder = database.connect().await;
+    let lock = format!("BEGIN; SELECT FROM mill.runs WHERE id = {run} FOR UPDATE");
+    holder.batch_execute(&lock).await.unwrap();
+    let old = pids().await;
+    database.rows("SELECT pg_terminate_backend(pid) FROM unnest($1::int[]) AS pid", &[&old]).await;
+    eventually("the readers have new sessions", async || {
+        let new = pids().await;
+        new.len() == 2 && !new.iter().any(|pid| old.contains(pid))
+    })
+    .await;
+    proxy.release(true);
+    assert_eq!(database.outcome(other).await, "succeeded");
+    assert!(database.value::<bool>(claimed).await, "the run was not locked");
+    holder.batch_execute("COMMIT").await.unwrap();
+    let ended = format!("SELECT state = 'succeeded' FROM mill.runs WHERE id = {run}");
+    eventually("the run ends", async || database.value::<bool>(&ended).await).await;
 }
 
 #[tokio::test]

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fleet_decisions::batch_size::BatchSizes;
-use futures_util::future;
+use futures_util::future::{self, Either, select};
 use queue::{Disposition, Outcome, Traceparent};
-use tokio::sync::{mpsc, oneshot};
-use tokio::time::timeout;
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
+use tokio::time::{sleep, timeout};
 use tokio_util::task::TaskTracker;
 
 use crate::attempt::chain::{chain_budget, may_chain};
@@ -24,6 +24,10 @@ use crate::context::Context;
 use crate::registration::moved;
 use crate::startup::login::Login;
 
+/// Maximum time for which a reader waits until the queue has recorded a result, which usually takes
+/// milliseconds. A statement that waits for the lock of a run gives up much earlier, and is repeated.
+const MAX_RECORD_WAIT: Duration = Duration::from_secs(1);
+
 /// Runs tasks in its own session.
 pub(crate) struct Reader {
     pub(crate) number: u32,
@@ -32,7 +36,7 @@ pub(crate) struct Reader {
     pub(crate) executor: Arc<Executor>,
     pub(crate) batch_sizes: BatchSizes,
     pub(crate) context: Arc<Context>,
-    /// Successes in a target that are being recorded while the reader runs the next task.
+    /// Results that are being recorded while the reader runs the next task.
     pub(crate) recording: TaskTracker,
 }
 
@@ -79,9 +83,7 @@ impl Reader {
             }
             None => Some(session),
         };
-        for task in waiting {
-            self.release_claim(task).await;
-        }
+        self.release_claims(waiting).await;
         self.run_in_order(kept, alone.into()).await
     }
 
@@ -121,7 +123,7 @@ impl Reader {
                 }
                 // The claim names the session that is closed. The reclaimer would terminate that
                 // backend and not the backend that runs the task.
-                None => self.release_claim(task).await,
+                None => self.release_claims([task]).await,
             }
         }
         if let Some((queue, budget)) = plain {
@@ -183,8 +185,37 @@ impl Reader {
         self.context.traces.attempt_started(task.trace.as_mut(), &task.claim);
     }
 
-    async fn release_claim(&self, task: ClaimedTask) {
-        release_unstarted(&self.context.control, &self.context.wakeup, task).await;
+    async fn release_claims(&self, tasks: impl IntoIterator<Item = ClaimedTask>) {
+        let releases = tasks.into_iter().map(|task| {
+            let context = Arc::clone(&self.context);
+            self.until_recorded(async move {
+                release_unstarted(&context.control, &context.wakeup, task).await;
+            })
+        });
+        future::join_all(releases).await;
+    }
+
+    /// Waits until a result is recorded. If that takes long, for example because a transaction that
+    /// somebody leaves open has locked the run of the task, the reader runs other tasks meanwhile.
+    async fn until_recorded(&self, record: impl Future<Output = ()> + Send + 'static) {
+        let leave = async {
+            sleep(MAX_RECORD_WAIT).await;
+            self.executor.recorder.permit().await
+        };
+        if let Either::Right((permit, record)) = select(Box::pin(record), pin!(leave)).await {
+            self.record_later(permit, record);
+        }
+    }
+
+    fn record_later(
+        &self,
+        permit: Option<OwnedSemaphorePermit>,
+        record: impl Future<Output = ()> + Send + 'static,
+    ) {
+        self.recording.spawn(async move {
+            record.await;
+            drop(permit);
+        });
     }
 
     /// Opens a session. Returns `None` if the worker drains.
@@ -269,16 +300,14 @@ impl Reader {
         }
         let (result, opened) = self.run_and_commit(&mut session, &mut task, opened, waiting).await;
         let ran = timer.elapsed();
+        // The receipt is durable, so the reader need not wait until the queue knows it.
+        let durable = matches!(result, AttemptResult::InTarget(_));
         let (context, executor) = (Arc::clone(&self.context), Arc::clone(&self.executor));
-        if matches!(result, AttemptResult::InTarget(_)) {
-            // The receipt is durable, so the reader need not wait until the queue knows it.
-            let permit = executor.recorder.permit().await;
-            self.recording.spawn(async move {
-                conclude(&context, &executor, task, result, ran).await;
-                drop(permit);
-            });
+        let record = async move { conclude(&context, &executor, task, result, ran).await };
+        if durable {
+            self.record_later(self.executor.recorder.permit().await, record);
         } else {
-            conclude(&context, &executor, task, result, ran).await;
+            self.until_recorded(record).await;
         }
         if let Some(budget) = shared {
             self.batch_sizes.record(&queue, 1, (ran, budget), Instant::now());
@@ -342,12 +371,7 @@ impl Reader {
             return done;
         }
         self.batch_sizes.cool_down(queue, Instant::now());
-        let release = async {
-            for task in waiting.drain(..) {
-                self.release_claim(task).await;
-            }
-        };
-        future::join(step, release).await.0
+        future::join(step, self.release_claims(waiting.drain(..))).await.0
     }
 }
 

@@ -16,6 +16,7 @@ use queue::server::{Server, server};
 use queue::{Priority, QueueError, release};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{sleep, sleep_until, timeout};
+use tokio_util::task::TaskTracker;
 
 use crate::attempt::finish::release_unstarted;
 use crate::claim::in_flight::ClaimedTask;
@@ -46,6 +47,8 @@ pub(crate) struct Claimer {
     pub(crate) batch_sizes: BatchSizes,
     pub(crate) weights: watch::Receiver<Weights>,
     pub(crate) context: Arc<Context>,
+    /// Tokio tasks that the shutdown of the worker waits for.
+    pub(crate) tasks: TaskTracker,
 }
 
 /// The claimer's session and its server.
@@ -290,12 +293,12 @@ impl Claimer {
         if found {
             self.context.wakeup.mark_tasks_found();
         }
-        self.assign(state, readers, claimed).await;
+        self.assign(state, readers, claimed);
         Ok(found)
     }
 
     /// Assigns the tasks to the first readers, whose sessions the claim names.
-    async fn assign(&self, state: &mut State, readers: usize, claimed: Vec<Claimed>) {
+    fn assign(&self, state: &mut State, readers: usize, claimed: Vec<Claimed>) {
         let mut batches: Vec<Vec<ClaimedTask>> = (0..readers).map(|_| Vec::new()).collect();
         for Claimed { session, lane, mut claim } in claimed {
             let server = || self.context.control.registration().server();
@@ -315,11 +318,18 @@ impl Claimer {
                 state.idle.push(idle_reader);
             } else if let Err(batch) = idle_reader.reply.send(batch) {
                 // The session of the reader was closed during the claim.
-                for task in batch {
-                    release_unstarted(&self.context.control, &self.context.wakeup, task).await;
-                }
+                batch.into_iter().for_each(|task| self.release(task));
             }
         }
+    }
+
+    /// Releases a task that no reader takes. Does not wait: while a transaction that somebody leaves
+    /// open has locked the run of the task, the other readers need their tasks.
+    fn release(&self, task: ClaimedTask) {
+        let context = Arc::clone(&self.context);
+        self.tasks.spawn(async move {
+            release_unstarted(&context.control, &context.wakeup, task).await;
+        });
     }
 
     /// Releases claims that the database assigns to this worker but that the worker does not know,

@@ -415,6 +415,7 @@ impl Process {
             batch_sizes: batch_sizes.clone(),
             weights: self.weights.subscribe(),
             context: Arc::clone(&self.context),
+            tasks: tasks.clone(),
         };
         tasks.spawn(claimer.run(idle_reader_receiver));
         let executor = Arc::new(Executor {

@@ -14,8 +14,8 @@ use crate::control::{Control, answered};
 /// Maximum number of successes in one transaction.
 const BATCH_SIZE: usize = 100;
 
-/// Maximum number of successes for which no reader waits. While the queue is unreachable, readers
-/// then wait, and claim no further task.
+/// Maximum number of results for which no reader waits. While the queue is unreachable, readers then
+/// wait, and claim no further task.
 const MAX_UNRECORDED: usize = 100;
 
 /// A task that has committed in its target.
@@ -40,8 +40,8 @@ impl Recorder {
         Self { committed, permits: Arc::new(Semaphore::new(MAX_UNRECORDED)) }
     }
 
-    /// Waits until fewer than [`MAX_UNRECORDED`] readers have left a success to be recorded. The
-    /// caller keeps the permit until its success is recorded.
+    /// Waits until fewer than [`MAX_UNRECORDED`] results are left to be recorded while no reader waits
+    /// for them. The caller keeps the permit until its result is recorded.
     pub(crate) async fn permit(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.permits).acquire_owned().await.ok()
     }
