@@ -1,11 +1,14 @@
 //! Runs a statement under EXPLAIN (ANALYZE). The statement runs once and has its effects; the
 //! result is its plan instead of its rows.
 
+use std::collections::BTreeMap;
 use std::pin::pin;
 
 use futures_util::TryStreamExt;
 use queue::{Claim, scan};
-use serde_json::Value;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use tokio_postgres::types::Json;
 
 use crate::attempt::error::ExecutionError;
 use crate::attempt::output::rows::Rows;
@@ -15,6 +18,9 @@ use crate::attempt::session::Session;
 
 /// Prefix of the statement, which is sent in the extended protocol, as a single statement.
 const EXPLAIN: &str = "EXPLAIN (ANALYZE, BUFFERS, WAL, FORMAT JSON) ";
+
+/// An object whose values are not parsed.
+type Object = BTreeMap<String, Box<RawValue>>;
 
 /// Maximum size in bytes of a plan in the history. Of a larger plan, only the top node is kept.
 const MAX_BYTES: usize = 256 * 1024;
@@ -55,10 +61,38 @@ async fn run_explain(
     let mut answers = pin!(answers);
     let mut plan = None;
     while let Some(row) = answers.try_next().await? {
-        let output: Value = row.try_get(0)?;
-        plan = output.get(0).cloned();
+        let Json(output): Json<Box<RawValue>> = row.try_get(0)?;
+        plan = serde_json::from_str::<[Value; 1]>(output.get())
+            .map(|[plan]| plan)
+            .ok()
+            .or_else(|| top_nodes(output.get()));
     }
     Ok(plan)
+}
+
+/// Returns the topmost nodes of a plan that is nested too deeply for the parser of JSON, which
+/// accepts 128 levels. A node needs two.
+fn top_nodes(output: &str) -> Option<Value> {
+    let [document] = serde_json::from_str::<[Object; 1]>(output).ok()?;
+    let plan = top_of(document.get("Plan")?, 1)?;
+    Some(json!({ "Plan": plan, "Truncated": true }))
+}
+
+/// Returns the node with this many levels of nodes below it.
+fn top_of(node: &RawValue, levels: usize) -> Option<Value> {
+    let mut top = serde_json::Map::new();
+    for (key, value) in serde_json::from_str::<Object>(node.get()).ok()? {
+        let value = match (key.as_str(), levels) {
+            ("Plans", 0) => continue,
+            ("Plans", _) => {
+                let below: Vec<Box<RawValue>> = serde_json::from_str(value.get()).ok()?;
+                below.iter().map(|node| top_of(node, levels - 1)).collect::<Option<_>>()?
+            }
+            _ => serde_json::from_str(value.get()).ok()?,
+        };
+        top.insert(key, value);
+    }
+    Some(Value::Object(top))
 }
 
 /// Returns the number of rows returned or affected. A ModifyTable node itself reports no rows: the
@@ -91,7 +125,7 @@ fn truncate_plan(mut plan: Value) -> Value {
         }
         plan["Truncated"] = Value::Bool(true);
         if plan.to_string().len() > MAX_BYTES {
-            return serde_json::json!({ "Truncated": true });
+            return json!({ "Truncated": true });
         }
     }
     plan
@@ -99,8 +133,6 @@ fn truncate_plan(mut plan: Value) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
