@@ -1,6 +1,6 @@
 //! Peer sampling: decides which polls of the queue also read the heartbeats of the other workers.
-//! In a large fleet most polls do not. Thus the fleet reads each heartbeat a few times a second,
-//! whatever the number of workers, and still finds a dead worker within the promised time. Pure.
+//! In a large fleet three of four polls do not, and only a sample of the workers confirms that a
+//! session is absent. A dead worker is still found within the promised time. Pure.
 
 use queue::reclaim::Peer;
 
