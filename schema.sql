@@ -1061,11 +1061,31 @@ CREATE OR REPLACE FUNCTION mill.conditions_due() RETURNS boolean
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT EXISTS (SELECT FROM mill.queues q
             WHERE num_nonnulls(q.max_replication_lag, q.max_snapshot_age, q.max_active_sessions, q.held_back) > 0)
-        AND NOT EXISTS (SELECT FROM mill.wal_positions p WHERE p.written_at > now() - interval '1 second')
+        -- A time in the future shows that the clock was set back.
+        AND NOT EXISTS (SELECT FROM mill.wal_positions p
+            WHERE p.written_at > now() - interval '1 second' AND p.written_at <= clock_timestamp())
 $$;
 COMMENT ON FUNCTION mill.conditions_due IS
     'Returns whether a queue has conditions, and the last check of all conditions is at least a second old';
 GRANT EXECUTE ON FUNCTION mill.conditions_due TO mill_worker;
+
+CREATE OR REPLACE FUNCTION mill.record_wal_position() RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    ahead CONSTANT interval := (SELECT max(p.written_at) FROM mill.wal_positions p) - clock_timestamp();
+BEGIN
+    IF ahead > '0' THEN
+        -- The clock was set back. The positions keep their distances in time, so that a standby that lags still lags.
+        WITH moved AS (DELETE FROM mill.wal_positions p RETURNING p.written_at, p.lsn)
+        INSERT INTO mill.wal_positions (written_at, lsn) SELECT m.written_at - ahead, m.lsn FROM moved m
+            ON CONFLICT DO NOTHING;
+    END IF;
+    INSERT INTO mill.wal_positions (written_at, lsn) VALUES (clock_timestamp(), pg_current_wal_flush_lsn())
+        ON CONFLICT DO NOTHING;
+END
+$$;
+COMMENT ON FUNCTION mill.record_wal_position IS
+    'Stores the current position in the WAL. If the clock was set back, moves the times of the other positions with it';
 
 CREATE OR REPLACE FUNCTION mill.replication_lags() RETURNS TABLE (standby text, lag interval)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -1131,8 +1151,7 @@ BEGIN
     IF NOT pg_try_advisory_xact_lock(7236270914) THEN
         RETURN 0;
     END IF;
-    INSERT INTO mill.wal_positions (written_at, lsn) VALUES (clock_timestamp(), pg_current_wal_flush_lsn())
-        ON CONFLICT DO NOTHING;
+    PERFORM mill.record_wal_position();
     DELETE FROM mill.wal_positions p WHERE p.written_at < now() - interval '1 minute'
         - (SELECT coalesce(max(q.max_replication_lag), '0') FROM mill.queues q);
     WITH checked AS MATERIALIZED (
@@ -1464,7 +1483,8 @@ LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     WITH begun AS (
         INSERT INTO mill.target_checks AS c (name, begun_at) VALUES (begin_target_check.name, now())
             ON CONFLICT (name) DO UPDATE SET begun_at = excluded.begun_at
-            WHERE c.begun_at < excluded.begun_at - interval '1 second'
+            -- A time in the future shows that the clock was set back.
+            WHERE c.begun_at NOT BETWEEN clock_timestamp() - interval '1 second' AND clock_timestamp()
         RETURNING c.name
     )
     SELECT t.max_replication_lag, t.max_snapshot_age, t.max_active_sessions

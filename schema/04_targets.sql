@@ -189,7 +189,8 @@ LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
     WITH begun AS (
         INSERT INTO mill.target_checks AS c (name, begun_at) VALUES (begin_target_check.name, now())
             ON CONFLICT (name) DO UPDATE SET begun_at = excluded.begun_at
-            WHERE c.begun_at < excluded.begun_at - interval '1 second'
+            -- A time in the future shows that the clock was set back.
+            WHERE c.begun_at NOT BETWEEN clock_timestamp() - interval '1 second' AND clock_timestamp()
         RETURNING c.name
     )
     SELECT t.max_replication_lag, t.max_snapshot_age, t.max_active_sessions

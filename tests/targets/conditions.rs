@@ -127,7 +127,7 @@ async fn targets_and_queues_have_the_same_conditions() {
     let queue = Database::new().await;
     let dwh = Database::empty().await;
     queue::receipt::init(dwh.client(), &[]).await.unwrap();
-    for function in ["hold_reason", "replication_lags"] {
+    for function in ["hold_reason", "record_wal_position", "replication_lags"] {
         let source = |schema| {
             format!("SELECT prosrc FROM pg_proc WHERE oid = '{schema}.{function}'::regproc")
         };
@@ -135,4 +135,27 @@ async fn targets_and_queues_have_the_same_conditions() {
         let in_target: String = dwh.value(&source("mill_target")).await;
         assert_eq!(at_home, in_target.replace("mill_target.", "mill."), "{function}");
     }
+}
+
+#[tokio::test]
+async fn conditions_of_a_target_are_checked_after_the_clock_was_set_back() {
+    let queue = Database::new().await;
+    queue
+        .execute(
+            "SELECT mill.set_target('dwh');
+             INSERT INTO mill.target_checks (name, begun_at) VALUES ('dwh', now() + interval '1 hour')",
+        )
+        .await;
+    let begun = "SELECT count(*) FROM mill.begin_target_check('dwh')";
+    assert_eq!(queue.value::<i64>(begun).await, 1);
+    let dwh = Database::empty().await;
+    queue::receipt::init(dwh.client(), &[]).await.unwrap();
+    dwh.execute(
+        "INSERT INTO mill_target.wal_positions VALUES (now() + interval '1 hour', '0/1');
+         SELECT mill_target.check_conditions(NULL, NULL, 1000)",
+    )
+    .await;
+    let ahead =
+        "SELECT count(*) FROM mill_target.wal_positions WHERE written_at > clock_timestamp()";
+    assert_eq!(dwh.value::<i64>(ahead).await, 0);
 }

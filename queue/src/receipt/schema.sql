@@ -141,8 +141,8 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION mill_target.missing IS 'Returns the tasks of this list that have no receipt of a success';
 
--- Conditions of the target, which workers check while one of them is set. The functions replication_lags and
--- hold_reason are those of the queue (schema/04_queue_conditions.sql), in another schema.
+-- Conditions of the target, which workers check while one of them is set. The functions record_wal_position,
+-- replication_lags and hold_reason are those of the queue (schema/04_queue_conditions.sql), in another schema.
 CREATE UNLOGGED TABLE IF NOT EXISTS mill_target.wal_positions (
     written_at timestamptz PRIMARY KEY,
     lsn pg_lsn NOT NULL
@@ -150,6 +150,24 @@ CREATE UNLOGGED TABLE IF NOT EXISTS mill_target.wal_positions (
 COMMENT ON TABLE mill_target.wal_positions IS
     'Positions in the WAL with their times, about one per second while conditions are checked, for '
     'mill_target.replication_lags';
+
+CREATE OR REPLACE FUNCTION mill_target.record_wal_position() RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    ahead CONSTANT interval := (SELECT max(p.written_at) FROM mill_target.wal_positions p) - clock_timestamp();
+BEGIN
+    IF ahead > '0' THEN
+        -- The clock was set back. The positions keep their distances in time, so that a standby that lags still lags.
+        WITH moved AS (DELETE FROM mill_target.wal_positions p RETURNING p.written_at, p.lsn)
+        INSERT INTO mill_target.wal_positions (written_at, lsn) SELECT m.written_at - ahead, m.lsn FROM moved m
+            ON CONFLICT DO NOTHING;
+    END IF;
+    INSERT INTO mill_target.wal_positions (written_at, lsn) VALUES (clock_timestamp(), pg_current_wal_flush_lsn())
+        ON CONFLICT DO NOTHING;
+END
+$$;
+COMMENT ON FUNCTION mill_target.record_wal_position IS
+    'Stores the current position in the WAL. If the clock was set back, moves the times of the other positions with it';
 
 CREATE OR REPLACE FUNCTION mill_target.replication_lags() RETURNS TABLE (standby text, lag interval)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -214,8 +232,7 @@ BEGIN
         RAISE EXCEPTION 'the owner of schema mill_target may not see the sessions of the server'
             USING ERRCODE = '42501', HINT = format('GRANT pg_monitor TO %I', current_user);
     END IF;
-    INSERT INTO mill_target.wal_positions (written_at, lsn) VALUES (clock_timestamp(), pg_current_wal_flush_lsn())
-        ON CONFLICT DO NOTHING;
+    PERFORM mill_target.record_wal_position();
     DELETE FROM mill_target.wal_positions p
         WHERE p.written_at < now() - interval '1 minute' - coalesce(max_replication_lag, '0');
     RETURN mill_target.hold_reason(max_replication_lag, max_snapshot_age, max_active_sessions);

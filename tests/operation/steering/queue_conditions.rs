@@ -143,3 +143,28 @@ async fn an_error_of_the_check_stops_nothing_else_and_is_reported() {
     database.execute("UPDATE mill.queues SET max_active_sessions = NULL").await;
     eventually("the report has ended", async || database.value::<i64>(error).await == 0).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn conditions_are_checked_and_lags_stay_known_after_the_clock_was_set_back() {
+    let database = Database::new().await;
+    database
+        .execute(
+            "SELECT mill.set_queue_conditions('etl', max_active_sessions => 1000);
+             UPDATE mill.queues SET held_back = 'before' WHERE name = 'etl';
+             INSERT INTO mill.wal_positions VALUES (now() + interval '1 hour', '0/2'),
+                 (now() + interval '1 hour' - interval '30 s', '0/1')",
+        )
+        .await;
+    let _worker = Worker::start(&database, &FLAGS);
+    eventually("the queue is not held back", async || {
+        database.value::<String>(HELD_BACK).await.is_empty()
+    })
+    .await;
+    let kept: String = database
+        .value(
+            "SELECT concat_ws(' ', max(written_at) FILTER (WHERE lsn = '0/2') - min(written_at),
+                 count(*) FILTER (WHERE written_at > clock_timestamp())) FROM mill.wal_positions",
+        )
+        .await;
+    assert_eq!(kept, "00:00:30 0", "their distance, and how many are in the future");
+}
