@@ -202,6 +202,10 @@ BEGIN
             SELECT least(1000, terms.max_running - count(*) FILTER (WHERE p.counts_until IS NULL))
                 INTO free FROM mill.permits p WHERE p.limit_id = terms.id;
             IF terms.window_starts IS NOT NULL THEN
+                -- A start that counts for longer is from before the clock was set back, or before the rate was
+                -- changed.
+                UPDATE mill.permits p SET counts_until = at + terms.window_length
+                    WHERE p.limit_id = terms.id AND p.counts_until > at + terms.window_length;
                 -- A permit of a task that has not started always counts; a start counts for one window.
                 SELECT least(free, terms.window_starts - count(*) FILTER (WHERE s.until > at)),
                     least(next_at, at + terms.window_length, min(s.until) FILTER (WHERE s.until > at))
@@ -402,6 +406,20 @@ COMMENT ON FUNCTION mill.admit_running IS
     'Gives running tasks the permits of limits that were set after they had started, so that they count. A limit may '
     'then have more permits than it allows, and grants none until enough of these tasks have ended';
 
+CREATE OR REPLACE FUNCTION mill.correct_starts() RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
+    -- Only tasks with a rate: a change of a running task can abort it in isolation level SERIALIZABLE. Skips tasks that
+    -- are about to end.
+    UPDATE mill.tasks t SET claimed_at = clock_timestamp()
+        WHERE t.state = 'running' AND t.id = ANY (ARRAY(SELECT r.id FROM mill.tasks r
+            WHERE r.state = 'running' AND r.claimed_at > clock_timestamp() AND EXISTS (SELECT FROM mill.limits l
+                WHERE l.id = ANY (r.limits) AND l.window_starts IS NOT NULL)
+            ORDER BY r.id FOR NO KEY UPDATE OF r SKIP LOCKED))
+$$;
+COMMENT ON FUNCTION mill.correct_starts IS
+    'Changes starts in the future, which are from before the clock was set back, to the current time. They would count '
+    'towards a rate until the clock has caught up';
+
 CREATE OR REPLACE FUNCTION mill.enforce_limits(limit_ids bigint[], queue text, group_name text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -448,6 +466,7 @@ BEGIN
     PERFORM mill.block_pending(NULL, g.name) FROM mill.groups g;
     PERFORM mill.renew_chains();
     PERFORM mill.admit_running();
+    PERFORM mill.correct_starts();
     RETURN true;
 END
 $$;

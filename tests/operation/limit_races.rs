@@ -194,6 +194,44 @@ async fn limits_are_reconciled_after_the_clock_was_set_back() {
     assert!(database.value::<bool>(reconcile).await);
 }
 
+#[tokio::test]
+async fn a_start_before_the_clock_was_set_back_counts_for_at_most_one_more_window() {
+    let database = Database::new().await;
+    database
+        .execute(
+            "SELECT mill.set_rate('queue', 'default', 1, '1 hour');
+             SELECT mill.enqueue('SELECT 1') FROM generate_series(1, 2);
+             SELECT mill.grant_waiting_permits()",
+        )
+        .await;
+    database.run_as_worker("true").await;
+    // The test moves the times in the rows instead of the clock, which has the same effect.
+    database
+        .execute(
+            "UPDATE mill.tasks SET claimed_at = claimed_at + interval '5 hours' WHERE state = 'running';
+             SELECT mill.reconcile_limits()",
+        )
+        .await;
+    let ahead = "SELECT count(*) FROM mill.tasks WHERE claimed_at > clock_timestamp()";
+    let running_ahead: i64 = database.value(ahead).await;
+    database
+        .execute(
+            "SELECT mill.fail(id, token, 'failed', 'failure', '1 hour', '{}') FROM mill.tasks WHERE state = 'running';
+             UPDATE mill.permits SET counts_until = counts_until + interval '5 hours';
+             SELECT mill.grant_waiting_permits()",
+        )
+        .await;
+    let within_the_window: i64 = database.value(PENDING).await;
+    database
+        .execute(
+            "UPDATE mill.permits SET counts_until = counts_until - interval '1 hour';
+             SELECT mill.grant_waiting_permits()",
+        )
+        .await;
+    let after_the_window: i64 = database.value(PENDING).await;
+    assert_eq!((running_ahead, within_the_window, after_the_window), (0, 0, 1));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_runs_tasks_whose_limit_was_the_only_one_and_is_gone() {
     let database = Database::new().await;
