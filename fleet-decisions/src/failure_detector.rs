@@ -83,6 +83,8 @@ pub struct FailureDetector {
 struct Suspicion {
     worker: WorkerId,
     heartbeat: Option<i64>,
+    /// Whether the age of the heartbeat is known.
+    dated: bool,
     /// Time of the first poll that showed the current heartbeat.
     still_since: Instant,
     /// Time of the first poll that showed no session; `None` while there is a session.
@@ -143,11 +145,19 @@ impl FailureDetector {
 
 impl Suspicion {
     fn new(peer: &Peer, now: Instant) -> Self {
-        let Peer { worker, heartbeat, .. } = *peer;
-        Self { worker, heartbeat, still_since: now, absent_since: None }
+        let Peer { worker, heartbeat, heartbeat_age, .. } = *peer;
+        let dated = heartbeat_age.is_some();
+        Self { worker, heartbeat, dated, still_since: now, absent_since: None }
     }
 
     fn observe(&mut self, peer: &Peer, now: Instant) {
+        let undated = peer.heartbeat.is_some() && peer.heartbeat_age.is_none();
+        if undated && (self.dated || self.heartbeat != peer.heartbeat) {
+            // The database's clock was set back. No age tells whether the worker has registered
+            // again since the observations so far, so the observation starts over.
+            *self = Self::new(peer, now);
+        }
+        self.dated = peer.heartbeat_age.is_some();
         if self.heartbeat != peer.heartbeat {
             self.heartbeat = peer.heartbeat;
             self.still_since = now;
@@ -166,7 +176,8 @@ impl Suspicion {
         let interval = peer.heartbeat_interval.unwrap_or_default();
         let orphan_timeout = orphan_timeout.max(MIN_MISSED_HEARTBEATS * interval);
         // When a worker registers again, its heartbeat counter starts over and may reach the same
-        // number. The age then shows that there was a new heartbeat.
+        // number. The age then shows that there was a new heartbeat. While the age is unknown, the
+        // worker has not registered again: the heartbeat would have a time by the new clock.
         let silent = now.duration_since(self.still_since) >= orphan_timeout
             && peer.heartbeat_age.is_none_or(|age| age >= orphan_timeout);
         let gone = match (self.absent_since, peer.heartbeat_age) {
@@ -175,8 +186,8 @@ impl Suspicion {
             (Some(since), Some(age)) => {
                 age >= SESSION_GRACE && now.duration_since(since) >= MIN_ABSENCE && connected
             }
-            // The server crashed or failed over. The worker has not registered since, but may still
-            // do so.
+            // The server crashed or failed over, or its clock was set back. The worker has not
+            // registered since, but may still do so.
             (Some(since), None) => now.duration_since(since) >= OUTAGE_GRACE,
             (None, _) => false,
         };
@@ -299,6 +310,38 @@ mod tests {
         let absent = snapshot(peer(Some(1), false, 15), after(2), true);
         assert_eq!(detector.observe(&absent, after(12)).len(), 1);
     }
+
+    /// A peer whose last heartbeat is in the future by the server's clock.
+    fn undated(heartbeat: i64, session_alive: bool) -> Peer {
+        Peer { heartbeat_age: None, ..peer(Some(heartbeat), session_alive, 0) }
+    }
+
+    #[test]
+    fn a_worker_that_died_before_the_clock_was_set_back_is_dead_after_a_grace_of_its_own() {
+        let killed = |n| if n < 2 { peer(Some(1), n < 1, n) } else { undated(1, false) };
+        assert_eq!(declared_dead_after(300, killed), Some(12));
+        let stopped = |n| if n < 2 { peer(Some(1), true, n) } else { undated(1, true) };
+        assert_eq!(declared_dead_after(300, stopped), Some(32));
+    }
+
+    #[test]
+    fn a_living_worker_is_not_dead_after_the_clock_was_set_back() {
+        // The next heartbeat has a time by the new clock.
+        let lives = |n: u64| {
+            let heartbeat = n.cast_signed() / 5;
+            let seen = peer(Some(heartbeat), true, n % 5);
+            if (102..105).contains(&n) { undated(heartbeat, true) } else { seen }
+        };
+        assert_eq!(declared_dead_after(300, lives), None);
+        // Before, polls saw no session, or the number of an earlier registration.
+        let flaps = |n: u64| match n {
+            0..40 => peer(Some(0), false, n % 2),
+            40..44 => undated(0, false),
+            _ => peer(Some(0), true, n % 5),
+        };
+        assert_eq!(declared_dead_after(300, flaps), None);
+    }
+
     #[test]
     fn a_worker_that_cannot_send_heartbeats_finds_no_other_dead() {
         let mut detector = FailureDetector::new(ORPHAN, GAP);

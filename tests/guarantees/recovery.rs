@@ -225,6 +225,24 @@ async fn an_at_most_once_task_ends_as_unknown_and_waits_for_an_operator() {
 }
 
 #[tokio::test]
+async fn a_worker_that_died_before_the_clock_was_set_back_loses_no_task() {
+    let database = database_with_lock().await;
+    let id = database.enqueue(WAITS_FOR_LOCK, "").await;
+    killed_under(&database, id, 1).await;
+    // The test moves the time of the last heartbeat instead of the clock, which has the same effect.
+    let ahead = "UPDATE mill.workers SET heartbeat_at = heartbeat_at + interval '1 hour'";
+    database.execute(ahead).await;
+    let _heir = start(&database, &[]);
+    eventually("the task is claimed again", async || {
+        database.value("SELECT attempt = 2 FROM mill.tasks").await
+    })
+    .await;
+    release_lock(&database).await;
+    assert_eq!(database.outcome(id).await, "succeeded");
+    assert_eq!(database.attempts(id).await, "lost succeeded");
+}
+
+#[tokio::test]
 async fn a_task_that_kills_its_workers_ends_as_lost() {
     let database = database_with_lock().await;
     database.execute("UPDATE mill.settings SET max_crashes = 2").await;

@@ -89,7 +89,8 @@ pub struct Peer {
     pub heartbeat: Option<i64>,
     /// Whether the worker's control session holds its advisory lock.
     pub session_alive: bool,
-    /// Time since the worker's last heartbeat, by the database clock.
+    /// Time since the worker's last heartbeat, by the database clock; `None` if the worker is not
+    /// registered, or if the heartbeat is in the future because the clock was set back.
     pub heartbeat_age: Option<Duration>,
     /// Time of its last heartbeat.
     pub last_heartbeat: Option<SystemTime>,

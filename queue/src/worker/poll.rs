@@ -171,7 +171,8 @@ pub async fn poll(
             worker,
             heartbeat,
             session_alive,
-            heartbeat_age: age.map(duration),
+            // The clock was set back after the heartbeat.
+            heartbeat_age: age.filter(|age| *age >= 0.0).map(duration),
             last_heartbeat,
             heartbeat_interval: interval.map(duration),
         });
