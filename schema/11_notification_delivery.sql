@@ -51,18 +51,22 @@ BEGIN
         IF coalesce(state.window_started_at <= now() - subscription.rate_period, true) THEN
             state.window_started_at := now();
             state.window_messages := 0;
+        ELSIF state.window_started_at > clock_timestamp() THEN
+            -- The clock was set back. The messages of the window count for one window from now.
+            state.window_started_at := now();
         END IF;
         left_in_window := subscription.rate_messages - state.window_messages;
         IF left_in_window <= 0 THEN
             UPDATE mill.subscription_state d
-                SET retry_at = state.window_started_at + subscription.rate_period
+                SET retry_at = state.window_started_at + subscription.rate_period,
+                    window_started_at = state.window_started_at
                 WHERE d.subscription_id = subscription.id;
             RETURN;
         END IF;
     END IF;
     due := ARRAY(SELECT n.id FROM mill.notifications n
         WHERE n.subscription_id = subscription.id AND n.sent_at IS NULL AND n.dead_at IS NULL
-            AND n.next_attempt_at <= now()
+            AND (n.attempts = 0 OR n.next_attempt_at <= now() OR n.next_attempt_at > now() + interval '23 minutes')
         ORDER BY n.id LIMIT CASE WHEN subscription.rate_messages IS NULL THEN max_messages ELSE max_count END);
     IF subscription.rate_messages IS NOT NULL AND cardinality(due) > left_in_window THEN
         message_id := gen_random_uuid();
@@ -99,10 +103,15 @@ COMMENT ON FUNCTION mill.take_messages IS
 CREATE OR REPLACE FUNCTION mill.due_subscriptions(destinations text[], busy bigint[]) RETURNS SETOF bigint
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT s.id FROM mill.subscriptions s JOIN mill.subscription_state d ON d.subscription_id = s.id
-    WHERE s.enabled AND coalesce(d.retry_at <= now(), true)
+    WHERE s.enabled
+        -- These times, and a wait that is too long, show that the clock was set back.
+        AND (coalesce(d.retry_at <= now(), true)
+            OR greatest(d.last_error_at, d.window_started_at) > clock_timestamp())
         AND (s.destination IS NULL OR s.destination = ANY (destinations)) AND s.id <> ALL (busy)
         AND EXISTS (SELECT FROM mill.notifications n WHERE n.subscription_id = s.id AND n.sent_at IS NULL
-            AND n.dead_at IS NULL AND n.next_attempt_at <= now())
+            AND n.dead_at IS NULL
+            -- The first attempt is due at once, and no wait for the next one is longer than 22.5 minutes.
+            AND (n.attempts = 0 OR n.next_attempt_at <= now() OR n.next_attempt_at > now() + interval '23 minutes'))
 $$;
 COMMENT ON FUNCTION mill.due_subscriptions IS
     'Returns the subscriptions that have due notifications, except those in busy: to channels, to tasks, and to these '
@@ -116,7 +125,7 @@ BEGIN
         EXISTS (SELECT FROM mill.due_subscriptions(destinations, '{}'))
         OR EXISTS (SELECT FROM mill.subscriptions s JOIN mill.subscription_state d ON d.subscription_id = s.id
             WHERE s.enabled AND num_nonnulls(s.min_pending, s.min_age) > 0
-                AND coalesce(d.backlog_checked_at <= now() - interval '10 s', true)));
+                AND coalesce(d.backlog_checked_at NOT BETWEEN now() - interval '10 s' AND clock_timestamp(), true)));
 END
 $$;
 COMMENT ON FUNCTION mill.notifications_due IS
@@ -300,7 +309,7 @@ DECLARE
 BEGIN
     FOR s IN SELECT x.* FROM mill.subscriptions x JOIN mill.subscription_state d ON d.subscription_id = x.id
         WHERE x.enabled AND num_nonnulls(x.min_pending, x.min_age) > 0
-            AND coalesce(d.backlog_checked_at <= now() - interval '10 s', true)
+            AND coalesce(d.backlog_checked_at NOT BETWEEN now() - interval '10 s' AND clock_timestamp(), true)
         FOR UPDATE OF d SKIP LOCKED
     LOOP
         UPDATE mill.subscription_state d SET backlog_checked_at = now() WHERE d.subscription_id = s.id;

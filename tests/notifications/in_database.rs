@@ -83,3 +83,57 @@ async fn the_failure_of_a_task_of_a_subscription_starts_no_further_task() {
     .await;
     assert_eq!(database.value::<i64>(&format!("{notified} 'on_failure'")).await, 1);
 }
+
+#[tokio::test]
+async fn notifications_are_delivered_after_the_clock_was_set_back() {
+    let database = Database::new().await;
+    let due = "SELECT mill.notifications_due('{}')";
+    let deliver = "SELECT coalesce(sum(messages), 0)::bigint FROM mill.deliver_in_database()";
+    subscribe(&database, "s", json!({"events": ["task_failed"]})).await;
+    // The test moves the times in the rows instead of the clock, which has the same effect.
+    let notified = "SELECT mill.notify('task_failed', '{\"task_id\": 7}', '{}');
+        UPDATE mill.notifications SET next_attempt_at = next_attempt_at + interval '5 hours'";
+    let retry = "UPDATE mill.notifications SET attempts = 2, sent_at = NULL,
+        next_attempt_at = now() + interval '5 hours'";
+    let failed = "UPDATE mill.subscription_state SET last_error_at = now() + interval '5 hours',
+            retry_at = now() + interval '5 hours', failures = 1;
+        UPDATE mill.notifications SET attempts = 0, sent_at = NULL";
+    for before in [notified, retry, failed] {
+        database.execute(before).await;
+        assert!(database.value::<bool>(due).await, "{before}");
+        assert_eq!(database.value::<i64>(deliver).await, 1, "{before}");
+    }
+}
+
+#[tokio::test]
+async fn a_rate_of_messages_begins_its_window_again_after_the_clock_was_set_back() {
+    let database = Database::new().await;
+    let options = json!({"events": ["task_failed"], "rate_messages": 1, "rate_period": "1 hour"});
+    subscribe(&database, "s", options).await;
+    database
+        .execute(
+            "SELECT mill.notify('task_failed', '{\"task_id\": 7}', '{}') FROM generate_series(1, 2);
+             UPDATE mill.subscription_state SET window_started_at = now() + interval '5 hours',
+                 window_messages = 1, retry_at = now() + interval '6 hours';
+             SELECT mill.deliver_in_database()",
+        )
+        .await;
+    let waits = "SELECT count(*) FROM mill.subscription_state
+        WHERE window_started_at <= now() AND retry_at <= now() + interval '1 hour'";
+    assert_eq!(database.value::<i64>(waits).await, 1);
+    assert!(!database.value::<bool>("SELECT mill.notifications_due('{}')").await);
+}
+
+#[tokio::test]
+async fn backlogs_are_checked_after_the_clock_was_set_back() {
+    let database = Database::new().await;
+    subscribe(&database, "s", json!({"events": ["queue_backlog"], "min_pending": 1})).await;
+    database
+        .execute(
+            "SELECT mill.enqueue('SELECT 1');
+             UPDATE mill.subscription_state SET backlog_checked_at = now() + interval '5 hours'",
+        )
+        .await;
+    assert!(database.value::<bool>("SELECT mill.notifications_due('{}')").await);
+    assert_eq!(database.value::<i32>("SELECT mill.check_backlogs()").await, 1);
+}
