@@ -18,6 +18,9 @@ pub enum Bug {
     GapUnnoticed,
     /// The age of the last heartbeat is ignored: a worker that registers again counts as silent.
     HeartbeatAgeIgnored,
+    /// The age of a heartbeat in the future is zero: a worker that died before the server's clock was
+    /// set back counts as alive.
+    FutureHeartbeatClamped,
     /// The waits of all workers are the same: the fleet polls and reconnects in lockstep.
     Lockstep,
     /// The poll does not report pending tasks: a task whose notification is lost waits.

@@ -6,7 +6,8 @@ use std::time::Duration;
 use fleet_decisions::timing::SESSION_GRACE;
 use queue::WorkerId;
 
-use crate::event::{Part, SECOND, SessionId, Time};
+use crate::event::{Event, Part, SECOND, SessionId, Time};
+use crate::faults::SILENT_BOUND;
 use crate::worker::{Worker, index};
 use crate::world::World;
 
@@ -116,6 +117,17 @@ impl World {
     pub(crate) fn expect_runnable(&mut self, tasks: &[(i64, u64)], since: Time) {
         if !self.checks.is_calm_since(since) {
             return;
+        }
+        let step = self.server.set_back_at;
+        if step > since {
+            // The observation of the worker has started over. A silent one may have returned.
+            let killed = |task: &i64| {
+                let claim = self.server.tasks.get(task).and_then(|task| task.claim.as_ref());
+                claim.is_some_and(|claim| self.checks.killed.contains_key(&claim.worker))
+            };
+            let tasks = tasks.iter().copied().filter(|(task, _)| killed(task)).collect();
+            let again = Event::ExpectRunnable { tasks, since: step };
+            return self.events.add(self.now.max(step + SILENT_BOUND), again);
         }
         let late = tasks.iter().find(|(task, token)| self.server.is_claimed(*task, *token));
         if let Some((task, _)) = late {

@@ -32,10 +32,12 @@ pub(crate) enum Kind {
     EndSessions,
     /// Workers are stopped; meanwhile the server freezes, until the workers continue.
     StopInFreeze,
+    /// The server's clock is set back.
+    SetBack,
 }
 
 /// Every kind.
-pub(crate) const KINDS: [Kind; 14] = [
+pub(crate) const KINDS: [Kind; 15] = [
     Kind::Kill,
     Kind::Stop,
     Kind::Cut,
@@ -50,6 +52,7 @@ pub(crate) const KINDS: [Kind; 14] = [
     Kind::Deaf,
     Kind::EndSessions,
     Kind::StopInFreeze,
+    Kind::SetBack,
 ];
 
 impl Kind {
@@ -64,7 +67,13 @@ impl Kind {
             | Self::Slow
             | Self::Refuse
             | Self::EndSessions => true,
-            Self::Kill | Self::Stop | Self::Cut | Self::Deploy | Self::Flap | Self::Deaf => false,
+            Self::Kill
+            | Self::Stop
+            | Self::Cut
+            | Self::Deploy
+            | Self::Flap
+            | Self::Deaf
+            | Self::SetBack => false,
         }
     }
 }

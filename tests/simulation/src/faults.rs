@@ -11,7 +11,7 @@ use crate::world::World;
 /// of the sample of a large fleet, and the end of the backends.
 const KILLED_BOUND: Time = 15 * SECOND;
 /// The same for a stopped worker, or one that is cut off: the orphan timeout comes first.
-const SILENT_BOUND: Time = 45 * SECOND;
+pub(crate) const SILENT_BOUND: Time = 45 * SECOND;
 /// Time for which messages are slow after the server has come back.
 const SLOW_START: Time = 3 * SECOND;
 /// Time for which most new sessions are refused then.
@@ -129,6 +129,8 @@ impl World {
                 self.end_sessions(|session| session.listens);
             }
             Kind::EndSessions => self.end_half_of_the_sessions(),
+            // By up to half an hour.
+            Kind::SetBack => self.server.set_back(20 * (ends_at - self.now), self.now),
         }
     }
 
@@ -179,7 +181,7 @@ impl World {
             }
             Kind::Slow => self.slow -= 1,
             Kind::Deaf => self.server.deaf -= 1,
-            Kind::Kill | Kind::Flap | Kind::EndSessions => {}
+            Kind::Kill | Kind::Flap | Kind::EndSessions | Kind::SetBack => {}
         }
     }
 

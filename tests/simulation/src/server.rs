@@ -60,6 +60,8 @@ pub(crate) struct Task {
 pub(crate) struct Registered {
     pub(crate) heartbeat: i64,
     pub(crate) at: Time,
+    /// How far the server's clock was behind at this time.
+    behind: Time,
 }
 
 #[derive(Debug)]
@@ -96,6 +98,9 @@ pub(crate) struct Server {
     /// Number of committed effects of each task.
     pub(crate) effects: Vec<u8>,
     pub(crate) claimed: BTreeMap<WorkerId, BTreeSet<i64>>,
+    /// How far the server's clock is behind.
+    behind: Time,
+    pub(crate) set_back_at: Time,
     next_session: SessionId,
     next_token: u64,
 }
@@ -134,6 +139,8 @@ impl Server {
             fires: BTreeMap::new(),
             effects: vec![0],
             claimed: BTreeMap::new(),
+            behind: 0,
+            set_back_at: 0,
             next_session: 0,
             next_token: 0,
         }
@@ -207,10 +214,17 @@ impl Server {
         id
     }
 
+    /// Sets the clock back. Only the ages of heartbeats depend on it.
+    pub(crate) fn set_back(&mut self, by: Time, now: Time) {
+        self.behind += by;
+        self.set_back_at = now;
+    }
+
     pub(crate) fn register(&mut self, worker: WorkerId, session: SessionId, now: Time) {
-        let row = self.workers.entry(worker).or_insert(Registered { heartbeat: -1, at: now });
+        let new = Registered { heartbeat: -1, at: now, behind: 0 };
+        let row = self.workers.entry(worker).or_insert(new);
         row.heartbeat += 1;
-        row.at = now;
+        (row.at, row.behind) = (now, self.behind);
         if let Some(session) = self.sessions.get_mut(&session)
             && !session.control
         {
@@ -228,7 +242,7 @@ impl Server {
     ) -> Option<Vec<u64>> {
         let row = self.workers.get_mut(&worker)?;
         row.heartbeat += 1;
-        row.at = now;
+        (row.at, row.behind) = (now, self.behind);
         let lost = claims.iter().filter(|(task, token)| !self.is_claimed(*task, *token));
         Some(lost.map(|(_, token)| *token).collect())
     }
@@ -244,11 +258,13 @@ impl Server {
         let mut peers: Vec<Peer> = registered
             .map(|(worker, row)| {
                 while alive.next_if(|other| *other < worker).is_some() {}
+                // The poll reports no age for a heartbeat in the future.
+                let age = (now + row.behind).checked_sub(row.at + self.behind);
                 Peer {
                     worker: *worker,
                     heartbeat: Some(row.heartbeat),
                     session_alive: alive.next_if(|other| *other == worker).is_some(),
-                    heartbeat_age: Some(Duration::from_micros(now - row.at)),
+                    heartbeat_age: age.map(Duration::from_micros),
                     last_heartbeat: Some(instant(row.at)),
                     heartbeat_interval: Some(HEARTBEAT_INTERVAL),
                 }

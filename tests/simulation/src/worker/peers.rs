@@ -80,6 +80,12 @@ impl World {
                     continuity.after_outage = false;
                     continuity.unbroken_since = self.base;
                 }
+                if self.options.bug == Some(Bug::FutureHeartbeatClamped) {
+                    for peer in &mut peers {
+                        let registered = peer.heartbeat.map(|_| Duration::ZERO);
+                        peer.heartbeat_age = peer.heartbeat_age.or(registered);
+                    }
+                }
                 if self.options.bug == Some(Bug::HeartbeatAgeIgnored) {
                     for peer in &mut peers {
                         peer.heartbeat_age = peer.heartbeat_age.map(|_| Duration::from_secs(3600));
