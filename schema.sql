@@ -965,9 +965,10 @@ GRANT SELECT ON mill.maintenance_windows TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.fleet_paused() RETURNS boolean
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    -- now() is the start of the transaction, which may be before that of a pause whose commit is visible here.
+    -- now() is the start of the transaction, which may be before that of a pause whose commit is visible here. A pause
+    -- that began at once is in force even if the clock was set back since.
     SELECT EXISTS (SELECT FROM mill.maintenance_windows w
-        WHERE w.ends_at > now() AND w.starts_at <= clock_timestamp())
+        WHERE w.ends_at > now() AND w.starts_at <= greatest(clock_timestamp(), w.created_at))
 $$;
 COMMENT ON FUNCTION mill.fleet_paused IS 'Returns whether a maintenance window is in force';
 GRANT EXECUTE ON FUNCTION mill.fleet_paused TO mill_worker, mill_viewer;
@@ -976,7 +977,7 @@ CREATE OR REPLACE FUNCTION mill.describe_fleet_pause() RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT format('the fleet is paused%s%s', ' until ' || date_trunc('second', nullif(w.ends_at, 'infinity')),
         ': ' || w.reason)
-    FROM mill.maintenance_windows w WHERE w.ends_at > now() AND w.starts_at <= clock_timestamp()
+    FROM mill.maintenance_windows w WHERE w.ends_at > now() AND w.starts_at <= greatest(clock_timestamp(), w.created_at)
     ORDER BY w.ends_at DESC, w.id DESC LIMIT 1
 $$;
 COMMENT ON FUNCTION mill.describe_fleet_pause IS
@@ -1000,7 +1001,7 @@ BEGIN
     DELETE FROM mill.maintenance_windows w WHERE w.ends_at <= now();
     -- A pause that begins now replaces the one in force, so that its end can be moved.
     IF planned IS NOT TRUE THEN
-        DELETE FROM mill.maintenance_windows w WHERE w.starts_at <= clock_timestamp();
+        DELETE FROM mill.maintenance_windows w WHERE w.starts_at <= greatest(clock_timestamp(), w.created_at);
     END IF;
     INSERT INTO mill.maintenance_windows (starts_at, ends_at, reason)
         VALUES (window_start, window_end, nullif(btrim(reason), ''))
@@ -1022,7 +1023,7 @@ DECLARE
     ended integer;
 BEGIN
     DELETE FROM mill.maintenance_windows w
-        WHERE w.ends_at > now() AND (planned OR w.starts_at <= clock_timestamp());
+        WHERE w.ends_at > now() AND (planned OR w.starts_at <= greatest(clock_timestamp(), w.created_at));
     GET DIAGNOSTICS ended = ROW_COUNT;
     IF ended > 0 THEN
         PERFORM mill.record_audit('resume_fleet', 'fleet', jsonb_build_object('windows', ended, 'planned', planned));

@@ -12,7 +12,7 @@ use crate::row::{FromRow, from_row, scalar};
 
 const WINDOWS: &str = "/* queue.maintenance_windows */
 SELECT w.id, w.starts_at, nullif(w.ends_at, 'infinity') AS ends_at, w.reason, w.created_by,
-    w.starts_at <= now() AS is_active
+    w.starts_at <= greatest(now(), w.created_at) AS is_active
 FROM mill.maintenance_windows w WHERE w.ends_at > now() ORDER BY w.starts_at, w.id";
 
 const PAUSE: &str = "/* queue.pause_fleet */

@@ -62,7 +62,7 @@ WITH picked AS MATERIALIZED (
     ) AS head
     -- As in mill.fleet_paused.
     WHERE NOT EXISTS (SELECT FROM mill.maintenance_windows w
-        WHERE w.ends_at > now() AND w.starts_at <= clock_timestamp())
+        WHERE w.ends_at > now() AND w.starts_at <= greatest(clock_timestamp(), w.created_at))
     LIMIT $4
 ), batch AS MATERIALIZED (
     SELECT array_agg(picked.id) AS ids FROM picked

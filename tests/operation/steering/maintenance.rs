@@ -33,6 +33,18 @@ async fn a_claim_that_starts_after_the_commit_of_a_pause_returns_nothing() {
         assert_eq!(database.value::<i32>("SELECT mill.resume_fleet()").await, 1);
         assert_eq!(claimed().await, 1, "{end}");
     }
+    // The test moves the times in the row instead of the clock, which has the same effect.
+    database
+        .execute(
+            "SELECT mill.pause_fleet();
+             UPDATE mill.maintenance_windows SET starts_at = starts_at + interval '1 hour',
+                 created_at = created_at + interval '1 hour'",
+        )
+        .await;
+    assert_eq!(claimed().await, 0, "the clock was set back");
+    let shown = Program::pgmill(&database, &["status"]).run().await.1;
+    assert!(shown.contains("the fleet is paused"), "{shown}");
+    assert_eq!(database.value::<i32>("SELECT mill.resume_fleet()").await, 1);
     // Neither a planned window nor one that has ended has an effect.
     database
         .execute(
