@@ -108,7 +108,7 @@ DECLARE
     ended integer;
 BEGIN
     -- Another worker checks at the same time.
-    IF NOT pg_try_advisory_xact_lock(7236270914) THEN
+    IF NOT pg_try_advisory_xact_lock(7236270916) THEN
         RETURN 0;
     END IF;
     PERFORM mill.record_wal_position();

@@ -4,6 +4,7 @@
 use jiff::Timestamp;
 use queue::claim::{ClaimSession, Lane, LaneRange, SessionIdentity};
 use queue::{Priority, WorkerId};
+use schedule::reconcile::reconcile;
 use serde_json::Value;
 
 use crate::harness::{Database, PrivateDatabase, Program, Worker, eventually};
@@ -120,6 +121,18 @@ async fn a_claim_takes_nothing_from_a_queue_that_is_held_back() {
     // A check of the conditions, of which there are none, ends it.
     assert_eq!(database.value::<i32>("SELECT mill.check_queue_conditions()").await, 1);
     assert_eq!(claimed().await, 1);
+}
+
+#[tokio::test]
+async fn conditions_are_checked_while_a_sync_of_the_schedules_is_open() {
+    let database = Database::new().await;
+    database.execute("INSERT INTO mill.queues (name, held_back) VALUES ('etl', 'it')").await;
+    let mut session = database.connect().await;
+    let mut sync = session.transaction().await.unwrap();
+    reconcile(&mut sync).await.unwrap();
+    assert_eq!(database.value::<i32>("SELECT mill.check_queue_conditions()").await, 1);
+    assert_eq!(database.value::<String>(HELD_BACK).await, "");
+    sync.rollback().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
