@@ -2,7 +2,7 @@
 //! errors.
 
 use crate::harness::{Database, Program, Worker, eventually};
-use crate::schedules::schedule::FLAGS;
+use crate::schedules::schedule::{FLAGS, planned, schedule};
 
 async fn schedule_sync(database: &Database) -> (i32, String, String) {
     Program::pgmill(database, &["schedule", "sync"]).run().await
@@ -266,4 +266,31 @@ async fn workers_that_start_together_declare_everything_once() {
         assert!(!worker.log().contains("duty failed duty=\"sync_schedules\""), "{}", worker.log());
     }
     assert_eq!(database.value::<i64>("SELECT sum(version) FROM mill.schedules").await, 60);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_stops_the_sync_is_reported_and_stops_no_other_schedule() {
+    let database = Database::new().await;
+    database
+        .execute(
+            "CREATE PROCEDURE p() LANGUAGE sql AS 'SELECT 1';
+             COMMENT ON PROCEDURE p() IS '@daily(09:00)'",
+        )
+        .await;
+    schedule_sync(&database).await;
+    database.execute("COMMENT ON PROCEDURE p() IS '@daily(09:00) @tags(new)'").await;
+    schedule(&database, "other", "daily(09:00)", "SELECT 1", "").await;
+    let operator = database.connect().await;
+    let disable = "BEGIN; SELECT mill.enable_schedule('public.p/daily_09_00', false)";
+    operator.batch_execute(disable).await.unwrap();
+    let _worker = Worker::start(&database, &FLAGS);
+    planned(&database, "other").await;
+    let reported =
+        "SELECT count(*) FROM mill.workers WHERE error LIKE 'sync_schedules: %lock timeout%'";
+    eventually("the worker reports the lock", async || database.value::<i64>(reported).await == 1)
+        .await;
+    operator.batch_execute("COMMIT").await.unwrap();
+    let synced = "SELECT count(*) FROM mill.schedules WHERE tags = '{new}' AND NOT enabled";
+    eventually("the sync succeeds", async || database.value::<i64>(synced).await == 1).await;
+    eventually("the report has ended", async || database.value::<i64>(reported).await == 0).await;
 }

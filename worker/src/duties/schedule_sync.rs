@@ -5,22 +5,24 @@ use std::sync::Arc;
 use queue::QueueError;
 use schedule::reconcile::{Reconciled, reconcile};
 use tokio_postgres::error::SqlState;
+use tokio_util::sync::DropGuard;
 
 use crate::context::Context;
-use crate::control::{Backoff, answered};
+use crate::control::answered;
 use crate::duties::duty::{Duty, StopAt};
 
 /// Synchronizes the schedules once. Repeats after temporary errors.
 pub(crate) struct ScheduleSync {
     context: Arc<Context>,
     done: bool,
-    /// Wait while another worker synchronizes the schedules.
-    wait: Option<Backoff>,
+    /// Dropped at the end of the first attempt. What waits for it does not wait for the repetitions,
+    /// because a lock of another session can make all of them fail.
+    first_attempt: Option<DropGuard>,
 }
 
 impl ScheduleSync {
-    pub(crate) fn new(context: Arc<Context>) -> Self {
-        Self { context, done: false, wait: None }
+    pub(crate) fn new(context: Arc<Context>, first_attempt: DropGuard) -> Self {
+        Self { context, done: false, first_attempt: Some(first_attempt) }
     }
 
     async fn sync(&self) -> Result<Reconciled, QueueError> {
@@ -39,26 +41,27 @@ impl Duty for ScheduleSync {
     type Cause = ();
 
     async fn next(&mut self) -> Option<()> {
-        if let Some(wait) = &mut self.wait {
-            wait.wait().await;
-        }
         (!self.done).then_some(())
     }
 
     /// Returns the number of new, changed and removed schedules, added up.
     async fn run_once(&mut self, (): ()) -> Result<u64, QueueError> {
-        match answered(self.sync()).await {
+        let synced = answered(self.sync()).await;
+        let first = self.first_attempt.take().is_some();
+        match synced {
             Ok(done) => {
                 self.done = true;
                 log_result(&done);
                 Ok((done.new.len() + done.changed.len() + done.removed.len()) as u64)
             }
-            Err(error) if error.sqlstate() == Some(&SqlState::LOCK_NOT_AVAILABLE) => {
-                self.wait.get_or_insert_default();
-                Ok(0)
-            }
             Err(error) => {
-                self.done = !error.temporary();
+                let locked = error.sqlstate() == Some(&SqlState::LOCK_NOT_AVAILABLE);
+                // Other workers that start at the same time synchronize the schedules one after
+                // another.
+                if locked && first {
+                    return Ok(0);
+                }
+                self.done = !locked && !error.temporary();
                 Err(error)
             }
         }

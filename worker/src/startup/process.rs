@@ -17,6 +17,7 @@ use queue::{QueueError, WorkerId, citus, schema};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio_postgres::error::SqlState;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::attempt::execute::Executor;
@@ -384,20 +385,24 @@ impl Process {
         tasks
     }
 
-    /// Synchronizes the schedules that are declared in comments of procedures. Then ticks
-    /// schedules, unless `--no-scheduler` is set.
+    /// Synchronizes the schedules that are declared in comments of procedures. After the first
+    /// attempt, ticks schedules, unless `--no-scheduler` is set.
     fn schedules(&self, work: watch::Receiver<SchedulerWork>) -> impl Future<Output = ()> + use<> {
         let context = Arc::clone(&self.context);
-        let sync = ScheduleSync::new(Arc::clone(&context));
+        let attempted = CancellationToken::new();
+        let sync = ScheduleSync::new(Arc::clone(&context), attempted.clone().drop_guard());
         let scheduler = (!self.settings.no_scheduler).then(|| {
             let triggers = TriggerEvaluator::new(Arc::clone(&context), self.logins[0].clone());
             Scheduler::new(Arc::clone(&context), triggers, work)
         });
         async move {
-            duty::run(sync, Arc::clone(&context)).await;
-            if let Some(scheduler) = scheduler {
-                duty::run(scheduler, context).await;
-            }
+            let ticks = async {
+                attempted.cancelled().await;
+                if let Some(scheduler) = scheduler {
+                    duty::run(scheduler, Arc::clone(&context)).await;
+                }
+            };
+            tokio::join!(duty::run(sync, Arc::clone(&context)), ticks);
         }
     }
 
