@@ -249,6 +249,13 @@ BEGIN
     END IF;
     PERFORM mill.check_schedule(definition), mill.check_durations(definition);
     SELECT l.tags, l.metadata INTO labels FROM mill.read_labels(definition) AS l;
+    -- A declaration that changes nothing waits for no lock: the sync declares all schedules of comments in one
+    -- transaction, and another session may have locked one of them.
+    IF EXISTS (SELECT FROM mill.schedules s WHERE s.name = definition->>'name' AND s.removed_at IS NULL
+        AND s.declared_in = declared_in AND s.definition = document AND coalesce(enabled, s.enabled) = s.enabled)
+    THEN
+        RETURN 'unchanged';
+    END IF;
     SELECT s.* INTO kept FROM mill.schedules s WHERE s.name = definition->>'name' FOR NO KEY UPDATE;
     IF kept.removed_at IS NULL AND kept.declared_in <> declared_in THEN
         RAISE EXCEPTION 'schedule "%" is declared in %', kept.name, CASE kept.declared_in

@@ -1,6 +1,8 @@
 //! Schedules declared in the comments of procedures: parsing, persistence, and the effect of
 //! errors.
 
+use schedule::reconcile::reconcile;
+
 use crate::harness::{Database, Program, Worker, eventually};
 use crate::schedules::schedule::{FLAGS, planned, schedule};
 
@@ -293,4 +295,28 @@ async fn a_lock_that_stops_the_sync_is_reported_and_stops_no_other_schedule() {
     let synced = "SELECT count(*) FROM mill.schedules WHERE tags = '{new}' AND NOT enabled";
     eventually("the sync succeeds", async || database.value::<i64>(synced).await == 1).await;
     eventually("the report has ended", async || database.value::<i64>(reported).await == 0).await;
+}
+
+#[tokio::test]
+async fn a_lock_on_an_unchanged_schedule_does_not_stop_the_sync() {
+    let database = Database::new().await;
+    database
+        .execute(
+            "CREATE PROCEDURE p() LANGUAGE sql AS 'SELECT 1';
+             COMMENT ON PROCEDURE p() IS '@daily(09:00)'",
+        )
+        .await;
+    schedule_sync(&database).await;
+    database.execute("COMMENT ON PROCEDURE p() IS '@daily(09:00) @daily(10:00)'").await;
+    let operator = database.connect().await;
+    let disable = "BEGIN; SELECT mill.enable_schedule('public.p/daily_09_00', false)";
+    operator.batch_execute(disable).await.unwrap();
+    let mut session = database.connect().await;
+    session.batch_execute("SET lock_timeout = '1ms'").await.unwrap();
+    let mut sync = session.transaction().await.unwrap();
+    let done = reconcile(&mut sync).await.unwrap();
+    sync.commit().await.unwrap();
+    assert_eq!((done.new, done.unchanged), (vec!["public.p/daily_10_00".to_owned()], 1));
+    operator.batch_execute("COMMIT").await.unwrap();
+    assert_eq!(there(&database).await, "public.p/daily_09_00 disabled, public.p/daily_10_00");
 }
