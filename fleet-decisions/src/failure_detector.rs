@@ -32,6 +32,8 @@ pub struct PollContinuity {
     pub after_outage: bool,
     /// Number of control sessions that the worker has lost.
     lost_sessions: u64,
+    /// Whether a poll has had a current answer.
+    answered: bool,
 }
 
 impl PeerSnapshot {
@@ -46,12 +48,21 @@ impl PollContinuity {
     /// Begins with the start of the worker.
     #[must_use]
     pub fn begin(now: Instant) -> Self {
-        Self { unbroken_since: now, after_outage: false, lost_sessions: 0 }
+        Self { unbroken_since: now, after_outage: false, lost_sessions: 0, answered: false }
     }
 
     /// Begins again after a poll without an answer.
     pub fn begin_again(&mut self, now: Instant) {
         (self.unbroken_since, self.after_outage) = (now, true);
+    }
+
+    /// Records the answer to a poll. Begins again if the first answers are outdated: the worker has
+    /// started at a stalled server, and the others may have lost their sessions.
+    pub fn record_answer(&mut self, current: bool, now: Instant) {
+        self.answered |= current;
+        if !self.answered {
+            self.begin_again(now);
+        }
     }
 
     /// Records whether this worker is registered at a poll, and how many control sessions it has lost
@@ -219,7 +230,12 @@ mod tests {
     fn snapshot(peer: Peer, unbroken_since: Instant, after_outage: bool) -> PeerSnapshot {
         PeerSnapshot {
             peers: vec![peer],
-            continuity: PollContinuity { unbroken_since, after_outage, lost_sessions: 0 },
+            continuity: PollContinuity {
+                unbroken_since,
+                after_outage,
+                lost_sessions: 0,
+                answered: true,
+            },
         }
     }
 
@@ -353,6 +369,23 @@ mod tests {
             let snapshot = PeerSnapshot { peers: vec![peer(Some(1), true, now)], continuity };
             assert!(detector.observe(&snapshot, after(now)).is_empty(), "{now}");
         }
+    }
+
+    #[test]
+    fn a_start_at_a_stalled_server_counts_as_an_outage() {
+        let mut detector = FailureDetector::new(ORPHAN, GAP);
+        let begin = Instant::now();
+        let after = |seconds| begin + Duration::from_secs(seconds);
+        let mut continuity = PollContinuity::begin(begin);
+        // The first answer takes until second 5.
+        continuity.record_answer(false, after(5));
+        for now in 6..15 {
+            continuity.record_answer(true, after(now));
+            let snapshot = PeerSnapshot { peers: vec![peer(Some(1), false, now)], continuity };
+            assert!(detector.observe(&snapshot, after(now)).is_empty(), "{now}");
+        }
+        let absent = PeerSnapshot { peers: vec![peer(Some(1), false, 16)], continuity };
+        assert_eq!(detector.observe(&absent, after(16)).len(), 1);
     }
 
     #[test]

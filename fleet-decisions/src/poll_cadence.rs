@@ -1,4 +1,5 @@
-//! Decides when the next poll starts and whether the answer to a poll is still current.
+//! Decides when the next poll starts, and whether what a poll found of the other workers is still
+//! current.
 
 use std::time::{Duration, Instant};
 
@@ -12,8 +13,8 @@ pub fn next_poll_in(poll_interval: Duration, random: &mut impl Rng) -> Duration 
     poll_interval.mul_f64(random.random_range(0.95..1.05))
 }
 
-/// Returns whether the answer to a poll describes the present. An answer that took long is
-/// outdated, because the server had stalled.
+/// Returns whether the answer to a poll describes the other workers as they are. An answer that took
+/// long is outdated, because the server had stalled.
 #[must_use]
 pub fn is_current(polled_at: Instant, now: Instant) -> bool {
     now.saturating_duration_since(polled_at) <= MAX_POLL_INTERVAL * 2

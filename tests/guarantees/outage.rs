@@ -5,6 +5,7 @@ use futures_util::future::join_all;
 use proxy::{Cut, FaultAction, MessageMatch, Proxy};
 
 use crate::harness::{Database, PrivateDatabase, Worker, eventually};
+use crate::schedules::schedule::{planned, schedule};
 
 const LEAVES_A_MARK: &str = "INSERT INTO effect SELECT current_setting('mill.task_id')::bigint";
 const FLAGS: [&str; 4] = ["--readers", "4", "--poll-interval", "50ms"];
@@ -345,4 +346,22 @@ async fn an_at_most_once_task_that_was_never_sent_runs_in_another_session() {
         assert_eq!(effects(&database, id).await, 1, "{cut:?}");
         proxy.disarm();
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_whose_polls_are_slow_promotes_and_fires() {
+    let database = Database::new().await;
+    // One of the functions that a poll calls.
+    database
+        .execute(
+            "CREATE OR REPLACE FUNCTION mill.conditions_due() RETURNS boolean LANGUAGE sql VOLATILE
+             AS 'SELECT false FROM pg_sleep(3)'",
+        )
+        .await;
+    let _worker = Worker::start(&database, &["--poll-interval", "100ms"]);
+    // Only polls tell the worker when the schedule and the task are due.
+    schedule(&database, "daily", "daily(09:00)", "SELECT 1", "").await;
+    let id = database.enqueue("SELECT 1", ", due_at => now() + interval '1 second'").await;
+    planned(&database, "daily").await;
+    assert_eq!(database.outcome(id).await, "succeeded");
 }

@@ -132,24 +132,25 @@ impl Poller {
         }
         self.peer_sampling.record(polled.peers.as_deref(), rand::rng().random());
         context.wakeup.set_peer_count(self.peer_sampling.peer_count());
-        if poll_cadence::is_current(polled_at, Instant::now()) {
-            channels.next_due.send_replace(polled.next_due_in.map(|wait| polled_at + wait));
-            channels.scheduler_work.send_replace(SchedulerWork {
-                tick_at: polled.next_tick_in.map(|wait| polled_at + wait),
-                deadline_at: polled.next_deadline_in.map(|wait| polled_at + wait),
-                backfills: polled.backfills,
-            });
-            if let Some(peers) = polled.peers {
-                let registration = context.control.registration();
-                self.continuity.record_registration(
-                    registration.server().is_some(),
-                    registration.lost_sessions(),
-                    Instant::now(),
-                );
-                channels
-                    .peer_snapshots
-                    .send_replace(PeerSnapshot { peers, continuity: self.continuity });
-            }
+        // An outdated answer makes the promoter or the scheduler run too early at worst. It must not
+        // count as an observation of the peers, whose heartbeats the stalled server delays as well.
+        channels.next_due.send_replace(polled.next_due_in.map(|wait| polled_at + wait));
+        channels.scheduler_work.send_replace(SchedulerWork {
+            tick_at: polled.next_tick_in.map(|wait| polled_at + wait),
+            deadline_at: polled.next_deadline_in.map(|wait| polled_at + wait),
+            backfills: polled.backfills,
+        });
+        let current = poll_cadence::is_current(polled_at, Instant::now());
+        self.continuity.record_answer(current, Instant::now());
+        if let Some(peers) = polled.peers.filter(|_| current) {
+            let registration = context.control.registration();
+            self.continuity.record_registration(
+                registration.server().is_some(),
+                registration.lost_sessions(),
+                Instant::now(),
+            );
+            let snapshot = PeerSnapshot { peers, continuity: self.continuity };
+            channels.peer_snapshots.send_replace(snapshot);
         }
         if polled.conditions_due {
             self.check_conditions(&client).await;

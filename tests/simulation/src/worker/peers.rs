@@ -66,36 +66,36 @@ impl World {
         let pending = pending && self.options.bug != Some(Bug::PendingUnreported);
         let sweep = pending && worker.poll_wanted_pending;
         worker.sampling.record(peers.as_deref(), draw);
-        if is_current(worker.polled_at, now) {
-            let polled_at = worker.polled_at;
-            worker.work.tick_at = tick_in.map(|wait| polled_at + Duration::from_micros(wait));
-            if let Some(mut peers) = peers {
-                if self.options.bug != Some(Bug::RestartUnreported) {
-                    let registered = worker.registration.server().is_some();
-                    let lost_sessions = worker.registration.lost_sessions();
-                    worker.continuity.record_registration(registered, lost_sessions, now);
-                }
-                let mut continuity = worker.continuity;
-                if self.options.bug == Some(Bug::OutageUnreported) {
-                    continuity.after_outage = false;
-                    continuity.unbroken_since = self.base;
-                }
-                if self.options.bug == Some(Bug::FutureHeartbeatClamped) {
-                    for peer in &mut peers {
-                        let registered = peer.heartbeat.map(|_| Duration::ZERO);
-                        peer.heartbeat_age = peer.heartbeat_age.or(registered);
-                    }
-                }
-                if self.options.bug == Some(Bug::HeartbeatAgeIgnored) {
-                    for peer in &mut peers {
-                        peer.heartbeat_age = peer.heartbeat_age.map(|_| Duration::from_secs(3600));
-                    }
-                }
-                worker.snapshot = Some(PeerSnapshot { peers, continuity });
-                self.reclaim_next(w);
+        let polled_at = worker.polled_at;
+        worker.work.tick_at = tick_in.map(|wait| polled_at + Duration::from_micros(wait));
+        let current = is_current(polled_at, now);
+        worker.continuity.record_answer(current, now);
+        if let Some(mut peers) = peers.filter(|_| current) {
+            if self.options.bug != Some(Bug::RestartUnreported) {
+                let registered = worker.registration.server().is_some();
+                let lost_sessions = worker.registration.lost_sessions();
+                worker.continuity.record_registration(registered, lost_sessions, now);
             }
-            self.schedule_next(w);
+            let mut continuity = worker.continuity;
+            if self.options.bug == Some(Bug::OutageUnreported) {
+                continuity.after_outage = false;
+                continuity.unbroken_since = self.base;
+            }
+            if self.options.bug == Some(Bug::FutureHeartbeatClamped) {
+                for peer in &mut peers {
+                    let registered = peer.heartbeat.map(|_| Duration::ZERO);
+                    peer.heartbeat_age = peer.heartbeat_age.or(registered);
+                }
+            }
+            if self.options.bug == Some(Bug::HeartbeatAgeIgnored) {
+                for peer in &mut peers {
+                    peer.heartbeat_age = peer.heartbeat_age.map(|_| Duration::from_secs(3600));
+                }
+            }
+            worker.snapshot = Some(PeerSnapshot { peers, continuity });
+            self.reclaim_next(w);
         }
+        self.schedule_next(w);
         if sweep {
             self.request_sweep(w);
         }
