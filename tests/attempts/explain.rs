@@ -77,7 +77,8 @@ async fn an_explained_task_has_its_effects_once_and_leaves_its_plan() {
 async fn a_statement_with_a_deeply_nested_plan_succeeds_and_leaves_its_top_nodes() {
     let database = Database::new().await;
     let _worker = Worker::start(&database, &["--readers", "1"]);
-    let nested = |inner: String, _| format!("SELECT n FROM ({inner}) AS inner_{} LIMIT 1", inner.len());
+    let nested =
+        |inner: String, _| format!("SELECT n FROM ({inner}) AS inner_{} LIMIT 1", inner.len());
     let statement = (0..100).fold("SELECT 1 AS n".to_owned(), nested);
     let id = database.enqueue(&statement, ", explain => true, max_attempts => 1").await;
     assert_eq!(database.outcome(id).await, "succeeded");

@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 use tokio_postgres::AsyncMessage;
 
 use crate::harness::{Database, Fleet, Worker, eventually};
-use crate::notifications::events::subscribe;
+use crate::notifications::events::{documents, subscribe};
 use crate::runs::run::FLAGS;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -136,4 +136,39 @@ async fn backlogs_are_checked_after_the_clock_was_set_back() {
         .await;
     assert!(database.value::<bool>("SELECT mill.notifications_due('{}')").await);
     assert_eq!(database.value::<i32>("SELECT mill.check_backlogs()").await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_steady_flow_of_notifications_does_not_stop_the_check_of_backlogs() {
+    let database = Database::new().await;
+    subscribe(&database, "flow", json!({"events": ["task_failed"]})).await;
+    subscribe(&database, "backlog", json!({"events": ["queue_backlog"], "min_pending": 3})).await;
+    // Each delivery causes the next notification.
+    database
+        .execute(
+            "CREATE FUNCTION again() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+                 INSERT INTO mill.notifications (subscription_id, event, document)
+                 VALUES (NEW.subscription_id, NEW.event, NEW.document);
+                 RETURN NULL;
+             END $$;
+             CREATE TRIGGER again AFTER UPDATE ON mill.notifications FOR EACH ROW
+                 WHEN (OLD.sent_at IS NULL AND NEW.sent_at IS NOT NULL AND NEW.event = 'task_failed')
+                 EXECUTE FUNCTION again();
+             SELECT mill.notify('task_failed', '{\"task_id\": 7}')",
+        )
+        .await;
+    let _worker = Worker::start(&database, &FLAGS);
+    let sent = "SELECT count(*) FROM mill.notifications WHERE sent_at IS NOT NULL";
+    eventually("notifications flow", async || database.value::<i64>(sent).await > 20).await;
+    database
+        .execute(
+            "SELECT mill.pause('etl');
+             SELECT mill.enqueue_many(array_fill('SELECT 1'::text, ARRAY[3]), queue => 'etl');
+             UPDATE mill.subscription_state SET backlog_checked_at = NULL",
+        )
+        .await;
+    eventually("the backlog is reported", async || {
+        documents(&database, "backlog").await.len() == 1
+    })
+    .await;
 }

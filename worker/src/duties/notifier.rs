@@ -20,6 +20,10 @@ use crate::duties::duty::{Duty, StopAt};
 /// subscription are sent one after another, so a slow receiver delays only its own subscription.
 const MAX_SENDERS: usize = 32;
 
+/// Maximum number of deliveries and claims in one run. A steady flow of notifications must not keep the
+/// duty from checking backlogs, nor from stopping.
+const MAX_ROUNDS: usize = 10;
+
 /// Destinations by name.
 pub(crate) type Destinations = BTreeMap<String, Destination>;
 
@@ -31,6 +35,8 @@ pub(crate) struct Notifier {
     names: Vec<String>,
     /// Set by the poller: whether notifications are due.
     due: watch::Receiver<bool>,
+    /// Whether the last run has left notifications.
+    unfinished: bool,
 }
 
 /// Sends messages; clones share the state.
@@ -54,7 +60,7 @@ impl Notifier {
         let destinations = Arc::new(destinations);
         let sender =
             Sender { context, destinations, busy: Arc::default(), finished: Arc::default() };
-        Self { sender, names, due }
+        Self { sender, names, due, unfinished: false }
     }
 
     /// Delivers to channels and as tasks. Returns the number of messages.
@@ -170,6 +176,9 @@ impl Duty for Notifier {
     type Cause = ();
 
     async fn next(&mut self) -> Option<()> {
+        if std::mem::take(&mut self.unfinished) {
+            return Some(());
+        }
         loop {
             tokio::select! {
                 changed = self.due.changed() => {
@@ -189,12 +198,14 @@ impl Duty for Notifier {
         // Its error delays no other notification.
         let checked = answered(async { check_backlogs(&*control.get().await?).await }).await;
         let mut messages = 0;
-        loop {
+        for _ in 0..MAX_ROUNDS {
             let more = self.deliver_in_database().await? + self.send().await?;
             messages += more;
             if more == 0 {
                 return checked.map(|_| messages);
             }
         }
+        self.unfinished = true;
+        checked.map(|_| messages)
     }
 }
