@@ -35,21 +35,6 @@ CREATE TABLE files AS SELECT relname, relfilenode FROM pg_class WHERE relname IN
 SELECT mill.set_active_period('night', NULL, NULL);
 -- expect
 SELECT count(*) = 2 FROM pg_class c JOIN files f ON f.relname = c.relname AND f.relfilenode <> c.relfilenode
--- recipe: Move the jobs of pg_cron
--- before
-CREATE SCHEMA cron;
-CREATE TABLE done (n integer);
-CREATE TABLE cron.job (jobid bigint, schedule text, command text, active boolean, jobname text);
-INSERT INTO cron.job VALUES (1, '30 3 * * 6', 'VACUUM done', true, 'vacuum'),
-    (2, '30 4 * * 6', 'INSERT INTO done VALUES (2)', true, NULL), (3, '0 0 * * *', 'SELECT 3', false, 'off');
--- expect
-SELECT array_agg(name::text ORDER BY name) = '{"pg_cron 2",vacuum}'
-    AND bool_or(name = 'vacuum' AND to_char(next_fire_at AT TIME ZONE 'UTC', 'ID HH24:MI') = '6 03:30')
-FROM mill.schedule_status
--- after
-SELECT mill.run_now(name) FROM mill.schedules;
--- expect
-SELECT (SELECT count(*) = 1 FROM done) AND (SELECT count(*) = 2 FROM mill.history WHERE outcome = 'succeeded')
 -- recipe: Keep the history of failures for years
 -- before
 SELECT mill.enqueue('SELECT 1/0', name => 'broken', max_attempts => 1);
