@@ -135,6 +135,8 @@ pub enum Condition {
     OutOfTransactionIds,
     /// The session has a plan of a function from before a table got other types. A new session has none.
     OutdatedPlan,
+    /// History has no partition for today, because the clock of the server has passed the last one.
+    HistoryMissing,
 }
 
 /// Functions of the server that find an outdated plan. The SQLSTATEs of these errors are also those of
@@ -157,6 +159,11 @@ impl Condition {
             && error.routine().is_some_and(|routine| PLAN_CHECKS.contains(&routine))
         {
             Some(Self::OutdatedPlan)
+        } else if *error.code() == SqlState::CHECK_VIOLATION
+            && (error.schema(), error.table(), error.constraint())
+                == (Some("mill"), Some("attempts"), None)
+        {
+            Some(Self::HistoryMissing)
         } else {
             None
         }

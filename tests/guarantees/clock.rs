@@ -143,3 +143,22 @@ async fn a_single_fire_that_no_worker_started_in_time_is_recorded() {
     let missed = "SELECT string_agg(event || ' ' || count, ', ') FROM mill.schedule_log";
     assert_eq!(database.value::<String>(missed).await, "missed 1");
 }
+
+#[tokio::test]
+async fn tasks_succeed_after_a_jump_of_the_database_clock_past_the_last_partition_of_history() {
+    let database = Database::new().await;
+    let worker = Worker::start(&database, &["--heartbeat-interval", "1s"]);
+    worker.until_logged("ready").await;
+    // The test removes the partitions instead of moving the clock, which has the same effect.
+    database
+        .execute(
+            "DO $$ DECLARE day regclass; BEGIN
+                 FOR day IN SELECT inhrelid FROM pg_inherits WHERE inhparent = 'mill.attempts'::regclass LOOP
+                     EXECUTE format('DROP TABLE %s', day);
+                 END LOOP;
+             END $$",
+        )
+        .await;
+    let id = database.enqueue("SELECT 1", ", max_attempts => 1").await;
+    assert_eq!(database.outcome(id).await, "succeeded");
+}

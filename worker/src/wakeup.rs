@@ -1,5 +1,5 @@
-//! Wakes claimer, permit granter, run advancer, scheduler and heartbeat, on events inside and
-//! outside the process.
+//! Wakes claimer, permit granter, run advancer, scheduler, heartbeat and maintenance, on events
+//! inside and outside the process.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
@@ -59,6 +59,7 @@ pub(crate) struct Wakeup {
     claim_notify: Notify,
     run_end_notify: Notify,
     heartbeat_notify: Notify,
+    maintenance_notify: Notify,
     permit_notify: Notify,
     reconcile: AtomicBool,
     sweep_requested: AtomicBool,
@@ -79,6 +80,7 @@ impl Default for Wakeup {
             claim_notify: Notify::new(),
             run_end_notify: Notify::new(),
             heartbeat_notify: Notify::new(),
+            maintenance_notify: Notify::new(),
             permit_notify: Notify::new(),
             reconcile: AtomicBool::new(false),
             sweep_requested: AtomicBool::new(false),
@@ -177,6 +179,16 @@ impl Wakeup {
     /// Resolves when a heartbeat is requested.
     pub(crate) async fn heartbeat_requested(&self) {
         self.heartbeat_notify.notified().await;
+    }
+
+    /// Requests the maintenance before its time, because history has no partition for today.
+    pub(crate) fn request_maintenance(&self) {
+        self.maintenance_notify.notify_one();
+    }
+
+    /// Resolves when the maintenance is requested.
+    pub(crate) async fn maintenance_requested(&self) {
+        self.maintenance_notify.notified().await;
     }
 
     /// Sets whether an operator has drained this worker.

@@ -36,7 +36,8 @@ RETURNING w.draining,
     ARRAY(SELECT r.task_id FROM mill.cancel_requests r WHERE r.task_id = ANY ($3)) AS cancel,
     ARRAY(SELECT claim.token FROM unnest($3, $4) AS claim (id, token)
         WHERE NOT EXISTS (SELECT FROM mill.tasks t WHERE t.id = claim.id AND t.token = claim.token)) AS lost,
-    mill.reserved_readers(w.id) AS reserved";
+    mill.reserved_readers(w.id) AS reserved,
+    to_regclass('mill.attempts_' || to_char(now() AT TIME ZONE 'UTC', 'YYYYMMDD')) IS NULL AS history_missing";
 
 const DEREGISTER: &str = "/* queue.deregister */ DELETE FROM mill.workers w WHERE w.id = $1";
 
@@ -78,11 +79,13 @@ pub struct HeartbeatResponse {
     pub lost: Vec<Token>,
     /// Number of readers that run only tasks of priority reserved.
     pub reserved: u32,
+    /// Whether history has no partition for today, so that the end of no task can be recorded.
+    pub history_missing: bool,
 }
 
 from_row! {
     row => HeartbeatResponse {
-        draining, cancel, lost, reserved: column::<i32>(row, "reserved")?.cast_unsigned(),
+        draining, cancel, lost, reserved: column::<i32>(row, "reserved")?.cast_unsigned(), history_missing,
     }
 }
 

@@ -115,6 +115,9 @@ impl Heartbeat {
         let Context { wakeup, in_flight, .. } = &*self.context;
         wakeup.set_draining(orders.draining);
         wakeup.set_reserved_readers(orders.reserved);
+        if orders.history_missing {
+            wakeup.request_maintenance();
+        }
         for id in &orders.cancel {
             in_flight.cancel(*id);
         }

@@ -1,5 +1,6 @@
 //! Hourly maintenance: creates and drops history partitions, and prunes the log of schedules, the
-//! idempotency keys and the notifications.
+//! idempotency keys and the notifications. Runs at once if a heartbeat finds that the clock of the
+//! database has passed the last partition.
 
 use std::sync::Arc;
 
@@ -30,7 +31,10 @@ impl Duty for Maintenance {
 
     async fn next(&mut self) -> Option<()> {
         let wait = MAINTENANCE_INTERVAL.mul_f64(rand::rng().random_range(0.5..1.0));
-        sleep(wait).await;
+        tokio::select! {
+            () = sleep(wait) => {}
+            () = self.context.wakeup.maintenance_requested() => {}
+        }
         Some(())
     }
 
