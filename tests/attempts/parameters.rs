@@ -111,6 +111,24 @@ async fn mismatched_parameters_fail_the_task_with_the_reason() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_task_runs_after_one_whose_statement_has_a_type_that_the_client_does_not_know() {
+    let before = [
+        ("SELECT $1::colour", "[1, 2]"),
+        ("SELECT $1::colour, missing", "[1]"),
+        ("SELECT d FROM pg_stat_database d WHERE datname = $1", "[\"x\"]"),
+    ];
+    for (statement, params) in before {
+        let database = Database::new().await;
+        database.execute(TYPES).await;
+        let _worker = Worker::start(&database, &["--readers", "1"]);
+        database.run(statement, &format!(", params => '{params}', max_attempts => 1")).await;
+        let sound =
+            database.run("SELECT $1::percent", ", params => '[7]', max_attempts => 1").await;
+        assert_eq!(sound.row(0), ["7"], "after {statement}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn results_read_the_same_with_and_without_parameters() {
     let database = Database::new().await;
     database.execute(TYPES).await;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use rand::seq::SliceRandom;
 
-use crate::harness::{Database, Worker, eventually};
+use crate::harness::{Database, PrivateDatabase, Worker, eventually};
 
 const FLAGS: [&str; 6] =
     ["--readers", "8", "--poll-interval", "50ms", "--heartbeat-interval", "5s"];
@@ -166,4 +166,39 @@ async fn quick_cancels_of_a_thousand_tasks_hit_none_of_the_thousand_others() {
         requested > 100,
         "only {requested} cancels hit a running task: too few for a meaningful test"
     );
+}
+
+/// A cancel would end the wait, and the server would report a COMMIT as successful that a failover
+/// undoes.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_that_waits_for_a_synchronous_standby_is_not_cancelled() {
+    let server = PrivateDatabase::new(&[]).await;
+    let database = &server.database;
+    database.execute("CREATE TABLE effect (task bigint NOT NULL)").await;
+    let worker = Worker::start(database, &["--readers", "1", "--poll-interval", "50ms"]);
+    worker.until_logged("ready").await;
+    database.execute("SET synchronous_commit = local").await;
+    database.execute("ALTER SYSTEM SET synchronous_standby_names = 'nobody'").await;
+    database.execute("SELECT pg_reload_conf()").await;
+    // The server applies the setting at some time.
+    let waits = "SELECT count(*) = 1 FROM pg_stat_activity
+        WHERE wait_event = 'SyncRep' AND application_name LIKE 'pgmill reader %'";
+    eventually("a commit waits", async || {
+        let effect = "INSERT INTO effect VALUES (current_setting('mill.task_id')::bigint)";
+        database.enqueue(effect, ", timeout => '1 s', max_attempts => 1").await;
+        database.value::<bool>(waits).await
+    })
+    .await;
+    let running =
+        "SELECT id FROM mill.tasks WHERE state = 'running' ORDER BY claimed_at, id LIMIT 1";
+    let id = database.value::<i64>(running).await;
+    worker.until_logged("COMMIT waits for a synchronous standby").await;
+    assert!(database.value::<bool>(waits).await);
+    assert_eq!(database.attempts(id).await, "");
+    database.execute("ALTER SYSTEM RESET synchronous_standby_names").await;
+    database.execute("SELECT pg_reload_conf()").await;
+    assert_eq!(database.outcome(id).await, "succeeded");
+    database.until_empty().await;
+    let doubled = "SELECT count(*) - count(DISTINCT task) FROM effect";
+    assert_eq!(database.value::<i64>(doubled).await, 0);
 }

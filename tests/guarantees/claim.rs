@@ -41,12 +41,15 @@ async fn a_claim_of_a_task_with_effects_elsewhere_survives_a_crash() {
     let mut server = PrivateDatabase::new(&[("wal_writer_delay", "10s")]).await;
     let target = "SELECT mill.set_target('dwh', allowed => ARRAY[current_user])";
     server.database.execute(target).await;
-    for (options, run_as) in [(", external => true", ""), (", run_as => 'dwh'", "dwh")] {
+    let once = ", mode => 'autocommit', at_most_once => true";
+    for (options, run_as) in [(", external => true", ""), (", run_as => 'dwh'", "dwh"), (once, "")]
+    {
         let id = server.database.enqueue("SELECT 1", options).await;
         let mut ranges = lanes(&["default"]);
         ranges[0].lane.run_as = run_as.to_owned();
         let claimer = claimer(&server.database).await;
-        assert_eq!(claimer.claim(&ranges, &sessions(1)).await.unwrap().len(), 1);
+        let claimed = claimer.claim(&ranges, &sessions(1)).await.unwrap();
+        assert_eq!(claimed.len(), 1, "{options}");
         server.cluster.crash().unwrap();
         server.cluster.start_again().unwrap();
         server.database.reconnect().await;

@@ -146,6 +146,19 @@ async fn the_operator_decides_which_errors_are_fatal() {
     assert_eq!(database.attempts(again).await, "failed failed");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snooze_does_not_start_a_task_of_kind_at_most_once_again() {
+    let database = Database::new().await;
+    database.execute("CREATE TABLE started ()").await;
+    let _worker = Worker::start(&database, &["--readers", "1"]);
+    let snoozes = "INSERT INTO started DEFAULT VALUES;
+        DO $$ BEGIN RAISE 'not now' USING ERRCODE = 'MT901'; END $$";
+    let options = ", mode => 'autocommit', at_most_once => true, retry_interval => '0 s'";
+    let id = database.enqueue(snoozes, options).await;
+    assert_eq!(database.outcome(id).await, "failed");
+    assert_eq!(database.value::<i64>("SELECT count(*) FROM started").await, 1);
+}
+
 #[tokio::test]
 async fn a_snoozed_task_is_run_again_and_uses_no_attempt() {
     let (database, _worker) = start(&[]).await;

@@ -75,3 +75,18 @@ async fn no_login_lists_writes_or_resolves_the_receipts_of_another() {
         login.gone(&dwh).await;
     }
 }
+
+#[tokio::test]
+async fn a_receipt_belongs_to_the_login_that_wrote_it_whatever_its_name() {
+    let dwh = Database::empty().await;
+    let name = format!("Etl@{}", dwh.name());
+    dwh.execute(&format!("CREATE ROLE \"{name}\" LOGIN")).await;
+    queue::receipt::init(dwh.client(), &[name.clone()]).await.unwrap();
+    let client = dwh.connect().await;
+    client.batch_execute(&format!("SET SESSION AUTHORIZATION \"{name}\"")).await.unwrap();
+    assert_eq!(answer(&client, &complete(1)).await, "ok");
+    let owners = "SELECT pg_get_userbyid(login)::text FROM mill_target.receipts";
+    assert_eq!(dwh.value::<String>(owners).await, name);
+    drop(client);
+    dwh.execute(&format!("DROP OWNED BY \"{name}\"; DROP ROLE \"{name}\"")).await;
+}

@@ -252,6 +252,14 @@ impl Control {
             .await
     }
 
+    /// Returns whether the COMMIT of a backend waits for a synchronous standby.
+    pub(crate) async fn waits_for_standby(
+        &self,
+        session: SessionIdentity,
+    ) -> Result<bool, QueueError> {
+        answered(async { reclaim::waits_for_standby(&*self.get().await?, session).await }).await
+    }
+
     /// Determines whether a completion was committed whose answer did not arrive.
     pub(crate) async fn resolve_commit(&self, claim: &Claim) -> resolve_commit::CommitResolution {
         self.retry("resolve_commit", claim.id(), || async {

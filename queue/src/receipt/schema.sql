@@ -20,9 +20,11 @@ CREATE TABLE IF NOT EXISTS mill_target.receipts (
     rows bigint,
     ran interval,
     result jsonb,
-    login oid NOT NULL DEFAULT session_user::regrole,
+    login oid NOT NULL DEFAULT quote_ident(session_user)::regrole,
     written_at timestamptz NOT NULL DEFAULT clock_timestamp()
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000, autovacuum_vacuum_cost_delay = 0);
+-- Targets of an earlier version took the name of the login for an identifier.
+ALTER TABLE mill_target.receipts ALTER COLUMN login SET DEFAULT quote_ident(session_user)::regrole;
 COMMENT ON TABLE mill_target.receipts IS 'One row per task that has succeeded here, or that a worker has resolved';
 COMMENT ON COLUMN mill_target.receipts.task IS 'Receipt id of the task: mill.tasks.receipt in the queue';
 COMMENT ON COLUMN mill_target.receipts.epoch IS 'An attempt commits only if its epoch is higher';

@@ -45,6 +45,10 @@ SELECT NOT EXISTS (SELECT FROM pg_stat_activity a
         AND NOT coalesce(a.state LIKE 'idle%'
             AND clock_timestamp() - a.state_change > $3 * interval '1 second', false)) AS gone";
 
+const WAITS_FOR_STANDBY: &str = "/* queue.waits_for_standby */
+SELECT EXISTS (SELECT FROM pg_stat_activity a
+    WHERE a.pid = $1 AND a.backend_start = $2 AND a.wait_event = 'SyncRep') AS waits";
+
 /// Maximum number of tasks in a transaction. Each task takes up to two subtransactions, for the log
 /// of its schedule (`mill.log_schedule_event`) and for notifications (`mill.notify_first`). A backend
 /// caches 64 of them: above that, every snapshot on the server becomes more expensive.
@@ -152,6 +156,21 @@ pub async fn end_session(
     ];
     client.query_typed(END_SESSION, &params).await?;
     Ok(())
+}
+
+/// Returns whether the COMMIT of a backend waits for a synchronous standby.
+///
+/// # Errors
+/// Fails if the role lacks the privilege to see other sessions.
+pub async fn waits_for_standby(
+    client: &impl GenericClient,
+    session: SessionIdentity,
+) -> Result<bool, QueueError> {
+    let params = [
+        (&session.pid as &(dyn ToSql + Sync), Type::INT4),
+        (&session.started_at, Type::TIMESTAMPTZ),
+    ];
+    scalar(&client.query_typed(WAITS_FOR_STANDBY, &params).await?[0])
 }
 
 /// Returns whether a backend has ended, or has been idle for longer than `max_idle`.

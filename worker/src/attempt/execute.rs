@@ -91,14 +91,21 @@ impl Executor {
             return Err(self.autocommit(session, task).await);
         }
         let mut begun = Instant::now();
-        let (mut xact, mut report) = self.in_transaction(session, task, begun, opened).await?;
-        if chained && report.notices.is_some() {
+        let mut ran = self.in_transaction(session, task, begun, opened).await;
+        let notices = match &ran {
+            Ok((_, report)) => report.notices.is_some(),
+            Err(result) => result.notices().is_some() && session.is_usable(),
+        };
+        if chained && notices {
             // The COMMIT of the task before may have raised these notices.
             self.batch_sizes.cool_down(task.claim.queue(), Instant::now());
-            session.reset().await;
+            if ran.is_ok() {
+                session.reset().await;
+            }
             begun = Instant::now();
-            (xact, report) = self.in_transaction(session, task, begun, None).await?;
+            ran = self.in_transaction(session, task, begun, None).await;
         }
+        let (xact, report) = ran?;
         Ok(Executed { xact, begun, report, _tracking: tracking })
     }
 
@@ -335,7 +342,9 @@ impl Executor {
     ) -> AttemptResult {
         let mut database_error = error.database_error().clone();
         let sqlstate = database_error.sqlstate.as_deref();
-        if sqlstate == Some(retry::SNOOZE) {
+        // A second start would break the promise of at most once: statements before the snooze may
+        // have committed.
+        if sqlstate == Some(retry::SNOOZE) && !claim.at_most_once() {
             return AttemptResult::Release { wait: claim.retry().interval };
         }
         if let Some(hint) = retry::mode_hint(claim, sqlstate) {
@@ -432,6 +441,14 @@ fn failed(
 }
 
 impl AttemptResult {
+    /// Returns the notices of a failed attempt.
+    fn notices(&self) -> Option<&serde_json::Value> {
+        match self {
+            Self::Failed { report, .. } => report.notices.as_ref(),
+            _ => None,
+        }
+    }
+
     /// Returns the SQLSTATE of a failed attempt.
     pub(crate) fn sqlstate(&self) -> Option<&str> {
         match self {

@@ -1,12 +1,10 @@
 //! Prepares a statement with parameters. The server determines the types of the parameters.
 
+use tokio_postgres::types::Type;
 use tokio_postgres::{Column, Statement};
 
 use crate::attempt::error::ExecutionError;
 use crate::attempt::session::Session;
-
-/// The object ids of types that are not built in start at this number.
-const FIRST_CUSTOM_OID: u32 = 16384;
 
 /// Prepares one statement for this number of parameter values.
 ///
@@ -18,7 +16,18 @@ pub(crate) async fn prepare(
     sql: &str,
     given: usize,
 ) -> Result<Statement, ExecutionError> {
-    let statement = session.client().prepare(sql).await?;
+    // To look up an unknown type, the client prepares statements and keeps them for reuse, but the
+    // reset of the session drops them.
+    let statement = match session.client().prepare(sql).await {
+        Ok(statement) => statement,
+        Err(error) => {
+            session.retire();
+            return Err(error.into());
+        }
+    };
+    if has_unknown_types(&statement) {
+        session.retire();
+    }
     let wanted = statement.params().len();
     if wanted != given {
         return Err(ExecutionError::refused(
@@ -27,16 +36,11 @@ pub(crate) async fn prepare(
             "Pass one --param for each of $1, $2, …",
         ));
     }
-    // To look up an unknown type, the client prepares statements and keeps them for reuse, but the
-    // reset of the session drops them.
-    if has_custom_types(&statement) {
-        session.retire();
-    }
     Ok(statement)
 }
 
-/// Returns whether a parameter or a column has a type that is not built in.
-pub(crate) fn has_custom_types(statement: &Statement) -> bool {
+/// Returns whether a parameter or a column has a type that the client does not know by itself.
+pub(crate) fn has_unknown_types(statement: &Statement) -> bool {
     let mut types = statement.params().iter().chain(statement.columns().iter().map(Column::type_));
-    types.any(|ty| ty.oid() >= FIRST_CUSTOM_OID)
+    types.any(|ty| Type::from_oid(ty.oid()).is_none())
 }

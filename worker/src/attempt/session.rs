@@ -192,6 +192,11 @@ impl Session {
         self.closed.cancelled().await;
     }
 
+    /// Returns whether another statement may run in the session.
+    pub(crate) fn is_usable(&self) -> bool {
+        !self.retired && !self.is_closed()
+    }
+
     /// Marks the session as not reusable for another task.
     pub(crate) fn retire(&mut self) {
         self.retired = true;
@@ -232,7 +237,8 @@ impl Session {
         next: Option<&Claim>,
     ) -> Result<SimpleQueryStream, Error> {
         let Some(next) = next else {
-            let last = format!("{statement}\n; RELEASE {SAVEPOINT}");
+            // The reset keeps settings of this task, such as synchronous_commit, from the COMMIT of all.
+            let last = format!("{statement}\n; {RESET_SESSION}; RELEASE {SAVEPOINT}");
             return self.client.simple_query_raw(&last).await;
         };
         let statement = format!(
@@ -320,7 +326,7 @@ impl Session {
             return None;
         }
         self.notices.take();
-        (!self.retired && !self.is_closed()).then_some(self)
+        self.is_usable().then_some(self)
     }
 
     /// Returns a value that cancels the running statement.

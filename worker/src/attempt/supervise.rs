@@ -74,6 +74,12 @@ impl Supervisor<'_> {
         if let Some(stopping) = &self.stopping {
             stopping.cancel();
         }
+        if self.includes_completion {
+            tokio::select! {
+                done = &mut statement => return Supervised::Stopped(reason, Some(done)),
+                () = replicated(&self.host, self.identity) => {}
+            }
+        }
         for step in [Escalation::Cancel, Escalation::Cancel, Escalation::Terminate] {
             // Keeps reading the result, because a server that is blocked on sending does not
             // process a cancel.
@@ -147,6 +153,21 @@ async fn backend_gone(host: &Control, backend: SessionIdentity, max_idle: Option
             // The last result may still be in transit.
             return sleep(ESCALATION_DELAY).await;
         }
+    }
+}
+
+/// Resolves once the COMMIT of this backend does not wait for a synchronous standby. A cancel would end
+/// this wait and report the COMMIT as successful, although a failover would undo it.
+async fn replicated(host: &Control, backend: SessionIdentity) {
+    let mut reported = false;
+    while host.waits_for_standby(backend).await.unwrap_or(false) {
+        if !std::mem::replace(&mut reported, true) {
+            tracing::warn!(
+                pid = backend.pid,
+                "COMMIT waits for a synchronous standby and is not cancelled"
+            );
+        }
+        sleep(ESCALATION_DELAY).await;
     }
 }
 

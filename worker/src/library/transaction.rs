@@ -9,7 +9,7 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Row, Statement};
 
 use crate::attempt::error::ExecutionError;
-use crate::attempt::prepare::has_custom_types;
+use crate::attempt::prepare::has_unknown_types;
 use crate::library::call_error::CallError;
 
 /// SQLSTATE feature_not_supported, which is not retried.
@@ -119,7 +119,7 @@ impl<'a> Transaction<'a> {
         // Counted before, because the handler may drop this future.
         self.type_queries.fetch_add(1, Ordering::Relaxed);
         let statement = self.client.prepare(sql).await?;
-        if !has_custom_types(&statement) {
+        if !has_unknown_types(&statement) {
             self.type_queries.fetch_sub(1, Ordering::Relaxed);
         }
         let mut prepared = self.prepared.lock();

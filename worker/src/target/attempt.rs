@@ -24,7 +24,12 @@ impl Executor {
         report: Report,
     ) -> AttemptResult {
         let (error, in_doubt) = match completion {
-            Completion::Committed => return AttemptResult::InTarget(Box::new(report)),
+            Completion::Committed if stopped.is_none() => {
+                return AttemptResult::InTarget(Box::new(report));
+            }
+            // The cancel may have ended the wait for a synchronous standby. The resolution waits for
+            // it again, because it writes too.
+            Completion::Committed => (None, true),
             Completion::Lost => return AttemptResult::Lost,
             Completion::Refused(error) => (Some(error), false),
             Completion::InDoubt(error) => (error, true),
