@@ -645,11 +645,18 @@ BEGIN
         SELECT 'task ' || t.id AS what FROM mill.tasks t WHERE t.run_as = use_of_profile.name
         UNION ALL
         SELECT format('task "%s" of job "%s"', t.name, t.job) FROM mill.job_tasks t
-            WHERE t.run_as = use_of_profile.name AND t.disabled_at IS NULL) AS u LIMIT 1);
+            WHERE t.run_as = use_of_profile.name AND t.disabled_at IS NULL
+        UNION ALL
+        SELECT format('task "%s" of run %s', t.name, r.id) FROM mill.runs r JOIN mill.run_tasks t ON t.run_id = r.id
+            WHERE r.state = 'running' AND t.run_as = use_of_profile.name
+        UNION ALL
+        SELECT format('subscription "%s"', s.name) FROM mill.subscriptions s
+            WHERE s.run_as = use_of_profile.name) AS u LIMIT 1);
 END
 $$;
 COMMENT ON FUNCTION mill.use_of_profile IS
-    'Returns a live task or a task of a job that uses the profile; null if none does';
+    'Returns a live task, a task of a job or of a run in progress, or a subscription that uses the profile; null if '
+    'none does';
 
 CREATE OR REPLACE FUNCTION mill.drop_profile(name text) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -658,7 +665,7 @@ DECLARE
 BEGIN
     IF used IS NOT NULL THEN
         RAISE EXCEPTION 'profile "%" is used by %', name, used USING ERRCODE = '55000',
-            HINT = 'Wait for its tasks or cancel them; change or disable its jobs.';
+            HINT = 'Wait for its tasks and runs or cancel them; change or disable its jobs; change its subscriptions.';
     END IF;
     DELETE FROM mill.profiles p WHERE p.name = drop_profile.name;
     IF NOT FOUND THEN
@@ -669,7 +676,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.drop_profile IS
-    'Removes a profile that no live task and no job uses. Returns whether it existed. For mill_owner only';
+    'Removes a profile that no live task, job, run in progress or subscription uses. Returns whether it existed. For '
+    'mill_owner only';
 
 -- Groups and limits -------------------------------------------------------------------------------
 
@@ -1380,7 +1388,8 @@ BEGIN
         used := mill.use_of_profile(set_target.name);
         IF used IS NOT NULL THEN
             RAISE EXCEPTION 'profile "%" is used by % and cannot become a target', name, used USING ERRCODE = '55000',
-                HINT = 'Wait for its tasks or cancel them; change or disable its jobs; or use another name.';
+                HINT = 'Wait for its tasks and runs or cancel them; change or disable its jobs; change its '
+                    'subscriptions; or use another name.';
         END IF;
     END IF;
     PERFORM mill.set_profile(set_target.name, set_target.allowed, set_target.description);
@@ -3828,19 +3837,28 @@ COMMENT ON FUNCTION mill.channel_payload IS
 
 CREATE OR REPLACE FUNCTION mill.deliver(subscription mill.subscriptions, document jsonb) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    found_key uuid;
 BEGIN
     IF subscription.channel IS NOT NULL THEN
         PERFORM pg_notify(subscription.channel, mill.channel_payload(document));
     ELSE
+        SELECT p.key INTO found_key FROM mill.profiles p WHERE p.name = subscription.run_as;
+        -- Without a key, mill.submit enqueues a task without a profile.
+        IF subscription.run_as IS NOT NULL AND NOT FOUND THEN
+            RAISE EXCEPTION 'there is no profile "%"', subscription.run_as USING ERRCODE = '22023';
+        END IF;
         PERFORM mill.submit(subscription.statement, params => jsonb_build_array(document),
             name => left('notify ' || subscription.name, 128), queue => subscription.task_queue,
-            profile => (SELECT p.key FROM mill.profiles p WHERE p.name = subscription.run_as),
+            profile => found_key,
             options => jsonb_build_object('metadata',
                 jsonb_build_object('pgmill_subscription', left(subscription.name, 512))));
     END IF;
 END
 $$;
-COMMENT ON FUNCTION mill.deliver IS 'Delivers a message to a channel or as a task, in the caller''s transaction';
+COMMENT ON FUNCTION mill.deliver IS
+    'Delivers a message to a channel or as a task, in the caller''s transaction. Raises an error if the profile of the '
+    'task does not exist';
 
 CREATE OR REPLACE FUNCTION mill.deliver_in_database()
 RETURNS TABLE (subscription text, kind text, messages integer, error text)

@@ -231,11 +231,18 @@ BEGIN
         SELECT 'task ' || t.id AS what FROM mill.tasks t WHERE t.run_as = use_of_profile.name
         UNION ALL
         SELECT format('task "%s" of job "%s"', t.name, t.job) FROM mill.job_tasks t
-            WHERE t.run_as = use_of_profile.name AND t.disabled_at IS NULL) AS u LIMIT 1);
+            WHERE t.run_as = use_of_profile.name AND t.disabled_at IS NULL
+        UNION ALL
+        SELECT format('task "%s" of run %s', t.name, r.id) FROM mill.runs r JOIN mill.run_tasks t ON t.run_id = r.id
+            WHERE r.state = 'running' AND t.run_as = use_of_profile.name
+        UNION ALL
+        SELECT format('subscription "%s"', s.name) FROM mill.subscriptions s
+            WHERE s.run_as = use_of_profile.name) AS u LIMIT 1);
 END
 $$;
 COMMENT ON FUNCTION mill.use_of_profile IS
-    'Returns a live task or a task of a job that uses the profile; null if none does';
+    'Returns a live task, a task of a job or of a run in progress, or a subscription that uses the profile; null if '
+    'none does';
 
 CREATE OR REPLACE FUNCTION mill.drop_profile(name text) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -244,7 +251,7 @@ DECLARE
 BEGIN
     IF used IS NOT NULL THEN
         RAISE EXCEPTION 'profile "%" is used by %', name, used USING ERRCODE = '55000',
-            HINT = 'Wait for its tasks or cancel them; change or disable its jobs.';
+            HINT = 'Wait for its tasks and runs or cancel them; change or disable its jobs; change its subscriptions.';
     END IF;
     DELETE FROM mill.profiles p WHERE p.name = drop_profile.name;
     IF NOT FOUND THEN
@@ -255,7 +262,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.drop_profile IS
-    'Removes a profile that no live task and no job uses. Returns whether it existed. For mill_owner only';
+    'Removes a profile that no live task, job, run in progress or subscription uses. Returns whether it existed. For '
+    'mill_owner only';
 
 -- Groups and limits -------------------------------------------------------------------------------
 

@@ -85,7 +85,8 @@ BEGIN
         used := mill.use_of_profile(set_target.name);
         IF used IS NOT NULL THEN
             RAISE EXCEPTION 'profile "%" is used by % and cannot become a target', name, used USING ERRCODE = '55000',
-                HINT = 'Wait for its tasks or cancel them; change or disable its jobs; or use another name.';
+                HINT = 'Wait for its tasks and runs or cancel them; change or disable its jobs; change its '
+                    'subscriptions; or use another name.';
         END IF;
     END IF;
     PERFORM mill.set_profile(set_target.name, set_target.allowed, set_target.description);

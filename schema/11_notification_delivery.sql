@@ -216,19 +216,28 @@ COMMENT ON FUNCTION mill.channel_payload IS
 
 CREATE OR REPLACE FUNCTION mill.deliver(subscription mill.subscriptions, document jsonb) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    found_key uuid;
 BEGIN
     IF subscription.channel IS NOT NULL THEN
         PERFORM pg_notify(subscription.channel, mill.channel_payload(document));
     ELSE
+        SELECT p.key INTO found_key FROM mill.profiles p WHERE p.name = subscription.run_as;
+        -- Without a key, mill.submit enqueues a task without a profile.
+        IF subscription.run_as IS NOT NULL AND NOT FOUND THEN
+            RAISE EXCEPTION 'there is no profile "%"', subscription.run_as USING ERRCODE = '22023';
+        END IF;
         PERFORM mill.submit(subscription.statement, params => jsonb_build_array(document),
             name => left('notify ' || subscription.name, 128), queue => subscription.task_queue,
-            profile => (SELECT p.key FROM mill.profiles p WHERE p.name = subscription.run_as),
+            profile => found_key,
             options => jsonb_build_object('metadata',
                 jsonb_build_object('pgmill_subscription', left(subscription.name, 512))));
     END IF;
 END
 $$;
-COMMENT ON FUNCTION mill.deliver IS 'Delivers a message to a channel or as a task, in the caller''s transaction';
+COMMENT ON FUNCTION mill.deliver IS
+    'Delivers a message to a channel or as a task, in the caller''s transaction. Raises an error if the profile of the '
+    'task does not exist';
 
 CREATE OR REPLACE FUNCTION mill.deliver_in_database()
 RETURNS TABLE (subscription text, kind text, messages integer, error text)

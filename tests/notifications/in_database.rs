@@ -172,3 +172,61 @@ async fn a_steady_flow_of_notifications_does_not_stop_the_check_of_backlogs() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn a_task_whose_profile_is_gone_is_not_enqueued_without_it() {
+    let database = Database::new().await;
+    database.execute("SELECT mill.set_profile('etl', allowed => ARRAY[current_user])").await;
+    let options = json!({"events": ["task_failed"], "statement": "SELECT $1", "run_as": "etl"});
+    subscribe(&database, "s", options).await;
+    // As mill.drop_profile of an older version has left it.
+    database
+        .execute(
+            "DELETE FROM mill.profiles;
+             SELECT mill.notify('task_failed', '{\"task_id\": 7}', '{}');
+             SELECT mill.deliver_in_database()",
+        )
+        .await;
+    assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.tasks").await, 0);
+    let error = "SELECT last_error FROM mill.subscription_state";
+    assert_eq!(database.value::<String>(error).await, "there is no profile \"etl\"");
+    database
+        .execute(
+            "SELECT mill.set_profile('etl');
+             UPDATE mill.subscription_state SET retry_at = NULL;
+             SELECT mill.deliver_in_database()",
+        )
+        .await;
+    assert_eq!(database.value::<String>("SELECT run_as::text FROM mill.tasks").await, "etl");
+}
+
+#[tokio::test]
+async fn a_profile_of_a_subscription_or_of_a_run_in_progress_is_not_removed() {
+    let database = Database::new().await;
+    let refused = async |user: &str| {
+        for (sql, cannot) in [
+            ("SELECT mill.drop_profile('etl')", ""),
+            ("SELECT mill.set_target('etl')", " and cannot become a target"),
+        ] {
+            let error = database.client().batch_execute(sql).await.unwrap_err();
+            let wanted = format!("profile \"etl\" is used by {user}{cannot}");
+            assert_eq!(error.as_db_error().unwrap().message(), wanted);
+        }
+    };
+    database.execute("SELECT mill.set_profile('etl', allowed => ARRAY[current_user])").await;
+    let options = json!({"events": ["task_failed"], "statement": "SELECT $1", "run_as": "etl"});
+    subscribe(&database, "s", options).await;
+    refused("subscription \"s\"").await;
+    database
+        .execute(
+            r#"SELECT mill.set_subscription('s', '{"run_as": null}');
+               SELECT mill.set_job('j', '[{"name": "a", "statement": "SELECT 1"},
+                   {"name": "b", "statement": "SELECT 1", "run_as": "etl", "after": ["a"]}]');
+               SELECT mill.start_run('{j}');
+               SELECT mill.set_job('j', '[{"name": "a", "statement": "SELECT 1"}]')"#,
+        )
+        .await;
+    refused("task \"b\" of run 1").await;
+    database.execute("SELECT mill.cancel_run(1)").await;
+    assert!(database.value::<bool>("SELECT mill.drop_profile('etl')").await);
+}
