@@ -58,6 +58,16 @@ async fn a_restricted_profile_accepts_only_calls_of_its_routines() {
     let id = database.enqueue("SELECT 1", ", run_as => 'etl'").await;
     let end = format!("SELECT mill.cancel({id})");
     database.execute(&end).await;
+    database.execute("SELECT mill.start_run('{before}')").await;
+    let in_run: i64 = database.value("SELECT task_id FROM mill.run_tasks").await;
+    database.execute("SELECT mill.cancel_run(1); SELECT mill.advance_run(1)").await;
+    let again = [
+        "SELECT mill.restart_run(1, force => true)".to_owned(),
+        "SELECT mill.rerun_run(1)".to_owned(),
+        "SELECT mill.retry_run_task(1, 't')".to_owned(),
+        format!("SELECT mill.retry({in_run})"),
+        format!("SELECT mill.retry_many(ARRAY[{in_run}])"),
+    ];
     Program::pgmill(&database, &set("App.load,app.\"Purge All\"")).succeeds().await;
     let list = Program::pgmill(&database, &["profile", "list"]).succeeds().await;
     assert!(list.contains("app.load, app.\"Purge All\""), "{list}");
@@ -86,6 +96,11 @@ async fn a_restricted_profile_accepts_only_calls_of_its_routines() {
     {
         let error = database.client().query(&sql, &[]).await.unwrap_err();
         assert!(error.as_db_error().unwrap().message().contains(wanted), "{sql}: {error:?}");
+    }
+    for sql in &again {
+        let error = database.client().query(sql, &[]).await.unwrap_err();
+        let message = error.as_db_error().unwrap().message();
+        assert_eq!(message, format!("task \"t\": {wanted}"), "{sql}");
     }
     assert_eq!(refusal("SELECT mill.enqueue($1, run_as => 'web')", "SELECT 1").await, None);
     Program::pgmill(&database, &set("off")).succeeds().await;
