@@ -2244,6 +2244,20 @@ COMMENT ON FUNCTION mill.required_limits IS
     'Returns the ids of the limits that apply to a task with these properties, in the order in which the task '
     'acquires their permits; null: no limit applies';
 
+CREATE OR REPLACE FUNCTION mill.lock_group(name text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    -- As in mill.required_limits: prevents the removal of the group until its user is visible.
+    PERFORM FROM mill.groups g WHERE g.name = lock_group.name FOR KEY SHARE;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'there is no group "%"', name USING ERRCODE = '22023',
+            HINT = 'Create it with pgmill group set, or SELECT mill.set_group(…).';
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION mill.lock_group IS
+    'Prevents the removal of a group until the end of the transaction. Raises an error if the group does not exist';
+
 CREATE OR REPLACE FUNCTION mill.create_key_limits(keys text[]) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '100ms' AS $$
 DECLARE
@@ -5047,10 +5061,7 @@ BEGIN
     END IF;
     PERFORM mill.check_durations(task - 'deadline'), mill.check_statement(task->>'statement', NULL);
     PERFORM mill.check_job_params(task->'params') WHERE task ? 'params';
-    IF task ? 'group' AND NOT EXISTS (SELECT FROM mill.groups g WHERE g.name = task->>'group') THEN
-        RAISE EXCEPTION 'there is no group "%"', task->>'group' USING ERRCODE = '22023',
-            HINT = 'Create it with pgmill group set, or SELECT mill.set_group(…).';
-    END IF;
+    PERFORM mill.lock_group(task->>'group') WHERE task ? 'group';
     PERFORM mill.check_profile(task->>'run_as'), mill.check_routine(task->>'run_as', task->>'statement')
         WHERE task ? 'run_as';
     IF (task->>'at_most_once')::boolean THEN
@@ -6284,6 +6295,18 @@ COMMENT ON FUNCTION mill.runnable_jobs IS
     'query needs the nested loops that '
     'mill.create_run disables';
 
+CREATE OR REPLACE FUNCTION mill.lock_groups(run_id bigint, nodes bigint[]) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
+BEGIN
+    PERFORM mill.lock_group(g.group_name) FROM (SELECT DISTINCT t.group_name FROM mill.run_tasks t
+        WHERE t.run_id = lock_groups.run_id AND (nodes IS NULL OR t.node = ANY (nodes))
+            AND t.group_name IS NOT NULL ORDER BY t.group_name) AS g;
+END
+$$;
+COMMENT ON FUNCTION mill.lock_groups IS
+    'As mill.lock_group, for the groups of these tasks of a run (nodes null: of all). Without its group, a task could '
+    'never be released, and no advance of its run could succeed';
+
 CREATE OR REPLACE FUNCTION mill.create_run(jobs text[], params jsonb, schedule mill.schedules,
     fire_at timestamptz, reason text, options jsonb, OUT run_id bigint, OUT dropped text[])
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
@@ -6376,7 +6399,7 @@ BEGIN
     IF count = 0 THEN
         RAISE EXCEPTION 'no enabled task in %', array_to_string(wanted, ', ') USING ERRCODE = '22023';
     END IF;
-    PERFORM mill.check_run(run_id, params);
+    PERFORM mill.check_run(run_id, params), mill.lock_groups(run_id, NULL);
     -- The routines of a profile can have changed since the job was declared.
     IF EXISTS (SELECT FROM mill.profiles p WHERE p.routines IS NOT NULL) THEN
         PERFORM mill.check_routine(t.run_as, t.statement, t.name) FROM mill.run_tasks t
@@ -6539,9 +6562,7 @@ BEGIN
     PERFORM mill.check_options(options);
     options := jsonb_build_object('traceparent', (self.options).traceparent) || coalesce(options, '{}');
     group_name := coalesce(group_name, (SELECT s.default_group FROM mill.settings s));
-    IF group_name IS NOT NULL AND NOT EXISTS (SELECT FROM mill.groups g WHERE g.name = group_name) THEN
-        RAISE EXCEPTION 'there is no group "%"', group_name USING ERRCODE = '22023';
-    END IF;
+    PERFORM mill.lock_group(group_name) WHERE group_name IS NOT NULL;
     INSERT INTO mill.run_tasks (run_id, node, name, statement, params, queue, priority, group_name,
         concurrency_key, max_attempts, retry_interval, backoff, jitter, timeout, mode, at_most_once, external,
         ignore_failure, parents, options, propagated_to)
@@ -7274,7 +7295,8 @@ BEGIN
             HINT = 'Wait until it has ended, or cancel it.';
     END IF;
     PERFORM mill.check_stored(run.id, nodes) WHERE run.state <> 'running';
-    -- The routines of a profile can have changed since the run started.
+    -- Groups can be gone, and the routines of a profile can have changed, since the run started.
+    PERFORM mill.lock_groups(run.id, nodes);
     IF EXISTS (SELECT FROM mill.profiles p WHERE p.routines IS NOT NULL) THEN
         PERFORM mill.check_routine(t.run_as, t.statement, t.name) FROM mill.run_tasks t
             WHERE t.run_id = run.id AND t.node = ANY (nodes) AND t.run_as <> '';
@@ -7323,8 +7345,8 @@ $$;
 COMMENT ON FUNCTION mill.run_again IS
     'Runs these tasks of a locked run again, for mill.restart_run, mill.rerun_run and mill.retry_run_task. A run that '
     'has ended is in progress again. Returns the names of the tasks, except those that cannot run because of tasks '
-    'before them. Raises an error if that leaves none, if a task has not ended, or if its profile does not allow its '
-    'statement';
+    'before them. Raises an error if that leaves none, if a task has not ended, if its group does not exist, or if its '
+    'profile does not allow its statement';
 
 CREATE OR REPLACE FUNCTION mill.restart_run(run_id bigint, failed boolean DEFAULT true,
     never_run boolean DEFAULT true, downstream boolean DEFAULT false, force boolean DEFAULT false)

@@ -91,6 +91,20 @@ COMMENT ON FUNCTION mill.required_limits IS
     'Returns the ids of the limits that apply to a task with these properties, in the order in which the task '
     'acquires their permits; null: no limit applies';
 
+CREATE OR REPLACE FUNCTION mill.lock_group(name text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    -- As in mill.required_limits: prevents the removal of the group until its user is visible.
+    PERFORM FROM mill.groups g WHERE g.name = lock_group.name FOR KEY SHARE;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'there is no group "%"', name USING ERRCODE = '22023',
+            HINT = 'Create it with pgmill group set, or SELECT mill.set_group(…).';
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION mill.lock_group IS
+    'Prevents the removal of a group until the end of the transaction. Raises an error if the group does not exist';
+
 CREATE OR REPLACE FUNCTION mill.create_key_limits(keys text[]) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '100ms' AS $$
 DECLARE

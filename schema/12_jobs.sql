@@ -212,10 +212,7 @@ BEGIN
     END IF;
     PERFORM mill.check_durations(task - 'deadline'), mill.check_statement(task->>'statement', NULL);
     PERFORM mill.check_job_params(task->'params') WHERE task ? 'params';
-    IF task ? 'group' AND NOT EXISTS (SELECT FROM mill.groups g WHERE g.name = task->>'group') THEN
-        RAISE EXCEPTION 'there is no group "%"', task->>'group' USING ERRCODE = '22023',
-            HINT = 'Create it with pgmill group set, or SELECT mill.set_group(…).';
-    END IF;
+    PERFORM mill.lock_group(task->>'group') WHERE task ? 'group';
     PERFORM mill.check_profile(task->>'run_as'), mill.check_routine(task->>'run_as', task->>'statement')
         WHERE task ? 'run_as';
     IF (task->>'at_most_once')::boolean THEN

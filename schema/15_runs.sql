@@ -217,6 +217,18 @@ COMMENT ON FUNCTION mill.runnable_jobs IS
     'query needs the nested loops that '
     'mill.create_run disables';
 
+CREATE OR REPLACE FUNCTION mill.lock_groups(run_id bigint, nodes bigint[]) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
+BEGIN
+    PERFORM mill.lock_group(g.group_name) FROM (SELECT DISTINCT t.group_name FROM mill.run_tasks t
+        WHERE t.run_id = lock_groups.run_id AND (nodes IS NULL OR t.node = ANY (nodes))
+            AND t.group_name IS NOT NULL ORDER BY t.group_name) AS g;
+END
+$$;
+COMMENT ON FUNCTION mill.lock_groups IS
+    'As mill.lock_group, for the groups of these tasks of a run (nodes null: of all). Without its group, a task could '
+    'never be released, and no advance of its run could succeed';
+
 CREATE OR REPLACE FUNCTION mill.create_run(jobs text[], params jsonb, schedule mill.schedules,
     fire_at timestamptz, reason text, options jsonb, OUT run_id bigint, OUT dropped text[])
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
@@ -309,7 +321,7 @@ BEGIN
     IF count = 0 THEN
         RAISE EXCEPTION 'no enabled task in %', array_to_string(wanted, ', ') USING ERRCODE = '22023';
     END IF;
-    PERFORM mill.check_run(run_id, params);
+    PERFORM mill.check_run(run_id, params), mill.lock_groups(run_id, NULL);
     -- The routines of a profile can have changed since the job was declared.
     IF EXISTS (SELECT FROM mill.profiles p WHERE p.routines IS NOT NULL) THEN
         PERFORM mill.check_routine(t.run_as, t.statement, t.name) FROM mill.run_tasks t
@@ -472,9 +484,7 @@ BEGIN
     PERFORM mill.check_options(options);
     options := jsonb_build_object('traceparent', (self.options).traceparent) || coalesce(options, '{}');
     group_name := coalesce(group_name, (SELECT s.default_group FROM mill.settings s));
-    IF group_name IS NOT NULL AND NOT EXISTS (SELECT FROM mill.groups g WHERE g.name = group_name) THEN
-        RAISE EXCEPTION 'there is no group "%"', group_name USING ERRCODE = '22023';
-    END IF;
+    PERFORM mill.lock_group(group_name) WHERE group_name IS NOT NULL;
     INSERT INTO mill.run_tasks (run_id, node, name, statement, params, queue, priority, group_name,
         concurrency_key, max_attempts, retry_interval, backoff, jitter, timeout, mode, at_most_once, external,
         ignore_failure, parents, options, propagated_to)

@@ -59,7 +59,8 @@ BEGIN
             HINT = 'Wait until it has ended, or cancel it.';
     END IF;
     PERFORM mill.check_stored(run.id, nodes) WHERE run.state <> 'running';
-    -- The routines of a profile can have changed since the run started.
+    -- Groups can be gone, and the routines of a profile can have changed, since the run started.
+    PERFORM mill.lock_groups(run.id, nodes);
     IF EXISTS (SELECT FROM mill.profiles p WHERE p.routines IS NOT NULL) THEN
         PERFORM mill.check_routine(t.run_as, t.statement, t.name) FROM mill.run_tasks t
             WHERE t.run_id = run.id AND t.node = ANY (nodes) AND t.run_as <> '';
@@ -108,8 +109,8 @@ $$;
 COMMENT ON FUNCTION mill.run_again IS
     'Runs these tasks of a locked run again, for mill.restart_run, mill.rerun_run and mill.retry_run_task. A run that '
     'has ended is in progress again. Returns the names of the tasks, except those that cannot run because of tasks '
-    'before them. Raises an error if that leaves none, if a task has not ended, or if its profile does not allow its '
-    'statement';
+    'before them. Raises an error if that leaves none, if a task has not ended, if its group does not exist, or if its '
+    'profile does not allow its statement';
 
 CREATE OR REPLACE FUNCTION mill.restart_run(run_id bigint, failed boolean DEFAULT true,
     never_run boolean DEFAULT true, downstream boolean DEFAULT false, force boolean DEFAULT false)

@@ -167,3 +167,62 @@ async fn a_new_limit_counts_the_tasks_that_run_already() {
     database.until_empty().await;
     assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.permits").await, 0);
 }
+
+#[tokio::test]
+async fn a_run_whose_group_is_gone_is_not_started_again() {
+    let database = Database::new().await;
+    let set_job = |group: &str| {
+        format!(
+            r#"SELECT mill.set_job('j', '[{{"name": "a", "statement": "SELECT 1"}},
+                {{"name": "b", "statement": "SELECT 1", "after": ["a"]{group}}}]')"#
+        )
+    };
+    database.execute("SELECT mill.set_group('g')").await;
+    database.execute(&set_job(r#", "group": "g""#)).await;
+    database.execute("SELECT mill.start_run('{j}'); SELECT mill.cancel_run(1)").await;
+    database.execute(&set_job("")).await;
+    assert!(database.value::<bool>("SELECT mill.drop_group('g')").await);
+    for again in ["mill.restart_run(1, force => true)", "mill.rerun_run(1)"] {
+        let result = database.client().batch_execute(&format!("SELECT {again}")).await;
+        let error = result.unwrap_err();
+        let error = error.as_db_error().unwrap();
+        assert_eq!(error.message(), "there is no group \"g\"", "{again}");
+        assert!(error.hint().unwrap().contains("pgmill group set"), "{error:?}");
+    }
+    database.execute("SELECT mill.set_group('g'); SELECT mill.rerun_run(1)").await;
+}
+
+#[tokio::test]
+async fn a_group_that_an_open_transaction_uses_is_not_removed() {
+    let job = |name: &str, group: &str| {
+        format!(
+            r#"SELECT mill.set_job('{name}', '[{{"name": "{name}a", "statement": "SELECT 1"}},
+                {{"name": "{name}b", "statement": "SELECT 1", "after": ["{name}a"]{group}}}]')"#
+        )
+    };
+    let in_group = r#", "group": "g""#;
+    for uses in [
+        "SELECT mill.add_run_task('added', 'SELECT 1', group_name => 'g', run_id => 1)",
+        &job("new", in_group),
+        "SELECT mill.start_run('{old}')",
+    ] {
+        let database = Database::new().await;
+        database.execute("SELECT mill.set_group('g')").await;
+        database.execute(&job("free", "")).await;
+        database.execute(&job("old", in_group)).await;
+        database.execute("SELECT mill.start_run('{free}')").await;
+        let (user, operator) = (database.connect().await, database.connect().await);
+        user.batch_execute(&format!("BEGIN; {uses}")).await.unwrap();
+        database.execute(&job("old", "")).await;
+        let removal = operator.batch_execute("SELECT mill.drop_group('g')");
+        let commit = async {
+            // The removal waits or is done.
+            database.until_a_session_waits_or("NOT EXISTS (SELECT FROM mill.groups)").await;
+            user.batch_execute("COMMIT").await.unwrap();
+        };
+        let (removed, ()) = tokio::join!(removal, commit);
+        let refused = removed.err().map(|error| error.as_db_error().unwrap().message().to_owned());
+        let wanted = "group \"g\" is used by tasks of jobs or runs";
+        assert_eq!(refused.as_deref(), Some(wanted), "{uses}");
+    }
+}
