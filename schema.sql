@@ -917,9 +917,24 @@ COMMENT ON FUNCTION mill.set_default_group IS
     'Sets the group of new tasks, and of tasks of new runs, that are given no group; null: none';
 GRANT EXECUTE ON FUNCTION mill.set_default_group TO mill_operator;
 
+CREATE OR REPLACE FUNCTION mill.require_read_committed(action text) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION '% requires the isolation level READ COMMITTED, not %', action,
+            upper(current_setting('transaction_isolation')) USING ERRCODE = '25001',
+            HINT = 'Begin the transaction with BEGIN ISOLATION LEVEL READ COMMITTED.';
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION mill.require_read_committed IS
+    'For functions that lock a row and then look for tasks that use it: raises an error in isolation levels whose '
+    'snapshot can be older than the lock, and would not show these tasks';
+
 CREATE OR REPLACE FUNCTION mill.drop_group(name text) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
+    PERFORM mill.require_read_committed('mill.drop_group');
     PERFORM FROM mill.groups g WHERE g.name = drop_group.name FOR UPDATE;
     IF NOT FOUND THEN
         RETURN false;
@@ -943,7 +958,8 @@ BEGIN
     RETURN true;
 END
 $$;
-COMMENT ON FUNCTION mill.drop_group IS 'Removes a group that has no live tasks. Returns false if it does not exist';
+COMMENT ON FUNCTION mill.drop_group IS
+    'Removes a group that has no live tasks. Returns false if it does not exist. Requires READ COMMITTED';
 GRANT EXECUTE ON FUNCTION mill.drop_group TO mill_operator;
 
 -- schema/04_maintenance.sql -----------------------------------------------------------------------
@@ -4340,6 +4356,7 @@ BEGIN
         RAISE EXCEPTION 'the limit of a group is removed with the group' USING ERRCODE = '22023',
             HINT = 'Use pgmill group remove.';
     END IF;
+    PERFORM mill.require_read_committed('mill.remove_limit');
     -- The lock conflicts with that of mill.required_limits, so no task gets this limit meanwhile.
     SELECT l.id INTO gone FROM mill.limits l
         WHERE l.kind = remove_limit.kind AND l.name = remove_limit.name AND l.run_id = 0 FOR UPDATE;
@@ -4356,7 +4373,7 @@ END
 $$;
 COMMENT ON FUNCTION mill.remove_limit IS
     'Removes the limit of a queue or of a concurrency key. Returns false if there is none. Raises an error while live '
-    'tasks have the limit';
+    'tasks have the limit. Requires READ COMMITTED';
 GRANT EXECUTE ON FUNCTION mill.remove_limit TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.remove_queue(queue text) RETURNS boolean
@@ -7261,6 +7278,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     found_state mill.run_state;
 BEGIN
+    PERFORM mill.require_read_committed('mill.cancel_run');
     SELECT r.state INTO found_state FROM mill.runs r WHERE r.id = cancel_run.run_id FOR NO KEY UPDATE;
     IF found_state IS DISTINCT FROM 'running' THEN
         RETURN coalesce(found_state::text, 'not found');
@@ -7274,7 +7292,7 @@ END
 $$;
 COMMENT ON FUNCTION mill.cancel_run IS
     'Cancels a run: no further task starts. Running tasks finish; with kill, they are cancelled too. Returns '
-    'cancelling, or the state of a run that has finished, or not found';
+    'cancelling, or the state of a run that has finished, or not found. Requires READ COMMITTED';
 GRANT EXECUTE ON FUNCTION mill.cancel_run TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.run_again(run mill.runs, nodes bigint[], action text, details jsonb) RETURNS SETOF text

@@ -503,9 +503,24 @@ COMMENT ON FUNCTION mill.set_default_group IS
     'Sets the group of new tasks, and of tasks of new runs, that are given no group; null: none';
 GRANT EXECUTE ON FUNCTION mill.set_default_group TO mill_operator;
 
+CREATE OR REPLACE FUNCTION mill.require_read_committed(action text) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION '% requires the isolation level READ COMMITTED, not %', action,
+            upper(current_setting('transaction_isolation')) USING ERRCODE = '25001',
+            HINT = 'Begin the transaction with BEGIN ISOLATION LEVEL READ COMMITTED.';
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION mill.require_read_committed IS
+    'For functions that lock a row and then look for tasks that use it: raises an error in isolation levels whose '
+    'snapshot can be older than the lock, and would not show these tasks';
+
 CREATE OR REPLACE FUNCTION mill.drop_group(name text) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
+    PERFORM mill.require_read_committed('mill.drop_group');
     PERFORM FROM mill.groups g WHERE g.name = drop_group.name FOR UPDATE;
     IF NOT FOUND THEN
         RETURN false;
@@ -529,5 +544,6 @@ BEGIN
     RETURN true;
 END
 $$;
-COMMENT ON FUNCTION mill.drop_group IS 'Removes a group that has no live tasks. Returns false if it does not exist';
+COMMENT ON FUNCTION mill.drop_group IS
+    'Removes a group that has no live tasks. Returns false if it does not exist. Requires READ COMMITTED';
 GRANT EXECUTE ON FUNCTION mill.drop_group TO mill_operator;

@@ -316,6 +316,7 @@ BEGIN
         RAISE EXCEPTION 'the limit of a group is removed with the group' USING ERRCODE = '22023',
             HINT = 'Use pgmill group remove.';
     END IF;
+    PERFORM mill.require_read_committed('mill.remove_limit');
     -- The lock conflicts with that of mill.required_limits, so no task gets this limit meanwhile.
     SELECT l.id INTO gone FROM mill.limits l
         WHERE l.kind = remove_limit.kind AND l.name = remove_limit.name AND l.run_id = 0 FOR UPDATE;
@@ -332,7 +333,7 @@ END
 $$;
 COMMENT ON FUNCTION mill.remove_limit IS
     'Removes the limit of a queue or of a concurrency key. Returns false if there is none. Raises an error while live '
-    'tasks have the limit';
+    'tasks have the limit. Requires READ COMMITTED';
 GRANT EXECUTE ON FUNCTION mill.remove_limit TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.remove_queue(queue text) RETURNS boolean

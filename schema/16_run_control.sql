@@ -25,6 +25,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     found_state mill.run_state;
 BEGIN
+    PERFORM mill.require_read_committed('mill.cancel_run');
     SELECT r.state INTO found_state FROM mill.runs r WHERE r.id = cancel_run.run_id FOR NO KEY UPDATE;
     IF found_state IS DISTINCT FROM 'running' THEN
         RETURN coalesce(found_state::text, 'not found');
@@ -38,7 +39,7 @@ END
 $$;
 COMMENT ON FUNCTION mill.cancel_run IS
     'Cancels a run: no further task starts. Running tasks finish; with kill, they are cancelled too. Returns '
-    'cancelling, or the state of a run that has finished, or not found';
+    'cancelling, or the state of a run that has finished, or not found. Requires READ COMMITTED';
 GRANT EXECUTE ON FUNCTION mill.cancel_run TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.run_again(run mill.runs, nodes bigint[], action text, details jsonb) RETURNS SETOF text

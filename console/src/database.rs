@@ -181,7 +181,9 @@ impl Session {
 
     /// Begins a writing transaction; the audit log records `actor`.
     pub(crate) async fn begin_write(&mut self, actor: &str) -> Result<Transaction<'_>, QueueError> {
-        let tx = self.client.build_transaction().start().await?;
+        // Some functions of the schema require this level, which the database or the login may replace as the default.
+        let level = IsolationLevel::ReadCommitted;
+        let tx = self.client.build_transaction().isolation_level(level).start().await?;
         tx.batch_execute(WRITE_SETTINGS).await?;
         assume_role(&tx, self.role.as_deref()).await?;
         audit::set_actor(&*tx, actor).await?;

@@ -10,7 +10,7 @@ use cli::Failure;
 use conninfo::ConnectionTarget;
 use queue::{QueueError, schema};
 use tokio::task::JoinSet;
-use tokio_postgres::{Client, Transaction};
+use tokio_postgres::{Client, IsolationLevel, Transaction};
 
 use crate::args::{GivenDatabase, Global};
 use crate::session::contexts::ContextsFile;
@@ -92,6 +92,15 @@ pub(crate) fn connection_target(
         }
         None => Ok(terminal::connection_target(None)?),
     }
+}
+
+/// Begins a transaction for functions of the schema that require READ COMMITTED, which the database or the
+/// login may replace as the default.
+pub(crate) async fn begin_read_committed(
+    client: &mut Client,
+) -> Result<Transaction<'_>, QueueError> {
+    let level = IsolationLevel::ReadCommitted;
+    Ok(client.build_transaction().isolation_level(level).start().await?)
 }
 
 /// Commits a transaction; with `--dry-run` rolls it back.

@@ -1,5 +1,7 @@
 //! Concurrent claims, grants and maintenance do not exceed a limit.
 
+use tokio_postgres::error::SqlState;
+
 use crate::guarantees::checker_mutants::plant;
 use crate::harness::{Database, Worker, claim_as_worker};
 
@@ -245,4 +247,42 @@ async fn a_worker_runs_tasks_whose_limit_was_the_only_one_and_is_gone() {
     assert_eq!(states(&database).await, "blocked 3");
     let _worker = Worker::start(&database, &["--readers", "2", "--poll-interval", "50ms"]);
     database.until_empty().await;
+}
+
+/// Such a snapshot does not show the tasks that have begun to use the group or the limit since.
+#[tokio::test]
+async fn a_removal_or_a_cancel_with_a_snapshot_that_can_be_old_is_refused() {
+    let database = Database::new().await;
+    database
+        .execute(
+            r#"SELECT mill.set_group('g'), mill.set_max_running('key', 'k', 1), mill.set_max_running('queue', 'q', 1);
+               SELECT mill.set_job('j', '[{"name": "a", "statement": "SELECT 1"}]');
+               SELECT mill.start_run('{j}')"#,
+        )
+        .await;
+    let operator = database.connect().await;
+    let calls =
+        ["drop_group('g')", "remove_limit('key', 'k')", "remove_queue('q')", "cancel_run(1)"];
+    for level in ["REPEATABLE READ", "SERIALIZABLE"] {
+        for call in calls {
+            let begin = format!("BEGIN ISOLATION LEVEL {level}; SELECT FROM mill.tasks");
+            operator.batch_execute(&begin).await.unwrap();
+            let options = ", group_name => 'g', concurrency_key => 'k', queue => 'q'";
+            database.enqueue("SELECT 1", options).await;
+            let error = operator.batch_execute(&format!("SELECT mill.{call}")).await.unwrap_err();
+            let error = error.as_db_error().unwrap();
+            assert_eq!(error.code(), &SqlState::ACTIVE_SQL_TRANSACTION, "{call}: {error}");
+            assert!(error.hint().unwrap().contains("READ COMMITTED"), "{error:?}");
+            operator.batch_execute("ROLLBACK").await.unwrap();
+        }
+        // Tasks have such levels, too, and enqueue other tasks.
+        let enqueue = format!(
+            "BEGIN ISOLATION LEVEL {level};
+             SELECT mill.enqueue('SELECT 1', group_name => 'g', concurrency_key => 'k', queue => 'q');
+             SELECT mill.add_run_task('{level}', 'SELECT 1', group_name => 'g', run_id => 1);
+             COMMIT"
+        );
+        operator.batch_execute(&enqueue).await.unwrap();
+    }
+    database.execute("SELECT mill.cancel_run(1)").await;
 }

@@ -3,6 +3,7 @@
 use proxy::{Cut, FaultAction, MessageMatch, Proxy};
 use serde_json::{Value, json};
 
+use crate::harness::console::Console;
 use crate::harness::{Database, Program, Worker, eventually};
 use crate::runs::run::{FLAGS, end, job, start};
 
@@ -204,4 +205,33 @@ async fn a_start_whose_answer_is_lost_is_not_reported_as_if_nothing_had_started(
     assert!(code == 1 && reported.contains("not known whether the run was started"), "{reported}");
     let runs = "SELECT count(*) = 1 FROM mill.runs";
     eventually("the run has started", async || database.value::<bool>(runs).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn runs_are_cancelled_and_limits_removed_whatever_the_default_isolation_level_is() {
+    let database = Database::new().await;
+    job(&database, "j", json!([{"name": "a", "statement": "SELECT 1"}])).await;
+    let runs = [start(&database, "j").await, start(&database, "j").await];
+    database
+        .execute(
+            "SELECT mill.set_group('g'), mill.set_max_running('key', 'k', 1), mill.set_max_running('queue', 'q', 1);
+             DO $$BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_isolation = %L',
+                 current_database(), 'repeatable read'); END$$",
+        )
+        .await;
+    let first = runs[0].to_string();
+    for args in [
+        ["group", "remove", "g"],
+        ["limit", "remove", "k"],
+        ["queue", "remove", "q"],
+        ["run", "cancel", &first],
+    ] {
+        Program::pgmill(&database, &args).succeeds().await;
+    }
+    let console = Console::start(&database, &[]).await;
+    let path = format!("/api/v1/runs/{}/cancel", runs[1]);
+    let answer = console.post_json(&path, &json!({}), &[]).await;
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    let cancelled = "SELECT count(*) FROM mill.runs WHERE state = 'cancelled'";
+    assert_eq!(database.value::<i64>(cancelled).await, 2);
 }

@@ -67,7 +67,8 @@ pub async fn wait_run(
 /// that has ended, or `not found`.
 ///
 /// # Errors
-/// Fails if the role lacks the privilege, or the connection is lost.
+/// Fails if the role lacks the privilege, if the isolation level of the transaction is not READ
+/// COMMITTED, or if the connection is lost.
 pub async fn cancel_run(
     client: &impl GenericClient,
     id: RunId,

@@ -3,7 +3,7 @@
 use cli::{Failure, exit};
 use queue::limit::{self, Limit, Rate};
 use queue::priority::{self, PriorityStatus};
-use queue::{LimitKind, Priority, QueueError};
+use queue::{LimitKind, Priority};
 use serde_json::json;
 use terminal::visible;
 use tokio_postgres::Client;
@@ -13,7 +13,7 @@ use crate::args::{
 };
 use crate::output::format::span;
 use crate::output::{Field, Output, Tone};
-use crate::session::commit_unless_dry_run;
+use crate::session::{begin_read_committed, commit_unless_dry_run};
 
 /// Runs a subcommand of `pgmill priority`.
 pub(crate) async fn run_priority(
@@ -181,7 +181,7 @@ async fn remove_limit(
     out: &Output,
     args: &LimitRemoveArgs,
 ) -> Result<u8, Failure> {
-    let transaction = client.transaction().await.map_err(QueueError::from)?;
+    let transaction = begin_read_committed(client).await?;
     let removed = limit::remove(&transaction, &args.key).await?;
     commit_unless_dry_run(transaction, args.dry_run).await?;
     if !removed {

@@ -12,7 +12,7 @@ use crate::fleet::group_import;
 use crate::fleet::group_settings::apply;
 use crate::output::format::local_time;
 use crate::output::{Field, Output, Tone};
-use crate::session::commit_unless_dry_run;
+use crate::session::{begin_read_committed, commit_unless_dry_run};
 
 const HEADINGS: [&str; 8] =
     ["group", "priority", "max running", "active", "pending", "running", "blocked", "description"];
@@ -145,7 +145,7 @@ async fn set_default(
 /// # Errors
 /// Fails if there is no such group, or if it has live tasks.
 async fn remove(client: &mut Client, out: &Output, args: &GroupName) -> Result<u8, Failure> {
-    let transaction = client.transaction().await.map_err(QueueError::from)?;
+    let transaction = begin_read_committed(client).await?;
     let removed = group::drop_group(&transaction, &args.name).await?;
     commit_unless_dry_run(transaction, args.dry_run).await?;
     if !removed {

@@ -11,7 +11,7 @@ use crate::fleet::capacity::{apply_limits, format_rate};
 use crate::fleet::purge;
 use crate::output::format::{counted, span};
 use crate::output::{Field, Output, Tone};
-use crate::session::commit_unless_dry_run;
+use crate::session::{begin_read_committed, commit_unless_dry_run};
 
 const HEADINGS: [&str; 8] =
     ["queue", "pending", "oldest", "running", "longest", "scheduled", "blocked", ""];
@@ -86,7 +86,7 @@ async fn check_known(client: &Client, name: &str, create: bool) -> Result<(), Fa
 /// # Errors
 /// Fails if the queue has no settings, or while live tasks have its limit.
 async fn remove(client: &mut Client, out: &Output, args: &QueueArgs) -> Result<u8, Failure> {
-    let transaction = client.transaction().await.map_err(QueueError::from)?;
+    let transaction = begin_read_committed(client).await?;
     let removed = operate::remove_queue(&transaction, &args.name).await?;
     commit_unless_dry_run(transaction, args.dry_run).await?;
     if !removed {

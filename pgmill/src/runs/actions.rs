@@ -14,7 +14,7 @@ use crate::args::{RunCancel, RunRerun, RunRestart, TaskOfRun};
 use crate::output::Output;
 use crate::output::format::counted;
 use crate::runs::list::find;
-use crate::session::commit_unless_dry_run;
+use crate::session::{begin_read_committed, commit_unless_dry_run};
 
 /// Maximum number of runs that one command cancels, unless their ids are given.
 pub(crate) const MAX_RUNS: i64 = 10_000;
@@ -46,7 +46,7 @@ pub(crate) async fn cancel_runs(
     kill: bool,
     dry_run: bool,
 ) -> Result<u8, Failure> {
-    let transaction = client.transaction().await.map_err(QueueError::from)?;
+    let transaction = begin_read_committed(client).await?;
     let mut answers = Vec::new();
     for id in runs {
         answers.push((*id, run::cancel(&transaction, *id, kill).await?));
