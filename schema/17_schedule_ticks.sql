@@ -156,6 +156,7 @@ RETURNS bigint
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 DECLARE
+    existing mill.runs;
     fired bigint;
     problem text;
     broken text;
@@ -163,7 +164,14 @@ BEGIN
     -- The row of the schedule is locked, so no other session fires it concurrently. Relying on the unique
     -- index instead would deadlock: the insert would wait for the session that finishes the existing run,
     -- and that session waits for the row of the schedule.
-    IF EXISTS (SELECT FROM mill.runs r WHERE r.schedule_id = schedule.id AND r.fire_at = fire.fire_at) THEN
+    SELECT r.* INTO existing FROM mill.runs r WHERE r.schedule_id = schedule.id AND r.fire_at = fire.fire_at
+        ORDER BY r.reason IN ('manual', 'backfill'), r.id LIMIT 1;
+    IF existing.id IS NOT NULL THEN
+        -- Of a regular run, the log has the fire. Any other run takes the place of this fire.
+        IF existing.reason IN ('manual', 'backfill') THEN
+            PERFORM mill.log_schedule_event(schedule.id, 'skipped', format('run %s was started for this instant (%s)',
+                existing.id, existing.reason), fire_at, reason, pending, run_id => existing.id);
+        END IF;
         RETURN NULL;
     END IF;
     BEGIN
@@ -194,8 +202,8 @@ END
 $$;
 COMMENT ON FUNCTION mill.fire IS
     'Starts a run of a schedule whose row is locked. Returns null if a run for this fire time exists or the run could '
-    'not be started. Why it could not be started is in schedules.error and in mill.schedule_log. Raises an error if '
-    'the run may be started later';
+    'not be started. If the existing run was started manually or by a backfill, logs the fire as skipped. Why it could '
+    'not be started is in schedules.error and in mill.schedule_log. Raises an error if the run may be started later';
 
 CREATE OR REPLACE FUNCTION mill.fire_or_skip(schedule mill.schedules, fire_at timestamptz, pending bigint,
     oldest_age interval, later boolean, OUT fired integer, OUT skipped integer)

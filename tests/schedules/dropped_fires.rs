@@ -131,6 +131,40 @@ async fn the_last_fire_of_a_schedule_that_waits_is_not_recorded_as_missed() {
     }
 }
 
+#[tokio::test]
+async fn a_fire_that_waits_while_another_run_takes_its_instant_is_recorded_as_skipped() {
+    for reason in ["manual", "backfill"] {
+        let database = Database::new().await;
+        let daily = daily_in_half_a_day(&database).await;
+        schedule(&database, "s", &daily, "SELECT 1", ", overlap => 'queue'").await;
+        tick(&database).await;
+        for minutes in [30, 20] {
+            let due = format!(
+                "UPDATE mill.schedules SET next_fire_at = now() - interval '{minutes} minutes', next_tick_at = now()"
+            );
+            database.execute(&due).await;
+            tick(&database).await;
+        }
+        let run = "SELECT mill.run_now('s', true, jsonb_build_object('fire_at', queued_fire_at))
+            FROM mill.schedules";
+        let run: i64 = database.value(run).await;
+        database
+            .execute(&format!("UPDATE mill.runs SET reason = '{reason}' WHERE id = {run}"))
+            .await;
+        for _ in 0..2 {
+            end_oldest_run(&database).await;
+        }
+        tick(&database).await;
+        assert_eq!(events(&database, "s").await, "fired 2, skipped 1, completed 2");
+        let skipped = "SELECT concat_ws(' ', l.run_id, l.fire_at = r.fire_at, l.message) FROM mill.schedule_log l
+            JOIN mill.runs r ON r.id = l.run_id WHERE l.event = 'skipped'";
+        let wanted = format!("{run} t run {run} was started for this instant ({reason})");
+        assert_eq!(database.value::<String>(skipped).await, wanted);
+        let waits = "SELECT queued_fire_at IS NOT NULL FROM mill.schedules";
+        assert!(!database.value::<bool>(waits).await);
+    }
+}
+
 /// Returns a session that gives up the wait for a lock at once.
 async fn impatient(database: &Database) -> Client {
     let client = database.connect().await;
