@@ -410,6 +410,17 @@ COMMENT ON FUNCTION mill.sees_statements IS
     'Returns whether the current user may read statements, parameters, results and messages';
 GRANT EXECUTE ON FUNCTION mill.sees_statements TO mill_viewer, mill_worker;
 
+CREATE OR REPLACE FUNCTION mill.caller_sees_statements() RETURNS boolean
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT NOT s.hide_statements OR pg_has_role(c.name, 'mill_operator', 'MEMBER')
+        OR pg_has_role(c.name, 'mill_owner', 'MEMBER')
+    FROM mill.settings s
+        CROSS JOIN (SELECT coalesce(nullif(current_setting('role'), 'none'), session_user)::name AS name) AS c
+$$;
+COMMENT ON FUNCTION mill.caller_sees_statements IS
+    'As mill.sees_statements, for functions with the rights of mill_owner, in which the current user is not the '
+    'caller: asks for the role that the session has assumed, or else for its login';
+
 -- schema/04_capacity.sql --------------------------------------------------------------------------
 
 -- Capacity: priorities, queues, profiles, groups and limits, and the functions that change them. These
@@ -5757,6 +5768,14 @@ GRANT SELECT, INSERT, DELETE ON mill.schedule_declaration_errors TO mill_worker,
 
 -- Declaration -------------------------------------------------------------------------------------
 
+CREATE OR REPLACE FUNCTION mill.timing_without_probe(timing text) RETURNS text
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT CASE WHEN lower(btrim(split_part(timing, '(', 1))) = 'trigger' THEN 'trigger(…)' ELSE timing END
+$$;
+COMMENT ON FUNCTION mill.timing_without_probe IS
+    'Returns a timing for readers who may not see statements: that of a trigger contains SQL';
+GRANT EXECUTE ON FUNCTION mill.timing_without_probe TO mill_viewer, mill_worker;
+
 CREATE OR REPLACE FUNCTION mill.is_active(schedule mill.schedules) RETURNS boolean
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT schedule.enabled AND schedule.removed_at IS NULL
@@ -5913,9 +5932,12 @@ BEGIN
     IF kept.id IS NOT NULL AND (put.timing <> kept.timing OR mill.is_active(put) <> mill.is_active(kept)) THEN
         PERFORM mill.replan_schedule(put.id);
     END IF;
+    -- All viewers read the audit, so it has no statements.
     PERFORM mill.record_change('put_schedule', 'schedule ' || put.name,
-        CASE WHEN kept.id IS NOT NULL THEN to_jsonb(kept) || '{"result": "changed"}' END,
-        jsonb_build_object('declared_in', declared_in, 'timing', coalesce(put.new_timing, put.timing),
+        CASE WHEN kept.id IS NOT NULL THEN to_jsonb(kept) || '{"result": "changed"}'
+            || jsonb_build_object('timing', mill.timing_without_probe(kept.timing)) END,
+        jsonb_build_object('declared_in', declared_in,
+            'timing', mill.timing_without_probe(coalesce(put.new_timing, put.timing)),
             'enabled', put.enabled, 'result', CASE WHEN kept.id IS NULL THEN 'new' ELSE 'changed' END));
     IF kept.id IS NULL THEN
         RETURN 'new';
@@ -7788,8 +7810,8 @@ GRANT SELECT (schedule_id, backfill_id) ON mill.runs TO mill_worker;
 CREATE OR REPLACE VIEW mill.backfill_status AS
     SELECT b.id, s.name AS schedule, b.state, b.timing, b.from_at, b.to_at, b.next_at, b.max_running, b.again,
         CASE WHEN (SELECT mill.sees_statements()) THEN b.params END AS params,
-        b.instants, b.fired, b.skipped, n.running, n.succeeded, n.failed, n.cancelled, b.error,
-        b.created_at, b.created_by, b.finished_at
+        b.instants, b.fired, b.skipped, n.running, n.succeeded, n.failed, n.cancelled,
+        CASE WHEN (SELECT mill.sees_statements()) THEN b.error END AS error, b.created_at, b.created_by, b.finished_at
     FROM mill.backfills b JOIN mill.schedules s ON s.id = b.schedule_id CROSS JOIN LATERAL (
         SELECT count(*) FILTER (WHERE r.state = 'running') AS running,
             count(*) FILTER (WHERE r.state = 'succeeded') AS succeeded,
@@ -8707,19 +8729,25 @@ GRANT EXECUTE ON FUNCTION mill.prune_idempotency_keys TO mill_worker;
 -- Status of schedules: the state of each one, the runs that it has fired, and a dry run of its next tick.
 
 CREATE OR REPLACE VIEW mill.schedule_status AS
-    SELECT s.id, s.name, s.mode, s.timing, s.jobs, s.declared_in, s.declared_as, s.enabled, s.removed_at,
+    SELECT s.id, s.name, s.mode,
+        CASE WHEN (SELECT mill.sees_statements()) THEN s.timing ELSE mill.timing_without_probe(s.timing) END AS timing,
+        s.jobs, s.declared_in, s.declared_as, s.enabled, s.removed_at,
         CASE WHEN s.removed_at IS NOT NULL THEN 'removed' WHEN NOT s.enabled THEN 'disabled'
             WHEN num_nonnulls(s.error, s.new_timing_error) > 0 THEN 'error'
             WHEN s.next_tick_at < now() - interval '1 minute' AND NOT (SELECT mill.fleet_paused()) THEN 'overdue'
             WHEN going.id IS NOT NULL THEN 'running' ELSE 'waiting' END AS status,
-        s.next_fire_at, s.last_fire_at, s.last_finished_at, s.last_state, s.last_success_at, s.queued_fire_at, s.error,
+        s.next_fire_at, s.last_fire_at, s.last_finished_at, s.last_state, s.last_success_at, s.queued_fire_at,
+        CASE WHEN (SELECT mill.sees_statements()) THEN s.error END AS error,
         going.id AS running_run_id, s.overlap, s.catch_up, s.max_lateness,
         coalesce(s.jitter, s.declared_jitter) AS jitter,
         s.max_attempts, s.retry_interval, CASE WHEN (SELECT mill.sees_statements()) THEN s.params END AS params,
         s.version, s.changed_at, s.changed_by,
         CASE WHEN s.next_tick_at < now() AND NOT (SELECT mill.fleet_paused()) THEN now() - s.next_tick_at
             END AS overdue, s.tags, s.metadata,
-        s.new_timing, s.new_timing_error, s.trigger_checked_at, s.trigger_result,
+        CASE WHEN (SELECT mill.sees_statements()) THEN s.new_timing ELSE mill.timing_without_probe(s.new_timing) END
+            AS new_timing,
+        CASE WHEN (SELECT mill.sees_statements()) THEN s.new_timing_error END AS new_timing_error,
+        s.trigger_checked_at, CASE WHEN (SELECT mill.sees_statements()) THEN s.trigger_result END AS trigger_result,
         -- As expressions, so that a query which does not read them does not evaluate them.
         (mill.declared_durations(s.jobs, s)).expected_duration, (mill.declared_durations(s.jobs, s)).deadline,
         (SELECT count(*) FROM mill.runs r WHERE r.schedule_id = s.id AND r.late_since IS NOT NULL) AS late_runs,
@@ -8728,7 +8756,8 @@ CREATE OR REPLACE VIEW mill.schedule_status AS
         WHERE r.schedule_id = s.id AND r.state = 'running' AND r.backfill_id IS NULL ORDER BY r.id LIMIT 1) AS going
         ON true;
 COMMENT ON VIEW mill.schedule_status IS
-    'Schedules with their declaration, the settings of operators, the next fire, and the state of the last run';
+    'Schedules with their declaration, the settings of operators, the next fire, and the state of the last run. Hides '
+    'params, errors and the SQL of triggers if settings.hide_statements is set';
 GRANT SELECT ON mill.schedule_status TO mill_worker;
 
 CREATE OR REPLACE VIEW mill.schedule_history AS
@@ -8755,15 +8784,25 @@ CREATE OR REPLACE FUNCTION mill.schedule_to_test(name text) RETURNS mill.schedul
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     s mill.schedules;
+    hidden CONSTANT text := 'hidden, as mill.settings.hide_statements demands';
 BEGIN
     SELECT x.* INTO s FROM mill.schedules x WHERE x.name = schedule_to_test.name;
     s.definition := NULL;
     s.params := NULL;
+    IF NOT mill.caller_sees_statements() THEN
+        s.timing := mill.timing_without_probe(s.timing);
+        s.new_timing := mill.timing_without_probe(s.new_timing);
+        s.new_timing_error := CASE WHEN s.new_timing_error IS NOT NULL THEN hidden END;
+        s.error := CASE WHEN s.error IS NOT NULL THEN hidden END;
+        s.trigger := NULL;
+        s.trigger_result := NULL;
+    END IF;
     RETURN s;
 END
 $$;
 COMMENT ON FUNCTION mill.schedule_to_test IS
-    'Returns a schedule without the columns that viewers may not read, for mill.schedule_test';
+    'Returns a schedule without definition and params, for mill.schedule_test. Hides errors and the SQL of a trigger '
+    'from a caller who may not read statements';
 GRANT EXECUTE ON FUNCTION mill.schedule_to_test TO mill_viewer;
 
 CREATE OR REPLACE FUNCTION mill.schedule_test(name text, trigger jsonb) RETURNS TABLE (would_fire boolean, reason text,
@@ -8801,6 +8840,9 @@ BEGIN
     SELECT d.* INTO decision FROM mill.should_fire(s, pending_rows, oldest_row_age) AS d;
     would_fire := decision.fire;
     reason := decision.reason;
+    IF s.trigger IS NULL AND s.mode = 'triggered' AND mill.is_active(s) AND NOT mill.sees_statements() THEN
+        reason := 'its trigger is hidden, as mill.settings.hide_statements demands';
+    END IF;
     IF probed AND NOT s.enabled THEN
         reason := reason || '; if it were enabled: ' || (SELECT e.reason
             FROM mill.evaluate_trigger(s.trigger, pending_rows, oldest_row_age, s.last_fire_at) AS e);
@@ -8842,7 +8884,8 @@ LANGUAGE sql STABLE SET transaction_read_only = on AS $$
 $$;
 COMMENT ON FUNCTION mill.schedule_test(text) IS
     'Returns whether a tick would fire the schedule now, and why or why not, without firing it. Evaluates triggers '
-    'with the rights of the caller. Returns no row if the schedule does not exist';
+    'with the rights of the caller, unless settings.hide_statements hides the trigger. Returns no row if the schedule '
+    'does not exist';
 GRANT EXECUTE ON FUNCTION mill.schedule_test(text) TO mill_viewer;
 
 -- schema/19_saved_filters.sql ---------------------------------------------------------------------
@@ -8956,7 +8999,8 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
         WHERE (a.pid, a.backend_start) IN (SELECT t.session_pid, t.session_started_at FROM mill.tasks t
             WHERE t.state = 'running')
     )
-    SELECT o.pid, o.backend_start, o.state, o.wait_event_type, o.wait_event, o.query, o.blocked_by,
+    SELECT o.pid, o.backend_start, o.state, o.wait_event_type, o.wait_event,
+        CASE WHEN (SELECT mill.caller_sees_statements()) THEN o.query END, o.blocked_by,
         (SELECT jsonb_agg(jsonb_strip_nulls(jsonb_build_object('pid', b.pid, 'task_id', t.id, 'name', t.name,
                 'application', CASE WHEN b.pid = 0 THEN 'a prepared transaction' ELSE a.application_name END,
                 'user', a.usename, 'state', a.state, 'transaction_started_at', a.xact_start)) ORDER BY b.pid)
@@ -8971,7 +9015,8 @@ $$;
 COMMENT ON FUNCTION mill.backends IS
     'Returns the backends of running tasks, and no other backends: activity, waits, blockers, and the progress that '
     'the server reports for the command. blockers: [{"pid", "task_id", "name", "application", "user", "state", '
-    '"transaction_started_at"}]; only blockers that run a task have task_id and name';
+    '"transaction_started_at"}]; only blockers that run a task have task_id and name. query: null if the caller may '
+    'not read statements';
 GRANT EXECUTE ON FUNCTION mill.backends TO mill_worker, mill_viewer;
 
 CREATE OR REPLACE FUNCTION mill.sessions() RETURNS TABLE (pid integer, backend_start timestamptz, kind text,
@@ -9812,8 +9857,9 @@ BEGIN
         ('run_events', '{}', ARRAY['result', 'message']),
         ('progress', '{}', ARRAY['percent', 'message', 'notices']),
         ('runs', '{}', ARRAY['params']),
-        ('schedules', '{}', ARRAY['params', 'definition']),
-        ('backfills', '{}', ARRAY['params']),
+        ('schedules', '{}', ARRAY['params', 'definition', 'timing', 'new_timing', 'new_timing_error', 'trigger',
+            'trigger_result', 'error']),
+        ('backfills', '{}', ARRAY['params', 'error']),
         ('schedule_log', '{}', ARRAY['message']),
         ('subscriptions', '{}', ARRAY['statement']),
         ('notifications', '{}', ARRAY['document']),

@@ -142,3 +142,14 @@ $$;
 COMMENT ON FUNCTION mill.sees_statements IS
     'Returns whether the current user may read statements, parameters, results and messages';
 GRANT EXECUTE ON FUNCTION mill.sees_statements TO mill_viewer, mill_worker;
+
+CREATE OR REPLACE FUNCTION mill.caller_sees_statements() RETURNS boolean
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT NOT s.hide_statements OR pg_has_role(c.name, 'mill_operator', 'MEMBER')
+        OR pg_has_role(c.name, 'mill_owner', 'MEMBER')
+    FROM mill.settings s
+        CROSS JOIN (SELECT coalesce(nullif(current_setting('role'), 'none'), session_user)::name AS name) AS c
+$$;
+COMMENT ON FUNCTION mill.caller_sees_statements IS
+    'As mill.sees_statements, for functions with the rights of mill_owner, in which the current user is not the '
+    'caller: asks for the role that the session has assumed, or else for its login';

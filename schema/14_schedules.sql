@@ -162,6 +162,14 @@ GRANT SELECT, INSERT, DELETE ON mill.schedule_declaration_errors TO mill_worker,
 
 -- Declaration -------------------------------------------------------------------------------------
 
+CREATE OR REPLACE FUNCTION mill.timing_without_probe(timing text) RETURNS text
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT CASE WHEN lower(btrim(split_part(timing, '(', 1))) = 'trigger' THEN 'trigger(…)' ELSE timing END
+$$;
+COMMENT ON FUNCTION mill.timing_without_probe IS
+    'Returns a timing for readers who may not see statements: that of a trigger contains SQL';
+GRANT EXECUTE ON FUNCTION mill.timing_without_probe TO mill_viewer, mill_worker;
+
 CREATE OR REPLACE FUNCTION mill.is_active(schedule mill.schedules) RETURNS boolean
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT schedule.enabled AND schedule.removed_at IS NULL
@@ -318,9 +326,12 @@ BEGIN
     IF kept.id IS NOT NULL AND (put.timing <> kept.timing OR mill.is_active(put) <> mill.is_active(kept)) THEN
         PERFORM mill.replan_schedule(put.id);
     END IF;
+    -- All viewers read the audit, so it has no statements.
     PERFORM mill.record_change('put_schedule', 'schedule ' || put.name,
-        CASE WHEN kept.id IS NOT NULL THEN to_jsonb(kept) || '{"result": "changed"}' END,
-        jsonb_build_object('declared_in', declared_in, 'timing', coalesce(put.new_timing, put.timing),
+        CASE WHEN kept.id IS NOT NULL THEN to_jsonb(kept) || '{"result": "changed"}'
+            || jsonb_build_object('timing', mill.timing_without_probe(kept.timing)) END,
+        jsonb_build_object('declared_in', declared_in,
+            'timing', mill.timing_without_probe(coalesce(put.new_timing, put.timing)),
             'enabled', put.enabled, 'result', CASE WHEN kept.id IS NULL THEN 'new' ELSE 'changed' END));
     IF kept.id IS NULL THEN
         RETURN 'new';

@@ -52,8 +52,8 @@ GRANT SELECT (schedule_id, backfill_id) ON mill.runs TO mill_worker;
 CREATE OR REPLACE VIEW mill.backfill_status AS
     SELECT b.id, s.name AS schedule, b.state, b.timing, b.from_at, b.to_at, b.next_at, b.max_running, b.again,
         CASE WHEN (SELECT mill.sees_statements()) THEN b.params END AS params,
-        b.instants, b.fired, b.skipped, n.running, n.succeeded, n.failed, n.cancelled, b.error,
-        b.created_at, b.created_by, b.finished_at
+        b.instants, b.fired, b.skipped, n.running, n.succeeded, n.failed, n.cancelled,
+        CASE WHEN (SELECT mill.sees_statements()) THEN b.error END AS error, b.created_at, b.created_by, b.finished_at
     FROM mill.backfills b JOIN mill.schedules s ON s.id = b.schedule_id CROSS JOIN LATERAL (
         SELECT count(*) FILTER (WHERE r.state = 'running') AS running,
             count(*) FILTER (WHERE r.state = 'succeeded') AS succeeded,

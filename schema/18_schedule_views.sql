@@ -1,19 +1,25 @@
 -- Status of schedules: the state of each one, the runs that it has fired, and a dry run of its next tick.
 
 CREATE OR REPLACE VIEW mill.schedule_status AS
-    SELECT s.id, s.name, s.mode, s.timing, s.jobs, s.declared_in, s.declared_as, s.enabled, s.removed_at,
+    SELECT s.id, s.name, s.mode,
+        CASE WHEN (SELECT mill.sees_statements()) THEN s.timing ELSE mill.timing_without_probe(s.timing) END AS timing,
+        s.jobs, s.declared_in, s.declared_as, s.enabled, s.removed_at,
         CASE WHEN s.removed_at IS NOT NULL THEN 'removed' WHEN NOT s.enabled THEN 'disabled'
             WHEN num_nonnulls(s.error, s.new_timing_error) > 0 THEN 'error'
             WHEN s.next_tick_at < now() - interval '1 minute' AND NOT (SELECT mill.fleet_paused()) THEN 'overdue'
             WHEN going.id IS NOT NULL THEN 'running' ELSE 'waiting' END AS status,
-        s.next_fire_at, s.last_fire_at, s.last_finished_at, s.last_state, s.last_success_at, s.queued_fire_at, s.error,
+        s.next_fire_at, s.last_fire_at, s.last_finished_at, s.last_state, s.last_success_at, s.queued_fire_at,
+        CASE WHEN (SELECT mill.sees_statements()) THEN s.error END AS error,
         going.id AS running_run_id, s.overlap, s.catch_up, s.max_lateness,
         coalesce(s.jitter, s.declared_jitter) AS jitter,
         s.max_attempts, s.retry_interval, CASE WHEN (SELECT mill.sees_statements()) THEN s.params END AS params,
         s.version, s.changed_at, s.changed_by,
         CASE WHEN s.next_tick_at < now() AND NOT (SELECT mill.fleet_paused()) THEN now() - s.next_tick_at
             END AS overdue, s.tags, s.metadata,
-        s.new_timing, s.new_timing_error, s.trigger_checked_at, s.trigger_result,
+        CASE WHEN (SELECT mill.sees_statements()) THEN s.new_timing ELSE mill.timing_without_probe(s.new_timing) END
+            AS new_timing,
+        CASE WHEN (SELECT mill.sees_statements()) THEN s.new_timing_error END AS new_timing_error,
+        s.trigger_checked_at, CASE WHEN (SELECT mill.sees_statements()) THEN s.trigger_result END AS trigger_result,
         -- As expressions, so that a query which does not read them does not evaluate them.
         (mill.declared_durations(s.jobs, s)).expected_duration, (mill.declared_durations(s.jobs, s)).deadline,
         (SELECT count(*) FROM mill.runs r WHERE r.schedule_id = s.id AND r.late_since IS NOT NULL) AS late_runs,
@@ -22,7 +28,8 @@ CREATE OR REPLACE VIEW mill.schedule_status AS
         WHERE r.schedule_id = s.id AND r.state = 'running' AND r.backfill_id IS NULL ORDER BY r.id LIMIT 1) AS going
         ON true;
 COMMENT ON VIEW mill.schedule_status IS
-    'Schedules with their declaration, the settings of operators, the next fire, and the state of the last run';
+    'Schedules with their declaration, the settings of operators, the next fire, and the state of the last run. Hides '
+    'params, errors and the SQL of triggers if settings.hide_statements is set';
 GRANT SELECT ON mill.schedule_status TO mill_worker;
 
 CREATE OR REPLACE VIEW mill.schedule_history AS
@@ -49,15 +56,25 @@ CREATE OR REPLACE FUNCTION mill.schedule_to_test(name text) RETURNS mill.schedul
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     s mill.schedules;
+    hidden CONSTANT text := 'hidden, as mill.settings.hide_statements demands';
 BEGIN
     SELECT x.* INTO s FROM mill.schedules x WHERE x.name = schedule_to_test.name;
     s.definition := NULL;
     s.params := NULL;
+    IF NOT mill.caller_sees_statements() THEN
+        s.timing := mill.timing_without_probe(s.timing);
+        s.new_timing := mill.timing_without_probe(s.new_timing);
+        s.new_timing_error := CASE WHEN s.new_timing_error IS NOT NULL THEN hidden END;
+        s.error := CASE WHEN s.error IS NOT NULL THEN hidden END;
+        s.trigger := NULL;
+        s.trigger_result := NULL;
+    END IF;
     RETURN s;
 END
 $$;
 COMMENT ON FUNCTION mill.schedule_to_test IS
-    'Returns a schedule without the columns that viewers may not read, for mill.schedule_test';
+    'Returns a schedule without definition and params, for mill.schedule_test. Hides errors and the SQL of a trigger '
+    'from a caller who may not read statements';
 GRANT EXECUTE ON FUNCTION mill.schedule_to_test TO mill_viewer;
 
 CREATE OR REPLACE FUNCTION mill.schedule_test(name text, trigger jsonb) RETURNS TABLE (would_fire boolean, reason text,
@@ -95,6 +112,9 @@ BEGIN
     SELECT d.* INTO decision FROM mill.should_fire(s, pending_rows, oldest_row_age) AS d;
     would_fire := decision.fire;
     reason := decision.reason;
+    IF s.trigger IS NULL AND s.mode = 'triggered' AND mill.is_active(s) AND NOT mill.sees_statements() THEN
+        reason := 'its trigger is hidden, as mill.settings.hide_statements demands';
+    END IF;
     IF probed AND NOT s.enabled THEN
         reason := reason || '; if it were enabled: ' || (SELECT e.reason
             FROM mill.evaluate_trigger(s.trigger, pending_rows, oldest_row_age, s.last_fire_at) AS e);
@@ -136,5 +156,6 @@ LANGUAGE sql STABLE SET transaction_read_only = on AS $$
 $$;
 COMMENT ON FUNCTION mill.schedule_test(text) IS
     'Returns whether a tick would fire the schedule now, and why or why not, without firing it. Evaluates triggers '
-    'with the rights of the caller. Returns no row if the schedule does not exist';
+    'with the rights of the caller, unless settings.hide_statements hides the trigger. Returns no row if the schedule '
+    'does not exist';
 GRANT EXECUTE ON FUNCTION mill.schedule_test(text) TO mill_viewer;

@@ -55,7 +55,8 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
         WHERE (a.pid, a.backend_start) IN (SELECT t.session_pid, t.session_started_at FROM mill.tasks t
             WHERE t.state = 'running')
     )
-    SELECT o.pid, o.backend_start, o.state, o.wait_event_type, o.wait_event, o.query, o.blocked_by,
+    SELECT o.pid, o.backend_start, o.state, o.wait_event_type, o.wait_event,
+        CASE WHEN (SELECT mill.caller_sees_statements()) THEN o.query END, o.blocked_by,
         (SELECT jsonb_agg(jsonb_strip_nulls(jsonb_build_object('pid', b.pid, 'task_id', t.id, 'name', t.name,
                 'application', CASE WHEN b.pid = 0 THEN 'a prepared transaction' ELSE a.application_name END,
                 'user', a.usename, 'state', a.state, 'transaction_started_at', a.xact_start)) ORDER BY b.pid)
@@ -70,7 +71,8 @@ $$;
 COMMENT ON FUNCTION mill.backends IS
     'Returns the backends of running tasks, and no other backends: activity, waits, blockers, and the progress that '
     'the server reports for the command. blockers: [{"pid", "task_id", "name", "application", "user", "state", '
-    '"transaction_started_at"}]; only blockers that run a task have task_id and name';
+    '"transaction_started_at"}]; only blockers that run a task have task_id and name. query: null if the caller may '
+    'not read statements';
 GRANT EXECUTE ON FUNCTION mill.backends TO mill_worker, mill_viewer;
 
 CREATE OR REPLACE FUNCTION mill.sessions() RETURNS TABLE (pid integer, backend_start timestamptz, kind text,

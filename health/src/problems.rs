@@ -354,6 +354,10 @@ fn schedule(problem: &ScheduleProblem, now: Timestamp) -> Problem {
     let (name, message) = (&problem.subject, problem.message.as_deref().unwrap_or_default());
     let message = match problem.kind {
         ScheduleProblemKind::Missed => format!("schedule {name} missed fires: no tick in time"),
+        // Without a message, the caller may not read it.
+        ScheduleProblemKind::Error if message.is_empty() => {
+            format!("schedule {name} does not fire")
+        }
         ScheduleProblemKind::Error => format!("schedule {name} does not fire: {message}"),
         ScheduleProblemKind::NewTiming => {
             format!("the new timing of schedule {name} is not in force: {message}")

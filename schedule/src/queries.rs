@@ -62,13 +62,12 @@ const DECLARATION_ERRORS: &str = "/* schedule.declaration_errors */
 SELECT m.declared_as, m.place, m.message, m.hint FROM mill.schedule_declaration_errors m ORDER BY m.declared_as, m.place";
 
 const HEALTH: &str = "/* schedule.health */
-SELECT count(*) FILTER (WHERE s.enabled AND num_nonnulls(s.error, s.new_timing_error) = 0) AS enabled,
-    count(*) FILTER (WHERE s.enabled AND num_nonnulls(s.error, s.new_timing_error) > 0) AS errors,
-    count(*) FILTER (WHERE NOT s.enabled) AS disabled,
-    CASE WHEN mill.fleet_paused() THEN 0
-        ELSE coalesce(greatest(extract(epoch FROM now() - min(s.next_tick_at)), 0), 0) END::float8 AS overdue_seconds,
+SELECT count(*) FILTER (WHERE s.status NOT IN ('disabled', 'error')) AS enabled,
+    count(*) FILTER (WHERE s.status = 'error') AS errors,
+    count(*) FILTER (WHERE s.status = 'disabled') AS disabled,
+    coalesce(extract(epoch FROM max(s.overdue)), 0)::float8 AS overdue_seconds,
     (SELECT count(*) FROM mill.schedule_declaration_errors) AS declaration_errors
-FROM mill.schedules s WHERE s.removed_at IS NULL";
+FROM mill.schedule_status s WHERE s.removed_at IS NULL";
 
 const INSTANTS: &str = "/* schedule.fire_times */
 SELECT s.name, extract(epoch FROM s.next_fire_at)::float8 AS next_fire_at,

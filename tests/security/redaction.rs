@@ -1,13 +1,15 @@
 //! With hidden statements, a viewer sees no statement, parameter or message of a task.
 
+use tokio_postgres::Client;
+
 use crate::harness::login::Login;
 use crate::harness::{Database, Program, Worker, eventually};
 
 /// Text that is a part of every text of a task.
 const SECRET: &str = "ORANGE";
 
-/// Creates a task with the secret in its statement, parameters, notices, result and error, and a
-/// run, a job and a schedule of such tasks.
+/// Creates a task with the secret in its statement, parameters, notices, result and error, a run, a
+/// job and a schedule of such tasks, and triggers with the secret in their SQL and its error.
 async fn put_secret_everywhere(database: &Database) -> i64 {
     let statement = format!(
         "DO $$ BEGIN RAISE NOTICE 'a {SECRET}';
@@ -26,18 +28,58 @@ async fn put_secret_everywhere(database: &Database) -> i64 {
                  'SELECT (''a {SECRET}'' || $1)::integer', 'params', jsonb_build_array(jsonb_build_object('$param', 'p')), 'max_attempts', 1)));
              SELECT mill.start_run(ARRAY['work'], params => '{{\"p\": \"a {SECRET}\"}}');
              SELECT mill.set_schedule('nightly', 'daily(03:00)', 'SELECT ''a {SECRET}''');
+             SELECT mill.set_schedule('nightly', 'trigger(table: a, filter: \"{SECRET}\", rows: no)', 'SELECT ''a {SECRET}''');
+             SELECT mill.set_schedule('trigger', $x$trigger(table: pg_class, filter: \"relname = 'a {SECRET}'\", rows: 1)$x$,
+                 'SELECT 1');
+             SELECT mill.set_schedule('faulty', $x$trigger(table: pg_class, filter: \"'a {SECRET}'::integer = 1\", rows: 1)$x$,
+                 'SELECT 1');
              SELECT mill.set_schedule('broken', 'manual', $x${statement}$x$, task => '{{\"max_attempts\": 1}}');
              SELECT mill.run_now('broken');
              SELECT mill.enqueue('SELECT ''a {SECRET}''', due_at => now() + interval '1 day')"
         ))
         .await;
-    eventually("all due tasks have ended", async || {
+    eventually("all due tasks have ended, and the triggers have been evaluated", async || {
         let left = "SELECT (SELECT count(*) FROM mill.tasks WHERE state <> 'scheduled')
-            + (SELECT count(*) FROM mill.runs WHERE state = 'running')";
+            + (SELECT count(*) FROM mill.runs WHERE state = 'running')
+            + (SELECT 3 - count(*) FILTER (WHERE name = 'trigger' AND trigger_result IS NOT NULL
+                OR error ~ 'ORANGE' OR new_timing_error IS NOT NULL) FROM mill.schedules)";
         database.value::<i64>(left).await == 0
     })
     .await;
     failed
+}
+
+/// Returns what the functions that only read, and that take nothing but ids and names, return to the
+/// client.
+async fn call_functions(client: &Client, tasks: [i64; 2]) -> String {
+    let [failed, held] = tasks;
+    let calls = format!(
+        "SELECT DISTINCT format('mill.%I(%s)', p.proname, (SELECT string_agg(CASE a.type WHEN 'bigint'::regtype
+                THEN v.id::text ELSE quote_literal(v.name) END, ', ' ORDER BY a.place)
+            FROM unnest(p.proargtypes::oid[]) WITH ORDINALITY AS a(type, place)
+            WHERE a.place <= p.pronargs - p.pronargdefaults))
+        FROM pg_proc p CROSS JOIN (VALUES ({failed}, 'nightly'), ({held}, 'trigger'), (1, 'faulty'), (2, 'work'))
+            AS v(id, name)
+        WHERE p.pronamespace = 'mill'::regnamespace AND p.prokind = 'f' AND p.provolatile <> 'v'
+            AND has_function_privilege(p.oid, 'EXECUTE') AND NOT EXISTS (
+                SELECT FROM unnest(p.proargtypes::oid[]) WITH ORDINALITY AS a(type, place)
+                WHERE a.place <= p.pronargs - p.pronargdefaults
+                    AND a.type NOT IN ('bigint'::regtype, 'text'::regtype))"
+    );
+    let calls: Vec<String> =
+        client.query(&calls, &[]).await.unwrap().iter().map(|row| row.get(0)).collect();
+    for known in ["mill.backends()", "mill.schedule_to_test('faulty')", "mill.why_run(1)"] {
+        assert!(calls.iter().any(|call| call == known), "{known} is not in {calls:?}");
+    }
+    let mut read = String::new();
+    for call in calls {
+        let sql = format!("SELECT coalesce(string_agg(x::text, ' '), '') FROM {call} AS x");
+        read += &match client.query_one(&sql, &[]).await {
+            Ok(row) => format!("{call}: {}\n", row.get::<_, String>(0)),
+            Err(error) => format!("{call}: {:?}\n", error.as_db_error()),
+        };
+    }
+    read
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -46,13 +88,20 @@ async fn a_viewer_sees_no_statement_and_no_message_of_a_statement() {
     let viewer = Login::new(&database, "viewer", "mill_viewer").await;
     let operator = Login::new(&database, "operator", "mill_operator").await;
     let mut worker = Worker::start(&database, &["--readers", "2", "--poll-interval", "50ms"]);
-    let failed = put_secret_everywhere(&database).await.to_string();
+    let failed_id = put_secret_everywhere(&database).await;
+    database.execute("SELECT pg_advisory_lock(1)").await;
+    let statement = format!("SELECT pg_advisory_xact_lock(1) /* a {SECRET} */");
+    let held_id = database.enqueue(&statement, "").await;
+    database.until_waiting_for_lock(held_id).await;
+    let (failed, held) = (failed_id.to_string(), held_id.to_string());
     let commands = [
         vec!["status"],
         vec!["task", "list"],
         vec!["task", "list", "--outcome", "failed"],
         vec!["task", "show", &failed],
+        vec!["task", "show", &held],
         vec!["why", &failed],
+        vec!["why", &held],
         vec!["history"],
         vec!["failures"],
         vec!["audit"],
@@ -63,6 +112,10 @@ async fn a_viewer_sees_no_statement_and_no_message_of_a_statement() {
         vec!["job", "show", "work"],
         vec!["schedule", "list"],
         vec!["schedule", "show", "nightly"],
+        vec!["schedule", "show", "trigger"],
+        vec!["schedule", "show", "faulty"],
+        vec!["schedule", "test", "nightly"],
+        vec!["schedule", "test", "trigger"],
         vec!["schedule", "history"],
         vec!["schedule", "log"],
     ];
@@ -100,8 +153,17 @@ async fn a_viewer_sees_no_statement_and_no_message_of_a_statement() {
                 read += &client.query_one(&sql, &[]).await.unwrap().get::<_, String>(0);
             }
             assert_eq!(read.contains(SECRET), sees, "{} hidden {hidden}", login.name);
+            let returned = call_functions(&client, [failed_id, held_id]).await;
+            assert_eq!(
+                returned.contains(SECRET),
+                sees,
+                "{} hidden {hidden}: {returned}",
+                login.name
+            );
         }
     }
+    database.execute("SELECT pg_advisory_unlock(1)").await;
+    assert_eq!(database.outcome(held_id).await, "succeeded");
     assert!(worker.terminate().await.success());
     viewer.drop().await;
     operator.drop().await;

@@ -37,7 +37,8 @@ FROM mill.sessions() a LEFT JOIN mill.tasks t ON t.state = 'running' AND t.sessi
 WHERE a.pid = ANY ($1) ORDER BY a.pid";
 
 /// The log has no index on time, so the statement reads its last rows, which are the newest. A
-/// missed fire is no longer a problem after a run that succeeded.
+/// missed fire is no longer a problem after a run that succeeded. Errors are null for a role that may
+/// not read statements.
 const SCHEDULES: &str = "/* queue.insight_schedules */
 SELECT s.name AS subject, 'missed' AS kind, NULL AS message, max(l.logged_at) AS at
 FROM (SELECT * FROM mill.visible_schedule_log ORDER BY id DESC LIMIT 2000) AS l
@@ -48,7 +49,7 @@ GROUP BY s.name
 UNION ALL
 SELECT s.name, 'error', s.error, coalesce((SELECT l.logged_at FROM mill.visible_schedule_log l
     WHERE l.schedule_id = s.id AND l.event = 'error' ORDER BY l.id DESC LIMIT 1), s.changed_at)
-FROM mill.schedule_status s WHERE s.status = 'error' AND s.error IS NOT NULL
+FROM mill.schedule_status s WHERE s.status = 'error' AND (s.error IS NOT NULL OR s.new_timing_error IS NULL)
 UNION ALL
 SELECT s.name, 'new_timing', format('%s (%s)', s.new_timing_error, s.new_timing), s.changed_at
 FROM mill.schedule_status s WHERE s.status = 'error' AND s.new_timing_error IS NOT NULL
