@@ -2024,6 +2024,28 @@ COMMENT ON FUNCTION mill.prepare_history IS
 GRANT EXECUTE ON FUNCTION mill.prepare_history TO mill_worker;
 DO $$ BEGIN PERFORM mill.prepare_history(); END $$;
 
+CREATE OR REPLACE FUNCTION mill.prune_runs() RETURNS integer
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' AS $$
+DECLARE
+    oldest date;
+    old_runs bigint[];
+BEGIN
+    SELECT (now() - history_retention)::date INTO oldest FROM mill.settings;
+    SELECT array_agg(r.id) INTO old_runs FROM (
+        SELECT r.id FROM mill.runs r WHERE r.finished_at < oldest ORDER BY r.id LIMIT 1000
+        FOR UPDATE SKIP LOCKED) AS r;
+    DELETE FROM mill.run_edges e WHERE e.run_id = ANY (old_runs);
+    DELETE FROM mill.run_tasks t WHERE t.run_id = ANY (old_runs);
+    DELETE FROM mill.run_events e WHERE e.run_id = ANY (old_runs);
+    DELETE FROM mill.runs r WHERE r.id = ANY (old_runs);
+    RETURN coalesce(cardinality(old_runs), 0);
+END
+$$;
+COMMENT ON FUNCTION mill.prune_runs IS
+    'Deletes up to 1000 runs that finished before the days that settings.history_retention keeps, with their tasks. '
+    'Returns the number of runs deleted. The caller repeats the call until it returns less than 1000';
+GRANT EXECUTE ON FUNCTION mill.prune_runs TO mill_worker;
+
 CREATE OR REPLACE FUNCTION mill.prune() RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET timezone = 'UTC'
 SET lock_timeout = '2s' AS $$
@@ -2032,7 +2054,6 @@ DECLARE
     oldest date;
     partition_name text;
     idle_limits bigint[];
-    old_runs bigint[];
 BEGIN
     SELECT (now() - history_retention)::date INTO oldest FROM mill.settings;
     -- Ids are almost in chronological order, so it suffices to examine the lowest ids.
@@ -2042,13 +2063,8 @@ BEGIN
         WHERE NOT EXISTS (SELECT FROM mill.tasks t WHERE t.id = r.task_id);
     DELETE FROM mill.progress p
         WHERE NOT EXISTS (SELECT FROM mill.tasks t WHERE t.id = p.task_id AND t.state = 'running');
-    SELECT array_agg(r.id) INTO old_runs FROM (
-        SELECT r.id FROM mill.runs r WHERE r.finished_at < oldest ORDER BY r.id LIMIT 1000
-        FOR UPDATE SKIP LOCKED) AS r;
-    DELETE FROM mill.run_edges e WHERE e.run_id = ANY (old_runs);
-    DELETE FROM mill.run_tasks t WHERE t.run_id = ANY (old_runs);
-    DELETE FROM mill.run_events e WHERE e.run_id = ANY (old_runs);
-    DELETE FROM mill.runs r WHERE r.id = ANY (old_runs);
+    -- For workers of version 1. Others have deleted the old runs before, in calls of their own.
+    PERFORM mill.prune_runs();
     DELETE FROM mill.worker_starts s
         WHERE s.started_at < oldest AND NOT EXISTS (SELECT FROM mill.workers w WHERE w.id = s.id);
     DELETE FROM mill.permits p
@@ -2080,8 +2096,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.prune IS
-    'Drops partitions of mill.attempts older than settings.history_retention and deletes runs and other rows that are '
-    'no longer needed. Returns the number of partitions dropped';
+    'Drops partitions of mill.attempts older than settings.history_retention and deletes up to 1000 runs, and other '
+    'rows that are no longer needed. Returns the number of partitions dropped';
 GRANT EXECUTE ON FUNCTION mill.prune TO mill_worker;
 
 -- schema/07_workers.sql ---------------------------------------------------------------------------

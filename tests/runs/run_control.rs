@@ -1,5 +1,6 @@
 //! Operator actions on a run, and tasks that a run's own tasks add.
 
+use queue::prune;
 use serde_json::json;
 
 use crate::harness::{Database, Fleet, Program, Worker, eventually};
@@ -384,6 +385,28 @@ async fn runs_are_removed_with_their_days_of_history() {
         let left = format!("SELECT array_agg(DISTINCT {id} ORDER BY {id}) FROM mill.{table}");
         assert_eq!(database.value::<Vec<i64>>(&left).await, [young, live], "{table}");
     }
+}
+
+#[tokio::test]
+async fn old_runs_are_deleted_until_none_is_left_while_history_is_read() {
+    let database = Database::new().await;
+    database
+        .execute(
+            "INSERT INTO mill.runs (jobs, params, state, finished_at)
+             SELECT '{old}', '{}', 'succeeded', now() - interval '40 days' FROM generate_series(1, 2500);
+             CREATE TABLE mill.attempts_20200101 PARTITION OF mill.attempts
+                 FOR VALUES FROM ('2020-01-01 00:00+00') TO ('2020-01-02 00:00+00')",
+        )
+        .await;
+    // A reader of history keeps its old day from being dropped, but not the runs from being deleted.
+    let reader = database.connect().await;
+    reader.batch_execute("BEGIN; SELECT FROM mill.attempts_20200101").await.unwrap();
+    assert!(prune::prune(database.client()).await.is_err());
+    for deleted in [1000, 1000, 500, 0] {
+        assert_eq!(prune::prune_runs(database.client()).await.unwrap(), deleted);
+    }
+    reader.batch_execute("COMMIT").await.unwrap();
+    assert_eq!(prune::prune(database.client()).await.unwrap(), 1);
 }
 
 #[tokio::test]

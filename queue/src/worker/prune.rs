@@ -7,6 +7,7 @@ use crate::error::QueueError;
 use crate::row::scalar;
 
 const PREPARE: &str = "/* queue.prepare_history */ SELECT mill.prepare_history()";
+const PRUNE_RUNS: &str = "/* queue.prune_runs */ SELECT mill.prune_runs()";
 const PRUNE: &str = "/* queue.prune */ SELECT mill.prune()";
 
 const PRUNE_NOTIFICATIONS: &str =
@@ -19,6 +20,12 @@ const PRUNE_KEYS: &str = "/* queue.prune_idempotency_keys */ SELECT mill.prune_i
 /// Creates the missing partitions of today and the next seven days. Returns the number created.
 pub async fn prepare_history(client: &impl GenericClient) -> Result<i32, QueueError> {
     scalar(&client.query_typed(PREPARE, &[]).await?[0])
+}
+
+/// Deletes up to 1,000 runs that ended before the days that `mill.settings.history_retention` keeps.
+/// Returns their number.
+pub async fn prune_runs(client: &impl GenericClient) -> Result<i32, QueueError> {
+    scalar(&client.query_typed(PRUNE_RUNS, &[]).await?[0])
 }
 
 /// Drops the days of history that are older than `mill.settings.history_retention`. Returns their

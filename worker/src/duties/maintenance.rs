@@ -1,6 +1,6 @@
-//! Hourly maintenance: creates and drops history partitions, and prunes the log of schedules, the
-//! idempotency keys and the notifications. Runs at once if a heartbeat finds that the clock of the
-//! database has passed the last partition.
+//! Hourly maintenance: creates and drops history partitions, and prunes the runs, the log of
+//! schedules, the idempotency keys and the notifications. Runs at once if a heartbeat finds that the
+//! clock of the database has passed the last partition.
 
 use std::sync::Arc;
 
@@ -43,7 +43,15 @@ impl Duty for Maintenance {
         let control = &self.context.control;
         let created =
             answered(async { prune::prepare_history(&*control.get().await?).await }).await?;
-        let dropped = answered(async { prune::prune(&*control.get().await?).await }).await?;
+        let mut runs = 0;
+        loop {
+            let chunk = async { prune::prune_runs(&*control.get().await?).await };
+            let chunk = answered(chunk).await?;
+            runs += chunk;
+            if chunk < 1_000 {
+                break;
+            }
+        }
         let (mut log_rows, mut keys, mut notifications) = (0, 0, 0);
         loop {
             let log_chunk = async { prune::prune_schedule_log(&*control.get().await?).await };
@@ -59,9 +67,20 @@ impl Duty for Maintenance {
                 break;
             }
         }
-        let done = [created, dropped, log_rows, keys, notifications];
-        if done != [0; 5] {
-            tracing::info!(created, dropped, log_rows, keys, notifications, "history maintained");
+        // Comes last: it fails if a reader of history holds a partition, and nothing else may wait
+        // for that.
+        let dropped = answered(async { prune::prune(&*control.get().await?).await }).await?;
+        let done = [created, dropped, runs, log_rows, keys, notifications];
+        if done != [0; 6] {
+            tracing::info!(
+                created,
+                dropped,
+                runs,
+                log_rows,
+                keys,
+                notifications,
+                "history maintained"
+            );
         }
         Ok(done.map(i32::unsigned_abs).map(u64::from).iter().sum())
     }
