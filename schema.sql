@@ -1257,7 +1257,7 @@ DECLARE
     -- A constant with a backslash is refused, because its meaning depends on standard_conforming_strings.
     constant_value CONSTANT text := $re$(?:\$[0-9]+|'(?:[^'\\]|'')*'|[-+]?[0-9]+(?:\.[0-9]+)?|true|false|null)$re$;
     type CONSTANT text := '(?:text|varchar|bool|boolean|smallint|int|integer|bigint|int2|int4|int8|numeric|decimal|real'
-        '|float4|float8|date|time|timestamp|timestamptz|interval|uuid|json|jsonb|bytea)(?:\[\])?';
+        '|float4|float8|date|time|timestamp|timestamptz|interval|uuid|json|jsonb|bytea)(?:[[][]])?';
     argument CONSTANT text := '(?:' || word || space || '(?:=>|:=)' || space || ')?' || constant_value
         || '(?:' || space || '::' || space || type || ')?';
     parts text[];
@@ -1266,8 +1266,8 @@ BEGIN
         RETURN NULL;
     END IF;
     parts := regexp_match(statement, '(?i)^' || space || $re$(?:call|select)[ \t\n\r\f]+$re$ || identifier || space
-        || '\.' || space || identifier || space || '\(' || space
-        || '(?:' || argument || '(?:' || space || ',' || space || argument || ')*)?' || space || '\)'
+        || '[.]' || space || identifier || space || '[(]' || space
+        || '(?:' || argument || '(?:' || space || ',' || space || argument || ')*)?' || space || '[)]'
         || space || ';?' || space || '$');
     IF parts IS NULL THEN
         RETURN NULL;
@@ -2700,7 +2700,7 @@ DECLARE
     limit_bytes integer;
 BEGIN
     -- The first 1000 characters usually suffice; the whole statement is checked only if they are blank.
-    IF statement IS NULL OR (left(statement, 1000) !~ '\S' AND statement !~ '\S') THEN
+    IF statement IS NULL OR (left(statement, 1000) !~ '[^[:space:]]' AND statement !~ '[^[:space:]]') THEN
         RAISE EXCEPTION 'the statement is empty' USING ERRCODE = '22023';
     END IF;
     SELECT s.statement_limit_bytes INTO limit_bytes FROM mill.settings s;
@@ -2745,7 +2745,8 @@ BEGIN
         RAISE EXCEPTION 'a task in autocommit mode cannot be explained' USING ERRCODE = '22023',
             HINT = 'Omit the mode: EXPLAIN ANALYZE runs the statement once, in a transaction.';
     ELSIF statement !~*
-        '^(\s|\(|--[^\n]*\n|/\*([^*]|\*+[^*/])*\*+/)*(select|insert|update|delete|merge|with|values|table)\M' THEN
+        $re$^(\s|\(|--[^\n]*\n|/\*([^*]|\*+[^*/])*\*+/)*(select|insert|update|delete|merge|with|values|table)\M$re$
+    THEN
         RAISE EXCEPTION 'EXPLAIN does not support this statement' USING ERRCODE = '22023',
             HINT = 'explain supports a single plain SELECT, INSERT, UPDATE, DELETE, MERGE, VALUES or WITH.';
     END IF;
@@ -2798,7 +2799,7 @@ BEGIN
     -- As in mill.submit: a single query determines whether any statement needs the detailed checks.
     IF EXISTS (SELECT FROM unnest(statements, enqueue_many.params) AS s(statement, params), mill.settings x
         WHERE s.statement IS NULL OR s.params IS NOT NULL OR octet_length(s.statement) > x.statement_limit_bytes
-            OR left(s.statement, 1000) !~ '\S')
+            OR left(s.statement, 1000) !~ '[^[:space:]]')
     THEN
         PERFORM mill.check_statement(s.statement, s.params)
             FROM unnest(statements, enqueue_many.params) AS s(statement, params);
@@ -2890,7 +2891,7 @@ BEGIN
     queue := coalesce(queue, 'default');
     -- Most tasks need no further check. A single query decides.
     SELECT coalesce(group_name, s.default_group),
-            octet_length(statement) > s.statement_limit_bytes OR left(statement, 1000) !~ '\S',
+            octet_length(statement) > s.statement_limit_bytes OR left(statement, 1000) !~ '[^[:space:]]',
             EXISTS (SELECT FROM mill.limits l WHERE l.kind = 'queue' AND l.name = queue),
             EXISTS (SELECT FROM mill.queues q WHERE q.name = queue AND NOT (q.store_params AND q.store_output))
         INTO group_name, unusual, limited, unstored FROM mill.settings s;
@@ -9324,9 +9325,9 @@ COMMENT ON VIEW mill.slow_runs IS
 CREATE OR REPLACE FUNCTION mill.message_pattern(message text) RETURNS text
 LANGUAGE sql IMMUTABLE COST 1000 SET search_path = pg_catalog, pg_temp AS $$
     SELECT left(regexp_replace(regexp_replace(regexp_replace(regexp_replace(left(message, 1000),
-        '\m[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\M', '#', 'g'),
+        $re$\m[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\M$re$, '#', 'g'),
         '"[^"]*"', '"…"', 'g'),
-        '(^|[^[:alnum:]])''[^'']*''', '\1''…''', 'g'),
+        $re$(^|[^[:alnum:]])'[^']*'$re$, $re$\1'…'$re$, 'g'),
         '0x[0-9a-fA-F]+|[0-9]+([.,:-][0-9]+)*', '#', 'g'), 300)
 $$;
 COMMENT ON FUNCTION mill.message_pattern IS
@@ -9546,7 +9547,7 @@ BEGIN
             CASE ahead WHEN 100000 THEN 'at least ' ELSE '' END, ahead);
     END IF;
     SELECT w.error INTO reported FROM mill.workers w
-        WHERE w.error LIKE 'grant\_permits: %' AND now() - w.heartbeat_at < w.orphan_timeout LIMIT 1;
+        WHERE starts_with(w.error, 'grant_permits: ') AND now() - w.heartbeat_at < w.orphan_timeout LIMIT 1;
     RETURN format('it is about to get a permit of %s', subject)
         || coalesce(', but a worker reports the error ' || reported, '');
 END

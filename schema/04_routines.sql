@@ -14,7 +14,7 @@ DECLARE
     -- A constant with a backslash is refused, because its meaning depends on standard_conforming_strings.
     constant_value CONSTANT text := $re$(?:\$[0-9]+|'(?:[^'\\]|'')*'|[-+]?[0-9]+(?:\.[0-9]+)?|true|false|null)$re$;
     type CONSTANT text := '(?:text|varchar|bool|boolean|smallint|int|integer|bigint|int2|int4|int8|numeric|decimal|real'
-        '|float4|float8|date|time|timestamp|timestamptz|interval|uuid|json|jsonb|bytea)(?:\[\])?';
+        '|float4|float8|date|time|timestamp|timestamptz|interval|uuid|json|jsonb|bytea)(?:[[][]])?';
     argument CONSTANT text := '(?:' || word || space || '(?:=>|:=)' || space || ')?' || constant_value
         || '(?:' || space || '::' || space || type || ')?';
     parts text[];
@@ -23,8 +23,8 @@ BEGIN
         RETURN NULL;
     END IF;
     parts := regexp_match(statement, '(?i)^' || space || $re$(?:call|select)[ \t\n\r\f]+$re$ || identifier || space
-        || '\.' || space || identifier || space || '\(' || space
-        || '(?:' || argument || '(?:' || space || ',' || space || argument || ')*)?' || space || '\)'
+        || '[.]' || space || identifier || space || '[(]' || space
+        || '(?:' || argument || '(?:' || space || ',' || space || argument || ')*)?' || space || '[)]'
         || space || ';?' || space || '$');
     IF parts IS NULL THEN
         RETURN NULL;

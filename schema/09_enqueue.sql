@@ -10,7 +10,7 @@ DECLARE
     limit_bytes integer;
 BEGIN
     -- The first 1000 characters usually suffice; the whole statement is checked only if they are blank.
-    IF statement IS NULL OR (left(statement, 1000) !~ '\S' AND statement !~ '\S') THEN
+    IF statement IS NULL OR (left(statement, 1000) !~ '[^[:space:]]' AND statement !~ '[^[:space:]]') THEN
         RAISE EXCEPTION 'the statement is empty' USING ERRCODE = '22023';
     END IF;
     SELECT s.statement_limit_bytes INTO limit_bytes FROM mill.settings s;
@@ -55,7 +55,8 @@ BEGIN
         RAISE EXCEPTION 'a task in autocommit mode cannot be explained' USING ERRCODE = '22023',
             HINT = 'Omit the mode: EXPLAIN ANALYZE runs the statement once, in a transaction.';
     ELSIF statement !~*
-        '^(\s|\(|--[^\n]*\n|/\*([^*]|\*+[^*/])*\*+/)*(select|insert|update|delete|merge|with|values|table)\M' THEN
+        $re$^(\s|\(|--[^\n]*\n|/\*([^*]|\*+[^*/])*\*+/)*(select|insert|update|delete|merge|with|values|table)\M$re$
+    THEN
         RAISE EXCEPTION 'EXPLAIN does not support this statement' USING ERRCODE = '22023',
             HINT = 'explain supports a single plain SELECT, INSERT, UPDATE, DELETE, MERGE, VALUES or WITH.';
     END IF;
@@ -108,7 +109,7 @@ BEGIN
     -- As in mill.submit: a single query determines whether any statement needs the detailed checks.
     IF EXISTS (SELECT FROM unnest(statements, enqueue_many.params) AS s(statement, params), mill.settings x
         WHERE s.statement IS NULL OR s.params IS NOT NULL OR octet_length(s.statement) > x.statement_limit_bytes
-            OR left(s.statement, 1000) !~ '\S')
+            OR left(s.statement, 1000) !~ '[^[:space:]]')
     THEN
         PERFORM mill.check_statement(s.statement, s.params)
             FROM unnest(statements, enqueue_many.params) AS s(statement, params);
@@ -200,7 +201,7 @@ BEGIN
     queue := coalesce(queue, 'default');
     -- Most tasks need no further check. A single query decides.
     SELECT coalesce(group_name, s.default_group),
-            octet_length(statement) > s.statement_limit_bytes OR left(statement, 1000) !~ '\S',
+            octet_length(statement) > s.statement_limit_bytes OR left(statement, 1000) !~ '[^[:space:]]',
             EXISTS (SELECT FROM mill.limits l WHERE l.kind = 'queue' AND l.name = queue),
             EXISTS (SELECT FROM mill.queues q WHERE q.name = queue AND NOT (q.store_params AND q.store_output))
         INTO group_name, unusual, limited, unstored FROM mill.settings s;

@@ -364,9 +364,9 @@ COMMENT ON VIEW mill.slow_runs IS
 CREATE OR REPLACE FUNCTION mill.message_pattern(message text) RETURNS text
 LANGUAGE sql IMMUTABLE COST 1000 SET search_path = pg_catalog, pg_temp AS $$
     SELECT left(regexp_replace(regexp_replace(regexp_replace(regexp_replace(left(message, 1000),
-        '\m[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\M', '#', 'g'),
+        $re$\m[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\M$re$, '#', 'g'),
         '"[^"]*"', '"…"', 'g'),
-        '(^|[^[:alnum:]])''[^'']*''', '\1''…''', 'g'),
+        $re$(^|[^[:alnum:]])'[^']*'$re$, $re$\1'…'$re$, 'g'),
         '0x[0-9a-fA-F]+|[0-9]+([.,:-][0-9]+)*', '#', 'g'), 300)
 $$;
 COMMENT ON FUNCTION mill.message_pattern IS

@@ -46,7 +46,7 @@ BEGIN
             CASE ahead WHEN 100000 THEN 'at least ' ELSE '' END, ahead);
     END IF;
     SELECT w.error INTO reported FROM mill.workers w
-        WHERE w.error LIKE 'grant\_permits: %' AND now() - w.heartbeat_at < w.orphan_timeout LIMIT 1;
+        WHERE starts_with(w.error, 'grant_permits: ') AND now() - w.heartbeat_at < w.orphan_timeout LIMIT 1;
     RETURN format('it is about to get a permit of %s', subject)
         || coalesce(', but a worker reports the error ' || reported, '');
 END

@@ -259,3 +259,30 @@ async fn a_task_that_waits_for_its_retry_keeps_its_key() {
     assert_eq!(refused.code().unwrap().code(), "23505");
     assert_eq!(database.value::<i64>(TASKS).await, 1);
 }
+
+#[tokio::test]
+async fn a_caller_without_standard_conforming_strings_gets_the_same_answers() {
+    let database = Database::new().await;
+    database.execute("SELECT mill.set_profile('etl', allowed => ARRAY[current_user])").await;
+    let client = database.connect().await;
+    // Functions are parsed in each session anew, with its settings.
+    client.batch_execute("SET standard_conforming_strings = off").await.unwrap();
+    let accepted = [
+        "SELECT mill.enqueue('S')",
+        "SELECT mill.enqueue('select 1')",
+        "SELECT mill.enqueue_many(ARRAY['select 1', 'select 2'])",
+        "SELECT mill.enqueue('(/* a */ select 1)', explain => true)",
+        "SELECT mill.why(1)",
+    ];
+    for sql in accepted {
+        client.batch_execute(sql).await.unwrap_or_else(|error| panic!("{sql}: {error:?}"));
+    }
+    let refused = client.batch_execute("SELECT mill.enqueue(E' \\n\\t')").await.unwrap_err();
+    assert_eq!(refused.as_db_error().unwrap().message(), "the statement is empty");
+    let same = "SELECT mill.message_pattern($$key 'a' of 5f0c1f4e-0b6c-4d5e-9d0e-000000000001 is 7$$)
+            = $$key '…' of # is #$$
+        AND mill.called_routine('CALL app.load(1)') = 'app.load'
+        AND mill.called_routine('CALL appxload(1)') IS NULL AND mill.called_routine('CALL app.load') IS NULL
+        AND mill.called_routine($$SELECT app.load($1::int[])$$) = 'app.load'";
+    assert!(client.query_one(same, &[]).await.unwrap().get::<_, bool>(0));
+}

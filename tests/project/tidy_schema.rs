@@ -67,3 +67,19 @@ fn an_advisory_lock_has_one_purpose() {
     places.retain(|key, places| key != LOCK_OF_SCHEMA && places.len() > 1);
     assert!(places.is_empty(), "several places take the same lock: {places:?}");
 }
+
+/// A body of a function is parsed with the setting `standard_conforming_strings` of its caller, which
+/// decides what a backslash in quotes means.
+#[test]
+fn a_backslash_is_in_dollar_quotes() {
+    let mut found = Vec::new();
+    for (path, text) in files(&["schema", "queue/src/receipt"], &[".sql"]) {
+        for (n, line) in (1..).zip(text.lines()) {
+            let outside: Vec<&str> = line.split("$re$").step_by(2).collect();
+            if outside.iter().any(|part| part.contains('\\')) {
+                found.push(format!("{path}:{n}: {line}"));
+            }
+        }
+    }
+    assert!(found.is_empty(), "write these patterns as $re$…$re$:\n{}", found.join("\n"));
+}
