@@ -3886,12 +3886,16 @@ GRANT EXECUTE ON FUNCTION mill.message_released TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.channel_payload(document jsonb) RETURNS text
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
-    -- The server refuses payloads of 8000 bytes. What is left without these keys is shorter.
+    -- The server refuses payloads of 8000 bytes, and the subscription waits while the first one is refused. So every
+    -- long value goes, whatever its key is: at most 25 values remain in any document.
     SELECT CASE WHEN octet_length(document::text) <= 7900 THEN document::text
-        ELSE (document - '{message,errors,events,samples,tags,jobs}'::text[] || '{"truncated": true}')::text END
+        ELSE (SELECT jsonb_object_agg(e.key, e.value) || '{"truncated": true}'
+            FROM jsonb_each(document - '{message,errors,events,samples,tags,jobs,note,reason}'::text[]) AS e
+            WHERE octet_length(e.value::text) <= 250)::text END
 $$;
 COMMENT ON FUNCTION mill.channel_payload IS
-    'Returns the payload of a NOTIFY. If the document is too long, omits its texts and lists and adds "truncated"';
+    'Returns the payload of a NOTIFY. If the document is too long, omits its texts, its lists and any other '
+    'value of more than 250 bytes, and adds "truncated"';
 
 CREATE OR REPLACE FUNCTION mill.deliver(subscription mill.subscriptions, document jsonb) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$

@@ -37,6 +37,20 @@ async fn a_channel_gets_the_document_and_a_long_one_without_its_texts() {
     assert!(payload.len() < 8000, "{payload}");
     let payload: Value = serde_json::from_str(&payload).unwrap();
     assert_eq!((&payload["task_id"], &payload["truncated"]), (&json!(7), &json!(true)));
+    // No key of a document may be so long that its notification keeps the next ones waiting.
+    for key in ["note", "reason", "other"] {
+        let long = format!(
+            "SELECT mill.notify('task_failed', '{{\"task_id\": 8}}',
+                jsonb_build_object('{key}', repeat('é', 6000)))"
+        );
+        database.execute(&long).await;
+        let unsent = "SELECT count(*) FROM mill.notifications WHERE sent_at IS NULL";
+        eventually(key, async || database.value::<i64>(unsent).await == 0).await;
+        let payload = payloads.recv().await.unwrap();
+        assert!(payload.len() < 8000, "{payload}");
+        let payload: Value = serde_json::from_str(&payload).unwrap();
+        assert_eq!((&payload["task_id"], &payload["truncated"]), (&json!(8), &json!(true)));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
