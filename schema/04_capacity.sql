@@ -304,6 +304,7 @@ CREATE TABLE IF NOT EXISTS mill.limits (
     window_length interval,
     requires_permit boolean NOT NULL
         GENERATED ALWAYS AS (max_running IS NOT NULL OR rate_starts IS NOT NULL) STORED,
+    explicit boolean NOT NULL DEFAULT false,
     CONSTRAINT rate_whole
         CHECK (num_nonnulls(rate_starts, rate_period, window_starts, window_length) IN (0, 4)),
     UNIQUE (kind, name, run_id)
@@ -316,6 +317,8 @@ COMMENT ON COLUMN mill.limits.max_running IS
     'Keys and queues: maximum number of running tasks. null: no limit. 0: no task starts. For groups see mill.groups';
 COMMENT ON COLUMN mill.limits.requires_permit IS
     'Keys and queues: whether max_running or a rate is set, so that new tasks need a permit';
+COMMENT ON COLUMN mill.limits.explicit IS
+    'Whether mill.set_max_running has set the limit, so that mill.prune keeps it while no task has it';
 COMMENT ON COLUMN mill.limits.rate_starts IS 'Maximum number of starts in any rate_period';
 COMMENT ON COLUMN mill.limits.window_starts IS
     'Maximum number of starts in any window_length. This expresses the same rate as rate_starts per rate_period, for '
@@ -389,10 +392,10 @@ BEGIN
     END IF;
     SELECT to_jsonb(l) INTO before FROM mill.limits l
         WHERE (l.kind, l.name, l.run_id) = (set_max_running.kind, set_max_running.name, 0) FOR NO KEY UPDATE;
-    INSERT INTO mill.limits AS l (kind, name, max_running)
-        VALUES (set_max_running.kind, set_max_running.name, set_max_running.max_running)
+    INSERT INTO mill.limits AS l (kind, name, max_running, explicit)
+        VALUES (set_max_running.kind, set_max_running.name, set_max_running.max_running, true)
         ON CONFLICT ON CONSTRAINT limits_kind_name_run_id_key
-            DO UPDATE SET max_running = excluded.max_running
+            DO UPDATE SET max_running = excluded.max_running, explicit = true
         RETURNING l.id INTO changed;
     PERFORM mill.record_change('set_max_running', kind || ' ' || name, coalesce(before, '{}'), after);
     PERFORM mill.enforce_limits(ARRAY[changed], CASE kind WHEN 'queue' THEN name END, NULL);

@@ -176,12 +176,13 @@ BEGIN
     DELETE FROM mill.permits p
         WHERE p.counts_until < now() - interval '1 minute'
             OR p.counts_until IS NULL AND NOT EXISTS (SELECT FROM mill.tasks t WHERE t.id = p.task_id);
-    -- Deletes limits of unused concurrency keys and of finished runs. An enqueue locks its limits until
+    -- Deletes default limits of unused concurrency keys, and limits of finished runs. An enqueue locks its limits until
     -- its tasks are visible. So the second statement, which looks for tasks again, sees those that were
     -- not yet visible to the first.
     WITH idle AS (
         SELECT l.id FROM mill.limits l
-        WHERE (l.kind = 'group' OR l.kind = 'key' AND l.max_running = 1 AND l.rate_starts IS NULL)
+        WHERE (l.kind = 'group' OR l.kind = 'key' AND l.max_running = 1 AND l.rate_starts IS NULL
+                AND NOT l.explicit)
             AND NOT EXISTS (SELECT FROM mill.permits p WHERE p.limit_id = l.id)
             AND l.id NOT IN (SELECT unnest(t.limits) FROM mill.tasks t WHERE t.limits IS NOT NULL)
         FOR UPDATE OF l SKIP LOCKED)

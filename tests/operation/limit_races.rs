@@ -286,3 +286,21 @@ async fn a_removal_or_a_cancel_with_a_snapshot_that_can_be_old_is_refused() {
     }
     database.execute("SELECT mill.cancel_run(1)").await;
 }
+
+#[tokio::test]
+async fn maintenance_deletes_only_default_limits_of_unused_keys() {
+    let database = Database::new().await;
+    for key in ["default", "raised", "confirmed"] {
+        let id = database.enqueue("SELECT 1", &format!(", concurrency_key => '{key}'")).await;
+        database.execute(&format!("SELECT mill.cancel({id})")).await;
+    }
+    database
+        .execute(
+            "SELECT mill.set_max_running('key', 'raised', 2), mill.set_max_running('key', 'confirmed', 1),
+                 mill.set_max_running('key', 'new', 1);
+             SELECT mill.prune()",
+        )
+        .await;
+    let left = "SELECT string_agg(name, ' ' ORDER BY name) FROM mill.limits";
+    assert_eq!(database.value::<String>(left).await, "confirmed new raised");
+}
