@@ -1957,7 +1957,8 @@ COMMENT ON COLUMN mill.attempts.notices IS
     'Messages that the statement raised below level ERROR, truncated: [{"severity", "message", …}]';
 COMMENT ON COLUMN mill.attempts.receipt IS 'Tasks with a target: id of the receipt in the target';
 COMMENT ON COLUMN mill.attempts.result IS
-    'First rows that the statement returned, truncated: {"columns", "rows", "truncated"}';
+    'First rows that the statement returned, truncated: {"columns", "rows", "truncated"}. If values of the first row '
+    'are truncated or placeholders, also {"unusable": {column: reason}}';
 COMMENT ON COLUMN mill.attempts.plan IS
     'Tasks with explain: output of EXPLAIN (ANALYZE, BUFFERS, WAL, FORMAT JSON), size-limited: {"Plan", "Planning '
     'Time", "Execution Time", …}';
@@ -3337,13 +3338,20 @@ GRANT EXECUTE ON FUNCTION mill.record_attempt TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.first_row(result jsonb) RETURNS jsonb
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT CASE WHEN octet_length(r.row::text) <= 8192 THEN r.row END
-    FROM (SELECT jsonb_object_agg(c.name, result->'rows'->0->(c.place::integer - 1)) AS row
+    -- Values are texts or null, so an object cannot be mistaken for a value.
+    SELECT CASE WHEN octet_length(r.row::text) <= 8192 THEN r.row
+        ELSE (SELECT jsonb_object_agg(k.name, '{"unusable": "the row is longer than 8 kB"}'::jsonb)
+            FROM jsonb_object_keys(r.row) AS k(name)) END
+    FROM (SELECT jsonb_object_agg(c.name, CASE WHEN result->'unusable' ? c.name
+                THEN jsonb_build_object('unusable', result->'unusable'->c.name)
+                ELSE result->'rows'->0->(c.place::integer - 1) END) AS row
         FROM jsonb_array_elements_text(result->'columns') WITH ORDINALITY AS c(name, place)
         WHERE jsonb_typeof(result->'rows'->0) = 'array') AS r
 $$;
 COMMENT ON FUNCTION mill.first_row IS
-    'Returns the first row of attempts.result as an object by column; null if there is none or it exceeds 8 kB';
+    'Returns the first row of attempts.result as an object by column; null if there is none. A value that cannot be a '
+    'parameter of a later task, because it is truncated or a placeholder, or because the row exceeds 8 kB, is '
+    '{"unusable": reason}';
 
 -- The settings force generic plans that use the primary key. Planning would take longer than the
 -- function itself, and a plan that was made while the table was empty would stay in the session's cache
@@ -6297,7 +6305,8 @@ COMMENT ON COLUMN mill.run_tasks.propagated_to IS
 COMMENT ON COLUMN mill.run_tasks.takes_results IS 'Whether params refer to results of parents';
 COMMENT ON COLUMN mill.run_tasks.job IS
     'Job that declares the task; null: the task was added while the run was in progress';
-COMMENT ON COLUMN mill.run_tasks.result IS 'First row that the task returned, as an object by column, up to 8 kB';
+COMMENT ON COLUMN mill.run_tasks.result IS
+    'First row that the task returned, as an object by column, from mill.first_row';
 -- Used by mill.advance_run to find ready tasks and tasks still to cancel. Like run_tasks_name, the index
 -- does not begin with run_id. Otherwise the planner, with statistics from when the table had few rows,
 -- would consider the index as good as the primary key for looking up a node.
@@ -6531,6 +6540,18 @@ $$;
 COMMENT ON FUNCTION mill.substitute_results IS
     'Returns params with the values of {"$result": task, "column": name} filled in; null for a value that the task '
     'did not return';
+
+CREATE OR REPLACE FUNCTION mill.unusable_result(run_id bigint, params jsonb) RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT format('column "%s" of task "%s" cannot be a parameter: %s', p.value->>'column', t.name,
+        t.result->(p.value->>'column')->>'unusable')
+    FROM jsonb_array_elements(params) WITH ORDINALITY AS p(value, place) JOIN mill.run_tasks t
+        ON t.run_id = unusable_result.run_id AND t.name = p.value->>'$result'
+    WHERE jsonb_typeof(t.result->(p.value->>'column')) = 'object' ORDER BY p.place LIMIT 1
+$$;
+COMMENT ON FUNCTION mill.unusable_result IS
+    'Returns an error message if params contain {"$result": task, "column": name} with a value that mill.first_row '
+    'could not keep; otherwise null';
 
 CREATE OR REPLACE FUNCTION mill.check_run(run_id bigint, given jsonb) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
@@ -6908,6 +6929,22 @@ COMMENT ON FUNCTION mill.propagate_completion IS
     'max_count if there may be more edges or more such tasks. ready, never_run: nodes of the children that became '
     'ready, or upstream_failed or skipped';
 
+CREATE OR REPLACE FUNCTION mill.fail_released(task_id bigint, message text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    task mill.tasks;
+BEGIN
+    DELETE FROM mill.tasks t WHERE t.id = fail_released.task_id RETURNING t.* INTO task;
+    PERFORM mill.prepare_history(0);
+    -- Appends an event, which a later call of mill.advance_run processes.
+    PERFORM mill.record_attempt(task, 'failed', true, jsonb_build_object('message', message,
+        'hint', 'Store the value in a table. If only its text form is missing, cast it to text.'));
+END
+$$;
+COMMENT ON FUNCTION mill.fail_released IS
+    'For mill.release_tasks: ends a task that was just released, without an attempt. An error instead would keep the '
+    'whole run from advancing';
+
 CREATE OR REPLACE FUNCTION mill.release_tasks(run_id bigint, nodes bigint[], search boolean, max_count integer,
     OUT picked integer, OUT released integer, OUT lacking bigint[], OUT keys text[])
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
@@ -6915,6 +6952,7 @@ SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bit
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 DECLARE
     asking bigint[];
+    unusable jsonb;
 BEGIN
     WITH picked AS MATERIALIZED (
         SELECT w.* FROM (
@@ -6933,6 +6971,7 @@ BEGIN
         ORDER BY n.node
     ), task AS MATERIALIZED (
         SELECT p.*, coalesce(p.task_id, nextval('mill.tasks_id_seq')) AS id,
+            CASE WHEN p.takes_results THEN mill.unusable_result(p.run_id, p.params) END AS unusable,
             CASE WHEN num_nonnulls(p.group_name, p.concurrency_key) > 0
                 OR EXISTS (SELECT FROM mill.limits l WHERE l.kind = 'queue' AND l.name = p.queue)
                 THEN mill.required_limits(p.queue, p.group_name, p.run_id, p.concurrency_key) END AS limits
@@ -6957,19 +6996,22 @@ BEGIN
         FROM picked p WHERE r.ctid = p.place AND p.approval AND p.approved IS NULL RETURNING r.node
     )
     SELECT (SELECT count(*) FROM picked), (SELECT count(*) FROM moved), (SELECT array_agg(a.node) FROM asked a),
-            l.nodes, l.keys
-        INTO picked, released, asking, lacking, keys
+            (SELECT jsonb_object_agg(t.id, t.unusable) FROM task t WHERE t.unusable IS NOT NULL), l.nodes, l.keys
+        INTO picked, released, asking, unusable, lacking, keys
         FROM (SELECT array_agg(p.node) AS nodes, array_agg(DISTINCT p.concurrency_key) AS keys FROM picked p
             WHERE (NOT p.approval OR p.approved) AND p.lacks_limit) AS l;
     IF asking IS NOT NULL THEN
         PERFORM mill.request_approvals(run_id, asking);
     END IF;
+    IF unusable IS NOT NULL THEN
+        PERFORM mill.fail_released(u.key::bigint, u.value) FROM jsonb_each_text(unusable) AS u;
+    END IF;
 END
 $$;
 COMMENT ON FUNCTION mill.release_tasks IS
     'For mill.release_ready, with the same arguments. picked: number of ready tasks that it looked at. released: '
-    'number of released tasks. lacking: nodes of tasks that stay ready because their concurrency key has no limit yet. '
-    'keys: the keys of these tasks';
+    'number of released tasks; those with a parameter that the run could not keep have already failed. lacking: nodes '
+    'of tasks that stay ready because their concurrency key has no limit yet. keys: the keys of these tasks';
 
 CREATE OR REPLACE FUNCTION mill.release_ready(run_id bigint, nodes bigint[], search boolean, max_count integer)
 RETURNS integer

@@ -60,7 +60,8 @@ COMMENT ON COLUMN mill.attempts.notices IS
     'Messages that the statement raised below level ERROR, truncated: [{"severity", "message", …}]';
 COMMENT ON COLUMN mill.attempts.receipt IS 'Tasks with a target: id of the receipt in the target';
 COMMENT ON COLUMN mill.attempts.result IS
-    'First rows that the statement returned, truncated: {"columns", "rows", "truncated"}';
+    'First rows that the statement returned, truncated: {"columns", "rows", "truncated"}. If values of the first row '
+    'are truncated or placeholders, also {"unusable": {column: reason}}';
 COMMENT ON COLUMN mill.attempts.plan IS
     'Tasks with explain: output of EXPLAIN (ANALYZE, BUFFERS, WAL, FORMAT JSON), size-limited: {"Plan", "Planning '
     'Time", "Execution Time", …}';

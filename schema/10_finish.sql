@@ -95,13 +95,20 @@ GRANT EXECUTE ON FUNCTION mill.record_attempt TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.first_row(result jsonb) RETURNS jsonb
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT CASE WHEN octet_length(r.row::text) <= 8192 THEN r.row END
-    FROM (SELECT jsonb_object_agg(c.name, result->'rows'->0->(c.place::integer - 1)) AS row
+    -- Values are texts or null, so an object cannot be mistaken for a value.
+    SELECT CASE WHEN octet_length(r.row::text) <= 8192 THEN r.row
+        ELSE (SELECT jsonb_object_agg(k.name, '{"unusable": "the row is longer than 8 kB"}'::jsonb)
+            FROM jsonb_object_keys(r.row) AS k(name)) END
+    FROM (SELECT jsonb_object_agg(c.name, CASE WHEN result->'unusable' ? c.name
+                THEN jsonb_build_object('unusable', result->'unusable'->c.name)
+                ELSE result->'rows'->0->(c.place::integer - 1) END) AS row
         FROM jsonb_array_elements_text(result->'columns') WITH ORDINALITY AS c(name, place)
         WHERE jsonb_typeof(result->'rows'->0) = 'array') AS r
 $$;
 COMMENT ON FUNCTION mill.first_row IS
-    'Returns the first row of attempts.result as an object by column; null if there is none or it exceeds 8 kB';
+    'Returns the first row of attempts.result as an object by column; null if there is none. A value that cannot be a '
+    'parameter of a later task, because it is truncated or a placeholder, or because the row exceeds 8 kB, is '
+    '{"unusable": reason}';
 
 -- The settings force generic plans that use the primary key. Planning would take longer than the
 -- function itself, and a plan that was made while the table was empty would stay in the session's cache

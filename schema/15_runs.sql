@@ -155,7 +155,8 @@ COMMENT ON COLUMN mill.run_tasks.propagated_to IS
 COMMENT ON COLUMN mill.run_tasks.takes_results IS 'Whether params refer to results of parents';
 COMMENT ON COLUMN mill.run_tasks.job IS
     'Job that declares the task; null: the task was added while the run was in progress';
-COMMENT ON COLUMN mill.run_tasks.result IS 'First row that the task returned, as an object by column, up to 8 kB';
+COMMENT ON COLUMN mill.run_tasks.result IS
+    'First row that the task returned, as an object by column, from mill.first_row';
 -- Used by mill.advance_run to find ready tasks and tasks still to cancel. Like run_tasks_name, the index
 -- does not begin with run_id. Otherwise the planner, with statistics from when the table had few rows,
 -- would consider the index as good as the primary key for looking up a node.
@@ -389,6 +390,18 @@ $$;
 COMMENT ON FUNCTION mill.substitute_results IS
     'Returns params with the values of {"$result": task, "column": name} filled in; null for a value that the task '
     'did not return';
+
+CREATE OR REPLACE FUNCTION mill.unusable_result(run_id bigint, params jsonb) RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT format('column "%s" of task "%s" cannot be a parameter: %s', p.value->>'column', t.name,
+        t.result->(p.value->>'column')->>'unusable')
+    FROM jsonb_array_elements(params) WITH ORDINALITY AS p(value, place) JOIN mill.run_tasks t
+        ON t.run_id = unusable_result.run_id AND t.name = p.value->>'$result'
+    WHERE jsonb_typeof(t.result->(p.value->>'column')) = 'object' ORDER BY p.place LIMIT 1
+$$;
+COMMENT ON FUNCTION mill.unusable_result IS
+    'Returns an error message if params contain {"$result": task, "column": name} with a value that mill.first_row '
+    'could not keep; otherwise null';
 
 CREATE OR REPLACE FUNCTION mill.check_run(run_id bigint, given jsonb) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp

@@ -163,6 +163,22 @@ COMMENT ON FUNCTION mill.propagate_completion IS
     'max_count if there may be more edges or more such tasks. ready, never_run: nodes of the children that became '
     'ready, or upstream_failed or skipped';
 
+CREATE OR REPLACE FUNCTION mill.fail_released(task_id bigint, message text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    task mill.tasks;
+BEGIN
+    DELETE FROM mill.tasks t WHERE t.id = fail_released.task_id RETURNING t.* INTO task;
+    PERFORM mill.prepare_history(0);
+    -- Appends an event, which a later call of mill.advance_run processes.
+    PERFORM mill.record_attempt(task, 'failed', true, jsonb_build_object('message', message,
+        'hint', 'Store the value in a table. If only its text form is missing, cast it to text.'));
+END
+$$;
+COMMENT ON FUNCTION mill.fail_released IS
+    'For mill.release_tasks: ends a task that was just released, without an attempt. An error instead would keep the '
+    'whole run from advancing';
+
 CREATE OR REPLACE FUNCTION mill.release_tasks(run_id bigint, nodes bigint[], search boolean, max_count integer,
     OUT picked integer, OUT released integer, OUT lacking bigint[], OUT keys text[])
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
@@ -170,6 +186,7 @@ SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bit
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 DECLARE
     asking bigint[];
+    unusable jsonb;
 BEGIN
     WITH picked AS MATERIALIZED (
         SELECT w.* FROM (
@@ -188,6 +205,7 @@ BEGIN
         ORDER BY n.node
     ), task AS MATERIALIZED (
         SELECT p.*, coalesce(p.task_id, nextval('mill.tasks_id_seq')) AS id,
+            CASE WHEN p.takes_results THEN mill.unusable_result(p.run_id, p.params) END AS unusable,
             CASE WHEN num_nonnulls(p.group_name, p.concurrency_key) > 0
                 OR EXISTS (SELECT FROM mill.limits l WHERE l.kind = 'queue' AND l.name = p.queue)
                 THEN mill.required_limits(p.queue, p.group_name, p.run_id, p.concurrency_key) END AS limits
@@ -212,19 +230,22 @@ BEGIN
         FROM picked p WHERE r.ctid = p.place AND p.approval AND p.approved IS NULL RETURNING r.node
     )
     SELECT (SELECT count(*) FROM picked), (SELECT count(*) FROM moved), (SELECT array_agg(a.node) FROM asked a),
-            l.nodes, l.keys
-        INTO picked, released, asking, lacking, keys
+            (SELECT jsonb_object_agg(t.id, t.unusable) FROM task t WHERE t.unusable IS NOT NULL), l.nodes, l.keys
+        INTO picked, released, asking, unusable, lacking, keys
         FROM (SELECT array_agg(p.node) AS nodes, array_agg(DISTINCT p.concurrency_key) AS keys FROM picked p
             WHERE (NOT p.approval OR p.approved) AND p.lacks_limit) AS l;
     IF asking IS NOT NULL THEN
         PERFORM mill.request_approvals(run_id, asking);
     END IF;
+    IF unusable IS NOT NULL THEN
+        PERFORM mill.fail_released(u.key::bigint, u.value) FROM jsonb_each_text(unusable) AS u;
+    END IF;
 END
 $$;
 COMMENT ON FUNCTION mill.release_tasks IS
     'For mill.release_ready, with the same arguments. picked: number of ready tasks that it looked at. released: '
-    'number of released tasks. lacking: nodes of tasks that stay ready because their concurrency key has no limit yet. '
-    'keys: the keys of these tasks';
+    'number of released tasks; those with a parameter that the run could not keep have already failed. lacking: nodes '
+    'of tasks that stay ready because their concurrency key has no limit yet. keys: the keys of these tasks';
 
 CREATE OR REPLACE FUNCTION mill.release_ready(run_id bigint, nodes bigint[], search boolean, max_count integer)
 RETURNS integer

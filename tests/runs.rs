@@ -12,4 +12,5 @@ pub(crate) mod run_control;
 pub(crate) mod run_model;
 pub(crate) mod run_races;
 pub(crate) mod run_replay;
+mod run_results;
 pub(crate) mod timeouts;

@@ -382,8 +382,11 @@ async fn the_result_of_a_statement_is_kept_whatever_its_form() {
 async fn history_keeps_the_first_hundred_rows_of_a_result() {
     let database = Database::new().await;
     let _worker = Worker::start(&database, &[]);
-    for (rows, kept, truncated) in [(100, 100, false), (101, 100, true)] {
-        let id = database.enqueue(&format!("SELECT generate_series(1, {rows})"), "").await;
+    for (bytes, rows, kept, truncated) in
+        [(1, 100, 100, false), (1, 101, 100, true), (4096, 1, 1, false), (4097, 1, 1, true)]
+    {
+        let select = format!("SELECT repeat('x', {bytes}) FROM generate_series(1, {rows})");
+        let id = database.enqueue(&select, "").await;
         assert_eq!(database.outcome(id).await, "succeeded");
         let result = format!(
             "SELECT concat_ws(' ', rows, jsonb_array_length(result->'rows'), result->'truncated')

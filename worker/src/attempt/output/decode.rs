@@ -15,12 +15,43 @@ const MAX_DIMENSIONS: usize = 6;
 /// takes 14 bytes on the wire and 128 kB as text, and an array may contain many such numbers.
 const MAX_ARRAY_BYTES: usize = 4 * 1024;
 
-/// Returns a value as text. Returns `None` for null, and the name of the type if the type is
-/// unsupported.
-pub(crate) fn decode(row: &Row, index: usize) -> Option<String> {
+/// Number of bytes of a bytea, above which its remaining bytes are omitted: the text is longer than
+/// any caller keeps.
+const MAX_BYTEA_BYTES: usize = MAX_ARRAY_BYTES;
+
+/// A value as text.
+pub(crate) enum Decoded {
+    /// The text of the value.
+    Text(String),
+    /// What is shown instead of a value without text, and why it has none.
+    Placeholder { shown: String, reason: String },
+}
+
+impl Decoded {
+    /// Stands for a value in another encoding than UTF-8.
+    pub(crate) fn not_utf8() -> Self {
+        Self::Placeholder {
+            shown: "(not valid UTF-8)".to_owned(),
+            reason: "the value is not valid UTF-8".to_owned(),
+        }
+    }
+}
+
+/// Returns a value as text; `None` for null. The placeholder of an unsupported type is its name.
+pub(crate) fn decode(row: &Row, index: usize) -> Option<Decoded> {
     let ty = row.columns()[index].type_();
     let Raw(raw) = row.try_get::<_, Option<Raw<'_>>>(index).ok().flatten()?;
-    Some(value(ty, raw).unwrap_or_else(|| format!("<{}>", ty.name())))
+    Some(match value(ty, raw) {
+        Some(text) => Decoded::Text(text),
+        None if is_text(ty) => Decoded::not_utf8(),
+        None => Decoded::Placeholder {
+            shown: format!("<{}>", ty.name()),
+            reason: format!(
+                "the value of type {} has no text form in a task with parameters",
+                ty.name()
+            ),
+        },
+    })
 }
 
 /// The bytes of a value of any type.
@@ -48,24 +79,68 @@ pub fn value(ty: &Type, raw: &[u8]) -> Option<String> {
         Type::FLOAT4 => text::<f32>(ty, raw)?,
         Type::FLOAT8 => text::<f64>(ty, raw)?,
         Type::TEXT | Type::VARCHAR | Type::BPCHAR | Type::NAME | Type::UNKNOWN | Type::JSON => {
-            String::from_utf8_lossy(raw).into_owned()
+            utf8(raw)?
         }
         // The wire format is a version byte, followed by the text that the server prints.
-        Type::JSONB => String::from_utf8_lossy(raw.get(1..)?).into_owned(),
+        Type::JSONB => utf8(raw.get(1..)?)?,
         Type::UUID => text::<uuid::Uuid>(ty, raw)?,
-        Type::DATE => text::<Date>(ty, raw)?,
+        Type::DATE => instant::<Date>(ty, raw)?,
         Type::TIME => text::<Time>(ty, raw)?,
-        Type::TIMESTAMP => text::<DateTime>(ty, raw)?.replace('T', " "),
-        Type::TIMESTAMPTZ => text::<Timestamp>(ty, raw)?.replace('T', " ").replace('Z', "+00"),
+        Type::TIMESTAMP => instant::<DateTime>(ty, raw)?.replace('T', " "),
+        Type::TIMESTAMPTZ => instant::<Timestamp>(ty, raw)?.replace('T', " ").replace('Z', "+00"),
         Type::NUMERIC => numeric(raw)?,
+        Type::BYTEA => hex(raw),
         Type::VOID => String::new(),
         _ => match ty.kind() {
-            Kind::Enum(_) => String::from_utf8_lossy(raw).into_owned(),
+            Kind::Enum(_) => utf8(raw)?,
             Kind::Domain(base) => value(base, raw)?,
             Kind::Array(item) => array(item, raw)?,
             _ => return None,
         },
     })
+}
+
+fn utf8(raw: &[u8]) -> Option<String> {
+    str::from_utf8(raw).ok().map(str::to_owned)
+}
+
+/// Returns the beginning of a bytea: `\x0102`. The rest would be omitted by the caller.
+fn hex(raw: &[u8]) -> String {
+    let digits = raw.iter().take(MAX_BYTEA_BYTES).map(|byte| format!("{byte:02x}"));
+    ["\\x".to_owned()].into_iter().chain(digits).collect()
+}
+
+/// Returns whether values of the type are text, so that only invalid UTF-8 has no text.
+fn is_text(ty: &Type) -> bool {
+    match ty.kind() {
+        Kind::Enum(_) => true,
+        Kind::Domain(inner) | Kind::Array(inner) => is_text(inner),
+        _ => matches!(
+            *ty,
+            Type::TEXT
+                | Type::VARCHAR
+                | Type::BPCHAR
+                | Type::NAME
+                | Type::UNKNOWN
+                | Type::JSON
+                | Type::JSONB
+        ),
+    }
+}
+
+/// Decodes a date or a timestamp. The text of a year before 1 would not be the one that the server
+/// prints, which ends in BC.
+fn instant<'a, T: FromSql<'a> + ToString>(ty: &Type, raw: &'a [u8]) -> Option<String> {
+    match raw {
+        [0x7f, rest @ ..] if rest.iter().all(|byte| *byte == 0xff) => {
+            return Some("infinity".to_owned());
+        }
+        [0x80, rest @ ..] if rest.iter().all(|byte| *byte == 0) => {
+            return Some("-infinity".to_owned());
+        }
+        _ => {}
+    }
+    text::<T>(ty, raw).filter(|text| !text.starts_with('-') && !text.starts_with("0000"))
 }
 
 fn text<'a, T: FromSql<'a> + ToString>(ty: &Type, raw: &'a [u8]) -> Option<String> {
@@ -189,6 +264,23 @@ mod tests {
         assert_eq!(numeric(&wire(&[1, 0xFFFF, 0, 3, 10])).unwrap(), "0.001");
         assert_eq!(numeric(&wire(&[0, 0, 0xC000, 0])).unwrap(), "NaN");
         assert_eq!(numeric(&[0, 1]), None);
+    }
+
+    #[test]
+    fn other_values_are_decoded_as_the_server_prints_them_or_not_at_all() {
+        let decoded = |ty: Type, raw: &[u8]| value(&ty, raw);
+        assert_eq!(decoded(Type::BYTEA, &[0, 0xfe]).as_deref(), Some("\\x00fe"));
+        assert_eq!(decoded(Type::DATE, &i32::MAX.to_be_bytes()).as_deref(), Some("infinity"));
+        assert_eq!(
+            decoded(Type::TIMESTAMPTZ, &i64::MIN.to_be_bytes()).as_deref(),
+            Some("-infinity")
+        );
+        let days = |n: i32| decoded(Type::DATE, &n.to_be_bytes());
+        assert_eq!(days(-730_119).as_deref(), Some("0001-01-01"));
+        // 0001-12-31 BC and 0044-03-15 BC.
+        assert_eq!((days(-730_120), days(-746_110)), (None, None));
+        assert_eq!(decoded(Type::TEXT, "é".as_bytes()).as_deref(), Some("é"));
+        assert_eq!((decoded(Type::TEXT, &[0xe9]), decoded(Type::JSONB, &[1, 0xe9])), (None, None));
     }
 
     #[test]
