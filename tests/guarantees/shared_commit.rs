@@ -180,3 +180,28 @@ async fn run_tasks_of_which_some_must_not_share() -> bool {
     assert_eq!(row.get::<_, i64>(0), 200);
     row.get::<_, i64>(1) < 200
 }
+
+/// A chain is allowed: each of its tasks has a COMMIT of its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deferred_trigger_runs_with_the_settings_of_its_task() {
+    let database = database("100ms").await;
+    database
+        .execute(
+            "CREATE TABLE deferred (task bigint, seen text, zone text);
+             CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql AS $$
+             BEGIN
+                 INSERT INTO deferred
+                     VALUES (NEW.task, current_setting('mill.task_id', true), current_setting('TimeZone'));
+                 RETURN NULL;
+             END $$;
+             CREATE CONSTRAINT TRIGGER see AFTER INSERT ON effect DEFERRABLE INITIALLY DEFERRED
+                 FOR EACH ROW EXECUTE FUNCTION see()",
+        )
+        .await;
+    let statements = vec![format!("SET LOCAL TimeZone = 'Asia/Tokyo'; {MARK}"); 100];
+    enqueue(&database, &statements, "").await;
+    let _worker = Worker::start(&database, &["--readers", "1"]);
+    database.until_empty().await;
+    let own = "SELECT count(*) FROM deferred WHERE seen = task::text AND zone = 'Asia/Tokyo'";
+    assert_eq!((transactions(&database).await, database.value::<i64>(own).await), (100, 100));
+}

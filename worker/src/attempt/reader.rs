@@ -68,7 +68,7 @@ impl Reader {
     /// Runs the tasks of one claim. Short tasks of a queue with shared commits share a transaction,
     /// other short tasks form a chain. Returns the session if it is clean.
     async fn serve(&self, session: Session, batch: Vec<ClaimedTask>) -> Option<Session> {
-        let share = batch.len() > 1 && session.may_share();
+        let share = batch.len() > 1 && session.may_share() && !session.defers_triggers;
         let (sharing, mut alone): (Vec<ClaimedTask>, Vec<ClaimedTask>) =
             batch.into_iter().partition(|task| share && shared_commit::may_share(task));
         // Among the tasks that must not wait for each other, the reader can run only one now.

@@ -30,7 +30,8 @@ SELECT a.pid, a.backend_start, current_setting('application_name'),
     current_setting('standard_conforming_strings') = 'on',
     (SELECT r.rolsuper FROM pg_roles r WHERE r.rolname = session_user), session_user::text,
     (SELECT quote_ident(n.nspname) FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace
-        WHERE e.extname = 'dblink')
+        WHERE e.extname = 'dblink'),
+    EXISTS (SELECT FROM pg_trigger t WHERE t.tginitdeferred AND NOT t.tgisinternal)
 FROM pg_stat_get_activity(pg_backend_pid()) AS a";
 
 /// Discards all state that a task leaves in its session: cursors, role, settings, prepared
@@ -90,9 +91,10 @@ pub(crate) struct Session {
     /// The session's application_name.
     name: String,
     standard_strings: bool,
-    /// Schema of the dblink extension, if it is installed. Connections of dblink survive every
-    /// reset.
+    /// Schema of the extension dblink, if installed. Its connections survive every reset.
     dblink: Option<String>,
+    /// Whether the database has triggers that run at COMMIT, with the settings of that time.
+    pub(crate) defers_triggers: bool,
     target: ConnectionTarget,
     notices: Notices,
     server: Server,
@@ -148,6 +150,7 @@ impl Session {
             name,
             standard_strings,
             dblink: row.try_get(6)?,
+            defers_triggers: row.try_get(7)?,
             target,
             notices,
             server,
