@@ -49,6 +49,28 @@ async fn put_secret_everywhere(database: &Database) -> i64 {
     failed
 }
 
+/// Returns all columns that the client can read, of every relation that it can read.
+async fn read_relations(client: &Client) -> String {
+    let relations = "SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = 'mill'::regnamespace
+        AND c.relkind IN ('r', 'p', 'v') AND NOT c.relispartition AND c.relname <> 'settings' ORDER BY 1";
+    let mut read = String::new();
+    for relation in client.query(relations, &[]).await.unwrap() {
+        let name: &str = relation.get(0);
+        let columns = "SELECT coalesce(string_agg(quote_ident(attname), ', '), '') FROM pg_attribute
+            WHERE attrelid = ('mill.' || quote_ident($1))::regclass AND attnum > 0 AND NOT attisdropped
+                AND has_column_privilege(attrelid, attnum, 'SELECT')";
+        let columns: String = client.query_one(columns, &[&name]).await.unwrap().get(0);
+        if columns.is_empty() {
+            continue;
+        }
+        let sql = format!(
+            "SELECT coalesce(string_agg(x::text, ' '), '') FROM (SELECT {columns} FROM mill.{name}) x"
+        );
+        read += &client.query_one(&sql, &[]).await.unwrap().get::<_, String>(0);
+    }
+    read
+}
+
 /// Returns what the functions that only read, and that take nothing but ids and names, return to the
 /// client.
 async fn call_functions(client: &Client, tasks: [i64; 2]) -> String {
@@ -119,9 +141,6 @@ async fn a_viewer_sees_no_statement_and_no_message_of_a_statement() {
         vec!["schedule", "history"],
         vec!["schedule", "log"],
     ];
-    let relations = "SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = 'mill'::regnamespace
-        AND c.relkind IN ('r', 'p', 'v') AND NOT c.relispartition AND c.relname <> 'settings' ORDER BY 1";
-    let relations = database.rows(relations, &[]).await;
     for hidden in [false, true] {
         let set = format!("UPDATE mill.settings SET hide_statements = {hidden}");
         database.execute(&set).await;
@@ -135,23 +154,8 @@ async fn a_viewer_sees_no_statement_and_no_message_of_a_statement() {
                 }
             }
             assert_eq!(output.contains(SECRET), sees, "{} hidden {hidden}: {output}", login.name);
-            // Read all columns that the login can read, of every relation that it can read.
             let client = login.connect().await;
-            let mut read = String::new();
-            for relation in &relations {
-                let name: &str = relation.get(0);
-                let columns = "SELECT coalesce(string_agg(quote_ident(attname), ', '), '') FROM pg_attribute
-                    WHERE attrelid = ('mill.' || quote_ident($1))::regclass AND attnum > 0 AND NOT attisdropped
-                        AND has_column_privilege(attrelid, attnum, 'SELECT')";
-                let columns: String = client.query_one(columns, &[&name]).await.unwrap().get(0);
-                if columns.is_empty() {
-                    continue;
-                }
-                let sql = format!(
-                    "SELECT coalesce(string_agg(x::text, ' '), '') FROM (SELECT {columns} FROM mill.{name}) x"
-                );
-                read += &client.query_one(&sql, &[]).await.unwrap().get::<_, String>(0);
-            }
+            let read = read_relations(&client).await;
             assert_eq!(read.contains(SECRET), sees, "{} hidden {hidden}", login.name);
             let returned = call_functions(&client, [failed_id, held_id]).await;
             assert_eq!(
