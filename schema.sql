@@ -666,8 +666,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.use_of_profile IS
-    'Returns a live task, a task of a job or of a run in progress, or a subscription that uses the profile; null if '
-    'none does';
+    'Returns a live task, a task of a job or of a run in progress, or a subscription that uses the profile, or null';
 
 CREATE OR REPLACE FUNCTION mill.drop_profile(name text) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -742,8 +741,7 @@ COMMENT ON COLUMN mill.limits.max_running IS
     'Keys and queues: maximum number of running tasks. null: no limit. 0: no task starts. For groups see mill.groups';
 COMMENT ON COLUMN mill.limits.requires_permit IS
     'Keys and queues: whether max_running or a rate is set, so that new tasks need a permit';
-COMMENT ON COLUMN mill.limits.explicit IS
-    'Whether mill.set_max_running has set the limit, so that mill.prune keeps it while no task has it';
+COMMENT ON COLUMN mill.limits.explicit IS 'Whether mill.set_max_running has set it, so that mill.prune keeps it';
 COMMENT ON COLUMN mill.limits.rate_starts IS 'Maximum number of starts in any rate_period';
 COMMENT ON COLUMN mill.limits.window_starts IS
     'Maximum number of starts in any window_length. This expresses the same rate as rate_starts per rate_period, for '
