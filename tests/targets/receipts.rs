@@ -81,7 +81,7 @@ async fn a_receipt_belongs_to_the_login_that_wrote_it_whatever_its_name() {
     let dwh = Database::empty().await;
     let name = format!("Etl@{}", dwh.name());
     dwh.execute(&format!("CREATE ROLE \"{name}\" LOGIN")).await;
-    queue::receipt::init(dwh.client(), &[name.clone()]).await.unwrap();
+    queue::receipt::init(dwh.client(), std::slice::from_ref(&name)).await.unwrap();
     let client = dwh.connect().await;
     client.batch_execute(&format!("SET SESSION AUTHORIZATION \"{name}\"")).await.unwrap();
     assert_eq!(answer(&client, &complete(1)).await, "ok");
