@@ -174,9 +174,6 @@ async fn a_notice_of_a_commit_is_not_attributed_to_the_next_task() {
         .await;
     let _worker = Worker::start(&database, &ONE_READER);
     until_chained(&database).await;
-    let statements = ["INSERT INTO noisy VALUES (1)", MARK].repeat(20);
-    let ids = enqueue(&database, &statements).await;
-    let own = enqueue(&database, &["DO 'BEGIN RAISE NOTICE ''own''; END'", MARK].repeat(5)).await;
     let fails = "DO 'BEGIN RAISE NOTICE ''own''; RAISE ''failed''; END'";
     let silent =
         ["INSERT INTO noisy VALUES (2)", "SELECT 1/0", "INSERT INTO noisy VALUES (2)", fails];
@@ -188,6 +185,11 @@ async fn a_notice_of_a_commit_is_not_attributed_to_the_next_task() {
         FROM mill.attempts WHERE task_id = ANY ($1)";
     let row = &database.rows(of_failures, &[&failing]).await[0];
     assert_eq!((row.get::<_, i64>(0), row.get::<_, i64>(1)), (0, 20));
+    until_chained(&database).await;
+    let statements = ["INSERT INTO noisy VALUES (1)", MARK].repeat(20);
+    let ids = enqueue(&database, &statements).await;
+    let own = enqueue(&database, &["DO 'BEGIN RAISE NOTICE ''own''; END'", MARK].repeat(5)).await;
+    database.until_empty().await;
     let marks: Vec<i64> = ids.iter().chain(&own).skip(1).step_by(2).copied().collect();
     exactly_once(&database, &marks, "tasks after a commit with a notice").await;
     let sql = "SELECT count(*) FILTER (WHERE task_id = ANY ($1)),
