@@ -2,6 +2,7 @@
 //! errors.
 
 use schedule::reconcile::reconcile;
+use tokio_postgres::Client;
 
 use crate::harness::{Database, Program, Worker, eventually};
 use crate::schedules::schedule::{FLAGS, planned, schedule};
@@ -270,8 +271,11 @@ async fn workers_that_start_together_declare_everything_once() {
     assert_eq!(database.value::<i64>("SELECT sum(version) FROM mill.schedules").await, 60);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_lock_that_stops_the_sync_is_reported_and_stops_no_other_schedule() {
+/// Leaves the schedule of [`with_daily_procedure`] locked.
+const DISABLE: &str = "BEGIN; SELECT mill.enable_schedule('public.p/daily_09_00', false)";
+
+/// A database in which a comment declares a schedule, and the session of an operator.
+async fn with_daily_procedure() -> (Database, Client) {
     let database = Database::new().await;
     database
         .execute(
@@ -280,11 +284,16 @@ async fn a_lock_that_stops_the_sync_is_reported_and_stops_no_other_schedule() {
         )
         .await;
     schedule_sync(&database).await;
+    let operator = database.connect().await;
+    (database, operator)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_stops_the_sync_is_reported_and_stops_no_other_schedule() {
+    let (database, operator) = with_daily_procedure().await;
     database.execute("COMMENT ON PROCEDURE p() IS '@daily(09:00) @tags(new)'").await;
     schedule(&database, "other", "daily(09:00)", "SELECT 1", "").await;
-    let operator = database.connect().await;
-    let disable = "BEGIN; SELECT mill.enable_schedule('public.p/daily_09_00', false)";
-    operator.batch_execute(disable).await.unwrap();
+    operator.batch_execute(DISABLE).await.unwrap();
     let _worker = Worker::start(&database, &FLAGS);
     planned(&database, "other").await;
     let reported =
@@ -299,18 +308,9 @@ async fn a_lock_that_stops_the_sync_is_reported_and_stops_no_other_schedule() {
 
 #[tokio::test]
 async fn a_lock_on_an_unchanged_schedule_does_not_stop_the_sync() {
-    let database = Database::new().await;
-    database
-        .execute(
-            "CREATE PROCEDURE p() LANGUAGE sql AS 'SELECT 1';
-             COMMENT ON PROCEDURE p() IS '@daily(09:00)'",
-        )
-        .await;
-    schedule_sync(&database).await;
+    let (database, operator) = with_daily_procedure().await;
     database.execute("COMMENT ON PROCEDURE p() IS '@daily(09:00) @daily(10:00)'").await;
-    let operator = database.connect().await;
-    let disable = "BEGIN; SELECT mill.enable_schedule('public.p/daily_09_00', false)";
-    operator.batch_execute(disable).await.unwrap();
+    operator.batch_execute(DISABLE).await.unwrap();
     let mut session = database.connect().await;
     session.batch_execute("SET lock_timeout = '1ms'").await.unwrap();
     let mut sync = session.transaction().await.unwrap();
