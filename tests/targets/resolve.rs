@@ -62,14 +62,20 @@ impl HeldCommit {
     }
 }
 
+/// A queue, and a target that workers reach through a proxy.
+async fn behind_proxy() -> (Database, Database, Proxy, Configuration) {
+    let queue = Database::new().await;
+    let dwh = Database::empty().await;
+    let proxy = Proxy::start(&dwh.url()).await.unwrap();
+    let through = proxy.url(&dwh.url());
+    let configuration = Configuration::new(&queue, &[("dwh", &dwh, through)]).await;
+    (queue, dwh, proxy, configuration)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_commit_whose_answer_is_lost_is_resolved_by_its_receipt() {
     for cut in [Cut::Before, Cut::After, Cut::Unseen] {
-        let queue = Database::new().await;
-        let dwh = Database::empty().await;
-        let proxy = Proxy::start(&dwh.url()).await.unwrap();
-        let through = proxy.url(&dwh.url());
-        let configuration = Configuration::new(&queue, &[("dwh", &dwh, through)]).await;
+        let (queue, dwh, proxy, configuration) = behind_proxy().await;
         let flags = configuration.flags();
         let _worker = Worker::start(&queue, &as_flags(&flags));
         proxy.arm(MessageMatch::Text(COMMIT.to_owned()), FaultAction::Cut(cut));
@@ -85,11 +91,7 @@ async fn a_commit_whose_answer_is_lost_is_resolved_by_its_receipt() {
 /// The server notices nothing of the lost connection, so the transaction stays open with its row lock.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_commit_that_never_arrives_leaves_no_lock_for_the_next_attempt() {
-    let queue = Database::new().await;
-    let dwh = Database::empty().await;
-    let proxy = Proxy::start(&dwh.url()).await.unwrap();
-    let through = proxy.url(&dwh.url());
-    let configuration = Configuration::new(&queue, &[("dwh", &dwh, through)]).await;
+    let (queue, dwh, proxy, configuration) = behind_proxy().await;
     dwh.execute("CREATE TABLE counter AS SELECT 0 AS n").await;
     let flags = configuration.flags();
     let _worker = Worker::start(&queue, &as_flags(&flags));
@@ -103,11 +105,7 @@ async fn a_commit_that_never_arrives_leaves_no_lock_for_the_next_attempt() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_task_that_its_receipt_completes_passes_its_result_on() {
-    let queue = Database::new().await;
-    let dwh = Database::empty().await;
-    let proxy = Proxy::start(&dwh.url()).await.unwrap();
-    let through = proxy.url(&dwh.url());
-    let configuration = Configuration::new(&queue, &[("dwh", &dwh, through)]).await;
+    let (queue, _dwh, proxy, configuration) = behind_proxy().await;
     queue.execute("CREATE TABLE taken (text text)").await;
     let tasks = json!([
         {"name": "load", "run_as": "dwh", "max_attempts": 1, "statement": r"SELECT 'it''s \ here' AS text"},
@@ -242,11 +240,7 @@ async fn the_backend_of_a_dead_workers_autocommit_task_ends_before_the_task_runs
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_commit_whose_answer_is_damaged_is_resolved_by_its_receipt() {
-    let queue = Database::new().await;
-    let dwh = Database::empty().await;
-    let proxy = Proxy::start(&dwh.url()).await.unwrap();
-    let through = proxy.url(&dwh.url());
-    let configuration = Configuration::new(&queue, &[("dwh", &dwh, through)]).await;
+    let (queue, dwh, proxy, configuration) = behind_proxy().await;
     let flags = configuration.flags();
     let _worker = Worker::start(&queue, &as_flags(&flags));
     // The client takes some types for a closed connection, and others for a protocol error.
