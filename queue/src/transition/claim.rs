@@ -85,7 +85,8 @@ RETURNING array_position((SELECT batch.ids FROM batch), t.id)::bigint AS n, t.id
     CASE WHEN t.node IS NOT NULL THEN t.run_id END AS run_id, t.run_as, t.explain,
     (t.options).isolation::text AS isolation,
     (t.options).traceparent, t.receipt, CASE WHEN t.receipt IS NOT NULL THEN nextval('mill.target_epochs') END AS epoch,
-    CASE WHEN t.external OR t.at_most_once OR t.receipt IS NOT NULL THEN set_config('synchronous_commit', 'on', true) END AS durable";
+    CASE WHEN t.external OR t.at_most_once OR t.receipt IS NOT NULL
+        THEN set_config('synchronous_commit', 'on', true) END AS durable";
 
 positions! {
     /// Columns of [`CLAIM`].
