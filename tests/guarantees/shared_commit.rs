@@ -205,3 +205,36 @@ async fn a_deferred_trigger_runs_with_the_settings_of_its_task() {
     let own = "SELECT count(*) FROM deferred WHERE seen = task::text AND zone = 'Asia/Tokyo'";
     assert_eq!((transactions(&database).await, database.value::<i64>(own).await), (100, 100));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_setting_of_a_task_applies_to_the_commit_that_it_shares() {
+    until_shared(run_tasks_that_give_up_durability).await;
+}
+
+/// Returns whether the tasks shared transactions.
+async fn run_tasks_that_give_up_durability() -> bool {
+    let database = database("100ms").await;
+    let _worker = Worker::start(&database, &["--readers", "1"]);
+    database.run("SELECT 1", "").await;
+    // The session is open, and has found no deferred trigger, so its tasks still share transactions.
+    database
+        .execute(
+            "CREATE TABLE commits (xact bigint, setting text);
+             CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql AS $$
+             BEGIN
+                 INSERT INTO commits VALUES (NEW.xact, current_setting('synchronous_commit'));
+                 RETURN NULL;
+             END $$;
+             CREATE CONSTRAINT TRIGGER see AFTER INSERT ON effect DEFERRABLE INITIALLY DEFERRED
+                 FOR EACH ROW EXECUTE FUNCTION see()",
+        )
+        .await;
+    enqueue(&database, &vec![format!("{MARK}; SET synchronous_commit = off"); 400], "").await;
+    database.until_empty().await;
+    // A task that runs alone gives up only its own durability.
+    let shared = "SELECT string_agg(DISTINCT setting, ' ') FROM commits
+        WHERE xact IN (SELECT e.xact FROM effect e GROUP BY e.xact HAVING count(*) > 1)";
+    let settings: Option<String> = database.value(shared).await;
+    assert!(settings.as_deref().is_none_or(|settings| settings == "on"), "{settings:?}");
+    settings.is_some()
+}
