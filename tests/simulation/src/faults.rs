@@ -5,6 +5,7 @@ use rand::RngExt;
 use crate::event::{Event, Incarnation, Part, SECOND, SessionId, Time};
 use crate::fault::{Fault, KINDS, Kind};
 use crate::server::Condition;
+use crate::worker::Worker;
 use crate::world::World;
 
 /// Time within which the tasks of a killed worker are pending again: the grace periods, two polls
@@ -177,7 +178,12 @@ impl World {
             }
             Kind::Refuse => {
                 self.server.refusals -= 1;
-                workers.iter().for_each(|w| self.workers[*w].disturbed_at = self.now);
+                // Other sessions may have ended before, or during the fault.
+                let shut_out = |worker: &&mut Worker| !self.server.alive.contains_key(&worker.id);
+                self.workers
+                    .iter_mut()
+                    .filter(shut_out)
+                    .for_each(|worker| worker.disturbed_at = self.now);
             }
             Kind::Slow => self.slow -= 1,
             Kind::Deaf => self.server.deaf -= 1,
