@@ -384,11 +384,8 @@ COMMENT ON FUNCTION mill.record_change IS
 CREATE OR REPLACE FUNCTION mill.audit_settings() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    IF new.default_group IS DISTINCT FROM old.default_group AND new.default_group IS NOT NULL
-        AND NOT EXISTS (SELECT FROM mill.groups g WHERE g.name = new.default_group)
-    THEN
-        RAISE EXCEPTION 'there is no group "%"', new.default_group USING ERRCODE = '22023',
-            HINT = 'Create it with pgmill group set, or SELECT mill.set_group(…).';
+    IF new.default_group IS DISTINCT FROM old.default_group AND new.default_group IS NOT NULL THEN
+        PERFORM mill.lock_group(new.default_group);
     END IF;
     PERFORM mill.record_change('update_settings', 'settings', to_jsonb(old), (SELECT jsonb_object_agg(n.key, n.value)
         FROM jsonb_each(to_jsonb(new)) AS n WHERE n.value IS DISTINCT FROM to_jsonb(old)->n.key));
@@ -3795,7 +3792,8 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     WHERE s.enabled
         -- These times, and a wait that is too long, show that the clock was set back.
         AND (coalesce(d.retry_at <= now(), true)
-            OR greatest(d.last_error_at, d.window_started_at) > clock_timestamp())
+            OR greatest(d.last_error_at, CASE WHEN s.rate_messages IS NOT NULL THEN d.window_started_at END)
+                > clock_timestamp())
         AND (s.destination IS NULL OR s.destination = ANY (destinations)) AND s.id <> ALL (busy)
         AND EXISTS (SELECT FROM mill.notifications n WHERE n.subscription_id = s.id AND n.sent_at IS NULL
             AND n.dead_at IS NULL
@@ -3960,7 +3958,10 @@ BEGIN
             GET STACKED DIAGNOSTICS error = MESSAGE_TEXT;
             messages := 0;
             UPDATE mill.subscription_state d SET failures = d.failures + 1, last_error = error,
-                    last_error_at = clock_timestamp(), retry_at = now() + mill.delivery_backoff(d.failures + 1)
+                    last_error_at = clock_timestamp(), retry_at = now() + mill.delivery_backoff(d.failures + 1),
+                    -- The time of take_messages was rolled back.
+                    window_started_at = CASE WHEN d.window_started_at > clock_timestamp() THEN now()
+                        ELSE d.window_started_at END
                 WHERE d.subscription_id = (found.s).id;
         END;
         RETURN NEXT;
@@ -5801,7 +5802,7 @@ GRANT SELECT, INSERT, DELETE ON mill.schedule_declaration_errors TO mill_worker,
 
 CREATE OR REPLACE FUNCTION mill.timing_without_probe(timing text) RETURNS text
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT CASE WHEN lower(btrim(split_part(timing, '(', 1))) = 'trigger' THEN 'trigger(…)' ELSE timing END
+    SELECT CASE WHEN timing ~* '^[[:space:]]*trigger[[:space:]]*([(]|$)' THEN 'trigger(…)' ELSE timing END
 $$;
 COMMENT ON FUNCTION mill.timing_without_probe IS
     'Returns a timing for readers who may not see statements: that of a trigger contains SQL';
@@ -7474,7 +7475,9 @@ BEGIN
     WITH RECURSIVE chosen (node) AS (
         -- Tasks that started and did not succeed, and tasks that never started.
         SELECT t.node FROM mill.run_tasks t WHERE t.run_id = run.id
-            AND ((failed OR downstream) AND t.state IN ('failed', 'cancelled') AND t.started_at IS NOT NULL
+            AND ((failed OR downstream)
+                    -- A task whose parameters cannot be used fails without a start.
+                    AND (t.state = 'failed' OR t.state = 'cancelled' AND t.started_at IS NOT NULL)
                 OR never_run AND t.state IN ('cancelled', 'upstream_failed', 'skipped') AND t.started_at IS NULL)
         UNION
         -- A task that could not run because of a task before it waits for that task again.

@@ -117,11 +117,8 @@ COMMENT ON FUNCTION mill.record_change IS
 CREATE OR REPLACE FUNCTION mill.audit_settings() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    IF new.default_group IS DISTINCT FROM old.default_group AND new.default_group IS NOT NULL
-        AND NOT EXISTS (SELECT FROM mill.groups g WHERE g.name = new.default_group)
-    THEN
-        RAISE EXCEPTION 'there is no group "%"', new.default_group USING ERRCODE = '22023',
-            HINT = 'Create it with pgmill group set, or SELECT mill.set_group(…).';
+    IF new.default_group IS DISTINCT FROM old.default_group AND new.default_group IS NOT NULL THEN
+        PERFORM mill.lock_group(new.default_group);
     END IF;
     PERFORM mill.record_change('update_settings', 'settings', to_jsonb(old), (SELECT jsonb_object_agg(n.key, n.value)
         FROM jsonb_each(to_jsonb(new)) AS n WHERE n.value IS DISTINCT FROM to_jsonb(old)->n.key));

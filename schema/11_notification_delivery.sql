@@ -106,7 +106,8 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     WHERE s.enabled
         -- These times, and a wait that is too long, show that the clock was set back.
         AND (coalesce(d.retry_at <= now(), true)
-            OR greatest(d.last_error_at, d.window_started_at) > clock_timestamp())
+            OR greatest(d.last_error_at, CASE WHEN s.rate_messages IS NOT NULL THEN d.window_started_at END)
+                > clock_timestamp())
         AND (s.destination IS NULL OR s.destination = ANY (destinations)) AND s.id <> ALL (busy)
         AND EXISTS (SELECT FROM mill.notifications n WHERE n.subscription_id = s.id AND n.sent_at IS NULL
             AND n.dead_at IS NULL
@@ -271,7 +272,10 @@ BEGIN
             GET STACKED DIAGNOSTICS error = MESSAGE_TEXT;
             messages := 0;
             UPDATE mill.subscription_state d SET failures = d.failures + 1, last_error = error,
-                    last_error_at = clock_timestamp(), retry_at = now() + mill.delivery_backoff(d.failures + 1)
+                    last_error_at = clock_timestamp(), retry_at = now() + mill.delivery_backoff(d.failures + 1),
+                    -- The time of take_messages was rolled back.
+                    window_started_at = CASE WHEN d.window_started_at > clock_timestamp() THEN now()
+                        ELSE d.window_started_at END
                 WHERE d.subscription_id = (found.s).id;
         END;
         RETURN NEXT;

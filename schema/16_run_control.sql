@@ -134,7 +134,9 @@ BEGIN
     WITH RECURSIVE chosen (node) AS (
         -- Tasks that started and did not succeed, and tasks that never started.
         SELECT t.node FROM mill.run_tasks t WHERE t.run_id = run.id
-            AND ((failed OR downstream) AND t.state IN ('failed', 'cancelled') AND t.started_at IS NOT NULL
+            AND ((failed OR downstream)
+                    -- A task whose parameters cannot be used fails without a start.
+                    AND (t.state = 'failed' OR t.state = 'cancelled' AND t.started_at IS NOT NULL)
                 OR never_run AND t.state IN ('cancelled', 'upstream_failed', 'skipped') AND t.started_at IS NULL)
         UNION
         -- A task that could not run because of a task before it waits for that task again.

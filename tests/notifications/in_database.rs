@@ -139,6 +139,32 @@ async fn a_rate_of_messages_begins_its_window_again_after_the_clock_was_set_back
 }
 
 #[tokio::test]
+async fn a_failed_delivery_waits_although_a_window_began_before_the_clock_was_set_back() {
+    let database = Database::new().await;
+    let options = json!({"events": ["task_failed"], "rate_messages": 1, "rate_period": "1 hour"});
+    subscribe(&database, "s", options).await;
+    let waits =
+        "SELECT NOT mill.notifications_due('{}') AND retry_at > now() FROM mill.subscription_state";
+    database
+        .execute(
+            "SELECT mill.notify('task_failed', '{\"task_id\": 7}', '{}');
+             UPDATE mill.subscription_state SET window_started_at = now() + interval '5 hours';
+             ALTER FUNCTION mill.deliver RENAME TO delivers;
+             SELECT mill.deliver_in_database()",
+        )
+        .await;
+    assert!(database.value::<bool>(waits).await);
+    // Without a rate, nothing begins a window again.
+    database
+        .execute(
+            "UPDATE mill.subscriptions SET rate_messages = NULL, rate_period = NULL;
+             UPDATE mill.subscription_state SET window_started_at = now() + interval '5 hours'",
+        )
+        .await;
+    assert!(database.value::<bool>(waits).await);
+}
+
+#[tokio::test]
 async fn backlogs_are_checked_after_the_clock_was_set_back() {
     let database = Database::new().await;
     subscribe(&database, "s", json!({"events": ["queue_backlog"], "min_pending": 1})).await;

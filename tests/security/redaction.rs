@@ -28,7 +28,7 @@ async fn put_secret_everywhere(database: &Database) -> i64 {
                  'SELECT (''a {SECRET}'' || $1)::integer', 'params', jsonb_build_array(jsonb_build_object('$param', 'p')), 'max_attempts', 1)));
              SELECT mill.start_run(ARRAY['work'], params => '{{\"p\": \"a {SECRET}\"}}');
              SELECT mill.set_schedule('nightly', 'daily(03:00)', 'SELECT ''a {SECRET}''');
-             SELECT mill.set_schedule('nightly', 'trigger(table: a, filter: \"{SECRET}\", rows: no)', 'SELECT ''a {SECRET}''');
+             SELECT mill.set_schedule('nightly', 'trigger\n (table: a, filter: \"{SECRET}\", rows: no)', 'SELECT ''a {SECRET}''');
              SELECT mill.set_schedule('trigger', $x$trigger(table: pg_class, filter: \"relname = 'a {SECRET}'\", rows: 1)$x$,
                  'SELECT 1');
              SELECT mill.set_schedule('faulty', $x$trigger(table: pg_class, filter: \"'a {SECRET}'::integer = 1\", rows: 1)$x$,
