@@ -10,6 +10,7 @@ use uuid::Uuid;
 
 use crate::harness::{Database, Worker, eventually};
 use crate::runs::run::{job, start, why};
+use crate::targets::target::{Configuration, EFFECT};
 
 /// Starts a run of three tasks, of which two have concurrency keys. Returns its id.
 async fn run_with_keys(database: &Database) -> i64 {
@@ -97,6 +98,34 @@ async fn a_reader_whose_task_fails_in_a_locked_run_runs_other_tasks() {
     let ended = format!("SELECT state = 'failed' FROM mill.runs WHERE id = {run}");
     eventually("the run ends", async || database.value::<bool>(&ended).await).await;
     assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.attempts").await, 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn successes_in_a_target_are_recorded_while_many_tasks_fail_in_a_locked_run() {
+    let database = Database::new().await;
+    let dwh = Database::empty().await;
+    let configuration = Configuration::new(&database, &[("dwh", &dwh, dwh.url())]).await;
+    let fails = |n| json!({"name": format!("t{n}"), "statement": "SELECT 1/0", "max_attempts": 2, "retry_interval": "0 s"});
+    job(&database, "j", json!((0..200).map(fails).collect::<Vec<_>>())).await;
+    let run = start(&database, "j").await;
+    let holder = database.connect().await;
+    let lock = format!("BEGIN; SELECT FROM mill.runs WHERE id = {run} FOR UPDATE");
+    holder.batch_execute(&lock).await.unwrap();
+    let path = configuration.path();
+    let config = path.to_str().unwrap();
+    let flags = ["--readers", "30", "--poll-interval", "50ms", "--config", config];
+    let _worker = Worker::start(&database, &flags);
+    // A worker leaves up to 100 results to be recorded later; then its readers wait for them.
+    let claimed = "SELECT count(*) >= 130 FROM mill.tasks WHERE state = 'running'";
+    eventually("the readers wait", async || database.value::<bool>(claimed).await).await;
+    for _ in 0..10 {
+        let id = database.enqueue(EFFECT, ", run_as => 'dwh'").await;
+        assert_eq!(database.outcome(id).await, "succeeded");
+    }
+    assert!(database.value::<bool>(claimed).await, "the run was not locked");
+    holder.batch_execute("COMMIT").await.unwrap();
+    let ended = format!("SELECT state = 'failed' FROM mill.runs WHERE id = {run}");
+    eventually("the run ends", async || database.value::<bool>(&ended).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

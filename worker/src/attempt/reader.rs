@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use fleet_decisions::batch_size::BatchSizes;
 use futures_util::future::{self, Either, select};
 use queue::{Disposition, Outcome, Traceparent};
-use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep, timeout};
 use tokio_util::task::TaskTracker;
 
@@ -188,34 +188,34 @@ impl Reader {
     async fn release_claims(&self, tasks: impl IntoIterator<Item = ClaimedTask>) {
         let releases = tasks.into_iter().map(|task| {
             let context = Arc::clone(&self.context);
-            self.until_recorded(async move {
+            let release = async move {
                 release_unstarted(&context.control, &context.wakeup, task).await;
-            })
+            };
+            self.until_recorded(release, MAX_RECORD_WAIT)
         });
         future::join_all(releases).await;
     }
 
-    /// Waits until a result is recorded. If that takes long, for example because a transaction that
+    /// Records a result. If that takes longer than `max_wait`, for example because a transaction that
     /// somebody leaves open has locked the run of the task, the reader runs other tasks meanwhile.
-    async fn until_recorded(&self, record: impl Future<Output = ()> + Send + 'static) {
+    async fn until_recorded(
+        &self,
+        record: impl Future<Output = ()> + Send + 'static,
+        max_wait: Duration,
+    ) {
         let leave = async {
-            sleep(MAX_RECORD_WAIT).await;
+            if max_wait > Duration::ZERO {
+                sleep(max_wait).await;
+            }
             self.executor.recorder.permit().await
         };
+        // Results that wait for a lock can hold all permits: this one is recorded meanwhile.
         if let Either::Right((permit, record)) = select(Box::pin(record), pin!(leave)).await {
-            self.record_later(permit, record);
+            self.recording.spawn(async move {
+                record.await;
+                drop(permit);
+            });
         }
-    }
-
-    fn record_later(
-        &self,
-        permit: Option<OwnedSemaphorePermit>,
-        record: impl Future<Output = ()> + Send + 'static,
-    ) {
-        self.recording.spawn(async move {
-            record.await;
-            drop(permit);
-        });
     }
 
     /// Opens a session. Returns `None` if the worker drains.
@@ -304,11 +304,8 @@ impl Reader {
         let durable = matches!(result, AttemptResult::InTarget(_));
         let (context, executor) = (Arc::clone(&self.context), Arc::clone(&self.executor));
         let record = async move { conclude(&context, &executor, task, result, ran).await };
-        if durable {
-            self.record_later(self.executor.recorder.permit().await, record);
-        } else {
-            self.until_recorded(record).await;
-        }
+        let max_wait = if durable { Duration::ZERO } else { MAX_RECORD_WAIT };
+        self.until_recorded(record, max_wait).await;
         if let Some(budget) = shared {
             self.batch_sizes.record(&queue, 1, (ran, budget), Instant::now());
         }
@@ -371,7 +368,14 @@ impl Reader {
             return done;
         }
         self.batch_sizes.cool_down(queue, Instant::now());
-        future::join(step, self.release_claims(waiting.drain(..))).await.0
+        // A release can wait for a lock, and the running task must not hold its own ones as long.
+        for task in waiting.drain(..) {
+            let context = Arc::clone(&self.context);
+            self.recording.spawn(async move {
+                release_unstarted(&context.control, &context.wakeup, task).await;
+            });
+        }
+        step.await
     }
 }
 
