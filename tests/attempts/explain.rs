@@ -91,6 +91,24 @@ async fn a_statement_with_a_deeply_nested_plan_succeeds_and_leaves_its_top_nodes
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_statement_that_a_rule_rewrites_into_several_leaves_its_own_plan() {
+    let database = Database::new().await;
+    database
+        .execute(
+            "CREATE TABLE t (n integer);
+             CREATE TABLE log (n integer);
+             CREATE RULE log AS ON INSERT TO t DO ALSO INSERT INTO log VALUES (0)",
+        )
+        .await;
+    let _worker = Worker::start(&database, &["--readers", "1"]);
+    let insert = "INSERT INTO t SELECT generate_series(1, 3)";
+    let id = database.enqueue(insert, ", explain => true, max_attempts => 1").await;
+    assert_eq!(database.outcome(id).await, "succeeded");
+    assert_eq!(plan(&database, id).await["Plan"]["Relation Name"], "t");
+    assert_eq!(database.value::<i64>("SELECT rows FROM mill.attempts").await, 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_statement_without_a_plan_is_refused() {
     let database = Database::new().await;
     let refused = [

@@ -62,10 +62,11 @@ async fn run_explain(
     let mut plan = None;
     while let Some(row) = answers.try_next().await? {
         let Json(output): Json<Box<RawValue>> = row.try_get(0)?;
-        plan = serde_json::from_str::<[Value; 1]>(output.get())
-            .map(|[plan]| plan)
-            .ok()
-            .or_else(|| top_nodes(output.get()));
+        // A statement that a rule has rewritten into several has a plan for each.
+        plan = match serde_json::from_str::<Vec<Value>>(output.get()) {
+            Ok(plans) => plans.into_iter().next(),
+            Err(_) => top_nodes(output.get()),
+        };
     }
     Ok(plan)
 }
@@ -73,8 +74,8 @@ async fn run_explain(
 /// Returns the topmost nodes of a plan that is nested too deeply for the parser of JSON, which
 /// accepts 128 levels. A node needs two.
 fn top_nodes(output: &str) -> Option<Value> {
-    let [document] = serde_json::from_str::<[Object; 1]>(output).ok()?;
-    let plan = top_of(document.get("Plan")?, 1)?;
+    let documents = serde_json::from_str::<Vec<Object>>(output).ok()?;
+    let plan = top_of(documents.first()?.get("Plan")?, 1)?;
     Some(json!({ "Plan": plan, "Truncated": true }))
 }
 
