@@ -38,12 +38,18 @@ async fn a_resolution_waits_for_a_commit_under_way_and_a_commit_for_a_resolution
     let found: (bool, i64, i64) = (row.get("done"), row.get("rows"), row.get("epoch"));
     assert_eq!(found, (true, 7, 5));
     assert_eq!(answer(&attempt, &complete(10)).await, "MT003");
-    // A task cannot give up the durability of its receipt.
-    let relaxed = "BEGIN; SET LOCAL synchronous_commit = off;
-        SELECT mill_target.complete(gen_random_uuid(), 1, pg_current_xact_id(), 1)";
-    attempt.batch_execute(relaxed).await.unwrap();
-    let row = attempt.query_one("SHOW synchronous_commit", &[]).await.unwrap();
-    assert_eq!(row.get::<_, &str>(0), "on");
+    // A task cannot give up the durability of its receipt. A resolution waits for a standby as well.
+    for function in
+        ["complete(gen_random_uuid(), 1, pg_current_xact_id(), 1)", "resolve('{}', '{}')"]
+    {
+        let relaxed = format!(
+            "BEGIN; SET LOCAL synchronous_commit = off; SELECT FROM mill_target.{function}"
+        );
+        attempt.batch_execute(&relaxed).await.unwrap();
+        let row = attempt.query_one("SHOW synchronous_commit", &[]).await.unwrap();
+        assert_eq!(row.get::<_, &str>(0), "on", "{function}");
+        attempt.batch_execute("ROLLBACK").await.unwrap();
+    }
 }
 
 #[tokio::test]

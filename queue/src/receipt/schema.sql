@@ -93,6 +93,11 @@ RETURNS TABLE (task uuid, epoch bigint, done boolean, rows bigint, ran_seconds d
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 BEGIN
+    -- The queue records what this returns. If a worker has ended a COMMIT that waited for a standby, this call waits
+    -- for it instead.
+    IF current_setting('synchronous_commit') IN ('off', 'local') THEN
+        PERFORM set_config('synchronous_commit', 'on', true);
+    END IF;
     -- Waits for an attempt that has written its receipt and is about to commit.
     INSERT INTO mill_target.receipts AS r (task, epoch, done)
         SELECT s.task, s.epoch, false FROM unnest(tasks, epochs) AS s(task, epoch) ORDER BY s.task

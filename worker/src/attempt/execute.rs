@@ -205,6 +205,7 @@ impl Executor {
         let claim = &task.claim;
         let supervisor = Supervisor {
             includes_completion: true,
+            commits: true,
             ..self.supervisor(session, claim, &mut task.stop, begun)
         };
         let success = [Success::now(claim, &report)];
@@ -315,6 +316,7 @@ impl Executor {
             deadline: claim.timeout().map(|timeout| timeout.saturating_sub(begun.elapsed())),
             stop,
             includes_completion: false,
+            commits: claim.mode() == Mode::Autocommit,
             stopping: None,
         }
     }

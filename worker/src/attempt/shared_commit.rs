@@ -197,6 +197,7 @@ impl Executor {
             deadline: Some(time_limit),
             stop: signal,
             includes_completion: true,
+            commits: true,
             stopping: None,
         }
     }
