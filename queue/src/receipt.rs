@@ -5,7 +5,6 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use postgres_protocol::escape::escape_literal;
 use serde_json::Value;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, GenericClient};
@@ -123,12 +122,24 @@ pub fn receipt_statement(
     // No transaction has the number 0.
     let xact: u64 = xact.parse().unwrap_or_default();
     let rows = rows.map_or("NULL".to_owned(), |rows| rows.to_string());
-    let result = result.map_or("NULL".to_owned(), |rows| escape_literal(&rows.to_string()));
+    let result = result.map_or("NULL".to_owned(), json_literal);
     let Receipt { id, epoch } = receipt;
     format!(
         "/* queue.write_receipt */ \
          SELECT mill_target.complete('{id}', {epoch}, '{xact}', {rows}, {result})"
     )
+}
+
+/// Returns an expression whose value does not depend on `client_encoding` and
+/// `standard_conforming_strings`, which the task may have set.
+fn json_literal(value: &Value) -> String {
+    let mut hex = String::new();
+    for byte in value.to_string().bytes() {
+        hex.extend(
+            [byte >> 4, byte & 15].map(|digit| char::from(b"0123456789abcdef"[usize::from(digit)])),
+        );
+    }
+    format!("pg_catalog.convert_from(pg_catalog.decode('{hex}', 'hex'), 'UTF8')::pg_catalog.jsonb")
 }
 
 /// Resolves attempts: returns what the target has about each task. The attempts with these epochs or

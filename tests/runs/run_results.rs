@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::run::{FLAGS, end, job, start};
 use crate::harness::{Database, Worker};
+use crate::targets::target::{Configuration, as_flags};
 
 fn returns(name: &str, statement: &str) -> Value {
     json!({"name": name, "statement": statement})
@@ -67,4 +68,33 @@ async fn a_task_fails_if_its_parameter_is_a_value_that_the_run_could_not_keep() 
     );
     assert_eq!(database.value::<String>(&states).await, "failed upstream_failed");
     assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.tasks").await, 0);
+    // Tasks that failed without a start are among those that a restart runs again.
+    let again =
+        format!("SELECT array_agg(name ORDER BY name) FROM mill.restart_run({run}) AS name");
+    assert_eq!(
+        database.value::<Vec<String>>(&again).await,
+        ["after", "from latin", "from long", "from typed", "from wide"]
+    );
+}
+
+/// The server reads what a session sends in the session's `client_encoding`, also when the worker
+/// reports the result.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_that_changes_the_encoding_after_its_result_changes_no_value() {
+    let database = Database::new().await;
+    let dwh = Database::empty().await;
+    let configuration = Configuration::new(&database, &[("dwh", &dwh, dwh.url())]).await;
+    database.execute("CREATE TABLE taken (v text)").await;
+    let changes =
+        "SELECT 'José' AS v; SET client_encoding = 'LATIN1'; SET standard_conforming_strings = off";
+    let in_dwh = json!({"name": "in dwh", "statement": changes, "run_as": "dwh"});
+    let tasks = [returns("here", changes), takes("from here", "here", "v"), in_dwh];
+    job(&database, "results", json!(tasks)).await;
+    let run = start(&database, "results").await;
+    let flags = configuration.flags();
+    let _worker = Worker::start(&database, &as_flags(&flags));
+    assert_eq!(end(&database, run).await, "succeeded");
+    assert_eq!(database.value::<String>("SELECT v FROM taken").await, "José");
+    let kept = "SELECT result->'rows'->0->>0 FROM mill_target.receipts";
+    assert_eq!(dwh.value::<String>(kept).await, "José");
 }

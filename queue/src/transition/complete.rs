@@ -13,8 +13,9 @@ use tokio_postgres::{Client, Error};
 use crate::task::Claim;
 use crate::transition::fail::Report;
 
-const COMPLETE_TASK: &str =
-    "/* queue.complete_task */ SELECT mill.complete_task($1, $2, $3::text::xid8, $4, $5)";
+/// The task may have set another `client_encoding`, in which the server would read the report.
+const COMPLETE_TASK: &str = "/* queue.complete_task */ SELECT mill.complete_task($1, $2, $3::text::xid8, $4, \
+    pg_catalog.convert_from($5, 'UTF8')::pg_catalog.jsonb)";
 
 const COMPLETE: &str =
     "/* queue.complete */ SELECT mill.complete($1, $2, $3::text::xid8, $4, $5, $6)";
@@ -57,12 +58,13 @@ pub async fn complete(
     xact: Option<&str>,
 ) -> Result<(), Error> {
     if let [Success { claim, ran_until: None, report }] = successes {
+        let report_bytes = report_json(report).map(|report| report.to_string().into_bytes());
         let params: [(&(dyn ToSql + Sync), Type); 5] = [
             (/* task_id */ &claim.id.0, Type::INT8),
             (/* claim_token */ &claim.token.0, Type::UUID),
             (/* xact */ &xact, Type::TEXT),
             (/* row_count */ &rows(report), Type::INT8),
-            (/* report */ &report_json(report), Type::JSONB),
+            (/* report */ &report_bytes, Type::BYTEA),
         ];
         return client.query_typed(COMPLETE_TASK, &params).await.map(drop);
     }
