@@ -253,12 +253,21 @@ fn document<const N: usize>(fields: [(&str, Option<Value>); N]) -> Value {
     Value::Object(there.collect::<Map<_, _>>())
 }
 
+/// Waits until no other session reconciles, and keeps others from it until the end of the transaction.
+/// [`reconcile`] does this first, unless the caller has done it.
+///
+/// # Errors
+/// SQLSTATE 55P03: another session takes longer than the `lock_timeout`.
+pub async fn lock(transaction: &Transaction<'_>) -> Result<(), QueueError> {
+    Ok(transaction.batch_execute(LOCK).await?)
+}
+
 /// Changes the schedules to match the comments, in the caller's transaction.
 ///
 /// # Errors
 /// A schedule that the database refuses becomes an error in the result.
 pub async fn reconcile(transaction: &mut Transaction<'_>) -> Result<Reconciled, QueueError> {
-    transaction.batch_execute(LOCK).await?;
+    lock(transaction).await?;
     let DesiredState { desired, declaration_errors, unread } =
         read(&procedures(transaction).await?);
     let mut done = Reconciled { declaration_errors, ..Reconciled::default() };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use queue::QueueError;
-use schedule::reconcile::{Reconciled, reconcile};
+use schedule::reconcile::{self, Reconciled, reconcile};
 use tokio_postgres::error::SqlState;
 use tokio_util::sync::DropGuard;
 
@@ -15,6 +15,7 @@ use crate::duties::duty::{Duty, StopAt};
 pub(crate) struct ScheduleSync {
     context: Arc<Context>,
     done: bool,
+    failed: bool,
     /// Dropped at the end of the first attempt. What waits for it does not wait for the repetitions,
     /// because a lock of another session can make all of them fail.
     first_attempt: Option<DropGuard>,
@@ -22,16 +23,21 @@ pub(crate) struct ScheduleSync {
 
 impl ScheduleSync {
     pub(crate) fn new(context: Arc<Context>, first_attempt: DropGuard) -> Self {
-        Self { context, done: false, first_attempt: Some(first_attempt) }
+        Self { context, done: false, failed: false, first_attempt: Some(first_attempt) }
     }
 
-    async fn sync(&self) -> Result<Reconciled, QueueError> {
+    /// Returns `None` if another session synchronizes them for longer than the `lock_timeout`.
+    async fn sync(&self) -> Result<Option<Reconciled>, QueueError> {
         let mut client = self.context.control.get().await?;
         // Uses the plain client, because the pool's wrapper has no savepoints.
         let mut transaction = tokio_postgres::Client::transaction(&mut client).await?;
+        match reconcile::lock(&transaction).await {
+            Err(error) if is_locked(&error) && !self.failed => return Ok(None),
+            locked => locked?,
+        }
         let done = reconcile(&mut transaction).await?;
         transaction.commit().await?;
-        Ok(done)
+        Ok(Some(done))
     }
 }
 
@@ -49,23 +55,29 @@ impl Duty for ScheduleSync {
         let synced = answered(self.sync()).await;
         let first = self.first_attempt.take().is_some();
         match synced {
-            Ok(done) => {
+            Ok(Some(done)) => {
                 self.done = true;
                 log_result(&done);
                 Ok((done.new.len() + done.changed.len() + done.removed.len()) as u64)
             }
-            Err(error) => {
-                let locked = error.sqlstate() == Some(&SqlState::LOCK_NOT_AVAILABLE);
-                // Other workers that start at the same time synchronize the schedules one after
-                // another.
-                if locked && first {
-                    return Ok(0);
+            // Workers that start at the same time synchronize the schedules one after another.
+            Ok(None) => {
+                if first {
+                    tracing::info!("waiting for another session that synchronizes the schedules");
                 }
-                self.done = !locked && !error.temporary();
+                Ok(0)
+            }
+            Err(error) => {
+                self.failed = true;
+                self.done = !is_locked(&error) && !error.temporary();
                 Err(error)
             }
         }
     }
+}
+
+fn is_locked(error: &QueueError) -> bool {
+    error.sqlstate() == Some(&SqlState::LOCK_NOT_AVAILABLE)
 }
 
 fn log_result(done: &Reconciled) {
