@@ -81,7 +81,7 @@ impl TargetSessionAttrs {
             }
         };
         let answer = messages.iter().find_map(|message| match message {
-            SimpleQueryMessage::Row(row) => row.get(row.columns().first()?.name()),
+            SimpleQueryMessage::Row(row) => row.try_get(0).ok()?,
             _ => None,
         });
         Ok((answer == Some(unwanted)).then_some(complaint))

@@ -15,7 +15,9 @@ use queue::claim::SessionIdentity;
 use queue::server::{Server, server};
 use queue::{Claim, Isolation, QueueError};
 use tokio::time::timeout;
-use tokio_postgres::{AsyncMessage, Client, Error, SimpleQueryMessage, SimpleQueryStream};
+use tokio_postgres::{
+    AsyncMessage, Client, Error, SimpleQueryMessage, SimpleQueryRow, SimpleQueryStream,
+};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -392,10 +394,19 @@ pub(crate) async fn last_value(answers: SimpleQueryStream) -> Result<Option<Stri
     let mut value = None;
     while let Some(answer) = answers.try_next().await? {
         if let SimpleQueryMessage::Row(row) = answer {
-            value = row.get(row.len() - 1).map(str::to_owned);
+            value = last_column(&row)?;
         }
     }
     Ok(value)
+}
+
+/// Returns the last column of a row.
+///
+/// # Errors
+/// The value is not valid UTF-8, because it was damaged on the way.
+pub(crate) fn last_column(row: &SimpleQueryRow) -> Result<Option<String>, Error> {
+    let Some(last) = row.len().checked_sub(1) else { return Ok(None) };
+    Ok(row.try_get(last)?.map(str::to_owned))
 }
 
 /// Returns SQL that closes the connections of dblink. The unnamed connection comes last, because it

@@ -12,7 +12,7 @@ use crate::attempt::explain;
 use crate::attempt::output::rows::Rows;
 use crate::attempt::params::Param;
 use crate::attempt::prepare::prepare;
-use crate::attempt::session::{OpenedTransaction, Session};
+use crate::attempt::session::{OpenedTransaction, Session, last_column};
 
 /// Runs the task's whole statement inside its own transaction. Returns the transaction id.
 ///
@@ -61,7 +61,7 @@ async fn read_opened(
     while xact.is_none() {
         match answers.try_next().await? {
             Some(SimpleQueryMessage::Row(row)) => {
-                xact = row.get(row.len() - 1).map(str::to_owned);
+                xact = last_column(&row)?;
             }
             Some(_) => {}
             None => break,
