@@ -164,7 +164,7 @@ GRANT SELECT, INSERT, DELETE ON mill.schedule_declaration_errors TO mill_worker,
 
 CREATE OR REPLACE FUNCTION mill.timing_without_probe(timing text) RETURNS text
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT CASE WHEN timing ~* '^[[:space:]]*trigger[[:space:]]*([(]|$)' THEN 'trigger(…)' ELSE timing END
+    SELECT CASE WHEN timing ~* '^[^a-z]*trigger[^a-z_]*([(]|$)' THEN 'trigger(…)' ELSE timing END
 $$;
 COMMENT ON FUNCTION mill.timing_without_probe IS
     'Returns a timing for readers who may not see statements: that of a trigger contains SQL';

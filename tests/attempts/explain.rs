@@ -97,15 +97,24 @@ async fn a_statement_that_a_rule_rewrites_into_several_leaves_its_own_plan() {
         .execute(
             "CREATE TABLE t (n integer);
              CREATE TABLE log (n integer);
-             CREATE RULE log AS ON INSERT TO t DO ALSO INSERT INTO log VALUES (0)",
+             CREATE RULE inserted AS ON INSERT TO t DO ALSO INSERT INTO log VALUES (0);
+             CREATE RULE updated AS ON UPDATE TO t DO ALSO INSERT INTO log VALUES (0);
+             CREATE RULE deleted AS ON DELETE TO t DO ALSO NOTIFY deleted",
         )
         .await;
     let _worker = Worker::start(&database, &["--readers", "1"]);
-    let insert = "INSERT INTO t SELECT generate_series(1, 3)";
-    let id = database.enqueue(insert, ", explain => true, max_attempts => 1").await;
-    assert_eq!(database.outcome(id).await, "succeeded");
-    assert_eq!(plan(&database, id).await["Plan"]["Relation Name"], "t");
-    assert_eq!(database.value::<i64>("SELECT rows FROM mill.attempts").await, 3);
+    let statements = [
+        ("INSERT INTO t SELECT generate_series(1, 3)", 3),
+        ("/* two */ UPDATE t SET n = n + 1 WHERE n > 1", 2),
+        ("DELETE FROM t", 3),
+    ];
+    for (statement, rows) in statements {
+        let id = database.enqueue(statement, ", explain => true, max_attempts => 1").await;
+        assert_eq!(database.outcome(id).await, "succeeded");
+        assert_eq!(plan(&database, id).await["Plan"]["Relation Name"], "t", "{statement}");
+        let changed = format!("SELECT rows FROM mill.attempts WHERE task_id = {id}");
+        assert_eq!(database.value::<i64>(&changed).await, rows, "{statement}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

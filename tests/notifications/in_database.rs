@@ -148,7 +148,7 @@ async fn a_failed_delivery_waits_although_a_window_began_before_the_clock_was_se
     database
         .execute(
             "SELECT mill.notify('task_failed', '{\"task_id\": 7}', '{}');
-             UPDATE mill.subscription_state SET window_started_at = now() + interval '5 hours';
+             UPDATE mill.subscription_state SET window_started_at = now() + interval '5 hours', failures = 20;
              ALTER FUNCTION mill.deliver RENAME TO delivers;
              SELECT mill.deliver_in_database()",
         )

@@ -255,3 +255,36 @@ async fn a_commit_whose_answer_is_damaged_is_resolved_by_its_receipt() {
         proxy.disarm();
     }
 }
+
+/// The cancel of a timeout ends the wait for a standby, and the server reports a success.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_autocommit_statement_that_was_cancelled_succeeds_when_a_standby_has_it() {
+    let queue = Database::new().await;
+    let server = PrivateDatabase::new(&[]).await;
+    let dwh = &server.database;
+    let configuration = Configuration::new(&queue, &[("dwh", dwh, dwh.url())]).await;
+    let flags = configuration.flags();
+    let worker = Worker::start(&queue, &as_flags(&flags));
+    worker.until_logged("ready").await;
+    dwh.execute("SET synchronous_commit = local").await;
+    dwh.execute("ALTER SYSTEM SET synchronous_standby_names = 'nobody'").await;
+    dwh.execute("SELECT pg_reload_conf()").await;
+    let waits = "SELECT count(*) > 0 FROM pg_stat_activity
+        WHERE wait_event = 'SyncRep' AND query LIKE '%mill_target.resolve%'";
+    // The server applies the setting at some time.
+    eventually("a success waits for a standby", async || {
+        let options = ", run_as => 'dwh', mode => 'autocommit', timeout => '1 s'";
+        queue.enqueue(EFFECT, options).await;
+        dwh.value::<bool>(waits).await
+    })
+    .await;
+    dwh.execute("ALTER SYSTEM RESET synchronous_standby_names").await;
+    dwh.execute("SELECT pg_reload_conf()").await;
+    queue.until_empty().await;
+    let succeeded =
+        "SELECT array_agg(task_id ORDER BY task_id) FROM mill.attempts WHERE outcome = 'succeeded'";
+    let succeeded: Vec<i64> = queue.value(succeeded).await;
+    let with_effect = "SELECT count(DISTINCT task) FROM effect WHERE task = ANY ($1)";
+    let with_effect: i64 = dwh.rows(with_effect, &[&succeeded]).await[0].get(0);
+    assert_eq!(usize::try_from(with_effect), Ok(succeeded.len()));
+}

@@ -205,7 +205,6 @@ impl Executor {
         let claim = &task.claim;
         let supervisor = Supervisor {
             includes_completion: true,
-            commits: true,
             ..self.supervisor(session, claim, &mut task.stop, begun)
         };
         let success = [Success::now(claim, &report)];
@@ -263,7 +262,10 @@ impl Executor {
                 session.retire();
                 match last {
                     // The statement finished before the stop signal took effect.
-                    Some(Ok(())) => Ok(()),
+                    Some(Ok(())) => {
+                        self.until_replicated(session, claim).await;
+                        Ok(())
+                    }
                     last => Err(Interruption::Stopped(reason, last.and_then(Result::err))),
                 }
             }
@@ -316,7 +318,6 @@ impl Executor {
             deadline: claim.timeout().map(|timeout| timeout.saturating_sub(begun.elapsed())),
             stop,
             includes_completion: false,
-            commits: claim.mode() == Mode::Autocommit,
             stopping: None,
         }
     }

@@ -62,20 +62,35 @@ async fn run_explain(
     let mut plan = None;
     while let Some(row) = answers.try_next().await? {
         let Json(output): Json<Box<RawValue>> = row.try_get(0)?;
-        // A statement that a rule has rewritten into several has a plan for each.
         plan = match serde_json::from_str::<Vec<Value>>(output.get()) {
-            Ok(plans) => plans.into_iter().next(),
-            Err(_) => top_nodes(output.get()),
+            Ok(plans) => own_plan(plans, text),
+            Err(_) => top_nodes(output.get(), text),
         };
     }
     Ok(plan)
 }
 
+/// Returns the plan of the statement itself. Rules may have rewritten it into several: it is then the
+/// first one if it inserts, and the last one if it updates or deletes. `None` if that is unknown.
+///
+/// Source: PostgreSQL's documentation, Rules on INSERT, UPDATE, and DELETE.
+fn own_plan<P>(mut plans: Vec<P>, statement: &str) -> Option<P> {
+    if plans.len() < 2 {
+        return plans.pop();
+    }
+    let [statement] = scan::statements(statement)[..] else { return None };
+    match &*statement.leading_words().next()?.to_ascii_lowercase() {
+        "insert" => Some(plans.swap_remove(0)),
+        "update" | "delete" => plans.pop(),
+        _ => None,
+    }
+}
+
 /// Returns the topmost nodes of a plan that is nested too deeply for the parser of JSON, which
 /// accepts 128 levels. A node needs two.
-fn top_nodes(output: &str) -> Option<Value> {
+fn top_nodes(output: &str, statement: &str) -> Option<Value> {
     let documents = serde_json::from_str::<Vec<Object>>(output).ok()?;
-    let plan = top_of(documents.first()?.get("Plan")?, 1)?;
+    let plan = top_of(own_plan(documents, statement)?.get("Plan")?, 1)?;
     Some(json!({ "Plan": plan, "Truncated": true }))
 }
 

@@ -7,9 +7,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fleet_decisions::batch_size::BatchSizes;
+use futures_util::FutureExt;
 use futures_util::future::{self, Either, select};
 use queue::{Disposition, Outcome, Traceparent};
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use tokio_util::task::TaskTracker;
 
@@ -38,6 +40,13 @@ pub(crate) struct Reader {
     pub(crate) context: Arc<Context>,
     /// Results that are being recorded while the reader runs the next task.
     pub(crate) recording: TaskTracker,
+}
+
+/// The claimed tasks that wait for the running one.
+struct Waiting {
+    tasks: VecDeque<ClaimedTask>,
+    /// Releases of tasks that have waited too long.
+    releases: Vec<JoinHandle<()>>,
 }
 
 impl Reader {
@@ -109,17 +118,18 @@ impl Reader {
     async fn run_in_order(
         &self,
         mut kept: Option<Session>,
-        mut tasks: VecDeque<ClaimedTask>,
+        tasks: VecDeque<ClaimedTask>,
     ) -> Option<Session> {
         let plain = tasks.front().filter(|task| task.shared_commit_budget.is_none());
         let plain = plain.map(|task| (task.claim.queue().to_owned(), chain_budget(&task.claim)));
         let timer = Instant::now();
         let (mut opened, mut ran) = (None, 0);
-        while let Some(task) = tasks.pop_front() {
+        let mut waiting = Waiting { tasks, releases: Vec::new() };
+        while let Some(task) = waiting.tasks.pop_front() {
             match kept.take() {
                 Some(session) => {
                     ran += 1;
-                    (kept, opened) = self.attempt(session, task, opened.take(), &mut tasks).await;
+                    (kept, opened) = self.attempt(session, task, opened.take(), &mut waiting).await;
                 }
                 // The claim names the session that is closed. The reclaimer would terminate that
                 // backend and not the backend that runs the task.
@@ -129,6 +139,8 @@ impl Reader {
         if let Some((queue, budget)) = plain {
             self.batch_sizes.record(&queue, ran, (timer.elapsed(), budget), Instant::now());
         }
+        let released = future::join_all(waiting.releases).map(drop);
+        self.until_recorded(released, MAX_RECORD_WAIT).await;
         kept
     }
 
@@ -186,14 +198,15 @@ impl Reader {
     }
 
     async fn release_claims(&self, tasks: impl IntoIterator<Item = ClaimedTask>) {
-        let releases = tasks.into_iter().map(|task| {
-            let context = Arc::clone(&self.context);
-            let release = async move {
-                release_unstarted(&context.control, &context.wakeup, task).await;
-            };
-            self.until_recorded(release, MAX_RECORD_WAIT)
-        });
+        let releases = tasks.into_iter();
+        let releases =
+            releases.map(|task| self.until_recorded(self.release(task), MAX_RECORD_WAIT));
         future::join_all(releases).await;
+    }
+
+    fn release(&self, task: ClaimedTask) -> impl Future<Output = ()> + Send + use<> {
+        let context = Arc::clone(&self.context);
+        async move { release_unstarted(&context.control, &context.wakeup, task).await }
     }
 
     /// Records a result. If that takes longer than `max_wait`, for example because a transaction that
@@ -288,7 +301,7 @@ impl Reader {
         mut session: Session,
         mut task: ClaimedTask,
         opened: Option<OpenedTransaction>,
-        waiting: &mut VecDeque<ClaimedTask>,
+        waiting: &mut Waiting,
     ) -> (Option<Session>, Option<OpenedTransaction>) {
         let (queue, shared) = (task.claim.queue().to_owned(), task.shared_commit_budget);
         let span = span(&task);
@@ -322,7 +335,7 @@ impl Reader {
         session: &mut Session,
         task: &mut ClaimedTask,
         opened: Option<OpenedTransaction>,
-        waiting: &mut VecDeque<ClaimedTask>,
+        waiting: &mut Waiting,
     ) -> (AttemptResult, Option<OpenedTransaction>) {
         let queue = task.claim.queue().to_owned();
         let run = self.executor.run(session, task, opened);
@@ -333,13 +346,13 @@ impl Reader {
                 Ok(executed) => executed,
                 Err(result) => break (result, None),
             };
-            chain &= waiting.front().is_some_and(may_chain);
-            let next = if chain { waiting.pop_front() } else { None };
+            chain &= waiting.tasks.front().is_some_and(may_chain);
+            let next = if chain { waiting.tasks.pop_front() } else { None };
             let claim = next.as_ref().map(|next| &*next.claim);
             let commit = self.executor.commit(session, task, executed, claim);
             let committed = self.release_if_slow(&queue, waiting, commit).await;
             if let Some(next) = next {
-                waiting.push_front(next);
+                waiting.tasks.push_front(next);
             }
             match committed {
                 Committed::Ended(result, opened) => break (result, opened),
@@ -357,11 +370,11 @@ impl Reader {
     async fn release_if_slow<T>(
         &self,
         queue: &str,
-        waiting: &mut VecDeque<ClaimedTask>,
+        waiting: &mut Waiting,
         step: impl Future<Output = T>,
     ) -> T {
         let mut step = pin!(step);
-        let Some(budget) = waiting.front().map(|task| chain_budget(&task.claim)) else {
+        let Some(budget) = waiting.tasks.front().map(|task| chain_budget(&task.claim)) else {
             return step.await;
         };
         if let Ok(done) = timeout(budget, &mut step).await {
@@ -369,12 +382,8 @@ impl Reader {
         }
         self.batch_sizes.cool_down(queue, Instant::now());
         // A release can wait for a lock, and the running task must not hold its own ones as long.
-        for task in waiting.drain(..) {
-            let context = Arc::clone(&self.context);
-            self.recording.spawn(async move {
-                release_unstarted(&context.control, &context.wakeup, task).await;
-            });
-        }
+        let releases = waiting.tasks.drain(..).map(|task| self.recording.spawn(self.release(task)));
+        waiting.releases.extend(releases);
         step.await
     }
 }

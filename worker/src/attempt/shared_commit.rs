@@ -197,7 +197,6 @@ impl Executor {
             deadline: Some(time_limit),
             stop: signal,
             includes_completion: true,
-            commits: true,
             stopping: None,
         }
     }

@@ -52,8 +52,6 @@ pub(crate) struct Supervisor<'a> {
     /// committed, the claim no longer exists: a heartbeat may report it as lost, although the task
     /// has succeeded, before the reader receives the server's answer.
     pub(crate) includes_completion: bool,
-    /// Whether the statement commits.
-    pub(crate) commits: bool,
     /// Cancelled when the statement is stopped, if it is the handler of a call.
     pub(crate) stopping: Option<CancellationToken>,
 }
@@ -76,7 +74,7 @@ impl Supervisor<'_> {
         if let Some(stopping) = &self.stopping {
             stopping.cancel();
         }
-        if self.commits {
+        if self.includes_completion {
             tokio::select! {
                 done = &mut statement => return Supervised::Stopped(reason, Some(done)),
                 () = replicated(&self.host, self.identity) => {}

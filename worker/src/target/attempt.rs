@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use queue::Claim;
 use queue::fail::Report;
 use queue::receipt::{DONE, FENCED, Receipt, Resolved};
 use queue::resolve_receipt::{raise_epoch, record_receipt};
+use uuid::Uuid;
 
 use crate::attempt::commit::Completion;
 use crate::attempt::execute::{AttemptResult, Executor, Interruption};
@@ -68,6 +70,17 @@ impl Executor {
             }
             (None, Some(error)) => self.classify(claim, Interruption::Failed(error), report),
             (None, None) => AttemptResult::Lost,
+        }
+    }
+
+    /// Waits until a synchronous standby of the target has what the session has committed there. A cancel
+    /// ends this wait, and the server then reports a success that a failover undoes. In the queue's own
+    /// database, the completion waits.
+    pub(crate) async fn until_replicated(&self, session: &Session, claim: &Claim) {
+        if session.host.is_in_target() {
+            // A write that waits, because the queue depends on it. It resolves no attempt.
+            let none = Receipt { id: Uuid::new_v4(), epoch: 0 };
+            self.resolve(&session.host, claim.id(), none).await;
         }
     }
 
