@@ -133,12 +133,7 @@ pub fn receipt_statement(
 /// Returns an expression whose value does not depend on `client_encoding` and
 /// `standard_conforming_strings`, which the task may have set.
 fn json_literal(value: &Value) -> String {
-    let mut hex = String::new();
-    for byte in value.to_string().bytes() {
-        hex.extend(
-            [byte >> 4, byte & 15].map(|digit| char::from(b"0123456789abcdef"[usize::from(digit)])),
-        );
-    }
+    let hex: String = value.to_string().bytes().map(|byte| format!("{byte:02x}")).collect();
     format!("pg_catalog.convert_from(pg_catalog.decode('{hex}', 'hex'), 'UTF8')::pg_catalog.jsonb")
 }
 

@@ -254,7 +254,8 @@ fn document<const N: usize>(fields: [(&str, Option<Value>); N]) -> Value {
 }
 
 /// Waits until no other session reconciles, and keeps others from it until the end of the transaction.
-/// [`reconcile`] does this first, unless the caller has done it.
+/// [`reconcile`] calls this, too: a caller that calls it before learns whether another session is the
+/// reason for a wait.
 ///
 /// # Errors
 /// SQLSTATE 55P03: another session takes longer than the `lock_timeout`.

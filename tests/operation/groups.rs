@@ -201,11 +201,12 @@ async fn a_group_that_an_open_transaction_uses_is_not_removed() {
         )
     };
     let in_group = r#", "group": "g""#;
-    for uses in [
-        "SELECT mill.add_run_task('added', 'SELECT 1', group_name => 'g', run_id => 1)",
-        &job("new", in_group),
-        "SELECT mill.start_run('{old}')",
-        "SELECT mill.set_default_group('g')",
+    let of_jobs = "group \"g\" is used by tasks of jobs or runs";
+    for (uses, refusal) in [
+        ("SELECT mill.add_run_task('added', 'SELECT 1', group_name => 'g', run_id => 1)", of_jobs),
+        (&*job("new", in_group), of_jobs),
+        ("SELECT mill.start_run('{old}')", of_jobs),
+        ("SELECT mill.set_default_group('g')", "group \"g\" is the default group"),
     ] {
         let database = Database::new().await;
         database.execute("SELECT mill.set_group('g')").await;
@@ -223,11 +224,6 @@ async fn a_group_that_an_open_transaction_uses_is_not_removed() {
         };
         let (removed, ()) = tokio::join!(removal, commit);
         let refused = removed.err().map(|error| error.as_db_error().unwrap().message().to_owned());
-        let wanted = if uses.contains("default") {
-            "group \"g\" is the default group"
-        } else {
-            "group \"g\" is used by tasks of jobs or runs"
-        };
-        assert_eq!(refused.as_deref(), Some(wanted), "{uses}");
+        assert_eq!(refused.as_deref(), Some(refusal), "{uses}");
     }
 }

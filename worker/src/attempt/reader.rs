@@ -198,10 +198,8 @@ impl Reader {
     }
 
     async fn release_claims(&self, tasks: impl IntoIterator<Item = ClaimedTask>) {
-        let releases = tasks.into_iter();
-        let releases =
-            releases.map(|task| self.until_recorded(self.release(task), MAX_RECORD_WAIT));
-        future::join_all(releases).await;
+        let release = |task| self.until_recorded(self.release(task), MAX_RECORD_WAIT);
+        future::join_all(tasks.into_iter().map(release)).await;
     }
 
     fn release(&self, task: ClaimedTask) -> impl Future<Output = ()> + Send + use<> {
