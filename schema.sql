@@ -5240,6 +5240,16 @@ BEGIN
         RAISE EXCEPTION 'task "%" of job "%" uses a result of "%" but does not wait for it', wrong.name, job,
             wrong.parent USING ERRCODE = '22023', TABLE = job, COLUMN = wrong.name;
     END IF;
+    SELECT c.name, p.name AS parent INTO wrong
+        FROM mill.job_tasks c CROSS JOIN LATERAL jsonb_array_elements(c.params) AS param
+            JOIN mill.job_tasks p ON p.job = c.job AND p.name = param.value->>'$result'
+        WHERE c.job = check_job.job AND c.disabled_at IS NULL AND c.enabled AND p.disabled_at IS NULL AND NOT p.enabled
+        LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'task "%" of job "%" uses a result of "%", which is disabled', wrong.name, job, wrong.parent
+            USING ERRCODE = '22023', TABLE = job, COLUMN = wrong.name,
+                HINT = 'Disable both tasks, or neither.';
+    END IF;
     SELECT array_agg(t.name::text ORDER BY t.name) INTO names FROM mill.job_tasks t
         WHERE t.job = check_job.job AND t.disabled_at IS NULL;
     WITH place AS (SELECT n.name, n.i::integer FROM unnest(names) WITH ORDINALITY AS n(name, i)),
@@ -5264,7 +5274,7 @@ CREATE OR REPLACE FUNCTION mill.put_job(name text, tasks jsonb, description text
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 DECLARE
-    before jsonb := mill.job_definition(put_job.name);
+    before jsonb;
     kept text;
     labels record;
     task jsonb;
@@ -5284,8 +5294,13 @@ BEGIN
     PERFORM mill.check_labels(options - '{task_defaults,expected_duration,deadline,run_timeout}'::text[]);
     PERFORM mill.check_durations(options);
     SELECT l.tags, l.metadata INTO labels FROM mill.read_labels(options) AS l;
+    -- A concurrent mill.set_dependency could form a cycle with the edges of this job.
+    IF jsonb_array_length(tasks) > 1 THEN
+        LOCK TABLE mill.dependencies IN SHARE MODE;
+    END IF;
     SELECT j.name INTO kept FROM mill.jobs j WHERE lower(j.name) = lower(put_job.name) FOR UPDATE;
     IF FOUND THEN
+        before := mill.job_definition(kept);
         PERFORM mill.record_job_version(kept);
         UPDATE mill.jobs j SET description = put_job.description, frequency = put_job.frequency,
                 category = put_job.category, priority = put_job.priority,
@@ -5342,6 +5357,7 @@ CREATE OR REPLACE FUNCTION mill.set_job(name text, tasks jsonb, description text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     owner text;
+    retired boolean;
     changed boolean;
 BEGIN
     SELECT s.name INTO owner FROM mill.schedules s
@@ -5351,7 +5367,10 @@ BEGIN
             HINT = 'Change it where the schedule is declared, or use another name.';
     END IF;
     UPDATE mill.jobs j SET of_schedule = false WHERE lower(j.name) = lower(set_job.name) AND j.of_schedule;
-    changed := mill.put_job(name, tasks, description, category, frequency, priority, enabled, options);
+    retired := FOUND;
+    -- mill.retire_schedule_job has disabled a job that is left from a schedule.
+    changed := mill.put_job(name, tasks, description, category, frequency, priority,
+        CASE WHEN retired THEN coalesce(enabled, true) ELSE enabled END, options);
     IF changed THEN
         PERFORM mill.record_audit('set_job', 'job ' || j.name, jsonb_build_object('version', j.version))
             FROM mill.jobs j WHERE lower(j.name) = lower(set_job.name);
@@ -5454,6 +5473,15 @@ COMMENT ON TABLE mill.dependencies IS
 COMMENT ON COLUMN mill.dependencies.disabled_at IS 'Time since which new runs ignore the dependency; null: enabled';
 CREATE INDEX IF NOT EXISTS dependencies_parent ON mill.dependencies (parent);
 
+CREATE OR REPLACE FUNCTION mill.check_jobs_with(child text, parent text) RETURNS void
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT mill.check_job(j.name) FROM mill.jobs j WHERE j.disabled_at IS NULL AND 2 = (
+        SELECT count(*) FROM mill.job_tasks t WHERE t.job = j.name AND t.disabled_at IS NULL
+            AND t.name IN (check_jobs_with.child, check_jobs_with.parent))
+$$;
+COMMENT ON FUNCTION mill.check_jobs_with IS
+    'Raises an error if an enabled job that contains both tasks cannot run, for changes of their dependency';
+
 CREATE OR REPLACE FUNCTION mill.set_dependency(child text, parent text,
     expected mill.expected DEFAULT 'succeeded') RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -5480,10 +5508,7 @@ BEGIN
     IF round_trip IS NOT NULL THEN
         RAISE EXCEPTION 'dependency cycle: %', round_trip USING ERRCODE = '22023';
     END IF;
-    -- A job that contains both tasks must still be able to run.
-    PERFORM mill.check_job(j.name) FROM mill.jobs j WHERE j.disabled_at IS NULL AND 2 = (
-        SELECT count(*) FROM mill.job_tasks t WHERE t.job = j.name AND t.disabled_at IS NULL
-            AND t.name IN (set_dependency.child, set_dependency.parent));
+    PERFORM mill.check_jobs_with(child, parent);
     PERFORM mill.record_audit('set_dependency', format('dependency %s > %s', parent, child),
         jsonb_build_object('expected', expected));
     RETURN true;
@@ -5502,11 +5527,15 @@ BEGIN
     IF NOT FOUND THEN
         RETURN false;
     END IF;
+    -- A job may use a result of the parent in the child.
+    PERFORM mill.check_jobs_with(child, parent);
     PERFORM mill.record_audit('drop_dependency', format('dependency %s > %s', parent, child));
     RETURN true;
 END
 $$;
-COMMENT ON FUNCTION mill.drop_dependency IS 'Disables a dependency. Returns false if it does not exist';
+COMMENT ON FUNCTION mill.drop_dependency IS
+    'Disables a dependency. Raises an error if a job could then not run, because the child uses a result of the '
+    'parent. Returns false if the dependency does not exist';
 GRANT EXECUTE ON FUNCTION mill.drop_dependency TO mill_operator;
 
 CREATE OR REPLACE VIEW mill.lineage AS

@@ -331,6 +331,16 @@ BEGIN
         RAISE EXCEPTION 'task "%" of job "%" uses a result of "%" but does not wait for it', wrong.name, job,
             wrong.parent USING ERRCODE = '22023', TABLE = job, COLUMN = wrong.name;
     END IF;
+    SELECT c.name, p.name AS parent INTO wrong
+        FROM mill.job_tasks c CROSS JOIN LATERAL jsonb_array_elements(c.params) AS param
+            JOIN mill.job_tasks p ON p.job = c.job AND p.name = param.value->>'$result'
+        WHERE c.job = check_job.job AND c.disabled_at IS NULL AND c.enabled AND p.disabled_at IS NULL AND NOT p.enabled
+        LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'task "%" of job "%" uses a result of "%", which is disabled', wrong.name, job, wrong.parent
+            USING ERRCODE = '22023', TABLE = job, COLUMN = wrong.name,
+                HINT = 'Disable both tasks, or neither.';
+    END IF;
     SELECT array_agg(t.name::text ORDER BY t.name) INTO names FROM mill.job_tasks t
         WHERE t.job = check_job.job AND t.disabled_at IS NULL;
     WITH place AS (SELECT n.name, n.i::integer FROM unnest(names) WITH ORDINALITY AS n(name, i)),
@@ -355,7 +365,7 @@ CREATE OR REPLACE FUNCTION mill.put_job(name text, tasks jsonb, description text
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 DECLARE
-    before jsonb := mill.job_definition(put_job.name);
+    before jsonb;
     kept text;
     labels record;
     task jsonb;
@@ -375,8 +385,13 @@ BEGIN
     PERFORM mill.check_labels(options - '{task_defaults,expected_duration,deadline,run_timeout}'::text[]);
     PERFORM mill.check_durations(options);
     SELECT l.tags, l.metadata INTO labels FROM mill.read_labels(options) AS l;
+    -- A concurrent mill.set_dependency could form a cycle with the edges of this job.
+    IF jsonb_array_length(tasks) > 1 THEN
+        LOCK TABLE mill.dependencies IN SHARE MODE;
+    END IF;
     SELECT j.name INTO kept FROM mill.jobs j WHERE lower(j.name) = lower(put_job.name) FOR UPDATE;
     IF FOUND THEN
+        before := mill.job_definition(kept);
         PERFORM mill.record_job_version(kept);
         UPDATE mill.jobs j SET description = put_job.description, frequency = put_job.frequency,
                 category = put_job.category, priority = put_job.priority,
@@ -433,6 +448,7 @@ CREATE OR REPLACE FUNCTION mill.set_job(name text, tasks jsonb, description text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     owner text;
+    retired boolean;
     changed boolean;
 BEGIN
     SELECT s.name INTO owner FROM mill.schedules s
@@ -442,7 +458,10 @@ BEGIN
             HINT = 'Change it where the schedule is declared, or use another name.';
     END IF;
     UPDATE mill.jobs j SET of_schedule = false WHERE lower(j.name) = lower(set_job.name) AND j.of_schedule;
-    changed := mill.put_job(name, tasks, description, category, frequency, priority, enabled, options);
+    retired := FOUND;
+    -- mill.retire_schedule_job has disabled a job that is left from a schedule.
+    changed := mill.put_job(name, tasks, description, category, frequency, priority,
+        CASE WHEN retired THEN coalesce(enabled, true) ELSE enabled END, options);
     IF changed THEN
         PERFORM mill.record_audit('set_job', 'job ' || j.name, jsonb_build_object('version', j.version))
             FROM mill.jobs j WHERE lower(j.name) = lower(set_job.name);

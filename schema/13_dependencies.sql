@@ -20,6 +20,15 @@ COMMENT ON TABLE mill.dependencies IS
 COMMENT ON COLUMN mill.dependencies.disabled_at IS 'Time since which new runs ignore the dependency; null: enabled';
 CREATE INDEX IF NOT EXISTS dependencies_parent ON mill.dependencies (parent);
 
+CREATE OR REPLACE FUNCTION mill.check_jobs_with(child text, parent text) RETURNS void
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT mill.check_job(j.name) FROM mill.jobs j WHERE j.disabled_at IS NULL AND 2 = (
+        SELECT count(*) FROM mill.job_tasks t WHERE t.job = j.name AND t.disabled_at IS NULL
+            AND t.name IN (check_jobs_with.child, check_jobs_with.parent))
+$$;
+COMMENT ON FUNCTION mill.check_jobs_with IS
+    'Raises an error if an enabled job that contains both tasks cannot run, for changes of their dependency';
+
 CREATE OR REPLACE FUNCTION mill.set_dependency(child text, parent text,
     expected mill.expected DEFAULT 'succeeded') RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -46,10 +55,7 @@ BEGIN
     IF round_trip IS NOT NULL THEN
         RAISE EXCEPTION 'dependency cycle: %', round_trip USING ERRCODE = '22023';
     END IF;
-    -- A job that contains both tasks must still be able to run.
-    PERFORM mill.check_job(j.name) FROM mill.jobs j WHERE j.disabled_at IS NULL AND 2 = (
-        SELECT count(*) FROM mill.job_tasks t WHERE t.job = j.name AND t.disabled_at IS NULL
-            AND t.name IN (set_dependency.child, set_dependency.parent));
+    PERFORM mill.check_jobs_with(child, parent);
     PERFORM mill.record_audit('set_dependency', format('dependency %s > %s', parent, child),
         jsonb_build_object('expected', expected));
     RETURN true;
@@ -68,11 +74,15 @@ BEGIN
     IF NOT FOUND THEN
         RETURN false;
     END IF;
+    -- A job may use a result of the parent in the child.
+    PERFORM mill.check_jobs_with(child, parent);
     PERFORM mill.record_audit('drop_dependency', format('dependency %s > %s', parent, child));
     RETURN true;
 END
 $$;
-COMMENT ON FUNCTION mill.drop_dependency IS 'Disables a dependency. Returns false if it does not exist';
+COMMENT ON FUNCTION mill.drop_dependency IS
+    'Disables a dependency. Raises an error if a job could then not run, because the child uses a result of the '
+    'parent. Returns false if the dependency does not exist';
 GRANT EXECUTE ON FUNCTION mill.drop_dependency TO mill_operator;
 
 CREATE OR REPLACE VIEW mill.lineage AS

@@ -109,3 +109,69 @@ async fn the_console_shows_what_changed_between_two_versions() {
     let api = console.get("/api/v1/jobs/versions?name=daily").await.body;
     assert!(api.contains("\"version\":4"), "{api}");
 }
+
+/// Calls a function while another session, which has called `first`, has not committed. Returns the
+/// result, or the error.
+async fn meanwhile(database: &Database, first: &str, call: &str) -> Result<bool, String> {
+    let (holder, other) = (database.connect().await, database.connect().await);
+    holder.batch_execute(&format!("BEGIN; SELECT {first}")).await.unwrap();
+    let query = format!("SELECT {call}");
+    let commit = async {
+        database.until_a_session_waits_or("false").await;
+        holder.batch_execute("COMMIT").await.unwrap();
+    };
+    let (result, ()) = tokio::join!(other.query_one(&query, &[]), commit);
+    result.map(|row| row.get(0)).map_err(|it| it.as_db_error().unwrap().message().to_owned())
+}
+
+#[tokio::test]
+async fn two_changes_of_a_job_at_the_same_time_are_two_versions() {
+    let database = Database::new().await;
+    let set = |n: i32| {
+        format!("mill.set_job('j', '[{{\"name\": \"t\", \"statement\": \"SELECT {n}\"}}]')")
+    };
+    database.execute(&format!("SELECT {}", set(1))).await;
+    assert_eq!(meanwhile(&database, &set(2), &set(1)).await, Ok(true));
+    let kept = "SELECT string_agg(version || ' ' || (definition->'tasks'->0->>'statement'), ', ' ORDER BY version)
+        FROM mill.job_versions";
+    let versions: String = database.value(kept).await;
+    assert_eq!(versions, "1 SELECT 1, 2 SELECT 2, 3 SELECT 1");
+}
+
+#[tokio::test]
+async fn a_job_and_a_dependency_set_at_the_same_time_form_no_cycle() {
+    let database = Database::new().await;
+    let job = "mill.set_job('j', '[{\"name\": \"p\", \"statement\": \"SELECT 1\"},
+        {\"name\": \"q\", \"statement\": \"SELECT 1\", \"after\": [\"p\"]}]')";
+    let dependency = "mill.set_dependency('p', 'q')";
+    for (first, second) in [(job, dependency), (dependency, job)] {
+        let error = meanwhile(&database, first, second).await.unwrap_err();
+        assert!(error.contains("dependency cycle"), "{error}");
+        database.execute("SELECT mill.drop_dependency('p', 'q')").await;
+        database
+            .execute("UPDATE mill.job_tasks SET disabled_at = now(); DELETE FROM mill.job_edges")
+            .await;
+    }
+}
+
+#[tokio::test]
+async fn a_change_after_which_a_result_would_be_missing_is_refused() {
+    let database = Database::new().await;
+    let refused = async |call: &str, wanted: &str| {
+        let error = database.client().batch_execute(&format!("SELECT {call}")).await.unwrap_err();
+        let message = error.as_db_error().unwrap().message().to_owned();
+        assert!(message.contains(wanted), "{call}: {message}");
+    };
+    let job = |enabled: bool| {
+        let producer = json!({"name": "p", "statement": "SELECT 1 AS v", "enabled": enabled});
+        let params = json!([{"$result": "p", "column": "v"}]);
+        let user = json!({"name": "q", "statement": "SELECT $1::integer", "params": params});
+        format!("mill.set_job('j', '{}')", json!([producer, user]))
+    };
+    refused(&job(true), "does not wait for it").await;
+    database.execute("SELECT mill.set_dependency('q', 'p')").await;
+    refused(&job(false), "uses a result of \"p\", which is disabled").await;
+    database.execute(&format!("SELECT {}", job(true))).await;
+    refused("mill.drop_dependency('q', 'p')", "does not wait for it").await;
+    database.execute("SELECT mill.start_run('{j}')").await;
+}
