@@ -133,6 +133,7 @@ CREATE TABLE IF NOT EXISTS mill.run_tasks (
     approval_since timestamptz,
     approved boolean,
     decided_by text,
+    added_by bigint,
     PRIMARY KEY (run_id, node),
     CONSTRAINT run_tasks_name UNIQUE (name, run_id),
     CONSTRAINT run_at_most_once_runs_once
@@ -145,6 +146,8 @@ COMMENT ON COLUMN mill.run_tasks.parents IS
     'Number of edges to parents. satisfied and unsatisfied count the edges whose parent has finished';
 COMMENT ON COLUMN mill.run_tasks.parent_failed IS
     'Whether the parent of an unsatisfied edge failed, was cancelled or is upstream_failed';
+COMMENT ON COLUMN mill.run_tasks.added_by IS
+    'Node of the task that added this task to the run; null: the run started with it, or no task of the run added it';
 COMMENT ON COLUMN mill.run_tasks.pending_propagation IS
     'Whether the task has finished and its completion is yet to be propagated to the children whose node is greater '
     'than propagated_to';
@@ -500,12 +503,12 @@ BEGIN
     PERFORM mill.lock_group(group_name) WHERE group_name IS NOT NULL;
     INSERT INTO mill.run_tasks (run_id, node, name, statement, params, queue, priority, group_name,
         concurrency_key, max_attempts, retry_interval, backoff, jitter, timeout, mode, at_most_once, external,
-        ignore_failure, parents, options, propagated_to)
+        ignore_failure, parents, options, propagated_to, added_by)
     VALUES (run_id, new_node, name, statement, params, queue,
         coalesce(priority, (SELECT g.priority FROM mill.groups g WHERE g.name = group_name)), group_name,
         concurrency_key, max_attempts, retry_interval, backoff, coalesce(jitter, backoff <> 'fixed'), timeout, mode,
         false, false, ignore_failure, cardinality(after),
-        mill.resolve_options(mill.read_options(options), queue, params), -1)
+        mill.resolve_options(mill.read_options(options), queue, params), -1, self.node)
     ON CONFLICT ON CONSTRAINT run_tasks_name DO NOTHING;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'run % already has a task "%"', run_id, name USING ERRCODE = '23505';

@@ -42,9 +42,23 @@ COMMENT ON FUNCTION mill.cancel_run IS
     'cancelling, or the state of a run that has finished, or not found. Requires READ COMMITTED';
 GRANT EXECUTE ON FUNCTION mill.cancel_run TO mill_operator;
 
+CREATE OR REPLACE FUNCTION mill.tasks_added_by(run_id bigint, nodes bigint[]) RETURNS bigint[]
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    WITH RECURSIVE added (node) AS (
+        SELECT unnest(nodes)
+        UNION
+        SELECT t.node FROM added a JOIN mill.run_tasks t ON t.run_id = tasks_added_by.run_id AND t.added_by = a.node
+    )
+    SELECT coalesce(array_agg(a.node), '{}') FROM added a JOIN mill.run_tasks t
+        ON t.run_id = tasks_added_by.run_id AND t.node = a.node AND t.added_by = ANY (SELECT x.node FROM added x)
+$$;
+COMMENT ON FUNCTION mill.tasks_added_by IS
+    'Returns the tasks that tasks of a run have added to it, directly or indirectly';
+
 CREATE OR REPLACE FUNCTION mill.run_again(run mill.runs, nodes bigint[], action text, details jsonb) RETURNS SETOF text
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
+    added CONSTANT bigint[] := mill.tasks_added_by(run.id, nodes);
     busy text;
     names text[];
     step record;
@@ -53,12 +67,17 @@ BEGIN
         RAISE EXCEPTION 'run % is being cancelled', run.id USING ERRCODE = '55000',
             HINT = 'Wait until its running tasks have ended, or cancel them with pgmill run cancel --kill.';
     END IF;
-    SELECT t.name INTO busy FROM mill.run_tasks t WHERE t.run_id = run.id AND t.node = ANY (nodes)
+    SELECT t.name INTO busy FROM mill.run_tasks t WHERE t.run_id = run.id AND t.node = ANY (nodes || added)
         AND t.state IN ('ready', 'released') ORDER BY t.node LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION 'task "%" of run % has not ended', busy, run.id USING ERRCODE = '55000',
             HINT = 'Wait until it has ended, or cancel it.';
     END IF;
+    -- The tasks that have added these tasks add them again.
+    DELETE FROM mill.run_events e WHERE e.run_id = run.id AND e.node = ANY (added);
+    DELETE FROM mill.run_edges e WHERE e.run_id = run.id AND (e.parent = ANY (added) OR e.child = ANY (added));
+    DELETE FROM mill.run_tasks t WHERE t.run_id = run.id AND t.node = ANY (added);
+    nodes := ARRAY(SELECT n FROM unnest(nodes) AS n WHERE n <> ALL (added));
     PERFORM mill.check_stored(run.id, nodes) WHERE run.state <> 'running';
     -- Groups can be gone, and the routines of a profile can have changed, since the run started.
     PERFORM mill.lock_groups(run.id, nodes);
@@ -80,7 +99,13 @@ BEGIN
             started_at = NULL, finished_at = NULL, rows = NULL, session_pid = NULL, message = NULL, result = NULL,
             approval_since = NULL, approved = NULL, decided_by = NULL
         WHERE t.run_id = run.id AND t.node = ANY (nodes) AND t.propagated_to >= 0;
+    -- A task that was ready, for example waiting for its approval, waits for its parent again.
+    UPDATE mill.run_tasks t SET state = 'waiting' WHERE t.run_id = run.id AND t.state = 'ready' AND t.propagated_to >= 0
+        AND EXISTS (SELECT FROM mill.run_edges e
+            WHERE e.run_id = run.id AND e.child = t.node AND e.parent = ANY (nodes));
     PERFORM mill.recount_dependencies(run.id, NULL);
+    UPDATE mill.run_tasks t SET approval_since = NULL, approved = NULL, decided_by = NULL
+        WHERE t.run_id = run.id AND t.state = 'waiting' AND t.approval_since IS NOT NULL;
     -- Also tells the tasks that can never run because of their parents, so that the answer leaves them
     -- out.
     LOOP
@@ -97,8 +122,9 @@ BEGIN
     END IF;
     PERFORM mill.release_ready(run.id, NULL, true, 2000);
     -- The next advance counts a task that was added since the last one.
-    UPDATE mill.runs r SET needs_rescan = true, open = (SELECT count(*) FROM mill.run_tasks t
-            WHERE t.run_id = r.id AND t.state IN ('waiting', 'ready', 'released') AND t.propagated_to >= 0)
+    UPDATE mill.runs r SET needs_rescan = true, (tasks, open) = (SELECT count(*),
+            count(*) FILTER (WHERE t.state IN ('waiting', 'ready', 'released'))
+            FROM mill.run_tasks t WHERE t.run_id = r.id AND t.propagated_to >= 0)
         WHERE r.id = run.id;
     INSERT INTO mill.run_events (run_id) VALUES (run.id);
     PERFORM mill.record_audit(action, 'run ' || run.id, details || jsonb_build_object('tasks', cardinality(names))
@@ -109,9 +135,9 @@ END
 $$;
 COMMENT ON FUNCTION mill.run_again IS
     'Runs these tasks of a locked run again, for mill.restart_run, mill.rerun_run and mill.retry_run_task. A run that '
-    'has ended is in progress again. Returns the names of the tasks, except those that cannot run because of tasks '
-    'before them. Raises an error if that leaves none, if a task has not ended, if its group does not exist, or if its '
-    'profile does not allow its statement';
+    'has ended is in progress again. Removes the tasks that these tasks have added to the run. Returns the names of the '
+    'tasks, except those that cannot run because of tasks before them. Raises an error if that leaves none, if a task '
+    'has not ended, if its group does not exist, or if its profile does not allow its statement';
 
 CREATE OR REPLACE FUNCTION mill.restart_run(run_id bigint, failed boolean DEFAULT true,
     never_run boolean DEFAULT true, downstream boolean DEFAULT false, force boolean DEFAULT false)

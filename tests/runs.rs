@@ -1,5 +1,6 @@
 //! Jobs and runs.
 
+mod added_tasks;
 pub(crate) mod apply;
 pub(crate) mod approvals;
 pub(crate) mod deadlines;

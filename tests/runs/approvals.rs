@@ -8,7 +8,7 @@ use crate::harness::{Database, Program, Worker, eventually};
 use crate::notifications::events::{documents, subscribe};
 use crate::operation::problems::problems;
 use crate::runs::apply::Folder;
-use crate::runs::run::{FLAGS, end, job, start, states, why};
+use crate::runs::run::{FLAGS, assert_in_order, end, job, start, states, why};
 use crate::runs::run_cli::json_of;
 use crate::schedules::schedule_cli::output_of;
 
@@ -231,6 +231,36 @@ async fn a_file_declares_approvals_and_a_timeout_ends_the_wait() {
 }
 
 /// The number of tasks that ask does not hold other tasks of the run back.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_whose_parent_waits_again_can_no_longer_be_approved() {
+    let database = Database::new().await;
+    database.execute("CREATE TABLE fails AS SELECT 0 AS by").await;
+    let tasks = json!([
+        {"name": "a", "statement": "SELECT 1 / (SELECT by FROM fails)", "max_attempts": 1},
+        {"name": "b", "statement": "SELECT pg_advisory_xact_lock_shared(7)", "after": ["a"]},
+        {"name": "c", "statement": "SELECT 1", "approval": true, "after": [{"task": "b", "expected": "always"}]},
+    ]);
+    job(&database, "j", tasks).await;
+    let holder = database.connect().await;
+    holder.batch_execute("SELECT pg_advisory_lock(7)").await.unwrap();
+    let _worker = Worker::start(&database, &FLAGS);
+    let run = start(&database, "j").await;
+    let is = async |wanted: &str| {
+        eventually(wanted, async || states(&database, run).await == wanted).await;
+    };
+    is("a failed, b upstream_failed, c needs_approval").await;
+    database.execute("UPDATE fails SET by = 1").await;
+    database.execute(&format!("SELECT mill.retry_run_task({run}, 'a')")).await;
+    is("a succeeded, b running, c waiting").await;
+    let approve = format!("mill.approve({run}, 'c')");
+    assert!(refused(&database, &approve).await.contains("does not wait for approval"));
+    holder.batch_execute("SELECT pg_advisory_unlock(7)").await.unwrap();
+    is("a succeeded, b succeeded, c needs_approval").await;
+    database.execute(&format!("SELECT {approve}")).await;
+    assert_eq!(end(&database, run).await, "succeeded");
+    assert_in_order(&database).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn thousands_of_tasks_that_ask_do_not_hold_the_others_back() {
     let database = Database::new().await;

@@ -192,8 +192,8 @@ async fn fails_only_with(defect: &Defect, scenario: impl AsyncFn(&Database) -> b
 async fn a_task_that_is_added_before_a_retry_counts_once() {
     let defect = Defect {
         function: "mill.run_again",
-        from: "'released') AND t.propagated_to >= 0)",
-        to: "'released'))",
+        from: "WHERE t.run_id = r.id AND t.propagated_to >= 0)",
+        to: "WHERE t.run_id = r.id)",
     };
     fails_only_with(&defect, retry_after_add).await;
 }

@@ -89,11 +89,15 @@ impl Tables {
     fn run_again(&mut self, nodes: &BTreeSet<usize>, settings: Settings) -> Option<Vec<usize>> {
         use RunTaskState::{Ready, Released, Skipped, UpstreamFailed, Waiting};
         let settings = Settings { max_count: UNBOUNDED, ..settings };
+        let is_added = |n: &usize| self.nodes[*n].added_by.is_some_and(|by| nodes.contains(&by));
+        let added: BTreeSet<usize> = (0..self.nodes.len()).filter(is_added).collect();
         let busy = |n: &usize| matches!(self.nodes[*n].state, Ready | Released);
-        if self.state == RunState::Running && self.cancelled || nodes.iter().any(busy) {
+        if self.state == RunState::Running && self.cancelled || nodes.union(&added).any(busy) {
             return None;
         }
         let mut new = self.clone();
+        new.remove(&added);
+        let nodes: BTreeSet<usize> = nodes.difference(&added).copied().collect();
         if new.state != RunState::Running {
             (new.state, new.cancelled, new.kill) = (RunState::Running, false, false);
         }
@@ -101,6 +105,12 @@ impl Tables {
             let node = &mut new.nodes[*n];
             (node.state, node.started) = (Waiting, false);
             (node.pending_propagation, node.propagated_to) = (false, 0);
+        }
+        if !settings.has(Bug::RestartKeepsReady) {
+            for edge in self.edges.iter().filter(|edge| nodes.contains(&edge.parent)) {
+                let child = new.nodes.get_mut(edge.child).filter(|it| it.state == Ready);
+                child.into_iter().for_each(|it| it.state = Waiting);
+            }
         }
         if !settings.has(Bug::RestartKeepsCounters) {
             new.recount(None, settings);
@@ -126,6 +136,14 @@ impl Tables {
         new.events.push(Event { node: None, outcome: None, started: false });
         *self = new;
         Some(names)
+    }
+
+    /// Removes added tasks, which are the last ones.
+    fn remove(&mut self, added: &BTreeSet<usize>) {
+        self.edges.retain(|edge| !added.contains(&edge.parent) && !added.contains(&edge.child));
+        self.events.retain(|event| event.node.is_none_or(|n| !added.contains(&n)));
+        self.nodes.truncate(self.nodes.len() - added.len());
+        self.tasks.truncate(self.nodes.len());
     }
 
     /// `mill.add_run_task`, called by a task of the run (`by`) or by another session. Returns whether
@@ -163,6 +181,7 @@ impl Tables {
             pending_propagation: false,
             propagated_to: 0,
             started: false,
+            added_by: by,
         });
         let edge = |parent, child| Edge { parent, child, expected: Expected::Succeeded };
         self.edges.extend(after.iter().map(|parent| edge(*parent, added)));

@@ -55,6 +55,13 @@ fn growing(join: JoinMode) -> Graph {
     Graph { fails: vec![0, 1], added: Some(added), ..graph(&[All, All, join], &of) }
 }
 
+/// A failure after which more tasks are ready than a bounded pass releases.
+fn more_than_a_pass() -> Graph {
+    let of = [(0, 1, Succeeded), (0, 2, Always), (1, 3, Always), (1, 4, Always), (1, 5, Always)];
+    let settings = Settings { max_count: 3, ..AMPLE };
+    Graph { fails: vec![0], restarts: 1, settings, ..graph(&[All; 6], &of) }
+}
+
 /// Two parents with a common parent and a common child, which needs one of them.
 fn diamond() -> Graph {
     let of = [(0, 1, Succeeded), (0, 2, Finished), (1, 3, Succeeded), (2, 3, Succeeded)];
@@ -133,6 +140,7 @@ fn planted_bugs_are_found() {
         (Bug::FirstParentSuffices, branches(), EARLY),
         (Bug::AlwaysNeedsParent, cleanup(), GIVEN_UP),
         (Bug::RestartKeepsCounters, Graph { cancels: false, ..cleanup() }, STUCK),
+        (Bug::RestartKeepsReady, more_than_a_pass(), EARLY),
         (Bug::AddedNotCounted, growing(All), OPEN),
         (Bug::PropagatesToUncounted, growing(All), CHECK),
         (Bug::PropagatesToUncounted, with_another(growing(Any)), GIVEN_UP),
@@ -145,10 +153,7 @@ fn planted_bugs_are_found() {
         (Bug::ReleasesInCancelledRun, cleanup(), "a task of a cancelled run started"),
         (Bug::NoEventForRest, few(branches()), STUCK),
     ] {
-        let rules = found(bug, &graph).rule;
-        if rules != rule {
-            println!("!!! {bug:?} {rules}");
-        }
+        assert_eq!(found(bug, &graph).rule, rule, "{bug:?}");
     }
 }
 

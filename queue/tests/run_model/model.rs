@@ -115,6 +115,9 @@ impl World {
     /// `again`: the tasks that it runs again.
     fn observe(&mut self, new: Tables, again: &[usize]) -> Result<(), String> {
         let old = std::mem::replace(&mut self.tables, new);
+        // A restart removes the task that a restarted task has added.
+        self.added &= self.tables.nodes.len() >= old.nodes.len();
+        self.resize();
         for n in again {
             (self.entered[*n], self.ends[*n]) = (false, None);
         }
@@ -164,7 +167,7 @@ impl World {
         Ok(())
     }
 
-    fn grow(&mut self) {
+    fn resize(&mut self) {
         self.ends.resize(self.tables.nodes.len(), None);
         self.entered.resize(self.tables.nodes.len(), false);
     }
@@ -288,7 +291,7 @@ impl Graph {
                 }
                 world.tables.add(*by, (after, before), self.settings).then_some(())?;
                 world.added = true;
-                world.grow();
+                world.resize();
             }
             action => return unlocked.then(|| self.operate(world, action))?,
         }
@@ -382,7 +385,7 @@ impl System for Graph {
             restarts: 0,
             added: false,
         };
-        world.grow();
+        world.resize();
         world
     }
 

@@ -23,6 +23,8 @@ pub(crate) enum Bug {
     AlwaysNeedsParent,
     /// A restart keeps the counters of the waiting tasks.
     RestartKeepsCounters,
+    /// A restart leaves a task ready that waits for one of the restarted tasks.
+    RestartKeepsReady,
     /// An added task is not counted.
     AddedNotCounted,
     /// A completion is propagated to an added task that is not counted yet.
@@ -76,6 +78,8 @@ pub(crate) struct Node {
     pub(crate) propagated_to: usize,
     /// Whether an attempt has started.
     pub(crate) started: bool,
+    /// The task of the run that has added this one.
+    pub(crate) added_by: Option<usize>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -199,6 +203,7 @@ impl Tables {
                 pending_propagation: false,
                 propagated_to: 0,
                 started: false,
+                added_by: None,
             }
         };
         let mut tables = Self {
