@@ -5722,7 +5722,8 @@ CREATE TABLE IF NOT EXISTS mill.schedules (
     trigger_result text,
     expected_duration interval,
     deadline interval,
-    run_timeout interval
+    run_timeout interval,
+    timing_finished_at timestamptz
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
     autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
 COMMENT ON TABLE mill.schedules IS 'Schedules: when to start runs of jobs automatically';
@@ -5759,6 +5760,9 @@ COMMENT ON COLUMN mill.schedules.jitter IS 'Maximum random delay of a fire; null
 COMMENT ON COLUMN mill.schedules.removed_at IS
     'Time at which the declaration was removed. Since then the schedule does not fire; mill.prune_schedule_log '
     'deletes it later; null: the schedule is declared';
+COMMENT ON COLUMN mill.schedules.timing_finished_at IS
+    'Time at which a tick disabled the schedule, because its timing has no further fire. A new timing enables it '
+    'again; null: this has not happened, or an operator has enabled or disabled the schedule since';
 COMMENT ON COLUMN mill.schedules.planned_from IS 'Time from which the search for the next fire begins';
 COMMENT ON COLUMN mill.schedules.next_tick_at IS 'Time at which a tick must process the schedule; null: never';
 COMMENT ON COLUMN mill.schedules.next_fire_at IS
@@ -5902,6 +5906,7 @@ DECLARE
     wanted text[];
     put mill.schedules;
     kept_timing text;
+    begins_again boolean;
 BEGIN
     IF definition ? 'task' THEN
         definition := definition || jsonb_build_object('task', mill.with_max_attempts(definition->'task'));
@@ -5943,8 +5948,10 @@ BEGIN
     END IF;
     IF definition ? 'statement' THEN
         wanted := ARRAY[coalesce(declared_as, definition->>'name')];
-        PERFORM mill.put_schedule_job(wanted[1], definition,
-            CASE WHEN kept.removed_at IS NOT NULL OR NOT kept.own_job THEN true END);
+        -- mill.retire_schedule_job has disabled a job that is left from schedules which were removed. A job of another
+        -- schedule stays as operators have set it.
+        PERFORM mill.put_schedule_job(wanted[1], definition, CASE WHEN NOT EXISTS (SELECT FROM mill.schedules s
+            WHERE s.own_job AND s.jobs = wanted AND s.removed_at IS NULL) THEN true END);
     ELSE
         SELECT array_agg(j.value ORDER BY j.place) INTO wanted
             FROM jsonb_array_elements_text(definition->'jobs') WITH ORDINALITY AS j(value, place);
@@ -5965,6 +5972,9 @@ BEGIN
     THEN
         kept_timing := kept.timing;
     END IF;
+    -- The end of its timing has disabled the schedule, not an operator.
+    begins_again := enabled IS NULL AND kept.timing_finished_at IS NOT NULL
+        AND (kept.removed_at IS NOT NULL OR kept.timing <> definition->>'timing');
     INSERT INTO mill.schedules AS s (name, declared_in, declared_as, definition, jobs, own_job, params, timing,
         overlap, catch_up, max_lateness, declared_jitter, enabled, next_tick_at, tags, metadata, expected_duration,
         deadline, run_timeout)
@@ -5986,7 +5996,8 @@ BEGIN
         tags = excluded.tags, metadata = excluded.metadata,
         expected_duration = excluded.expected_duration, deadline = excluded.deadline,
         run_timeout = excluded.run_timeout,
-        enabled = coalesce(enabled, s.enabled)
+        enabled = coalesce(enabled, s.enabled OR begins_again),
+        timing_finished_at = CASE WHEN enabled IS NULL AND NOT begins_again THEN s.timing_finished_at END
     RETURNING s.* INTO put;
     -- If the timing changed, or the schedule became active or inactive, the next fire is computed from
     -- now.
@@ -6126,9 +6137,9 @@ BEGIN
         RAISE EXCEPTION 'the declaration of schedule "%" was removed at %', name,
             date_trunc('second', found_schedule.removed_at)
             USING ERRCODE = '55000', HINT = 'Declare the schedule again.';
-    ELSIF found_schedule.enabled <> enabled THEN
-        UPDATE mill.schedules s SET enabled = enable_schedule.enabled, changed_at = now(), changed_by = session_user,
-            version = s.version + 1 WHERE s.id = found_schedule.id;
+    ELSIF found_schedule.enabled <> enabled OR found_schedule.timing_finished_at IS NOT NULL THEN
+        UPDATE mill.schedules s SET enabled = enable_schedule.enabled, timing_finished_at = NULL,
+            changed_at = now(), changed_by = session_user, version = s.version + 1 WHERE s.id = found_schedule.id;
         PERFORM mill.replan_schedule(found_schedule.id);
         PERFORM mill.record_audit('enable_schedule', 'schedule ' || name, jsonb_build_object('enabled', enabled));
     END IF;
@@ -7154,6 +7165,22 @@ $$;
 COMMENT ON FUNCTION mill.finish_run IS
     'For mill.advance_run: finishes a run and returns its final state, cancelled, failed or succeeded';
 
+CREATE OR REPLACE FUNCTION mill.await_schedule(schedule_id bigint) RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms' AS $$
+BEGIN
+    PERFORM FROM mill.schedules s WHERE s.id = await_schedule.schedule_id FOR NO KEY UPDATE SKIP LOCKED;
+    IF NOT FOUND THEN
+        PERFORM FROM mill.schedules s WHERE s.id = await_schedule.schedule_id FOR NO KEY UPDATE;
+    END IF;
+    RETURN true;
+EXCEPTION WHEN lock_not_available THEN
+    RETURN false;
+END
+$$;
+COMMENT ON FUNCTION mill.await_schedule IS
+    'Locks the row of a schedule. Returns false if it cannot get the lock within 0.2 s, for example because a '
+    'transaction that has changed the schedule is still open';
+
 CREATE OR REPLACE FUNCTION mill.advance_run(run_id bigint, OUT released integer, OUT ended mill.run_state,
     OUT more boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -7243,8 +7270,11 @@ BEGIN
     IF more THEN
         -- With this event, another worker continues if the caller crashes before the next pass.
         INSERT INTO mill.run_events (run_id) VALUES (run.id);
-    ELSIF run.open = 0 THEN
+    ELSIF run.open = 0 AND (run.schedule_id IS NULL OR mill.await_schedule(run.schedule_id)) THEN
         ended := mill.finish_run(run.id);
+    ELSIF run.open = 0 THEN
+        -- The end of the run changes the schedule. A poll calls this function again.
+        INSERT INTO mill.run_events (run_id) VALUES (run.id);
     END IF;
 END
 $$;
@@ -8305,8 +8335,11 @@ BEGIN
         WHEN NOT schedule.enabled AND schedule.timing ILIKE 'once(%' AND EXISTS (SELECT FROM mill.schedule_log l
             WHERE l.schedule_id = schedule.id AND l.event = 'missed')
             THEN 'its time has passed without a fire, because no worker ticked in time'
+        WHEN schedule.timing_finished_at IS NOT NULL THEN 'it has no more fires'
         WHEN NOT schedule.enabled THEN 'it is disabled'
         WHEN schedule.mode = 'manual' THEN 'it fires only when started manually'
+        WHEN schedule.mode = 'scheduled' AND schedule.next_fire_at IS NULL AND schedule.queued_fire_at IS NOT NULL
+            THEN format('its last fire, of %s, waits for a run of the schedule to finish', schedule.queued_fire_at)
         WHEN schedule.next_fire_at IS NULL AND schedule.trigger IS NULL AND schedule.next_tick_at IS NOT NULL
             THEN 'no worker has computed its next fire since it was changed'
         WHEN schedule.mode = 'triggered' AND schedule.trigger IS NULL
@@ -8549,6 +8582,7 @@ DECLARE
     one_fire_at timestamptz;
     waited integer;
     step record;
+    ends boolean;
 BEGIN
     FOR plan IN SELECT p.* FROM jsonb_to_recordset(plans) AS p(id bigint, fires timestamptz[], next_fire_at timestamptz,
         missed bigint, missed_from timestamptz, missed_to timestamptz, uncounted boolean, failure text,
@@ -8611,22 +8645,23 @@ BEGIN
             fired := fired + step.fired;
             skipped := skipped + step.skipped;
         END LOOP;
-        IF s.mode = 'scheduled' AND num_nonnulls(plan.error, plan.next_fire_at, s.last_fire_at) = 0
-            AND coalesce(cardinality(plan.fires), 0) = 0 AND coalesce(plan.missed, 0) = 0
+        -- A schedule that has no further fire, such as once(…), is disabled when its last fire no longer waits.
+        SELECT s.mode = 'scheduled' AND num_nonnulls(plan.error, plan.next_fire_at, x.queued_fire_at) = 0 INTO ends
+            FROM mill.schedules x WHERE x.id = plan.id;
+        IF ends AND s.last_fire_at IS NULL AND coalesce(cardinality(plan.fires), 0) = 0
+            AND coalesce(plan.missed, 0) = 0
         THEN
             plan.error := 'its timing has no time in the future';
             PERFORM mill.log_schedule_event(plan.id, 'error', plan.error);
-            UPDATE mill.schedules x SET enabled = false WHERE x.id = plan.id;
         END IF;
-        -- Disables a schedule that has no further fire, such as once(…).
         UPDATE mill.schedules x SET next_fire_at = plan.next_fire_at, trigger = plan.trigger,
                 -- After the last fire, a tick may follow for a fire that waits. It must not compute the last fire
                 -- again.
                 planned_from = CASE WHEN plan.next_fire_at IS NULL AND plan.error IS NULL THEN now()
                     ELSE x.planned_from END,
                 error = coalesce(plan.error, x.error),
-                enabled = x.enabled AND (x.mode <> 'scheduled' OR plan.error IS NOT NULL
-                    OR plan.next_fire_at IS NOT NULL),
+                enabled = x.enabled AND NOT ends,
+                timing_finished_at = CASE WHEN x.enabled AND ends THEN now() ELSE x.timing_finished_at END,
                 next_tick_at = CASE WHEN plan.trigger IS NOT NULL THEN now()
                     -- A jitter above the interval of the timing must not plan a tick in the past, which
                     -- would count as missed.
@@ -8677,9 +8712,9 @@ BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
     SELECT x.* INTO s FROM mill.schedules x WHERE x.id = tick_trigger.schedule_id FOR NO KEY UPDATE;
     -- Ignores the measurement if the schedule was changed or removed since, or has already been fired by
-    -- a later tick, or if a run has ended since, which may have processed the rows.
+    -- a later tick, or if a run has ended since, which may have processed the rows, or the fleet was paused.
     IF s.version IS DISTINCT FROM tick_trigger.version OR s.trigger IS NULL OR NOT mill.is_active(s)
-        OR greatest(s.last_fire_at, s.last_finished_at) >= taken_at
+        OR greatest(s.last_fire_at, s.last_finished_at) >= taken_at OR mill.fleet_paused()
     THEN
         RETURN QUERY SELECT 0, 0;
         RETURN;

@@ -51,6 +51,7 @@ ALTER TABLE mill.run_tasks ADD COLUMN expected_duration interval, ADD COLUMN app
     ADD COLUMN approval_note text, ADD COLUMN approval_since timestamptz, ADD COLUMN approved boolean,
     ADD COLUMN decided_by text;
 DROP INDEX mill.runs_fire;
+ALTER TABLE mill.schedules ADD COLUMN timing_finished_at timestamptz;
 ALTER TABLE mill.run_tasks ADD COLUMN added_by bigint;
 ALTER TABLE mill.limits ADD COLUMN explicit boolean NOT NULL DEFAULT false;
 ALTER TABLE mill.tasks ADD COLUMN receipt uuid;

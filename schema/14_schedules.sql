@@ -55,7 +55,8 @@ CREATE TABLE IF NOT EXISTS mill.schedules (
     trigger_result text,
     expected_duration interval,
     deadline interval,
-    run_timeout interval
+    run_timeout interval,
+    timing_finished_at timestamptz
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
     autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
 COMMENT ON TABLE mill.schedules IS 'Schedules: when to start runs of jobs automatically';
@@ -92,6 +93,9 @@ COMMENT ON COLUMN mill.schedules.jitter IS 'Maximum random delay of a fire; null
 COMMENT ON COLUMN mill.schedules.removed_at IS
     'Time at which the declaration was removed. Since then the schedule does not fire; mill.prune_schedule_log '
     'deletes it later; null: the schedule is declared';
+COMMENT ON COLUMN mill.schedules.timing_finished_at IS
+    'Time at which a tick disabled the schedule, because its timing has no further fire. A new timing enables it '
+    'again; null: this has not happened, or an operator has enabled or disabled the schedule since';
 COMMENT ON COLUMN mill.schedules.planned_from IS 'Time from which the search for the next fire begins';
 COMMENT ON COLUMN mill.schedules.next_tick_at IS 'Time at which a tick must process the schedule; null: never';
 COMMENT ON COLUMN mill.schedules.next_fire_at IS
@@ -235,6 +239,7 @@ DECLARE
     wanted text[];
     put mill.schedules;
     kept_timing text;
+    begins_again boolean;
 BEGIN
     IF definition ? 'task' THEN
         definition := definition || jsonb_build_object('task', mill.with_max_attempts(definition->'task'));
@@ -276,8 +281,10 @@ BEGIN
     END IF;
     IF definition ? 'statement' THEN
         wanted := ARRAY[coalesce(declared_as, definition->>'name')];
-        PERFORM mill.put_schedule_job(wanted[1], definition,
-            CASE WHEN kept.removed_at IS NOT NULL OR NOT kept.own_job THEN true END);
+        -- mill.retire_schedule_job has disabled a job that is left from schedules which were removed. A job of another
+        -- schedule stays as operators have set it.
+        PERFORM mill.put_schedule_job(wanted[1], definition, CASE WHEN NOT EXISTS (SELECT FROM mill.schedules s
+            WHERE s.own_job AND s.jobs = wanted AND s.removed_at IS NULL) THEN true END);
     ELSE
         SELECT array_agg(j.value ORDER BY j.place) INTO wanted
             FROM jsonb_array_elements_text(definition->'jobs') WITH ORDINALITY AS j(value, place);
@@ -298,6 +305,9 @@ BEGIN
     THEN
         kept_timing := kept.timing;
     END IF;
+    -- The end of its timing has disabled the schedule, not an operator.
+    begins_again := enabled IS NULL AND kept.timing_finished_at IS NOT NULL
+        AND (kept.removed_at IS NOT NULL OR kept.timing <> definition->>'timing');
     INSERT INTO mill.schedules AS s (name, declared_in, declared_as, definition, jobs, own_job, params, timing,
         overlap, catch_up, max_lateness, declared_jitter, enabled, next_tick_at, tags, metadata, expected_duration,
         deadline, run_timeout)
@@ -319,7 +329,8 @@ BEGIN
         tags = excluded.tags, metadata = excluded.metadata,
         expected_duration = excluded.expected_duration, deadline = excluded.deadline,
         run_timeout = excluded.run_timeout,
-        enabled = coalesce(enabled, s.enabled)
+        enabled = coalesce(enabled, s.enabled OR begins_again),
+        timing_finished_at = CASE WHEN enabled IS NULL AND NOT begins_again THEN s.timing_finished_at END
     RETURNING s.* INTO put;
     -- If the timing changed, or the schedule became active or inactive, the next fire is computed from
     -- now.
@@ -459,9 +470,9 @@ BEGIN
         RAISE EXCEPTION 'the declaration of schedule "%" was removed at %', name,
             date_trunc('second', found_schedule.removed_at)
             USING ERRCODE = '55000', HINT = 'Declare the schedule again.';
-    ELSIF found_schedule.enabled <> enabled THEN
-        UPDATE mill.schedules s SET enabled = enable_schedule.enabled, changed_at = now(), changed_by = session_user,
-            version = s.version + 1 WHERE s.id = found_schedule.id;
+    ELSIF found_schedule.enabled <> enabled OR found_schedule.timing_finished_at IS NOT NULL THEN
+        UPDATE mill.schedules s SET enabled = enable_schedule.enabled, timing_finished_at = NULL,
+            changed_at = now(), changed_by = session_user, version = s.version + 1 WHERE s.id = found_schedule.id;
         PERFORM mill.replan_schedule(found_schedule.id);
         PERFORM mill.record_audit('enable_schedule', 'schedule ' || name, jsonb_build_object('enabled', enabled));
     END IF;

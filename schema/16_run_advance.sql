@@ -357,6 +357,22 @@ $$;
 COMMENT ON FUNCTION mill.finish_run IS
     'For mill.advance_run: finishes a run and returns its final state, cancelled, failed or succeeded';
 
+CREATE OR REPLACE FUNCTION mill.await_schedule(schedule_id bigint) RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms' AS $$
+BEGIN
+    PERFORM FROM mill.schedules s WHERE s.id = await_schedule.schedule_id FOR NO KEY UPDATE SKIP LOCKED;
+    IF NOT FOUND THEN
+        PERFORM FROM mill.schedules s WHERE s.id = await_schedule.schedule_id FOR NO KEY UPDATE;
+    END IF;
+    RETURN true;
+EXCEPTION WHEN lock_not_available THEN
+    RETURN false;
+END
+$$;
+COMMENT ON FUNCTION mill.await_schedule IS
+    'Locks the row of a schedule. Returns false if it cannot get the lock within 0.2 s, for example because a '
+    'transaction that has changed the schedule is still open';
+
 CREATE OR REPLACE FUNCTION mill.advance_run(run_id bigint, OUT released integer, OUT ended mill.run_state,
     OUT more boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -446,8 +462,11 @@ BEGIN
     IF more THEN
         -- With this event, another worker continues if the caller crashes before the next pass.
         INSERT INTO mill.run_events (run_id) VALUES (run.id);
-    ELSIF run.open = 0 THEN
+    ELSIF run.open = 0 AND (run.schedule_id IS NULL OR mill.await_schedule(run.schedule_id)) THEN
         ended := mill.finish_run(run.id);
+    ELSIF run.open = 0 THEN
+        -- The end of the run changes the schedule. A poll calls this function again.
+        INSERT INTO mill.run_events (run_id) VALUES (run.id);
     END IF;
 END
 $$;

@@ -74,8 +74,11 @@ BEGIN
         WHEN NOT schedule.enabled AND schedule.timing ILIKE 'once(%' AND EXISTS (SELECT FROM mill.schedule_log l
             WHERE l.schedule_id = schedule.id AND l.event = 'missed')
             THEN 'its time has passed without a fire, because no worker ticked in time'
+        WHEN schedule.timing_finished_at IS NOT NULL THEN 'it has no more fires'
         WHEN NOT schedule.enabled THEN 'it is disabled'
         WHEN schedule.mode = 'manual' THEN 'it fires only when started manually'
+        WHEN schedule.mode = 'scheduled' AND schedule.next_fire_at IS NULL AND schedule.queued_fire_at IS NOT NULL
+            THEN format('its last fire, of %s, waits for a run of the schedule to finish', schedule.queued_fire_at)
         WHEN schedule.next_fire_at IS NULL AND schedule.trigger IS NULL AND schedule.next_tick_at IS NOT NULL
             THEN 'no worker has computed its next fire since it was changed'
         WHEN schedule.mode = 'triggered' AND schedule.trigger IS NULL
@@ -318,6 +321,7 @@ DECLARE
     one_fire_at timestamptz;
     waited integer;
     step record;
+    ends boolean;
 BEGIN
     FOR plan IN SELECT p.* FROM jsonb_to_recordset(plans) AS p(id bigint, fires timestamptz[], next_fire_at timestamptz,
         missed bigint, missed_from timestamptz, missed_to timestamptz, uncounted boolean, failure text,
@@ -380,22 +384,23 @@ BEGIN
             fired := fired + step.fired;
             skipped := skipped + step.skipped;
         END LOOP;
-        IF s.mode = 'scheduled' AND num_nonnulls(plan.error, plan.next_fire_at, s.last_fire_at) = 0
-            AND coalesce(cardinality(plan.fires), 0) = 0 AND coalesce(plan.missed, 0) = 0
+        -- A schedule that has no further fire, such as once(…), is disabled when its last fire no longer waits.
+        SELECT s.mode = 'scheduled' AND num_nonnulls(plan.error, plan.next_fire_at, x.queued_fire_at) = 0 INTO ends
+            FROM mill.schedules x WHERE x.id = plan.id;
+        IF ends AND s.last_fire_at IS NULL AND coalesce(cardinality(plan.fires), 0) = 0
+            AND coalesce(plan.missed, 0) = 0
         THEN
             plan.error := 'its timing has no time in the future';
             PERFORM mill.log_schedule_event(plan.id, 'error', plan.error);
-            UPDATE mill.schedules x SET enabled = false WHERE x.id = plan.id;
         END IF;
-        -- Disables a schedule that has no further fire, such as once(…).
         UPDATE mill.schedules x SET next_fire_at = plan.next_fire_at, trigger = plan.trigger,
                 -- After the last fire, a tick may follow for a fire that waits. It must not compute the last fire
                 -- again.
                 planned_from = CASE WHEN plan.next_fire_at IS NULL AND plan.error IS NULL THEN now()
                     ELSE x.planned_from END,
                 error = coalesce(plan.error, x.error),
-                enabled = x.enabled AND (x.mode <> 'scheduled' OR plan.error IS NOT NULL
-                    OR plan.next_fire_at IS NOT NULL),
+                enabled = x.enabled AND NOT ends,
+                timing_finished_at = CASE WHEN x.enabled AND ends THEN now() ELSE x.timing_finished_at END,
                 next_tick_at = CASE WHEN plan.trigger IS NOT NULL THEN now()
                     -- A jitter above the interval of the timing must not plan a tick in the past, which
                     -- would count as missed.
@@ -446,9 +451,9 @@ BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
     SELECT x.* INTO s FROM mill.schedules x WHERE x.id = tick_trigger.schedule_id FOR NO KEY UPDATE;
     -- Ignores the measurement if the schedule was changed or removed since, or has already been fired by
-    -- a later tick, or if a run has ended since, which may have processed the rows.
+    -- a later tick, or if a run has ended since, which may have processed the rows, or the fleet was paused.
     IF s.version IS DISTINCT FROM tick_trigger.version OR s.trigger IS NULL OR NOT mill.is_active(s)
-        OR greatest(s.last_fire_at, s.last_finished_at) >= taken_at
+        OR greatest(s.last_fire_at, s.last_finished_at) >= taken_at OR mill.fleet_paused()
     THEN
         RETURN QUERY SELECT 0, 0;
         RETURN;

@@ -3,6 +3,7 @@
 pub(crate) mod annotation;
 pub(crate) mod backfill;
 pub(crate) mod dropped_fires;
+mod ended;
 pub(crate) mod new_timing;
 pub(crate) mod problems;
 pub(crate) mod removed;

@@ -10,12 +10,12 @@ use crate::guarantees::checker_mutants::plant;
 use crate::harness::Database;
 use crate::schedules::schedule::{daily_in_half_a_day, events, schedule};
 
-async fn tick(database: &Database) {
+pub(crate) async fn tick(database: &Database) {
     tick_due(&mut database.connect().await).await.unwrap();
 }
 
 /// Ends the oldest run of the schedule without a worker.
-async fn end_oldest_run(database: &Database) {
+pub(crate) async fn end_oldest_run(database: &Database) {
     database
         .execute(
             "WITH oldest AS (SELECT id FROM mill.runs WHERE state = 'running' ORDER BY id LIMIT 1)

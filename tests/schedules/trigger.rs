@@ -72,6 +72,21 @@ async fn a_measurement_from_before_the_end_of_a_run_fires_nothing() {
 }
 
 #[tokio::test]
+async fn a_measurement_from_before_a_pause_of_the_fleet_fires_nothing() {
+    let database = Database::new().await;
+    inbox(&database).await;
+    schedule(&database, "s", &format!("trigger({TABLE}, rows: 1)"), EMPTY, "").await;
+    let mut worker = Worker::start(&database, &FLAGS);
+    until_read(&database, "s").await;
+    worker.kill();
+    let tick = "SELECT t.fired FROM mill.schedules s, mill.tick_trigger(s.id, s.version, now(), 1, 5, NULL) AS t";
+    for (change, fires) in [("mill.pause_fleet()", 0), ("mill.resume_fleet()", 1)] {
+        database.execute(&format!("SELECT {change}")).await;
+        assert_eq!(database.value::<i32>(tick).await, fires, "{change}");
+    }
+}
+
+#[tokio::test]
 async fn threshold_comes_before_idle_and_idle_before_new_rows() {
     let database = Database::new().await;
     inbox(&database).await;
