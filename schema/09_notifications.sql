@@ -174,7 +174,9 @@ BEGIN
             AND (s.queue IS NULL OR s.queue = subject->>'queue')
             AND (s.task IS NULL OR s.task = subject->>'task')
             AND (s.schedule IS NULL OR s.schedule = subject->>'schedule')
-            AND (s.job IS NULL OR s.job = subject->>'job' OR subject->'jobs' ? s.job)
+            AND (s.job IS NULL OR lower(s.job) = lower(subject->>'job')
+                OR EXISTS (SELECT FROM jsonb_path_query(subject, '$.jobs[*]') AS j(name)
+                    WHERE lower(j.name #>> '{}') = lower(s.job)))
             AND (s.tag IS NULL OR subject->'tags' ? s.tag)
             -- A task of a subscription that fails would enqueue the next one, without end.
             AND NOT (s.statement IS NOT NULL AND subject ? 'from_subscription');

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Database, Worker, eventually};
 use crate::runs::run::{FLAGS, end, job, start};
+use crate::schedules::schedule_cli::output_of;
 
 /// Creates a subscription, whose messages go to a channel.
 pub(crate) async fn subscribe(database: &Database, name: &str, options: Value) {
@@ -71,6 +72,8 @@ async fn runs_are_reported_with_their_counts_and_first_errors() {
     let events = json!(["run_failed", "run_succeeded", "run_recovered"]);
     subscribe(&database, "runs", json!({"events": events})).await;
     subscribe(&database, "of_other", json!({"events": events, "job": "other"})).await;
+    // Names of jobs are case-insensitive.
+    subscribe(&database, "of_job", json!({"events": events, "job": "NIGHTLY"})).await;
     let _worker = Worker::start(&database, &FLAGS);
     database.execute("CREATE TABLE wrong (n integer)").await;
     let tasks = json!([
@@ -97,6 +100,9 @@ async fn runs_are_reported_with_their_counts_and_first_errors() {
     let error = json!([{"task": "bad", "outcome": "failed", "message": "division by zero"}]);
     assert_eq!(failure["errors"], error);
     assert_eq!(documents(&database, "of_other").await, [Value::Null; 0]);
+    assert_eq!(documents(&database, "of_job").await.len(), 4);
+    let listed = output_of(&database, &["run", "list", "--job", "NIGHTLY"]).await;
+    assert_eq!(listed.matches("nightly").count(), 3, "{listed}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

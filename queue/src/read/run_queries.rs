@@ -330,7 +330,8 @@ pub async fn runs(
     let sql = format!(
         "/* queue.runs */ SELECT {RUN} FROM mill.run_status r
          WHERE ($1::text IS NULL OR r.state = $1::text::mill.run_state)
-            AND ($3 IS NULL OR $3 = ANY (r.tags)) AND ($4 IS NULL OR $4 = ANY (r.jobs))
+            AND ($3 IS NULL OR $3 = ANY (r.tags))
+            AND ($4 IS NULL OR lower($4) IN (SELECT lower(j) FROM unnest(r.jobs) AS j))
             AND ($5 IS NULL OR r.schedule = $5)
             AND (NOT $6 OR r.id IN (SELECT s.id FROM mill.slow_runs s)) AND ($7 IS NULL OR r.backfill_id = $7)
             AND (NOT $8 OR r.late_since IS NOT NULL)

@@ -213,7 +213,7 @@ pub async fn page(
         "/* queue.insight_runs */
          SELECT {COLUMNS} FROM mill.runs r LEFT JOIN mill.schedules s ON s.id = r.schedule_id
          WHERE r.id < $3 AND r.id >= $4 AND ($5::text IS NULL OR r.state = $5::text::mill.run_state)
-             AND ($6::text IS NULL OR $6 = ANY (r.jobs))
+             AND ($6::text IS NULL OR lower($6) IN (SELECT lower(j) FROM unnest(r.jobs) AS j))
              AND ($7::text IS NULL OR r.schedule_id = (SELECT o.id FROM mill.schedules o WHERE o.name = $7))
              AND ($5::text IS DISTINCT FROM 'running' OR r.state = 'running')
              AND ($8::timestamptz IS NULL OR r.started_at >= $8) AND ($9::timestamptz IS NULL OR r.started_at <= $9)
