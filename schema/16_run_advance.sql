@@ -462,10 +462,13 @@ BEGIN
     IF more THEN
         -- With this event, another worker continues if the caller crashes before the next pass.
         INSERT INTO mill.run_events (run_id) VALUES (run.id);
-    ELSIF run.open = 0 AND (run.schedule_id IS NULL OR mill.await_schedule(run.schedule_id)) THEN
+    ELSIF run.open = 0
+        -- The end of the run changes its schedule, unless a backfill has started it.
+        AND (run.schedule_id IS NULL OR run.backfill_id IS NOT NULL OR mill.await_schedule(run.schedule_id))
+    THEN
         ended := mill.finish_run(run.id);
     ELSIF run.open = 0 THEN
-        -- The end of the run changes the schedule. A poll calls this function again.
+        -- A poll calls this function again.
         INSERT INTO mill.run_events (run_id) VALUES (run.id);
     END IF;
 END
