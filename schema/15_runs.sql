@@ -146,8 +146,7 @@ COMMENT ON COLUMN mill.run_tasks.parents IS
     'Number of edges to parents. satisfied and unsatisfied count the edges whose parent has finished';
 COMMENT ON COLUMN mill.run_tasks.parent_failed IS
     'Whether the parent of an unsatisfied edge failed, was cancelled or is upstream_failed';
-COMMENT ON COLUMN mill.run_tasks.added_by IS
-    'Node of the task that added this task to the run; null: the run started with it, or no task of the run added it';
+COMMENT ON COLUMN mill.run_tasks.added_by IS 'Node of the task that has added the task to the run; null: none';
 COMMENT ON COLUMN mill.run_tasks.pending_propagation IS
     'Whether the task has finished and its completion is yet to be propagated to the children whose node is greater '
     'than propagated_to';
@@ -236,8 +235,7 @@ COMMENT ON FUNCTION mill.lock_groups IS
 CREATE OR REPLACE FUNCTION mill.create_run(jobs text[], params jsonb, schedule mill.schedules,
     fire_at timestamptz, reason text, options jsonb, OUT run_id bigint, OUT dropped text[])
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
--- Statistics may not cover a job that has just been created. Without nested loops, the planner cannot join
--- two large sets with one.
+-- Statistics may not cover a new job. Without nested loops, the planner cannot join two large sets with one.
 SET enable_nestloop = off SET jit = off AS $$
 #variable_conflict use_variable
 DECLARE
@@ -487,8 +485,7 @@ BEGIN
         RAISE EXCEPTION 'run_id is required outside of a task of a run' USING ERRCODE = '22023', HINT = 'Pass run_id.';
     ELSIF run_id IS DISTINCT FROM self.run_id THEN
         self := NULL;
-        -- The caller is not a task of this run, so without the lock the run could finish in the
-        -- meantime.
+        -- The caller is not a task of this run, so without the lock the run could finish meanwhile.
         SELECT r.* INTO run FROM mill.runs r WHERE r.id = run_id FOR NO KEY UPDATE;
     ELSE
         SELECT r.* INTO run FROM mill.runs r WHERE r.id = run_id;
