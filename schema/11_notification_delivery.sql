@@ -186,7 +186,9 @@ BEGIN
         WHERE n.id = ANY (ids) AND n.message_id = message_failed.message_id AND n.sent_at IS NULL;
     UPDATE mill.subscription_state d SET failures = d.failures + 1, last_error = error,
             last_error_at = clock_timestamp(), retry_at = CASE WHEN rejected THEN d.retry_at
-                ELSE now() + greatest(mill.delivery_backoff(d.failures + 1), least(retry_after, '1 day')) END
+                -- Without retry_after, least would return the day.
+                ELSE now() + greatest(mill.delivery_backoff(d.failures + 1),
+                    CASE WHEN retry_after IS NOT NULL THEN least(retry_after, '1 day') END) END
         WHERE d.subscription_id = message_failed.subscription_id;
 END
 $$;

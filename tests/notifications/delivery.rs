@@ -171,6 +171,28 @@ async fn ten_thousand_failures_are_all_counted_in_few_messages() {
     assert_eq!(digest.body["samples"].as_array().unwrap().len(), 5);
 }
 
+#[tokio::test]
+async fn a_receiver_is_tried_again_after_seconds_unless_it_asks_for_more() {
+    let database = Database::new().await;
+    subscribe(&database, "s", json!({"events": ["task_failed"], "destination": "ops"})).await;
+    for (retry_after, least, most) in
+        [("NULL", "2 s", "8 s"), ("'1 hour'", "1 hour", "1 hour"), ("'9 days'", "1 day", "1 day")]
+    {
+        database
+            .execute(&format!(
+                "UPDATE mill.subscription_state SET failures = 0;
+                 SELECT mill.message_failed(s.id, gen_random_uuid(), '{{}}', 'answered 503', false, {retry_after})
+                     FROM mill.subscriptions s"
+            ))
+            .await;
+        let waits = format!(
+            "SELECT retry_at - last_error_at BETWEEN interval '{least}' - interval '1 s' AND '{most}'
+             FROM mill.subscription_state"
+        );
+        assert!(database.value::<bool>(&waits).await, "{retry_after}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_rate_limits_messages_of_all_workers_together() {
     let database = Database::new().await;
