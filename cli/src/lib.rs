@@ -8,7 +8,7 @@
 //! | exit codes, and those of database errors | `exit` |
 //! | durations on a command line or in a file | `duration` |
 //! | times on a command line | `time` |
-//! | line and column of an error in a file | `location` |
+//! | line and column of an error in a file, without passwords | `location` |
 //!
 //! Text for people, apart from errors, is in the crate `terminal`.
 
@@ -20,5 +20,5 @@ mod program;
 pub mod time;
 
 pub use failure::Failure;
-pub use location::location;
+pub use location::{location, problem_in_file};
 pub use program::{main, many_threads, one_thread, print};

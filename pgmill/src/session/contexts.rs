@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
-use cli::{Failure, exit, location};
+use cli::{Failure, exit, location, problem_in_file};
 use conninfo::{ConnectionSource, ConnectionTarget, Layer};
 use console::{Environment, EnvironmentColor, context_name, environment_name};
 use serde::Deserialize;
@@ -112,9 +112,8 @@ fn default_path() -> Option<PathBuf> {
 /// a password.
 fn parse(path: &Path, text: &str) -> Result<Vec<Context>, String> {
     let at = |start: usize| location(path, text, start);
-    let file: FileText = toml::from_str(text).map_err(|error| match error.span() {
-        Some(span) => format!("{}: {}", at(span.start), error.message()),
-        None => error.message().to_owned(),
+    let file: FileText = toml::from_str(text).map_err(|error| {
+        problem_in_file(path, text, error.span().map(|span| span.start), error.message())
     })?;
     let mut entries: Vec<(Spanned<String>, Entry)> = file.contexts.into_iter().collect();
     entries.sort_by_key(|(name, _)| name.span().start);
@@ -241,6 +240,7 @@ mod tests {
             ("[contexts.a]\npassword = 'hunter2'", "unknown field `password`"),
             ("[a]\nurl = 'x'", "unknown field `a`"),
             ("[contexts.a]\nurl = 'hunter2", "f:2:"),
+            ("[contexts]\nprod = 'hunter2'", "f:2:8: invalid type, expected struct Entry"),
         ] {
             let error = error(text);
             assert!(error.contains(expected) && !error.contains("hunter2"), "{text}: {error}");

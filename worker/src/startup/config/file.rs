@@ -48,11 +48,15 @@ impl ConfigFile {
     /// # Errors
     /// The file cannot be read or is not TOML. A key is unknown or its value invalid: [`Failure`].
     pub(super) fn read(path: &Path, command: &Command) -> anyhow::Result<Self> {
-        let place = || format!("in {}", path.display());
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("could not read the configuration file {}", path.display()))?;
-        let table = DeTable::parse(&text).with_context(place)?;
-        let Tables { run_as, targets, destinations } = toml::from_str(&text).with_context(place)?;
+        // The error itself would show the line of the file, which may be that of a password.
+        let wrong = |error: toml::de::Error| {
+            let at = error.span().map(|span| span.start);
+            Failure::usage(cli::problem_in_file(path, &text, at, error.message()))
+        };
+        let table = DeTable::parse(&text).map_err(wrong)?;
+        let Tables { run_as, targets, destinations } = toml::from_str(&text).map_err(wrong)?;
         let mut values = BTreeMap::new();
         for (key, value) in table.get_ref() {
             let at = |offset| cli::location(path, &text, offset);

@@ -122,12 +122,21 @@ fn an_error_in_the_file_names_place_and_key() {
         ("poll_interval = \"2s\"", "\"2s\": must be between 10ms and 1.3s"),
         ("fleet_metrics_interval = \"0s\"", "\"0s\": must be at least 100ms"),
         ("heartbeat_interval = \"1m\"", "orphan_timeout (30s) must be at least three times"),
-        ("readers = 1\nreaders = 2", "in FILE: TOML parse error at line 2, column 1"),
-        ("[run_as.etl]\nurk = \"x\"", "in FILE: TOML parse error at line 2, column 1"),
+        ("readers = 1\nreaders = 2", "FILE:2:1: duplicate key"),
+        ("[run_as.etl]\nurk = \"x\"", "FILE:2:1: unknown field `urk`, expected one of"),
         ("[run_as.etl]", "run_as.etl needs exactly one of url, url_file and url_env"),
     ] {
         let error = refused(text);
         assert!(error.contains(expected), "{text}: {error}");
+    }
+    for (text, expected) in [
+        ("database_url = \"postgres://u:secret@h/d", "FILE:1:"),
+        ("[run_as.a]\nurl = postgres://u:secret@h/d", "FILE:2:"),
+        ("[run_as]\na = \"postgres://u:secret@h/d\"", "FILE:2:5: invalid type, expected struct"),
+        ("[destinations.x]\nurl = \"https://u/secret\" x", "FILE:2:"),
+    ] {
+        let error = refused(text);
+        assert!(error.contains(expected) && !error.contains("secret"), "{text}: {error}");
     }
     // Even if a flag overrides the value.
     with_file("overridden", "readers = 0", |file| {
