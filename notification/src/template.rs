@@ -9,7 +9,7 @@ use crate::error::SettingsError;
 use crate::text;
 
 /// Names that a placeholder can have: keys of documents, the texts, and the whole document.
-const NAMES: [&str; 45] = [
+const NAMES: [&str; 51] = [
     "attempt",
     "count",
     "document",
@@ -25,19 +25,23 @@ const NAMES: [&str; 45] = [
     "job",
     "jobs",
     "last_at",
+    "late_since",
     "max_attempts",
     "message",
     "message_id",
     "missed_from",
     "missed_to",
     "not_completed",
+    "note",
     "notification_id",
     "oldest_seconds",
+    "open",
     "outcome",
     "pending",
     "pid",
     "queue",
     "readers",
+    "reason",
     "requested_by",
     "resolved",
     "run_id",
@@ -45,6 +49,7 @@ const NAMES: [&str; 45] = [
     "schedule",
     "seconds",
     "sqlstate",
+    "started_at",
     "subscription",
     "succeeded",
     "tags",
@@ -54,6 +59,7 @@ const NAMES: [&str; 45] = [
     "text",
     "time",
     "title",
+    "traceparent",
     "worker",
 ];
 

@@ -137,6 +137,7 @@ pub(crate) fn subject(document: &Value) -> String {
         "queue_backlog" => format!("queue {}", it("queue")),
         "worker_lost" => format!("worker {}", it("worker")),
         "approval_needed" => format!("approval {} {}", it("run_id"), it("task")),
+        "late" => format!("late run {}", it("run_id")),
         other => other.to_owned(),
     };
     format!("pgmill {} {what}", it("subscription"))
@@ -176,5 +177,7 @@ mod tests {
         let run =
             |event: &str| subject(&json!({"event": event, "jobs": ["a"], "subscription": "s"}));
         assert_eq!(run("run_failed"), run("run_recovered"));
+        let late = |id| subject(&json!({"event": "late", "run_id": id, "subscription": "s"}));
+        assert_ne!(late(1), late(2));
     }
 }

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use crate::text;
 
 /// Keys of the document that identify an alert.
-const LABELS: [&str; 6] = ["queue", "task", "job", "jobs", "schedule", "subscription"];
+const LABELS: [&str; 7] = ["queue", "task", "job", "jobs", "schedule", "worker", "subscription"];
 
 /// Returns the body of POST /api/v2/alerts.
 pub(crate) fn body(document: &Value) -> Value {
@@ -24,6 +24,11 @@ pub(crate) fn body(document: &Value) -> Value {
         if !value.is_empty() {
             labels.insert(key.to_owned(), value.into());
         }
+    }
+    // A task without a name has only its id.
+    if event.ends_with("_failed") && !labels.contains_key("task") {
+        let id = text::plain(&document["task_id"]);
+        labels.extend(Some(("task_id".to_owned(), id.into())).filter(|it| it.1 != ""));
     }
     let mut alert = json!({
         "labels": labels,
@@ -62,5 +67,16 @@ mod tests {
         let (failed, recovered) = (alert("run_failed"), alert("run_recovered"));
         assert_eq!(failed["labels"], recovered["labels"]);
         assert!(failed["endsAt"].is_null() && recovered["endsAt"].is_string());
+    }
+
+    #[test]
+    fn each_worker_and_each_task_without_a_name_has_an_alert_of_its_own() {
+        let labels = |document| body(&document)[0]["labels"].clone();
+        let lost = |worker: &str| labels(json!({"event": "worker_lost", "worker": worker}));
+        assert_ne!(lost("a"), lost("b"));
+        let failed = |id| labels(json!({"event": "task_failed", "queue": "q", "task_id": id}));
+        assert_ne!(failed(1), failed(2));
+        let named = |id| labels(json!({"event": "task_failed", "task": "t", "task_id": id}));
+        assert_eq!(named(1), named(2));
     }
 }
