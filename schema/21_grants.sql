@@ -5,9 +5,9 @@
 -- claim. PostgreSQL lets everybody execute a new function, so this REVOKE follows all functions, and the
 -- grants of these two follow the REVOKE.
 --
--- mill_viewer reads the tables and views, with two exceptions. Nobody reads tokens and the keys of
+-- mill_viewer reads the tables and views, with three exceptions. Nobody reads tokens and the keys of
 -- profiles. Statements and their output are readable for mill_operator only, and for mill_viewer through
--- the visible_* views.
+-- the visible_* views. The partitions of mill.attempts are readable through mill.attempts only.
 
 -- PUBLIC may complete a claim whose token the caller knows, and nothing else.
 GRANT USAGE ON SCHEMA mill TO PUBLIC;
@@ -24,6 +24,14 @@ DECLARE
     kept record;
     open text;
 BEGIN
+    -- A partition of mill.attempts is a table of its own, on which the list below restricts no column. To read
+    -- mill.attempts, no privilege on its partitions is needed.
+    FOR kept IN SELECT c.relname AS name FROM pg_class c
+        WHERE c.relnamespace = 'mill'::regnamespace AND c.relkind = 'r'
+            AND (c.relispartition OR c.relname ~ '^attempts_[0-9]{8}$')
+    LOOP
+        EXECUTE format('REVOKE ALL ON mill.%I FROM mill_viewer', kept.name);
+    END LOOP;
     FOR kept IN SELECT * FROM (VALUES
         ('tasks', ARRAY['token', 'receipt'], ARRAY['statement', 'params']),
         ('attempts', ARRAY['token'],

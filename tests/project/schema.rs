@@ -92,6 +92,19 @@ async fn applying_the_schema_again_changes_nothing() {
     assert_eq!(dump(&database), dumped);
 }
 
+#[tokio::test]
+async fn a_privilege_on_a_partition_is_found_and_taken_back_by_applying_the_schema_again() {
+    let database = Database::new().await;
+    let grant = "DO $$ BEGIN EXECUTE format('GRANT SELECT ON %s TO mill_viewer', (SELECT max(inhrelid)::regclass
+        FROM pg_inherits WHERE inhparent = 'mill.attempts'::regclass)); END $$";
+    database.execute(grant).await;
+    let differences = drift::differences(database.client()).await.unwrap().unwrap();
+    let found: Vec<&str> = differences.iter().map(|it| it.name.as_str()).collect();
+    assert_eq!(found, ["partitions of attempts to mill_viewer"]);
+    schema::init(database.client()).await.unwrap();
+    no_drift(&database).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn applying_the_schema_again_gives_way_to_a_transaction_that_needs_its_locks() {
     let database = Database::new().await;

@@ -174,11 +174,12 @@ async fn a_viewer_sees_everything_but_the_tokens_and_changes_nothing() {
     database.enqueue("SELECT 1", "").await;
     let login = Login::new(&database, "viewer", "mill_viewer").await;
     let client = login.connect().await;
-    let readable = "SELECT format('SELECT count(*) FROM mill.%I', relname) FROM pg_class
-        WHERE relnamespace = 'mill'::regnamespace AND relkind IN ('r', 'p', 'v')
-            AND NOT relispartition";
-    for row in database.rows(readable, &[]).await {
-        assert_answers(&client, "ok", &[row.get(0)]).await;
+    // The list of the readable columns of mill.attempts does not apply to its partitions.
+    let relations = "SELECT format('SELECT count(*) FROM mill.%I', relname),
+            CASE WHEN relispartition THEN '42501' ELSE 'ok' END FROM pg_class
+        WHERE relnamespace = 'mill'::regnamespace AND relkind IN ('r', 'p', 'v')";
+    for row in database.rows(relations, &[]).await {
+        assert_answers(&client, row.get(1), &[row.get(0)]).await;
     }
     let every_column_but_the_token: String = database
         .value(

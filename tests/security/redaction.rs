@@ -51,8 +51,9 @@ async fn put_secret_everywhere(database: &Database) -> i64 {
 
 /// Returns all columns that the client can read, of every relation that it can read.
 async fn read_relations(client: &Client) -> String {
-    let relations = "SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = 'mill'::regnamespace
-        AND c.relkind IN ('r', 'p', 'v') AND NOT c.relispartition AND c.relname <> 'settings' ORDER BY 1";
+    let relations =
+        "SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = 'mill'::regnamespace
+        AND c.relkind IN ('r', 'p', 'v') AND c.relname <> 'settings' ORDER BY 1";
     let mut read = String::new();
     for relation in client.query(relations, &[]).await.unwrap() {
         let name: &str = relation.get(0);

@@ -105,8 +105,9 @@ async fn a_worker_at_work_shows_no_password_anywhere() {
     }
     let shown = "SELECT string_agg(a::text, ' ') FROM pg_stat_activity a WHERE application_name LIKE 'pgmill%'";
     assert_silent("the server's sessions", &database.value::<String>(shown).await);
-    let tables = "SELECT format('SELECT coalesce(string_agg(x::text, '' ''), '''') FROM mill.%I x', relname)
-        FROM pg_class WHERE relnamespace = 'mill'::regnamespace AND relkind IN ('r', 'p') AND NOT relispartition";
+    let tables =
+        "SELECT format('SELECT coalesce(string_agg(x::text, '' ''), '''') FROM mill.%I x', relname)
+        FROM pg_class WHERE relnamespace = 'mill'::regnamespace AND relkind IN ('r', 'p')";
     for row in database.rows(tables, &[]).await {
         assert_silent(row.get(0), &database.value::<String>(row.get(0)).await);
     }

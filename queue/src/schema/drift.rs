@@ -27,7 +27,8 @@ const BEGIN: &str = "BEGIN; SET LOCAL lock_timeout = '5s'; SET LOCAL statement_t
 SET LOCAL mill.copy = 'on'";
 
 /// Everything that schema.sql defines, one row per fact. Excludes the partitions of attempts, whose
-/// number changes every day, and grants to roles that are not pgmill's.
+/// number changes every day, except for what is granted on any of them, and grants to roles that
+/// are not pgmill's.
 const FACTS: &str = "/* queue.schema_facts */
 WITH relation AS (
     SELECT c.* FROM pg_class c WHERE c.relnamespace = to_regnamespace($1) AND NOT c.relispartition
@@ -93,6 +94,10 @@ FROM (
         WHERE n.oid = to_regnamespace($1)
     UNION ALL SELECT 'table ' || c.relname, x.grantee, x.privilege_type FROM relation c,
         aclexplode(coalesce(c.relacl, acldefault('r', c.relowner))) x
+    UNION ALL SELECT DISTINCT 'partitions of ' || p.relname, x.grantee, x.privilege_type
+        FROM relation p JOIN pg_inherits i ON i.inhparent = p.oid JOIN pg_class c ON c.oid = i.inhrelid,
+            aclexplode(coalesce(c.relacl, acldefault('r', c.relowner))) x
+        WHERE p.relkind = 'p'
     UNION ALL SELECT format('column %s.%s', c.relname, a.attname), x.grantee, x.privilege_type
         FROM relation c JOIN pg_attribute a ON a.attrelid = c.oid AND NOT a.attisdropped,
             aclexplode(a.attacl) x
