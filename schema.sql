@@ -420,13 +420,13 @@ COMMENT ON FUNCTION mill.caller_sees_statements IS
 
 -- schema/04_capacity.sql --------------------------------------------------------------------------
 
--- Capacity: priorities, queues, profiles, groups and limits, and the functions that change them. These
--- settings decide which task runs next, as which login, and how many tasks run at once.
+-- Capacity: priorities, queues, profiles, groups and limits, and the functions that change them. These settings decide
+-- which task runs next, as which login, and how many tasks run at once.
 --
--- The limits of queues and concurrency keys are stored in mill.limits. The limit of a group is stored in
--- mill.groups and counts the tasks of each run separately, so mill.limits has one row for each run that
--- uses the group. The view mill.effective_limits combines both tables. A function that changes a limit
--- also applies the change to existing tasks, with mill.enforce_limits (08_permits.sql).
+-- The limits of queues and concurrency keys are stored in mill.limits. The limit of a group is stored in mill.groups
+-- and counts the tasks of each run separately, so mill.limits has one row for each run that uses the group. The view
+-- mill.effective_limits combines both tables. A function that changes a limit also applies the change to existing
+-- tasks, with mill.enforce_limits (08_permits.sql).
 
 -- Priorities --------------------------------------------------------------------------------------
 
@@ -557,8 +557,7 @@ COMMENT ON COLUMN mill.profiles.key IS
     'Random key by which a caller of mill.submit proves that it may use the profile. mill.submit cannot check this '
     'itself: a SECURITY DEFINER function cannot determine its caller';
 
--- current_user is the role that executes the query. Inside a SECURITY DEFINER function, that is the
--- owner of the function.
+-- current_user is the role that executes the query: in a SECURITY DEFINER function, the owner of the function.
 CREATE OR REPLACE VIEW mill.my_profiles WITH (security_barrier) AS
 SELECT p.name, p.description, p.key
 FROM mill.profiles p
@@ -841,15 +840,16 @@ BEGIN
     ELSIF num_nonnulls(starts, period) = 1 THEN
         RAISE EXCEPTION 'a rate requires both a number of starts and a period' USING ERRCODE = '22023';
     END IF;
-    -- A window that divides the period evenly enforces the rate as exactly as the period does, and
-    -- spreads the starts more evenly. This query picks the shortest such window that lasts at least one
-    -- second and allows at least one start.
+    -- A window that divides the period evenly enforces the rate as exactly as the period, and spreads the starts more
+    -- evenly. This query picks the shortest such window that lasts at least one second and allows at least one start.
     SELECT max(d) INTO divisor FROM generate_series(1, least(starts, 1000000)) AS d
         WHERE starts % d = 0 AND d <= greatest(1, floor(starts / seconds));
     SELECT jsonb_build_object('starts', l.rate_starts, 'period', l.rate_period) INTO before FROM mill.limits l
         WHERE (l.kind, l.name, l.run_id) = (set_rate.kind, set_rate.name, 0) FOR NO KEY UPDATE;
-    INSERT INTO mill.limits AS l (kind, name, rate_starts, rate_period, window_starts, window_length)
-        VALUES (set_rate.kind, set_rate.name, starts, period, divisor, period * divisor / starts)
+    -- A key without a row allows one task at once, so its new row does, too.
+    INSERT INTO mill.limits AS l (kind, name, max_running, rate_starts, rate_period, window_starts, window_length)
+        VALUES (set_rate.kind, set_rate.name, CASE set_rate.kind WHEN 'key' THEN 1 END, starts, period, divisor,
+            period * divisor / starts)
         ON CONFLICT ON CONSTRAINT limits_kind_name_run_id_key DO UPDATE
             SET rate_starts = excluded.rate_starts, rate_period = excluded.rate_period,
                 window_starts = excluded.window_starts, window_length = excluded.window_length

@@ -304,3 +304,28 @@ async fn maintenance_deletes_only_default_limits_of_unused_keys() {
     let left = "SELECT string_agg(name, ' ' ORDER BY name) FROM mill.limits";
     assert_eq!(database.value::<String>(left).await, "confirmed new raised");
 }
+
+#[tokio::test]
+async fn a_rate_leaves_one_task_of_a_key_at_once_whether_or_not_its_idle_limit_was_deleted() {
+    let database = Database::new().await;
+    let limits = "SELECT string_agg(concat_ws(' ', kind, name, max_running), ', ' ORDER BY name) FROM mill.limits";
+    let task = database.enqueue("SELECT 1", ", concurrency_key => 'ann'").await;
+    database.execute(&format!("SELECT mill.cancel({task}), mill.prune()")).await;
+    assert_eq!(database.value::<Option<String>>(limits).await, None);
+    database
+        .execute(
+            "SELECT mill.set_rate('key', 'ann', 1000, '1 second'), mill.set_rate('key', 'bob', NULL, NULL),
+                 mill.set_rate('queue', 'mail', 1000, '1 second')",
+        )
+        .await;
+    assert_eq!(database.value::<String>(limits).await, "key ann 1, key bob 1, queue mail");
+    let many =
+        "SELECT mill.enqueue('SELECT 1', concurrency_key => 'ann') FROM generate_series(1, 3);
+        SELECT mill.grant_waiting_permits()";
+    database.execute(many).await;
+    let claimable = "SELECT count(*) FROM mill.tasks WHERE state = 'pending'";
+    assert_eq!(database.value::<i64>(claimable).await, 1);
+    // Without a rate, it is a default limit.
+    database.execute("SELECT mill.prune()").await;
+    assert_eq!(database.value::<String>(limits).await, "key ann 1, queue mail");
+}
