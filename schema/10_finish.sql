@@ -230,11 +230,12 @@ BEGIN
         RETURN false;
     END IF;
     -- The clock of the target is not the clock of the queue. Only the duration is taken from it. If the target
-    -- was unreachable for longer than the history is kept, the task counts as completed now.
+    -- was unreachable for longer than the history is kept, the task counts as completed now. The partition of the
+    -- day decides, because history_retention may have been shorter when mill.prune dropped it.
     PERFORM mill.complete(ARRAY[record_receipt.task_id], ARRAY[claim_token], pg_current_xact_id(),
-        ARRAY[(SELECT CASE WHEN started + make_interval(secs => ran_seconds) > now() - s.history_retention
-            THEN extract(epoch FROM started - now())::double precision + ran_seconds ELSE 0 END
-            FROM mill.settings s)], ARRAY[row_count],
+        ARRAY[CASE WHEN to_regclass('mill.attempts_' || to_char((started + make_interval(secs => ran_seconds))
+                AT TIME ZONE 'UTC', 'YYYYMMDD')) IS NOT NULL
+            THEN extract(epoch FROM started - now())::double precision + ran_seconds ELSE 0 END], ARRAY[row_count],
         ARRAY[CASE WHEN result IS NOT NULL THEN jsonb_build_object('result', result) END]);
     RETURN true;
 END

@@ -369,7 +369,7 @@ fn the_diagram_in_the_architecture_equals_the_state_graph() {
 const DAYS: &str = "SELECT array_agg(right(relname, 8) ORDER BY relname) FROM pg_class
     JOIN pg_inherits ON inhrelid = oid WHERE inhparent = 'mill.attempts'::regclass";
 
-async fn make_day(database: &Database, days_ago: i32) {
+pub(crate) async fn make_day(database: &Database, days_ago: i32) {
     database
         .execute(&format!(
             "SET timezone = 'UTC';

@@ -5,6 +5,7 @@ use serde_json::json;
 
 use crate::harness::login::PASSWORD;
 use crate::harness::{Database, PrivateDatabase, Worker, eventually};
+use crate::project::schema::make_day;
 use crate::runs::run::{end, job, start};
 use crate::targets::target::{Configuration, EFFECT, EFFECTS, as_flags, effects};
 
@@ -287,4 +288,33 @@ async fn an_autocommit_statement_that_was_cancelled_succeeds_when_a_standby_has_
     let with_effect = "SELECT count(DISTINCT task) FROM effect WHERE task = ANY ($1)";
     let with_effect: i64 = dwh.rows(with_effect, &[&succeeded]).await[0].get(0);
     assert_eq!(usize::try_from(with_effect), Ok(succeeded.len()));
+}
+
+#[tokio::test]
+async fn a_receipt_from_a_day_without_history_is_recorded_now() {
+    let queue = Database::new().await;
+    make_day(&queue, 20).await;
+    let oldest = "SELECT to_date(right(min(relname::text), 8), 'YYYYMMDD')::text FROM pg_class
+        JOIN pg_inherits ON inhrelid = oid WHERE inhparent = 'mill.attempts'::regclass";
+    let oldest: String = queue.value(oldest).await;
+    let recorded_in_the_past = async |claimed_at: &str| -> bool {
+        let id = queue.enqueue("SELECT 1", "").await;
+        queue.run_as_worker(&format!("id = {id}")).await;
+        queue
+            .execute(&format!("UPDATE mill.tasks SET claimed_at = {claimed_at} WHERE id = {id}"))
+            .await;
+        let record = format!(
+            "SELECT mill.record_receipt(id, token, 1, 5, NULL) FROM mill.tasks WHERE id = {id}"
+        );
+        assert!(queue.value::<bool>(&record).await);
+        let past = format!(
+            "SELECT finished_at < now() - interval '10 days' FROM mill.attempts WHERE task_id = {id}"
+        );
+        queue.value(&past).await
+    };
+    assert!(recorded_in_the_past(&format!("'{oldest} 00:00Z'")).await);
+    // A shorter retention has dropped the day before, and was then made longer again.
+    assert!(
+        !recorded_in_the_past(&format!("'{oldest} 00:00Z'::timestamptz - interval '9 h'")).await
+    );
 }
