@@ -387,6 +387,11 @@ BEGIN
     IF new.default_group IS DISTINCT FROM old.default_group AND new.default_group IS NOT NULL THEN
         PERFORM mill.lock_group(new.default_group);
     END IF;
+    -- The server cannot compute the time so long ago, so mill.prune would fail, and delete nothing any more.
+    IF greatest(new.history_retention, new.schedule_log_retention, new.audit_retention) > '1000 years' THEN
+        RAISE EXCEPTION 'a retention exceeds 1000 years' USING ERRCODE = '22023',
+            HINT = 'To delete nothing, set ''1000 years''.';
+    END IF;
     PERFORM mill.record_change('update_settings', 'settings', to_jsonb(old), (SELECT jsonb_object_agg(n.key, n.value)
         FROM jsonb_each(to_jsonb(new)) AS n WHERE n.value IS DISTINCT FROM to_jsonb(old)->n.key));
     RETURN NULL;
@@ -394,9 +399,14 @@ END
 $$;
 COMMENT ON FUNCTION mill.audit_settings IS
     'Trigger of mill.settings: records the changed settings, with their old and new values, in mill.audit. Raises an '
-    'error if the default group does not exist';
+    'error if the default group does not exist, or a retention exceeds 1000 years';
 CREATE OR REPLACE TRIGGER audit_settings AFTER UPDATE ON mill.settings
     FOR EACH ROW WHEN (old.* IS DISTINCT FROM new.*) EXECUTE FUNCTION mill.audit_settings();
+-- Earlier versions accepted any retention.
+UPDATE mill.settings SET history_retention = least(history_retention, '1000 years'),
+    schedule_log_retention = least(schedule_log_retention, '1000 years'),
+    audit_retention = least(audit_retention, '1000 years')
+    WHERE greatest(history_retention, schedule_log_retention, audit_retention) > '1000 years';
 
 CREATE OR REPLACE FUNCTION mill.sees_statements() RETURNS boolean
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$

@@ -105,6 +105,27 @@ async fn a_privilege_on_a_partition_is_found_and_taken_back_by_applying_the_sche
     no_drift(&database).await;
 }
 
+#[tokio::test]
+async fn a_retention_beyond_the_times_of_the_server_is_refused_and_shortened_if_it_is_there() {
+    let database = Database::new().await;
+    let set = "UPDATE mill.settings SET history_retention = '9999 years'";
+    let refused = database.client().batch_execute(set).await.unwrap_err();
+    assert_eq!(refused.as_db_error().unwrap().message(), "a retention exceeds 1000 years");
+    // Earlier versions accepted it. Then no statement of the maintenance worked any more.
+    database
+        .execute(&format!(
+            "ALTER TABLE mill.settings DISABLE TRIGGER audit_settings; {set};
+             ALTER TABLE mill.settings ENABLE TRIGGER audit_settings"
+        ))
+        .await;
+    assert!(prune::prune(database.client()).await.is_err());
+    schema::init(database.client()).await.unwrap();
+    let stored = "SELECT history_retention::text FROM mill.settings";
+    assert_eq!(database.value::<String>(stored).await, "1000 years");
+    assert_eq!(prune::prune(database.client()).await.unwrap(), 0);
+    database.execute("UPDATE mill.settings SET audit_retention = '1000 years'").await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn applying_the_schema_again_gives_way_to_a_transaction_that_needs_its_locks() {
     let database = Database::new().await;
