@@ -1,6 +1,8 @@
 //! A queue or a target that is restored to an earlier time runs no task twice, and is noticed.
 
-use crate::harness::{Database, Worker, eventually};
+use crate::guarantees::server::restore::dumped_and_restored;
+use crate::harness::login::{Login, PASSWORD, answer};
+use crate::harness::{Database, PrivateDatabase, Worker, eventually, open_url};
 use crate::operation::problems::problems;
 use crate::targets::target::{Configuration, EFFECT, as_flags, effects};
 
@@ -96,4 +98,41 @@ async fn an_epoch_that_a_target_has_seen_is_never_used_again() {
     let queue = Database::new().await;
     assert!(queue.value::<bool>("SELECT mill.raise_target_epoch(900)").await);
     assert_eq!(queue.value::<i64>("SELECT nextval('mill.target_epochs')").await, 901);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_target_dumped_to_another_server_has_the_receipts_of_the_same_logins() {
+    let dwh = Database::empty().await;
+    let (one, two) = (Login::new(&dwh, "one", "").await, Login::new(&dwh, "two", "").await);
+    let gone = Login::new(&dwh, "gone", "").await;
+    let logins = [&one, &two, &gone].map(|login| login.name.clone());
+    queue::receipt::init(dwh.client(), &logins).await.unwrap();
+    let written = "SELECT mill_target.complete(gen_random_uuid(), 1, pg_current_xact_id(), 1)";
+    for login in [&one, &gone] {
+        assert_eq!(answer(&login.connect().await, written).await, "ok");
+    }
+    gone.gone(&dwh).await;
+
+    let private = PrivateDatabase::new(&[]).await;
+    let moved = &private.database;
+    // The roles of another server have other numbers.
+    for login in [&two, &one] {
+        let create = format!("CREATE ROLE {} LOGIN PASSWORD '{PASSWORD}'", login.name);
+        moved.execute(&create).await;
+    }
+    if dumped_and_restored(&dwh, moved) {
+        let owners =
+            "SELECT string_agg(login::text, ' ' ORDER BY login::text) FROM mill_target.receipts";
+        let owners: String = moved.value(owners).await;
+        assert!(owners.ends_with(&format!(" {}", one.name)), "{owners}");
+        let list = "SELECT * FROM mill_target.old_receipts('-1 h', 10)";
+        // A receipt whose role was dropped is open to both.
+        for (login, receipts) in [(&one, 2), (&two, 1)] {
+            let client = open_url(&moved.url_as(&login.name, PASSWORD)).await;
+            assert_eq!(client.query(list, &[]).await.unwrap().len(), receipts, "{}", login.name);
+        }
+    }
+    for login in [one, two] {
+        login.gone(&dwh).await;
+    }
 }

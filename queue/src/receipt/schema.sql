@@ -20,9 +20,20 @@ CREATE TABLE IF NOT EXISTS mill_target.receipts (
     rows bigint,
     ran interval,
     result jsonb,
-    login oid NOT NULL DEFAULT quote_ident(session_user)::regrole,
+    login regrole NOT NULL DEFAULT quote_ident(session_user)::regrole,
     written_at timestamptz NOT NULL DEFAULT clock_timestamp()
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000, autovacuum_vacuum_cost_delay = 0);
+DO $$
+BEGIN
+    -- In targets of an earlier version, a dump had the number of the role, which is another one on another server. A
+    -- dump of a regrole has the name. The change of the type rewrites no row.
+    IF EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = 'mill_target.receipts'::regclass AND a.attname = 'login'
+        AND a.atttypid = 'oid'::regtype)
+    THEN
+        ALTER TABLE mill_target.receipts ALTER COLUMN login TYPE regrole;
+    END IF;
+END
+$$;
 -- Targets of an earlier version took the name of the login for an identifier.
 ALTER TABLE mill_target.receipts ALTER COLUMN login SET DEFAULT quote_ident(session_user)::regrole;
 COMMENT ON TABLE mill_target.receipts IS 'One row per task that has succeeded here, or that a worker has resolved';
@@ -48,7 +59,8 @@ INSERT INTO mill_target.state DEFAULT VALUES ON CONFLICT DO NOTHING;
 
 CREATE OR REPLACE FUNCTION mill_target.may_use(login oid) RETURNS boolean
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT coalesce(pg_has_role(session_user, login, 'MEMBER'), true)
+    -- The server answers for a role that does not exist as for any other.
+    SELECT pg_has_role(session_user, login, 'MEMBER') OR NOT EXISTS (SELECT FROM pg_roles r WHERE r.oid = login)
 $$;
 COMMENT ON FUNCTION mill_target.may_use IS
     'Returns whether the session may use the receipts of a login. A role that was dropped protects nothing';

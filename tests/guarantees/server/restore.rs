@@ -142,7 +142,7 @@ fn program(name: &str) -> Option<PathBuf> {
 
 /// Dumps one database and restores it into another. Returns `false` if pg_dump or pg_restore is
 /// missing.
-fn dumped_and_restored(from: &Database, to: &Database) -> bool {
+pub(crate) fn dumped_and_restored(from: &Database, to: &Database) -> bool {
     let (Some(dump), Some(restore)) = (program("pg_dump"), program("pg_restore")) else {
         return false;
     };
