@@ -53,9 +53,6 @@ SET LOCAL mill.version = '2';
 SET LOCAL mill.min_compatible_version = '1';
 
 DO $$
-DECLARE
-    own integer := current_setting('mill.version');
-    found integer;
 BEGIN
     -- In another encoding, a worker could not read each statement, nor store each result.
     IF current_setting('server_encoding') <> 'UTF8' THEN
@@ -69,17 +66,6 @@ BEGIN
         -- The schema exists on the coordinator only. Citus would create its roles on the data nodes, too, and then
         -- connect to these nodes as mill_owner, which cannot log in.
         PERFORM set_config('citus.enable_ddl_propagation', 'off', true);
-    END IF;
-    IF to_regclass('mill.schema_version') IS NOT NULL THEN
-        EXECUTE 'SELECT version FROM mill.schema_version' INTO found;
-        IF found <> own THEN
-            RAISE EXCEPTION 'this database holds version % of the schema, this file is version %', found, own
-                USING HINT = CASE WHEN found < own
-                    THEN format('Upgrade it with pgmill init, which applies migrations/%s_*.sql to '
-                        'migrations/%s_*.sql of your version of pgmill; pgmill init --dry-run prints them for psql.',
-                        lpad((found + 1)::text, 3, '0'), lpad(own::text, 3, '0'))
-                    ELSE 'Use the schema.sql of your version of pgmill.' END;
-        END IF;
     END IF;
 END
 $$;

@@ -3,7 +3,8 @@
 -- of mill_producer and mill_viewer. None of these roles can log in; the logins of people and programs
 -- are made members of them.
 --
--- Roles belong to the cluster and may exist already. The files after this one run as mill_owner.
+-- Roles belong to the cluster and may exist already. The schema may exist, too: then the end of this file checks its
+-- owner and its version. The files after this one run as mill_owner.
 
 DO $$
 DECLARE
@@ -62,5 +63,31 @@ END
 $$;
 
 CREATE SCHEMA IF NOT EXISTS mill AUTHORIZATION mill_owner;
+
+DO $$
+DECLARE
+    owner name := (SELECT pg_get_userbyid(n.nspowner) FROM pg_namespace n WHERE n.nspname = 'mill');
+    own integer := current_setting('mill.version');
+    found integer;
+BEGIN
+    -- Whoever may create schemas could have made this one, with views and triggers whose functions would run with the
+    -- rights of the role that applies this file. SET ROLE protects from nothing, because a function can reset it.
+    IF owner <> 'mill_owner' THEN
+        RAISE EXCEPTION 'the schema mill belongs to role "%", not to mill_owner', owner USING ERRCODE = '55000',
+            HINT = 'Drop the schema if pgmill has not created it, and then install pgmill.';
+    END IF;
+    IF to_regclass('mill.schema_version') IS NOT NULL THEN
+        EXECUTE 'SELECT version FROM mill.schema_version' INTO found;
+        IF found <> own THEN
+            RAISE EXCEPTION 'this database holds version % of the schema, this file is version %', found, own
+                USING HINT = CASE WHEN found < own
+                    THEN format('Upgrade it with pgmill init, which applies migrations/%s_*.sql to '
+                        'migrations/%s_*.sql of your version of pgmill; pgmill init --dry-run prints them for psql.',
+                        lpad((found + 1)::text, 3, '0'), lpad(own::text, 3, '0'))
+                    ELSE 'Use the schema.sql of your version of pgmill.' END;
+        END IF;
+    END IF;
+END
+$$;
 SET LOCAL ROLE mill_owner;
 COMMENT ON SCHEMA mill IS 'pgmill: a fleet of workers that run SQL tasks';

@@ -1,6 +1,7 @@
 //! Privileges, logins and secrets.
 
 pub(crate) mod console;
+pub(crate) mod foreign_schema;
 pub(crate) mod managed;
 pub(crate) mod privilege;
 pub(crate) mod redaction;

@@ -52,6 +52,9 @@ pub(crate) fn without_transaction(script: &str) -> String {
         .collect()
 }
 
+const OWNER: &str = "/* queue.schema_owner */
+SELECT pg_get_userbyid(n.nspowner)::text FROM pg_namespace n WHERE n.nspname = 'mill'";
+
 const INSTALLED: &str = "/* queue.schema_version */
 SELECT v.version, v.min_compatible_version FROM mill.schema_version v";
 
@@ -109,8 +112,20 @@ pub async fn init(client: &Client) -> Result<u32, QueueError> {
 /// Returns the schema version of this database; `None` if it has no schema.
 ///
 /// # Errors
-/// Fails if the role may not read it.
+/// Fails if the role may not read it, or if the schema belongs to another role than `mill_owner`:
+/// a view of this role could run its functions with the rights of the caller.
 pub async fn installed(client: &impl GenericClient) -> Result<Option<InstalledSchema>, QueueError> {
+    let owner = client.query_typed(OWNER, &[]).await?;
+    let Some(owner) = owner.first().map(scalar::<String>).transpose()? else { return Ok(None) };
+    if owner != "mill_owner" {
+        return Err(QueueError::Refused {
+            message: format!("the schema mill belongs to role \"{owner}\", not to mill_owner"),
+            hint: Some(
+                "Drop the schema if pgmill has not created it, and then run pgmill init."
+                    .to_owned(),
+            ),
+        });
+    }
     match client.query_typed(INSTALLED, &[]).await {
         Ok(rows) => rows.first().map(InstalledSchema::from_row).transpose(),
         Err(error)

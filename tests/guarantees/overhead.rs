@@ -270,7 +270,8 @@ const SIMULATED: [(&str, &str, &str); 9] = [
 
 /// Statements of a worker that the simulation leaves out: those of new sessions and of the start,
 /// those that follow another statement in the same message, and those of schedules.
-const NOT_SIMULATED: [&str; 8] = [
+const NOT_SIMULATED: [&str; 9] = [
+    "queue.schema_owner",
     "queue.schema_version",
     "queue.server",
     "queue.login_rights",

@@ -11,6 +11,26 @@ SET LOCAL client_min_messages = warning;
 SET LOCAL search_path = pg_catalog;
 
 CREATE SCHEMA IF NOT EXISTS mill_target;
+
+DO $$
+DECLARE
+    owner name;
+BEGIN
+    -- Whoever may create schemas could have made this one, with triggers whose functions would run with the rights of
+    -- the role that applies this file. A superuser is a member of every role, so only superusers protect a superuser.
+    SELECT r.rolname INTO owner FROM pg_roles r WHERE r.oid IN (
+            SELECT n.nspowner FROM pg_namespace n WHERE n.nspname = 'mill_target'
+            UNION ALL SELECT c.relowner FROM pg_class c WHERE c.relnamespace = 'mill_target'::regnamespace
+            UNION ALL SELECT p.proowner FROM pg_proc p WHERE p.pronamespace = 'mill_target'::regnamespace)
+        AND r.rolname <> current_user AND NOT r.rolsuper AND ((SELECT u.rolsuper FROM pg_roles u
+            WHERE u.rolname = current_user) OR NOT pg_has_role(r.oid, 'USAGE')) LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'the schema mill_target, or an object in it, belongs to role "%"', owner
+            USING ERRCODE = '55000', HINT = 'If this role has installed it, run pgmill target init as this role. '
+                'Otherwise drop the schema first.';
+    END IF;
+END
+$$;
 COMMENT ON SCHEMA mill_target IS 'Receipts of tasks that pgmill has run in this database';
 
 CREATE TABLE IF NOT EXISTS mill_target.receipts (
