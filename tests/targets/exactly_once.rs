@@ -44,6 +44,12 @@ async fn a_task_runs_in_its_target_and_the_queue_records_it() {
     let autocommit =
         queue.enqueue("VACUUM effect", ", run_as => 'dwh', mode => 'autocommit'").await;
     assert_eq!(queue.outcome(autocommit).await, "succeeded");
+    // Only roles that `pgmill target init --login` has named write receipts.
+    for (roles, outcome) in [(vec![], "failed"), (vec!["pg_monitor".to_owned()], "succeeded")] {
+        queue::receipt::init(dwh.client(), &roles).await.unwrap();
+        let role = queue.enqueue("SET ROLE pg_monitor; SELECT 1", ", run_as => 'dwh'").await;
+        assert_eq!(queue.outcome(role).await, outcome);
+    }
     // A task that runs again has a receipt of its own.
     queue.execute(&format!("SELECT mill.retry({id})")).await;
     assert_eq!(queue.outcome(id).await, "failed");
