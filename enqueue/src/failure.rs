@@ -111,8 +111,3 @@ impl From<Failure> for cli::Failure {
 fn lacks_privilege(error: &QueueError) -> bool {
     error.sqlstate() == Some(&SqlState::INSUFFICIENT_PRIVILEGE)
 }
-
-/// Returns whether the server may have committed although the client received no answer.
-pub(crate) fn commit_in_doubt(error: &QueueError) -> bool {
-    matches!(error, QueueError::Database(database) if database.as_db_error().is_none())
-}

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use terminal::{print_stderr, run_bar, run_outcome, update_run_bar, visible};
 
 use crate::args::{Args, Param};
-use crate::failure::{Failure, commit_in_doubt};
+use crate::failure::Failure;
 use crate::notify_workers;
 use crate::output::print;
 use crate::session::Session;
@@ -61,7 +61,7 @@ pub(crate) async fn start(args: &Args) -> Result<u8, Failure> {
     };
     let started = run::start(&session.client, &args.input.job, &params, &options);
     let started = started.await.map_err(|error| match error {
-        error if commit_in_doubt(&error) => Failure::RunInDoubt(error),
+        error if error.commit_in_doubt() => Failure::RunInDoubt(error),
         error => Failure::Database(error),
     })?;
     notify_workers(&session).await;

@@ -8,7 +8,7 @@ use queue::enqueue::{self, Enqueued, NewTask, TaskOptions};
 use queue::{QueueError, TaskId};
 use tokio_postgres::Client;
 
-use crate::failure::{Failure, commit_in_doubt};
+use crate::failure::Failure;
 use crate::source::{Lines, Source};
 
 /// Maximum number of tasks per INSERT. To submit 200,000 short lines to a local server takes 9.9 s
@@ -31,7 +31,7 @@ pub(crate) async fn one(
     key: Option<&str>,
 ) -> Result<Enqueued, Failure> {
     enqueue::enqueue_and_notify(client, task, options, key).await.map_err(|error| match error {
-        error if commit_in_doubt(&error) => Failure::InDoubt(error),
+        error if error.commit_in_doubt() => Failure::InDoubt(error),
         error => Failure::Database(error),
     })
 }
@@ -78,7 +78,7 @@ pub(crate) async fn many(
         chunk = statements.chunk()?;
     }
     transaction.commit().await.map_err(|error| match QueueError::from(error) {
-        error if commit_in_doubt(&error) => Failure::InDoubt(error),
+        error if error.commit_in_doubt() => Failure::InDoubt(error),
         error => Failure::Database(error),
     })?;
     Ok(ids)

@@ -110,6 +110,18 @@ impl QueueError {
         }
     }
 
+    /// Returns whether the server may have committed, if this is the error of a COMMIT or of a statement
+    /// in a transaction of its own: no answer arrived, or a message of the server or of a proxy took its
+    /// place.
+    #[must_use]
+    pub fn commit_in_doubt(&self) -> bool {
+        match self {
+            Self::Database(error) => error.code().is_none_or(ends_connection),
+            Self::NoAnswer { .. } => true,
+            Self::Unreachable(_) | Self::Refused { .. } | Self::Unexpected { .. } => false,
+        }
+    }
+
     /// Returns whether the request is invalid, as opposed to a database that is unavailable.
     #[must_use]
     pub fn refused(&self) -> bool {
@@ -127,6 +139,15 @@ const READ_ONLY_HINT: &str = "This server is a standby or read-only: connect to 
 /// SQLSTATE classes after which the same request may succeed later: connection errors, aborted
 /// transactions, insufficient resources, operator intervention.
 const TEMPORARY: [&str; 4] = ["08", "40", "53", "57"];
+
+/// SQLSTATEs, or their classes, that a client gets in place of the answer to a statement: connection
+/// errors, an unknown result of the statement, the end of the session or of the server. pgbouncer reports
+/// the loss of its connection to the server as 08P01.
+const ENDS_CONNECTION: [&str; 5] = ["08", "40003", "57P01", "57P02", "57P03"];
+
+fn ends_connection(state: &SqlState) -> bool {
+    ENDS_CONNECTION.iter().any(|start| state.code().starts_with(start))
+}
 
 /// A condition of the server or of the session, which raises errors whatever the task is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -167,5 +188,23 @@ impl Condition {
         } else {
             None
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_in_place_of_an_answer_says_nothing_about_the_commit() {
+        let in_doubt = |code: &str| ends_connection(&SqlState::from_code(code));
+        for code in ["08006", "08007", "08P01", "40003", "57P01", "57P02", "57P03"] {
+            assert!(in_doubt(code), "{code}");
+        }
+        for code in ["23505", "25006", "40001", "53300", "55P03", "57014", "P0001"] {
+            assert!(!in_doubt(code), "{code}");
+        }
+        assert!(QueueError::NoAnswer { within: std::time::Duration::ZERO }.commit_in_doubt());
+        assert!(!QueueError::Refused { message: String::new(), hint: None }.commit_in_doubt());
     }
 }

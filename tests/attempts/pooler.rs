@@ -3,7 +3,12 @@
 
 use std::process::Command;
 
-use crate::harness::{Database, Pooler, Program, Worker, open_url};
+use proxy::{Cut, FaultAction, MessageMatch, Proxy};
+use serde_json::json;
+
+use crate::harness::{Database, Pooler, Program, Worker, eventually, open_url};
+use crate::runs::run::job;
+use crate::runs::run_cli::COMMIT;
 
 /// The setting that pgbouncer's documentation recommends for drivers that send settings.
 const IGNORING: &str = "ignore_startup_parameters = extra_float_digits, options\n\
@@ -172,4 +177,42 @@ async fn a_worker_refuses_a_session_whose_backend_changes() {
         refuses(&pooled, &database.url(), words).await;
         refuses(&database.url(), &pooled, words).await;
     }
+}
+
+/// If pgbouncer loses its connection to the server, it sends an error in place of the answer.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_whose_answer_a_pooler_has_lost_is_in_doubt() {
+    let database = Database::new().await;
+    job(&database, "j", json!([{"name": "a", "statement": "SELECT 1"}])).await;
+    let proxy = Proxy::start(&database.url()).await.unwrap();
+    let through = proxy.url(&database.url());
+    let port = through.rsplit_once('@').unwrap().1.split(['/', ':']).nth(1).unwrap();
+    let server = format!("port={port}");
+    let Some(pooler) = Pooler::start(&database, "transaction", "", &server).await else { return };
+    let pooled = pooler.url(&database);
+    let lines = std::env::temp_dir().join(format!("pgmill-pooler-{}.sql", database.name()));
+    std::fs::write(&lines, "SELECT 1\nSELECT 2\n").unwrap();
+    let batch = ["--lines", "--file", lines.to_str().unwrap()];
+    for (commit, program, committed) in [
+        (
+            "mill.submit",
+            Program::enqueue(&database, &["SELECT 1"]),
+            "SELECT count(*) = 1 FROM mill.tasks",
+        ),
+        (COMMIT, Program::enqueue(&database, &batch), "SELECT count(*) = 3 FROM mill.tasks"),
+        (
+            "mill.start_run",
+            Program::enqueue(&database, &["--job", "j"]),
+            "SELECT count(*) = 1 FROM mill.runs",
+        ),
+    ] {
+        proxy.arm(MessageMatch::Text(commit.to_owned()), FaultAction::Cut(Cut::After));
+        let (code, _, reported) = program.at(&pooled).run().await;
+        assert!(proxy.disarm(), "{committed}: {reported}");
+        assert!(reported.contains("(08P01)"), "{committed}: {reported}");
+        assert!(code == 1 && reported.contains("it is not known whether"), "{code} {reported}");
+        assert!(!reported.contains("no task was submitted"), "{reported}");
+        eventually(committed, async || database.value::<bool>(committed).await).await;
+    }
+    std::fs::remove_file(&lines).unwrap();
 }

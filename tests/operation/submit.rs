@@ -286,3 +286,25 @@ async fn a_caller_without_standard_conforming_strings_gets_the_same_answers() {
         AND mill.called_routine($$SELECT app.load($1::int[])$$) = 'app.load'";
     assert!(client.query_one(same, &[]).await.unwrap().get::<_, bool>(0));
 }
+
+/// The server or a proxy may send such an error in place of the answer, after the commit.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_submission_during_which_the_session_was_terminated_is_in_doubt() {
+    let database = Database::new().await;
+    let holder = database.connect().await;
+    holder.batch_execute("BEGIN; LOCK TABLE mill.tasks").await.unwrap();
+    let terminated = async {
+        database.until_a_session_waits_or("false").await;
+        let pid: i32 = database
+            .value(
+                "SELECT pid FROM pg_stat_activity
+                 WHERE datname = current_database() AND wait_event_type = 'Lock'",
+            )
+            .await;
+        database.execute(&format!("SELECT pg_terminate_backend({pid})")).await;
+    };
+    let submitted = Program::enqueue(&database, &["SELECT 1"]).run();
+    let ((code, _, reported), ()) = tokio::join!(submitted, terminated);
+    assert!(reported.contains("(57P01)"), "{reported}");
+    assert!(code == 1 && reported.contains("not known whether the task was"), "{code} {reported}");
+}

@@ -7,6 +7,9 @@ use crate::harness::console::Console;
 use crate::harness::{Database, Program, Worker, eventually};
 use crate::runs::run::{FLAGS, end, job, start};
 
+/// The message COMMIT, whose text ends with a zero byte, unlike that of READ COMMITTED.
+pub(crate) const COMMIT: &str = "COMMIT\0";
+
 pub(crate) async fn json_of(database: &Database, arguments: &[&str]) -> Value {
     let arguments = [arguments, &["--json"]].concat();
     serde_json::from_str(&Program::pgmill(database, &arguments).succeeds().await).unwrap()
