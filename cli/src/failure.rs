@@ -46,6 +46,20 @@ impl Failure {
         Some(Self { further: failures.collect(), ..first })
     }
 
+    /// Returns the failure of a COMMIT, or of a statement in a transaction of its own. If the server may have
+    /// committed, the code is not that of an error after which the command may simply be repeated.
+    #[must_use]
+    pub fn of_commit(error: QueueError) -> Self {
+        if !error.commit_in_doubt() {
+            return error.into();
+        }
+        Self::new(
+            exit::FAILURE,
+            format!("connection lost, and it is not known whether the change was made: {error}"),
+        )
+        .hint("pgmill audit shows the last changes.")
+    }
+
     /// Adds the DETAIL of a server error.
     #[must_use]
     pub fn detail(self, detail: Option<&str>) -> Self {

@@ -190,9 +190,8 @@ impl Session {
         Ok(tx)
     }
 
-    /// Notifies workers after a commit that tasks may be available. Errors are ignored, because the
-    /// next poll of the workers finds the tasks anyway.
+    /// Notifies workers after a commit that tasks may be available.
     pub(crate) async fn notify_workers(&self) {
-        drop(queue::enqueue::notify(&**self.client).await);
+        queue::enqueue::notify_after_commit(&**self.client).await;
     }
 }

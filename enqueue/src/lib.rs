@@ -163,7 +163,7 @@ async fn submit_many(
         print_stderr("no task was submitted: the input holds no SQL");
         return Ok(exit::OK);
     }
-    notify_workers(session).await;
+    enqueue::notify_after_commit(&session.client).await;
     print_ids(&ids, args.json)?;
     Ok(exit::OK)
 }
@@ -226,12 +226,6 @@ async fn submit_one(
             Ok(exit::INTERRUPTED)
         }
     }
-}
-
-/// Notifies the workers. Ignores errors: if the notification is lost, the tasks start up to one
-/// poll interval later, but an error here would look as if nothing had been submitted.
-async fn notify_workers(session: &Session) {
-    drop(enqueue::notify(&session.client).await);
 }
 
 /// Prints the due time of a task that was submitted with `--at`, if the output is a terminal.

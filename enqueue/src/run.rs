@@ -4,16 +4,14 @@ use std::time::Duration;
 
 use cli::exit;
 use indicatif::ProgressBar;
-use queue::QueueError;
-use queue::RunId;
 use queue::run::{self, RunOptions, RunState};
 use queue::run_queries::{self, Run, RunTask};
+use queue::{QueueError, RunId, enqueue};
 use serde_json::{Map, Value, json};
 use terminal::{print_stderr, run_bar, run_outcome, update_run_bar, visible};
 
 use crate::args::{Args, Param};
 use crate::failure::Failure;
-use crate::notify_workers;
 use crate::output::print;
 use crate::session::Session;
 use crate::wait::deadline;
@@ -64,7 +62,7 @@ pub(crate) async fn start(args: &Args) -> Result<u8, Failure> {
         error if error.commit_in_doubt() => Failure::RunInDoubt(error),
         error => Failure::Database(error),
     })?;
-    notify_workers(&session).await;
+    enqueue::notify_after_commit(&session.client).await;
     for edge in &started.dropped {
         print_stderr(format_args!(
             "left out a dependency on a task that is not in these jobs: {}",

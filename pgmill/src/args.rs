@@ -80,7 +80,8 @@ Examples:
 
 Exit codes:
     0  success; doctor: no problem found; health: the worker is healthy
-    1  failure without a code of its own; doctor: problem found; health: the worker is not healthy
+    1  failure without a code of its own; also if it is not known whether the change was made;
+       doctor: problem found; health: the worker is not healthy
     2  invalid command line or file, or confirmation needed without a terminal
     3  run show --watch: the run ended without success
     4  no such task, queue, worker, job or run; or nothing matched

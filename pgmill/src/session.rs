@@ -104,14 +104,15 @@ pub(crate) async fn begin_read_committed(
 }
 
 /// Commits a transaction; with `--dry-run` rolls it back.
+///
+/// # Errors
+/// Fails as [`Failure::of_commit`] if the server refuses the commit or the connection is lost.
 pub(crate) async fn commit_unless_dry_run(
     transaction: Transaction<'_>,
     dry_run: bool,
-) -> Result<(), QueueError> {
+) -> Result<(), Failure> {
     if dry_run {
-        transaction.rollback().await?;
-    } else {
-        transaction.commit().await?;
+        return Ok(transaction.rollback().await.map_err(QueueError::from)?);
     }
-    Ok(())
+    transaction.commit().await.map_err(|error| Failure::of_commit(error.into()))
 }

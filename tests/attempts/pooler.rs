@@ -205,6 +205,16 @@ async fn a_commit_whose_answer_a_pooler_has_lost_is_in_doubt() {
             Program::enqueue(&database, &["--job", "j"]),
             "SELECT count(*) = 1 FROM mill.runs",
         ),
+        (
+            COMMIT,
+            Program::pgmill(&database, &["run", "cancel", "1"]),
+            "SELECT state = 'cancelled' FROM mill.runs",
+        ),
+        (
+            "mill.cancel_many",
+            Program::pgmill(&database, &["task", "cancel", "1"]),
+            "SELECT count(*) = 2 FROM mill.tasks",
+        ),
     ] {
         proxy.arm(MessageMatch::Text(commit.to_owned()), FaultAction::Cut(Cut::After));
         let (code, _, reported) = program.at(&pooled).run().await;

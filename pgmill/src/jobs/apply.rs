@@ -48,7 +48,7 @@ pub(crate) async fn run(
     let plan = apply_inputs(client, &inputs, args.prune, args.dry_run).await?;
     if runs_sql.is_some() && !args.dry_run {
         // The script may have enqueued tasks, so wake the workers.
-        enqueue::notify(client).await?;
+        enqueue::notify_after_commit(client).await;
     }
     print_plan(out, &plan, &inputs, args.dry_run)
 }

@@ -53,7 +53,7 @@ pub(crate) async fn cancel_runs(
     }
     commit_unless_dry_run(transaction, dry_run).await?;
     if !dry_run {
-        enqueue::notify(client).await?;
+        enqueue::notify_after_commit(client).await;
     }
     if out.json {
         let answers: Vec<_> = answers
@@ -98,7 +98,7 @@ pub(crate) async fn retry(
         return Err(Failure::not_found(message).hint(hint));
     }
     if !args.dry_run {
-        enqueue::notify(client).await?;
+        enqueue::notify_after_commit(client).await;
     }
     if out.json {
         out.document(&json!({
@@ -169,7 +169,7 @@ struct TasksAgain {
 async fn report(client: &Client, out: &Output, again: &TasksAgain) -> Result<u8, Failure> {
     let TasksAgain { run, names, verb, dry_run } = again;
     if !dry_run {
-        enqueue::notify(client).await?;
+        enqueue::notify_after_commit(client).await;
     }
     if out.json {
         out.document(&json!({ "dry_run": dry_run, "run_id": run, "tasks": names }))?;

@@ -60,7 +60,7 @@ async fn decide(client: &mut Client, out: &Output, decision: &Decision<'_>) -> R
     }
     commit_unless_dry_run(transaction, dry_run).await?;
     if !dry_run {
-        enqueue::notify(client).await?;
+        enqueue::notify_after_commit(client).await;
     }
     let result = if approve { "approved" } else { "rejected" };
     if out.json {

@@ -239,7 +239,7 @@ pub(crate) async fn run_now(
         let document = json!({ "schedule": args.name, "run_id": null, "dry_run": true });
         return print_result(out, &document, &args.name, true, ("", "start a run of"));
     }
-    enqueue::notify(client).await?;
+    enqueue::notify_after_commit(client).await;
     let document = json!({ "schedule": args.name, "run_id": run, "dry_run": false });
     print_result(out, &document, &args.name, false, (&format!("started run {run}"), ""))
 }

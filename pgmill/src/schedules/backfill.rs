@@ -57,7 +57,7 @@ pub(super) async fn start(
     commit_unless_dry_run(transaction, args.dry_run).await?;
     let id = (!args.dry_run).then_some(id);
     if id.is_some() {
-        enqueue::notify(client).await?;
+        enqueue::notify_after_commit(client).await;
     }
     if out.json {
         out.document(&json!({

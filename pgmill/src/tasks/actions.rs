@@ -42,18 +42,21 @@ impl Verb<'_> {
         ids: &[TaskId],
         dry_run: bool,
     ) -> Result<Vec<BulkResult>, Failure> {
-        Ok(match (self, dry_run) {
-            (Self::Cancel(state), false) => bulk::cancel_chunk(client, ids, state).await?,
-            (Self::Cancel(state), true) => bulk::predict_cancel(client, ids, state).await?,
-            (Self::Retry(outcome), false) => bulk::retry_chunk(client, ids, outcome).await?,
-            (Self::Retry(outcome), true) => bulk::predict_retry(client, ids, outcome).await?,
-            (Self::Change(changes, state), false) => {
-                bulk::change_chunk(client, ids, changes, state).await?
-            }
-            (Self::Change(changes, state), true) => {
-                bulk::predict_change(client, ids, changes, state).await?
-            }
-        })
+        if dry_run {
+            return Ok(match self {
+                Self::Cancel(state) => bulk::predict_cancel(client, ids, state).await?,
+                Self::Retry(outcome) => bulk::predict_retry(client, ids, outcome).await?,
+                Self::Change(changes, state) => {
+                    bulk::predict_change(client, ids, changes, state).await?
+                }
+            });
+        }
+        let answers = match self {
+            Self::Cancel(state) => bulk::cancel_chunk(client, ids, state).await,
+            Self::Retry(outcome) => bulk::retry_chunk(client, ids, outcome).await,
+            Self::Change(changes, state) => bulk::change_chunk(client, ids, changes, state).await,
+        };
+        answers.map_err(Failure::of_commit)
     }
 }
 

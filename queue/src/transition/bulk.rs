@@ -59,7 +59,7 @@ fn as_json_word<S: Serializer>(result: &str, serializer: S) -> Result<S::Ok, S::
 /// it.
 ///
 /// # Errors
-/// If the statement fails, none of the tasks is cancelled.
+/// After an error, none of the tasks is cancelled, unless [`QueueError::commit_in_doubt`].
 pub async fn cancel_chunk(
     client: &impl GenericClient,
     ids: &[TaskId],
@@ -73,7 +73,7 @@ pub async fn cancel_chunk(
 /// for example because another live task has its key, the tasks are retried one by one.
 ///
 /// # Errors
-/// After an error, none of the tasks is retried.
+/// After an error, none of the tasks is retried, unless [`QueueError::commit_in_doubt`].
 pub async fn retry_chunk(
     client: &mut impl GenericClient,
     ids: &[TaskId],
@@ -86,7 +86,7 @@ pub async fn retry_chunk(
 /// that are no longer in it.
 ///
 /// # Errors
-/// After an error, none of the tasks is changed.
+/// After an error, none of the tasks is changed, unless [`QueueError::commit_in_doubt`].
 pub async fn change_chunk(
     client: &mut impl GenericClient,
     ids: &[TaskId],

@@ -2,7 +2,7 @@
 //!
 //! The client crate (`clients/rust`) has the statements, so that this program and applications
 //! enqueue with the same code. This file adds a check that needs the scanner of statements. The
-//! caller provides the transaction, and calls [`notify`] after its commit, or uses
+//! caller provides the transaction, and calls [`notify_after_commit`], or uses
 //! [`enqueue_and_notify`]. A NOTIFY inside a transaction that writes would hold a cluster-wide lock
 //! until its WAL is on disk.
 
@@ -82,6 +82,12 @@ fn check_explain(task: &NewTask, options: &TaskOptions) -> Result<(), QueueError
 /// The tasks remain enqueued if the notification fails.
 pub async fn notify(client: &impl GenericClient) -> Result<(), QueueError> {
     Ok(pgmill_client::notify(client).await?)
+}
+
+/// Notifies the fleet that there is work, after a commit. Ignores errors: if the notification is lost, the
+/// work starts up to one poll interval later, but an error would look as if nothing had been committed.
+pub async fn notify_after_commit(client: &impl GenericClient) {
+    drop(notify(client).await);
 }
 
 /// Returns the maximum size of a statement, in bytes.
