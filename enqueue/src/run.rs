@@ -23,8 +23,14 @@ const RUNNING_SHOWN: i64 = 3;
 /// Maximum number of unsuccessful tasks that are named at the end.
 const UNSUCCESSFUL_SHOWN: i64 = 20;
 
+/// A run that has ended, with the unsuccessful tasks that are shown.
+struct EndedRun {
+    run: Run,
+    unsuccessful: Vec<RunTask>,
+}
+
 enum WaitResult {
-    Finished(Box<Run>),
+    Finished(Box<EndedRun>),
     TimedOut,
     Interrupted,
 }
@@ -82,13 +88,13 @@ pub(crate) async fn start(args: &Args) -> Result<u8, Failure> {
     }
     let bar = run_bar(started.run.0);
     let ended = tokio::select! {
-        run = until_end(&mut session, started.run, &bar) => WaitResult::Finished(Box::new(run?)),
+        ended = until_end(&mut session, started.run, &bar) => WaitResult::Finished(ended?),
         () = deadline(timeout) => WaitResult::TimedOut,
         _ = tokio::signal::ctrl_c() => WaitResult::Interrupted,
     };
     bar.finish_and_clear();
     match ended {
-        WaitResult::Finished(run) => show_end(&session, &run, args.json).await,
+        WaitResult::Finished(ended) => show_end(&ended, args.json),
         WaitResult::TimedOut => {
             print_stderr(format_args!("timed out, run {} continues", started.run));
             Ok(exit::TIMED_OUT)
@@ -104,13 +110,17 @@ pub(crate) async fn start(args: &Args) -> Result<u8, Failure> {
 }
 
 /// Polls until the run ends. Reconnects when the connection is lost.
-async fn until_end(session: &mut Session, id: RunId, bar: &ProgressBar) -> Result<Run, Failure> {
+async fn until_end(
+    session: &mut Session,
+    id: RunId,
+    bar: &ProgressBar,
+) -> Result<Box<EndedRun>, Failure> {
     let mut pause = MIN_POLL_INTERVAL;
     loop {
         match poll(session, id).await {
-            Ok(Some((run, _))) if run.state != RunState::Running => return Ok(run),
-            Ok(Some((run, running))) => update_run_bar(bar, &run, &running),
-            Ok(None) => {
+            Ok(Poll::Ended(ended)) => return Ok(ended),
+            Ok(Poll::Running(run, tasks)) => update_run_bar(bar, &run, &tasks),
+            Ok(Poll::Gone) => {
                 return Err(Failure::refused(
                     format!("run {id} no longer exists"),
                     "pgmill run list",
@@ -128,20 +138,33 @@ async fn until_end(session: &mut Session, id: RunId, bar: &ProgressBar) -> Resul
     }
 }
 
-async fn poll(session: &Session, id: RunId) -> Result<Option<(Run, Vec<String>)>, QueueError> {
-    let Some(run) = run_queries::run(&session.client, id).await? else { return Ok(None) };
-    let running = run_queries::running(&session.client, id, RUNNING_SHOWN).await?;
-    Ok(Some((run, running)))
+enum Poll {
+    /// The run, and the names of some of its running tasks.
+    Running(Box<Run>, Vec<String>),
+    Ended(Box<EndedRun>),
+    Gone,
 }
 
-async fn show_end(session: &Session, run: &Run, json: bool) -> Result<u8, Failure> {
-    let unsuccessful: Vec<RunTask> =
-        run_queries::unsuccessful_tasks(&session.client, run.id, UNSUCCESSFUL_SHOWN).await?;
+/// Reads the unsuccessful tasks as part of the poll that finds the run ended, so that a connection that is
+/// lost in between is replaced as well.
+async fn poll(session: &Session, id: RunId) -> Result<Poll, QueueError> {
+    let client = &session.client;
+    let Some(run) = run_queries::run(client, id).await? else { return Ok(Poll::Gone) };
+    if run.state == RunState::Running {
+        let tasks = run_queries::running(client, id, RUNNING_SHOWN).await?;
+        return Ok(Poll::Running(Box::new(run), tasks));
+    }
+    let unsuccessful = run_queries::unsuccessful_tasks(client, id, UNSUCCESSFUL_SHOWN).await?;
+    Ok(Poll::Ended(Box::new(EndedRun { run, unsuccessful })))
+}
+
+fn show_end(ended: &EndedRun, json: bool) -> Result<u8, Failure> {
+    let EndedRun { run, unsuccessful } = ended;
     if json {
         let answer = json!({ "run": run, "unsuccessful_tasks": unsuccessful });
         print(|out| writeln!(out, "{answer}"))?;
     } else {
-        print_stderr(run_outcome(run, &unsuccessful));
+        print_stderr(run_outcome(run, unsuccessful));
     }
     Ok(if run.state == RunState::Succeeded { exit::OK } else { exit::TASK_FAILED })
 }

@@ -239,6 +239,21 @@ async fn runs_are_cancelled_and_limits_removed_whatever_the_default_isolation_le
     assert_eq!(database.value::<i64>(cancelled).await, 2);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_has_ended_is_reported_although_the_connection_was_lost_after_its_end() {
+    let database = Database::new().await;
+    line(&database).await;
+    let _worker = Worker::start(&database, &FLAGS);
+    let proxy = Proxy::start(&database.url()).await.unwrap();
+    let through = proxy.url(&database.url());
+    proxy.arm(MessageMatch::Text("queue.run_problems".to_owned()), FaultAction::Cut(Cut::Before));
+    let wait = ["--job", "line", "--param", "n=7", "--wait"];
+    let (code, _, reported) = Program::enqueue(&database, &wait).at(&through).run().await;
+    assert!(proxy.disarm(), "{reported}");
+    assert_eq!(code, 3, "{reported}");
+    assert!(reported.contains("  b failed: relation \"mended\" does not exist"), "{reported}");
+}
+
 /// A script repeats a command that ends with 75.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_action_that_is_or_may_be_committed_does_not_ask_for_another_try() {
