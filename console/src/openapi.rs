@@ -15,7 +15,7 @@ const ERRORS: [(&str, &str); 8] = [
     ("404", "Not found"),
     ("422", "Rejected by the database"),
     ("429", "Too many wrong tokens"),
-    ("503", "Database unavailable, or too many large requests"),
+    ("503", "Database unavailable, a lock not granted in time, or too many large requests"),
     ("504", "Time limit exceeded"),
 ];
 

@@ -136,9 +136,9 @@ impl QueueError {
 const READ_ONLY_HINT: &str = "This server is a standby or read-only: connect to the primary, for \
                               example with target_session_attrs=read-write.";
 
-/// SQLSTATE classes after which the same request may succeed later: connection errors, aborted
-/// transactions, insufficient resources, operator intervention.
-const TEMPORARY: [&str; 4] = ["08", "40", "53", "57"];
+/// SQLSTATEs, or their classes, after which the same request may succeed later: connection errors, aborted
+/// transactions, insufficient resources, a lock that was not available in time, operator intervention.
+const TEMPORARY: [&str; 5] = ["08", "40", "53", "55P03", "57"];
 
 /// SQLSTATEs, or their classes, that a client gets in place of the answer to a statement: connection
 /// errors, an unknown result of the statement, the end of the session or of the server. pgbouncer reports

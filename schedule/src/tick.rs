@@ -11,7 +11,6 @@ use queue::row::{FromRow, column, duration, from_row, scalar};
 use queue::{QueueError, RunId};
 use serde::Serialize;
 use serde_json::Value;
-use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{Json, Type};
 use tokio_postgres::{Client, GenericClient, Transaction};
 
@@ -195,8 +194,7 @@ pub async fn tick_next(client: &mut Client) -> Result<TickSummary, QueueError> {
 /// Returns the plan of a schedule that raised an error.
 fn without_fires(plan: FirePlan, error: &QueueError, pass: &mut TickSummary) -> FirePlan {
     let message = error.to_string();
-    let locked = error.sqlstate() == Some(&SqlState::LOCK_NOT_AVAILABLE);
-    if locked || error.temporary() {
+    if error.temporary() {
         pass.postponed += 1;
         return FirePlan { id: plan.id, postponed: Some(message), ..FirePlan::default() };
     }

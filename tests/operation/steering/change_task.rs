@@ -77,3 +77,22 @@ async fn a_task_of_a_run_keeps_a_change_and_a_running_task_is_refused() {
     assert!(code == 5 && stdout.contains("the task is running"), "{stdout}");
     operator.gone(&database).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_of_a_task_that_stays_locked_can_be_tried_again() {
+    let database = Database::new().await;
+    let id = database.enqueue("SELECT 1", "").await;
+    database
+        .execute("ALTER FUNCTION mill.change_tasks(bigint[], jsonb, mill.state) SET lock_timeout = '50ms'")
+        .await;
+    let holder = database.connect().await;
+    let lock = format!("BEGIN; SELECT FROM mill.tasks WHERE id = {id} FOR UPDATE");
+    holder.batch_execute(&lock).await.unwrap();
+    let id_text = id.to_string();
+    let set = ["task", "set", &id_text, "--priority", "high"];
+    let (code, _, reported) = Program::pgmill(&database, &set).run().await;
+    assert!(code == 75 && reported.contains("lock timeout"), "{code} {reported}");
+    holder.batch_execute("ROLLBACK").await.unwrap();
+    assert_eq!(task(&database, id).await, "pending default normal 3");
+    Program::pgmill(&database, &set).succeeds().await;
+}

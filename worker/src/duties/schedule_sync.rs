@@ -69,7 +69,7 @@ impl Duty for ScheduleSync {
             }
             Err(error) => {
                 self.failed = true;
-                self.done = !is_locked(&error) && !error.temporary();
+                self.done = !error.temporary();
                 Err(error)
             }
         }
