@@ -5,8 +5,8 @@ use queue::QueueError;
 use queue::row::{FromRow, from_row, scalar};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-use tokio_postgres::GenericClient;
 use tokio_postgres::types::{Json, Type};
+use tokio_postgres::{GenericClient, Transaction};
 
 use crate::enums::DeclaredIn;
 use crate::timing::Timing;
@@ -20,6 +20,10 @@ const REMOVE: &str = "/* schedule.remove */ SELECT r FROM mill.remove_schedules(
 const DECLARED: &str = "/* schedule.declared */
 SELECT s.name, s.declared_in::text, s.declared_as, s.definition, s.enabled FROM mill.schedules s
 WHERE s.removed_at IS NULL ORDER BY s.name";
+
+/// Of the programs that read a declaration and put it back changed, only one does so at a time. Otherwise
+/// the last one would undo the changes of the others.
+const LOCK: &str = "/* schedule.declare_lock */ SELECT pg_advisory_xact_lock(7236270917)";
 
 const ENABLE: &str = "/* schedule.enable */ SELECT mill.enable_schedule($1, $2)";
 
@@ -70,6 +74,16 @@ pub async fn check_future(client: &impl GenericClient, timing: &Timing) -> Resul
         message: format!("{timing} has no time in the future"),
         hint: Some("To start a run now, use pgmill schedule run-now.".to_owned()),
     })
+}
+
+/// Waits until no other session changes a declaration that it has read, and keeps others from it until
+/// the end of the transaction. The transaction has to be READ COMMITTED, so that it then reads the result
+/// of the session before.
+///
+/// # Errors
+/// Fails if another session takes longer than the `lock_timeout`.
+pub async fn lock(transaction: &Transaction<'_>) -> Result<(), QueueError> {
+    Ok(transaction.batch_execute(LOCK).await?)
 }
 
 /// Creates or changes a schedule. `mill.put_schedule` describes the format of the document, whose

@@ -202,3 +202,25 @@ async fn newer_zone_data_of_the_machine_are_used_and_their_release_is_shown() {
         assert!(doctor.contains(&format!("release {found}")), "{doctor}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_changes_at_the_same_time_none_is_lost() {
+    let database = Database::new().await;
+    schedule(&database, "s", "manual", "SELECT 1", "").await;
+    let holder = database.connect().await;
+    holder.batch_execute("BEGIN; SELECT FROM mill.schedules FOR UPDATE").await.unwrap();
+    let set = |option: &'static str, value: &'static str| {
+        Program::pgmill(&database, &["schedule", "set", "s", option, value]).succeeds()
+    };
+    let released = async {
+        let wait = "SELECT count(*) = 2 FROM pg_stat_activity
+            WHERE datname = current_database() AND wait_event_type = 'Lock'";
+        eventually("both changes wait", async || database.value(wait).await).await;
+        holder.batch_execute("ROLLBACK").await.unwrap();
+    };
+    let (catch_up, overlap) = (set("--catch-up", "7"), set("--overlap", "allow"));
+    let (first, second, ()) = tokio::join!(catch_up, overlap, released);
+    assert_eq!((first.as_str(), second.as_str()), ("schedule s changed\n", "schedule s changed\n"));
+    let now: Value = database.value("SELECT s.definition FROM mill.schedules s").await;
+    assert_eq!((&now["catch_up"], &now["overlap"]), (&json!(7), &json!("allow")), "{now}");
+}

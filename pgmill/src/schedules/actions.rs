@@ -20,7 +20,7 @@ use crate::output::format::{counted, instant};
 use crate::runs::actions::{MAX_RUNS, cancel_runs};
 use crate::schedules::fires::parse;
 use crate::schedules::list::{find, missing, print_declaration_error};
-use crate::session::commit_unless_dry_run;
+use crate::session::{begin_read_committed, commit_unless_dry_run};
 
 /// Enables or disables a schedule.
 ///
@@ -78,7 +78,7 @@ pub(crate) async fn set(
         declare::check_future(client, &timing).await?;
         declares.insert("timing".to_owned(), timing.to_string().into());
     }
-    let transaction = client.transaction().await.map_err(QueueError::from)?;
+    let transaction = begin_read_committed(client).await?;
     let mut put = PutResult::Unchanged;
     if !declares.is_empty() || args.mode.is_some() {
         put = declare_one(&transaction, &args.name, declares, args.mode).await?;
@@ -109,6 +109,7 @@ async fn declare_one(
     fields: Map<String, Value>,
     mode: Option<Mode>,
 ) -> Result<PutResult, Failure> {
+    declare::lock(transaction).await?;
     let declared = declare::declared(transaction).await?;
     let known = declared.into_iter().find(|it| it.name == name);
     let runs = ["statement", "jobs"].iter().any(|key| fields.contains_key(*key));
