@@ -1,8 +1,10 @@
 //! Parser of the filter language: `queue:etl state:failed since:1h sqlstate:40* nightly`.
 //!
 //! Terms are separated by spaces and joined by AND. `key:value` requires a value; a value with
-//! spaces needs double quotes. A bare number is a task id, any other bare word a part of the name.
+//! spaces needs double quotes. Each key can be given once. Bare numbers are a list of task ids, any
+//! other bare word is a part of the name.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
@@ -57,12 +59,21 @@ pub(crate) fn invalid(message: impl Into<String>, hint: impl Into<String>) -> Fi
 /// Parses a filter.
 pub(crate) fn parse(text: &str) -> Result<TaskQuery, FilterError> {
     let mut query = TaskQuery::default();
-    let mut live = false;
-    for term in terms(text)? {
+    let (mut live, mut keys, mut bare_ids) = (false, HashSet::new(), Vec::new());
+    let terms = terms(text)?;
+    for term in &terms {
         let Some((key, value)) = term.split_once(':') else {
-            bare(&mut query, &term);
+            match term.parse() {
+                Ok(id) => bare_ids.push(id),
+                Err(_) => query.names.push(name_pattern(term)),
+            }
             continue;
         };
+        // A second value would replace the first one, although tasks have to match both.
+        let key = if key == "outcome" { "state" } else { key };
+        if !keys.insert(key) {
+            return Err(given_twice(key));
+        }
         if value.is_empty() {
             return Err(invalid(
                 format!("{key}: needs a value"),
@@ -71,9 +82,9 @@ pub(crate) fn parse(text: &str) -> Result<TaskQuery, FilterError> {
         }
         let value = value.to_owned();
         match key {
-            "state" | "outcome" => live |= parse_state(&mut query, &value)?,
+            "state" => live |= parse_state(&mut query, &value)?,
             "queue" => query.queue = Some(value),
-            "name" => query.name = Some(value),
+            "name" => query.names.push(value),
             "priority" => query.priority = Some(parse_value("priority", &value)?),
             "group" => query.group = Some(value),
             "key" => query.key = Some(value),
@@ -90,6 +101,9 @@ pub(crate) fn parse(text: &str) -> Result<TaskQuery, FilterError> {
             "id" => query.ids = Some(ids(&value)?),
             other => return Err(unknown(other)),
         }
+    }
+    if !bare_ids.is_empty() && query.ids.replace(bare_ids).is_some() {
+        return Err(given_twice("id"));
     }
     query.finished |= !query.outcomes.is_empty()
         || query.sqlstate.is_some()
@@ -141,13 +155,18 @@ pub(crate) fn terms(text: &str) -> Result<Vec<String>, FilterError> {
     Ok(terms.into_iter().filter(|term| !term.is_empty()).collect())
 }
 
-/// Adds a bare term: a number is a task id, anything else a part of the name.
-fn bare(query: &mut TaskQuery, term: &str) {
-    match term.parse::<i64>() {
-        Ok(id) => query.ids.get_or_insert_default().push(id),
-        Err(_) if term.contains(['*', '?']) => query.name = Some(term.to_owned()),
-        Err(_) => query.name = Some(format!("*{term}*")),
-    }
+/// Returns the pattern of a bare word, which is a part of the name unless it is a pattern itself.
+fn name_pattern(word: &str) -> String {
+    if word.contains(['*', '?']) { word.to_owned() } else { format!("*{word}*") }
+}
+
+fn given_twice(key: &str) -> FilterError {
+    let hint = match key {
+        "state" => "separate outcomes by commas: state:failed,timed_out",
+        "id" => "separate ids by commas: id:4711,4712",
+        _ => "a task has to match all terms; leave out one of the two",
+    };
+    invalid(format!("{key}: is given twice"), hint)
 }
 
 /// Parses a state, or one or more outcomes; returns whether the state is a live state.
@@ -267,7 +286,7 @@ mod tests {
         let finished = query.finished.then(|| "finished".to_owned());
         add("state", query.state.map(|it| it.to_string()).or(outcomes).or(finished));
         add("queue", query.queue.clone());
-        add("name", query.name.clone());
+        add("name", query.names.first().cloned());
         add("priority", query.priority.map(|it| it.to_string()));
         add("group", query.group.clone());
         add("key", query.key.clone());
@@ -295,7 +314,7 @@ mod tests {
         assert_eq!(query.since, Some(Duration::from_secs(3600)));
         assert_eq!(query.sqlstate.as_deref(), Some("40*"));
         assert_eq!(query.priority, Some(Priority::High));
-        assert_eq!(query.name.as_deref(), Some("*nightly*"));
+        assert_eq!(query.names, ["*nightly*"]);
         let text = parse("sql:\"FROM orders\" error:duplicate").unwrap();
         assert_eq!(text.sql.as_deref(), Some("FROM orders"));
         assert_eq!((text.error.as_deref(), text.finished), (Some("duplicate"), true));
@@ -306,8 +325,39 @@ mod tests {
         let several = parse("state:failed,timed-out,lost").unwrap();
         assert_eq!(several.outcomes, [Outcome::Failed, Outcome::TimedOut, Outcome::Lost]);
         assert_eq!(parse("  ").unwrap(), TaskQuery::default());
-        assert_eq!(parse("12 id:13,14").unwrap().ids, Some(vec![13, 14]));
-        assert_eq!(parse("name:\"a b\"").unwrap().name.as_deref(), Some("a b"));
+        assert_eq!(parse("id:13,14").unwrap().ids, Some(vec![13, 14]));
+        assert_eq!(parse("name:\"a b\"").unwrap().names, ["a b"]);
+    }
+
+    #[test]
+    fn no_term_replaces_another_one() {
+        let several = parse("nightly 12 name:a* load? 13 \"b c\"").unwrap();
+        assert_eq!(several.names, ["*nightly*", "a*", "load?", "*b c*"]);
+        assert_eq!(several.ids, Some(vec![12, 13]));
+        for (key, _) in KEYS {
+            let value = match key {
+                "state" => "failed",
+                "priority" => "high",
+                "since" => "1h",
+                "from" | "to" => "2026-12-01",
+                _ => "1",
+            };
+            let twice = parse(&format!("{key}:{value} load {key}:{value}")).unwrap_err();
+            assert_eq!(twice.message, format!("{key}: is given twice"));
+        }
+        for (text, key) in [
+            ("queue:a queue:b", "queue"),
+            ("state:pending state:blocked", "state"),
+            ("state:finished outcome:failed", "state"),
+            ("12 id:13,14", "id"),
+            ("id:13,14 12", "id"),
+        ] {
+            assert_eq!(
+                parse(text).unwrap_err().message,
+                format!("{key}: is given twice"),
+                "{text}"
+            );
+        }
     }
 
     #[test]

@@ -245,6 +245,7 @@ async fn a_saved_filter_is_shared_with_the_console_and_selects_tasks() {
     assert_eq!(database.value::<String>(left).await, "due & late");
     for (arguments, code, message) in [
         (&["filter", "save", "x", "que:etl"][..], 2, "did you mean queue:?"),
+        (&["filter", "save", "x", "queue:a queue:b"], 2, "queue: is given twice"),
         (&["filter", "remove", "x"], 4, "there is no saved filter x"),
         (&["task", "list", "--filter", "x"], 4, "there is no saved filter x"),
         (&["task", "list", "--filter", "x", "--queue", "etl"], 2, "cannot be used with"),
@@ -294,6 +295,7 @@ async fn a_saved_filter_of_runs_is_shared_with_the_console_and_selects_runs() {
     for (arguments, code, message) in [
         (&["filter", "save", "x", "--screen", "runs", "nightly"][..], 2, "not a condition on runs"),
         (&["filter", "save", "x", "--screen", "runs", "job:"], 2, "not a condition on runs"),
+        (&["filter", "save", "x", "--screen", "runs", "job:a job:b"], 2, "job: is given twice"),
         (&["filter", "save", "x", "--screen", "runs", ""], 2, "the filter is empty"),
         (&["filter", "save", "x", "--screen", "runs", "state:late"], 2, "succeeded, failed"),
         (&["filter", "save", "x", "--screen", "runs", "from:yesterday"], 2, "invalid time"),

@@ -69,6 +69,8 @@ fn parse(text: &str) -> Result<RunsParams, FilterError> {
         };
         if value.is_empty() {
             return Err(not_a_condition(&term));
+        } else if !field.is_empty() {
+            return Err(invalid(format!("{key}: is given twice"), "leave out one of the two"));
         }
         value.clone_into(field);
     }

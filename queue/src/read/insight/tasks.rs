@@ -96,8 +96,8 @@ pub struct TaskQuery {
     pub outcomes: Vec<Outcome>,
     /// Queue name.
     pub queue: Option<String>,
-    /// Name pattern: `*` matches any characters, `?` exactly one.
-    pub name: Option<String>,
+    /// Name patterns, all of which the name has to match: `*` matches any characters, `?` exactly one.
+    pub names: Vec<String>,
     /// Priority.
     pub priority: Option<Priority>,
     /// Group name.
@@ -135,8 +135,8 @@ impl TaskQuery {
     /// Returns whether tasks are compared with a text for which there is no index.
     #[must_use]
     pub fn searches_text(&self) -> bool {
-        let texts = [&self.sql, &self.params, &self.name, &self.tag, &self.error];
-        texts.iter().any(|it| it.is_some())
+        let texts = [&self.sql, &self.params, &self.tag, &self.error];
+        !self.names.is_empty() || texts.iter().any(|it| it.is_some())
     }
 }
 
@@ -458,8 +458,9 @@ fn common(conditions: &mut Conditions, query: &TaskQuery, table: &str) {
         conditions.literal(&format!("{table}.priority = '{priority}'"));
     }
     conditions.bind(&format!("{table}.queue = ?"), query.queue.clone(), Type::TEXT);
-    let name = query.name.as_deref().map(like_pattern);
-    conditions.bind(&format!("{table}.name LIKE ?"), name, Type::TEXT);
+    for name in &query.names {
+        conditions.bind(&format!("{table}.name LIKE ?"), Some(like_pattern(name)), Type::TEXT);
+    }
     conditions.bind(&format!("{table}.group_name = ?"), query.group.clone(), Type::TEXT);
     conditions.bind(&format!("{table}.concurrency_key = ?"), query.key.clone(), Type::TEXT);
     conditions.bind(&format!("{table}.run_id = ?"), query.run, Type::INT8);
