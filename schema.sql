@@ -4164,6 +4164,18 @@ COMMENT ON FUNCTION mill.cancel IS
     'the statement), finished or not found. running => false leaves a running task alone and returns running';
 GRANT EXECUTE ON FUNCTION mill.cancel TO mill_operator;
 
+CREATE OR REPLACE FUNCTION mill.lock_task(id bigint) RETURNS mill.state
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    live mill.state;
+BEGIN
+    SELECT t.state INTO live FROM mill.tasks t WHERE t.id = lock_task.id FOR NO KEY UPDATE;
+    RETURN live;
+END
+$$;
+COMMENT ON FUNCTION mill.lock_task IS
+    'Locks a live task until the end of the transaction, and returns its state; null if the task is not live';
+
 CREATE OR REPLACE FUNCTION mill.cancel_many(ids bigint[], only_state mill.state DEFAULT NULL)
 RETURNS TABLE (id bigint, result text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -4193,9 +4205,11 @@ BEGIN
     )
     SELECT array_agg(g.id) INTO cancelled FROM gone g;
     RETURN QUERY
+        -- The snapshot of this statement is older than the locks that it takes, so the state is checked again.
         SELECT i.id, CASE WHEN c.id IS NOT NULL THEN 'cancelled'
                 WHEN only_state IS NULL
                     OR EXISTS (SELECT FROM mill.tasks t WHERE t.id = i.id AND t.state = only_state)
+                        AND mill.lock_task(i.id) = only_state
                 THEN mill.cancel(i.id) ELSE 'changed' END
         FROM unnest(ids) WITH ORDINALITY AS i (id, n) LEFT JOIN unnest(cancelled) AS c (id) ON c.id = i.id
         ORDER BY i.n;
@@ -4886,8 +4900,8 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock
 BEGIN
     -- In ascending order, as all statements that lock several tasks do.
     FOR id IN SELECT i FROM unnest(ids) AS i ORDER BY i LOOP
-        PERFORM FROM mill.tasks t WHERE t.id = change_tasks.id AND t.state <> only_state FOR NO KEY UPDATE;
-        result := CASE WHEN FOUND THEN 'changed' ELSE mill.change_waiting_task(id, changes) END;
+        result := CASE WHEN mill.lock_task(id) <> only_state THEN 'changed'
+            ELSE mill.change_waiting_task(id, changes) END;
         RETURN NEXT;
     END LOOP;
     PERFORM pg_notify('mill', 'sweep');

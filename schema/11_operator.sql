@@ -53,6 +53,18 @@ COMMENT ON FUNCTION mill.cancel IS
     'the statement), finished or not found. running => false leaves a running task alone and returns running';
 GRANT EXECUTE ON FUNCTION mill.cancel TO mill_operator;
 
+CREATE OR REPLACE FUNCTION mill.lock_task(id bigint) RETURNS mill.state
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    live mill.state;
+BEGIN
+    SELECT t.state INTO live FROM mill.tasks t WHERE t.id = lock_task.id FOR NO KEY UPDATE;
+    RETURN live;
+END
+$$;
+COMMENT ON FUNCTION mill.lock_task IS
+    'Locks a live task until the end of the transaction, and returns its state; null if the task is not live';
+
 CREATE OR REPLACE FUNCTION mill.cancel_many(ids bigint[], only_state mill.state DEFAULT NULL)
 RETURNS TABLE (id bigint, result text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -82,9 +94,11 @@ BEGIN
     )
     SELECT array_agg(g.id) INTO cancelled FROM gone g;
     RETURN QUERY
+        -- The snapshot of this statement is older than the locks that it takes, so the state is checked again.
         SELECT i.id, CASE WHEN c.id IS NOT NULL THEN 'cancelled'
                 WHEN only_state IS NULL
                     OR EXISTS (SELECT FROM mill.tasks t WHERE t.id = i.id AND t.state = only_state)
+                        AND mill.lock_task(i.id) = only_state
                 THEN mill.cancel(i.id) ELSE 'changed' END
         FROM unnest(ids) WITH ORDINALITY AS i (id, n) LEFT JOIN unnest(cancelled) AS c (id) ON c.id = i.id
         ORDER BY i.n;

@@ -117,8 +117,8 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock
 BEGIN
     -- In ascending order, as all statements that lock several tasks do.
     FOR id IN SELECT i FROM unnest(ids) AS i ORDER BY i LOOP
-        PERFORM FROM mill.tasks t WHERE t.id = change_tasks.id AND t.state <> only_state FOR NO KEY UPDATE;
-        result := CASE WHEN FOUND THEN 'changed' ELSE mill.change_waiting_task(id, changes) END;
+        result := CASE WHEN mill.lock_task(id) <> only_state THEN 'changed'
+            ELSE mill.change_waiting_task(id, changes) END;
         RETURN NEXT;
     END LOOP;
     PERFORM pg_notify('mill', 'sweep');

@@ -1,10 +1,10 @@
-//! Actions on many tasks: `pgmill task cancel` and `pgmill task retry`.
+//! Actions on many tasks: `pgmill task cancel`, `pgmill task retry` and `pgmill task set`.
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::harness::terminal::Terminal;
-use crate::harness::{Database, Program, Worker};
+use crate::harness::{Database, Program, Worker, claim_as_worker};
 use crate::runs::run::{FLAGS, end, job, start};
 
 /// Runs `pgmill task … --json` and returns the exit code and the document.
@@ -126,4 +126,61 @@ async fn many_tasks_are_cancelled_and_retried_as_single_ones_are() {
         )
         .await;
     assert_eq!(audited, json!([["cancel", 122], ["retry", 122]]));
+}
+
+/// Returns the results of a call that waits for a lock of another transaction. The transaction first
+/// executes `locks`. When the call waits, a third session executes `meanwhile`, and the transaction
+/// commits.
+async fn results_after(
+    database: &Database,
+    locks: &str,
+    call: &str,
+    meanwhile: &str,
+) -> Vec<String> {
+    let (holder, caller) = (database.connect().await, database.connect().await);
+    holder.batch_execute(&format!("BEGIN; {locks}")).await.unwrap();
+    let commit = async {
+        database.until_a_session_waits_or("false").await;
+        database.execute(meanwhile).await;
+        holder.batch_execute("COMMIT").await.unwrap();
+    };
+    let (rows, ()) = tokio::join!(caller.query(call, &[]), commit);
+    rows.unwrap().iter().map(|row| row.get(0)).collect()
+}
+
+#[tokio::test]
+async fn a_cancel_of_pending_tasks_leaves_those_alone_that_have_started_meanwhile() {
+    for options in ["", ", key => 'k#'", ", concurrency_key => 'c#'"] {
+        let database = Database::new().await;
+        for n in ["1", "2"] {
+            database.enqueue("SELECT 1", &options.replace('#', n)).await;
+        }
+        database.execute("SELECT mill.grant_waiting_permits()").await;
+        let call = "SELECT result FROM mill.cancel_many('{1,2}', 'pending')";
+        let (first, second) = (claim_as_worker("id = 1"), claim_as_worker("id = 2"));
+        // The cancel of tasks without a limit or key takes all its locks at once.
+        let (locks, meanwhile) = match options {
+            "" => (format!("{first}; {second}"), String::new()),
+            _ => (first, second),
+        };
+        let results = results_after(&database, &locks, call, &meanwhile).await;
+        assert_eq!(results, ["changed", "changed"], "{options}");
+        let cancelled = "SELECT count(*) FROM mill.cancel_requests";
+        assert_eq!(database.value::<i64>(cancelled).await, 0, "{options}");
+    }
+}
+
+#[tokio::test]
+async fn a_change_of_pending_tasks_leaves_those_alone_that_are_in_another_state_meanwhile() {
+    let database = Database::new().await;
+    database.enqueue_many(2, "SELECT 1").await;
+    let locks = format!(
+        "SELECT mill.change_task(1, '{{\"due_at\": \"2999-01-01\"}}'); {}",
+        claim_as_worker("id = 2")
+    );
+    let call =
+        "SELECT result FROM mill.change_tasks('{1,2}', '{\"priority\": \"high\"}', 'pending')";
+    assert_eq!(results_after(&database, &locks, call, "").await, ["changed", "changed"]);
+    let changed = "SELECT count(*) FROM mill.tasks WHERE priority = 'high'";
+    assert_eq!(database.value::<i64>(changed).await, 0);
 }
