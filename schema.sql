@@ -4252,8 +4252,15 @@ $$;
 COMMENT ON FUNCTION mill.task_of_attempt IS
     'Returns the task that runs again after its last attempt, under the same id and with these limits';
 
-CREATE OR REPLACE FUNCTION mill.retry(id bigint) RETURNS text
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+CREATE OR REPLACE FUNCTION mill.ended_after(id bigint, at timestamptz) RETURNS boolean
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT EXISTS (SELECT FROM mill.attempts a
+        WHERE a.task_id = ended_after.id AND a.final AND a.finished_at > ended_after.at)
+$$;
+COMMENT ON FUNCTION mill.ended_after IS 'Returns whether the task has ended after this time, for mill.retry_task';
+
+CREATE OR REPLACE FUNCTION mill.retry_task(id bigint, only_outcome mill.outcome) RETURNS text
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     live mill.state;
     last_attempt mill.attempts;
@@ -4261,23 +4268,32 @@ DECLARE
     answer text;
     chain bigint[];
 BEGIN
-    SELECT t.state, t.limits INTO live, chain FROM mill.tasks t WHERE t.id = retry.id FOR NO KEY UPDATE;
-    IF live = 'scheduled' THEN
+    SELECT t.state, t.limits INTO live, chain FROM mill.tasks t WHERE t.id = retry_task.id FOR NO KEY UPDATE;
+    IF live IS NOT NULL AND only_outcome IS NOT NULL THEN
+        RETURN 'changed';
+    ELSIF live = 'scheduled' THEN
         UPDATE mill.tasks t SET state = mill.initial_state(NULL, chain), blocking_limit_id = chain[1], due_at = now()
-            WHERE t.id = retry.id;
+            WHERE t.id = retry_task.id;
         PERFORM mill.record_audit('retry', 'task ' || id, jsonb_build_object('result', 'brought forward'));
         RETURN 'brought forward';
     ELSIF live IS NOT NULL THEN
         RETURN live::text;
     END IF;
     SELECT a.* INTO last_attempt FROM mill.attempts a
-        WHERE a.task_id = retry.id AND a.final ORDER BY a.finished_at DESC LIMIT 1;
+        WHERE a.task_id = retry_task.id AND a.final ORDER BY a.finished_at DESC LIMIT 1;
     IF NOT FOUND THEN
         RETURN 'not found';
+    ELSIF last_attempt.outcome <> only_outcome THEN
+        RETURN 'changed';
     ELSIF last_attempt.node IS NULL AND (last_attempt.options).store_params = false THEN
         RAISE EXCEPTION 'the parameters of task % were not stored', id USING ERRCODE = '55000',
             HINT = 'Enqueue the task again, with its parameters.';
     ELSIF last_attempt.node IS NOT NULL THEN
+        -- No other retry of the task gets the lock. One that had it before may have run the task already.
+        PERFORM FROM mill.runs r WHERE r.id = last_attempt.run_id FOR NO KEY UPDATE;
+        IF mill.ended_after(id, last_attempt.finished_at) THEN
+            RETURN mill.retry_task(id, only_outcome);
+        END IF;
         answer := mill.retry_run_task(last_attempt.run_id, last_attempt.name);
         IF answer = 'succeeded' THEN
             RAISE EXCEPTION 'task % has succeeded in run %', id, last_attempt.run_id USING ERRCODE = '55000',
@@ -4288,27 +4304,42 @@ BEGIN
     END IF;
     PERFORM mill.check_routine(last_attempt.run_as, last_attempt.statement) WHERE last_attempt.run_as <> '';
     IF last_attempt.key IS NOT NULL THEN
-        INSERT INTO mill.dedup_keys (key, task_id) VALUES (last_attempt.key, retry.id)
+        INSERT INTO mill.dedup_keys (key, task_id) VALUES (last_attempt.key, retry_task.id)
             ON CONFLICT DO NOTHING;
         IF NOT FOUND THEN
             RAISE EXCEPTION 'another live task has the key "%"', last_attempt.key
                 USING ERRCODE = '23505', HINT = 'Wait for that task, or cancel it.';
         END IF;
     END IF;
-    DELETE FROM mill.cancel_requests r WHERE r.task_id = retry.id;
+    DELETE FROM mill.cancel_requests r WHERE r.task_id = retry_task.id;
     chain := mill.required_limits(last_attempt.queue, last_attempt.group_name, last_attempt.run_id,
         last_attempt.concurrency_key);
     task := mill.task_of_attempt(last_attempt, chain);
     INSERT INTO mill.tasks SELECT task.*;
+    -- From the INSERT on, the primary key excludes other retries of the task. Since last_attempt was read, one may
+    -- have run the task. Then the new attempt counts.
+    IF mill.ended_after(id, last_attempt.finished_at) THEN
+        DELETE FROM mill.tasks t WHERE t.id = retry_task.id;
+        DELETE FROM mill.dedup_keys k WHERE k.key = last_attempt.key;
+        RETURN mill.retry_task(id, only_outcome);
+    END IF;
     PERFORM mill.record_audit('retry', 'task ' || id, jsonb_build_object('result', 'retried'));
     RETURN 'retried';
 EXCEPTION WHEN unique_violation THEN
     -- A concurrent retry has already inserted the task.
-    IF EXISTS (SELECT FROM mill.tasks t WHERE t.id = retry.id) THEN
-        RETURN 'pending';
+    IF EXISTS (SELECT FROM mill.tasks t WHERE t.id = retry_task.id) THEN
+        RETURN CASE WHEN only_outcome IS NULL THEN 'pending' ELSE 'changed' END;
     END IF;
     RAISE;
 END
+$$;
+COMMENT ON FUNCTION mill.retry_task IS
+    'Retries a task, for mill.retry and mill.retry_many. only_outcome: leaves the task alone if it is live or has '
+    'another outcome, and returns changed; null: any outcome. Otherwise returns the same values as mill.retry';
+
+CREATE OR REPLACE FUNCTION mill.retry(id bigint) RETURNS text
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT mill.retry_task(retry.id, NULL)
 $$;
 COMMENT ON FUNCTION mill.retry IS
     'For a finished task: runs it again under the same id, keeps the history of its attempts, and returns retried. If '
@@ -4323,9 +4354,12 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     retried bigint[];
+    finished timestamptz[];
 BEGIN
-    -- Most finished tasks have no limit, key, run or profile. They return in one statement. mill.retry would
-    -- take a subtransaction for each of them, and more than 64 of these slow down every snapshot.
+    -- With one snapshot for all statements, the check after the INSERT would find nothing.
+    PERFORM mill.require_read_committed('mill.retry_many with only_outcome') WHERE only_outcome IS NOT NULL;
+    -- Most finished tasks have no limit, key, run or profile. They return in one statement. mill.retry_task
+    -- would take a subtransaction for each of them, and more than 64 of these slow down every snapshot.
     WITH plain AS MATERIALIZED (
         SELECT e.task_id, e.attempt FROM (
             SELECT DISTINCT ON (a.task_id) a.task_id, a AS attempt FROM mill.attempts a
@@ -4343,11 +4377,16 @@ BEGIN
         SELECT t.* FROM plain p CROSS JOIN LATERAL mill.task_of_attempt(p.attempt, NULL) AS t
         -- A concurrent retry may have inserted the task.
         ON CONFLICT DO NOTHING RETURNING id
-    ), audited AS (
-        INSERT INTO mill.audit (action, subject, detail)
-        SELECT 'retry', 'task ' || i.id, '{"result": "retried"}' FROM inserted i
     )
-    SELECT array_agg(i.id) INTO retried FROM inserted i;
+    SELECT array_agg(p.task_id), array_agg((p.attempt).finished_at) INTO retried, finished
+        FROM inserted i JOIN plain p ON p.task_id = i.id;
+    -- As in mill.retry_task: other retries may have run some of these tasks since the snapshot of that statement.
+    DELETE FROM mill.tasks t USING unnest(retried, finished) AS r (id, finished_at), mill.attempts a
+        WHERE t.id = ANY (retried) AND r.id = t.id AND a.task_id = ANY (retried) AND a.task_id = r.id AND a.final
+            AND a.finished_at > r.finished_at;
+    retried := ARRAY(SELECT t.id FROM mill.tasks t WHERE t.id = ANY (retried));
+    INSERT INTO mill.audit (action, subject, detail)
+        SELECT 'retry', 'task ' || i, '{"result": "retried"}' FROM unnest(retried) AS i;
     RETURN QUERY
         WITH ended AS (
             SELECT DISTINCT ON (a.task_id) a.task_id, a.outcome FROM mill.attempts a
@@ -4356,7 +4395,7 @@ BEGIN
         )
         SELECT i.id, CASE WHEN r.id IS NOT NULL THEN 'retried'
                 WHEN only_outcome IS NULL OR (t.id IS NULL AND e.outcome = only_outcome)
-                THEN mill.retry(i.id) ELSE 'changed' END
+                THEN mill.retry_task(i.id, only_outcome) ELSE 'changed' END
         FROM unnest(ids) WITH ORDINALITY AS i (id, n) LEFT JOIN unnest(retried) AS r (id) ON r.id = i.id
             LEFT JOIN mill.tasks t ON t.id = i.id LEFT JOIN ended e ON e.task_id = i.id
         ORDER BY i.n;
@@ -4364,8 +4403,8 @@ END
 $$;
 COMMENT ON FUNCTION mill.retry_many IS
     'Retries tasks in one transaction. Returns the result of mill.retry for each task, in the given order. '
-    'only_outcome: leaves tasks alone that are live or have another outcome, and returns changed for them. If one task '
-    'is refused, none is retried';
+    'only_outcome: leaves tasks alone that are live or have another outcome, and returns changed for them. It requires '
+    'READ COMMITTED. If one task is refused, none is retried';
 GRANT EXECUTE ON FUNCTION mill.retry_many TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.pause(queue text) RETURNS void

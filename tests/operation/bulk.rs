@@ -2,6 +2,7 @@
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
+use tokio_postgres::error::SqlState;
 
 use crate::harness::terminal::Terminal;
 use crate::harness::{Database, Program, Worker, claim_as_worker};
@@ -128,6 +129,30 @@ async fn many_tasks_are_cancelled_and_retried_as_single_ones_are() {
     assert_eq!(audited, json!([["cancel", 122], ["retry", 122]]));
 }
 
+/// Returns SQL that claims the task as a worker does, and ends its attempt.
+fn run_and(id: i64, end: &str) -> String {
+    let claim = claim_as_worker(&format!("id = {id}"));
+    format!(
+        "SELECT mill.grant_waiting_permits(); {claim}; SELECT {end} FROM mill.tasks WHERE id = {id}"
+    )
+}
+
+/// Ends a running task.
+const FAIL: &str = "mill.fail(id, token, 'failed', 'final', '0', '{}')";
+const TIME_OUT: &str = "mill.fail(id, token, 'timed_out', 'final', '0', '{}')";
+const SUCCEED: &str = "mill.complete_task(id, token, pg_current_xact_id(), 1, NULL)";
+
+/// Enqueues tasks with these options, in which `#` stands for the number of the task. Each of them fails.
+async fn failed_tasks(database: &Database, count: usize, options: &str) -> Vec<i64> {
+    let mut ids = Vec::new();
+    for n in 0..count {
+        let id = database.enqueue("SELECT 1", &options.replace('#', &n.to_string())).await;
+        database.execute(&run_and(id, FAIL)).await;
+        ids.push(id);
+    }
+    ids
+}
+
 /// Returns the results of a call that waits for a lock of another transaction. The transaction first
 /// executes `locks`. When the call waits, a third session executes `meanwhile`, and the transaction
 /// commits.
@@ -146,6 +171,73 @@ async fn results_after(
     };
     let (rows, ()) = tokio::join!(caller.query(call, &[]), commit);
     rows.unwrap().iter().map(|row| row.get(0)).collect()
+}
+
+const RETRIES: &str = "SELECT string_agg(subject, ',' ORDER BY id) FROM mill.audit
+    WHERE action = 'retry' AND detail->>'result' = 'retried'";
+
+#[tokio::test]
+async fn a_task_that_another_retry_has_run_meanwhile_does_not_run_again_as_failed() {
+    for options in ["", ", key => 'k'", ", concurrency_key => 'c'"] {
+        for (call, result, live) in [
+            ("SELECT result FROM mill.retry_many('{1}', 'failed')", "changed", json!([])),
+            // Whoever retries a task that has succeeded wants it to run again, after its last attempt.
+            ("SELECT result FROM mill.retry_many('{1}')", "retried", json!([2])),
+            ("SELECT mill.retry(1)", "retried", json!([2])),
+        ] {
+            let database = Database::new().await;
+            assert_eq!(failed_tasks(&database, 1, options).await, [1]);
+            let again = format!("SELECT mill.retry(1); {}", run_and(1, SUCCEED));
+            let results = results_after(&database, &again, call, "").await;
+            assert_eq!(results, [result], "{call}{options}");
+            let found: Value =
+                database.value("SELECT coalesce(jsonb_agg(attempt), '[]') FROM mill.tasks").await;
+            assert_eq!(found, live, "{call}{options}");
+            let left = "SELECT (SELECT count(*) FROM mill.dedup_keys WHERE task_id NOT IN (SELECT id FROM mill.tasks))
+                + (SELECT count(*) FROM mill.permits)";
+            assert_eq!(database.value::<i64>(left).await, 0, "{call}{options}");
+            let retries = if result == "retried" { "task 1,task 1" } else { "task 1" };
+            assert_eq!(database.value::<String>(RETRIES).await, retries, "{call}{options}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_retry_with_an_outcome_checks_each_task_when_its_turn_comes() {
+    for options in ["", ", key => 'k#'", ", concurrency_key => 'c#'"] {
+        let database = Database::new().await;
+        assert_eq!(failed_tasks(&database, 3, options).await, [1, 2, 3]);
+        let call = "SELECT result FROM mill.retry_many('{1,2,3}', 'failed')";
+        let third = format!("SELECT mill.retry(3); {}", run_and(3, SUCCEED));
+        let results = results_after(&database, "SELECT mill.retry(1)", call, &third).await;
+        assert_eq!(results, ["changed", "retried", "changed"], "{options}");
+        let live = "SELECT array_agg(id ORDER BY id) FROM mill.tasks";
+        assert_eq!(database.value::<Vec<i64>>(live).await, [1, 2], "{options}");
+        let mut retries: Vec<String> =
+            database.value::<String>(RETRIES).await.split(',').map(str::to_owned).collect();
+        retries.sort();
+        assert_eq!(retries, ["task 1", "task 2", "task 3"], "{options}");
+    }
+    let database = Database::new().await;
+    let sql = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT mill.retry_many('{1}', 'failed')";
+    let error = database.connect().await.batch_execute(sql).await.unwrap_err();
+    assert_eq!(error.code(), Some(&SqlState::ACTIVE_SQL_TRANSACTION), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_task_of_a_run_that_has_ended_otherwise_meanwhile_does_not_run_again() {
+    let database = Database::new().await;
+    job(&database, "j", json!([{"name": "t", "statement": "SELECT 1"}])).await;
+    let run = start(&database, "j").await;
+    let id: i64 = database.value("SELECT id FROM mill.tasks").await;
+    let ended = |end| format!("{}; SELECT mill.advance_run({run})", run_and(id, end));
+    database.execute(&ended(FAIL)).await;
+    let again = format!("SELECT mill.retry({id}); {}", ended(TIME_OUT));
+    let call = format!("SELECT result FROM mill.retry_many('{{{id}}}', 'failed')");
+    assert_eq!(results_after(&database, &again, &call, "").await, ["changed"]);
+    assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.tasks").await, 0);
+    let state = "SELECT state::text FROM mill.runs";
+    assert_eq!(database.value::<String>(state).await, "failed");
 }
 
 #[tokio::test]
