@@ -135,9 +135,9 @@ END
 $$;
 COMMENT ON FUNCTION mill.run_again IS
     'Runs these tasks of a locked run again, for mill.restart_run, mill.rerun_run and mill.retry_run_task. A run that '
-    'has ended is in progress again. Removes the tasks that these tasks have added to the run. Returns the names of the '
-    'tasks, except those that cannot run because of tasks before them. Raises an error if that leaves none, if a task '
-    'has not ended, if its group does not exist, or if its profile does not allow its statement';
+    'has ended is in progress again. Removes the tasks that these tasks have added to the run. Returns the names of '
+    'the tasks, except those that cannot run because of tasks before them. Raises an error if that leaves none, if a '
+    'task has not ended, if its group does not exist, or if its profile does not allow its statement';
 
 CREATE OR REPLACE FUNCTION mill.restart_run(run_id bigint, failed boolean DEFAULT true,
     never_run boolean DEFAULT true, downstream boolean DEFAULT false, force boolean DEFAULT false)
