@@ -9745,6 +9745,8 @@ DECLARE
     terms record;
     period record;
     subject text;
+    idle bigint;
+    holder bigint;
     ahead bigint;
     reported text;
 BEGIN
@@ -9764,8 +9766,15 @@ BEGIN
             to_char(terms.opens, 'HH24:MI'), to_char(terms.closes, 'HH24:MI'), terms.zone,
             date_trunc('second', period.until));
     ELSIF terms.running >= terms.max_running THEN
-        RETURN format('%s has %s of %s tasks running; tasks ahead with the same priority: %s%s', subject,
-            terms.running, terms.max_running, CASE ahead WHEN 100000 THEN 'at least ' ELSE '' END, ahead);
+        SELECT count(*), min(t.id) INTO idle, holder FROM mill.permits p JOIN mill.tasks t ON t.id = p.task_id
+            WHERE p.limit_id = terms.id AND p.counts_until IS NULL AND t.state <> 'running';
+        -- A task that holds a permit may wait for something else. Its answer may be that of a later limit, so at most
+        -- three answers are nested.
+        RETURN format('%s has %s of %s tasks running%s; tasks ahead with the same priority: %s%s', subject,
+            terms.running - idle, terms.max_running,
+            CASE WHEN idle > 0 THEN format('; tasks that wait hold %s (task %s: %s)', CASE idle WHEN 1 THEN 'a permit'
+                ELSE idle || ' permits' END, holder, mill.why_task(holder)) ELSE '' END,
+            CASE ahead WHEN 100000 THEN 'at least ' ELSE '' END, ahead);
     ELSIF terms.rate_starts IS NOT NULL THEN
         RETURN format('%s allows %s per %s; tasks ahead with the same priority: %s%s', subject,
             CASE terms.rate_starts WHEN 1 THEN '1 start' ELSE terms.rate_starts || ' starts' END, terms.rate_period,

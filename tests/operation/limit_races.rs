@@ -329,3 +329,20 @@ async fn a_rate_leaves_one_task_of_a_key_at_once_whether_or_not_its_idle_limit_w
     database.execute("SELECT mill.prune()").await;
     assert_eq!(database.value::<String>(limits).await, "key ann 1, queue mail");
 }
+
+#[tokio::test]
+async fn why_names_a_task_that_holds_a_permit_without_running() {
+    let database = Database::new().await;
+    database.execute("SELECT mill.pause('etl')").await;
+    let [holder, other] = [
+        database.enqueue("SELECT 1", ", concurrency_key => 'k', queue => 'etl'").await,
+        database.enqueue("SELECT 1", ", concurrency_key => 'k'").await,
+    ];
+    database.execute("SELECT mill.grant_waiting_permits()").await;
+    let why: String = database.value(&format!("SELECT mill.why({other})")).await;
+    let wanted = format!(
+        "concurrency key \"k\" has 0 of 1 tasks running; tasks that wait hold a permit (task {holder}: \
+         queue \"etl\" is paused); tasks ahead with the same priority: 0"
+    );
+    assert_eq!(why, wanted);
+}
