@@ -209,6 +209,25 @@ impl Database {
         super::eventually("a session waits for a lock", async || self.value(&sql).await).await;
     }
 
+    /// Returns the rows of a query that waits for a lock of another transaction. The transaction first
+    /// executes `locks`. When the query waits, a third session executes `meanwhile`, and the transaction
+    /// commits.
+    pub(crate) async fn rows_after(
+        &self,
+        locks: &str,
+        query: &str,
+        meanwhile: &str,
+    ) -> Result<Vec<Row>, tokio_postgres::Error> {
+        let (holder, caller) = (self.connect().await, self.connect().await);
+        holder.batch_execute(&format!("BEGIN; {locks}")).await.unwrap();
+        let commit = async {
+            self.until_a_session_waits_or("false").await;
+            self.execute(meanwhile).await;
+            holder.batch_execute("COMMIT").await.unwrap();
+        };
+        tokio::join!(caller.query(query, &[]), commit).0
+    }
+
     /// Waits until the task has ended and returns its outcome.
     pub(crate) async fn outcome(&self, id: i64) -> String {
         let sql = "SELECT outcome::text FROM mill.attempts WHERE task_id = $1 AND final

@@ -153,24 +153,15 @@ async fn failed_tasks(database: &Database, count: usize, options: &str) -> Vec<i
     ids
 }
 
-/// Returns the results of a call that waits for a lock of another transaction. The transaction first
-/// executes `locks`. When the call waits, a third session executes `meanwhile`, and the transaction
-/// commits.
+/// Returns the results of a call, as [`Database::rows_after`] does.
 async fn results_after(
     database: &Database,
     locks: &str,
     call: &str,
     meanwhile: &str,
 ) -> Vec<String> {
-    let (holder, caller) = (database.connect().await, database.connect().await);
-    holder.batch_execute(&format!("BEGIN; {locks}")).await.unwrap();
-    let commit = async {
-        database.until_a_session_waits_or("false").await;
-        database.execute(meanwhile).await;
-        holder.batch_execute("COMMIT").await.unwrap();
-    };
-    let (rows, ()) = tokio::join!(caller.query(call, &[]), commit);
-    rows.unwrap().iter().map(|row| row.get(0)).collect()
+    let rows = database.rows_after(locks, call, meanwhile).await.unwrap();
+    rows.iter().map(|row| row.get(0)).collect()
 }
 
 const RETRIES: &str = "SELECT string_agg(subject, ',' ORDER BY id) FROM mill.audit

@@ -230,7 +230,6 @@ async fn a_file_declares_approvals_and_a_timeout_ends_the_wait() {
     assert_eq!(message, "task \"t\" of job \"x\": approval_note requires approval");
 }
 
-/// The number of tasks that ask does not hold other tasks of the run back.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_task_whose_parent_waits_again_can_no_longer_be_approved() {
     let database = Database::new().await;
@@ -261,6 +260,7 @@ async fn a_task_whose_parent_waits_again_can_no_longer_be_approved() {
     assert_in_order(&database).await;
 }
 
+/// The number of tasks that ask does not hold other tasks of the run back.
 #[tokio::test(flavor = "multi_thread")]
 async fn thousands_of_tasks_that_ask_do_not_hold_the_others_back() {
     let database = Database::new().await;

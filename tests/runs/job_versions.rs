@@ -113,15 +113,8 @@ async fn the_console_shows_what_changed_between_two_versions() {
 /// Calls a function while another session, which has called `first`, has not committed. Returns the
 /// result, or the error.
 async fn meanwhile(database: &Database, first: &str, call: &str) -> Result<bool, String> {
-    let (holder, other) = (database.connect().await, database.connect().await);
-    holder.batch_execute(&format!("BEGIN; SELECT {first}")).await.unwrap();
-    let query = format!("SELECT {call}");
-    let commit = async {
-        database.until_a_session_waits_or("false").await;
-        holder.batch_execute("COMMIT").await.unwrap();
-    };
-    let (result, ()) = tokio::join!(other.query_one(&query, &[]), commit);
-    result.map(|row| row.get(0)).map_err(|it| it.as_db_error().unwrap().message().to_owned())
+    let rows = database.rows_after(&format!("SELECT {first}"), &format!("SELECT {call}"), "").await;
+    rows.map(|it| it[0].get(0)).map_err(|it| it.as_db_error().unwrap().message().to_owned())
 }
 
 #[tokio::test]

@@ -54,14 +54,20 @@ async fn until_read(database: &Database, name: &str) {
     eventually("a worker has read the trigger", async || database.value(&read).await).await;
 }
 
-#[tokio::test]
-async fn a_measurement_from_before_the_end_of_a_run_fires_nothing() {
+/// Returns a database with a trigger that a worker has read. No worker runs any more.
+async fn without_worker() -> Database {
     let database = Database::new().await;
     inbox(&database).await;
     schedule(&database, "s", &format!("trigger({TABLE}, rows: 1)"), EMPTY, "").await;
     let mut worker = Worker::start(&database, &FLAGS);
     until_read(&database, "s").await;
     worker.kill();
+    database
+}
+
+#[tokio::test]
+async fn a_measurement_from_before_the_end_of_a_run_fires_nothing() {
+    let database = without_worker().await;
     // The run has processed the row that the probe counted.
     let measured = "SELECT t.fired FROM mill.schedules s, mill.tick_trigger(s.id, s.version, s.last_finished_at";
     for (since_the_end, fires) in [("0 s", 0), ("1 us", 1)] {
@@ -73,12 +79,7 @@ async fn a_measurement_from_before_the_end_of_a_run_fires_nothing() {
 
 #[tokio::test]
 async fn a_measurement_from_before_a_pause_of_the_fleet_fires_nothing() {
-    let database = Database::new().await;
-    inbox(&database).await;
-    schedule(&database, "s", &format!("trigger({TABLE}, rows: 1)"), EMPTY, "").await;
-    let mut worker = Worker::start(&database, &FLAGS);
-    until_read(&database, "s").await;
-    worker.kill();
+    let database = without_worker().await;
     let tick = "SELECT t.fired FROM mill.schedules s, mill.tick_trigger(s.id, s.version, now(), 1, 5, NULL) AS t";
     for (change, fires) in [("mill.pause_fleet()", 0), ("mill.resume_fleet()", 1)] {
         database.execute(&format!("SELECT {change}")).await;
