@@ -5292,6 +5292,16 @@ COMMENT ON FUNCTION mill.find_cycle IS
     'Returns a cycle as a > b > a; null: there is none. The edge number i leads from names[parents[i]] to '
     'names[children[i]] (Kahn, Topological sorting of large networks, 1962)';
 
+CREATE OR REPLACE FUNCTION mill.results_of_disabled_tasks(job text) RETURNS TABLE (child text, parent text)
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT c.name, p.name FROM mill.job_tasks c CROSS JOIN LATERAL jsonb_array_elements(c.params) AS param
+        JOIN mill.job_tasks p ON p.job = c.job AND p.name = param.value->>'$result'
+    WHERE c.job = results_of_disabled_tasks.job AND c.disabled_at IS NULL AND c.enabled
+        AND p.disabled_at IS NULL AND NOT p.enabled
+$$;
+COMMENT ON FUNCTION mill.results_of_disabled_tasks IS
+    'Returns the enabled tasks of a job that use a result of a disabled task, with that task';
+
 CREATE OR REPLACE FUNCTION mill.check_job(job text) RETURNS void
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 -- The planner overestimates the cost of these queries, which would trigger JIT compilation.
@@ -5321,11 +5331,7 @@ BEGIN
         RAISE EXCEPTION 'task "%" of job "%" uses a result of "%" but does not wait for it', wrong.name, job,
             wrong.parent USING ERRCODE = '22023', TABLE = job, COLUMN = wrong.name;
     END IF;
-    SELECT c.name, p.name AS parent INTO wrong
-        FROM mill.job_tasks c CROSS JOIN LATERAL jsonb_array_elements(c.params) AS param
-            JOIN mill.job_tasks p ON p.job = c.job AND p.name = param.value->>'$result'
-        WHERE c.job = check_job.job AND c.disabled_at IS NULL AND c.enabled AND p.disabled_at IS NULL AND NOT p.enabled
-        LIMIT 1;
+    SELECT m.child AS name, m.parent INTO wrong FROM mill.results_of_disabled_tasks(job) AS m LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION 'task "%" of job "%" uses a result of "%", which is disabled', wrong.name, job, wrong.parent
             USING ERRCODE = '22023', TABLE = job, COLUMN = wrong.name,
@@ -5508,11 +5514,8 @@ BEGIN
     END IF;
     PERFORM mill.record_job_version(kept);
     UPDATE mill.job_tasks t SET enabled = enable_job_task.enabled WHERE t.job = kept AND t.name = task;
-    SELECT c.name AS child, p.name AS parent INTO wrong
-        FROM mill.job_tasks c CROSS JOIN LATERAL jsonb_array_elements(c.params) AS param
-            JOIN mill.job_tasks p ON p.job = c.job AND p.name = param.value->>'$result'
-        WHERE c.job = kept AND c.disabled_at IS NULL AND c.enabled AND p.disabled_at IS NULL AND NOT p.enabled
-            AND task IN (c.name, p.name) LIMIT 1;
+    SELECT m.child, m.parent INTO wrong FROM mill.results_of_disabled_tasks(kept) AS m
+        WHERE task IN (m.child, m.parent) LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION 'task "%" uses a result of "%", which would be disabled', wrong.child, wrong.parent
             USING ERRCODE = '55000', HINT = 'Disable the task that uses the result first, and enable it last.';
@@ -5948,10 +5951,17 @@ END
 $$;
 COMMENT ON FUNCTION mill.put_schedule_job IS 'Creates or replaces a job with a single statement, for mill.put_schedule';
 
+CREATE OR REPLACE FUNCTION mill.is_job_of_schedule(jobs text[]) RETURNS boolean
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT EXISTS (SELECT FROM mill.schedules s
+        WHERE s.own_job AND s.jobs = is_job_of_schedule.jobs AND s.removed_at IS NULL)
+$$;
+COMMENT ON FUNCTION mill.is_job_of_schedule IS
+    'Returns whether this job was created for a schedule that is still declared';
+
 CREATE OR REPLACE FUNCTION mill.retire_schedule_job(jobs text[]) RETURNS void
 LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
-    SELECT mill.enable_job(retire_schedule_job.jobs[1], false) WHERE NOT EXISTS (SELECT FROM mill.schedules s
-        WHERE s.own_job AND s.jobs = retire_schedule_job.jobs AND s.removed_at IS NULL)
+    SELECT mill.enable_job(retire_schedule_job.jobs[1], false) WHERE NOT mill.is_job_of_schedule(jobs)
 $$;
 COMMENT ON FUNCTION mill.retire_schedule_job IS
     'Disables a job that was created for schedules if no schedule uses it any more';
@@ -6031,8 +6041,8 @@ BEGIN
         wanted := ARRAY[coalesce(declared_as, definition->>'name')];
         -- mill.retire_schedule_job has disabled a job that is left from schedules which were removed. A job of another
         -- schedule stays as operators have set it.
-        PERFORM mill.put_schedule_job(wanted[1], definition, CASE WHEN NOT EXISTS (SELECT FROM mill.schedules s
-            WHERE s.own_job AND s.jobs = wanted AND s.removed_at IS NULL) THEN true END);
+        PERFORM mill.put_schedule_job(wanted[1], definition,
+            CASE WHEN NOT mill.is_job_of_schedule(wanted) THEN true END);
     ELSE
         SELECT array_agg(j.value ORDER BY j.place) INTO wanted
             FROM jsonb_array_elements_text(definition->'jobs') WITH ORDINALITY AS j(value, place);
@@ -7246,10 +7256,7 @@ COMMENT ON FUNCTION mill.finish_run IS
 CREATE OR REPLACE FUNCTION mill.await_schedule(schedule_id bigint) RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms' AS $$
 BEGIN
-    PERFORM FROM mill.schedules s WHERE s.id = await_schedule.schedule_id FOR NO KEY UPDATE SKIP LOCKED;
-    IF NOT FOUND THEN
-        PERFORM FROM mill.schedules s WHERE s.id = await_schedule.schedule_id FOR NO KEY UPDATE;
-    END IF;
+    PERFORM FROM mill.schedules s WHERE s.id = await_schedule.schedule_id FOR NO KEY UPDATE;
     RETURN true;
 EXCEPTION WHEN lock_not_available THEN
     RETURN false;
@@ -7529,12 +7536,11 @@ GRANT EXECUTE ON FUNCTION mill.cancel_run TO mill_operator;
 CREATE OR REPLACE FUNCTION mill.tasks_added_by(run_id bigint, nodes bigint[]) RETURNS bigint[]
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     WITH RECURSIVE added (node) AS (
-        SELECT unnest(nodes)
+        SELECT t.node FROM mill.run_tasks t WHERE t.run_id = tasks_added_by.run_id AND t.added_by = ANY (nodes)
         UNION
         SELECT t.node FROM added a JOIN mill.run_tasks t ON t.run_id = tasks_added_by.run_id AND t.added_by = a.node
     )
-    SELECT coalesce(array_agg(a.node), '{}') FROM added a JOIN mill.run_tasks t
-        ON t.run_id = tasks_added_by.run_id AND t.node = a.node AND t.added_by = ANY (SELECT x.node FROM added x)
+    SELECT coalesce(array_agg(a.node), '{}') FROM added a
 $$;
 COMMENT ON FUNCTION mill.tasks_added_by IS
     'Returns the tasks that tasks of a run have added to it, directly or indirectly';
@@ -8727,9 +8733,8 @@ BEGIN
             skipped := skipped + step.skipped;
         END LOOP;
         -- A schedule that has no further fire, such as once(…), is disabled when its last fire no longer waits.
-        SELECT s.mode = 'scheduled' AND num_nonnulls(plan.error, plan.next_fire_at, x.queued_fire_at) = 0 INTO ends
-            FROM mill.schedules x WHERE x.id = plan.id;
-        IF ends AND s.last_fire_at IS NULL AND coalesce(cardinality(plan.fires), 0) = 0
+        ends := s.mode = 'scheduled' AND num_nonnulls(plan.error, plan.next_fire_at) = 0;
+        IF ends AND num_nonnulls(s.queued_fire_at, s.last_fire_at) = 0 AND coalesce(cardinality(plan.fires), 0) = 0
             AND coalesce(plan.missed, 0) = 0
         THEN
             plan.error := 'its timing has no time in the future';
@@ -8741,8 +8746,9 @@ BEGIN
                 planned_from = CASE WHEN plan.next_fire_at IS NULL AND plan.error IS NULL THEN now()
                     ELSE x.planned_from END,
                 error = coalesce(plan.error, x.error),
-                enabled = x.enabled AND NOT ends,
-                timing_finished_at = CASE WHEN x.enabled AND ends THEN now() ELSE x.timing_finished_at END,
+                enabled = x.enabled AND NOT (ends AND x.queued_fire_at IS NULL),
+                timing_finished_at = CASE WHEN x.enabled AND ends AND x.queued_fire_at IS NULL THEN now()
+                    ELSE x.timing_finished_at END,
                 next_tick_at = CASE WHEN plan.trigger IS NOT NULL THEN now()
                     -- A jitter above the interval of the timing must not plan a tick in the past, which
                     -- would count as missed.

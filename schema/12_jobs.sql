@@ -302,6 +302,16 @@ COMMENT ON FUNCTION mill.find_cycle IS
     'Returns a cycle as a > b > a; null: there is none. The edge number i leads from names[parents[i]] to '
     'names[children[i]] (Kahn, Topological sorting of large networks, 1962)';
 
+CREATE OR REPLACE FUNCTION mill.results_of_disabled_tasks(job text) RETURNS TABLE (child text, parent text)
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT c.name, p.name FROM mill.job_tasks c CROSS JOIN LATERAL jsonb_array_elements(c.params) AS param
+        JOIN mill.job_tasks p ON p.job = c.job AND p.name = param.value->>'$result'
+    WHERE c.job = results_of_disabled_tasks.job AND c.disabled_at IS NULL AND c.enabled
+        AND p.disabled_at IS NULL AND NOT p.enabled
+$$;
+COMMENT ON FUNCTION mill.results_of_disabled_tasks IS
+    'Returns the enabled tasks of a job that use a result of a disabled task, with that task';
+
 CREATE OR REPLACE FUNCTION mill.check_job(job text) RETURNS void
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 -- The planner overestimates the cost of these queries, which would trigger JIT compilation.
@@ -331,11 +341,7 @@ BEGIN
         RAISE EXCEPTION 'task "%" of job "%" uses a result of "%" but does not wait for it', wrong.name, job,
             wrong.parent USING ERRCODE = '22023', TABLE = job, COLUMN = wrong.name;
     END IF;
-    SELECT c.name, p.name AS parent INTO wrong
-        FROM mill.job_tasks c CROSS JOIN LATERAL jsonb_array_elements(c.params) AS param
-            JOIN mill.job_tasks p ON p.job = c.job AND p.name = param.value->>'$result'
-        WHERE c.job = check_job.job AND c.disabled_at IS NULL AND c.enabled AND p.disabled_at IS NULL AND NOT p.enabled
-        LIMIT 1;
+    SELECT m.child AS name, m.parent INTO wrong FROM mill.results_of_disabled_tasks(job) AS m LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION 'task "%" of job "%" uses a result of "%", which is disabled', wrong.name, job, wrong.parent
             USING ERRCODE = '22023', TABLE = job, COLUMN = wrong.name,
@@ -518,11 +524,8 @@ BEGIN
     END IF;
     PERFORM mill.record_job_version(kept);
     UPDATE mill.job_tasks t SET enabled = enable_job_task.enabled WHERE t.job = kept AND t.name = task;
-    SELECT c.name AS child, p.name AS parent INTO wrong
-        FROM mill.job_tasks c CROSS JOIN LATERAL jsonb_array_elements(c.params) AS param
-            JOIN mill.job_tasks p ON p.job = c.job AND p.name = param.value->>'$result'
-        WHERE c.job = kept AND c.disabled_at IS NULL AND c.enabled AND p.disabled_at IS NULL AND NOT p.enabled
-            AND task IN (c.name, p.name) LIMIT 1;
+    SELECT m.child, m.parent INTO wrong FROM mill.results_of_disabled_tasks(kept) AS m
+        WHERE task IN (m.child, m.parent) LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION 'task "%" uses a result of "%", which would be disabled', wrong.child, wrong.parent
             USING ERRCODE = '55000', HINT = 'Disable the task that uses the result first, and enable it last.';

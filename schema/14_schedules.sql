@@ -200,10 +200,17 @@ END
 $$;
 COMMENT ON FUNCTION mill.put_schedule_job IS 'Creates or replaces a job with a single statement, for mill.put_schedule';
 
+CREATE OR REPLACE FUNCTION mill.is_job_of_schedule(jobs text[]) RETURNS boolean
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT EXISTS (SELECT FROM mill.schedules s
+        WHERE s.own_job AND s.jobs = is_job_of_schedule.jobs AND s.removed_at IS NULL)
+$$;
+COMMENT ON FUNCTION mill.is_job_of_schedule IS
+    'Returns whether this job was created for a schedule that is still declared';
+
 CREATE OR REPLACE FUNCTION mill.retire_schedule_job(jobs text[]) RETURNS void
 LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
-    SELECT mill.enable_job(retire_schedule_job.jobs[1], false) WHERE NOT EXISTS (SELECT FROM mill.schedules s
-        WHERE s.own_job AND s.jobs = retire_schedule_job.jobs AND s.removed_at IS NULL)
+    SELECT mill.enable_job(retire_schedule_job.jobs[1], false) WHERE NOT mill.is_job_of_schedule(jobs)
 $$;
 COMMENT ON FUNCTION mill.retire_schedule_job IS
     'Disables a job that was created for schedules if no schedule uses it any more';
@@ -283,8 +290,8 @@ BEGIN
         wanted := ARRAY[coalesce(declared_as, definition->>'name')];
         -- mill.retire_schedule_job has disabled a job that is left from schedules which were removed. A job of another
         -- schedule stays as operators have set it.
-        PERFORM mill.put_schedule_job(wanted[1], definition, CASE WHEN NOT EXISTS (SELECT FROM mill.schedules s
-            WHERE s.own_job AND s.jobs = wanted AND s.removed_at IS NULL) THEN true END);
+        PERFORM mill.put_schedule_job(wanted[1], definition,
+            CASE WHEN NOT mill.is_job_of_schedule(wanted) THEN true END);
     ELSE
         SELECT array_agg(j.value ORDER BY j.place) INTO wanted
             FROM jsonb_array_elements_text(definition->'jobs') WITH ORDINALITY AS j(value, place);

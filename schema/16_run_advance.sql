@@ -360,10 +360,7 @@ COMMENT ON FUNCTION mill.finish_run IS
 CREATE OR REPLACE FUNCTION mill.await_schedule(schedule_id bigint) RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms' AS $$
 BEGIN
-    PERFORM FROM mill.schedules s WHERE s.id = await_schedule.schedule_id FOR NO KEY UPDATE SKIP LOCKED;
-    IF NOT FOUND THEN
-        PERFORM FROM mill.schedules s WHERE s.id = await_schedule.schedule_id FOR NO KEY UPDATE;
-    END IF;
+    PERFORM FROM mill.schedules s WHERE s.id = await_schedule.schedule_id FOR NO KEY UPDATE;
     RETURN true;
 EXCEPTION WHEN lock_not_available THEN
     RETURN false;

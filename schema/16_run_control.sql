@@ -45,12 +45,11 @@ GRANT EXECUTE ON FUNCTION mill.cancel_run TO mill_operator;
 CREATE OR REPLACE FUNCTION mill.tasks_added_by(run_id bigint, nodes bigint[]) RETURNS bigint[]
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     WITH RECURSIVE added (node) AS (
-        SELECT unnest(nodes)
+        SELECT t.node FROM mill.run_tasks t WHERE t.run_id = tasks_added_by.run_id AND t.added_by = ANY (nodes)
         UNION
         SELECT t.node FROM added a JOIN mill.run_tasks t ON t.run_id = tasks_added_by.run_id AND t.added_by = a.node
     )
-    SELECT coalesce(array_agg(a.node), '{}') FROM added a JOIN mill.run_tasks t
-        ON t.run_id = tasks_added_by.run_id AND t.node = a.node AND t.added_by = ANY (SELECT x.node FROM added x)
+    SELECT coalesce(array_agg(a.node), '{}') FROM added a
 $$;
 COMMENT ON FUNCTION mill.tasks_added_by IS
     'Returns the tasks that tasks of a run have added to it, directly or indirectly';

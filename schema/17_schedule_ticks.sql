@@ -385,9 +385,8 @@ BEGIN
             skipped := skipped + step.skipped;
         END LOOP;
         -- A schedule that has no further fire, such as once(…), is disabled when its last fire no longer waits.
-        SELECT s.mode = 'scheduled' AND num_nonnulls(plan.error, plan.next_fire_at, x.queued_fire_at) = 0 INTO ends
-            FROM mill.schedules x WHERE x.id = plan.id;
-        IF ends AND s.last_fire_at IS NULL AND coalesce(cardinality(plan.fires), 0) = 0
+        ends := s.mode = 'scheduled' AND num_nonnulls(plan.error, plan.next_fire_at) = 0;
+        IF ends AND num_nonnulls(s.queued_fire_at, s.last_fire_at) = 0 AND coalesce(cardinality(plan.fires), 0) = 0
             AND coalesce(plan.missed, 0) = 0
         THEN
             plan.error := 'its timing has no time in the future';
@@ -399,8 +398,9 @@ BEGIN
                 planned_from = CASE WHEN plan.next_fire_at IS NULL AND plan.error IS NULL THEN now()
                     ELSE x.planned_from END,
                 error = coalesce(plan.error, x.error),
-                enabled = x.enabled AND NOT ends,
-                timing_finished_at = CASE WHEN x.enabled AND ends THEN now() ELSE x.timing_finished_at END,
+                enabled = x.enabled AND NOT (ends AND x.queued_fire_at IS NULL),
+                timing_finished_at = CASE WHEN x.enabled AND ends AND x.queued_fire_at IS NULL THEN now()
+                    ELSE x.timing_finished_at END,
                 next_tick_at = CASE WHEN plan.trigger IS NOT NULL THEN now()
                     -- A jitter above the interval of the timing must not plan a tick in the past, which
                     -- would count as missed.

@@ -57,17 +57,16 @@ struct UserEntry {
 /// that have no effect.
 pub(crate) fn read(file: &Path) -> Result<AccessRules, StartError> {
     let named = file.display();
-    let hint = || "docs/console.md describes the format of the access file".to_owned();
-    let wrong = |message: String| StartError::Usage {
-        message: format!("access file {named}: {message}"),
-        hint: hint(),
+    let refused = |problem: String| StartError::Usage {
+        message: format!("access file {problem}"),
+        hint: "docs/console.md describes the format of the access file".to_owned(),
     };
+    let wrong = |message: String| refused(format!("{named}: {message}"));
     let text = std::fs::read_to_string(file).map_err(|error| wrong(error.to_string()))?;
     // The error itself would show the line of the file, which may be that of a token.
     let AccessFile { token, proxy, user } = toml::from_str(&text).map_err(|error| {
         let at = error.span().map(|span| span.start);
-        let problem = cli::problem_in_file(file, &text, at, error.message());
-        StartError::Usage { message: format!("access file {problem}"), hint: hint() }
+        refused(cli::problem_in_file(file, &text, at, error.message()))
     })?;
     for entry in &token {
         check_length(&entry.token)

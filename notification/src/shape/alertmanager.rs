@@ -26,9 +26,9 @@ pub(crate) fn body(document: &Value) -> Value {
         }
     }
     // A task without a name has only its id.
-    if event.ends_with("_failed") && !labels.contains_key("task") {
-        let id = text::plain(&document["task_id"]);
-        labels.extend(Some(("task_id".to_owned(), id.into())).filter(|it| it.1 != ""));
+    let id = text::plain(&document["task_id"]);
+    if event.ends_with("_failed") && !labels.contains_key("task") && !id.is_empty() {
+        labels.insert("task_id".to_owned(), id.into());
     }
     let mut alert = json!({
         "labels": labels,
