@@ -185,4 +185,12 @@ mod tests {
         assert_eq!(error, "template has the unknown placeholder {que}");
         assert!(Template::parse("{").is_err());
     }
+
+    #[test]
+    fn a_placeholder_can_have_the_name_of_each_key_that_only_some_events_have() {
+        for key in ["late_since", "note", "open", "reason", "started_at", "traceparent"] {
+            let template = Template::parse(&format!("[\"{{{key}}}\"]")).unwrap();
+            assert_eq!(template.render(&json!({key: 7})), json!([7]), "{key}");
+        }
+    }
 }
