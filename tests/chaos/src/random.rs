@@ -80,44 +80,77 @@ Examples:
 
 Equal seeds produce equal plans; the task or session that a fault hits depends on timing.
 
+A run with violations is repeated, up to twice, if the clock of this machine was set back meanwhile.
+
 Exit codes: 0 every promise held; 1 a promise was broken, the time limit expired, or an error; 2
 usage; 128 + n ended by signal n";
 
+/// Maximum number of runs. A run is void if its violations prove nothing.
+const MAX_RUNS: usize = 3;
+
 pub(crate) fn run(args: &Args) -> Result<u8> {
     let seed = args.seed.unwrap_or_else(|| rand::rng().random_range(0..1_000_000));
-    let (tasks, kills, crashes) = (args.tasks, args.kills, args.crashes);
-    let plan = Plan::draw(seed, Size { tasks, kills, crashes, promote: args.promote });
     if args.plan {
-        print!("{plan}");
+        print!("{}", plan(args, seed));
         return Ok(exit::OK);
     }
     let binaries = Binaries::find_or_install(args.directory.as_deref())?;
     let runtime = cli::many_threads()?;
     runtime.block_on(async {
-        let progress = Progress::new();
         // Install the handlers before the server starts: from then on, no signal ends this process
         // without clean-up.
         let mut signals = Signals::new()?;
-        progress.phase(&format!("seed {seed}, starting a private cluster"));
-        let mut servers = block_in_place(|| Servers::open(binaries, args.promote))?;
-        let ended = tokio::select! {
-            biased;
-            signal = signals.next() => {
-                progress.clear();
-                eprintln!("chaos: interrupted, cleaning up");
-                return Ok(signal_exit_code(signal.as_raw()));
-            }
-            ended = run_plan(args, plan, &mut servers, &progress) => ended,
-        };
-        progress.clear();
-        if !ended.as_ref().is_ok_and(|report| report.passed(args.accept_partial)) {
-            eprintln!("chaos: repeat with: {}", repeat_command(args, seed));
-            if args.keep {
-                eprintln!("chaos: the server is left running: {}", servers.keep()?);
+        for _ in 1..MAX_RUNS {
+            match run_once(args, seed, binaries.clone(), &mut signals).await? {
+                Ended::Report(report) if report.is_void() => eprintln!(
+                    "{report}chaos: the checks compare points in time, and the clock of this machine was set \
+                     back. The run is repeated"
+                ),
+                ended => return print_end(args, &ended),
             }
         }
-        print_report(args, &ended?)
+        print_end(args, &run_once(args, seed, binaries, &mut signals).await?)
     })
+}
+
+fn plan(args: &Args, seed: u64) -> Plan {
+    let Args { tasks, kills, crashes, promote, .. } = *args;
+    Plan::draw(seed, Size { tasks, kills, crashes, promote })
+}
+
+/// How a run has ended.
+enum Ended {
+    Report(Box<Report>),
+    /// By a signal; the exit code.
+    Signal(u8),
+}
+
+async fn run_once(
+    args: &Args,
+    seed: u64,
+    binaries: Binaries,
+    signals: &mut Signals,
+) -> Result<Ended> {
+    let progress = Progress::new();
+    progress.phase(&format!("seed {seed}, starting a private cluster"));
+    let mut servers = block_in_place(|| Servers::open(binaries, args.promote))?;
+    let ended = tokio::select! {
+        biased;
+        signal = signals.next() => {
+            progress.clear();
+            eprintln!("chaos: interrupted, cleaning up");
+            return Ok(Ended::Signal(signal_exit_code(signal.as_raw())));
+        }
+        ended = run_plan(args, plan(args, seed), &mut servers, &progress) => ended,
+    };
+    progress.clear();
+    if !ended.as_ref().is_ok_and(|report| report.passed(args.accept_partial)) {
+        eprintln!("chaos: repeat with: {}", repeat_command(args, seed));
+        if args.keep {
+            eprintln!("chaos: the server is left running: {}", servers.keep()?);
+        }
+    }
+    Ok(Ended::Report(Box::new(ended?)))
 }
 
 async fn run_plan(
@@ -142,7 +175,11 @@ fn repeat_command(args: &Args, seed: u64) -> String {
     )
 }
 
-fn print_report(args: &Args, report: &Report) -> Result<u8> {
+fn print_end(args: &Args, ended: &Ended) -> Result<u8> {
+    let report = match ended {
+        Ended::Report(report) => report,
+        Ended::Signal(code) => return Ok(*code),
+    };
     if args.json {
         println!("{}", serde_json::to_string_pretty(report)?);
     } else {

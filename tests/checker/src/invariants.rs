@@ -88,12 +88,10 @@ JOIN (SELECT task, attempt, pid, started_at FROM chaos.start
     UNION ALL SELECT task, attempt, pid, started_at FROM chaos.effect WHERE mode = 'transaction') AS s
     ON s.task = e.task AND s.started_at > e.started_at AND s.started_at < e.finished_at
 UNION ALL
-SELECT format('task %s: attempt %s was claimed at %s, the previous one ended at %s', h.task_id, h.attempt,
-    h.started_at, h.before)
-FROM (SELECT a.task_id, a.attempt, a.started_at, max(a.finished_at) OVER (PARTITION BY a.task_id
-        ORDER BY a.finished_at, a.attempt ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
-    FROM mill.attempts a) AS h
-WHERE h.started_at < h.before";
+SELECT format('task %s: attempt %s was claimed by %s at %s, while attempt %s, of %s, ran from %s until it was %s at %s',
+    a.task_id, a.attempt, a.worker_id, a.started_at, b.attempt, b.worker_id, b.started_at, b.outcome, b.finished_at)
+FROM mill.attempts a JOIN mill.attempts b ON b.task_id = a.task_id
+    AND (b.finished_at, b.attempt) < (a.finished_at, a.attempt) AND a.started_at < b.finished_at";
 
 /// The number of concurrent executions that count towards a limit never exceeds the limit's highest
 /// value.

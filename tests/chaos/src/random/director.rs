@@ -190,6 +190,7 @@ impl<'a> Director<'a> {
         self.progress.phase("checking");
         self.counts.polls = monitored.polls;
         self.counts.executions_seen = monitored.executions;
+        self.counts.clock_set_back = monitored.clock_set_back.as_secs_f64();
         self.counts.add_operations(&ops);
         self.counts.operator_actions = self.operator.operator_actions;
         self.counts.workers_started = self.fleet.started();

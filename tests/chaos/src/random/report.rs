@@ -34,6 +34,8 @@ pub(crate) struct Counts {
     pub(crate) polls: u64,
     /// Sum of the executions in transaction mode that each of these times saw.
     pub(crate) executions_seen: u64,
+    /// Seconds by which the clock of this machine was set back, at least.
+    pub(crate) clock_set_back: f64,
     /// Steps of the plan left when the time limit expired.
     pub(crate) steps_left: usize,
     /// Attempts by outcome.
@@ -88,8 +90,17 @@ pub(crate) struct Report {
 impl Report {
     /// Returns whether every invariant holds, and the whole plan was executed or need not be.
     pub(crate) fn passed(&self, accept_partial: bool) -> bool {
-        let holds = self.findings.iter().all(|finding| finding.count == 0);
-        holds && (self.counts.steps_left == 0 || accept_partial)
+        self.holds() && (self.counts.steps_left == 0 || accept_partial)
+    }
+
+    /// Returns whether the violations prove nothing: the invariants compare points in time, and the clock of
+    /// this machine was set back.
+    pub(crate) fn is_void(&self) -> bool {
+        self.counts.clock_set_back > 0.0 && !self.holds()
+    }
+
+    fn holds(&self) -> bool {
+        self.findings.iter().all(|finding| finding.count == 0)
     }
 }
 
@@ -134,6 +145,9 @@ impl Display for Report {
         };
         writeln!(f, "attempts: {}; {} effects", words(&c.attempts), c.effects)?;
         writeln!(f, "runs: {}", words(&c.runs))?;
+        if c.clock_set_back > 0.0 {
+            writeln!(f, "the clock of this machine was set back by {:.3} s", c.clock_set_back)?;
+        }
         if c.steps_left > 0 {
             writeln!(f, "time limit expired: {} steps of the plan are left", c.steps_left)?;
         }
