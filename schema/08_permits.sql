@@ -175,6 +175,15 @@ COMMENT ON FUNCTION mill.await_limit IS
     'for example because a transaction that has changed the limit is still open. The caller holds the locks of other '
     'limits meanwhile';
 
+CREATE OR REPLACE FUNCTION mill.on_hold(OUT queues text[], OUT targets text[])
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT (SELECT array_agg(q.name::text) FROM mill.queues q WHERE q.paused OR q.held_back IS NOT NULL),
+        (SELECT array_agg(c.name::text) FROM mill.target_checks c WHERE c.held_back IS NOT NULL)
+$$;
+COMMENT ON FUNCTION mill.on_hold IS
+    'Returns the queues and the targets that are paused or held back; null if there are none. Their tasks get no '
+    'permits, and mill.reconcile_limits revokes those that they have, because other tasks can use them';
+
 CREATE OR REPLACE FUNCTION mill.grant_permits(limit_ids bigint[], OUT granted integer, OUT next_in interval)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
@@ -190,8 +199,10 @@ DECLARE
     next_at timestamptz;
     onward bigint[];
     passed integer;
+    hold record;
 BEGIN
     granted := 0;
+    SELECT h.* INTO hold FROM mill.on_hold() AS h;
     -- Asynchronous commit is safe here, as for a claim: WAL is written in order, so an effect of this
     -- permit survives a crash only if the permit does.
     PERFORM set_config('synchronous_commit', 'off', true);
@@ -242,8 +253,16 @@ BEGIN
                     SELECT w.priority FROM mill.priorities w
                     ORDER BY CASE WHEN w.weight > 0 THEN -ln(1 - random()) / w.weight ELSE 'Infinity' END
                 ) AS ranked CROSS JOIN LATERAL (
+                    -- Bounds the search for a task that is not on hold.
+                    SELECT coalesce(CASE WHEN num_nonnulls(hold.queues, hold.targets) > 0 THEN (
+                        SELECT t.id FROM mill.tasks t
+                        WHERE t.state = 'blocked' AND (t.blocking_limit_id, t.priority) = (terms.id, ranked.priority)
+                        ORDER BY t.id OFFSET 1000 LIMIT 1) END, 9223372036854775807) AS id
+                ) AS horizon CROSS JOIN LATERAL (
                     SELECT t.id FROM mill.tasks t
                     WHERE t.state = 'blocked' AND (t.blocking_limit_id, t.priority) = (terms.id, ranked.priority)
+                        AND t.id < horizon.id
+                        AND (t.queue = ANY (hold.queues)) IS NOT TRUE AND (t.run_as = ANY (hold.targets)) IS NOT TRUE
                     ORDER BY t.id LIMIT free FOR NO KEY UPDATE SKIP LOCKED
                 ) AS head LIMIT free
             ), permitted AS (
@@ -269,7 +288,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.grant_permits IS
-    'Grants the free permits of these limits, up to 1000 per limit. granted: number of tasks that became pending. '
+    'Grants the free permits of these limits, up to 1000 per limit. While queues or targets are on hold, tasks after '
+    'the 1000th of a limit and priority get none. granted: number of tasks that became pending. '
     'next_in: time until a rate or an active period frees further permits';
 GRANT EXECUTE ON FUNCTION mill.grant_permits TO mill_worker;
 
@@ -459,6 +479,8 @@ CREATE OR REPLACE FUNCTION mill.reconcile_limits() RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '500ms' AS $$
 DECLARE
     closed bigint[];
+    hold record;
+    kept bigint[];
 BEGIN
     -- At most one worker at a time continues, and for the whole fleet at most once a second.
     INSERT INTO mill.limit_reconciliation (at) VALUES ('-infinity') ON CONFLICT DO NOTHING;
@@ -476,6 +498,13 @@ BEGIN
         FROM mill.tasks t JOIN mill.limits l ON l.id = ANY (t.limits) AND l.kind = 'group'
         WHERE t.state = 'pending' AND t.group_name IS NOT NULL AND t.start_by <= clock_timestamp();
     PERFORM mill.revoke_permits(closed) WHERE closed IS NOT NULL;
+    SELECT h.* INTO hold FROM mill.on_hold() AS h;
+    IF num_nonnulls(hold.queues, hold.targets) > 0 THEN
+        SELECT array_agg(DISTINCT p.limit_id) INTO kept FROM mill.permits p JOIN mill.tasks t ON t.id = p.task_id
+            WHERE p.counts_until IS NULL AND t.state IN ('pending', 'blocked')
+                AND (t.queue = ANY (hold.queues) OR t.run_as = ANY (hold.targets));
+        PERFORM mill.revoke_permits(kept) WHERE kept IS NOT NULL;
+    END IF;
     PERFORM mill.block_pending(l.name, NULL) FROM mill.limits l WHERE l.kind = 'queue';
     PERFORM mill.block_pending(NULL, g.name) FROM mill.groups g;
     PERFORM mill.renew_chains();
@@ -486,6 +515,7 @@ END
 $$;
 COMMENT ON FUNCTION mill.reconcile_limits IS
     'Enforces limits on tasks that were enqueued while a limit was being set, on tasks whose active period has '
-    'closed, and on tasks whose limit was removed. Workers call it before mill.grant_waiting_permits. A call within '
-    'a second of the previous call of any worker returns false and does nothing';
+    'closed, on tasks that are on hold, and on tasks whose limit was removed. Workers call it before '
+    'mill.grant_waiting_permits. A call within a second of the previous call of any worker returns false and does '
+    'nothing';
 GRANT EXECUTE ON FUNCTION mill.reconcile_limits TO mill_worker;

@@ -133,8 +133,6 @@ BEGIN
 
     IF pause IS NOT NULL AND (task.state <> 'scheduled' OR task.due_at <= now()) THEN
         RETURN pause;
-    ELSIF task.state = 'blocked' THEN
-        RETURN mill.why_blocked(task);
     ELSIF task.state = 'scheduled' AND task.due_at > now() THEN
         IF task.attempt > 0 AND last_attempt.task_id IS NOT NULL THEN
             RETURN format('attempt %s ended as %s (%s); the next one is due at %s, in %s',
@@ -152,6 +150,8 @@ BEGIN
     ELSIF EXISTS (SELECT FROM mill.target_checks c WHERE c.name = task.run_as AND c.held_back IS NOT NULL) THEN
         RETURN (SELECT format('target "%s" is held back: %s', c.name, c.held_back) FROM mill.target_checks c
             WHERE c.name = task.run_as);
+    ELSIF task.state = 'blocked' THEN
+        RETURN mill.why_blocked(task);
     END IF;
 
     SELECT count(*) AS workers, coalesce(sum((w.profiles->>task.run_as::text)::integer), 0) AS readers,

@@ -333,7 +333,6 @@ async fn a_rate_leaves_one_task_of_a_key_at_once_whether_or_not_its_idle_limit_w
 #[tokio::test]
 async fn why_names_a_task_that_holds_a_permit_without_running() {
     let database = Database::new().await;
-    database.execute("SELECT mill.pause('etl')").await;
     let [holder, other] = [
         database.enqueue("SELECT 1", ", concurrency_key => 'k', queue => 'etl'").await,
         database.enqueue("SELECT 1", ", concurrency_key => 'k'").await,
@@ -342,7 +341,86 @@ async fn why_names_a_task_that_holds_a_permit_without_running() {
     let why: String = database.value(&format!("SELECT mill.why({other})")).await;
     let wanted = format!(
         "concurrency key \"k\" has 0 of 1 tasks running; tasks that wait hold a permit (task {holder}: \
-         queue \"etl\" is paused); tasks ahead with the same priority: 0"
+         no live worker serves queue \"etl\"); tasks ahead with the same priority: 0"
     );
     assert_eq!(why, wanted);
+}
+
+/// What the permit granter does about once a second.
+const RECONCILE_AND_GRANT: &str = "DELETE FROM mill.limit_reconciliation;
+    SELECT mill.reconcile_limits(); SELECT mill.grant_waiting_permits()";
+
+#[tokio::test]
+async fn a_task_on_hold_leaves_its_permits_to_other_tasks() {
+    let held_back = "INSERT INTO mill.queues (name, held_back) VALUES ('etl', 'too busy')
+        ON CONFLICT (name) DO UPDATE SET held_back = excluded.held_back";
+    let end_hold = "UPDATE mill.queues SET held_back = NULL";
+    for (options, hold, why, resume) in [
+        (
+            ", queue => 'etl'",
+            "SELECT mill.pause('etl')",
+            "queue \"etl\" is paused",
+            "SELECT mill.resume('etl')",
+        ),
+        (", queue => 'etl'", held_back, "queue \"etl\" is held back: too busy", end_hold),
+        (
+            ", run_as => 'dwh'",
+            "INSERT INTO mill.target_checks VALUES ('dwh', now(), 'too busy')",
+            "target \"dwh\" is held back: too busy",
+            "DELETE FROM mill.target_checks",
+        ),
+        // The task has the permit of its key, and waits for that of its queue.
+        (
+            ", queue => 'full'",
+            "SELECT mill.pause('full')",
+            "queue \"full\" is paused",
+            "SELECT mill.set_max_running('queue', 'full', 1), mill.resume('full')",
+        ),
+    ] {
+        let database = Database::new().await;
+        let prepare = "SELECT mill.set_target('dwh', allowed => ARRAY[current_user]);
+            SELECT mill.set_max_running('queue', 'full', 0)";
+        database.execute(prepare).await;
+        let holder =
+            database.enqueue("SELECT 1", &format!(", concurrency_key => 'k'{options}")).await;
+        let other = database.enqueue("SELECT 1", ", concurrency_key => 'k'").await;
+        let has_permit = async |id: i64| -> bool {
+            let sql = format!("SELECT count(*) > 0 FROM mill.permits WHERE task_id = {id}");
+            database.value(&sql).await
+        };
+        database.execute(RECONCILE_AND_GRANT).await;
+        assert!(has_permit(holder).await && !has_permit(other).await, "{why}");
+        database.execute(hold).await;
+        database.execute(RECONCILE_AND_GRANT).await;
+        assert!(!has_permit(holder).await && has_permit(other).await, "{why}");
+        let answer: String = database.value(&format!("SELECT mill.why({holder})")).await;
+        assert_eq!(answer, why);
+        database.execute(&format!("SELECT mill.cancel({other})")).await;
+        database.execute(RECONCILE_AND_GRANT).await;
+        assert!(!has_permit(holder).await, "{why}");
+        database.execute(resume).await;
+        database.execute(RECONCILE_AND_GRANT).await;
+        let state: String = database
+            .value(&format!("SELECT state::text FROM mill.tasks WHERE id = {holder}"))
+            .await;
+        assert_eq!(state, "pending", "{why}");
+    }
+}
+
+#[tokio::test]
+async fn the_search_for_a_task_that_is_not_on_hold_is_bounded() {
+    let database = Database::new().await;
+    database
+        .execute(
+            "SELECT mill.pause('etl');
+             SELECT mill.enqueue('SELECT 1', concurrency_key => 'k', queue => 'etl')
+             FROM generate_series(1, 1000);
+             SELECT mill.enqueue('SELECT 1', concurrency_key => 'k')",
+        )
+        .await;
+    database.execute(RECONCILE_AND_GRANT).await;
+    assert_eq!(database.value::<i64>(PENDING).await, 0);
+    database.execute("SELECT mill.cancel(min(id)) FROM mill.tasks").await;
+    database.execute(RECONCILE_AND_GRANT).await;
+    assert_eq!(database.value::<i64>(PENDING).await, 1);
 }
