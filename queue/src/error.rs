@@ -122,6 +122,19 @@ impl QueueError {
         }
     }
 
+    /// Returns whether the session should be replaced: an answer did not arrive or made no sense, or a
+    /// statement has an outdated plan. What the session has prepared may then be wrong for good.
+    #[must_use]
+    pub fn session_in_doubt(&self) -> bool {
+        match self {
+            Self::Database(error) => error
+                .as_db_error()
+                .is_none_or(|error| Condition::of(error) == Some(Condition::OutdatedPlan)),
+            Self::NoAnswer { .. } | Self::Unexpected { .. } => true,
+            Self::Unreachable(_) | Self::Refused { .. } => false,
+        }
+    }
+
     /// Returns whether the request is invalid, as opposed to a database that is unavailable.
     #[must_use]
     pub fn refused(&self) -> bool {

@@ -209,6 +209,22 @@ async fn an_unreadable_answer_ends_a_session_and_the_task_has_its_effect() {
     join_all(each).await;
 }
 
+/// The claim is prepared once for each session. With wrong types, no claim of the session succeeds.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_has_prepared_the_claim_with_wrong_types_is_replaced() {
+    // The types of the first parameter, text[], and of the first column, bigint, become others.
+    let each = [('t', 10), ('T', 18)].map(async |(kind, byte)| {
+        let preparation = ANSWERS.into_iter().find(|it| it.name == "preparation of the claim");
+        let mut environment = Environment::new(preparation.unwrap()).await;
+        let messages = environment.record().await;
+        let message = messages.iter().position(|(it, _)| *it == kind).unwrap();
+        let damage = Damage { message, byte, kind: DamageKind::Flip(0x01) };
+        assert!(environment.check(damage, false).await);
+        environment.close().await;
+    });
+    join_all(each).await;
+}
+
 /// Damages a byte of a message in each way, byte by byte, and returns the number of damages.
 async fn damage_each_byte(answer: Answer, message: usize, size: usize) -> usize {
     let mut environment = Environment::new(answer).await;

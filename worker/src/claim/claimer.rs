@@ -82,9 +82,8 @@ impl Claimer {
                     self.context.metrics.claim_failed();
                     tracing::warn!(%error, "claiming failed, trying again");
                     state.cadence.failed(Instant::now());
-                    // A session that did not answer may never answer.
-                    let silent = matches!(error, QueueError::NoAnswer { .. });
-                    connected = connected.filter(|to| !silent && self.usable(to));
+                    let doubtful = error.session_in_doubt();
+                    connected = connected.filter(|to| !doubtful && self.usable(to));
                     self.context.wakeup.set_claimer_connected(connected.is_some());
                 }
             }
