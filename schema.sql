@@ -502,32 +502,6 @@ COMMENT ON FUNCTION mill.set_reserved_capacity IS
     'their next heartbeat';
 GRANT EXECUTE ON FUNCTION mill.set_reserved_capacity TO mill_operator;
 
-CREATE OR REPLACE FUNCTION mill.reserved_readers(worker_id uuid) RETURNS integer
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    percent integer;
-    reserved integer;
-BEGIN
-    SELECT CASE s.reserved_capacity WHEN 'none' THEN 0 WHEN 'low' THEN 10 WHEN 'medium' THEN 15 ELSE 25 END
-        INTO percent FROM mill.settings s;
-    IF percent = 0 THEN
-        RETURN 0;
-    END IF;
-    -- In the order of their ids, workers contribute all of their readers until the share is complete.
-    -- The last contributing worker contributes only as many readers as are still missing.
-    SELECT greatest(0, least(me.readers, ceil(fleet.readers * percent / 100.0) - fleet.before)) INTO reserved
-        FROM mill.workers me, LATERAL (SELECT sum(w.readers) AS readers,
-                coalesce(sum(w.readers) FILTER (WHERE w.id < me.id), 0) AS before
-            FROM mill.workers w WHERE NOT w.draining) AS fleet
-        WHERE me.id = reserved_readers.worker_id AND NOT me.draining;
-    RETURN coalesce(reserved, 0);
-END
-$$;
-COMMENT ON FUNCTION mill.reserved_readers IS
-    'Returns how many readers of a live worker run only tasks of priority reserved. All workers compute this number '
-    'from the same table and therefore agree';
-GRANT EXECUTE ON FUNCTION mill.reserved_readers TO mill_worker, mill_viewer;
-
 -- Queues ------------------------------------------------------------------------------------------
 
 CREATE TABLE IF NOT EXISTS mill.queues (
@@ -2125,8 +2099,8 @@ GRANT EXECUTE ON FUNCTION mill.prune TO mill_worker;
 
 -- schema/07_workers.sql ---------------------------------------------------------------------------
 
--- Workers: live workers with their heartbeats, the process behind each worker id, requests to cancel running
--- tasks, and the progress that running tasks report.
+-- Workers: live workers with their heartbeats and their reserved readers, the process behind each worker id,
+-- requests to cancel running tasks, and the progress that running tasks report.
 --
 -- mill.workers and mill.progress are unlogged: they describe the present, and are empty after a crash.
 
@@ -2159,6 +2133,48 @@ COMMENT ON COLUMN mill.workers.error_since IS 'Time of the first heartbeat that 
 COMMENT ON COLUMN mill.workers.destinations IS 'Destinations of notifications that the worker is configured for';
 COMMENT ON COLUMN mill.workers.queues IS 'Queues that the worker serves; null: all queues';
 GRANT SELECT, INSERT, UPDATE, DELETE ON mill.workers TO mill_worker;
+
+CREATE OR REPLACE FUNCTION mill.reserved_by_profile()
+RETURNS TABLE (worker_id uuid, profile text, reserved integer)
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    percent integer;
+BEGIN
+    SELECT CASE s.reserved_capacity WHEN 'none' THEN 0 WHEN 'low' THEN 10 WHEN 'medium' THEN 15 ELSE 25 END
+        INTO percent FROM mill.settings s;
+    IF percent = 0 THEN
+        RETURN;
+    END IF;
+    -- The last worker keeps a reader. Otherwise no task of another priority might run in its queues. Profiles get parts
+    -- of the share in proportion to the readers that they can spare. In the order of their ids, workers contribute
+    -- these readers until the part of the profile is complete.
+    RETURN QUERY SELECT f.id, f.profile, greatest(0, least(f.spare, round(f.share * f.sum_up_to / f.sum_of_all)
+            - round(f.share * (f.sum_up_to - f.sum_of_profile) / f.sum_of_all) - f.contributed))::integer
+        FROM (SELECT e.*, sum(e.spare) OVER () AS sum_of_all, sum(e.spare) OVER (ORDER BY e.profile) AS sum_up_to,
+                sum(e.spare) OVER (PARTITION BY e.profile) AS sum_of_profile,
+                sum(e.spare) OVER (PARTITION BY e.profile ORDER BY e.id) - e.spare AS contributed,
+                least(sum(e.spare) OVER (), ceil(sum(e.readers) OVER () * percent / 100.0)) AS share
+            FROM (SELECT w.id, p.key COLLATE "C" AS profile, p.value::integer AS readers,
+                    p.value::integer - (lead(w.id) OVER (PARTITION BY p.key COLLATE "C", w.queues ORDER BY w.id)
+                        IS NULL)::integer AS spare
+                FROM mill.workers w, jsonb_each_text(w.profiles) AS p WHERE NOT w.draining) AS e) AS f
+        WHERE f.spare > 0;
+END
+$$;
+COMMENT ON FUNCTION mill.reserved_by_profile IS
+    'Returns how many readers of each profile of each worker run only tasks of priority reserved. All workers compute '
+    'these numbers from the same table and therefore agree. Of the workers that serve the same queues, the last one '
+    'keeps one reader of each of its profiles for other tasks';
+GRANT EXECUTE ON FUNCTION mill.reserved_by_profile TO mill_worker, mill_viewer;
+
+CREATE OR REPLACE FUNCTION mill.reserved_readers(worker_id uuid) RETURNS integer
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT coalesce(sum(r.reserved), 0)::integer FROM mill.reserved_by_profile() r
+    WHERE r.worker_id = reserved_readers.worker_id
+$$;
+COMMENT ON FUNCTION mill.reserved_readers IS
+    'Returns how many readers of a worker run only tasks of priority reserved, see mill.reserved_by_profile';
+GRANT EXECUTE ON FUNCTION mill.reserved_readers TO mill_worker, mill_viewer;
 
 -- Returns all keys at once, so that a query over any number of workers reads pg_locks once.
 CREATE OR REPLACE FUNCTION mill.live_sessions() RETURNS SETOF bigint
@@ -9937,8 +9953,9 @@ BEGIN
             AND t.id < task.id LIMIT 100000) AS before;
     -- Readers that are reserved for tasks of priority reserved do not run other tasks.
     IF task.priority <> 'reserved' THEN
-        SELECT coalesce(sum(mill.reserved_readers(w.id)), 0) INTO kept FROM mill.workers w
-            WHERE (w.queues IS NULL OR task.queue = ANY (w.queues))
+        SELECT coalesce(sum(r.reserved), 0) INTO kept
+            FROM mill.workers w JOIN mill.reserved_by_profile() r ON r.worker_id = w.id
+            WHERE (w.queues IS NULL OR task.queue = ANY (w.queues)) AND r.profile = task.run_as
                 AND now() - w.heartbeat_at < w.orphan_timeout;
         IF kept > 0 AND serving.busy < serving.readers AND serving.readers - kept <= serving.busy THEN
             RETURN format('readers that serve queue "%3$s": %1$s of %2$s are '

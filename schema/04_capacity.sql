@@ -57,32 +57,6 @@ COMMENT ON FUNCTION mill.set_reserved_capacity IS
     'their next heartbeat';
 GRANT EXECUTE ON FUNCTION mill.set_reserved_capacity TO mill_operator;
 
-CREATE OR REPLACE FUNCTION mill.reserved_readers(worker_id uuid) RETURNS integer
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    percent integer;
-    reserved integer;
-BEGIN
-    SELECT CASE s.reserved_capacity WHEN 'none' THEN 0 WHEN 'low' THEN 10 WHEN 'medium' THEN 15 ELSE 25 END
-        INTO percent FROM mill.settings s;
-    IF percent = 0 THEN
-        RETURN 0;
-    END IF;
-    -- In the order of their ids, workers contribute all of their readers until the share is complete.
-    -- The last contributing worker contributes only as many readers as are still missing.
-    SELECT greatest(0, least(me.readers, ceil(fleet.readers * percent / 100.0) - fleet.before)) INTO reserved
-        FROM mill.workers me, LATERAL (SELECT sum(w.readers) AS readers,
-                coalesce(sum(w.readers) FILTER (WHERE w.id < me.id), 0) AS before
-            FROM mill.workers w WHERE NOT w.draining) AS fleet
-        WHERE me.id = reserved_readers.worker_id AND NOT me.draining;
-    RETURN coalesce(reserved, 0);
-END
-$$;
-COMMENT ON FUNCTION mill.reserved_readers IS
-    'Returns how many readers of a live worker run only tasks of priority reserved. All workers compute this number '
-    'from the same table and therefore agree';
-GRANT EXECUTE ON FUNCTION mill.reserved_readers TO mill_worker, mill_viewer;
-
 -- Queues ------------------------------------------------------------------------------------------
 
 CREATE TABLE IF NOT EXISTS mill.queues (

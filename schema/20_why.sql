@@ -175,8 +175,9 @@ BEGIN
             AND t.id < task.id LIMIT 100000) AS before;
     -- Readers that are reserved for tasks of priority reserved do not run other tasks.
     IF task.priority <> 'reserved' THEN
-        SELECT coalesce(sum(mill.reserved_readers(w.id)), 0) INTO kept FROM mill.workers w
-            WHERE (w.queues IS NULL OR task.queue = ANY (w.queues))
+        SELECT coalesce(sum(r.reserved), 0) INTO kept
+            FROM mill.workers w JOIN mill.reserved_by_profile() r ON r.worker_id = w.id
+            WHERE (w.queues IS NULL OR task.queue = ANY (w.queues)) AND r.profile = task.run_as
                 AND now() - w.heartbeat_at < w.orphan_timeout;
         IF kept > 0 AND serving.busy < serving.readers AND serving.readers - kept <= serving.busy THEN
             RETURN format('readers that serve queue "%3$s": %1$s of %2$s are '

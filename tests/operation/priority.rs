@@ -1,6 +1,7 @@
 //! A priority is a share, not a rank. Reserved readers run only tasks of priority `reserved`.
 
 use crate::harness::{Database, Program, Worker, eventually};
+use crate::targets::target::Configuration;
 
 /// Enqueues this many tasks of each priority, lowest first.
 async fn backlog(database: &Database, counts: [i32; 5]) {
@@ -100,8 +101,8 @@ async fn the_reserved_readers_are_a_share_of_all_spread_by_rank() {
     let database = Database::new().await;
     database
         .execute(
-            "INSERT INTO mill.workers (id, session_lock_key, readers, heartbeat_interval, orphan_timeout)
-             SELECT format('00000000-0000-0000-0000-%s', lpad(n::text, 12, '0'))::uuid, n, 12, '5 s', '30 s'
+            "INSERT INTO mill.workers (id, session_lock_key, readers, profiles, heartbeat_interval, orphan_timeout)
+             SELECT format('00000000-0000-0000-0000-%s', lpad(n::text, 12, '0'))::uuid, n, 12, '{\"\": 12}', '5 s', '30 s'
              FROM generate_series(1, 10) AS n",
         )
         .await;
@@ -118,10 +119,90 @@ async fn the_reserved_readers_are_a_share_of_all_spread_by_rank() {
     }
     // A draining worker reserves no readers; 25 % of 97 readers are 25.
     database
-        .execute("DELETE FROM mill.workers WHERE session_lock_key = 1; UPDATE mill.workers SET readers = 1 WHERE session_lock_key = 10;
-                  UPDATE mill.workers SET draining = true WHERE session_lock_key = 2; UPDATE mill.workers SET readers = 24 WHERE session_lock_key = 3")
+        .execute("DELETE FROM mill.workers WHERE session_lock_key = 1;
+                  UPDATE mill.workers SET readers = 1, profiles = '{\"\": 1}' WHERE session_lock_key = 10;
+                  UPDATE mill.workers SET draining = true WHERE session_lock_key = 2;
+                  UPDATE mill.workers SET readers = 24, profiles = '{\"\": 24}' WHERE session_lock_key = 3")
         .await;
     assert_eq!(database.value::<String>(split).await, "0 24 1 0 0 0 0 0 0");
+}
+
+#[tokio::test]
+async fn every_queue_and_profile_keeps_a_reader_for_other_tasks() {
+    let database = Database::new().await;
+    // Workers in the order of their ids, and the readers that each of them reserves of each profile.
+    for (level, workers, wanted) in [
+        ("low", &[("all", r#"{"": 1}"#)][..], "-"),
+        ("low", &[("all", r#"{"": 2}"#)], "1: 1"),
+        ("high", &[("all", r#"{"": 1}"#), ("all", r#"{"": 1}"#)], "1: 1"),
+        ("high", &[("a", r#"{"": 1}"#), ("b", r#"{"": 1}"#)], "-"),
+        ("high", &[("a", r#"{"": 1}"#), ("b", r#"{"": 4}"#)], "2: 2"),
+        // The readers of one profile cannot take the place of another's.
+        ("high", &[("all", r#"{"": 1, "etl": 3}"#)], "1: 1 etl"),
+        ("high", &[("all", r#"{"": 4, "etl": 4}"#)], "1: 1, 1: 1 etl"),
+        ("high", &[("all", r#"{"": 1, "etl": 1}"#), ("all", r#"{"": 2}"#)], "1: 1"),
+        // Small profiles together reserve no more than one large profile.
+        ("low", &[("all", r#"{"": 2, "a": 2, "b": 2, "c": 2, "d": 2}"#)], "1: 1 b"),
+    ] {
+        let rows = (1..).zip(workers).map(|(n, (queues, profiles))| {
+            format!("('00000000-0000-0000-0000-00000000000{n}', {n}, 9, nullif('{{{queues}}}', '{{all}}')::text[],
+                 '{profiles}', '5 s', '30 s')")
+        });
+        let rows = rows.collect::<Vec<_>>().join(", ");
+        database
+            .execute(&format!(
+                "SELECT mill.set_reserved_capacity('{level}'); TRUNCATE mill.workers;
+                 INSERT INTO mill.workers (id, session_lock_key, readers, queues, profiles, heartbeat_interval,
+                     orphan_timeout) VALUES {rows}"
+            ))
+            .await;
+        let reserved = "SELECT coalesce(string_agg(format('%s: %s', w.session_lock_key,
+                 rtrim(r.reserved || ' ' || r.profile)), ', ' ORDER BY w.id, r.profile), '-')
+             FROM mill.reserved_by_profile() r JOIN mill.workers w ON w.id = r.worker_id WHERE r.reserved > 0";
+        assert_eq!(database.value::<String>(reserved).await, wanted, "{level} {workers:?}");
+    }
+}
+
+/// Starts a worker with readers of its own and four readers of a target, and a quarter of all reserved:
+/// `reserved` in the target.
+async fn tasks_run_while_readers_are_reserved(readers: &str, reserved: usize) {
+    let (database, dwh) = (Database::new().await, Database::empty().await);
+    let configuration = Configuration::new(&database, &[("dwh", &dwh, dwh.url())]).await;
+    database.execute("SELECT mill.set_reserved_capacity('high')").await;
+    dwh.execute("SELECT pg_advisory_lock(1)").await;
+    let path = configuration.path();
+    let flags = ["--readers", readers, "--heartbeat-interval", "500ms", "--config"];
+    let worker = Worker::start(&database, &[&flags[..], &[path.to_str().unwrap()]].concat());
+    worker.until_logged("ready").await;
+    every_worker_has_sent_two_heartbeats(&database).await;
+    let other = database.enqueue("SELECT 1", "").await;
+    assert_eq!(database.outcome(other).await, "succeeded");
+    let locked = "SELECT pg_advisory_xact_lock_shared(1)";
+    for _ in reserved..4 {
+        let id = database.enqueue(locked, ", run_as => 'dwh'").await;
+        let running = format!("SELECT state = 'running' FROM mill.tasks WHERE id = {id}");
+        eventually("the task runs", async || database.value::<bool>(&running).await).await;
+    }
+    let waits = database.enqueue(locked, ", run_as => 'dwh'").await;
+    let why: String = database.value(&format!("SELECT mill.why({waits})")).await;
+    let wanted = format!(": {reserved} of 4 are kept for reserved tasks, the others are busy");
+    assert!(why.contains(&wanted), "{why}");
+    let urgent = database.enqueue("SELECT 1", ", run_as => 'dwh', priority => 'reserved'").await;
+    assert_eq!(database.outcome(urgent).await, "succeeded");
+    dwh.execute("SELECT pg_advisory_unlock(1)").await;
+    database.until_empty().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_only_reader_of_a_profile_is_not_reserved() {
+    // Two of five readers are reserved.
+    tasks_run_while_readers_are_reserved("1", 2).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn why_counts_the_reserved_readers_of_the_profile_only() {
+    // Two of seven readers are reserved, one of each profile.
+    tasks_run_while_readers_are_reserved("3", 1).await;
 }
 
 /// Waits until every worker knows its share of the reserved readers. A worker learns it from the reply

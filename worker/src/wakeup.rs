@@ -1,7 +1,8 @@
 //! Wakes claimer, permit granter, run advancer, scheduler, heartbeat and maintenance, on events
 //! inside and outside the process.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use fleet_decisions::notification_kind::claims_when_notified;
 use parking_lot::Mutex;
@@ -65,7 +66,7 @@ pub(crate) struct Wakeup {
     sweep_requested: AtomicBool,
     tasks_found: AtomicBool,
     draining: AtomicBool,
-    reserved_readers: AtomicU32,
+    reserved_readers: Mutex<BTreeMap<String, u32>>,
     peer_count: AtomicUsize,
     idle: watch::Sender<bool>,
     claimer_connection: watch::Sender<bool>,
@@ -86,7 +87,7 @@ impl Default for Wakeup {
             sweep_requested: AtomicBool::new(false),
             tasks_found: AtomicBool::new(false),
             draining: AtomicBool::new(false),
-            reserved_readers: AtomicU32::new(0),
+            reserved_readers: Mutex::default(),
             peer_count: AtomicUsize::new(0),
             idle: watch::Sender::new(false),
             claimer_connection: watch::Sender::new(false),
@@ -207,17 +208,21 @@ impl Wakeup {
         self.draining.load(Ordering::Relaxed)
     }
 
-    /// Sets how many readers run only tasks of priority reserved; these are the first readers.
-    pub(crate) fn set_reserved_readers(&self, readers: u32) {
-        if self.reserved_readers.swap(readers, Ordering::Relaxed) != readers {
+    /// Sets how many readers of each profile run only tasks of priority reserved; these are the
+    /// first readers of the profile.
+    pub(crate) fn set_reserved_readers(&self, by_profile: &BTreeMap<String, u32>) {
+        let mut reserved = self.reserved_readers.lock();
+        if *reserved != *by_profile {
+            reserved.clone_from(by_profile);
+            let readers: u32 = by_profile.values().sum();
             tracing::info!(readers, "readers reserved for reserved tasks");
             self.notify();
         }
     }
 
     /// See [`Wakeup::set_reserved_readers`].
-    pub(crate) fn reserved_readers(&self) -> u32 {
-        self.reserved_readers.load(Ordering::Relaxed)
+    pub(crate) fn reserved_readers(&self) -> BTreeMap<String, u32> {
+        self.reserved_readers.lock().clone()
     }
 
     /// Records whether the claimer is connected.

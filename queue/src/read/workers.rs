@@ -17,9 +17,11 @@ SELECT w.id, s.host, s.pid, s.version, s.started_at, w.heartbeat_at,
     now() - w.heartbeat_at < w.orphan_timeout AS alive,
     w.session_lock_key IN (SELECT mill.live_sessions()) AS session_alive, w.draining, w.readers,
     (SELECT count(*) FROM mill.tasks t WHERE t.state = 'running' AND t.claimed_by = w.id) AS running,
-    w.queues, mill.reserved_readers(w.id) AS reserved, s.schema_version, w.error,
+    w.queues, coalesce(r.readers, 0) AS reserved, s.schema_version, w.error,
     extract(epoch FROM now() - w.error_since)::float8 AS error_seconds
 FROM mill.workers w LEFT JOIN mill.worker_starts s ON s.id = w.id
+    LEFT JOIN (SELECT p.worker_id, sum(p.reserved)::int4 AS readers FROM mill.reserved_by_profile() p
+        GROUP BY p.worker_id) AS r ON r.worker_id = w.id
 ORDER BY s.host, s.pid, w.id";
 
 /// A worker process.

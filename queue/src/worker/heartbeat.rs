@@ -36,7 +36,8 @@ RETURNING w.draining,
     ARRAY(SELECT r.task_id FROM mill.cancel_requests r WHERE r.task_id = ANY ($3)) AS cancel,
     ARRAY(SELECT claim.token FROM unnest($3, $4) AS claim (id, token)
         WHERE NOT EXISTS (SELECT FROM mill.tasks t WHERE t.id = claim.id AND t.token = claim.token)) AS lost,
-    mill.reserved_readers(w.id) AS reserved,
+    (SELECT coalesce(jsonb_object_agg(r.profile, r.reserved), '{}') FROM mill.reserved_by_profile() r
+        WHERE r.worker_id = w.id AND r.reserved > 0) AS reserved,
     to_regclass('mill.attempts_' || to_char(now() AT TIME ZONE 'UTC', 'YYYYMMDD')) IS NULL AS history_missing";
 
 const DEREGISTER: &str = "/* queue.deregister */ DELETE FROM mill.workers w WHERE w.id = $1";
@@ -77,15 +78,15 @@ pub struct HeartbeatResponse {
     /// ago. These are tokens and not task ids, because the same task may have been claimed again
     /// under a new token before the worker reads the response.
     pub lost: Vec<Token>,
-    /// Number of readers that run only tasks of priority reserved.
-    pub reserved: u32,
+    /// Number of readers of each profile that run only tasks of priority reserved.
+    pub reserved: BTreeMap<String, u32>,
     /// Whether history has no partition for today, so that the end of no task can be recorded.
     pub history_missing: bool,
 }
 
 from_row! {
     row => HeartbeatResponse {
-        draining, cancel, lost, reserved: column::<i32>(row, "reserved")?.cast_unsigned(), history_missing,
+        draining, cancel, lost, reserved: column::<Json<_>>(row, "reserved")?.0, history_missing,
     }
 }
 

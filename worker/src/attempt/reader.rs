@@ -32,7 +32,10 @@ const MAX_RECORD_WAIT: Duration = Duration::from_secs(1);
 
 /// Runs tasks in its own session.
 pub(crate) struct Reader {
+    /// Number of the reader, from 1.
     pub(crate) number: u32,
+    /// See [`IdleReader`].
+    pub(crate) number_in_profile: u32,
     pub(crate) login: Login,
     pub(crate) idle_readers: mpsc::UnboundedSender<IdleReader>,
     pub(crate) executor: Arc<Executor>,
@@ -276,8 +279,8 @@ impl Reader {
     async fn wait_for_tasks(&self, session: &Session) -> Option<Option<Vec<ClaimedTask>>> {
         let (reply, mut answer) = oneshot::channel();
         let idle_reader = IdleReader {
-            reader: self.number,
             profile: Arc::clone(&self.login.profile),
+            number_in_profile: self.number_in_profile,
             session: session.identity(),
             reply,
         };

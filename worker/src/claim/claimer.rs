@@ -26,10 +26,10 @@ use crate::registration::moved;
 
 /// Registers an idle reader with the claimer. The reader withdraws by dropping the receiving end.
 pub(crate) struct IdleReader {
-    /// Number of the reader, from 1.
-    pub(crate) reader: u32,
     /// Profile of the reader's login.
     pub(crate) profile: Arc<str>,
+    /// Number of the reader among the worker's readers of the profile, from 1.
+    pub(crate) number_in_profile: u32,
     pub(crate) session: SessionIdentity,
     pub(crate) reply: oneshot::Sender<Vec<ClaimedTask>>,
 }
@@ -214,7 +214,9 @@ impl Claimer {
         let reserved = self.context.wakeup.reserved_readers();
         let mut by_profile: BTreeMap<(Arc<str>, bool), Vec<IdleReader>> = BTreeMap::new();
         for idle_reader in state.idle.drain(..) {
-            let kept = idle_reader.reader <= reserved;
+            let kept = reserved
+                .get(&*idle_reader.profile)
+                .is_some_and(|reserved| idle_reader.number_in_profile <= *reserved);
             by_profile
                 .entry((Arc::clone(&idle_reader.profile), !kept))
                 .or_default()

@@ -114,7 +114,7 @@ impl Heartbeat {
     fn apply(&self, orders: &HeartbeatResponse) {
         let Context { wakeup, in_flight, .. } = &*self.context;
         wakeup.set_draining(orders.draining);
-        wakeup.set_reserved_readers(orders.reserved);
+        wakeup.set_reserved_readers(&orders.reserved);
         if orders.history_missing {
             wakeup.request_maintenance();
         }

@@ -94,25 +94,7 @@ pub(crate) fn readers_by_profile(logins: &[Login]) -> BTreeMap<String, u32> {
     logins.iter().map(|login| (login.profile.to_string(), login.readers)).collect()
 }
 
-/// Returns the login of each reader. The profiles alternate, because the first readers are the ones
-/// that are reserved for reserved tasks, and reserved tasks may name any profile.
-pub(crate) fn interleave(logins: &[Login]) -> Vec<&Login> {
-    let readers: Vec<u32> = logins.iter().map(|login| login.readers).collect();
-    alternate(&readers).into_iter().map(|n| &logins[n]).collect()
-}
-
-/// Returns the index of the login of each reader.
-fn alternate(readers: &[u32]) -> Vec<usize> {
-    let rounds = 0..readers.iter().copied().max().unwrap_or(0);
-    rounds.flat_map(|n| (0..readers.len()).filter(move |login| n < readers[*login])).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn profiles_alternate_in_the_numbering_of_readers() {
-        assert_eq!(alternate(&[3, 1, 2]), [0, 1, 2, 0, 2, 0]);
-    }
+/// Returns the login of each reader, and the number of the reader among those of the login, from 1.
+pub(crate) fn numbered_readers(logins: &[Login]) -> impl Iterator<Item = (&Login, u32)> {
+    logins.iter().flat_map(|login| (1..=login.readers).map(move |number| (login, number)))
 }

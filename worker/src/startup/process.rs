@@ -44,7 +44,7 @@ use crate::library::handlers::Handlers;
 use crate::shutdown::{Shutdown, Signals, wait_for_readers};
 use crate::startup::config::Config;
 use crate::startup::console::{self, Console};
-use crate::startup::login::{Login, interleave, logins, readers, readers_by_profile};
+use crate::startup::login::{Login, logins, numbered_readers, readers, readers_by_profile};
 use crate::startup::sd_notify::SdNotify;
 use crate::startup::settings::Settings;
 use crate::startup::{destinations, pooler_check, privileges, traces};
@@ -434,9 +434,10 @@ impl Process {
             ),
             handlers: std::mem::take(&mut self.handlers),
         });
-        for (number, login) in (1..).zip(interleave(&self.logins)) {
+        for (number, (login, number_in_profile)) in (1..).zip(numbered_readers(&self.logins)) {
             let reader = Reader {
                 number,
+                number_in_profile,
                 login: login.clone(),
                 idle_readers: idle_readers.clone(),
                 executor: Arc::clone(&executor),
