@@ -131,10 +131,34 @@ pub fn receipt_statement(
 }
 
 /// Returns an expression whose value does not depend on `client_encoding` and
-/// `standard_conforming_strings`, which the task may have set.
+/// `standard_conforming_strings`, which the task may have set. Its value is the JSON document; in a
+/// database with another encoding than UTF8, whose `jsonb` cannot contain every character, a string
+/// with the document in ASCII.
 fn json_literal(value: &Value) -> String {
-    let hex: String = value.to_string().bytes().map(|byte| format!("{byte:02x}")).collect();
-    format!("pg_catalog.convert_from(pg_catalog.decode('{hex}', 'hex'), 'UTF8')::pg_catalog.jsonb")
+    let hex: String = ascii(value).bytes().map(|byte| format!("{byte:02x}")).collect();
+    format!(
+        "(SELECT CASE WHEN pg_catalog.current_setting('server_encoding') OPERATOR(pg_catalog.=) 'UTF8' \
+         THEN document::pg_catalog.jsonb ELSE pg_catalog.to_jsonb(document) END \
+         FROM pg_catalog.convert_from(pg_catalog.decode('{hex}', 'hex'), 'UTF8') AS document)"
+    )
+}
+
+/// Returns JSON in which characters outside of ASCII are escaped. Such characters occur in strings
+/// only.
+fn ascii(value: &Value) -> String {
+    let escaped = |unit: u16| match u8::try_from(unit) {
+        Ok(byte) if byte.is_ascii() => char::from(byte).to_string(),
+        _ => format!("\\u{unit:04x}"),
+    };
+    value.to_string().encode_utf16().map(escaped).collect()
+}
+
+/// Returns the document of a stored value of [`json_literal`].
+fn document(stored: Value) -> Value {
+    match stored {
+        Value::String(text) => serde_json::from_str(&text).unwrap_or(Value::String(text)),
+        stored => stored,
+    }
 }
 
 /// Resolves attempts: returns what the target has about each task. The attempts with these epochs or
@@ -156,7 +180,8 @@ pub async fn resolve(
     for row in &rows {
         let ran: Option<f64> = column(row, "ran_seconds")?;
         let ran = Duration::try_from_secs_f64(ran.unwrap_or_default()).unwrap_or_default();
-        let done = Done { rows: column(row, "rows")?, ran, result: column(row, "result")? };
+        let result = column::<Option<Value>>(row, "result")?.map(document);
+        let done = Done { rows: column(row, "rows")?, ran, result };
         let done = column::<bool>(row, "done")?.then_some(done);
         found.insert(column(row, "task")?, Resolved { epoch: column(row, "epoch")?, done });
     }

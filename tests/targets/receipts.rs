@@ -1,8 +1,14 @@
 //! The receipts of a target: of an attempt that commits and a worker that resolves it, one comes first,
 //! and the other one finds out.
 
-use crate::harness::Database;
+use queue::receipt::{Receipt, receipt_statement};
+use serde_json::json;
+use uuid::Uuid;
+
 use crate::harness::login::{Login, answer};
+use crate::harness::{Database, Worker};
+use crate::runs::run::{end, job, start};
+use crate::targets::target::{Configuration, as_flags};
 
 const ID: &str = "'11111111-1111-1111-1111-111111111111'";
 
@@ -116,4 +122,38 @@ async fn a_target_of_an_earlier_version_is_updated_without_a_rewrite() {
     }
     assert_eq!(dwh.value::<i64>(file).await, before);
     assert_eq!(answer(dwh.client(), &complete(2)).await, "MT003");
+}
+
+#[tokio::test]
+async fn a_receipt_keeps_every_character_of_a_result_in_any_encoding() {
+    for (encoding, stored) in [("UTF8", "object"), ("LATIN1", "string"), ("SQL_ASCII", "string")] {
+        let dwh = Database::with_encoding(encoding).await;
+        queue::receipt::init(dwh.client(), &[]).await.unwrap();
+        let receipt = Receipt { id: Uuid::from_u128(1), epoch: 3 };
+        let result = json!({ "columns": ["José"], "rows": [["cut …", "\u{1f600} \" \\ '"]] });
+        dwh.execute("BEGIN").await;
+        let xact: String = dwh.value("SELECT pg_current_xact_id()::text").await;
+        dwh.execute(&receipt_statement(receipt, &xact, Some(1), Some(&result))).await;
+        dwh.execute("COMMIT").await;
+        let found = queue::receipt::resolve(dwh.client(), &[receipt]).await.unwrap();
+        assert_eq!(found[0].done.as_ref().unwrap().result, Some(result), "{encoding}");
+        let kind = "SELECT jsonb_typeof(result) FROM mill_target.receipts";
+        assert_eq!(dwh.value::<String>(kind).await, stored, "{encoding}");
+    }
+}
+
+/// The history keeps the beginning of a long value and an ellipsis, which LATIN1 does not have.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_of_a_run_with_a_long_result_succeeds_in_a_target_of_another_encoding() {
+    let (queue, dwh) = (Database::new().await, Database::with_encoding("LATIN1").await);
+    let configuration = Configuration::new(&queue, &[("dwh", &dwh, dwh.url())]).await;
+    let flags = configuration.flags();
+    let _worker = Worker::start(&queue, &as_flags(&flags));
+    let load = "SELECT repeat('é', 4000) AS text";
+    let load = json!({ "name": "load", "run_as": "dwh", "max_attempts": 1, "statement": load });
+    job(&queue, "daily", json!([load])).await;
+    let run = start(&queue, "daily").await;
+    assert_eq!(end(&queue, run).await, "succeeded");
+    let shown: String = queue.value("SELECT result #>> '{rows,0,0}' FROM mill.attempts").await;
+    assert_eq!(shown, "é".repeat(2048) + "…");
 }

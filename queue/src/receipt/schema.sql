@@ -62,7 +62,8 @@ COMMENT ON COLUMN mill_target.receipts.epoch IS 'An attempt commits only if its 
 COMMENT ON COLUMN mill_target.receipts.done IS 'Whether the task has succeeded. It then commits never again';
 COMMENT ON COLUMN mill_target.receipts.rows IS 'Rows returned or affected';
 COMMENT ON COLUMN mill_target.receipts.result IS
-    'Tasks of a run: first rows that the statement returned, which can be parameters of later tasks';
+    'Tasks of a run: first rows that the statement returned, which can be parameters of later tasks. If the encoding of '
+    'the database is not UTF8: a string with the JSON document in ASCII';
 COMMENT ON COLUMN mill_target.receipts.login IS
     'Login that wrote the receipt. Other logins cannot change or list it, except members of that role';
 COMMENT ON COLUMN mill_target.receipts.ran IS 'Time from the start of the transaction to the receipt';
