@@ -80,6 +80,38 @@ async fn workers_outlive_restarts_and_a_crash_of_the_server() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_drains_drains_until_an_operator_ends_it_also_after_a_crash_of_the_server() {
+    let mut private = PrivateDatabase::new(&[]).await;
+    let flags = [&FLAGS[..], &["--heartbeat-interval", "500ms"]].concat();
+    let worker = Worker::start(&private.database, &flags);
+    worker.until_logged("ready").await;
+    private.database.execute("SELECT mill.drain(id) FROM mill.workers").await;
+    worker.until_logged("an operator has started the drain").await;
+    // A crash empties the table of the workers. The other workers do the same to one that was cut off.
+    private.cluster.crash().unwrap();
+    private.cluster.start_again().unwrap();
+    private.database.reconnect().await;
+    let database = &private.database;
+    for cause in ["a crash", "the absence"] {
+        eventually("the worker is registered", async || {
+            database.value::<i64>("SELECT count(*) FROM mill.workers").await == 1
+        })
+        .await;
+        let drains = "SELECT draining FROM mill.workers";
+        assert!(database.value::<bool>(drains).await, "after {cause}");
+        database.execute("DELETE FROM mill.workers").await;
+    }
+    eventually("the worker is registered again", async || {
+        let drained = "SELECT count(mill.drain(id, false)) FROM mill.workers";
+        database.value::<i64>(drained).await == 1
+    })
+    .await;
+    worker.until_logged("an operator has ended the drain").await;
+    let id = database.enqueue("SELECT 1", "").await;
+    assert_eq!(database.outcome(id).await, "succeeded");
+}
+
 /// Terminates every session of this name except the test's own.
 async fn end_sessions(database: &Database, name: &str) {
     let sql = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity

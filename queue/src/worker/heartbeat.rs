@@ -24,8 +24,8 @@ WITH started AS (
     SELECT pg_advisory_lock_shared($5)
 )
 INSERT INTO mill.workers (id, session_lock_key, readers, queues, heartbeat_interval, orphan_timeout, profiles,
-    destinations)
-SELECT $1, $5, $6, $7, make_interval(secs => $8), make_interval(secs => $9), $10, $12 FROM session_lock_key
+    destinations, draining)
+SELECT $1, $5, $6, $7, make_interval(secs => $8), make_interval(secs => $9), $10, $12, $13 FROM session_lock_key
 ON CONFLICT (id) DO UPDATE SET heartbeat_at = now(), heartbeat = workers.heartbeat + 1";
 
 const HEARTBEAT: &str = "/* queue.heartbeat */
@@ -91,10 +91,13 @@ from_row! {
 }
 
 /// Registers the worker, and takes the advisory lock that shows that its control session is alive.
-/// The session of `client` becomes that control session.
+/// The session of `client` becomes that control session. `draining`: whether the worker drained when
+/// it lost its registration. Without effect if the worker is still registered, because an operator
+/// may have ended the drain meanwhile.
 pub async fn register(
     client: &impl GenericClient,
     registration: &WorkerRegistration,
+    draining: bool,
 ) -> Result<(), QueueError> {
     client
         .execute_typed(
@@ -118,6 +121,7 @@ pub async fn register(
                 (/* profiles */ &Json(&registration.profiles), Type::JSONB),
                 (/* schema_version */ &crate::schema::VERSION, Type::INT4),
                 (/* destinations */ &registration.destinations, Type::TEXT_ARRAY),
+                (/* draining */ &draining, Type::BOOL),
             ],
         )
         .await?;

@@ -49,7 +49,7 @@ impl Heartbeat {
     async fn register(&self) -> Result<DedicatedSession, QueueError> {
         let session = self.context.control.control_session().await?;
         prune::prepare_history(&session.client).await?;
-        register(&session.client, &self.registration).await?;
+        register(&session.client, &self.registration, self.context.wakeup.draining()).await?;
         self.context.control.registration().registered(server(&session.client).await?);
         Ok(session)
     }
@@ -100,7 +100,9 @@ impl Heartbeat {
                 // reclaimed tasks as lost.
                 self.context.metrics.heartbeat("unknown");
                 tracing::warn!("the fleet considered this worker dead; registering again");
-                with_timeout(REGISTRATION_TIMEOUT, register(client, &self.registration)).await?;
+                let draining = self.context.wakeup.draining();
+                let registered = register(client, &self.registration, draining);
+                with_timeout(REGISTRATION_TIMEOUT, registered).await?;
                 if let Some(orders) =
                     with_timeout(limit, heartbeat(client, worker, busy, &claims, error)).await?
                 {

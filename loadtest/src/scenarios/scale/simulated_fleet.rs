@@ -148,7 +148,7 @@ impl<'a> SimulatedFleet<'a> {
                 orphan_timeout: Duration::from_secs(3600),
             };
             let holder = self.holders.last().context("no session was opened")?;
-            register(&**holder, &registration).await?;
+            register(&**holder, &registration, false).await?;
             self.workers.push(worker);
         }
         self.database.session.execute(ASSIGN_TASKS, &[&i64::from(readers)]).await?;
