@@ -194,6 +194,17 @@ mod tests {
     }
 
     #[test]
+    fn a_uri_in_place_of_the_database_name_is_refused_and_not_shown() {
+        let uri = "postgres://u:hunter2@h/d";
+        for (text, origin) in [("", "PGDATABASE"), (&*format!("dbname={uri}"), "connection string")]
+        {
+            let error = resolve(text, &[("PGDATABASE", uri)]).unwrap_err();
+            assert!(error.is_usage() && error.to_string().contains(origin), "{error}");
+            assert!(!format!("{error} {error:?}").contains("hunter2"));
+        }
+    }
+
+    #[test]
     fn options_without_effect_are_accepted() {
         let target = resolve(
             "gssencmode=disable sslcompression=1 krbsrvname=x client_encoding=UTF8 requirepeer='' \

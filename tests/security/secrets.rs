@@ -58,6 +58,31 @@ async fn a_connection_error_never_contains_the_password() {
     }
 }
 
+/// The name of a database that does not exist is in the error of the server.
+#[tokio::test]
+async fn a_uri_with_a_misspelled_scheme_is_not_shown_as_the_name_of_a_database() {
+    let database = Database::new().await;
+    let url = database.url();
+    let (login, place) = url.split_once("://").unwrap().1.rsplit_once('@').unwrap();
+    let (user, password) = login.split_once(':').unwrap();
+    let (host, port) = place.split_once('/').unwrap().0.split_once(':').unwrap();
+    let wrong = format!("postgressql://{user}:{SECRET}@{place}");
+    for (text, name) in [(wrong.as_str(), ""), ("", wrong.as_str())] {
+        for program in [
+            Program::enqueue(&database, &["SELECT 1"]),
+            Program::pgmill(&database, &["status"]),
+            Program::pgmill(&database, &["doctor", "--json"]),
+        ] {
+            let mut command = program.at(text).into_command();
+            command.env("PGHOST", host).env("PGPORT", port).env("PGDATABASE", name);
+            let output = command.env("PGUSER", user).env("PGPASSWORD", password).output().unwrap();
+            let shown = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+            assert_silent(&wrong, &shown);
+            assert!(output.status.code() == Some(2) && shown.contains("URI"), "{shown}");
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_at_work_shows_no_password_anywhere() {
     let database = Database::new().await;

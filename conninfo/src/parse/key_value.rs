@@ -13,6 +13,11 @@ use crate::parse::uri;
 pub(crate) fn parse(text: &str) -> Result<Pairs, ConnectError> {
     if let Some(rest) = uri::after_scheme(text) {
         uri::parse(rest)
+    } else if uri::has_scheme(text) {
+        Err(ConnectError::usage_with_hint(
+            "unknown URI scheme in connection string",
+            "begin the URI with postgresql:// or postgres://",
+        ))
     } else if text.contains('=') {
         Parser { text, at: 0, secret_before: false }.pairs()
     } else if text.is_empty() {
@@ -159,6 +164,26 @@ mod tests {
         assert_eq!(error.to_string(), "unknown connection option \"sslmod\"");
         assert_eq!(error.hint().unwrap(), "did you mean \"sslmode\"?");
         assert!(error.is_usage());
+    }
+
+    #[test]
+    fn a_uri_with_another_scheme_is_refused_and_not_shown() {
+        for text in [
+            "postgressql://u:hunter2@h/d",
+            "pg://u:hunter2@h/d",
+            "POSTGRES://u:hunter2@h/d?sslmode=require",
+            "jdbc:postgresql://h/d?password=hunter2",
+            " postgresql://u:hunter2@h/d",
+        ] {
+            let error = parse(text).unwrap_err();
+            let shown = format!("{error} {error:?} {}", error.hint().unwrap());
+            assert!(
+                shown.contains("unknown URI scheme") && shown.contains("postgresql://"),
+                "{shown}"
+            );
+            assert!(error.is_usage() && !shown.contains("hunter2"), "{shown}");
+        }
+        assert_eq!(pairs("password=a://b"), [pair("password", "a://b")]);
     }
 
     #[test]

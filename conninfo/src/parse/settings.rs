@@ -8,6 +8,7 @@ use crate::parse::environment::Environment;
 use crate::parse::key_value;
 use crate::parse::keyword::{KEYWORDS, Treatment};
 use crate::parse::service;
+use crate::parse::uri;
 use std::collections::BTreeMap;
 
 struct Setting {
@@ -63,8 +64,12 @@ impl Settings {
         }
     }
 
-    /// Refuses options that are not supported, and warns about options that are ignored.
+    /// Refuses options that are not supported and a URI in place of the database name, which is shown in
+    /// messages, and warns about options that are ignored.
     fn validate(&mut self) -> Result<(), ConnectError> {
+        if self.get("dbname").is_some_and(uri::has_scheme) {
+            return Err(self.invalid("dbname", "must be the name of a database, not a URI"));
+        }
         for keyword in KEYWORDS {
             let Some(Setting { value, origin }) = self.values.get(keyword.name) else { continue };
             match keyword.treatment {

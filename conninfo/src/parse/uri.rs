@@ -12,6 +12,12 @@ pub(crate) fn after_scheme(text: &str) -> Option<&str> {
     text.strip_prefix("postgresql://").or_else(|| text.strip_prefix("postgres://"))
 }
 
+/// Returns whether the text begins like a URI, with any scheme. Such a text is not the name of a database,
+/// and may contain a password.
+pub(crate) fn has_scheme(text: &str) -> bool {
+    text.split_once("://").is_some_and(|(scheme, _)| !scheme.contains('='))
+}
+
 /// Parses a URI without its scheme.
 pub(crate) fn parse(rest: &str) -> Result<Pairs, ConnectError> {
     let mut pairs = Pairs::new();
