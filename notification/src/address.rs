@@ -5,10 +5,15 @@
 //! the check and the connection.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
 
 use tokio::net::{TcpStream, lookup_host};
+use tokio::time::timeout;
 
 use crate::error::SendError;
+
+/// Time limit for connecting to the addresses of a host, of the ten seconds of a message.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(6);
 
 /// Connects to the host, after checking its addresses.
 pub(crate) async fn connect(
@@ -16,14 +21,29 @@ pub(crate) async fn connect(
     port: u16,
     allow_private: bool,
 ) -> Result<TcpStream, SendError> {
+    let addresses = resolve(host, port, allow_private).await?;
+    connect_to(&addresses).await.map_err(|problem| {
+        SendError::unavailable(format!("could not connect to {host} port {port}: {problem}"))
+    })
+}
+
+/// Connects to the first of these addresses that answers. Returns the error of the last one.
+async fn connect_to(addresses: &[SocketAddr]) -> Result<TcpStream, String> {
+    let limit = time_limit(addresses);
     let mut problem = String::new();
-    for address in resolve(host, port, allow_private).await? {
-        match TcpStream::connect(address).await {
-            Ok(stream) => return Ok(stream),
-            Err(error) => problem = error.to_string(),
+    for address in addresses {
+        match timeout(limit, TcpStream::connect(address)).await {
+            Ok(Ok(stream)) => return Ok(stream),
+            Ok(Err(error)) => problem = error.to_string(),
+            Err(_) => problem = format!("no answer within {} ms", limit.as_millis()),
         }
     }
-    Err(SendError::unavailable(format!("could not connect to {host} port {port}: {problem}")))
+    Err(problem)
+}
+
+/// Returns the time limit of each of these addresses, so that silent ones leave time for the others.
+pub(crate) fn time_limit(addresses: &[SocketAddr]) -> Duration {
+    CONNECT_TIMEOUT / u32::try_from(addresses.len()).unwrap_or(u32::MAX).max(1)
 }
 
 /// Returns the addresses of the host.
@@ -98,8 +118,45 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    use tokio::net::{TcpListener, TcpSocket};
+
     use super::*;
+
+    /// An address whose server drops packets: its queue of connections, which has one place, is full.
+    pub(crate) struct SilentAddress {
+        listener: TcpListener,
+        _queued: Vec<TcpStream>,
+    }
+
+    impl SilentAddress {
+        pub(crate) async fn new() -> Self {
+            let socket = TcpSocket::new_v4().unwrap();
+            socket.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+            let listener = socket.listen(1).unwrap();
+            let address = listener.local_addr().unwrap();
+            // Linux queues one connection more than the backlog.
+            let queued = [TcpStream::connect(address).await, TcpStream::connect(address).await];
+            Self { listener, _queued: queued.into_iter().map(Result::unwrap).collect() }
+        }
+
+        pub(crate) fn address(&self) -> SocketAddr {
+            self.listener.local_addr().unwrap()
+        }
+    }
+
+    #[tokio::test]
+    async fn an_address_that_is_silent_or_refuses_leaves_time_for_the_others() {
+        let silent = SilentAddress::new().await;
+        let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+        let open = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let open = open.local_addr().map(|address| (address, open)).unwrap();
+        let addresses = [silent.address(), closed, open.0];
+        let connected = timeout(CONNECT_TIMEOUT, connect_to(&addresses)).await.unwrap();
+        assert_eq!(connected.unwrap().peer_addr().unwrap(), open.0);
+        let problem = connect_to(&[closed, silent.address()]).await.unwrap_err();
+        assert_eq!(problem, "no answer within 3000 ms");
+    }
 
     #[test]
     fn only_addresses_of_the_internet_are_public() {

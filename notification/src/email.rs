@@ -1,21 +1,19 @@
 //! E-mail over SMTP.
 
-use std::time::Duration;
+use std::net::SocketAddr;
 
+use lettre::Message;
 use lettre::message::header::ContentType;
 use lettre::message::{Mailbox, MessageBuilder};
-use lettre::transport::smtp::authentication::Credentials;
-use lettre::transport::smtp::client::{Certificate, Tls, TlsParameters};
-use lettre::transport::smtp::{self, AsyncSmtpTransport};
-use lettre::{AsyncTransport, Message, Tokio1Executor};
+use lettre::transport::smtp;
+use lettre::transport::smtp::authentication::{Credentials, DEFAULT_MECHANISMS};
+use lettre::transport::smtp::client::{AsyncSmtpConnection, Certificate, TlsParameters};
+use lettre::transport::smtp::extension::ClientId;
 use serde_json::Value;
 
 use crate::error::{SendError, SettingsError};
 use crate::settings::{EmailSettings, SmtpTls};
 use crate::{address, http, text};
-
-/// Time limit of each command.
-const COMMAND_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// Checks the settings, and reads the files once.
 pub(crate) fn check(settings: &EmailSettings) -> Result<(), SettingsError> {
@@ -58,39 +56,47 @@ pub(crate) async fn send(settings: &EmailSettings, document: &Value) -> Result<(
         .header(ContentType::TEXT_PLAIN)
         .body(text::body(document))
         .map_err(|error| SendError::rejected(format!("could not build the mail: {error}")))?;
-    let transport = transport(settings).await?;
-    match transport.send(message).await {
-        Ok(_) => Ok(()),
-        Err(error) => Err(describe(&settings.host, &error)),
-    }
-}
-
-async fn transport(
-    settings: &EmailSettings,
-) -> Result<AsyncSmtpTransport<Tokio1Executor>, SendError> {
-    let EmailSettings { host, .. } = settings;
     let port = settings.port.unwrap_or(match settings.tls {
         SmtpTls::StartTls => 587,
         SmtpTls::Tls => 465,
         SmtpTls::None => 25,
     });
-    // Connects to the checked address; the certificate still has to be that of the host.
-    let checked = address::resolve(host, port, settings.allow_private).await?;
-    let tls = match settings.tls {
-        SmtpTls::None => Tls::None,
-        SmtpTls::StartTls => Tls::Required(parameters(settings).await?),
-        SmtpTls::Tls => Tls::Wrapper(parameters(settings).await?),
+    let addresses = address::resolve(&settings.host, port, settings.allow_private).await?;
+    deliver(settings, &addresses, &message).await
+}
+
+/// Sends the message to the first of the checked addresses that accepts a connection. The certificate
+/// still has to be that of the host.
+async fn deliver(
+    settings: &EmailSettings,
+    addresses: &[SocketAddr],
+    message: &Message,
+) -> Result<(), SendError> {
+    let failed = |error: smtp::Error| describe(&settings.host, &error);
+    let (immediate, starttls) = match settings.tls {
+        SmtpTls::None => (None, None),
+        SmtpTls::StartTls => (None, Some(parameters(settings).await?)),
+        SmtpTls::Tls => (Some(parameters(settings).await?), None),
     };
-    let address = checked[0].ip().to_string();
-    let mut builder = AsyncSmtpTransport::<Tokio1Executor>::builder_dangerous(address)
-        .port(port)
-        .tls(tls)
-        .timeout(Some(COMMAND_TIMEOUT));
-    if let (Some(user), Some(path)) = (&settings.username, &settings.password_file) {
-        let password = http::read_secret(path).await?;
-        builder = builder.credentials(Credentials::new(user.clone(), password));
+    let credentials = match (&settings.username, &settings.password_file) {
+        (Some(user), Some(path)) => {
+            Some(Credentials::new(user.clone(), http::read_secret(path).await?))
+        }
+        _ => None,
+    };
+    let (name, limit) = (ClientId::default(), Some(address::time_limit(addresses)));
+    let opened = AsyncSmtpConnection::connect_tokio1(addresses, limit, &name, immediate, None);
+    let mut session = opened.await.map_err(failed)?;
+    if let Some(parameters) = starttls {
+        session.starttls(parameters, &name).await.map_err(failed)?;
     }
-    Ok(builder.build())
+    if let Some(credentials) = &credentials {
+        session.auth(DEFAULT_MECHANISMS, credentials).await.map_err(failed)?;
+    }
+    session.send(message.envelope(), &message.formatted()).await.map_err(failed)?;
+    // The server has accepted the message, so an error at the end of the session does not matter.
+    session.abort().await;
+    Ok(())
 }
 
 async fn parameters(settings: &EmailSettings) -> Result<TlsParameters, SendError> {
@@ -117,5 +123,59 @@ fn describe(host: &str, error: &smtp::Error) -> SendError {
         SendError::rejected(message)
     } else {
         SendError::unavailable(message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::address::tests::SilentAddress;
+
+    /// Accepts one mail, and returns its lines.
+    async fn accept_mail(listener: TcpListener) -> Vec<String> {
+        let mut stream = BufReader::new(listener.accept().await.unwrap().0);
+        stream.write_all(b"220 test\r\n").await.unwrap();
+        let (mut lines, mut in_data) = (Vec::new(), false);
+        loop {
+            let mut line = String::new();
+            stream.read_line(&mut line).await.unwrap();
+            let answer: &[u8] = match line.trim_end() {
+                "QUIT" | "" if !in_data => return lines,
+                "." => b"250 queued\r\n",
+                "DATA" => b"354 go on\r\n",
+                _ if in_data => b"",
+                _ => b"250 ok\r\n",
+            };
+            in_data = line.trim_end() == "DATA" || in_data && line.trim_end() != ".";
+            stream.write_all(answer).await.unwrap();
+            lines.push(line);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_mail_is_sent_to_the_next_address_if_the_first_one_is_silent() {
+        let settings = EmailSettings {
+            host: "mail.example".to_owned(),
+            port: None,
+            tls: SmtpTls::None,
+            username: None,
+            password_file: None,
+            from: "mill@example.com".to_owned(),
+            to: vec!["ann@example.com".to_owned()],
+            ca_file: None,
+            allow_private: true,
+        };
+        let message = envelope(&settings).unwrap().body("a text".to_owned()).unwrap();
+        let silent = SilentAddress::new().await;
+        let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addresses = [silent.address(), server.local_addr().unwrap()];
+        let lines = tokio::select! {
+            lines = accept_mail(server) => lines,
+            Err(error) = deliver(&settings, &addresses, &message) => panic!("{error}"),
+        };
+        assert!(lines.contains(&"a text\r\n".to_owned()), "{lines:?}");
     }
 }
