@@ -3794,7 +3794,7 @@ COMMENT ON FUNCTION mill.digest_document IS
     'Returns one document for many notifications: their number by event and error, and the first five of them';
 
 CREATE OR REPLACE FUNCTION mill.take_messages(subscription mill.subscriptions, state mill.subscription_state,
-    max_messages integer, expires_in interval)
+    max_messages integer, expires_in interval, keeps_incidents boolean)
 RETURNS TABLE (message_id uuid, ids bigint[], document jsonb)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -3803,6 +3803,7 @@ DECLARE
     max_count CONSTANT integer := 10000;
     left_in_window integer := max_messages;
     due bigint[];
+    joined bigint[] := '{}';
     one bigint;
 BEGIN
     IF subscription.rate_messages IS NOT NULL THEN
@@ -3827,28 +3828,38 @@ BEGIN
             AND (n.attempts = 0 OR n.next_attempt_at <= now() OR n.next_attempt_at > now() + interval '23 minutes')
         ORDER BY n.id LIMIT CASE WHEN subscription.rate_messages IS NULL THEN max_messages ELSE max_count END);
     IF subscription.rate_messages IS NOT NULL AND cardinality(due) > left_in_window THEN
+        -- No digest resolves the incident of a failure, so each recovery is a message of its own.
+        joined := ARRAY(SELECT n.id FROM mill.notifications n WHERE n.id = ANY (due)
+            AND NOT (keeps_incidents AND n.document @> '{"resolved": true}') ORDER BY n.id);
+        -- The last message of the window goes to the oldest notification.
+        IF cardinality(joined) < 2 OR left_in_window = 1 AND due[1] < joined[1] THEN
+            joined := '{}';
+        END IF;
+    END IF;
+    IF cardinality(joined) > 0 THEN
         message_id := gen_random_uuid();
-        ids := due;
+        ids := joined;
         UPDATE mill.notifications n SET message_id = take_messages.message_id, attempts = n.attempts + 1,
                 next_attempt_at = now() + expires_in
-            WHERE n.id = ANY (due);
+            WHERE n.id = ANY (joined);
         document := mill.digest_document(subscription, message_id, ids)
             || jsonb_build_object('message_id', message_id);
         state.window_messages := state.window_messages + 1;
         RETURN NEXT;
-    ELSE
-        FOREACH one IN ARRAY due[1:max_messages] LOOP
-            message_id := gen_random_uuid();
-            ids := ARRAY[one];
-            UPDATE mill.notifications n SET message_id = take_messages.message_id, attempts = n.attempts + 1,
-                    next_attempt_at = now() + expires_in
-                WHERE n.id = one
-                RETURNING n.document || jsonb_build_object('message_id', n.message_id, 'notification_id', n.id)
-                INTO document;
-            state.window_messages := state.window_messages + 1;
-            RETURN NEXT;
-        END LOOP;
+        due := ARRAY(SELECT u.id FROM unnest(due) AS u(id) EXCEPT SELECT unnest(joined) ORDER BY 1);
+        left_in_window := least(left_in_window, max_messages) - 1;
     END IF;
+    FOREACH one IN ARRAY due[1:least(left_in_window, max_messages)] LOOP
+        message_id := gen_random_uuid();
+        ids := ARRAY[one];
+        UPDATE mill.notifications n SET message_id = take_messages.message_id, attempts = n.attempts + 1,
+                next_attempt_at = now() + expires_in
+            WHERE n.id = one
+            RETURNING n.document || jsonb_build_object('message_id', n.message_id, 'notification_id', n.id)
+            INTO document;
+        state.window_messages := state.window_messages + 1;
+        RETURN NEXT;
+    END LOOP;
     UPDATE mill.subscription_state d SET window_started_at = state.window_started_at,
             window_messages = state.window_messages
         WHERE d.subscription_id = subscription.id AND subscription.rate_messages IS NOT NULL;
@@ -3856,7 +3867,8 @@ END
 $$;
 COMMENT ON FUNCTION mill.take_messages IS
     'Claims due notifications of a subscription whose state is locked, and returns the messages to send: one per '
-    'notification, or one digest of all if they are more than the rate allows';
+    'notification, or one digest of all if they are more than the rate allows. keeps_incidents: recoveries are not '
+    'in the digest';
 
 CREATE OR REPLACE FUNCTION mill.due_subscriptions(destinations text[], busy bigint[]) RETURNS SETOF bigint
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -3891,7 +3903,8 @@ COMMENT ON FUNCTION mill.notifications_due IS
     'Returns whether a worker with these destinations has notifications to send or backlogs to check';
 GRANT EXECUTE ON FUNCTION mill.notifications_due TO mill_worker;
 
-CREATE OR REPLACE FUNCTION mill.claim_messages(destinations text[], busy bigint[], max_subscriptions integer)
+CREATE OR REPLACE FUNCTION mill.claim_messages(destinations text[], busy bigint[], max_subscriptions integer,
+    incidents text[] DEFAULT '{}')
 RETURNS TABLE (subscription_id bigint, subscription text, destination text, message_id uuid, ids bigint[],
     document jsonb)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -3906,13 +3919,15 @@ BEGIN
         -- A sender attempts these messages one after another, with a time limit of 10 s each.
         RETURN QUERY SELECT (found.s).id, (found.s).name::text, (found.s).destination::text, m.message_id, m.ids,
                 m.document
-            FROM mill.take_messages(found.s, found.d, 4, interval '60 s') AS m;
+            FROM mill.take_messages(found.s, found.d, 4, interval '60 s',
+                (found.s).destination = ANY (incidents)) AS m;
     END LOOP;
 END
 $$;
 COMMENT ON FUNCTION mill.claim_messages IS
     'Claims messages to these destinations, up to four per subscription, for a minute. busy: subscriptions to leave '
-    'out, because the caller is sending their messages';
+    'out, because the caller is sending their messages. incidents: those of the destinations to which a recovery is a '
+    'message of its own, because they may keep incidents';
 GRANT EXECUTE ON FUNCTION mill.claim_messages TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.message_sent(subscription_id bigint, message_id uuid, ids bigint[]) RETURNS boolean
@@ -4023,7 +4038,7 @@ BEGIN
         messages := 0;
         error := NULL;
         BEGIN
-            FOR message IN SELECT m.* FROM mill.take_messages(found.s, found.d, 500, interval '60 s') AS m LOOP
+            FOR message IN SELECT m.* FROM mill.take_messages(found.s, found.d, 500, interval '60 s', false) AS m LOOP
                 PERFORM mill.deliver(found.s, message.document);
                 PERFORM mill.message_sent((found.s).id, message.message_id, message.ids);
                 messages := messages + 1;
@@ -7964,14 +7979,16 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     events mill.notify_event[];
     errors jsonb;
+    resolved boolean;
 BEGIN
     IF ended.state = 'cancelled' AND ended.cancel_reason IS NULL OR NOT EXISTS (SELECT FROM mill.subscriptions s
         WHERE s.enabled AND s.events && '{run_failed,run_succeeded,run_recovered}')
     THEN
         RETURN;
     END IF;
+    resolved := mill.recovers(ended);
     events := CASE WHEN ended.state <> 'succeeded' THEN '{run_failed}'
-        WHEN mill.recovers(ended) THEN '{run_recovered,run_succeeded}' ELSE '{run_succeeded}' END;
+        WHEN resolved THEN '{run_recovered,run_succeeded}' ELSE '{run_succeeded}' END;
     SELECT jsonb_agg(jsonb_build_object('task', f.name, 'outcome', f.outcome, 'message', left(f.message, 300))
             ORDER BY f.finished_at)
         INTO errors FROM (SELECT t.name, t.outcome, t.message, t.finished_at FROM mill.run_tasks t
@@ -7982,7 +7999,7 @@ BEGIN
             'not_completed', ended.cancelled + ended.upstream_failed + ended.skipped,
             'seconds', round(extract(epoch FROM ended.finished_at - coalesce(ended.restarted_at, ended.started_at))
                 ::numeric, 3),
-            'fire_at', ended.fire_at, 'errors', errors));
+            'fire_at', ended.fire_at, 'errors', errors, 'resolved', CASE WHEN resolved THEN true END));
 END
 $$;
 COMMENT ON FUNCTION mill.notify_run IS

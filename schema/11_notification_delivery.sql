@@ -36,7 +36,7 @@ COMMENT ON FUNCTION mill.digest_document IS
     'Returns one document for many notifications: their number by event and error, and the first five of them';
 
 CREATE OR REPLACE FUNCTION mill.take_messages(subscription mill.subscriptions, state mill.subscription_state,
-    max_messages integer, expires_in interval)
+    max_messages integer, expires_in interval, keeps_incidents boolean)
 RETURNS TABLE (message_id uuid, ids bigint[], document jsonb)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -45,6 +45,7 @@ DECLARE
     max_count CONSTANT integer := 10000;
     left_in_window integer := max_messages;
     due bigint[];
+    joined bigint[] := '{}';
     one bigint;
 BEGIN
     IF subscription.rate_messages IS NOT NULL THEN
@@ -69,28 +70,38 @@ BEGIN
             AND (n.attempts = 0 OR n.next_attempt_at <= now() OR n.next_attempt_at > now() + interval '23 minutes')
         ORDER BY n.id LIMIT CASE WHEN subscription.rate_messages IS NULL THEN max_messages ELSE max_count END);
     IF subscription.rate_messages IS NOT NULL AND cardinality(due) > left_in_window THEN
+        -- No digest resolves the incident of a failure, so each recovery is a message of its own.
+        joined := ARRAY(SELECT n.id FROM mill.notifications n WHERE n.id = ANY (due)
+            AND NOT (keeps_incidents AND n.document @> '{"resolved": true}') ORDER BY n.id);
+        -- The last message of the window goes to the oldest notification.
+        IF cardinality(joined) < 2 OR left_in_window = 1 AND due[1] < joined[1] THEN
+            joined := '{}';
+        END IF;
+    END IF;
+    IF cardinality(joined) > 0 THEN
         message_id := gen_random_uuid();
-        ids := due;
+        ids := joined;
         UPDATE mill.notifications n SET message_id = take_messages.message_id, attempts = n.attempts + 1,
                 next_attempt_at = now() + expires_in
-            WHERE n.id = ANY (due);
+            WHERE n.id = ANY (joined);
         document := mill.digest_document(subscription, message_id, ids)
             || jsonb_build_object('message_id', message_id);
         state.window_messages := state.window_messages + 1;
         RETURN NEXT;
-    ELSE
-        FOREACH one IN ARRAY due[1:max_messages] LOOP
-            message_id := gen_random_uuid();
-            ids := ARRAY[one];
-            UPDATE mill.notifications n SET message_id = take_messages.message_id, attempts = n.attempts + 1,
-                    next_attempt_at = now() + expires_in
-                WHERE n.id = one
-                RETURNING n.document || jsonb_build_object('message_id', n.message_id, 'notification_id', n.id)
-                INTO document;
-            state.window_messages := state.window_messages + 1;
-            RETURN NEXT;
-        END LOOP;
+        due := ARRAY(SELECT u.id FROM unnest(due) AS u(id) EXCEPT SELECT unnest(joined) ORDER BY 1);
+        left_in_window := least(left_in_window, max_messages) - 1;
     END IF;
+    FOREACH one IN ARRAY due[1:least(left_in_window, max_messages)] LOOP
+        message_id := gen_random_uuid();
+        ids := ARRAY[one];
+        UPDATE mill.notifications n SET message_id = take_messages.message_id, attempts = n.attempts + 1,
+                next_attempt_at = now() + expires_in
+            WHERE n.id = one
+            RETURNING n.document || jsonb_build_object('message_id', n.message_id, 'notification_id', n.id)
+            INTO document;
+        state.window_messages := state.window_messages + 1;
+        RETURN NEXT;
+    END LOOP;
     UPDATE mill.subscription_state d SET window_started_at = state.window_started_at,
             window_messages = state.window_messages
         WHERE d.subscription_id = subscription.id AND subscription.rate_messages IS NOT NULL;
@@ -98,7 +109,8 @@ END
 $$;
 COMMENT ON FUNCTION mill.take_messages IS
     'Claims due notifications of a subscription whose state is locked, and returns the messages to send: one per '
-    'notification, or one digest of all if they are more than the rate allows';
+    'notification, or one digest of all if they are more than the rate allows. keeps_incidents: recoveries are not '
+    'in the digest';
 
 CREATE OR REPLACE FUNCTION mill.due_subscriptions(destinations text[], busy bigint[]) RETURNS SETOF bigint
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -133,7 +145,8 @@ COMMENT ON FUNCTION mill.notifications_due IS
     'Returns whether a worker with these destinations has notifications to send or backlogs to check';
 GRANT EXECUTE ON FUNCTION mill.notifications_due TO mill_worker;
 
-CREATE OR REPLACE FUNCTION mill.claim_messages(destinations text[], busy bigint[], max_subscriptions integer)
+CREATE OR REPLACE FUNCTION mill.claim_messages(destinations text[], busy bigint[], max_subscriptions integer,
+    incidents text[] DEFAULT '{}')
 RETURNS TABLE (subscription_id bigint, subscription text, destination text, message_id uuid, ids bigint[],
     document jsonb)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -148,13 +161,15 @@ BEGIN
         -- A sender attempts these messages one after another, with a time limit of 10 s each.
         RETURN QUERY SELECT (found.s).id, (found.s).name::text, (found.s).destination::text, m.message_id, m.ids,
                 m.document
-            FROM mill.take_messages(found.s, found.d, 4, interval '60 s') AS m;
+            FROM mill.take_messages(found.s, found.d, 4, interval '60 s',
+                (found.s).destination = ANY (incidents)) AS m;
     END LOOP;
 END
 $$;
 COMMENT ON FUNCTION mill.claim_messages IS
     'Claims messages to these destinations, up to four per subscription, for a minute. busy: subscriptions to leave '
-    'out, because the caller is sending their messages';
+    'out, because the caller is sending their messages. incidents: those of the destinations to which a recovery is a '
+    'message of its own, because they may keep incidents';
 GRANT EXECUTE ON FUNCTION mill.claim_messages TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.message_sent(subscription_id bigint, message_id uuid, ids bigint[]) RETURNS boolean
@@ -265,7 +280,7 @@ BEGIN
         messages := 0;
         error := NULL;
         BEGIN
-            FOR message IN SELECT m.* FROM mill.take_messages(found.s, found.d, 500, interval '60 s') AS m LOOP
+            FOR message IN SELECT m.* FROM mill.take_messages(found.s, found.d, 500, interval '60 s', false) AS m LOOP
                 PERFORM mill.deliver(found.s, message.document);
                 PERFORM mill.message_sent((found.s).id, message.message_id, message.ids);
                 messages := messages + 1;

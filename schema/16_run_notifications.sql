@@ -43,14 +43,16 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     events mill.notify_event[];
     errors jsonb;
+    resolved boolean;
 BEGIN
     IF ended.state = 'cancelled' AND ended.cancel_reason IS NULL OR NOT EXISTS (SELECT FROM mill.subscriptions s
         WHERE s.enabled AND s.events && '{run_failed,run_succeeded,run_recovered}')
     THEN
         RETURN;
     END IF;
+    resolved := mill.recovers(ended);
     events := CASE WHEN ended.state <> 'succeeded' THEN '{run_failed}'
-        WHEN mill.recovers(ended) THEN '{run_recovered,run_succeeded}' ELSE '{run_succeeded}' END;
+        WHEN resolved THEN '{run_recovered,run_succeeded}' ELSE '{run_succeeded}' END;
     SELECT jsonb_agg(jsonb_build_object('task', f.name, 'outcome', f.outcome, 'message', left(f.message, 300))
             ORDER BY f.finished_at)
         INTO errors FROM (SELECT t.name, t.outcome, t.message, t.finished_at FROM mill.run_tasks t
@@ -61,7 +63,7 @@ BEGIN
             'not_completed', ended.cancelled + ended.upstream_failed + ended.skipped,
             'seconds', round(extract(epoch FROM ended.finished_at - coalesce(ended.restarted_at, ended.started_at))
                 ::numeric, 3),
-            'fire_at', ended.fire_at, 'errors', errors));
+            'fire_at', ended.fire_at, 'errors', errors, 'resolved', CASE WHEN resolved THEN true END));
 END
 $$;
 COMMENT ON FUNCTION mill.notify_run IS

@@ -68,6 +68,12 @@ impl Destination {
         self.settings.kind()
     }
 
+    /// Returns whether the receiver may keep an incident, which a later message resolves.
+    #[must_use]
+    pub fn keeps_incidents(&self) -> bool {
+        self.settings.keeps_incidents()
+    }
+
     /// Sends the document once, within ten seconds.
     ///
     /// # Errors

@@ -95,4 +95,14 @@ impl DestinationSettings {
             Self::Email(_) => "email",
         }
     }
+
+    /// Returns whether the receiver may keep an incident, which a later message resolves. A webhook may
+    /// lead to any service.
+    #[must_use]
+    pub fn keeps_incidents(&self) -> bool {
+        match self {
+            Self::Webhook(_) | Self::PagerDuty(_) | Self::Alertmanager(_) => true,
+            Self::Slack(_) | Self::Teams(_) | Self::Email(_) => false,
+        }
+    }
 }

@@ -219,6 +219,52 @@ async fn the_rate_limits_messages_of_all_workers_together() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_recovery_resolves_its_incident_although_a_digest_replaces_other_messages() {
+    let database = Database::new().await;
+    let receiver = Receiver::start().await;
+    let key = TemporaryFile::new("R0UT1NG\n");
+    let config = TemporaryFile::new(&format!(
+        "[destinations.ops]\nkind = \"pagerduty\"\nurl = \"{}\"\nrouting_key_file = \"{}\"\n\
+         allow_private = true\n",
+        receiver.url("/"),
+        key.path()
+    ));
+    let options = json!({"events": ["run_failed", "run_recovered"], "destination": "ops",
+        "rate_messages": 3, "rate_period": "1 hour"});
+    subscribe(&database, "s", options).await;
+    for (event, details) in [("run_failed", "{}"), ("run_recovered", "{\"resolved\": true}")] {
+        let sql = format!(
+            "SELECT mill.notify('{event}', jsonb_build_object('run_id', n, 'jobs', jsonb_build_array('j' || n)),
+                '{details}') FROM generate_series(1, 3) AS n"
+        );
+        database.execute(&sql).await;
+    }
+    let _worker = worker(&database, &config);
+    receiver.until_received(3).await;
+    let waits = "SELECT coalesce(max(retry_at) > now() + interval '50 minutes', false)
+        FROM mill.subscription_state";
+    eventually("the third recovery waits", async || database.value(waits).await).await;
+    assert_eq!(receiver.received().len(), 3);
+    database
+        .execute("UPDATE mill.subscription_state SET window_started_at = NULL, retry_at = NULL")
+        .await;
+    let received = receiver.until_received(4).await;
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let actions: Vec<_> = received
+        .iter()
+        .map(|it| (text(&it.body["event_action"]), text(&it.body["dedup_key"])))
+        .collect();
+    let expected = [
+        ("trigger", "pgmill s digest"),
+        ("resolve", "pgmill s run j1"),
+        ("resolve", "pgmill s run j2"),
+        ("resolve", "pgmill s run j3"),
+    ];
+    assert_eq!(actions, expected.map(|(action, key)| (action.to_owned(), key.to_owned())));
+    assert_eq!(received[0].body["payload"]["custom_details"]["count"], 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_destination_that_no_worker_has_is_a_problem() {
     let database = Database::new().await;
     let receiver = Receiver::start().await;

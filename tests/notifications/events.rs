@@ -93,6 +93,8 @@ async fn runs_are_reported_with_their_counts_and_first_errors() {
     let found = documents(&database, "runs").await;
     let events: Vec<&str> = found.iter().map(|it| it["event"].as_str().unwrap()).collect();
     assert_eq!(events, ["run_succeeded", "run_failed", "run_recovered", "run_succeeded"]);
+    let resolved: Vec<bool> = found.iter().map(|it| it["resolved"] == true).collect();
+    assert_eq!(resolved, [false, false, true, false]);
     let failure = &found[1];
     let counts = ["tasks", "succeeded", "failed", "not_completed"].map(|key| failure[key].as_i64());
     assert_eq!(counts, [Some(3), Some(1), Some(1), Some(1)]);

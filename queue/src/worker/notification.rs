@@ -16,7 +16,7 @@ use crate::row::{FromRow, column, from_row, scalar};
 
 const CLAIM: &str = "/* queue.claim_messages */
 SELECT m.subscription_id, m.subscription, m.destination, m.message_id, m.ids, m.document
-FROM mill.claim_messages($1, $2, $3) AS m";
+FROM mill.claim_messages($1, $2, $3, $4) AS m";
 
 const SENT: &str = "/* queue.message_sent */ SELECT mill.message_sent($1, $2, $3)";
 
@@ -66,18 +66,20 @@ from_row! {
     }
 }
 
-/// Claims messages to these destinations, up to four per subscription. Leaves out the subscriptions
-/// in `busy`.
+/// Claims messages to these destinations, up to four per subscription. A recovery is a message of its own
+/// to those that also are in `incidents`. Leaves out the subscriptions in `busy`.
 pub async fn claim(
     client: &impl GenericClient,
     destinations: &[String],
+    incidents: &[String],
     busy: &[i64],
     max_subscriptions: i32,
 ) -> Result<Vec<ClaimedMessage>, QueueError> {
-    let params: [(&(dyn ToSql + Sync), Type); 3] = [
+    let params: [(&(dyn ToSql + Sync), Type); 4] = [
         (/* destinations */ &destinations, Type::TEXT_ARRAY),
         (/* busy */ &busy, Type::INT8_ARRAY),
         (/* max_subscriptions */ &max_subscriptions, Type::INT4),
+        (/* incidents */ &incidents, Type::TEXT_ARRAY),
     ];
     client.query_typed(CLAIM, &params).await?.iter().map(ClaimedMessage::from_row).collect()
 }

@@ -33,6 +33,8 @@ pub(crate) struct Notifier {
     sender: Sender,
     /// Names of the destinations of this worker.
     names: Vec<String>,
+    /// Those of them whose receivers may keep incidents.
+    incidents: Vec<String>,
     /// Set by the poller: whether notifications are due.
     due: watch::Receiver<bool>,
     /// Whether the last run has left notifications.
@@ -57,10 +59,12 @@ impl Notifier {
         due: watch::Receiver<bool>,
     ) -> Self {
         let names = destinations.keys().cloned().collect();
+        let incidents = destinations.iter().filter(|(_, it)| it.keeps_incidents());
+        let incidents = incidents.map(|(name, _)| name.clone()).collect();
         let destinations = Arc::new(destinations);
         let sender =
             Sender { context, destinations, busy: Arc::default(), finished: Arc::default() };
-        Self { sender, names, due, unfinished: false }
+        Self { sender, names, incidents, due, unfinished: false }
     }
 
     /// Delivers to channels and as tasks. Returns the number of messages.
@@ -87,9 +91,10 @@ impl Notifier {
         if self.names.is_empty() || free == 0 {
             return Ok(0);
         }
-        let (names, free) = (&self.names, i32::try_from(free).unwrap_or(i32::MAX));
+        let Self { names, incidents, .. } = self;
+        let free = i32::try_from(free).unwrap_or(i32::MAX);
         let control = &self.sender.context.control;
-        let claimed = async { claim(&*control.get().await?, names, &busy, free).await };
+        let claimed = async { claim(&*control.get().await?, names, incidents, &busy, free).await };
         let claimed = answered(claimed).await?;
         let messages = claimed.len() as u64;
         let mut by_subscription: BTreeMap<i64, Vec<ClaimedMessage>> = BTreeMap::new();
