@@ -1,7 +1,6 @@
 //! `pgmill subscription`, `pgmill notification`.
 
 use cli::{Failure, exit};
-use queue::QueueError;
 use queue::subscription::{self, Notification, NotificationFilter, NotifyEvent, Subscription};
 use serde_json::{Map, Value, json};
 use tokio_postgres::Client;
@@ -13,7 +12,7 @@ use crate::args::{
 use crate::output::format::{counted, local_time, one_line, span};
 use crate::output::list::{close, cut};
 use crate::output::{Field, Output, Tone};
-use crate::session::commit_unless_dry_run;
+use crate::session::{begin_read_committed, commit_unless_dry_run};
 
 const HEADINGS: [&str; 8] =
     ["subscription", "events", "filters", "receiver", "pending", "dead", "last sent", "last error"];
@@ -197,7 +196,7 @@ fn options(args: &SubscriptionSet) -> Value {
 /// # Errors
 /// Fails if the settings contradict each other.
 async fn set(client: &mut Client, out: &Output, args: &SubscriptionSet) -> Result<u8, Failure> {
-    let transaction = client.transaction().await.map_err(QueueError::from)?;
+    let transaction = begin_read_committed(client).await?;
     let is_new = subscription::subscription(&transaction, &args.name).await?.is_none();
     let changed = subscription::set_subscription(&transaction, &args.name, &options(args)).await?;
     let now = subscription::subscription(&transaction, &args.name).await?;
@@ -230,7 +229,7 @@ async fn set(client: &mut Client, out: &Output, args: &SubscriptionSet) -> Resul
 /// # Errors
 /// Fails if there is no such subscription.
 async fn remove(client: &mut Client, out: &Output, args: &SubscriptionName) -> Result<u8, Failure> {
-    let transaction = client.transaction().await.map_err(QueueError::from)?;
+    let transaction = begin_read_committed(client).await?;
     let removed = subscription::remove_subscription(&transaction, &args.name).await?;
     commit_unless_dry_run(transaction, args.dry_run).await?;
     if !removed {
@@ -253,7 +252,7 @@ async fn enable(
     args: &SubscriptionName,
     enabled: bool,
 ) -> Result<u8, Failure> {
-    let transaction = client.transaction().await.map_err(QueueError::from)?;
+    let transaction = begin_read_committed(client).await?;
     let exists = subscription::enable_subscription(&transaction, &args.name, enabled).await?;
     commit_unless_dry_run(transaction, args.dry_run).await?;
     if !exists {
@@ -276,7 +275,7 @@ async fn enable(
 /// # Errors
 /// Fails if there is no such subscription, or if it is disabled.
 async fn test(client: &mut Client, out: &Output, args: &SubscriptionName) -> Result<u8, Failure> {
-    let transaction = client.transaction().await.map_err(QueueError::from)?;
+    let transaction = begin_read_committed(client).await?;
     let id = subscription::test_subscription(&transaction, &args.name).await?;
     commit_unless_dry_run(transaction, args.dry_run).await?;
     let id = id.ok_or_else(|| unknown(&args.name))?;
@@ -342,7 +341,7 @@ fn notification_row(it: &Notification) -> Vec<Field> {
 
 async fn retry(client: &mut Client, out: &Output, args: &NotificationRetry) -> Result<u8, Failure> {
     let ids = Some(args.ids.as_slice()).filter(|ids| !ids.is_empty());
-    let transaction = client.transaction().await.map_err(QueueError::from)?;
+    let transaction = begin_read_committed(client).await?;
     let name = args.subscription.as_deref();
     if let Some(name) = name
         && subscription::subscription(&transaction, name).await?.is_none()

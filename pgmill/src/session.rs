@@ -94,8 +94,8 @@ pub(crate) fn connection_target(
     }
 }
 
-/// Begins a transaction for functions of the schema that require READ COMMITTED, which the database or the
-/// login may replace as the default.
+/// Begins a transaction. Functions of the schema require READ COMMITTED, or fail at other levels if a
+/// session changes the same rows, and the database or the login may have another default.
 pub(crate) async fn begin_read_committed(
     client: &mut Client,
 ) -> Result<Transaction<'_>, QueueError> {

@@ -211,7 +211,7 @@ async fn a_commit_whose_answer_a_pooler_has_lost_is_in_doubt() {
             "SELECT state = 'cancelled' FROM mill.runs",
         ),
         (
-            "mill.cancel_many",
+            COMMIT,
             Program::pgmill(&database, &["task", "cancel", "1"]),
             "SELECT count(*) = 2 FROM mill.tasks",
         ),

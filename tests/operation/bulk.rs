@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use tokio_postgres::error::SqlState;
 
 use crate::harness::terminal::Terminal;
-use crate::harness::{Database, Program, Worker, claim_as_worker};
+use crate::harness::{Database, Program, Worker, claim_as_worker, eventually};
 use crate::runs::run::{FLAGS, end, job, start};
 
 /// Runs `pgmill task … --json` and returns the exit code and the document.
@@ -266,4 +266,37 @@ async fn a_change_of_pending_tasks_leaves_those_alone_that_are_in_another_state_
     assert_eq!(results_after(&database, &locks, call, "").await, ["changed", "changed"]);
     let changed = "SELECT count(*) FROM mill.tasks WHERE priority = 'high'";
     assert_eq!(database.value::<i64>(changed).await, 0);
+}
+
+#[tokio::test]
+async fn actions_on_many_tasks_see_other_changes_whatever_the_default_isolation_level_is() {
+    let database = Database::new().await;
+    assert_eq!(failed_tasks(&database, 1, "").await, [1]);
+    database
+        .execute(
+            "DO $$BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_isolation = %L',
+                 current_database(), 'repeatable read'); END$$",
+        )
+        .await;
+    for mode in ["--dry-run", "--yes"] {
+        let (code, done) = act(&database, &["retry", "--outcome", "failed", mode]).await;
+        assert_eq!((code, &done["counts"]), (0, &json!({"retried": 1})), "{mode}");
+    }
+    for (arguments, result) in [
+        (&["set", "--state", "pending", "--priority", "low"][..], "updated"),
+        (&["cancel", "--state", "pending"], "cancelled"),
+    ] {
+        let holder = database.connect().await;
+        let hold = "BEGIN; UPDATE mill.tasks SET max_attempts = max_attempts + 1";
+        holder.batch_execute(hold).await.unwrap();
+        let released = async {
+            let waits = "SELECT count(*) = 1 FROM pg_stat_activity
+                WHERE datname = current_database() AND wait_event_type = 'Lock'";
+            eventually("the action waits", async || database.value::<bool>(waits).await).await;
+            holder.batch_execute("COMMIT").await.unwrap();
+        };
+        let arguments = [arguments, &["--yes"]].concat();
+        let ((code, done), ()) = tokio::join!(act(&database, &arguments), released);
+        assert_eq!((code, &done["tasks"][0]["result"]), (0, &json!(result)), "{done}");
+    }
 }

@@ -1,14 +1,13 @@
 //! `pgmill profile`.
 
 use cli::{Failure, exit};
-use queue::QueueError;
 use queue::profile::{Profile, drop_profile, profiles, set_profile, set_profile_routines};
 use serde_json::json;
 use tokio_postgres::Client;
 
 use crate::args::{ProfileArgs, ProfileName, ProfileVerb};
 use crate::output::{Field, Output};
-use crate::session::commit_unless_dry_run;
+use crate::session::{begin_read_committed, commit_unless_dry_run};
 
 const HEADINGS: [&str; 7] =
     ["profile", "allowed", "routines", "readers", "pending", "running", "description"];
@@ -55,7 +54,7 @@ async fn list(client: &Client, out: &Output) -> Result<u8, Failure> {
 /// # Errors
 /// Fails for a role that does not exist, or without membership in mill_owner.
 async fn set(client: &mut Client, out: &Output, args: &ProfileArgs) -> Result<u8, Failure> {
-    let transaction = client.transaction().await.map_err(QueueError::from)?;
+    let transaction = begin_read_committed(client).await?;
     let name = &args.name;
     let allowed = args.allow.as_ref().map(|roles| roles.0.as_slice());
     set_profile(&transaction, name, allowed, args.description.as_deref()).await?;
@@ -89,7 +88,7 @@ async fn set(client: &mut Client, out: &Output, args: &ProfileArgs) -> Result<u8
 /// # Errors
 /// Fails if there is no such profile, if tasks or jobs use it, or without membership in mill_owner.
 async fn remove(client: &mut Client, out: &Output, args: &ProfileName) -> Result<u8, Failure> {
-    let transaction = client.transaction().await.map_err(QueueError::from)?;
+    let transaction = begin_read_committed(client).await?;
     let removed = drop_profile(&transaction, &args.name).await?;
     commit_unless_dry_run(transaction, args.dry_run).await?;
     if !removed {

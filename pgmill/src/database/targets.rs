@@ -17,7 +17,7 @@ use tokio_postgres::{Client, GenericClient};
 use crate::args::{TargetArgs, TargetCheck, TargetInit, TargetName, TargetVerb};
 use crate::fleet::queues::{describe_conditions, format_conditions};
 use crate::output::{Field, Output};
-use crate::session::{Session, commit_unless_dry_run};
+use crate::session::{Session, begin_read_committed, commit_unless_dry_run};
 
 const HEADINGS: [&str; 7] =
     ["target", "allowed", "readers", "receipts kept", "checked", "conditions", "description"];
@@ -98,7 +98,7 @@ fn conditions(target: &Target) -> String {
 /// # Errors
 /// Fails for a role that does not exist, for a profile in use, or without membership in mill_owner.
 async fn set(client: &mut Client, out: &Output, args: &TargetArgs) -> Result<u8, Failure> {
-    let transaction = client.transaction().await.map_err(QueueError::from)?;
+    let transaction = begin_read_committed(client).await?;
     let name = &args.name;
     let allowed = args.allow.as_ref().map(|roles| roles.0.as_slice());
     let kept = args.keep.as_ref().map(|keep| keep.0);
@@ -138,7 +138,7 @@ async fn set(client: &mut Client, out: &Output, args: &TargetArgs) -> Result<u8,
 /// Fails if there is no such target, if tasks or jobs use it, or without membership in mill_owner.
 async fn remove(client: &mut Client, out: &Output, args: &TargetName) -> Result<u8, Failure> {
     known(client, &args.name).await?;
-    let transaction = client.transaction().await.map_err(QueueError::from)?;
+    let transaction = begin_read_committed(client).await?;
     drop_profile(&transaction, &args.name).await?;
     commit_unless_dry_run(transaction, args.dry_run).await?;
     report(out, args, "removed")
@@ -150,7 +150,7 @@ async fn remove(client: &mut Client, out: &Output, args: &TargetName) -> Result<
 /// Fails if there is no such target.
 async fn accept(client: &mut Client, out: &Output, args: &TargetName) -> Result<u8, Failure> {
     known(client, &args.name).await?;
-    let transaction = client.transaction().await.map_err(QueueError::from)?;
+    let transaction = begin_read_committed(client).await?;
     let restored = accept_restored(&transaction, &args.name).await?;
     commit_unless_dry_run(transaction, args.dry_run).await?;
     if !restored {

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use cli::{Failure, exit};
+use queue::Priority;
 use queue::group::{self, Group};
-use queue::{Priority, QueueError};
 use serde_json::json;
 use terminal::label;
 use tokio_postgres::Client;
@@ -14,7 +14,7 @@ use crate::args::{GroupArgs, GroupImportArgs, parse_max_running, parse_period};
 use crate::fleet::group_settings::{apply, period};
 use crate::imports::csv::{LineError, records};
 use crate::output::{Field, Output};
-use crate::session::commit_unless_dry_run;
+use crate::session::{begin_read_committed, commit_unless_dry_run};
 
 /// The columns, each with its other names.
 const COLUMNS: [(&str, &[&str]); 7] = [
@@ -47,7 +47,7 @@ pub(super) async fn run(
     let text = std::fs::read_to_string(&args.file)
         .map_err(|error| Failure::usage(format!("{file}: {error}")))?;
     let groups = groups(&text).map_err(|errors| in_lines(&args.file, &errors))?;
-    let transaction = client.transaction().await.map_err(QueueError::from)?;
+    let transaction = begin_read_committed(client).await?;
     let before = group::groups(&transaction).await?;
     let mut results = Vec::new();
     for GroupLine { line, args: settings } in &groups {

@@ -1,7 +1,6 @@
 //! `pgmill group`.
 
 use cli::{Failure, exit};
-use queue::QueueError;
 use queue::group::{self, Group};
 use serde_json::json;
 use tokio_postgres::Client;
@@ -87,7 +86,7 @@ fn active(group: &Group) -> Option<String> {
 async fn set(client: &mut Client, out: &Output, args: &GroupArgs) -> Result<u8, Failure> {
     // One transaction, so that both changes are made or none, and so that a dry run includes the
     // checks of the database.
-    let transaction = client.transaction().await.map_err(QueueError::from)?;
+    let transaction = begin_read_committed(client).await?;
     let is_new = !group::groups(&transaction).await?.iter().any(|group| group.name == args.name);
     apply(&transaction, args).await?;
     let groups = group::groups(&transaction).await?;
@@ -125,7 +124,7 @@ async fn set_default(
     args: &GroupDefaultArgs,
 ) -> Result<u8, Failure> {
     let name = Some(args.name.as_str()).filter(|name| *name != "off");
-    let transaction = client.transaction().await.map_err(QueueError::from)?;
+    let transaction = begin_read_committed(client).await?;
     group::set_default_group(&transaction, name).await?;
     commit_unless_dry_run(transaction, args.dry_run).await?;
     if out.json {

@@ -3,7 +3,7 @@
 use cli::{Failure, exit};
 use jiff::Timestamp;
 use queue::maintenance::{self, MaintenanceWindow, PauseRequest};
-use queue::{QueueError, task_queries};
+use queue::task_queries;
 use serde_json::json;
 use terminal::visible;
 use tokio_postgres::Client;
@@ -11,7 +11,7 @@ use tokio_postgres::Client;
 use crate::args::{PauseArgs, ResumeArgs};
 use crate::output::Output;
 use crate::output::format::{counted, instant, local_time, relative_time};
-use crate::session::commit_unless_dry_run;
+use crate::session::{begin_read_committed, commit_unless_dry_run};
 
 /// Pauses the fleet, now or at a planned time.
 ///
@@ -29,7 +29,7 @@ pub(crate) async fn pause(
         length: args.length,
         reason: args.reason.clone(),
     };
-    let transaction = client.transaction().await.map_err(QueueError::from)?;
+    let transaction = begin_read_committed(client).await?;
     let id = maintenance::pause_fleet(&transaction, &request).await?;
     let windows = maintenance::windows(&transaction).await?;
     commit_unless_dry_run(transaction, args.dry_run).await?;
@@ -52,7 +52,7 @@ pub(crate) async fn resume(
     out: &Output,
     args: &ResumeArgs,
 ) -> Result<u8, Failure> {
-    let transaction = client.transaction().await.map_err(QueueError::from)?;
+    let transaction = begin_read_committed(client).await?;
     let ended = maintenance::resume_fleet(&transaction, args.planned).await?;
     let windows = maintenance::windows(&transaction).await?;
     commit_unless_dry_run(transaction, args.dry_run).await?;

@@ -10,6 +10,7 @@ use tokio_postgres::Client;
 use crate::args::QueuePurgeArgs;
 use crate::output::Output;
 use crate::output::format::counted;
+use crate::session::{begin_read_committed, commit_unless_dry_run};
 use crate::tasks::actions::confirm;
 
 /// The result of a purge, or of its dry run.
@@ -30,7 +31,7 @@ struct PurgeReport<'a> {
 /// # Errors
 /// Fails if no task waits in the queue, or if confirmation is needed without a terminal.
 pub(crate) async fn run(
-    client: &Client,
+    client: &mut Client,
     out: &Output,
     args: &QueuePurgeArgs,
 ) -> Result<u8, Failure> {
@@ -67,8 +68,21 @@ pub(crate) async fn run(
     Ok(if report.interrupted { exit::INTERRUPTED } else { exit::OK })
 }
 
+/// Cancels one chunk in a transaction.
+async fn purge_chunk(
+    client: &mut Client,
+    queue: &str,
+    after: TaskId,
+    up_to: TaskId,
+) -> Result<PurgedChunk, Failure> {
+    let transaction = begin_read_committed(client).await?;
+    let chunk = purge::purge_chunk(&transaction, queue, after, up_to).await?;
+    commit_unless_dry_run(transaction, false).await?;
+    Ok(chunk)
+}
+
 async fn chunks(
-    client: &Client,
+    client: &mut Client,
     report: &mut PurgeReport<'_>,
     up_to: TaskId,
 ) -> Result<(), Failure> {
@@ -77,7 +91,7 @@ async fn chunks(
     let mut after = TaskId(0);
     while !report.interrupted {
         bar.set_position(report.cancelled.unsigned_abs());
-        let mut chunk = std::pin::pin!(purge::purge_chunk(client, report.queue, after, up_to));
+        let mut chunk = std::pin::pin!(purge_chunk(client, report.queue, after, up_to));
         let PurgedChunk { cancelled, last_id } = tokio::select! {
             done = &mut chunk => done?,
             _ = &mut interrupt => {

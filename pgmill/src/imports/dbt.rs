@@ -17,7 +17,7 @@ mod sql;
 use std::path::{Path, PathBuf};
 
 use cli::{Failure, exit};
-use queue::{QueueError, job};
+use queue::job;
 use serde_json::{Value, json};
 use tokio_postgres::Client;
 
@@ -26,7 +26,7 @@ use crate::imports::dbt_keys::VERSION;
 use crate::jobs::apply_plan::{ApplyPlan, Definitions};
 use crate::output::Output;
 use crate::output::format::counted;
-use crate::session::commit_unless_dry_run;
+use crate::session::{begin_read_committed, commit_unless_dry_run};
 
 use graph::Graph;
 use manifest::Manifest;
@@ -61,7 +61,7 @@ pub(super) async fn run(client: &mut Client, out: &Output, args: &DbtArgs) -> Re
             VERSION: manifest.metadata.dbt_version,
         },
     });
-    let transaction = client.transaction().await.map_err(QueueError::from)?;
+    let transaction = begin_read_committed(client).await?;
     let before = definitions(&transaction, &name).await?;
     job::set(&transaction, &document).await?;
     let changes = ApplyPlan::between(&before, &definitions(&transaction, &name).await?);

@@ -18,7 +18,7 @@ use crate::jobs::job_file::{self, JobFile};
 use crate::jobs::source::{Source, ValidationError};
 use crate::output::Output;
 use crate::output::format::counted;
-use crate::session::commit_unless_dry_run;
+use crate::session::{begin_read_committed, commit_unless_dry_run};
 
 /// A parsed file.
 pub(crate) enum Input {
@@ -63,7 +63,7 @@ pub(crate) async fn apply_inputs(
     prune: bool,
     dry_run: bool,
 ) -> Result<ApplyPlan, Failure> {
-    let transaction = client.transaction().await.map_err(QueueError::from)?;
+    let transaction = begin_read_committed(client).await?;
     let before = load_definitions(&transaction).await?;
     if let Err(first) = apply(&transaction, inputs, prune).await {
         if first.code() != exit::REFUSED {
@@ -205,7 +205,7 @@ async fn refusals(
     if inputs.iter().any(|input| matches!(input, Input::Sql(_))) {
         return Ok(failures);
     }
-    let mut transaction = client.transaction().await.map_err(QueueError::from)?;
+    let mut transaction = begin_read_committed(client).await?;
     for stage in stages(inputs) {
         for step in &stage {
             let savepoint = transaction.savepoint("step").await.map_err(QueueError::from)?;

@@ -1,7 +1,6 @@
 //! `pgmill dependency`.
 
 use cli::{Failure, exit};
-use queue::QueueError;
 use queue::job::{self, Dependency};
 use serde_json::json;
 use terminal::visible;
@@ -9,7 +8,7 @@ use tokio_postgres::Client;
 
 use crate::args::{DependencyArgs, DependencyPair, DependencyVerb};
 use crate::output::{Field, Output};
-use crate::session::commit_unless_dry_run;
+use crate::session::{begin_read_committed, commit_unless_dry_run};
 
 /// Runs a subcommand of `pgmill dependency`.
 pub(crate) async fn run(
@@ -42,7 +41,7 @@ async fn list(client: &Client, out: &Output) -> Result<u8, Failure> {
 
 async fn add(client: &mut Client, out: &Output, args: &DependencyArgs) -> Result<u8, Failure> {
     let (pair, expected) = (&args.pair, args.expected);
-    let transaction = client.transaction().await.map_err(QueueError::from)?;
+    let transaction = begin_read_committed(client).await?;
     let changed = job::set_dependency(&transaction, &pair.child, &pair.parent, expected).await?;
     let unknown = job::unknown_tasks(&transaction, &[&pair.child, &pair.parent]).await?;
     commit_unless_dry_run(transaction, pair.dry_run).await?;
@@ -69,7 +68,7 @@ async fn add(client: &mut Client, out: &Output, args: &DependencyArgs) -> Result
 }
 
 async fn remove(client: &mut Client, out: &Output, args: &DependencyPair) -> Result<u8, Failure> {
-    let transaction = client.transaction().await.map_err(QueueError::from)?;
+    let transaction = begin_read_committed(client).await?;
     let removed = job::drop_dependency(&transaction, &args.child, &args.parent).await?;
     commit_unless_dry_run(transaction, args.dry_run).await?;
     if !removed {

@@ -2,7 +2,7 @@
 
 use cli::{Failure, exit};
 use queue::job::{self, Job};
-use queue::{QueueError, task_queries};
+use queue::task_queries;
 use serde_json::{Value, json};
 use terminal::visible;
 use tokio_postgres::{Client, Transaction};
@@ -11,7 +11,7 @@ use crate::args::JobName;
 use crate::jobs::show::unknown;
 use crate::output::format::{HEAD_CHARS, one_line, relative_time, with_tags};
 use crate::output::{Field, Output, Tone};
-use crate::session::commit_unless_dry_run;
+use crate::session::{begin_read_committed, commit_unless_dry_run};
 
 /// Lists jobs with their last runs.
 pub(super) async fn list(client: &Client, out: &Output) -> Result<u8, Failure> {
@@ -63,7 +63,7 @@ pub(super) async fn enable(
     args: &JobName,
     enabled: bool,
 ) -> Result<u8, Failure> {
-    let transaction = client.transaction().await.map_err(QueueError::from)?;
+    let transaction = begin_read_committed(client).await?;
     let before = job::definition(&transaction, &args.name).await?;
     let Some(before) = before else { return Err(unknown(&args.name)) };
     let name = before["name"].as_str().unwrap_or(&args.name);

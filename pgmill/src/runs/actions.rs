@@ -3,9 +3,9 @@
 use cli::{Failure, exit};
 use queue::RunId;
 use queue::bulk::json_word;
+use queue::enqueue;
 use queue::run::{self, RestartOptions, RunState};
 use queue::run_queries::{self, RunFilter};
-use queue::{QueueError, enqueue};
 use serde_json::json;
 use terminal::visible;
 use tokio_postgres::Client;
@@ -88,7 +88,7 @@ pub(crate) async fn retry(
     args: &TaskOfRun,
 ) -> Result<u8, Failure> {
     find(client, args.run).await?;
-    let transaction = client.transaction().await.map_err(QueueError::from)?;
+    let transaction = begin_read_committed(client).await?;
     let answer = run::retry(&transaction, args.run, &args.task).await?;
     commit_unless_dry_run(transaction, args.dry_run).await?;
     let task = visible(&args.task);
@@ -125,7 +125,7 @@ pub(crate) async fn rerun(
     args: &RunRerun,
 ) -> Result<u8, Failure> {
     find(client, args.run).await?;
-    let transaction = client.transaction().await.map_err(QueueError::from)?;
+    let transaction = begin_read_committed(client).await?;
     let names = run::rerun(&transaction, args.run, &args.tasks, !args.only).await?;
     commit_unless_dry_run(transaction, args.dry_run).await?;
     let verb = if args.dry_run { "would rerun" } else { "reran" };
@@ -149,7 +149,7 @@ pub(crate) async fn restart(
         downstream: args.downstream,
         force: args.force,
     };
-    let transaction = client.transaction().await.map_err(QueueError::from)?;
+    let transaction = begin_read_committed(client).await?;
     let names = run::restart(&transaction, args.run, again).await?;
     commit_unless_dry_run(transaction, args.dry_run).await?;
     let verb = if args.dry_run { "would restart" } else { "restarted" };

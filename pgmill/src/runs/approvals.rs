@@ -1,7 +1,7 @@
 //! `pgmill run approve|reject`.
 
 use cli::{Failure, exit};
-use queue::{QueueError, RunId, enqueue, run};
+use queue::{RunId, enqueue, run};
 use serde_json::json;
 use terminal::visible;
 use tokio_postgres::Client;
@@ -9,7 +9,7 @@ use tokio_postgres::Client;
 use crate::args::{RunReject, TaskOfRun};
 use crate::output::Output;
 use crate::runs::list::find;
-use crate::session::commit_unless_dry_run;
+use crate::session::{begin_read_committed, commit_unless_dry_run};
 
 /// The decision on a task that waits for approval.
 struct Decision<'a> {
@@ -52,7 +52,7 @@ pub(super) async fn reject(
 async fn decide(client: &mut Client, out: &Output, decision: &Decision<'_>) -> Result<u8, Failure> {
     let Decision { run, task, approve, reason, dry_run } = *decision;
     find(client, run).await?;
-    let transaction = client.transaction().await.map_err(QueueError::from)?;
+    let transaction = begin_read_committed(client).await?;
     if approve {
         run::approve(&transaction, run, task).await?;
     } else {

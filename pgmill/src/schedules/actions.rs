@@ -5,7 +5,7 @@ use std::time::Duration;
 use cli::{Failure, exit};
 use queue::run::RunState;
 use queue::run_queries::{self, RunFilter};
-use queue::{Mode, QueueError, enqueue};
+use queue::{Mode, enqueue};
 use schedule::declare::{self, PutResult};
 use schedule::enums::DeclaredIn;
 use schedule::reconcile::{Reconciled, reconcile};
@@ -32,7 +32,7 @@ pub(crate) async fn enable(
     args: &ScheduleName,
     enabled: bool,
 ) -> Result<u8, Failure> {
-    let transaction = client.transaction().await.map_err(QueueError::from)?;
+    let transaction = begin_read_committed(client).await?;
     let found = declare::enable(&transaction, &args.name, enabled).await?;
     commit_unless_dry_run(transaction, args.dry_run).await?;
     if !found {
@@ -204,7 +204,7 @@ pub(crate) async fn remove(
     out: &Output,
     args: &ScheduleName,
 ) -> Result<u8, Failure> {
-    let transaction = client.transaction().await.map_err(QueueError::from)?;
+    let transaction = begin_read_committed(client).await?;
     let declared = declare::declared(&transaction).await?;
     let known = declared.iter().find(|it| it.name == args.name);
     if known.ok_or_else(|| missing(&args.name))?.declared_in == DeclaredIn::Comment {
@@ -232,7 +232,7 @@ pub(crate) async fn run_now(
     let now = queue::task_queries::now(client).await?;
     let at = instant("--at", args.at.as_ref(), now)?;
     let params = args.params.iter().cloned().collect();
-    let transaction = client.transaction().await.map_err(QueueError::from)?;
+    let transaction = begin_read_committed(client).await?;
     let started = declare::run_now(&transaction, &args.name, args.force, &params, at).await?;
     commit_unless_dry_run(transaction, args.dry_run).await?;
     let Some(run) = started else { return Err(missing(&args.name)) };
@@ -267,7 +267,7 @@ pub(crate) async fn cancel(
 
 /// Synchronizes schedules with the annotations in the comments of procedures.
 pub(crate) async fn sync(client: &mut Client, out: &Output, args: &DryRun) -> Result<u8, Failure> {
-    let mut transaction = client.transaction().await.map_err(QueueError::from)?;
+    let mut transaction = begin_read_committed(client).await?;
     let done = reconcile(&mut transaction).await?;
     commit_unless_dry_run(transaction, args.dry_run).await?;
     if out.json {

@@ -2,7 +2,7 @@
 
 use cli::{Failure, exit};
 use jiff::Timestamp;
-use queue::{QueueError, enqueue};
+use queue::enqueue;
 use schedule::backfill::{self, Backfill, BackfillAction, BackfillOptions, BackfillPreview};
 use schedule::enums::BackfillState;
 use serde_json::json;
@@ -14,7 +14,7 @@ use crate::output::format::{counted, instant, local_time, one_line};
 use crate::output::list::{close, cut};
 use crate::output::{Field, Output, Tone};
 use crate::schedules::list::{find, missing};
-use crate::session::commit_unless_dry_run;
+use crate::session::{begin_read_committed, commit_unless_dry_run};
 
 /// Number of skipped instants that a dry run prints.
 const SKIPPED_SHOWN: usize = 10;
@@ -40,7 +40,7 @@ pub(super) async fn start(
         again: args.again,
         params: args.params.iter().cloned().collect(),
     };
-    let transaction = client.transaction().await.map_err(QueueError::from)?;
+    let transaction = begin_read_committed(client).await?;
     // The function checks the schedule and the period, also for a dry run.
     let created = backfill::create(&transaction, &args.name, &options).await?;
     let id = created.ok_or_else(|| missing(&args.name))?;
@@ -161,7 +161,7 @@ pub(super) async fn change(
     action: BackfillAction,
 ) -> Result<u8, Failure> {
     let id = args.id;
-    let transaction = client.transaction().await.map_err(QueueError::from)?;
+    let transaction = begin_read_committed(client).await?;
     if !backfill::change(&transaction, id, action).await? {
         return Err(Failure::not_found(format!("there is no backfill {id}"))
             .hint("pgmill schedule backfills"));

@@ -18,6 +18,7 @@ use crate::args::{BulkFlags, CancelArgs, RetryArgs, SetArgs};
 use crate::output::Output;
 use crate::output::format::counted;
 use crate::output::list::nothing_since;
+use crate::session::{begin_read_committed, commit_unless_dry_run};
 
 /// The action. The state or outcome, if given, is checked again for each task when the action runs.
 #[derive(Clone, Copy, Debug)]
@@ -42,21 +43,16 @@ impl Verb<'_> {
         ids: &[TaskId],
         dry_run: bool,
     ) -> Result<Vec<BulkResult>, Failure> {
-        if dry_run {
-            return Ok(match self {
-                Self::Cancel(state) => bulk::predict_cancel(client, ids, state).await?,
-                Self::Retry(outcome) => bulk::predict_retry(client, ids, outcome).await?,
-                Self::Change(changes, state) => {
-                    bulk::predict_change(client, ids, changes, state).await?
-                }
-            });
-        }
+        let mut transaction = begin_read_committed(client).await?;
         let answers = match self {
-            Self::Cancel(state) => bulk::cancel_chunk(client, ids, state).await,
-            Self::Retry(outcome) => bulk::retry_chunk(client, ids, outcome).await,
-            Self::Change(changes, state) => bulk::change_chunk(client, ids, changes, state).await,
+            Self::Cancel(state) => bulk::cancel_chunk(&transaction, ids, state).await?,
+            Self::Retry(outcome) => bulk::retry_chunk(&mut transaction, ids, outcome).await?,
+            Self::Change(changes, state) => {
+                bulk::change_chunk(&mut transaction, ids, changes, state).await?
+            }
         };
-        answers.map_err(Failure::of_commit)
+        commit_unless_dry_run(transaction, dry_run).await?;
+        Ok(answers)
     }
 }
 

@@ -2,7 +2,6 @@
 
 use cli::{Failure, exit};
 use jiff::Timestamp;
-use queue::QueueError;
 use queue::insight::runs::RunQuery;
 use queue::insight::tasks::{self, TaskSummary};
 use queue::run_queries::RunFilter;
@@ -18,7 +17,7 @@ use crate::output::format::{
 };
 use crate::output::list::close;
 use crate::output::{Field, Output};
-use crate::session::commit_unless_dry_run;
+use crate::session::{begin_read_committed, commit_unless_dry_run};
 
 const HEADINGS: [&str; 9] =
     ["id", "state", "queue", "priority", "attempt", "when", "duration", "worker", "task"];
@@ -85,7 +84,7 @@ async fn save(client: &mut Client, out: &Output, args: &FilterSave) -> Result<u8
     if query.is_empty() {
         return Err(Failure::usage("the filter is empty").hint("for example state:failed"));
     }
-    let transaction = client.transaction().await.map_err(QueueError::from)?;
+    let transaction = begin_read_committed(client).await?;
     saved_filter::save(&transaction, args.screen.as_str(), &args.name, &query).await?;
     commit_unless_dry_run(transaction, args.dry_run).await?;
     if out.json {
@@ -108,7 +107,7 @@ fn invalid((message, hint): (String, String)) -> Failure {
 /// # Errors
 /// Fails if there is no such filter.
 async fn remove(client: &mut Client, out: &Output, args: &FilterRemove) -> Result<u8, Failure> {
-    let transaction = client.transaction().await.map_err(QueueError::from)?;
+    let transaction = begin_read_committed(client).await?;
     let removed = saved_filter::remove(&transaction, args.screen.as_str(), &args.name).await?;
     commit_unless_dry_run(transaction, args.dry_run).await?;
     if !removed {

@@ -1,5 +1,5 @@
-//! Cancels, retries and changes many tasks, in chunks. Each chunk is one transaction, and checks each
-//! task again.
+//! Cancels, retries and changes many tasks, in chunks. Each chunk is one transaction of the caller, and
+//! checks each task again.
 //!
 //! The list of ids is a snapshot, which is out of date by the time an operator confirms it.
 //! Therefore each statement checks again that a task still has the state or outcome of the filter,
@@ -55,8 +55,8 @@ fn as_json_word<S: Serializer>(result: &str, serializer: S) -> Result<S::Ok, S::
     serializer.serialize_str(&json_word(result))
 }
 
-/// Cancels these tasks in one transaction. With a state, leaves tasks alone that are no longer in
-/// it.
+/// Cancels these tasks. With a state, leaves tasks alone that are no longer in it. A transaction has to be
+/// READ COMMITTED, also for the other functions, so that they see a change for whose end they have waited.
 ///
 /// # Errors
 /// After an error, none of the tasks is cancelled, unless [`QueueError::commit_in_doubt`].
@@ -68,33 +68,34 @@ pub async fn cancel_chunk(
     run_chunk(client, ids, ChunkAction::Cancel(state)).await
 }
 
-/// Retries these tasks in one transaction, or in a savepoint of the caller's transaction. With an
-/// outcome, leaves tasks alone that no longer are finished with it. If the database refuses a task,
-/// for example because another live task has its key, the tasks are retried one by one.
+/// Retries these tasks. With an outcome, leaves tasks alone that no longer are finished with it. If the
+/// database refuses a task, for example because another live task has its key, the tasks are retried
+/// one by one.
 ///
 /// # Errors
-/// After an error, none of the tasks is retried, unless [`QueueError::commit_in_doubt`].
+/// After an error, the transaction cannot be committed.
 pub async fn retry_chunk(
-    client: &mut impl GenericClient,
+    transaction: &mut Transaction<'_>,
     ids: &[TaskId],
     outcome: Option<Outcome>,
 ) -> Result<Vec<BulkResult>, QueueError> {
-    chunk_or_each(client, ids, ChunkAction::Retry(outcome)).await
+    chunk_or_each(transaction, ids, ChunkAction::Retry(outcome)).await
 }
 
 /// Changes these waiting tasks as [`retry_chunk`] retries tasks. With a state, leaves tasks alone
 /// that are no longer in it.
 ///
 /// # Errors
-/// After an error, none of the tasks is changed, unless [`QueueError::commit_in_doubt`].
+/// After an error, the transaction cannot be committed.
 pub async fn change_chunk(
-    client: &mut impl GenericClient,
+    transaction: &mut Transaction<'_>,
     ids: &[TaskId],
     changes: &TaskChanges,
     state: Option<State>,
 ) -> Result<Vec<BulkResult>, QueueError> {
     let document = changes.document();
-    let mut answers = chunk_or_each(client, ids, ChunkAction::Change(&document, state)).await?;
+    let mut answers =
+        chunk_or_each(transaction, ids, ChunkAction::Change(&document, state)).await?;
     for answer in answers.iter_mut().filter(|answer| answer.result == "running") {
         answer.result = "refused".to_owned();
         answer.message =
@@ -104,76 +105,24 @@ pub async fn change_chunk(
 }
 
 async fn chunk_or_each(
-    client: &mut impl GenericClient,
+    transaction: &mut Transaction<'_>,
     ids: &[TaskId],
     action: ChunkAction<'_>,
 ) -> Result<Vec<BulkResult>, QueueError> {
-    let mut transaction = client.transaction().await?;
-    let answers = match all_or_none(&mut transaction, ids, action).await {
+    match all_or_none(transaction, ids, action).await {
         Err(error) if error.refused() => {
             let mut answers = Vec::with_capacity(ids.len());
             for id in ids {
-                match all_or_none(&mut transaction, &[*id], action).await {
+                match all_or_none(transaction, &[*id], action).await {
                     Ok(answer) => answers.extend(answer),
                     Err(error) if error.refused() => answers.push(BulkResult::refused(*id, &error)),
                     Err(error) => return Err(error),
                 }
             }
-            answers
+            Ok(answers)
         }
-        answered => answered?,
-    };
-    transaction.commit().await?;
-    Ok(answers)
-}
-
-/// Returns the results that [`cancel_chunk`] would have: it runs in a transaction that is rolled
-/// back.
-///
-/// # Errors
-/// As [`cancel_chunk`].
-pub async fn predict_cancel(
-    client: &mut impl GenericClient,
-    ids: &[TaskId],
-    state: Option<State>,
-) -> Result<Vec<BulkResult>, QueueError> {
-    let transaction = client.transaction().await?;
-    let answers = cancel_chunk(&transaction, ids, state).await?;
-    transaction.rollback().await?;
-    Ok(answers)
-}
-
-/// Returns the results that [`retry_chunk`] would have. The tasks are retried in a transaction that
-/// is rolled back, because only [`retry_chunk`] itself knows every reason for a refusal, such as the
-/// run of a task.
-///
-/// # Errors
-/// As [`retry_chunk`].
-pub async fn predict_retry(
-    client: &mut impl GenericClient,
-    ids: &[TaskId],
-    outcome: Option<Outcome>,
-) -> Result<Vec<BulkResult>, QueueError> {
-    let mut transaction = client.transaction().await?;
-    let answers = retry_chunk(&mut transaction, ids, outcome).await?;
-    transaction.rollback().await?;
-    Ok(answers)
-}
-
-/// Returns the results that [`change_chunk`] would have, as [`predict_retry`] does.
-///
-/// # Errors
-/// As [`change_chunk`].
-pub async fn predict_change(
-    client: &mut impl GenericClient,
-    ids: &[TaskId],
-    changes: &TaskChanges,
-    state: Option<State>,
-) -> Result<Vec<BulkResult>, QueueError> {
-    let mut transaction = client.transaction().await?;
-    let answers = change_chunk(&mut transaction, ids, changes, state).await?;
-    transaction.rollback().await?;
-    Ok(answers)
+        answered => answered,
+    }
 }
 
 /// Acts on all of these tasks or none, in a savepoint, so that a refusal does not abort the

@@ -165,7 +165,7 @@ async fn execute_chunk(
     let mut tx = form.begin(session).await?;
     let answers = match BulkAction::of(query) {
         BulkAction::Cancel => bulk::cancel_chunk(&*tx, chunk, query.state).await?,
-        BulkAction::Retry => bulk::retry_chunk(&mut *tx, chunk, outcome).await?,
+        BulkAction::Retry => bulk::retry_chunk(&mut tx, chunk, outcome).await?,
     };
     tx.commit().await?;
     Ok(answers)
