@@ -1,6 +1,7 @@
 //! Connection pool of the console. Reads run in short read-only transactions with a statement
 //! timeout.
 
+use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 use axum::http::StatusCode;
@@ -58,6 +59,43 @@ pub(crate) struct Session {
     client: Object,
     /// Role that its transactions assume.
     role: Option<String>,
+}
+
+/// A writing transaction.
+pub(crate) struct WriteTransaction<'a>(Transaction<'a>);
+
+impl<'a> WriteTransaction<'a> {
+    /// Returns the transaction, for functions that only read.
+    pub(crate) fn reading(&self) -> &Transaction<'a> {
+        &self.0
+    }
+
+    /// Commits.
+    ///
+    /// # Errors
+    /// As [`HttpError::of_commit`].
+    pub(crate) async fn commit(self) -> Result<(), HttpError> {
+        self.0.commit().await.map_err(|error| HttpError::of_commit(error.into()))
+    }
+
+    /// Undoes all changes.
+    pub(crate) async fn rollback(self) -> Result<(), QueueError> {
+        Ok(self.0.rollback().await?)
+    }
+}
+
+impl<'a> Deref for WriteTransaction<'a> {
+    type Target = tokio_postgres::Transaction<'a>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl DerefMut for WriteTransaction<'_> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.0
+    }
 }
 
 impl Database {
@@ -180,14 +218,17 @@ impl Session {
     }
 
     /// Begins a writing transaction; the audit log records `actor`.
-    pub(crate) async fn begin_write(&mut self, actor: &str) -> Result<Transaction<'_>, QueueError> {
+    pub(crate) async fn begin_write(
+        &mut self,
+        actor: &str,
+    ) -> Result<WriteTransaction<'_>, QueueError> {
         // Some functions of the schema require this level, which the database or the login may replace as the default.
         let level = IsolationLevel::ReadCommitted;
         let tx = self.client.build_transaction().isolation_level(level).start().await?;
         tx.batch_execute(WRITE_SETTINGS).await?;
         assume_role(&tx, self.role.as_deref()).await?;
         audit::set_actor(&*tx, actor).await?;
-        Ok(tx)
+        Ok(WriteTransaction(tx))
     }
 
     /// Notifies workers after a commit that tasks may be available.

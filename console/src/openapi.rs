@@ -50,8 +50,9 @@ pub(crate) fn document(api: &OpenApi) -> Value {
             "title": "pgmill console",
             "version": env!("CARGO_PKG_VERSION"),
             "description": "Times are RFC 3339 in UTC; durations are in seconds. A POST request is one \
-                transaction: after an error it has changed nothing. With a header Idempotency-Key, it \
-                can be repeated within a day: the repeated request returns the first result.",
+                transaction: after an error it has changed nothing, unless the status is 500. With a \
+                header Idempotency-Key, it can be repeated within a day: the repeated request returns \
+                the first result.",
         },
         "components": {
             "securitySchemes": { "token": { "type": "http", "scheme": "bearer" } },
@@ -100,7 +101,11 @@ fn complete_change(operation: &mut Value) {
         }));
     }
     operation["requestBody"]["required"] = json!(true);
-    for (status, description) in [("413", "Body too large"), ("415", "Body is not JSON")] {
+    for (status, description) in [
+        ("413", "Body too large"),
+        ("415", "Body is not JSON"),
+        ("500", "Connection lost during the commit: it is not known whether the change was made"),
+    ] {
         operation["responses"][status] = error_response(description);
     }
 }

@@ -1,11 +1,13 @@
 //! The API changes what the pages and `pgmill` change, once per idempotency key.
 
+use proxy::{Cut, FaultAction, MessageMatch, Proxy};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use crate::harness::Database;
-use crate::harness::console::{Console, ask, request};
+use crate::harness::console::{Console, ask, csrf, request};
 use crate::harness::http::Answer;
+use crate::harness::{Database, eventually};
+use crate::runs::run_cli::COMMIT;
 
 fn document(answer: &Answer) -> Value {
     assert_eq!(answer.status, 200, "{}", answer.body);
@@ -356,4 +358,36 @@ async fn subscriptions_are_listed_created_changed_and_removed() {
     let removed = document(&console.post_json(remove, &json!({ "name": "ops" }), &[]).await);
     assert_eq!(removed, json!({ "result": "removed" }));
     assert_eq!(document(&console.get(path).await), json!({ "subscriptions": [] }));
+}
+
+/// Programs and people repeat a request that was answered with 503.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_whose_answer_is_lost_is_reported_as_such() {
+    let database = Database::new().await;
+    let proxy = Proxy::start(&database.url()).await.unwrap();
+    let console = Console::start_at(&database, &proxy.url(&database.url()), &[]).await;
+    let task = json!({ "tasks": [{ "statement": "SELECT 1" }] });
+    let audit =
+        "look whether the change was made before you try again; the audit shows the last actions";
+    let repeat = "repeat the request with the same Idempotency-Key";
+    for (key, hint) in [(&[][..], audit), (&[("Idempotency-Key", "k")], repeat)] {
+        proxy.arm(MessageMatch::Text(COMMIT.to_owned()), FaultAction::Cut(Cut::After));
+        let answer = console.post_json("/api/v1/tasks", &task, key).await;
+        assert!(proxy.disarm(), "{answer:?}");
+        let body: Value = serde_json::from_str(&answer.body).unwrap();
+        assert_eq!((answer.status, &body["hint"]), (500, &json!(hint)), "{body}");
+        let error = body["error"].as_str().unwrap();
+        assert!(error.contains("it is not known whether the change was made"), "{error}");
+    }
+    let again = console.post_json("/api/v1/tasks", &task, &[("Idempotency-Key", "k")]).await;
+    let enqueued = "SELECT count(*) FROM mill.tasks";
+    assert_eq!((again.status, database.value::<i64>(enqueued).await), (200, 2));
+
+    let page = console.get("/priorities").await.body;
+    let form = format!("csrf={}", csrf(&page));
+    proxy.arm(MessageMatch::Text(COMMIT.to_owned()), FaultAction::Cut(Cut::After));
+    let answer = console.post_with("/tasks/1/cancel", &form, &[]).await;
+    assert!(proxy.disarm() && answer.status == 500 && answer.body.contains(audit), "{answer:?}");
+    let cancelled = "SELECT count(*) = 1 FROM mill.tasks";
+    eventually("the task is cancelled", async || database.value::<bool>(cancelled).await).await;
 }

@@ -61,13 +61,18 @@ impl<T> ApiRequest<T> {
         {
             return Ok(json_response(&answer));
         }
-        let done = change(&tx, self.body).await?;
+        let done = change(tx.reading(), self.body).await?;
         let answer = serde_json::to_value(done)
             .map_err(|error| HttpError::bad_request(error.to_string()))?;
         if let Some(key) = &self.key {
             idempotency::finish(&*tx, &caller, key, &answer).await?;
         }
-        tx.commit().await?;
+        tx.commit().await.map_err(|error| match &self.key {
+            Some(_) if error.status == StatusCode::INTERNAL_SERVER_ERROR => {
+                error.hint("repeat the request with the same Idempotency-Key")
+            }
+            _ => error,
+        })?;
         session.notify_workers().await;
         Ok(json_response(&answer))
     }

@@ -42,6 +42,18 @@ impl HttpError {
         Self { hint: Some(hint.into()), ..self }
     }
 
+    /// Returns the error of a COMMIT. If the server may have committed, the status is not one after which
+    /// clients simply repeat the request.
+    pub(crate) fn of_commit(error: QueueError) -> Self {
+        if !error.commit_in_doubt() {
+            return error.into();
+        }
+        let message =
+            format!("connection lost, and it is not known whether the change was made: {error}");
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, message)
+            .hint("look whether the change was made before you try again; the audit shows the last actions")
+    }
+
     /// Returns whether a search exceeded the statement timeout, so that a page can report the
     /// timeout next to its search form.
     pub(crate) fn timed_out(&self) -> bool {

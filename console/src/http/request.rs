@@ -16,7 +16,7 @@ use super::access_control::Identity;
 use super::app::App;
 use super::error::HttpError;
 use super::time_zone::time_zone;
-use crate::database::Session;
+use crate::database::{Session, WriteTransaction};
 use crate::options::rights::{Rights, Scope};
 
 /// User and path of a request.
@@ -138,7 +138,7 @@ impl FormRequest {
     pub(crate) async fn begin<'a>(
         &self,
         session: &'a mut Session,
-    ) -> Result<Transaction<'a>, HttpError> {
+    ) -> Result<WriteTransaction<'a>, HttpError> {
         if self.context.app.read_only {
             return Err(HttpError::forbidden("this console is read-only"));
         }

@@ -7,13 +7,13 @@ use axum::Router;
 use axum::extract::Path;
 use axum::response::Response;
 use axum::routing::{get, post};
-use deadpool_postgres::Transaction;
 use queue::limit::{self, Rate};
 use queue::maintenance::{self, MaintenanceWindow};
 use queue::queue_status::QueueConditions;
 use queue::{LimitKind, operate};
 
 use super::queue_stats::{FleetSnapshot, QueueStats};
+use crate::database::WriteTransaction;
 use crate::http::app::App;
 use crate::http::error::{HandlerResult, HttpError};
 use crate::http::request::{FormRequest, RequestContext};
@@ -79,7 +79,7 @@ pub(super) fn rate(form: &FormRequest) -> Result<Option<Rate>, HttpError> {
 
 /// Sets both limits of a queue or a concurrency key; `None` removes a limit.
 pub(super) async fn set_limits(
-    tx: &Transaction<'_>,
+    tx: &WriteTransaction<'_>,
     kind: LimitKind,
     name: &str,
     max_running: Option<i32>,

@@ -23,7 +23,7 @@ async fn run(form: FormRequest) -> Result<Response, HttpError> {
     let name = form.field("name").to_owned();
     let mut session = form.context.session().await?;
     let tx = form.begin(&mut session).await?;
-    let known = data(&tx, &name).await?;
+    let known = data(tx.reading(), &name).await?;
     let params = form.params(&known.shape.params);
     let started =
         queue::run::start(&*tx, &[known.shape.name], &params, &RunOptions::default()).await?;

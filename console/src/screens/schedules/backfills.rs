@@ -40,7 +40,7 @@ async fn start(form: FormRequest) -> HandlerResult {
     id.ok_or_else(|| no_such_schedule(&name))?;
     let preview = backfill::preview(&*tx, &name, &known.timing, &options).await?;
     if form.field("dry_run") == "true" {
-        tx.rollback().await.map_err(queue::QueueError::from)?;
+        tx.rollback().await?;
         let tx = session.begin_read().await?;
         let viewer = form.context.viewer(&tx).await?;
         let known = data(&tx, &name).await?;
