@@ -417,6 +417,15 @@ COMMENT ON FUNCTION mill.accept_timing IS
     'the next fire, counted from the time at which the timing was set';
 GRANT EXECUTE ON FUNCTION mill.accept_timing TO mill_worker, mill_operator;
 
+CREATE OR REPLACE FUNCTION mill.lock_schedule(name text) RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT FROM mill.schedules s WHERE s.name = lock_schedule.name FOR NO KEY UPDATE
+$$;
+COMMENT ON FUNCTION mill.lock_schedule IS
+    'Locks a schedule until the end of the transaction, for a program that then reads the definition and puts it back '
+    'changed: no other session changes the schedule in between';
+GRANT EXECUTE ON FUNCTION mill.lock_schedule TO mill_operator;
+
 CREATE OR REPLACE FUNCTION mill.set_schedule(name text, timing text, statement text DEFAULT NULL,
     jobs text[] DEFAULT NULL, params jsonb DEFAULT NULL, task jsonb DEFAULT NULL, overlap mill.overlap DEFAULT 'skip',
     catch_up integer DEFAULT 1, max_lateness interval DEFAULT NULL, jitter interval DEFAULT NULL,

@@ -21,9 +21,7 @@ const DECLARED: &str = "/* schedule.declared */
 SELECT s.name, s.declared_in::text, s.declared_as, s.definition, s.enabled FROM mill.schedules s
 WHERE s.removed_at IS NULL ORDER BY s.name";
 
-/// Of the programs that read a declaration and put it back changed, only one does so at a time. Otherwise
-/// the last one would undo the changes of the others.
-const LOCK: &str = "/* schedule.declare_lock */ SELECT pg_advisory_xact_lock(7236270917)";
+const LOCK: &str = "/* schedule.lock */ SELECT mill.lock_schedule($1)";
 
 const ENABLE: &str = "/* schedule.enable */ SELECT mill.enable_schedule($1, $2)";
 
@@ -76,14 +74,15 @@ pub async fn check_future(client: &impl GenericClient, timing: &Timing) -> Resul
     })
 }
 
-/// Waits until no other session changes a declaration that it has read, and keeps others from it until
-/// the end of the transaction. The transaction has to be READ COMMITTED, so that it then reads the result
-/// of the session before.
+/// Waits until no other session changes the schedule, and keeps others from it until the end of the
+/// transaction, which then reads the declaration and puts it back changed. The transaction has to be READ
+/// COMMITTED, so that it reads the result of the session before.
 ///
 /// # Errors
-/// Fails if another session takes longer than the `lock_timeout`.
-pub async fn lock(transaction: &Transaction<'_>) -> Result<(), QueueError> {
-    Ok(transaction.batch_execute(LOCK).await?)
+/// Fails if another session takes longer than the `lock_timeout`, or the role lacks the privilege.
+pub async fn lock(transaction: &Transaction<'_>, name: &str) -> Result<(), QueueError> {
+    transaction.query_typed(LOCK, &[(&name, Type::TEXT)]).await?;
+    Ok(())
 }
 
 /// Creates or changes a schedule. `mill.put_schedule` describes the format of the document, whose

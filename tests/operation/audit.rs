@@ -231,8 +231,8 @@ async fn every_action_is_recorded_with_its_login_and_a_call_without_effect_is_no
     // Five functions need a run, and are tested below, in tests/runs/run_control.rs and in
     // tests/runs/approvals.rs. A target that was restored is accepted in tests/targets/restore.rs, and the conditions
     // of a target are set in tests/targets/conditions.rs. The record of
-    // mill.put_schedule has the timing that mill.accept_timing accepts. mill.purge_queue also records each task:
-    // tests/operation/steering/purge.rs.
+    // mill.put_schedule has the timing that mill.accept_timing accepts. mill.lock_schedule changes nothing.
+    // mill.purge_queue also records each task: tests/operation/steering/purge.rs.
     let known = [
         "restart_run",
         "rerun_run",
@@ -241,6 +241,7 @@ async fn every_action_is_recorded_with_its_login_and_a_call_without_effect_is_no
         "reject",
         "put_schedule",
         "accept_timing",
+        "lock_schedule",
         "purge_queue",
         "accept_restored_target",
         "set_target_conditions",

@@ -224,3 +224,23 @@ async fn of_two_changes_at_the_same_time_none_is_lost() {
     let now: Value = database.value("SELECT s.definition FROM mill.schedules s").await;
     assert_eq!((&now["catch_up"], &now["overlap"]), (&json!(7), &json!("allow")), "{now}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_keeps_what_a_call_has_set_meanwhile() {
+    let database = Database::new().await;
+    schedule(&database, "s", "manual", "SELECT 1", "").await;
+    let caller = database.connect().await;
+    let call = "BEGIN; SELECT mill.set_schedule('s', 'manual', 'SELECT 1', overlap => 'allow')";
+    caller.batch_execute(call).await.unwrap();
+    let set = Program::pgmill(&database, &["schedule", "set", "s", "--catch-up", "7"]).succeeds();
+    let released = async {
+        let waits = "SELECT count(*) = 1 FROM pg_stat_activity
+            WHERE datname = current_database() AND wait_event_type = 'Lock'";
+        eventually("the change waits", async || database.value(waits).await).await;
+        caller.batch_execute("COMMIT").await.unwrap();
+    };
+    let (done, ()) = tokio::join!(set, released);
+    assert_eq!(done, "schedule s changed\n");
+    let now: Value = database.value("SELECT s.definition FROM mill.schedules s").await;
+    assert_eq!((&now["catch_up"], &now["overlap"]), (&json!(7), &json!("allow")), "{now}");
+}

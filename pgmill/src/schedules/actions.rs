@@ -109,7 +109,7 @@ async fn declare_one(
     fields: Map<String, Value>,
     mode: Option<Mode>,
 ) -> Result<PutResult, Failure> {
-    declare::lock(transaction).await?;
+    declare::lock(transaction, name).await?;
     let declared = declare::declared(transaction).await?;
     let known = declared.into_iter().find(|it| it.name == name);
     let runs = ["statement", "jobs"].iter().any(|key| fields.contains_key(*key));
