@@ -2437,7 +2437,6 @@ DECLARE
     hold record;
 BEGIN
     granted := 0;
-    SELECT h.* INTO hold FROM mill.on_hold() AS h;
     -- Asynchronous commit is safe here, as for a claim: WAL is written in order, so an effect of this
     -- permit survives a crash only if the permit does.
     PERFORM set_config('synchronous_commit', 'off', true);
@@ -2482,6 +2481,7 @@ BEGIN
                 next_at := least(next_at, period.until);
             END IF;
             CONTINUE WHEN free <= 0;
+            SELECT h.* INTO hold FROM mill.on_hold() AS h;
             WITH picked AS MATERIALIZED (
                 SELECT head.id FROM (
                     -- Orders the priorities at random, weighted, as the claim does.
