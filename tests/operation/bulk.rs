@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use tokio_postgres::error::SqlState;
 
 use crate::harness::terminal::Terminal;
-use crate::harness::{Database, Program, Worker, claim_as_worker, eventually};
+use crate::harness::{Database, Program, Worker, claim_as_worker};
 use crate::runs::run::{FLAGS, end, job, start};
 
 /// Runs `pgmill task … --json` and returns the exit code and the document.
@@ -290,9 +290,7 @@ async fn actions_on_many_tasks_see_other_changes_whatever_the_default_isolation_
         let hold = "BEGIN; UPDATE mill.tasks SET max_attempts = max_attempts + 1";
         holder.batch_execute(hold).await.unwrap();
         let released = async {
-            let waits = "SELECT count(*) = 1 FROM pg_stat_activity
-                WHERE datname = current_database() AND wait_event_type = 'Lock'";
-            eventually("the action waits", async || database.value::<bool>(waits).await).await;
+            database.until_a_session_waits_or("false").await;
             holder.batch_execute("COMMIT").await.unwrap();
         };
         let arguments = [arguments, &["--yes"]].concat();

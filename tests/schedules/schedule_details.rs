@@ -234,9 +234,7 @@ async fn a_change_keeps_what_a_call_has_set_meanwhile() {
     caller.batch_execute(call).await.unwrap();
     let set = Program::pgmill(&database, &["schedule", "set", "s", "--catch-up", "7"]).succeeds();
     let released = async {
-        let waits = "SELECT count(*) = 1 FROM pg_stat_activity
-            WHERE datname = current_database() AND wait_event_type = 'Lock'";
-        eventually("the change waits", async || database.value(waits).await).await;
+        database.until_a_session_waits_or("false").await;
         caller.batch_execute("COMMIT").await.unwrap();
     };
     let (done, ()) = tokio::join!(set, released);
