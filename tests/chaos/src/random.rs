@@ -100,16 +100,18 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
         // Install the handlers before the server starts: from then on, no signal ends this process
         // without clean-up.
         let mut signals = Signals::new()?;
-        for _ in 1..MAX_RUNS {
-            match run_once(args, seed, binaries.clone(), &mut signals).await? {
-                Ended::Report(report) if report.is_void() => eprintln!(
+        let mut runs = 0;
+        loop {
+            let ended = run_once(args, seed, binaries.clone(), &mut signals).await?;
+            runs += 1;
+            match &ended {
+                Ended::Report(report) if report.is_void() && runs < MAX_RUNS => eprintln!(
                     "{report}chaos: the checks compare points in time, and the clock of this machine was set \
                      back. The run is repeated"
                 ),
-                ended => return print_end(args, &ended),
+                _ => return print_end(args, &ended),
             }
         }
-        print_end(args, &run_once(args, seed, binaries, &mut signals).await?)
     })
 }
 
