@@ -89,7 +89,7 @@ async fn added(context: &RunContext, database: &Database, statement: &str) -> Re
     let after = peak_bytes(pid).context("the worker has ended")?;
     fleet.stop().await?;
     #[expect(clippy::cast_precision_loss, reason = "a size in MB")]
-    Ok((after - before) as f64 / MB)
+    Ok(after.saturating_sub(before) as f64 / MB)
 }
 
 async fn run_one(
