@@ -132,10 +132,10 @@ pub(crate) async fn prepare(database: &Database) {
         .await;
 }
 
-/// Returns the EXPLAIN output of a claim of one normal task above `after`.
-async fn explain(database: &Database, options: &str, after: i64) -> String {
+/// Returns the EXPLAIN output of a claim of one task of this priority above `after`.
+async fn explain(database: &Database, options: &str, priority: &str, after: i64) -> String {
     let sql = format!(
-        "EXPLAIN ({options}) EXECUTE claim ('{{default}}', '{{normal}}', '{{{after}}}', 1,
+        "EXPLAIN ({options}) EXECUTE claim ('{{default}}', '{{{priority}}}', '{{{after}}}', 1,
          gen_random_uuid(), '{{1}}', '{{epoch}}', '{{1}}', ARRAY[''])"
     );
     let rows = database.client().simple_query(&sql).await.unwrap();
@@ -163,14 +163,15 @@ async fn a_claim_reads_one_index_range_whatever_the_statistics() {
     ] {
         database.execute(change).await;
         prepare(&database).await;
-        let plan = explain(&database, "COSTS OFF", 0).await;
+        let plan = explain(&database, "COSTS OFF", "normal", 0).await;
         let at = plan.find("Index Scan using tasks_pending on tasks").unwrap_or_else(|| {
             panic!("{case}: the head is not read through tasks_pending\n{plan}")
         });
         let condition = plan[at..].lines().nth(1).unwrap();
         for part in [
-            "Index Cond: ((ROW((queue)::text, priority, (run_as)::text, id) > ",
-            "AND (ROW((queue)::text, priority, (run_as)::text) <= ",
+            "((queue)::text = lane.queue) AND (priority = (lane.priority)::mill.priority)",
+            "AND (ROW((run_as)::text, id) > ROW(lane.run_as, lane.after))",
+            "AND ((run_as)::text <= lane.run_as)",
         ] {
             assert!(condition.contains(part), "{case}: no \"{part}\" in {condition}\n{plan}");
         }
@@ -183,10 +184,14 @@ async fn a_claim_reads_one_index_range_whatever_the_statistics() {
     }
 }
 
-/// Returns the buffers that the claim accesses, without planning.
+/// Returns the buffers that a claim of a normal task accesses, without planning.
 pub(crate) async fn buffers(database: &Database, after: i64) -> u64 {
+    buffers_of(database, "normal", after).await
+}
+
+async fn buffers_of(database: &Database, priority: &str, after: i64) -> u64 {
     database.execute("BEGIN").await;
-    let plan = explain(database, "ANALYZE, BUFFERS, COSTS OFF, TIMING OFF", after).await;
+    let plan = explain(database, "ANALYZE, BUFFERS, COSTS OFF, TIMING OFF", priority, after).await;
     database.execute("ROLLBACK").await;
     let line = plan.lines().find(|line| line.contains("Buffers:")).unwrap();
     let count = |word: &str| -> u64 {
@@ -361,6 +366,21 @@ async fn tasks_of_another_profile_do_not_slow_down_a_claim() {
     }
     println!("buffers of a claim ahead of and after other tasks: {costs:?}");
     assert!(costs[1] <= costs[0] + 6, "{costs:?}");
+}
+
+#[tokio::test]
+async fn a_claim_from_an_empty_lane_reads_no_other_lane() {
+    let database = Database::new().await;
+    database.enqueue_many(50_000, "SELECT 1").await;
+    prepare(&database).await;
+    for priority in ["low", "high"] {
+        let mut cost = u64::MAX;
+        for _ in 0..3 {
+            cost = buffers_of(&database, priority, 0).await.min(cost);
+        }
+        println!("buffers of a claim of {priority} tasks, of which there are none: {cost}");
+        assert!(cost <= 15, "{cost} buffers for the priority {priority}");
+    }
 }
 
 #[tokio::test]

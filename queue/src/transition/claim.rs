@@ -32,10 +32,12 @@ use crate::task::{Claim, RetryPolicy};
 ///   local to the transaction, which ends with the statement.
 /// - The order of RETURNING is not guaranteed, so each row also returns its number, which
 ///   identifies the session that the claim assigned to the task.
-/// - Row comparisons and an array take the place of a join. For a table without rows in the
-///   statistics, such as a drained table after its vacuum, a join on `id > after` could use the
-///   primary key: a full scan of it seems as cheap as a lookup, and the plan stays cached after the
-///   table grows. Only the pending index can serve the conditions used here.
+/// - The lane is two equations and a range of one profile. The equations end the scan after the lane;
+///   with only a comparison of rows, it continues over the rest of the queue, because a comparison of
+///   rows ends a scan only where its first column differs. The range keeps `run_as` in the order,
+///   which only the pending index has. With an equation, the planner could use the order of the
+///   primary key: if its statistics have no rows, or those of one lane, a full scan of it seems as
+///   cheap, and the plan stays cached after the table grows.
 pub const CLAIM: &str = "/* queue.claim */
 WITH picked AS MATERIALIZED (
     SELECT head.id
@@ -45,10 +47,8 @@ WITH picked AS MATERIALIZED (
         SELECT t.id
         FROM mill.tasks t
         WHERE t.state = 'pending'
-            AND (t.queue, t.priority, t.run_as, t.id)
-                > (lane.queue, lane.priority::mill.priority, lane.run_as, lane.after)
-            AND (t.queue, t.priority, t.run_as)
-                <= (lane.queue, lane.priority::mill.priority, lane.run_as)
+            AND t.queue = lane.queue AND t.priority = lane.priority::mill.priority
+            AND (t.run_as, t.id) > (lane.run_as, lane.after) AND t.run_as <= lane.run_as
             AND NOT coalesce((SELECT q.paused OR q.held_back IS NOT NULL FROM mill.queues q WHERE q.name = lane.queue), false)
             -- A task that became pending before its queue or group got a limit requires a permit.
             AND coalesce((SELECT ARRAY[l.id] FROM mill.limits l
@@ -56,7 +56,7 @@ WITH picked AS MATERIALIZED (
                 <@ coalesce(t.limits, '{}')
             AND (t.group_name IS NULL OR mill.has_group_permit(t.group_name, t.limits))
             AND (t.start_by IS NULL OR t.start_by > now())
-        ORDER BY t.queue, t.priority, t.run_as, t.id
+        ORDER BY t.run_as, t.id
         LIMIT lane.max_tasks
         FOR NO KEY UPDATE OF t SKIP LOCKED
     ) AS head
