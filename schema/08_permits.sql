@@ -209,8 +209,9 @@ BEGIN
         FOR limit_id IN SELECT l.id FROM mill.limits l
             WHERE l.id = ANY (limit_ids) AND l.kind = kind_now ORDER BY l.id
         LOOP
-            CONTINUE WHEN NOT EXISTS (SELECT FROM mill.tasks t
-                WHERE t.state = 'blocked' AND t.blocking_limit_id = limit_id);
+            -- The order leaves only the index of blocked tasks.
+            CONTINUE WHEN (SELECT t.id FROM mill.tasks t WHERE t.state = 'blocked' AND t.blocking_limit_id = limit_id
+                ORDER BY t.priority, t.id LIMIT 1) IS NULL;
             PERFORM FROM mill.limits l WHERE l.id = limit_id FOR NO KEY UPDATE SKIP LOCKED;
             IF NOT FOUND THEN
                 -- Most often another session grants permits of this limit and is about to commit. One that keeps
@@ -253,17 +254,20 @@ BEGIN
                     SELECT w.priority FROM mill.priorities w
                     ORDER BY CASE WHEN w.weight > 0 THEN -ln(1 - random()) / w.weight ELSE 'Infinity' END
                 ) AS ranked CROSS JOIN LATERAL (
-                    -- Bounds the search for a task that is not on hold.
+                    -- A search for a task that is not on hold reaches the Nth task with a probability of 1000 / N. So
+                    -- a task is found however many are before it, and an average search remains short.
                     SELECT coalesce(CASE WHEN num_nonnulls(hold.queues, hold.targets) > 0 THEN (
-                        SELECT t.id FROM mill.tasks t
-                        WHERE t.state = 'blocked' AND (t.blocking_limit_id, t.priority) = (terms.id, ranked.priority)
-                        ORDER BY t.id OFFSET 1000 LIMIT 1) END, 9223372036854775807) AS id
+                        SELECT t.id FROM mill.tasks t WHERE t.state = 'blocked' AND t.blocking_limit_id = terms.id
+                            AND t.priority >= ranked.priority AND t.priority <= ranked.priority
+                        ORDER BY t.priority, t.id OFFSET (1000 / (1 - random()))::bigint LIMIT 1) END,
+                        9223372036854775807) AS id
                 ) AS horizon CROSS JOIN LATERAL (
-                    SELECT t.id FROM mill.tasks t
-                    WHERE t.state = 'blocked' AND (t.blocking_limit_id, t.priority) = (terms.id, ranked.priority)
-                        AND t.id < horizon.id
+                    -- As in the claim, a range of one priority leaves only the index of blocked tasks. With an
+                    -- equation, the primary key would give the order too.
+                    SELECT t.id FROM mill.tasks t WHERE t.state = 'blocked' AND t.blocking_limit_id = terms.id
+                        AND t.priority >= ranked.priority AND t.priority <= ranked.priority AND t.id < horizon.id
                         AND (t.queue = ANY (hold.queues)) IS NOT TRUE AND (t.run_as = ANY (hold.targets)) IS NOT TRUE
-                    ORDER BY t.id LIMIT free FOR NO KEY UPDATE SKIP LOCKED
+                    ORDER BY t.priority, t.id LIMIT free FOR NO KEY UPDATE SKIP LOCKED
                 ) AS head LIMIT free
             ), permitted AS (
                 INSERT INTO mill.permits (limit_id, task_id) SELECT terms.id, p.id FROM picked p
@@ -288,8 +292,9 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.grant_permits IS
-    'Grants the free permits of these limits, up to 1000 per limit. While queues or targets are on hold, tasks after '
-    'the 1000th of a limit and priority get none. granted: number of tasks that became pending. '
+    'Grants the free permits of these limits, up to 1000 per limit. While queues or targets are on hold, a call '
+    'reaches the Nth task of a limit and priority with a probability of 1000 / N. '
+    'granted: number of tasks that became pending. '
     'next_in: time until a rate or an active period frees further permits';
 GRANT EXECUTE ON FUNCTION mill.grant_permits TO mill_worker;
 
