@@ -306,8 +306,9 @@ GRANT EXECUTE ON FUNCTION mill.deliver_in_database TO mill_worker;
 
 -- Backlogs ----------------------------------------------------------------------------------------
 
--- A loose index scan finds the queues, and then the lanes of a queue. The head of a lane is its oldest
--- task, unless a task was enqueued with an earlier due time or returned to the queue.
+-- A loose index scan finds the lanes. As in the claim, a range of one profile leaves only the index of
+-- pending tasks. The head of a lane is its oldest task, unless a task was enqueued with an earlier due
+-- time or returned to the queue.
 CREATE OR REPLACE FUNCTION mill.pending_by_queue(only_queue text, max_count integer)
 RETURNS TABLE (queue text, pending bigint, oldest_age interval)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
@@ -325,10 +326,11 @@ SET jit = off AS $$
     )
     SELECT l.queue::text, sum(c.count)::bigint, max(h.age) FROM (SELECT * FROM lane LIMIT 1000) AS l
         CROSS JOIN LATERAL (SELECT count(*) AS count FROM (SELECT FROM mill.tasks t WHERE t.state = 'pending'
-            AND t.queue = l.queue AND t.priority = l.priority AND t.run_as = l.run_as
-            ORDER BY t.id LIMIT max_count) AS few) AS c
+            AND t.queue = l.queue AND t.priority = l.priority AND t.run_as >= l.run_as AND t.run_as <= l.run_as
+            ORDER BY t.run_as, t.id LIMIT max_count) AS few) AS c
         CROSS JOIN LATERAL (SELECT now() - t.due_at AS age FROM mill.tasks t WHERE t.state = 'pending'
-            AND t.queue = l.queue AND t.priority = l.priority AND t.run_as = l.run_as ORDER BY t.id LIMIT 1) AS h
+            AND t.queue = l.queue AND t.priority = l.priority AND t.run_as >= l.run_as AND t.run_as <= l.run_as
+            ORDER BY t.run_as, t.id LIMIT 1) AS h
     GROUP BY l.queue
 $$;
 COMMENT ON FUNCTION mill.pending_by_queue IS

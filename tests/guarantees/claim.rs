@@ -7,8 +7,10 @@ use jiff::Timestamp;
 use queue::claim::{CLAIM, ClaimSession, Lane, LaneRange, SESSION_SETTINGS, SessionIdentity};
 use queue::complete::{Success, complete};
 use queue::fail::Report;
-use queue::{Priority, TaskId, WorkerId};
+use queue::poll::{PollOptions, Served, poll};
+use queue::{Priority, RunId, TaskId, WorkerId};
 use tokio_postgres::error::SqlState;
+use uuid::Uuid;
 
 use crate::harness::{Database, PrivateDatabase, Worker, eventually};
 
@@ -380,6 +382,39 @@ async fn a_claim_from_an_empty_lane_reads_no_other_lane() {
         }
         println!("buffers of a claim of {priority} tasks, of which there are none: {cost}");
         assert!(cost <= 15, "{cost} buffers for the priority {priority}");
+    }
+}
+
+#[tokio::test]
+async fn what_workers_repeat_reads_tasks_by_the_index_of_their_state() {
+    let database = Database::new().await;
+    let me = WorkerId(Uuid::nil());
+    let options =
+        PollOptions { peers: true, unregistered: true, pending: true, runs_after: RunId(0) };
+    let all = Served::default();
+    let some = Served { queues: Some(vec!["other".to_owned()]), ..Served::default() };
+    let one_low = "SELECT mill.enqueue('SELECT 1', priority => 'low')";
+    for change in
+        ["", "SELECT mill.enqueue_many(array_fill('SELECT 1'::text, ARRAY[20000]))", one_low]
+    {
+        database.execute(change).await;
+        database.execute("ANALYZE mill.tasks").await;
+        database.execute("BEGIN").await;
+        for served in [&all, &some] {
+            let polled = poll(database.client(), me, served, options).await.unwrap();
+            assert_eq!(polled.pending, !change.is_empty() && served.queues.is_none());
+            assert!(!polled.blocked);
+        }
+        queue::insight::lanes::lanes(database.client()).await.unwrap();
+        database.execute("SELECT mill.pending_by_queue(NULL, 1000)").await;
+        let read: i64 = database
+            .value(
+                "SELECT pg_stat_get_xact_tuples_returned('mill.tasks'::regclass)
+                     + pg_stat_get_xact_tuples_returned('mill.tasks_pkey'::regclass)",
+            )
+            .await;
+        assert_eq!(read, 0, "after {change:?}, rows read without the index of their state");
+        database.execute("ROLLBACK").await;
     }
 }
 

@@ -15,6 +15,10 @@ use crate::transition::reclaim::Peer;
 /// Peers are registered workers, and workers that hold claims but are not registered. The latter
 /// exist after a crash of the server, when no worker is registered, and are found with a loose
 /// index scan over `tasks_running`.
+///
+/// Whether a task is pending or blocked is read in the order of an index, which makes the planner
+/// read that index. EXISTS has no order, so it scans the table if many tasks have the state, and reads
+/// all tasks of other states that come before.
 const POLL: &str = "/* queue.poll */
 WITH RECURSIVE holder (id) AS (
     (SELECT t.claimed_by FROM mill.tasks t WHERE t.state = 'running' AND $5
@@ -40,12 +44,14 @@ WITH RECURSIVE holder (id) AS (
         ORDER BY e.run_id LIMIT 1) AS next
 )
 SELECT
-    CASE WHEN NOT $4 THEN true WHEN $2::text[] IS NULL THEN EXISTS (SELECT FROM mill.tasks t WHERE t.state = 'pending')
-        ELSE EXISTS (SELECT FROM mill.tasks t WHERE t.state = 'pending' AND t.queue = ANY ($2)) END AS pending,
+    CASE WHEN NOT $4 THEN true WHEN $2::text[] IS NULL
+        THEN (SELECT t.id FROM mill.tasks t WHERE t.state = 'pending' ORDER BY t.queue LIMIT 1) IS NOT NULL
+        ELSE EXISTS (SELECT FROM unnest($2) AS s (queue) WHERE (SELECT t.id FROM mill.tasks t
+            WHERE t.state = 'pending' AND t.queue = s.queue ORDER BY t.priority LIMIT 1) IS NOT NULL) END AS pending,
     (SELECT extract(epoch FROM t.due_at - now())::float8 FROM mill.tasks t
         WHERE t.state = 'scheduled' ORDER BY t.due_at LIMIT 1) AS next_due_in,
     p.ids, p.heartbeats, p.sessions_alive, p.heartbeat_ages, p.heartbeat_intervals,
-    EXISTS (SELECT FROM mill.tasks t WHERE t.state = 'blocked') AS blocked,
+    (SELECT t.id FROM mill.tasks t WHERE t.state = 'blocked' ORDER BY t.blocking_limit_id LIMIT 1) IS NOT NULL AS blocked,
     EXISTS (SELECT FROM mill.limits) AS limits,
     ARRAY(SELECT w.weight FROM mill.priorities w ORDER BY w.priority) AS weights, p.last_heartbeats,
     ARRAY(SELECT t.run FROM pending_run t LIMIT 100) AS runs,

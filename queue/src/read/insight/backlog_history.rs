@@ -46,9 +46,10 @@ const LIVE_CHANGES: &str = concat!(
     SELECT l.queue::text AS queue, t.due_at AS due, NULL::timestamptz AS begun,
         t.n >= l.max_count AS of_lane, false AS of_all
     FROM known l CROSS JOIN LATERAL (
-        SELECT p.due_at, row_number() OVER (ORDER BY p.id) AS n FROM mill.tasks p
-        WHERE p.state = 'pending' AND p.queue = l.queue AND p.priority = l.priority AND p.run_as = l.run_as
-        ORDER BY p.id LIMIT l.max_count) AS t
+        SELECT p.due_at, row_number() OVER (ORDER BY p.run_as, p.id) AS n FROM mill.tasks p
+        WHERE p.state = 'pending' AND p.queue = l.queue AND p.priority = l.priority
+            AND p.run_as >= l.run_as AND p.run_as <= l.run_as
+        ORDER BY p.run_as, p.id LIMIT l.max_count) AS t
     UNION ALL
     SELECT t.queue::text, t.due_at, t.claimed_at, false, false FROM mill.tasks t WHERE t.state = 'running'
     UNION ALL

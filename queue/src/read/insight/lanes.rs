@@ -2,7 +2,8 @@
 //!
 //! A lane is a queue, a priority and a profile, which form one range of the index `tasks_pending`.
 //! A loose index scan finds the lanes. The view `mill.queue_status` reads every live task, which
-//! takes a second with a million tasks. The statements here read a few index pages per lane.
+//! takes a second with a million tasks. The statements here read a few index pages per lane. As in the
+//! claim, a range of one profile in the order leaves the planner only that index.
 
 use pgmill_client::Priority;
 use serde::Serialize;
@@ -41,8 +42,9 @@ WITH RECURSIVE lane (queue, priority, run_as) AS (
     probed AS MATERIALIZED (SELECT l.queue, l.priority, l.run_as, f.count, f.last_id, f.count >= p.max_count AS deep
         FROM lanes l CROSS JOIN probe p CROSS JOIN LATERAL (
             SELECT count(*) AS count, max(few.id) AS last_id FROM (SELECT t.id FROM mill.tasks t
-                WHERE t.state = 'pending' AND t.queue = l.queue AND t.priority = l.priority AND t.run_as = l.run_as
-                ORDER BY t.id LIMIT p.max_count) AS few) AS f),
+                WHERE t.state = 'pending' AND t.queue = l.queue AND t.priority = l.priority
+                    AND t.run_as >= l.run_as AND t.run_as <= l.run_as
+                ORDER BY t.run_as, t.id LIMIT p.max_count) AS few) AS f),
     share AS MATERIALIZED (SELECT max(s.max_count) AS max_count
         FROM unnest('{50,100,200,500,1000,2000,5000,10000}'::bigint[]) AS s (max_count),
             (SELECT count(*) AS lanes FROM probed p WHERE p.deep) AS deep
@@ -63,11 +65,11 @@ const LANES: &str = concat!(
     "
 SELECT l.queue, l.priority::text,
     l.count + CASE WHEN l.deep THEN (SELECT count(*) FROM (SELECT FROM mill.tasks t WHERE t.state = 'pending'
-        AND t.queue = l.queue AND t.priority = l.priority AND t.run_as = l.run_as AND t.id > l.last_id
-        ORDER BY t.id LIMIT l.max_count - l.count) AS more) ELSE 0 END AS count,
+        AND t.queue = l.queue AND t.priority = l.priority AND (t.run_as, t.id) > (l.run_as, l.last_id)
+        AND t.run_as <= l.run_as ORDER BY t.run_as, t.id LIMIT l.max_count - l.count) AS more) ELSE 0 END AS count,
     (SELECT extract(epoch FROM now() - t.due_at)::float8 FROM mill.tasks t
         WHERE t.state = 'pending' AND t.queue = l.queue AND t.priority = l.priority
-            AND t.run_as = l.run_as ORDER BY t.id LIMIT 1) AS age_seconds,
+            AND t.run_as >= l.run_as AND t.run_as <= l.run_as ORDER BY t.run_as, t.id LIMIT 1) AS age_seconds,
     l.max_count
 FROM known l"
 );

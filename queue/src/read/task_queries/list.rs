@@ -80,9 +80,9 @@ const RUNNING_ORDER: &str = live_tasks!(
     SELECT head.* FROM lane CROSS JOIN LATERAL (
         SELECT * FROM mill.visible_tasks t
         WHERE t.state = 'pending' AND t.queue = lane.queue AND t.priority = lane.priority
-            AND t.run_as = lane.run_as AND ",
+            AND t.run_as >= lane.run_as AND t.run_as <= lane.run_as AND ",
         filter!(),
-        " ORDER BY t.id LIMIT $5) AS head
+        " ORDER BY t.run_as, t.id LIMIT $5) AS head
     WHERE ($1 IS NULL OR $1 = 'pending') AND ($2 IS NULL OR lane.queue = $2)
     ORDER BY head.priority DESC, head.id LIMIT $5)
     UNION ALL
