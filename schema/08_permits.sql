@@ -298,38 +298,62 @@ COMMENT ON FUNCTION mill.grant_permits IS
     'next_in: time until a rate or an active period frees further permits';
 GRANT EXECUTE ON FUNCTION mill.grant_permits TO mill_worker;
 
-CREATE OR REPLACE FUNCTION mill.limits_waited_for() RETURNS SETOF bigint
+CREATE OR REPLACE FUNCTION mill.limits_waited_for(after_limit bigint, max_count integer) RETURNS SETOF bigint
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
 SET jit = off AS $$
     -- A loose index scan, one probe per limit.
     WITH RECURSIVE waited (id) AS (
-        (SELECT t.blocking_limit_id FROM mill.tasks t WHERE t.state = 'blocked' ORDER BY t.blocking_limit_id LIMIT 1)
+        (SELECT t.blocking_limit_id FROM mill.tasks t WHERE t.state = 'blocked' AND t.blocking_limit_id > after_limit
+         ORDER BY t.blocking_limit_id LIMIT 1)
         UNION ALL
         SELECT next.blocking_limit_id FROM waited w CROSS JOIN LATERAL (
             SELECT t.blocking_limit_id FROM mill.tasks t WHERE t.state = 'blocked' AND t.blocking_limit_id > w.id
             ORDER BY t.blocking_limit_id LIMIT 1) AS next
     )
-    SELECT w.id FROM waited w
+    SELECT w.id FROM waited w LIMIT max_count
 $$;
-COMMENT ON FUNCTION mill.limits_waited_for IS 'Returns the limits for which blocked tasks wait next';
+COMMENT ON FUNCTION mill.limits_waited_for IS
+    'Returns the limits for which blocked tasks wait next, in the order of their ids. max_count: null for all';
 
-CREATE OR REPLACE FUNCTION mill.grant_waiting_permits(OUT granted integer, OUT next_in interval)
+-- Up to 1000 limits, because the call holds their locks until the end of the transaction.
+CREATE OR REPLACE FUNCTION mill.grant_waiting_permits(after_limit bigint, OUT granted integer, OUT next_in interval,
+    OUT last_limit bigint)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
     waited_for bigint[];
 BEGIN
-    SELECT array_agg(w.id) INTO waited_for
-        FROM mill.limits_waited_for() AS w (id) JOIN mill.effective_limits l ON l.id = w.id
-        WHERE l.max_running IS NULL OR l.max_running > (SELECT count(*) FROM mill.permits p
-            WHERE p.limit_id = w.id AND p.counts_until IS NULL);
-    SELECT g.granted, g.next_in INTO granted, next_in
-        FROM mill.grant_permits(coalesce(waited_for, '{}')) AS g;
+    SELECT CASE WHEN count(*) = 1000 THEN max(w.id) END, array_agg(w.id) FILTER (WHERE l.id IS NOT NULL
+            AND (l.max_running IS NULL OR l.max_running > (SELECT count(*) FROM mill.permits p
+                WHERE p.limit_id = w.id AND p.counts_until IS NULL)))
+        INTO last_limit, waited_for
+        FROM mill.limits_waited_for(after_limit, 1000) AS w (id) LEFT JOIN mill.effective_limits l ON l.id = w.id;
+    SELECT g.granted, g.next_in INTO granted, next_in FROM mill.grant_permits(coalesce(waited_for, '{}')) AS g;
 END
 $$;
-COMMENT ON FUNCTION mill.grant_waiting_permits IS
+COMMENT ON FUNCTION mill.grant_waiting_permits(bigint) IS
+    'Calls mill.grant_permits for the limits after this one that have waiting tasks and free capacity. Checks up to '
+    '1000 limits with waiting tasks. last_limit: the last of them, for the next call; null: there are no more';
+GRANT EXECUTE ON FUNCTION mill.grant_waiting_permits(bigint) TO mill_worker;
+
+CREATE OR REPLACE FUNCTION mill.grant_waiting_permits(OUT granted integer, OUT next_in interval)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    checked bigint := 0;
+    part record;
+BEGIN
+    granted := 0;
+    WHILE checked IS NOT NULL LOOP
+        SELECT g.* INTO part FROM mill.grant_waiting_permits(checked) AS g;
+        granted := granted + part.granted;
+        next_in := least(next_in, part.next_in);
+        checked := part.last_limit;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION mill.grant_waiting_permits() IS
     'Calls mill.grant_permits for every limit that has waiting tasks and free capacity';
-GRANT EXECUTE ON FUNCTION mill.grant_waiting_permits TO mill_worker;
+GRANT EXECUTE ON FUNCTION mill.grant_waiting_permits() TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.revoke_permits(limit_ids bigint[]) RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -401,7 +425,7 @@ DECLARE
     task mill.tasks;
     chain bigint[];
 BEGIN
-    SELECT array_agg(w.id) INTO gone FROM mill.limits_waited_for() AS w (id)
+    SELECT array_agg(w.id) INTO gone FROM mill.limits_waited_for(0, NULL) AS w (id)
         WHERE NOT EXISTS (SELECT FROM mill.limits l WHERE l.id = w.id);
     FOR task IN SELECT head.* FROM unnest(gone) AS g (id) CROSS JOIN LATERAL (
         SELECT t.* FROM mill.tasks t WHERE t.state = 'blocked' AND t.blocking_limit_id = g.id

@@ -1,5 +1,6 @@
 //! Concurrent claims, grants and maintenance do not exceed a limit.
 
+use queue::limit::grant_waiting_permits;
 use tokio_postgres::error::SqlState;
 
 use crate::guarantees::checker_mutants::plant;
@@ -463,4 +464,28 @@ async fn the_cost_of_a_grant_is_independent_of_the_number_of_waiting_tasks() {
     println!("blocks of a grant: {few} of 10 tasks, {many} of 10,010, {on_hold} of 10,010 on hold");
     assert!(many <= few + 40, "{many} blocks, and {few} with few tasks");
     assert!(on_hold <= few + 600, "{on_hold} blocks of tasks on hold, and {few} otherwise");
+}
+
+#[tokio::test]
+async fn a_call_checks_a_thousand_limits_and_the_worker_continues_after_them() {
+    let database = Database::new().await;
+    database
+        .execute(
+            "SELECT mill.enqueue('SELECT 1', concurrency_key => 'k' || n, queue => 'etl')
+             FROM generate_series(1, 1000) AS n",
+        )
+        .await;
+    let behind = database.enqueue("SELECT 1", ", concurrency_key => 'z'").await;
+    let client = database.client();
+    let first = grant_waiting_permits(client, None).await.unwrap();
+    assert_eq!((first.tasks, first.last_limit.is_some()), (1000, true));
+    let second = grant_waiting_permits(client, first.last_limit).await.unwrap();
+    assert_eq!((second.tasks, second.last_limit), (1, None));
+    // No permit is free for the first thousand limits, and tasks still wait for them.
+    database.execute("SELECT mill.pause('etl')").await;
+    database.execute(RECONCILE_AND_GRANT).await;
+    database.execute("SELECT mill.revoke_permits(array_agg(l.id)) FROM mill.limits l").await;
+    assert_eq!(database.value::<i64>(PENDING).await, 0);
+    let _worker = Worker::start(&database, &["--readers", "1"]);
+    assert_eq!(database.outcome(behind).await, "succeeded");
 }

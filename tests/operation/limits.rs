@@ -131,7 +131,7 @@ async fn sixty_four_claimers_never_run_more_than_the_limit() {
         let claims =
             ClaimSession::new(database.connect().await, WorkerId::random(), None).await.unwrap();
         while finished.load(Ordering::SeqCst) < TASKS {
-            grant_waiting_permits(&client).await.unwrap();
+            grant_waiting_permits(&client, None).await.unwrap();
             let claimed =
                 claims.claim(&[LaneRange { limit: 1, ..LaneRange::whole(lane()) }], &session).await;
             // On a busy machine a row may stay locked for longer than a claim waits.

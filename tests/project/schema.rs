@@ -244,7 +244,7 @@ const KEYED: &str = ", concurrency_key => 'k'";
 /// task runs.
 async fn task_in(database: &Database, state: State, options: &str, worker: WorkerId) -> Claim {
     database.enqueue("SELECT 1", options).await;
-    limit::grant_waiting_permits(database.client()).await.unwrap();
+    limit::grant_waiting_permits(database.client(), None).await.unwrap();
     let claim = claim_one(database, worker).await.unwrap();
     if state != State::Running {
         database
@@ -275,7 +275,7 @@ async fn carry_out(database: &Database, what: &str, claim: Claim, worker: Worker
         fail(client, &claim, Outcome::Failed, verdict, &report).await.unwrap();
     };
     match what {
-        "grant" => drop(limit::grant_waiting_permits(client).await.unwrap()),
+        "grant" => drop(limit::grant_waiting_permits(client, None).await.unwrap()),
         "revoke" => {
             limit::set_max_running(client, LimitKind::Key, "k", Some(0)).await.unwrap();
         }

@@ -18,11 +18,12 @@ use crate::row::{FromRow, column, duration, from_row, scalar};
 use crate::task::LimitKind;
 
 const GRANT: &str = "/* queue.grant_permits */
-SELECT g.granted, extract(epoch FROM g.next_in)::float8 AS next_in FROM mill.grant_permits($1) AS g";
+SELECT g.granted, extract(epoch FROM g.next_in)::float8 AS next_in, NULL::bigint AS last_limit
+FROM mill.grant_permits($1) AS g";
 
 const GRANT_WAITING: &str = "/* queue.grant_waiting_permits */
-SELECT g.granted, extract(epoch FROM g.next_in)::float8 AS next_in
-FROM mill.grant_waiting_permits() AS g";
+SELECT g.granted, extract(epoch FROM g.next_in)::float8 AS next_in, g.last_limit
+FROM mill.grant_waiting_permits($1) AS g";
 
 const RECONCILE_LIMITS: &str = "/* queue.reconcile_limits */ SELECT mill.reconcile_limits()";
 
@@ -49,12 +50,15 @@ pub struct Granted {
     pub tasks: u64,
     /// Time until a rate or an active period frees further permits.
     pub next_in: Option<Duration>,
+    /// The last limit that [`grant_waiting_permits`] has checked, if there are more.
+    pub last_limit: Option<LimitId>,
 }
 
 from_row! {
     row => Granted {
         tasks: u64::from(column::<i32>(row, "granted")?.cast_unsigned()),
         next_in: column::<Option<_>>(row, "next_in")?.map(duration),
+        last_limit,
     }
 }
 
@@ -63,9 +67,14 @@ pub async fn grant(client: &impl GenericClient, limits: &[LimitId]) -> Result<Gr
     Granted::from_row(&client.query_typed(GRANT, &[(&limits, Type::INT8_ARRAY)]).await?[0])
 }
 
-/// Grants the free permits of every limit that a task waits for.
-pub async fn grant_waiting_permits(client: &impl GenericClient) -> Result<Granted, QueueError> {
-    Granted::from_row(&client.query_typed(GRANT_WAITING, &[]).await?[0])
+/// Grants the free permits of the limits after this one that tasks wait for. Checks up to 1000 limits,
+/// beginning with the first one if `after` is `None`.
+pub async fn grant_waiting_permits(
+    client: &impl GenericClient,
+    after: Option<LimitId>,
+) -> Result<Granted, QueueError> {
+    let params: [(&(dyn ToSql + Sync), Type); 1] = [(&after.unwrap_or(0), Type::INT8)];
+    Granted::from_row(&client.query_typed(GRANT_WAITING, &params).await?[0])
 }
 
 /// Applies limits to tasks that the grant of permits does not reach: tasks that were enqueued while

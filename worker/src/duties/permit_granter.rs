@@ -2,13 +2,15 @@
 //! once. The granter also runs on a notification, when a rate or an active period allows the next
 //! task, and when a poll finds limits whose settings have changed or limits that tasks wait for.
 
+use std::future::ready;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use queue::QueueError;
 use queue::limit::{Granted, grant, grant_waiting_permits, reconcile_limits};
+use queue::{LimitId, QueueError};
 use tokio::sync::watch;
 use tokio::time::sleep;
+use tokio_postgres::Client;
 
 use crate::context::Context;
 use crate::control::{answered, until};
@@ -22,6 +24,8 @@ pub(crate) struct PermitGranter {
     limits_pending: watch::Receiver<bool>,
     /// Time at which a rate or an active period frees further permits.
     due_at: Option<Instant>,
+    /// The last limit of the previous run, if the next run continues after it.
+    after: Option<LimitId>,
     /// Pause before the next run, as long as the last run took. If tasks wait for many limits, a
     /// run takes long, and the pause leaves half of the time to other work.
     pause: Duration,
@@ -40,26 +44,35 @@ pub(crate) enum Scope {
 
 impl PermitGranter {
     pub(crate) fn new(context: Arc<Context>, limits_pending: watch::Receiver<bool>) -> Self {
-        Self { context, limits_pending, due_at: None, pause: Duration::ZERO }
+        Self { context, limits_pending, due_at: None, after: None, pause: Duration::ZERO }
     }
 
-    async fn grant(&self, scope: Scope) -> Result<Granted, QueueError> {
-        let client = self.context.control.get().await?;
+    async fn grant(&mut self, scope: Scope) -> Result<Granted, QueueError> {
+        let context = Arc::clone(&self.context);
+        let client = context.control.get().await?;
         match scope {
-            Scope::Released => grant(&*client, &self.context.wakeup.released_limits.take()).await,
+            Scope::Released => grant(&*client, &context.wakeup.released_limits.take()).await,
             Scope::All => match reconcile_limits(&*client).await {
                 Ok(false) => Ok(Granted::default()),
-                Ok(true) => grant_waiting_permits(&*client).await,
+                Ok(true) => self.grant_waiting(&client).await,
                 Err(error) => {
                     // The tasks that wait for other limits must not wait for the cause of the error.
-                    if grant_waiting_permits(&*client).await?.tasks > 0 {
-                        self.context.wakeup.request_sweep();
+                    if self.grant_waiting(&client).await?.tasks > 0 {
+                        context.wakeup.request_sweep();
                     }
                     Err(error)
                 }
             },
-            Scope::Waiting => grant_waiting_permits(&*client).await,
+            Scope::Waiting => self.grant_waiting(&client).await,
         }
+    }
+
+    /// Continues after the limits of the previous run. If it fails, the next run begins with the
+    /// first limit.
+    async fn grant_waiting(&mut self, client: &Client) -> Result<Granted, QueueError> {
+        let granted = grant_waiting_permits(client, self.after.take()).await?;
+        self.after = granted.last_limit;
+        Ok(granted)
     }
 }
 
@@ -85,6 +98,7 @@ impl Duty for PermitGranter {
                     return Some(Scope::Waiting);
                 },
                 () = until(self.due_at) => return Some(Scope::Waiting),
+                () = ready(()), if self.after.is_some() => return Some(Scope::Waiting),
             }
         }
     }

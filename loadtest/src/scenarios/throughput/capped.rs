@@ -31,6 +31,6 @@ async fn cap(database: &Database, size: i64) -> Result<()> {
     let change = GroupChange { max_running: Some(10), ..GroupChange::default() };
     set_group(&*database.session, "capped", &change).await?;
     database.session.execute(IN_FRONT, &[&i32::try_from(size)?]).await?;
-    grant_waiting_permits(&*database.session).await?;
+    grant_waiting_permits(&*database.session, None).await?;
     Ok(())
 }
