@@ -18,8 +18,7 @@ use crate::row::{FromRow, column, duration, from_row, scalar};
 use crate::task::LimitKind;
 
 const GRANT: &str = "/* queue.grant_permits */
-SELECT g.granted, extract(epoch FROM g.next_in)::float8 AS next_in, NULL::bigint AS last_limit
-FROM mill.grant_permits($1) AS g";
+SELECT g.granted, extract(epoch FROM g.next_in)::float8 AS next_in FROM mill.grant_permits($1) AS g";
 
 const GRANT_WAITING: &str = "/* queue.grant_waiting_permits */
 SELECT g.granted, extract(epoch FROM g.next_in)::float8 AS next_in, g.last_limit
@@ -50,15 +49,12 @@ pub struct Granted {
     pub tasks: u64,
     /// Time until a rate or an active period frees further permits.
     pub next_in: Option<Duration>,
-    /// The last limit that [`grant_waiting_permits`] has checked, if there are more.
-    pub last_limit: Option<LimitId>,
 }
 
 from_row! {
     row => Granted {
         tasks: u64::from(column::<i32>(row, "granted")?.cast_unsigned()),
         next_in: column::<Option<_>>(row, "next_in")?.map(duration),
-        last_limit,
     }
 }
 
@@ -68,13 +64,14 @@ pub async fn grant(client: &impl GenericClient, limits: &[LimitId]) -> Result<Gr
 }
 
 /// Grants the free permits of the limits after this one that tasks wait for. Checks up to 1000 limits,
-/// beginning with the first one if `after` is `None`.
+/// beginning with the first one if `after` is `None`. Also returns the last of them, if there are more.
 pub async fn grant_waiting_permits(
     client: &impl GenericClient,
     after: Option<LimitId>,
-) -> Result<Granted, QueueError> {
+) -> Result<(Granted, Option<LimitId>), QueueError> {
     let params: [(&(dyn ToSql + Sync), Type); 1] = [(&after.unwrap_or(0), Type::INT8)];
-    Granted::from_row(&client.query_typed(GRANT_WAITING, &params).await?[0])
+    let rows = client.query_typed(GRANT_WAITING, &params).await?;
+    Ok((Granted::from_row(&rows[0])?, column(&rows[0], "last_limit")?))
 }
 
 /// Applies limits to tasks that the grant of permits does not reach: tasks that were enqueued while

@@ -48,32 +48,35 @@ impl PermitGranter {
     }
 
     async fn grant(&mut self, scope: Scope) -> Result<Granted, QueueError> {
-        let context = Arc::clone(&self.context);
+        let Self { context, after, .. } = self;
         let client = context.control.get().await?;
         match scope {
             Scope::Released => grant(&*client, &context.wakeup.released_limits.take()).await,
             Scope::All => match reconcile_limits(&*client).await {
                 Ok(false) => Ok(Granted::default()),
-                Ok(true) => self.grant_waiting(&client).await,
+                Ok(true) => grant_waiting(&client, after).await,
                 Err(error) => {
                     // The tasks that wait for other limits must not wait for the cause of the error.
-                    if self.grant_waiting(&client).await?.tasks > 0 {
+                    if grant_waiting(&client, after).await?.tasks > 0 {
                         context.wakeup.request_sweep();
                     }
                     Err(error)
                 }
             },
-            Scope::Waiting => self.grant_waiting(&client).await,
+            Scope::Waiting => grant_waiting(&client, after).await,
         }
     }
+}
 
-    /// Continues after the limits of the previous run. If it fails, the next run begins with the
-    /// first limit.
-    async fn grant_waiting(&mut self, client: &Client) -> Result<Granted, QueueError> {
-        let granted = grant_waiting_permits(client, self.after.take()).await?;
-        self.after = granted.last_limit;
-        Ok(granted)
-    }
+/// Continues after the limits of the previous run. If it fails, the next run begins with the first
+/// limit.
+async fn grant_waiting(
+    client: &Client,
+    after: &mut Option<LimitId>,
+) -> Result<Granted, QueueError> {
+    let (granted, last) = grant_waiting_permits(client, after.take()).await?;
+    *after = last;
+    Ok(granted)
 }
 
 impl Duty for PermitGranter {
