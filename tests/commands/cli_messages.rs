@@ -52,6 +52,7 @@ async fn the_examples_of_a_failure_are_different_tasks_and_its_age_is_that_of_th
     let row = &database.rows(examples, &[]).await[0];
     assert_eq!(row.get::<_, Vec<i64>>(0), [first, second]);
     assert_eq!((row.get::<_, i64>(1), row.get::<_, i64>(2)), (8, 2));
+    database.create_days_before().await;
     database
         .execute(&format!(
             "UPDATE mill.attempts SET finished_at = finished_at - interval '10 min' WHERE task_id = {first}"

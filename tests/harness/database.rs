@@ -159,6 +159,32 @@ impl Database {
         self.client.batch_execute(sql).await.unwrap_or_else(|error| panic!("{error:?} in {sql}"));
     }
 
+    /// Creates the partition of history of a day (UTC) before today, unless it exists.
+    pub(crate) async fn create_day(&self, days_ago: i32) {
+        self.execute(&format!(
+            "DO $$ DECLARE
+                day date := (now() AT TIME ZONE 'UTC')::date - {days_ago};
+                name text := 'attempts_' || to_char(day, 'YYYYMMDD');
+            BEGIN
+                IF to_regclass('mill.' || name) IS NULL THEN
+                    EXECUTE format('CREATE TABLE mill.%I (LIKE mill.attempts INCLUDING DEFAULTS)', name);
+                    EXECUTE format('ALTER TABLE mill.%I REPLICA IDENTITY FULL', name);
+                    EXECUTE format('ALTER TABLE mill.attempts ATTACH PARTITION mill.%I FOR VALUES FROM (%L) TO (%L)',
+                        name, day || ' UTC', (day + 1) || ' UTC');
+                END IF;
+            END $$"
+        ))
+        .await;
+    }
+
+    /// Creates the partitions of the three days before today. A test that moves attempts into the past
+    /// needs them: shortly after midnight, even the last minutes belong to the day before.
+    pub(crate) async fn create_days_before(&self) {
+        for days_ago in 1..=3 {
+            self.create_day(days_ago).await;
+        }
+    }
+
     /// Returns all rows.
     pub(crate) async fn rows(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Vec<Row> {
         self.client.query(sql, params).await.unwrap_or_else(|error| panic!("{error:?} in {sql}"))

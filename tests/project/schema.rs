@@ -390,18 +390,6 @@ fn the_diagram_in_the_architecture_equals_the_state_graph() {
 const DAYS: &str = "SELECT array_agg(right(relname, 8) ORDER BY relname) FROM pg_class
     JOIN pg_inherits ON inhrelid = oid WHERE inhparent = 'mill.attempts'::regclass";
 
-pub(crate) async fn make_day(database: &Database, days_ago: i32) {
-    database
-        .execute(&format!(
-            "SET timezone = 'UTC';
-             DO $$ DECLARE day date := current_date - {days_ago}; BEGIN
-                EXECUTE format('CREATE TABLE mill.attempts_%s PARTITION OF mill.attempts
-                    FOR VALUES FROM (%L) TO (%L)', to_char(day, 'YYYYMMDD'), day, day + 1);
-             END $$"
-        ))
-        .await;
-}
-
 #[tokio::test]
 async fn history_has_a_partition_for_every_day_ahead_and_none_past_retention() {
     let database = Database::new().await;
@@ -415,7 +403,7 @@ async fn history_has_a_partition_for_every_day_ahead_and_none_past_retention() {
     assert_eq!(prune::prepare_history(database.client()).await.unwrap(), 0);
 
     for days_ago in [400, 32, 31, 30, 29, 9, 8, 7, 1] {
-        make_day(&database, days_ago).await;
+        database.create_day(days_ago).await;
     }
     database.execute("CREATE TABLE mill.attempts_of_mine (n int)").await;
     // A day is dropped when all of it is older than 30 days. The day that began exactly 30 days ago

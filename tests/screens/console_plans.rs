@@ -13,7 +13,6 @@ use serde_json::Value;
 use crate::harness::console::Console;
 use crate::harness::login::Login;
 use crate::harness::{Database, PrivateDatabase, Worker, eventually};
-use crate::screens::console_plots::DAYS_BEFORE;
 use crate::screens::pages::SCREENS;
 
 /// Live tasks in every state in twenty queues; history of today and of the three previous days; and
@@ -249,7 +248,7 @@ async fn no_page_scans_or_sorts_all_that_waits_or_ever_ended() {
     let private = PrivateDatabase::new(&quick).await;
     let database = &private.database;
     let begun = std::time::Instant::now();
-    database.execute(DAYS_BEFORE).await;
+    database.create_days_before().await;
     database.execute(FILL).await;
     database.execute("VACUUM (ANALYZE)").await;
     println!("filled in {:?}", begun.elapsed());

@@ -7,21 +7,6 @@ use serde_json::Value;
 use crate::harness::console::Console;
 use crate::harness::{Database, eventually};
 
-/// Creates the partitions of the three days before today: shortly after midnight, the last hours
-/// belong to these days.
-pub(crate) const DAYS_BEFORE: &str = "DO $$
-DECLARE
-    today date := (now() AT TIME ZONE 'UTC')::date;
-BEGIN
-    FOR n IN 1..3 LOOP
-        EXECUTE format('CREATE TABLE mill.%I (LIKE mill.attempts INCLUDING DEFAULTS)',
-            'attempts_' || to_char(today - n, 'YYYYMMDD'));
-        EXECUTE format('ALTER TABLE mill.%I REPLICA IDENTITY FULL', 'attempts_' || to_char(today - n, 'YYYYMMDD'));
-        EXECUTE format('ALTER TABLE mill.attempts ATTACH PARTITION mill.%I FOR VALUES FROM (%L) TO (%L)',
-            'attempts_' || to_char(today - n, 'YYYYMMDD'), (today - n) || ' UTC', (today - n + 1) || ' UTC');
-    END LOOP;
-END $$";
-
 /// Inserts attempts of three queues that became due, were claimed and ended at random times within
 /// eight hours, and live tasks in every state. Some attempts became due and ended within one
 /// minute; one in ten was never claimed.
@@ -89,7 +74,7 @@ async fn until_read(console: &Console) {
 async fn the_backlog_plot_equals_a_count_of_every_task() {
     for seed in ["0.1", "-0.5", "0.9"] {
         let database = Database::new().await;
-        database.execute(DAYS_BEFORE).await;
+        database.create_days_before().await;
         database.execute(&RANDOM.replace("{seed}", seed)).await;
         let console = Console::start(&database, &[]).await;
         until_read(&console).await;
@@ -196,7 +181,7 @@ FROM generate_series(0, 599) AS n";
 async fn the_first_page_has_the_right_rate_or_none() {
     loop {
         let database = Database::new().await;
-        database.execute(DAYS_BEFORE).await;
+        database.create_days_before().await;
         let minute = "SELECT extract(epoch FROM date_trunc('minute', now()))::int8";
         let began: i64 = database.value(minute).await;
         database.execute(&RATED.replace("{added}", "1")).await;
@@ -232,7 +217,7 @@ async fn the_first_page_has_the_right_rate_or_none() {
 async fn rated(added: u32) -> (Value, String) {
     loop {
         let database = Database::new().await;
-        database.execute(DAYS_BEFORE).await;
+        database.create_days_before().await;
         let minute = "SELECT extract(epoch FROM date_trunc('minute', now()))::int8";
         let began: i64 = database.value(minute).await;
         database.execute(&RATED.replace("{added}", &added.to_string())).await;

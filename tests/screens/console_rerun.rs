@@ -6,7 +6,6 @@ use crate::harness::console::Console;
 use crate::harness::login::Login;
 use crate::harness::{Database, Program, Worker};
 use crate::runs::run::{FLAGS, end, job, start};
-use crate::screens::console_plots::DAYS_BEFORE;
 
 const ATTEMPTS: &str =
     "SELECT string_agg(name || ' ' || attempts, ', ' ORDER BY name) FROM mill.run_tasks";
@@ -88,7 +87,7 @@ async fn the_page_of_a_task_that_succeeded_in_a_run_runs_it_and_the_tasks_after_
 #[tokio::test(flavor = "multi_thread")]
 async fn the_critical_path_counts_from_the_last_restart_as_on_the_command_line() {
     let database = Database::new().await;
-    database.execute(DAYS_BEFORE).await;
+    database.create_days_before().await;
     let tasks = json!([
         {"name": "a", "statement": "SELECT 1"},
         {"name": "b", "statement": "SELECT 1", "after": ["a"]},

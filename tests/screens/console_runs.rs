@@ -7,7 +7,6 @@ use crate::harness::console::Console;
 use crate::harness::login::Login;
 use crate::harness::{Database, Program, Worker, eventually};
 use crate::runs::run::{FLAGS, end, job, start};
-use crate::screens::console_plots::DAYS_BEFORE;
 
 /// Name of a task, a job and a parameter. It must neither become markup nor end an address.
 const HOSTILE: &str = "<script>x</script>\"'&/../%2F?";
@@ -99,7 +98,7 @@ async fn a_run_is_read_with_its_graph_its_times_and_earlier_runs() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_critical_path_and_the_timeline_count_waits_and_retries() {
     let database = Database::new().await;
-    database.execute(DAYS_BEFORE).await;
+    database.create_days_before().await;
     let fails_once = "DO $$ BEGIN
         IF current_setting('mill.attempt') = '1' THEN RAISE 'not yet'; END IF;
     END $$";

@@ -5,7 +5,6 @@ use serde_json::json;
 
 use crate::harness::login::PASSWORD;
 use crate::harness::{Database, PrivateDatabase, Worker, eventually};
-use crate::project::schema::make_day;
 use crate::runs::run::{end, job, start};
 use crate::targets::target::{Configuration, EFFECT, EFFECTS, as_flags, effects};
 
@@ -293,7 +292,7 @@ async fn an_autocommit_statement_that_was_cancelled_succeeds_when_a_standby_has_
 #[tokio::test]
 async fn a_receipt_from_a_day_without_history_is_recorded_now() {
     let queue = Database::new().await;
-    make_day(&queue, 20).await;
+    queue.create_day(20).await;
     let oldest = "SELECT to_date(right(min(relname::text), 8), 'YYYYMMDD')::text FROM pg_class
         JOIN pg_inherits ON inhrelid = oid WHERE inhparent = 'mill.attempts'::regclass";
     let oldest: String = queue.value(oldest).await;
