@@ -22,9 +22,10 @@ use crate::read::task_queries::like_pattern;
 use crate::read::workers::worker_label;
 use crate::row::{FromRow, column, from_row, scalar};
 
-/// Lengths in minutes of the spans that a page searches, in order. The last one covers all that
-/// history can hold.
-const SPANS_MINUTES: [i64; 6] = [2, 15, 120, 1440, 10_080, 576_000];
+/// Lengths in seconds of the spans that a page searches, in order. A span is read as a whole, so the
+/// first one is short enough for thousands of tasks per second. The last one covers all that history
+/// can hold.
+const SPANS_SECONDS: [i64; 7] = [5, 120, 900, 7200, 86_400, 604_800, 34_560_000];
 
 /// Time after which a page stops searching and shows the tasks that it has found.
 const SEARCH_BUDGET: Duration = Duration::from_millis(700);
@@ -361,11 +362,11 @@ pub async fn finished(
     let horizon = oldest.map_or_else(|| first_day(now), |oldest| oldest.max(first_day(now)));
     let mut to = after.map_or(newest, |after| after.at.min(newest));
     let mut rows: Vec<Row> = Vec::new();
-    let mut spans = SPANS_MINUTES.iter();
-    let mut span = SPANS_MINUTES[0];
+    let mut spans = SPANS_SECONDS.iter();
+    let mut span = SPANS_SECONDS[0];
     while to > horizon && rows.len() <= limit && begun.elapsed() < SEARCH_BUDGET {
         span = spans.next().copied().unwrap_or(span);
-        let from = (to - SignedDuration::from_mins(span)).max(horizon);
+        let from = (to - SignedDuration::from_secs(span)).max(horizon);
         // All rows of one instant belong to one span, because the first span includes its end.
         let wanted = limit + 1 - rows.len();
         match finished_rows(client, query, (Some(from), to, after), wanted).await {
