@@ -79,7 +79,11 @@ const MAX_ROWS: f64 = 40_000.0;
 
 /// Number of pages up to which a scan costs as much as an index, for example in the partition of a
 /// new day. The partition of a future day has no pages.
-const FEW_PAGES: f64 = 200.0;
+const FEW_PAGES: i64 = 200;
+
+/// Number of pages up to which each scan in a loop costs as much as an index. Shortly after midnight
+/// (UTC), the partition of the day has so few pages.
+const FEW_PAGES_IN_LOOP: i64 = 8;
 
 /// The maximum of each value over all executions of a statement.
 #[derive(Default)]
@@ -118,10 +122,8 @@ fn check_plan(node: &Value) -> (f64, Vec<String>) {
     let relation = node["Relation Name"].as_str().unwrap_or_default();
     let large = relation == "tasks" || relation.starts_with("attempts");
     let (mut max_rows, mut faults) = (0.0, Vec::new());
-    // Shortly after midnight (UTC), the partition of the day is so small that a loop scans all of it
-    // instead of its index. So the pages of one scan count; the rows of all its scans count below.
-    let pages_per_scan = pages(node) as f64 / number(node, "Actual Loops").max(1.0);
-    if kind == "Seq Scan" && large && pages_per_scan > FEW_PAGES {
+    let in_loop = FEW_PAGES_IN_LOOP * node["Actual Loops"].as_i64().unwrap_or(1);
+    if kind == "Seq Scan" && large && pages(node) > FEW_PAGES.max(in_loop) {
         faults.push(format!("a scan of all of {relation}, {} rows", rows(node)));
     }
     let took = match kind {
