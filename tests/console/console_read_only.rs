@@ -64,6 +64,7 @@ async fn every_statement_has_a_timeout_and_no_read_can_write() {
         .await;
     database.until_empty().await;
     drop(worker);
+    database.until_no_other_session().await;
     // Unlike superusers, the owners of the tables are subject to the policies, too.
     database.execute(WATCH).await;
     let console = Console::start_at(&database, &operator.url(), &[]).await;

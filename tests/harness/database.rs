@@ -315,6 +315,17 @@ impl Database {
         .await;
     }
 
+    /// Waits until no other program has a session. The statements of a killed worker can run on for a
+    /// moment, and their locks can be part of a deadlock.
+    pub(crate) async fn until_no_other_session(&self) {
+        let others = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+            AND backend_type = 'client backend' AND pid <> pg_backend_pid()";
+        super::eventually("the other sessions are gone", async || {
+            self.value::<i64>(others).await == 0
+        })
+        .await;
+    }
+
     /// Waits until no live task is left. Fails if their number stops decreasing for too long.
     pub(crate) async fn until_empty(&self) {
         let mut left = i64::MAX;
