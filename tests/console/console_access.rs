@@ -192,5 +192,5 @@ async fn a_login_without_privileges_gets_the_missing_grant() {
     for text in ["is not allowed to read the queue", &grant] {
         assert!(stderr.contains(text), "{text} in {stderr}");
     }
-    login.gone(&database).await;
+    login.gone().await;
 }

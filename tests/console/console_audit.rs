@@ -143,7 +143,7 @@ async fn every_console_action_is_recorded_with_login_and_user() {
     assert!(shown.contains("console: ann &#60;b&#62;") && shown.contains("queue etl"), "{shown}");
     assert!(!shown.contains("set_weights"), "{shown}");
     drop((console, worker));
-    operator.gone(&database).await;
+    operator.gone().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -182,5 +182,5 @@ async fn the_audit_pages_and_filters_and_no_text_becomes_markup() {
     assert!(page.status == 200 && page.body.contains("is not a duration"), "{}", page.body);
     assert_eq!(console.get("/api/v1/audit?before=x").await.status, 400);
     drop(console);
-    viewer.gone(&database).await;
+    viewer.gone().await;
 }

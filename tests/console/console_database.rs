@@ -67,7 +67,7 @@ async fn the_database_page_shows_waiting_and_blocking_sessions() {
     assert_eq!(database.outcome(id).await, "succeeded");
     assert!(worker.terminate().await.success());
     drop((console, viewer_console));
-    viewer.gone(&database).await;
+    viewer.gone().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

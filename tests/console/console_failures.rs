@@ -80,5 +80,5 @@ async fn a_viewer_sees_no_redacted_message_and_no_retry() {
     assert!(page.contains("(hidden)") && !page.contains("no &#34;"), "{page}");
     assert!(worker.terminate().await.success());
     drop(console);
-    viewer.gone(&database).await;
+    viewer.gone().await;
 }

@@ -90,5 +90,5 @@ async fn every_statement_has_a_timeout_and_no_read_can_write() {
         assert!(answer.status < 500, "{path}: {} {}", answer.status, answer.body);
     }
     drop(console);
-    operator.gone(&database).await;
+    operator.gone().await;
 }

@@ -113,7 +113,7 @@ async fn each_user_has_the_privileges_of_a_role() {
         .await;
     assert_eq!(other.status, 403, "{}", other.body);
     console.terminate().await;
-    login.gone(&database).await;
+    login.gone().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -117,7 +117,7 @@ async fn a_worker_login_gets_the_list_of_missing_privileges() {
     let page = get(&address, "/queues").await.unwrap().body;
     assert!(page.contains("view only"), "{page}");
     assert!(worker.terminate().await.success());
-    login.gone(&database).await;
+    login.gone().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -315,8 +315,8 @@ impl Database {
         .await;
     }
 
-    /// Waits until no other program has a session. The statements of a killed worker can run on for a
-    /// moment, and their locks can be part of a deadlock.
+    /// Waits until no other program has a session in this database. A statement of a killed worker can
+    /// run on for a moment, and its locks can be part of a deadlock.
     pub(crate) async fn until_no_other_session(&self) {
         let others = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
             AND backend_type = 'client backend' AND pid <> pg_backend_pid()";

@@ -37,9 +37,10 @@ impl<'a> Login<'a> {
     }
 
     /// Drops the login once the sessions of terminated programs are gone.
-    pub(crate) async fn gone(self, database: &Database) {
+    pub(crate) async fn gone(self) {
         let left = format!("SELECT count(*) FROM pg_stat_activity WHERE usename = '{}'", self.name);
-        eventually("its sessions are gone", async || database.value::<i64>(&left).await == 0).await;
+        eventually("its sessions are gone", async || self.database.value::<i64>(&left).await == 0)
+            .await;
         self.drop().await;
     }
 

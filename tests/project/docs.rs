@@ -165,7 +165,7 @@ async fn every_sample_runs_and_its_tasks_end_as_documented() {
     assert_eq!(second, 2);
     assert_eq!(other.value::<i64>("SELECT count(*) FROM sample_orders").await, 1);
     assert!(worker.terminate().await.success());
-    tasks.gone(&database).await;
+    tasks.gone().await;
 }
 
 #[test]

@@ -99,7 +99,7 @@ async fn a_task_waits_for_approval_and_everybody_can_see_it() {
     assert_eq!(approved.trim(), "task publish approved");
     assert_eq!(end(&database, run).await, "succeeded");
     assert_eq!(documents(&database, "s").await.len(), 1);
-    viewer.gone(&database).await;
+    viewer.gone().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -158,7 +158,7 @@ async fn users_sign_in_once_and_act_with_their_role_in_each_database() {
     assert!(one.value::<bool>(paused).await && !other.value::<bool>(paused).await);
     console.terminate().await;
     other.execute(&format!("DROP OWNED BY {}", login.name)).await;
-    login.gone(&one).await;
+    login.gone().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -55,7 +55,7 @@ async fn a_run_that_has_succeeded_is_run_again_by_three_clicks() {
     assert_eq!(database.value::<String>(ATTEMPTS).await, "a 2, b \"x\" 2, c 2");
     assert_eq!(console.post("/runs/1/restart", "which=task&task=z").await.status, 422);
     drop((console, viewer_console));
-    viewer.gone(&database).await;
+    viewer.gone().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

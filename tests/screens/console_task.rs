@@ -92,7 +92,7 @@ async fn a_tasks_activity_is_streamed_while_it_runs() {
     assert_eq!(console.get("/tasks/99/events").await.status, 404);
     assert!(worker.terminate().await.success());
     drop((console, viewer_console, hidden));
-    viewer.gone(&database).await;
+    viewer.gone().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -216,7 +216,7 @@ async fn a_plan_is_a_tree_with_what_changed() {
     assert_eq!(viewer_console.get(&format!("/tasks/{second}/plan.json")).await.status, 404);
     assert!(worker.terminate().await.success());
     drop((console, viewer_console));
-    viewer.gone(&database).await;
+    viewer.gone().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -278,7 +278,7 @@ async fn an_operator_can_act_and_a_viewer_can_only_read() {
     }
     drop((viewer_console, read_only, console));
     for login in [viewer, operator] {
-        login.gone(&database).await;
+        login.gone().await;
     }
 }
 

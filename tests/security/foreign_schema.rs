@@ -48,7 +48,7 @@ async fn a_superuser_calls_no_function_of_a_schema_that_another_role_has_made_fo
     assert!(!gained(&attacker, &database).await);
     database.execute("DROP SCHEMA mill CASCADE").await;
     schema::init(database.client()).await.unwrap();
-    attacker.gone(&database).await;
+    attacker.gone().await;
 }
 
 #[tokio::test]
@@ -68,7 +68,7 @@ async fn a_superuser_fires_no_trigger_of_a_table_that_another_role_has_made_for_
     }
     database.execute("DROP SCHEMA mill_target CASCADE").await;
     receipt::init(database.client(), &[]).await.unwrap();
-    attacker.gone(&database).await;
+    attacker.gone().await;
 }
 
 #[tokio::test]
@@ -86,6 +86,6 @@ async fn roles_without_superuser_share_a_target_through_the_role_that_owns_it() 
     let error = receipt::init(&other.connect().await, &[]).await.unwrap_err();
     assert!(error.to_string().contains(&owner.name), "{error}");
     for login in [other, member, owner] {
-        login.gone(&database).await;
+        login.gone().await;
     }
 }

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::harness::login::Login;
-use crate::harness::{Database, Program, Worker, eventually};
+use crate::harness::{Database, Program, Worker};
 use crate::targets::target::{Configuration, EFFECT, EFFECTS, as_flags, effects};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -70,12 +70,7 @@ async fn a_target_is_set_up_used_checked_and_removed_by_commands() {
     drop(worker);
     assert_eq!(pgmill(&["target", "remove", "dwh"]).await.0, 0);
     assert_eq!(queue.value::<i64>("SELECT count(*) FROM mill.targets").await, 0);
-    eventually("the login can be dropped", async || {
-        let left = "SELECT count(*) FROM pg_stat_activity WHERE usename = $1";
-        dwh.rows(left, &[&etl.name]).await[0].get::<_, i64>(0) == 0
-    })
-    .await;
-    etl.drop().await;
+    etl.gone().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

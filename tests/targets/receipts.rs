@@ -84,7 +84,7 @@ async fn no_login_lists_writes_or_resolves_the_receipts_of_another() {
     assert_eq!(answer(&first, other).await, "MT002");
     drop((first, second));
     for login in [one, two, none] {
-        login.gone(&dwh).await;
+        login.gone().await;
     }
 }
 

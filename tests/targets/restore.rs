@@ -111,7 +111,7 @@ async fn a_target_dumped_to_another_server_has_the_receipts_of_the_same_logins()
     for login in [&one, &gone] {
         assert_eq!(answer(&login.connect().await, written).await, "ok");
     }
-    gone.gone(&dwh).await;
+    gone.gone().await;
 
     let private = PrivateDatabase::new(&[]).await;
     let moved = &private.database;
@@ -133,6 +133,6 @@ async fn a_target_dumped_to_another_server_has_the_receipts_of_the_same_logins()
         }
     }
     for login in [one, two] {
-        login.gone(&dwh).await;
+        login.gone().await;
     }
 }

@@ -75,7 +75,7 @@ async fn a_task_of_a_run_keeps_a_change_and_a_running_task_is_refused() {
         .await;
     let (code, stdout, _) = set(&[&id_text, "--now", "--queue", "etl"]).await;
     assert!(code == 5 && stdout.contains("the task is running"), "{stdout}");
-    operator.gone(&database).await;
+    operator.gone().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

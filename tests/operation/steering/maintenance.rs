@@ -187,7 +187,7 @@ async fn the_programs_pause_the_fleet_and_show_the_pause_first() {
         "pause_fleet pause_fleet resume_fleet pause_fleet resume_fleet"
     );
     drop(console);
-    operator.gone(&database).await;
+    operator.gone().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -71,7 +71,7 @@ async fn a_purge_cancels_what_waits_in_the_queue_and_nothing_else() {
     assert_eq!(console.post("/queues/etl/purge", "").await.status, 303);
     assert_eq!(database.value::<Vec<i64>>(LEFT).await, [running, other]);
     assert_eq!(purge("etl", "--yes").await.0, 4);
-    operator.gone(&database).await;
+    operator.gone().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
