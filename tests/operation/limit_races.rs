@@ -48,6 +48,8 @@ const PENDING: &str = "SELECT count(*) FROM mill.tasks WHERE state = 'pending'";
 #[tokio::test]
 async fn a_grant_waits_for_another_grant_of_the_same_limit() {
     let database = two_tasks_of_a_key().await;
+    // The second grant must not give up before the first one ends, however long that takes.
+    plant(&database, "mill.await_limit", ("'50ms'", "'5min'")).await;
     let (first, second) = (database.connect().await, database.connect().await);
     first.batch_execute("BEGIN; SELECT mill.grant_waiting_permits()").await.unwrap();
     let grant = second.batch_execute("SELECT mill.grant_waiting_permits()");
