@@ -188,7 +188,7 @@ async fn a_hundred_thousand_blocked_tasks_do_not_slow_down_a_claim() {
     assert_eq!(pending, 110);
     let index: i64 = database.value("SELECT pg_relation_size('mill.tasks_pending') / 8192").await;
     assert!(index < 20, "{index} pages in the index that a claim reads");
-    // These come first, and each that ends admits the next one of the group.
+    // The ten tasks of the group are older, and each that ended would admit another one that is older.
     let holder = database.connect().await;
     let lock =
         "BEGIN; SELECT FROM mill.tasks WHERE state = 'pending' AND group_name = 'wide' FOR UPDATE";
