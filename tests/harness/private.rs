@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use cluster::{Binaries, Cluster, Options};
 
-use super::Database;
+use super::{Database, eventually};
 
 /// A database in a cluster of its own. Fields are in the order in which they are dropped: the
 /// database before the cluster.
@@ -22,6 +22,16 @@ impl PrivateDatabase {
         let cluster = Cluster::start(options).unwrap();
         let database = Database::new_in(cluster.url("postgres")).await;
         Self { database, cluster }
+    }
+
+    /// Creates a standby; returns when it streams. Before that, a pause of its replay would also keep
+    /// it from connecting.
+    pub(crate) async fn standby(&self) -> Cluster {
+        let standby = self.cluster.standby().unwrap();
+        let streams =
+            "SELECT EXISTS (SELECT FROM pg_stat_replication WHERE replay_lsn IS NOT NULL)";
+        eventually("the standby streams", async || self.database.value(streams).await).await;
+        standby
     }
 }
 

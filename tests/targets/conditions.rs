@@ -69,7 +69,7 @@ async fn a_target_is_held_back_while_its_standby_lags_or_many_of_its_sessions_ar
     let private = PrivateDatabase::new(&[]).await;
     let dwh = &private.database;
     let (queue, _configuration, _worker) = fleet(dwh).await;
-    let standby = private.cluster.standby().unwrap();
+    let standby = private.standby().await;
     let copy = dwh.in_copy(standby.url("postgres")).await;
     copy.execute("SELECT pg_wal_replay_pause()").await;
     queue.execute("SELECT mill.set_target_conditions('dwh', max_replication_lag => '5 s')").await;

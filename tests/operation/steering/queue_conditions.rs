@@ -30,7 +30,7 @@ async fn until_held_back(database: &Database) -> String {
 async fn a_queue_is_held_back_while_the_replay_of_a_standby_lags() {
     let private = PrivateDatabase::new(&[]).await;
     let database = &private.database;
-    let standby = private.cluster.standby().unwrap();
+    let standby = private.standby().await;
     let copy = database.in_copy(standby.url("postgres")).await;
     let _worker = Worker::start(database, &FLAGS);
     Program::pgmill(database, &["queue", "set", "etl", "--create", "--max-replication-lag", "5s"])
