@@ -106,8 +106,8 @@ async fn overview(context: RequestContext) -> HandlerResult {
 async fn tasks(context: RequestContext, Query(params): Query<TasksParams>) -> HandlerResult {
     let query = params.query().map_err(|it| HttpError::bad_request(it.message).hint(it.hint))?;
     let mut session = context.session().await?;
-    let tx = session.begin_read().await?;
-    Ok(json_response(&tasks::list::data(&tx, &query, &params).await?))
+    let mut tx = session.begin_read().await?;
+    Ok(json_response(&tasks::list::data(&mut tx, &query, &params).await?))
 }
 
 /// One task with its attempts, blockers, duration history and plan

@@ -107,6 +107,32 @@ async fn no_term_of_a_filter_replaces_another_one() {
 }
 
 #[tokio::test]
+async fn a_search_that_reaches_its_time_limit_shows_what_it_has_found() {
+    let database = Database::new().await;
+    database.execute(TASKS).await;
+    // To read the message of an older task takes longer than the time limit.
+    database
+        .execute(
+            "CREATE TABLE mill.attempts_old (LIKE mill.attempts INCLUDING DEFAULTS);
+             ALTER TABLE mill.attempts ATTACH PARTITION mill.attempts_old
+                 FOR VALUES FROM (now() - interval '3 days') TO (now() - interval '1 day');
+             INSERT INTO mill.attempts SELECT (a).* FROM (SELECT jsonb_populate_record(x, jsonb_build_object(
+                 'finished_at', now() - interval '2 days', 'task_id', 1000, 'name', 'old')) AS a FROM mill.attempts x) s;
+             DO $$ BEGIN EXECUTE 'CREATE OR REPLACE VIEW mill.visible_attempts AS ' ||
+                 replace(pg_get_viewdef('mill.visible_attempts'), 'THEN x.message',
+                     $_$THEN CASE x.name WHEN 'old' THEN pg_sleep(3600)::text ELSE x.message END$_$); END $$",
+        )
+        .await;
+    let console = Console::start(&database, &[]).await;
+    let page = console.get("/tasks?q=state:finished").await.body;
+    for text in ["=cmd|calc", "searched back to", "search further", "failed <small>1</small>"] {
+        assert!(page.contains(text), "{text}: {page}");
+    }
+    let page = console.get("/tasks/bulk?q=state:finished").await.body;
+    assert!(page.contains("=cmd|calc"), "{page}");
+}
+
+#[tokio::test]
 async fn a_search_continues_until_it_has_searched_every_live_task() {
     let database = Database::new().await;
     database

@@ -150,7 +150,7 @@ pub(crate) async fn of_runs(client: &Client, name: &str) -> Result<RunFilter, Fa
 /// # Errors
 /// Fails if there is no such filter.
 pub(super) async fn list_tasks(
-    client: &Client,
+    client: &mut Client,
     out: &Output,
     name: &str,
     limit: i64,

@@ -95,15 +95,15 @@ async fn confirm(
 ) -> HandlerResult {
     let selection = BulkSelection::from_pairs(&pairs)?;
     let mut session = context.session().await?;
-    let tx = session.begin_read().await?;
+    let mut tx = session.begin_read().await?;
     let viewer = context.viewer(&tx).await?;
     let query = read(&selection.q)?;
-    let (ids, more) = matching(&tx, &query, "").await?;
+    let (ids, more) = matching(&mut tx, &query, "").await?;
     let up_to = match BulkAction::of(&query) {
         BulkAction::Cancel => ids.iter().map(|it| it.id.0).max().unwrap_or(0).to_string(),
         BulkAction::Retry => viewer.now.as_microsecond().to_string(),
     };
-    let sample = sample(&tx, &query, &ids).await?;
+    let sample = sample(&mut tx, &query, &ids).await?;
     render(&BulkConfirmPage {
         verb: BulkAction::of(&query).as_str(),
         page: Layout::new(&context, format!("{} tasks", BulkAction::of(&query).as_str()), viewer),
@@ -120,9 +120,9 @@ async fn execute(form: FormRequest) -> HandlerResult {
     let query = read(&q)?;
     let mut session = form.context.session().await?;
     let ((ids, left), viewer) = {
-        let tx = session.begin_read().await?;
+        let mut tx = session.begin_read().await?;
         let viewer = form.context.viewer(&tx).await?;
-        (matching(&tx, &query, form.field("up_to")).await?, viewer)
+        (matching(&mut tx, &query, form.field("up_to")).await?, viewer)
     };
     let verb = BulkAction::of(&query);
     let (mut counts, mut refused) = (BTreeMap::<String, i64>::new(), Vec::new());
@@ -201,7 +201,7 @@ struct Matching {
 /// Returns the matching tasks, and whether there may be more. `up_to` is the bound recorded on the
 /// confirmation page.
 async fn matching(
-    tx: &Transaction<'_>,
+    tx: &mut Transaction<'_>,
     query: &TaskQuery,
     up_to: &str,
 ) -> Result<(Vec<Matching>, bool), HttpError> {
@@ -214,7 +214,7 @@ async fn matching(
     let cursor = bound
         .and_then(|at| Timestamp::from_microsecond(at).ok())
         .map(|at| PageCursor { at, id: TaskId(i64::MAX) });
-    let page = tasks::finished(&**tx, query, cursor, MAX_TASKS).await?;
+    let page = tasks::finished(&mut **tx, query, cursor, MAX_TASKS).await?;
     let ended = page.tasks.iter().filter(|it| !it.retried);
     let mut found: Vec<Matching> =
         ended.map(|it| Matching { id: it.id, outcome: it.outcome }).collect();
@@ -226,7 +226,7 @@ async fn matching(
 /// Reads a sample of the selected tasks for the confirmation page. A task that was retried has a row
 /// for each time that it ended; the sample has the last one.
 async fn sample(
-    tx: &Transaction<'_>,
+    tx: &mut Transaction<'_>,
     query: &TaskQuery,
     ids: &[Matching],
 ) -> Result<Vec<TaskSummary>, HttpError> {
@@ -235,7 +235,7 @@ async fn sample(
     if !query.finished {
         return Ok(tasks::live(&**tx, &query, None, SAMPLE_ROWS).await?.tasks);
     }
-    let mut tasks = tasks::finished(&**tx, &query, None, SAMPLE_ROWS).await?.tasks;
+    let mut tasks = tasks::finished(&mut **tx, &query, None, SAMPLE_ROWS).await?.tasks;
     let mut seen = HashSet::new();
     tasks.retain(|task| seen.insert(task.id));
     Ok(tasks)

@@ -239,7 +239,7 @@ fn same_states(query: &TaskQuery, filter: &str) -> bool {
 
 async fn show(context: RequestContext, Query(params): Query<TasksParams>) -> HandlerResult {
     let mut session = context.session().await?;
-    let tx = session.begin_read().await?;
+    let mut tx = session.begin_read().await?;
     let viewer = context.viewer(&tx).await?;
     let parsed = params.query();
     let (query, filter_error) = match parsed {
@@ -249,7 +249,7 @@ async fn show(context: RequestContext, Query(params): Query<TasksParams>) -> Han
     let mut timed_out = false;
     let listing = match filter_error {
         Some(_) => Listing::default(),
-        None => match data(&tx, &query, &params).await {
+        None => match data(&mut tx, &query, &params).await {
             // The transaction is aborted, so the page has no counts either.
             Err(error) if error.timed_out() => {
                 timed_out = true;
@@ -289,8 +289,8 @@ async fn save_as(context: RequestContext, Query(given): Query<DownloadParams>) -
         async move {
             let (context, query) = &*shared;
             let mut session = context.session().await?;
-            let tx = session.begin_read().await?;
-            let listing = page(&tx, query, &after, DOWNLOAD_PAGE_SIZE).await?;
+            let mut tx = session.begin_read().await?;
+            let listing = page(&mut tx, query, &after, DOWNLOAD_PAGE_SIZE).await?;
             Ok(DownloadPage { rows: json_rows(&listing.tasks), next: listing.next })
         }
     };
@@ -299,7 +299,7 @@ async fn save_as(context: RequestContext, Query(given): Query<DownloadParams>) -
 
 /// Reads a page of tasks.
 pub(crate) async fn data(
-    tx: &Transaction<'_>,
+    tx: &mut Transaction<'_>,
     query: &TaskQuery,
     params: &TasksParams,
 ) -> Result<Listing, HttpError> {
@@ -307,7 +307,7 @@ pub(crate) async fn data(
 }
 
 async fn page(
-    tx: &Transaction<'_>,
+    tx: &mut Transaction<'_>,
     query: &TaskQuery,
     after: &str,
     limit: usize,
@@ -315,7 +315,7 @@ async fn page(
     let by_duration = query.order == TaskOrder::Longest;
     let limit = if by_duration { LONGEST } else { limit };
     let page = if query.finished {
-        tasks::finished(&**tx, query, parse_finished_cursor(after)?, limit).await?
+        tasks::finished(&mut **tx, query, parse_finished_cursor(after)?, limit).await?
     } else {
         tasks::live(&**tx, query, parse_live_cursor(after)?, limit).await?
     };

@@ -337,13 +337,13 @@ SELECT t.id FROM mill.visible_tasks t WHERE {} ORDER BY t.id LIMIT {limit}",
     conditions.query(client, &statement).await?.iter().map(scalar).collect()
 }
 
-/// Returns finished tasks, newest first. If the statement timeout stops the search, the transaction is
-/// aborted.
+/// Returns finished tasks, newest first. If the statement timeout ends the search of a span, the result
+/// has what the later spans contain, and the transaction of the client continues.
 ///
 /// # Errors
 /// Same as [`live`].
 pub async fn finished(
-    client: &impl GenericClient,
+    client: &mut impl GenericClient,
     query: &TaskQuery,
     after: Option<PageCursor>,
     limit: usize,
@@ -356,7 +356,7 @@ pub async fn finished(
     let oldest = since.max(from);
     let newest = query.to.map_or(now, |to| to.min(now));
     if query.ids.is_some() {
-        let rows = finished_rows(client, query, (oldest, newest, after), limit + 1).await?;
+        let rows = finished_rows(&*client, query, (oldest, newest, after), limit + 1).await?;
         return page(&rows, limit, None);
     }
     let horizon = oldest.map_or_else(|| first_day(now), |oldest| oldest.max(first_day(now)));
@@ -364,14 +364,15 @@ pub async fn finished(
     let mut rows: Vec<Row> = Vec::new();
     let mut spans = SPANS_SECONDS.iter();
     let mut span = SPANS_SECONDS[0];
+    let search = client.transaction().await?;
     while to > horizon && rows.len() <= limit && begun.elapsed() < SEARCH_BUDGET {
         span = spans.next().copied().unwrap_or(span);
         let from = (to - SignedDuration::from_secs(span)).max(horizon);
         // All rows of one instant belong to one span, because the first span includes its end.
         let wanted = limit + 1 - rows.len();
-        match finished_rows(client, query, (Some(from), to, after), wanted).await {
+        match finished_rows(&search, query, (Some(from), to, after), wanted).await {
             Ok(found) => rows.extend(found),
-            // The transaction is aborted, but the rows found before are more useful than an error.
+            // The rows found before are more useful than an error.
             Err(error) if error.sqlstate() == Some(&SqlState::QUERY_CANCELED) && to < newest => {
                 break;
             }
@@ -379,6 +380,7 @@ pub async fn finished(
         }
         to = from;
     }
+    search.rollback().await?;
     let stopped = to > horizon && rows.len() <= limit;
     page(&rows, limit, stopped.then_some(to))
 }
