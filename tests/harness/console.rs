@@ -1,7 +1,7 @@
 //! A console process, and requests as a browser or another client sends them.
 
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -15,6 +15,9 @@ static NEXT: AtomicU32 = AtomicU32::new(1);
 /// Number of times that a request is sent while a query reaches its time limit of two seconds. On a
 /// busy machine any query may reach the limit; a query that reads too much reaches it every time.
 const MAX_TIMED_OUT_REQUESTS: usize = 10;
+
+/// Error of a request that waited too long for a session.
+const NO_SESSION: &str = "no session with the database within";
 
 /// One console process, terminated on drop.
 pub(crate) struct Console {
@@ -35,21 +38,15 @@ impl Console {
         Self::start_with(database, url, &flags).await
     }
 
-    /// Starts a console with exactly these flags.
+    /// Starts a console with exactly these flags, again if its check of the database reached a time
+    /// limit.
     pub(crate) async fn start_with(database: &Database, url: &str, flags: &[&str]) -> Self {
         let flags = [&["console"], flags].concat();
-        let mut command = Program::pgmill(database, &flags).at(url).into_command();
-        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
-        let stderr = child.stderr.take().unwrap();
-        let printed = tokio::task::spawn_blocking(move || {
-            let mut lines = BufReader::new(stderr);
-            let mut printed = String::new();
-            while !printed.contains("console listening at ")
-                && lines.read_line(&mut printed).unwrap() > 0
-            {}
-            printed
-        });
-        let printed = printed.await.unwrap();
+        let launch = || launch(Program::pgmill(database, &flags).at(url).into_command());
+        let timed_out = |(_, printed): &(Child, String)| {
+            printed.contains("statement timeout") || printed.contains(NO_SESSION)
+        };
+        let (child, printed) = until_in_time(launch, timed_out).await;
         let (_, url) =
             printed.split_once("://").unwrap_or_else(|| panic!("unexpected output: {printed}"));
         let address = url.split('/').next().unwrap().to_owned();
@@ -119,6 +116,21 @@ impl Console {
     }
 }
 
+/// Starts a console. Returns what it printed until it was ready or ended.
+async fn launch(mut command: Command) -> (Child, String) {
+    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+    let stderr = child.stderr.take().unwrap();
+    let printed = tokio::task::spawn_blocking(move || {
+        let mut lines = BufReader::new(stderr);
+        let mut printed = String::new();
+        while !printed.contains("console listening at ")
+            && lines.read_line(&mut printed).unwrap() > 0
+        {}
+        printed
+    });
+    (child, printed.await.unwrap())
+}
+
 /// Returns the console's response; sends the request again if it reached a time limit.
 pub(crate) async fn ask(address: &str, request: &[u8]) -> Answer {
     let send = || async { exchange(TcpStream::connect(address).await.unwrap(), request).await };
@@ -139,14 +151,17 @@ pub(crate) async fn until_in_time<A, F: Future<Output = A>>(
     send().await
 }
 
+/// Returns whether a request reached a time limit of the console.
+pub(crate) fn timed_out(answer: &Answer) -> bool {
+    reached_time_limit(answer.status, &answer.body)
+}
+
 /// Returns whether a request reached a time limit of the console, as it can on a busy machine: that of
 /// a query, for which a list has a notice next to its search; that of a lock; or that of a session.
-pub(crate) fn timed_out(answer: &Answer) -> bool {
-    let has = |text| answer.body.contains(text);
-    answer.status == 504
-        || has("The search exceeded its time limit.")
-        || (answer.status == 503
-            && (has("lock timeout") || has("no session with the database within")))
+pub(crate) fn reached_time_limit(status: u16, body: &str) -> bool {
+    status == 504
+        || body.contains("The search exceeded its time limit.")
+        || (status == 503 && (body.contains("lock timeout") || body.contains(NO_SESSION)))
 }
 
 /// Formats a request as sent over the network.

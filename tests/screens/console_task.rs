@@ -18,25 +18,39 @@ const REPORTS_PROGRESS: &str = "DO $$ BEGIN
     PERFORM pg_advisory_xact_lock(1);
 END $$";
 
+/// Number of times that an event stream is requested.
+const MAX_STREAMS: usize = 10;
+
 /// An event stream with the text received so far.
 struct Stream {
+    address: String,
+    id: i64,
     socket: TcpStream,
     output: String,
 }
 
 impl Stream {
     async fn open(console: &Console, id: i64) -> Self {
-        let mut socket = TcpStream::connect(&console.address).await.unwrap();
-        let request = format!(
-            "GET /tasks/{id}/events HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n",
-            console.address
-        );
-        socket.write_all(request.as_bytes()).await.unwrap();
-        Self { socket, output: String::new() }
+        let address = console.address.clone();
+        let socket = request_events(&address, id).await.unwrap();
+        Self { address, id, socket, output: String::new() }
+    }
+
+    /// Reads until the text has been received. Like a browser, requests the stream again when it ends,
+    /// as it does at a time limit of the console; `false` if the text is in none of them.
+    async fn until_sent(&mut self, text: &str) -> bool {
+        for _ in 0..MAX_STREAMS {
+            if self.is_sent(text).await {
+                return true;
+            }
+            let Ok(again) = request_events(&self.address, self.id).await else { return false };
+            self.socket = again;
+        }
+        false
     }
 
     /// Reads until the text has been received; `false` if the stream ended before.
-    async fn until_sent(&mut self, text: &str) -> bool {
+    async fn is_sent(&mut self, text: &str) -> bool {
         let mut buffer = [0; 4096];
         while !self.output.contains(text) {
             let read = tokio::time::timeout(Duration::from_secs(30), self.socket.read(&mut buffer));
@@ -47,6 +61,14 @@ impl Stream {
         }
         true
     }
+}
+
+/// Requests the events of a task.
+async fn request_events(address: &str, id: i64) -> std::io::Result<TcpStream> {
+    let mut socket = TcpStream::connect(address).await?;
+    let head = format!("GET /tasks/{id}/events HTTP/1.1\r\nHost: {address}\r\n");
+    socket.write_all(format!("{head}Connection: close\r\n\r\n").as_bytes()).await?;
+    Ok(socket)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -84,7 +106,7 @@ async fn a_tasks_activity_is_streamed_while_it_runs() {
     }
     database.execute("SELECT pg_advisory_unlock(1)").await;
     assert!(stream.until_sent("event: end").await, "{}", stream.output);
-    assert!(!stream.until_sent("text after the end").await);
+    assert!(!stream.is_sent("text after the end").await);
     assert_eq!(database.outcome(id).await, "succeeded");
     // An ended task is reported as ended, and an unknown task has no stream.
     let ended = console.get(&format!("/tasks/{id}/events")).await;
@@ -139,7 +161,7 @@ async fn the_number_of_streams_is_limited_and_they_end_with_the_console() {
     console.terminate().await;
     assert!(begun.elapsed() < Duration::from_secs(10), "it took {:?}", begun.elapsed());
     for stream in &mut streams {
-        assert!(!stream.until_sent("text after the end").await);
+        assert!(!stream.is_sent("text after the end").await);
     }
 }
 

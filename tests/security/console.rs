@@ -14,7 +14,7 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 
-use crate::harness::console::until_in_time;
+use crate::harness::console::{reached_time_limit, until_in_time};
 
 /// Source address of the attacker.
 const ATTACKER: &str = "127.0.0.2";
@@ -36,7 +36,8 @@ async fn raw(from: &str, address: &str, bytes: &[u8]) -> String {
         let _ = stream.write_all(bytes).await;
         until_closed(&mut stream).await
     };
-    until_in_time(send, |answer| status(answer) == Some(504)).await
+    until_in_time(send, |answer| reached_time_limit(status(answer).unwrap_or_default(), answer))
+        .await
 }
 
 /// Reads until the server closes the connection.
