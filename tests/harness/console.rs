@@ -14,10 +14,13 @@ static NEXT: AtomicU32 = AtomicU32::new(1);
 
 /// Number of times that a request is sent while a query reaches its time limit of two seconds. On a
 /// busy machine any query may reach the limit; a query that reads too much reaches it every time.
-const MAX_TIMED_OUT_REQUESTS: usize = 10;
+pub(crate) const MAX_TIMED_OUT_REQUESTS: usize = 10;
 
 /// Error of a request that waited too long for a session.
 const NO_SESSION: &str = "no session with the database within";
+
+/// Text that a console prints when it accepts requests.
+const READY: &str = "console listening at ";
 
 /// One console process, terminated on drop.
 pub(crate) struct Console {
@@ -44,7 +47,8 @@ impl Console {
         let flags = [&["console"], flags].concat();
         let launch = || launch(Program::pgmill(database, &flags).at(url).into_command());
         let timed_out = |(_, printed): &(Child, String)| {
-            printed.contains("statement timeout") || printed.contains(NO_SESSION)
+            let ended = !printed.contains(READY);
+            ended && (printed.contains("statement timeout") || printed.contains(NO_SESSION))
         };
         let (child, printed) = until_in_time(launch, timed_out).await;
         let (_, url) =
@@ -123,9 +127,7 @@ async fn launch(mut command: Command) -> (Child, String) {
     let printed = tokio::task::spawn_blocking(move || {
         let mut lines = BufReader::new(stderr);
         let mut printed = String::new();
-        while !printed.contains("console listening at ")
-            && lines.read_line(&mut printed).unwrap() > 0
-        {}
+        while !printed.contains(READY) && lines.read_line(&mut printed).unwrap() > 0 {}
         printed
     });
     (child, printed.await.unwrap())

@@ -6,7 +6,7 @@ use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::harness::console::Console;
+use crate::harness::console::{Console, MAX_TIMED_OUT_REQUESTS, request};
 use crate::harness::login::Login;
 use crate::harness::{Database, Worker};
 
@@ -17,9 +17,6 @@ const REPORTS_PROGRESS: &str = "DO $$ BEGIN
     RAISE NOTICE 'progress: 40.5%% loading <script>';
     PERFORM pg_advisory_xact_lock(1);
 END $$";
-
-/// Number of times that an event stream is requested.
-const MAX_STREAMS: usize = 10;
 
 /// An event stream with the text received so far.
 struct Stream {
@@ -39,7 +36,7 @@ impl Stream {
     /// Reads until the text has been received. Like a browser, requests the stream again when it ends,
     /// as it does at a time limit of the console; `false` if the text is in none of them.
     async fn until_sent(&mut self, text: &str) -> bool {
-        for _ in 0..MAX_STREAMS {
+        for _ in 0..MAX_TIMED_OUT_REQUESTS {
             if self.is_sent(text).await {
                 return true;
             }
@@ -66,8 +63,8 @@ impl Stream {
 /// Requests the events of a task.
 async fn request_events(address: &str, id: i64) -> std::io::Result<TcpStream> {
     let mut socket = TcpStream::connect(address).await?;
-    let head = format!("GET /tasks/{id}/events HTTP/1.1\r\nHost: {address}\r\n");
-    socket.write_all(format!("{head}Connection: close\r\n\r\n").as_bytes()).await?;
+    let path = format!("/tasks/{id}/events");
+    socket.write_all(&request("GET", &path, &[("Host", address)], "")).await?;
     Ok(socket)
 }
 

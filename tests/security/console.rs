@@ -29,7 +29,7 @@ async fn connect(from: &str, address: &str) -> std::io::Result<TcpStream> {
 }
 
 /// Sends bytes on a new connection, and returns everything that the server answers until it closes
-/// the connection. Sends them again if a query reached its time limit.
+/// the connection. Sends them again if they reached a time limit.
 async fn raw(from: &str, address: &str, bytes: &[u8]) -> String {
     let send = || async {
         let mut stream = connect(from, address).await.unwrap();

@@ -250,7 +250,7 @@ async fn show(context: RequestContext, Query(params): Query<TasksParams>) -> Han
     let listing = match filter_error {
         Some(_) => Listing::default(),
         None => match data(&mut tx, &query, &params).await {
-            // The transaction is aborted, so the page has no counts either.
+            // The transaction can be aborted, so the page has no counts either.
             Err(error) if error.timed_out() => {
                 timed_out = true;
                 Listing::default()

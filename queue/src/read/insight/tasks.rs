@@ -338,7 +338,7 @@ SELECT t.id FROM mill.visible_tasks t WHERE {} ORDER BY t.id LIMIT {limit}",
 }
 
 /// Returns finished tasks, newest first. If the statement timeout ends the search of a span, the result
-/// has what the later spans contain, and the transaction of the client continues.
+/// has what the spans before it contain, and the transaction of the client continues.
 ///
 /// # Errors
 /// Same as [`live`].
