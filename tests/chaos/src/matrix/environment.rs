@@ -222,10 +222,19 @@ impl<'a> Environment<'a> {
 
     /// Enqueues a task, retrying until the database accepts it.
     pub(crate) async fn enqueue(&mut self, test_task: TestTask) -> Result<()> {
+        self.execute(&test_task.enqueue(None)).await
+    }
+
+    /// Makes a task due that was enqueued for later, retrying until the database accepts it.
+    pub(crate) async fn make_due(&mut self, test_task: TestTask) -> Result<()> {
+        self.execute(&test_task.make_due()).await
+    }
+
+    async fn execute(&mut self, statement: &str) -> Result<()> {
         let begun = Instant::now();
         loop {
             self.reconnect().await;
-            match self.session.execute(&test_task.enqueue(false)).await {
+            match self.session.execute(statement).await {
                 Ok(()) => return Ok(()),
                 Err(error) if begun.elapsed() > TIMEOUT => return Err(error),
                 Err(_) => sleep(STEP).await,

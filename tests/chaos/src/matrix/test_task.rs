@@ -61,9 +61,9 @@ impl TestTask {
         format!("test_task {}", self.number)
     }
 
-    /// Returns the enqueue statement; with `later`, the task is due some seconds from now, so that
-    /// it is still live while a client retries.
-    pub(crate) fn enqueue(&self, later: bool) -> String {
+    /// Returns the enqueue statement. `due_in` is the interval after which the task is due, as text of
+    /// SQL; without it, the task is due at once, or as the moment requires.
+    pub(crate) fn enqueue(&self, due_in: Option<&str>) -> String {
         let Self { number, cell, .. } = self;
         let statement = self.statement().replace('\'', "''");
         let mode = match cell.mode {
@@ -87,12 +87,23 @@ impl TestTask {
             Place::Queue => String::new(),
             Place::Target => format!(", run_as => '{TARGET}'"),
         };
-        let later = later || self.cell.moment == Moment::Scheduled && !self.bystander;
-        let due = if later { ", due_at => now() + interval '4 seconds'" } else { "" };
+        let scheduled = cell.moment == Moment::Scheduled && !self.bystander;
+        let due = match due_in.or(scheduled.then_some("4 seconds")) {
+            Some(interval) => format!(", due_at => now() + interval '{interval}'"),
+            None => String::new(),
+        };
         format!(
             "/* chaos.enqueue */ SELECT mill.enqueue('{statement}', name => '{}', \
              key => 'test_task {number}', max_attempts => {max_attempts}, backoff => 'fixed', \
              retry_interval => '200 milliseconds'{mode}{timeout}{target}{due})",
+            self.name()
+        )
+    }
+
+    /// Returns the statement that makes a task due which was enqueued for later.
+    pub(crate) fn make_due(&self) -> String {
+        format!(
+            "/* chaos.make_due */ UPDATE mill.tasks SET due_at = now() WHERE name = '{}'",
             self.name()
         )
     }
