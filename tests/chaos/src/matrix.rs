@@ -18,7 +18,6 @@ mod trial;
 mod worker_slot;
 
 use std::collections::{HashMap, VecDeque};
-use std::num::NonZero;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::available_parallelism;
@@ -65,9 +64,10 @@ pub(crate) struct Args {
     /// skipped
     #[arg(long, value_name = "FILE")]
     write: Option<PathBuf>,
-    /// Number of cells that run at once, each on its own cluster [default: 6 per processor, up to 12]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=32))]
-    parallel: Option<u32>,
+    /// Number of cells that run at once, each on its own cluster; fewer by default on one processor
+    #[arg(long, value_name = "N", default_value_t = default_parallel())]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=32))]
+    parallel: u32,
     /// Folder with the server's programs
     #[arg(long = "pg", value_name = "DIR", env = "PGMILL_PG_BIN")]
     directory: Option<PathBuf>,
@@ -161,7 +161,7 @@ async fn all(args: &Args, cells: &[Cell], runners: &mut JoinSet<()>) -> Result<V
     let short = args.short;
     let plan = Arc::new(MatrixRun { queues: Mutex::new(queues), binaries, scratch, short, tries });
     let (sender, mut results) = mpsc::unbounded_channel();
-    for n in 0..args.parallel.unwrap_or_else(parallel) {
+    for n in 0..args.parallel {
         runners.spawn(run_cells(n, Arc::clone(&plan), sender.clone()));
     }
     drop(sender);
@@ -176,11 +176,10 @@ async fn all(args: &Args, cells: &[Cell], runners: &mut JoinSet<()>) -> Result<V
     cell_results.into_iter().collect::<Option<_>>().context("a cell was not run")
 }
 
-/// Returns how many cells run at once by default. Trials have time limits: more clusters than the
-/// processors can serve make a fleet that works look like one that is stuck.
-fn parallel() -> u32 {
-    let processors = available_parallelism().map_or(1, NonZero::get);
-    u32::try_from(processors).unwrap_or(u32::MAX).saturating_mul(6).min(12)
+/// Returns how many cells run at once by default. Trials have time limits: with more clusters than the
+/// processors can serve, a fleet that works looks like one that is stuck.
+fn default_parallel() -> u32 {
+    if available_parallelism().map_or(1, usize::from) > 1 { 12 } else { 6 }
 }
 
 fn progress(begun: Instant, (done, all): (usize, usize), cell: Cell, cell_results: &CellResult) {

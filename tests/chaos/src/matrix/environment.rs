@@ -222,14 +222,15 @@ impl<'a> Environment<'a> {
 
     /// Enqueues a task, retrying until the database accepts it.
     pub(crate) async fn enqueue(&mut self, test_task: TestTask) -> Result<()> {
-        self.execute(&test_task.enqueue(None)).await
+        self.execute(&test_task.enqueue()).await
     }
 
-    /// Makes a task due that was enqueued for later, retrying until the database accepts it.
+    /// Makes a task due, retrying until the database accepts it.
     pub(crate) async fn make_due(&mut self, test_task: TestTask) -> Result<()> {
         self.execute(&test_task.make_due()).await
     }
 
+    /// Executes a statement that has no further effect if it is repeated, until the database accepts it.
     async fn execute(&mut self, statement: &str) -> Result<()> {
         let begun = Instant::now();
         loop {

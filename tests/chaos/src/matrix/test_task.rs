@@ -61,9 +61,8 @@ impl TestTask {
         format!("test_task {}", self.number)
     }
 
-    /// Returns the enqueue statement. `due_in` is the interval after which the task is due, as text of
-    /// SQL; without it, the task is due at once, or as the moment requires.
-    pub(crate) fn enqueue(&self, due_in: Option<&str>) -> String {
+    /// Returns the enqueue statement.
+    pub(crate) fn enqueue(&self) -> String {
         let Self { number, cell, .. } = self;
         let statement = self.statement().replace('\'', "''");
         let mode = match cell.mode {
@@ -87,10 +86,12 @@ impl TestTask {
             Place::Queue => String::new(),
             Place::Target => format!(", run_as => '{TARGET}'"),
         };
-        let scheduled = cell.moment == Moment::Scheduled && !self.bystander;
-        let due = match due_in.or(scheduled.then_some("4 seconds")) {
-            Some(interval) => format!(", due_at => now() + interval '{interval}'"),
-            None => String::new(),
+        let due = match cell.moment {
+            Moment::Scheduled if !self.bystander => ", due_at => now() + interval '4 seconds'",
+            // Longer than any client retries: an ended task no longer has its key, and the client
+            // would enqueue a second one. The trial makes the task due.
+            Moment::Enqueue if !self.bystander => ", due_at => now() + interval '1 day'",
+            _ => "",
         };
         format!(
             "/* chaos.enqueue */ SELECT mill.enqueue('{statement}', name => '{}', \
@@ -100,7 +101,7 @@ impl TestTask {
         )
     }
 
-    /// Returns the statement that makes a task due which was enqueued for later.
+    /// Returns the statement that makes the task due.
     pub(crate) fn make_due(&self) -> String {
         format!(
             "/* chaos.make_due */ UPDATE mill.tasks SET due_at = now() WHERE name = '{}'",

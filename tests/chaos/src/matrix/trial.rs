@@ -23,11 +23,6 @@ const TIMEOUT: Duration = Duration::from_secs(40);
 /// Number of quick tasks that must succeed during a fault that the fleet tolerates.
 const BYSTANDERS: usize = 20;
 
-/// Time after which the task of a client that retries would be due, longer than any retries take: an
-/// ended task no longer has its key, and the client would enqueue a second one. The trial makes the
-/// task due as soon as the client has its answer.
-const UNTIL_ANSWERED: &str = "1 day";
-
 /// Time that suffices to detect the fault: longer than the orphan timeout and than the keepalive
 /// time after which a cut connection is noticed.
 const DETECTION_TIME: Duration = Duration::from_secs(8);
@@ -194,7 +189,7 @@ async fn during_enqueue(environment: &mut Environment<'_>) -> Result<Option<Dura
     environment.make_due(test_task).await?;
     let bystander = environment.bystander();
     environment.enqueue(bystander).await?;
-    let deadline = Instant::now() + fault.bound();
+    let deadline = answered + fault.bound();
     let ended = environment.until_ended(&[test_task, bystander], deadline).await;
     Ok(ended.map(|_| answered.saturating_duration_since(healed)))
 }
@@ -204,7 +199,7 @@ async fn submit(url: &str, test_task: TestTask) -> Result<()> {
     let begun = Instant::now();
     loop {
         let reported = match Session::open(url).await {
-            Ok(session) => session.execute(&test_task.enqueue(Some(UNTIL_ANSWERED))).await,
+            Ok(session) => session.execute(&test_task.enqueue()).await,
             Err(error) => Err(error),
         };
         match reported {

@@ -100,8 +100,8 @@ async fn run_session(
     let mut ops = Vec::new();
     while let Some(item) = items.recv().await {
         let call = item.call();
-        // An item with a deduplication key is enqueued until two replies have arrived, and
-        // nevertheless is only one task.
+        // An item with a deduplication key is enqueued until two replies have arrived, and there is
+        // only one task at a time.
         let mut left = if item.kind == Kind::Duplicate { 2 } else { 1 };
         while left > 0 {
             let reply = session.ask(&call).await?;
