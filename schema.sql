@@ -102,8 +102,8 @@ BEGIN
             END;
         END IF;
     END LOOP;
-    IF NOT pg_has_role('mill_operator', 'mill_viewer', 'MEMBER')
-        OR NOT pg_has_role('mill_operator', 'mill_producer', 'MEMBER')
+    IF NOT pg_has_role('mill_operator', 'mill_viewer', 'USAGE')
+        OR NOT pg_has_role('mill_operator', 'mill_producer', 'USAGE')
     THEN
         GRANT mill_viewer, mill_producer TO mill_operator;
     END IF;
@@ -124,9 +124,9 @@ BEGIN
     -- worker. mill_owner needs pg_read_all_stats because its functions show the wait events of the
     -- backends of running tasks. If the current role cannot grant these roles (PostgreSQL 16 and later
     -- require ADMIN OPTION), a warning is raised, and `pgmill doctor` reports the missing grants.
-    IF NOT pg_has_role('mill_worker', 'pg_read_all_stats', 'MEMBER')
-        OR NOT pg_has_role('mill_worker', 'pg_signal_backend', 'MEMBER')
-        OR NOT pg_has_role('mill_owner', 'pg_read_all_stats', 'MEMBER')
+    IF NOT pg_has_role('mill_worker', 'pg_read_all_stats', 'USAGE')
+        OR NOT pg_has_role('mill_worker', 'pg_signal_backend', 'USAGE')
+        OR NOT pg_has_role('mill_owner', 'pg_read_all_stats', 'USAGE')
     THEN
         BEGIN
             GRANT pg_read_all_stats, pg_signal_backend TO mill_worker;
@@ -169,6 +169,15 @@ END
 $$;
 SET LOCAL ROLE mill_owner;
 COMMENT ON SCHEMA mill IS 'pgmill: a fleet of workers that run SQL tasks';
+
+CREATE OR REPLACE FUNCTION mill.membership_rights() RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT CASE WHEN current_setting('server_version_num')::integer >= 160000 THEN 'USAGE, SET' ELSE 'MEMBER' END
+$$;
+COMMENT ON FUNCTION mill.membership_rights IS
+    'Returns the argument of pg_has_role with which it finds out whether a role may use the rights of another one: it '
+    'has them (INHERIT), or can assume them (SET). Since PostgreSQL 16, a membership may give neither';
+GRANT EXECUTE ON FUNCTION mill.membership_rights TO mill_producer, mill_viewer;
 
 -- schema/02_types.sql -----------------------------------------------------------------------------
 
@@ -423,7 +432,7 @@ UPDATE mill.settings SET history_retention = least(history_retention, '1000 year
 
 CREATE OR REPLACE FUNCTION mill.sees_statements() RETURNS boolean
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT NOT s.hide_statements OR pg_has_role('mill_operator', 'MEMBER') OR pg_has_role('mill_owner', 'MEMBER')
+    SELECT NOT s.hide_statements OR pg_has_role('mill_operator', 'USAGE') OR pg_has_role('mill_owner', 'USAGE')
     FROM mill.settings s
 $$;
 COMMENT ON FUNCTION mill.sees_statements IS
@@ -432,8 +441,8 @@ GRANT EXECUTE ON FUNCTION mill.sees_statements TO mill_viewer, mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.caller_sees_statements() RETURNS boolean
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT NOT s.hide_statements OR pg_has_role(c.name, 'mill_operator', 'MEMBER')
-        OR pg_has_role(c.name, 'mill_owner', 'MEMBER')
+    SELECT NOT s.hide_statements OR pg_has_role(c.name, 'mill_operator', 'USAGE')
+        OR pg_has_role(c.name, 'mill_owner', 'USAGE')
     FROM mill.settings s
         CROSS JOIN (SELECT coalesce(nullif(current_setting('role'), 'none'), session_user)::name AS name) AS c
 $$;
@@ -559,7 +568,7 @@ CREATE OR REPLACE VIEW mill.my_profiles WITH (security_barrier) AS
 SELECT p.name, p.description, p.key
 FROM mill.profiles p
 WHERE EXISTS (SELECT FROM unnest(p.allowed) AS a(role) JOIN pg_roles r ON r.rolname = a.role
-    WHERE pg_has_role(current_user, r.oid, 'MEMBER'));
+    WHERE pg_has_role(current_user, r.oid, mill.membership_rights()));
 COMMENT ON VIEW mill.my_profiles IS 'Profiles that the current user may use for tasks';
 GRANT SELECT ON mill.my_profiles TO mill_producer;
 
@@ -605,7 +614,7 @@ DECLARE
     caller text := coalesce(nullif(current_setting('role'), 'none'), session_user);
 BEGIN
     IF NOT EXISTS (SELECT FROM mill.profiles p, unnest(p.allowed) AS a(role) JOIN pg_roles r ON r.rolname = a.role
-        WHERE p.name = check_profile.name AND pg_has_role(caller, r.oid, 'MEMBER'))
+        WHERE p.name = check_profile.name AND pg_has_role(caller, r.oid, mill.membership_rights()))
     THEN
         RAISE EXCEPTION 'role "%" may not use profile "%"', caller, name USING ERRCODE = '42501',
             HINT = format('A member of mill_owner can allow it: SELECT mill.set_profile(%L, allowed => ARRAY[%L])',
@@ -9158,15 +9167,15 @@ GRANT EXECUTE ON FUNCTION mill.schedule_to_test TO mill_viewer;
 
 CREATE OR REPLACE FUNCTION mill.schedule_test(name text, trigger jsonb) RETURNS TABLE (would_fire boolean, reason text,
     pending_rows bigint, oldest_row_age interval, next_fire_at timestamptz)
--- The function is read-only and has the rights and the search_path of the caller, because a probe is
--- arbitrary SQL. STABLE alone would not prevent a probe from calling functions that write.
-LANGUAGE plpgsql STABLE SET transaction_read_only = on AS $$
+-- The function has the rights and the search_path of the caller, because a probe is arbitrary SQL.
+LANGUAGE plpgsql STABLE AS $$
 #variable_conflict use_column
 DECLARE
     s mill.schedules;
     age double precision;
     answers integer := 0;
     probed boolean;
+    measured boolean := false;
     decision record;
 BEGIN
     s := mill.schedule_to_test(schedule_test.name);
@@ -9176,9 +9185,22 @@ BEGIN
     s.trigger := coalesce(s.trigger, schedule_test.trigger);
     probed := s.trigger IS NOT NULL AND s.mode = 'triggered' AND s.removed_at IS NULL;
     IF probed THEN
-        FOR pending_rows, age IN EXECUTE mill.probe_query(s.trigger) LOOP
-            answers := answers + 1;
-        END LOOP;
+        -- STABLE alone would not prevent the probe from calling functions that write. The transaction is read-only
+        -- until the error at the end of the block; nothing before it can set it back. The block ends by an error
+        -- because the setting would otherwise last until the end of the caller's transaction. SET as a clause of the
+        -- function is refused since PostgreSQL 16. Variables keep their values through the error.
+        BEGIN
+            PERFORM set_config('transaction_read_only', 'on', true);
+            FOR pending_rows, age IN EXECUTE mill.probe_query(s.trigger) LOOP
+                answers := answers + 1;
+            END LOOP;
+            measured := true;
+            RAISE SQLSTATE 'MT000';
+        EXCEPTION WHEN SQLSTATE 'MT000' THEN
+            IF NOT measured THEN
+                RAISE;
+            END IF;
+        END;
         oldest_row_age := make_interval(secs => age);
     END IF;
     IF probed AND (answers <> 1 OR pending_rows IS NULL) THEN
@@ -9230,7 +9252,7 @@ GRANT EXECUTE ON FUNCTION mill.schedule_test(text, jsonb) TO mill_viewer;
 
 CREATE OR REPLACE FUNCTION mill.schedule_test(name text) RETURNS TABLE (would_fire boolean, reason text,
     pending_rows bigint, oldest_row_age interval, next_fire_at timestamptz)
-LANGUAGE sql STABLE SET transaction_read_only = on AS $$
+LANGUAGE sql STABLE AS $$
     SELECT t.* FROM mill.schedule_test(schedule_test.name, NULL) AS t
 $$;
 COMMENT ON FUNCTION mill.schedule_test(text) IS

@@ -24,8 +24,8 @@ BEGIN
             END;
         END IF;
     END LOOP;
-    IF NOT pg_has_role('mill_operator', 'mill_viewer', 'MEMBER')
-        OR NOT pg_has_role('mill_operator', 'mill_producer', 'MEMBER')
+    IF NOT pg_has_role('mill_operator', 'mill_viewer', 'USAGE')
+        OR NOT pg_has_role('mill_operator', 'mill_producer', 'USAGE')
     THEN
         GRANT mill_viewer, mill_producer TO mill_operator;
     END IF;
@@ -46,9 +46,9 @@ BEGIN
     -- worker. mill_owner needs pg_read_all_stats because its functions show the wait events of the
     -- backends of running tasks. If the current role cannot grant these roles (PostgreSQL 16 and later
     -- require ADMIN OPTION), a warning is raised, and `pgmill doctor` reports the missing grants.
-    IF NOT pg_has_role('mill_worker', 'pg_read_all_stats', 'MEMBER')
-        OR NOT pg_has_role('mill_worker', 'pg_signal_backend', 'MEMBER')
-        OR NOT pg_has_role('mill_owner', 'pg_read_all_stats', 'MEMBER')
+    IF NOT pg_has_role('mill_worker', 'pg_read_all_stats', 'USAGE')
+        OR NOT pg_has_role('mill_worker', 'pg_signal_backend', 'USAGE')
+        OR NOT pg_has_role('mill_owner', 'pg_read_all_stats', 'USAGE')
     THEN
         BEGIN
             GRANT pg_read_all_stats, pg_signal_backend TO mill_worker;
@@ -91,3 +91,12 @@ END
 $$;
 SET LOCAL ROLE mill_owner;
 COMMENT ON SCHEMA mill IS 'pgmill: a fleet of workers that run SQL tasks';
+
+CREATE OR REPLACE FUNCTION mill.membership_rights() RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT CASE WHEN current_setting('server_version_num')::integer >= 160000 THEN 'USAGE, SET' ELSE 'MEMBER' END
+$$;
+COMMENT ON FUNCTION mill.membership_rights IS
+    'Returns the argument of pg_has_role with which it finds out whether a role may use the rights of another one: it '
+    'has them (INHERIT), or can assume them (SET). Since PostgreSQL 16, a membership may give neither';
+GRANT EXECUTE ON FUNCTION mill.membership_rights TO mill_producer, mill_viewer;

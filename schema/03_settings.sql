@@ -143,7 +143,7 @@ UPDATE mill.settings SET history_retention = least(history_retention, '1000 year
 
 CREATE OR REPLACE FUNCTION mill.sees_statements() RETURNS boolean
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT NOT s.hide_statements OR pg_has_role('mill_operator', 'MEMBER') OR pg_has_role('mill_owner', 'MEMBER')
+    SELECT NOT s.hide_statements OR pg_has_role('mill_operator', 'USAGE') OR pg_has_role('mill_owner', 'USAGE')
     FROM mill.settings s
 $$;
 COMMENT ON FUNCTION mill.sees_statements IS
@@ -152,8 +152,8 @@ GRANT EXECUTE ON FUNCTION mill.sees_statements TO mill_viewer, mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.caller_sees_statements() RETURNS boolean
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT NOT s.hide_statements OR pg_has_role(c.name, 'mill_operator', 'MEMBER')
-        OR pg_has_role(c.name, 'mill_owner', 'MEMBER')
+    SELECT NOT s.hide_statements OR pg_has_role(c.name, 'mill_operator', 'USAGE')
+        OR pg_has_role(c.name, 'mill_owner', 'USAGE')
     FROM mill.settings s
         CROSS JOIN (SELECT coalesce(nullif(current_setting('role'), 'none'), session_user)::name AS name) AS c
 $$;

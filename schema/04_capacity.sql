@@ -114,7 +114,7 @@ CREATE OR REPLACE VIEW mill.my_profiles WITH (security_barrier) AS
 SELECT p.name, p.description, p.key
 FROM mill.profiles p
 WHERE EXISTS (SELECT FROM unnest(p.allowed) AS a(role) JOIN pg_roles r ON r.rolname = a.role
-    WHERE pg_has_role(current_user, r.oid, 'MEMBER'));
+    WHERE pg_has_role(current_user, r.oid, mill.membership_rights()));
 COMMENT ON VIEW mill.my_profiles IS 'Profiles that the current user may use for tasks';
 GRANT SELECT ON mill.my_profiles TO mill_producer;
 
@@ -160,7 +160,7 @@ DECLARE
     caller text := coalesce(nullif(current_setting('role'), 'none'), session_user);
 BEGIN
     IF NOT EXISTS (SELECT FROM mill.profiles p, unnest(p.allowed) AS a(role) JOIN pg_roles r ON r.rolname = a.role
-        WHERE p.name = check_profile.name AND pg_has_role(caller, r.oid, 'MEMBER'))
+        WHERE p.name = check_profile.name AND pg_has_role(caller, r.oid, mill.membership_rights()))
     THEN
         RAISE EXCEPTION 'role "%" may not use profile "%"', caller, name USING ERRCODE = '42501',
             HINT = format('A member of mill_owner can allow it: SELECT mill.set_profile(%L, allowed => ARRAY[%L])',

@@ -79,15 +79,15 @@ GRANT EXECUTE ON FUNCTION mill.schedule_to_test TO mill_viewer;
 
 CREATE OR REPLACE FUNCTION mill.schedule_test(name text, trigger jsonb) RETURNS TABLE (would_fire boolean, reason text,
     pending_rows bigint, oldest_row_age interval, next_fire_at timestamptz)
--- The function is read-only and has the rights and the search_path of the caller, because a probe is
--- arbitrary SQL. STABLE alone would not prevent a probe from calling functions that write.
-LANGUAGE plpgsql STABLE SET transaction_read_only = on AS $$
+-- The function has the rights and the search_path of the caller, because a probe is arbitrary SQL.
+LANGUAGE plpgsql STABLE AS $$
 #variable_conflict use_column
 DECLARE
     s mill.schedules;
     age double precision;
     answers integer := 0;
     probed boolean;
+    measured boolean := false;
     decision record;
 BEGIN
     s := mill.schedule_to_test(schedule_test.name);
@@ -97,9 +97,22 @@ BEGIN
     s.trigger := coalesce(s.trigger, schedule_test.trigger);
     probed := s.trigger IS NOT NULL AND s.mode = 'triggered' AND s.removed_at IS NULL;
     IF probed THEN
-        FOR pending_rows, age IN EXECUTE mill.probe_query(s.trigger) LOOP
-            answers := answers + 1;
-        END LOOP;
+        -- STABLE alone would not prevent the probe from calling functions that write. The transaction is read-only
+        -- until the error at the end of the block; nothing before it can set it back. The block ends by an error
+        -- because the setting would otherwise last until the end of the caller's transaction. SET as a clause of the
+        -- function is refused since PostgreSQL 16. Variables keep their values through the error.
+        BEGIN
+            PERFORM set_config('transaction_read_only', 'on', true);
+            FOR pending_rows, age IN EXECUTE mill.probe_query(s.trigger) LOOP
+                answers := answers + 1;
+            END LOOP;
+            measured := true;
+            RAISE SQLSTATE 'MT000';
+        EXCEPTION WHEN SQLSTATE 'MT000' THEN
+            IF NOT measured THEN
+                RAISE;
+            END IF;
+        END;
         oldest_row_age := make_interval(secs => age);
     END IF;
     IF probed AND (answers <> 1 OR pending_rows IS NULL) THEN
@@ -151,7 +164,7 @@ GRANT EXECUTE ON FUNCTION mill.schedule_test(text, jsonb) TO mill_viewer;
 
 CREATE OR REPLACE FUNCTION mill.schedule_test(name text) RETURNS TABLE (would_fire boolean, reason text,
     pending_rows bigint, oldest_row_age interval, next_fire_at timestamptz)
-LANGUAGE sql STABLE SET transaction_read_only = on AS $$
+LANGUAGE sql STABLE AS $$
     SELECT t.* FROM mill.schedule_test(schedule_test.name, NULL) AS t
 $$;
 COMMENT ON FUNCTION mill.schedule_test(text) IS

@@ -39,7 +39,8 @@ const LOGIN: &str = "/* console.login */ SELECT current_user::text";
 /// Roles that do not exist, or of which the login is not a member.
 const MISSING_ROLES: &str = "/* console.missing_roles */
 SELECT w.role FROM unnest($1::text[]) AS w(role) WHERE NOT EXISTS (
-    SELECT FROM pg_roles r WHERE r.rolname = w.role AND pg_has_role(r.oid, 'MEMBER'))";
+    SELECT FROM pg_roles r WHERE r.rolname = w.role AND pg_has_role(r.oid,
+        CASE WHEN current_setting('server_version_num')::int4 >= 160000 THEN 'SET' ELSE 'MEMBER' END))";
 
 const SET_ROLE: &str = "/* console.set_role */ SELECT set_config('role', $1, true)";
 

@@ -36,7 +36,8 @@ const DRAIN: &str = "/* queue.drain */ SELECT mill.drain($1, $2)";
 
 const RIGHTS: &str = "/* queue.login_rights */
 SELECT current_user::text AS login, r.rolsuper AS superuser,
-    r.rolsuper OR pg_has_role(n.nspowner, 'MEMBER') AS owner,
+    r.rolsuper OR pg_has_role(n.nspowner, CASE
+        WHEN current_setting('server_version_num')::int4 >= 160000 THEN 'USAGE, SET' ELSE 'MEMBER' END) AS owner,
     r.rolsuper OR has_table_privilege('mill.tasks', 'UPDATE') AS worker,
     r.rolsuper OR pg_has_role('pg_read_all_stats', 'USAGE') AND pg_has_role('pg_signal_backend', 'USAGE')
         AS sees_backends

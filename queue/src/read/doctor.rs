@@ -33,7 +33,7 @@ SELECT split_part(c.setting, '=', 1) AS name, substr(c.setting, strpos(c.setting
     CASE WHEN d.setrole = 0 THEN NULL ELSE pg_get_userbyid(d.setrole)::text END AS role
 FROM pg_db_role_setting d, unnest(d.setconfig) AS c (setting)
 WHERE d.setdatabase IN (0, (SELECT b.oid FROM pg_database b WHERE b.datname = current_database()))
-    AND (d.setrole = 0 OR pg_has_role(d.setrole, to_regrole('mill_worker'), 'MEMBER'))
+    AND (d.setrole = 0 OR pg_has_role(d.setrole, to_regrole('mill_worker'), 'USAGE'))
     AND split_part(c.setting, '=', 1) IN ('statement_timeout', 'lock_timeout',
         'idle_in_transaction_session_timeout', 'idle_session_timeout', 'transaction_timeout',
         'default_transaction_isolation', 'default_transaction_read_only', 'synchronous_commit')
@@ -46,7 +46,7 @@ ORDER BY 1, 3, 4";
 
 const GRANTS: &str = "/* queue.doctor_grants */
 SELECT wanted.role, wanted.granted, CASE WHEN to_regrole(wanted.role) IS NULL THEN false
-    ELSE pg_has_role(to_regrole(wanted.role), to_regrole(wanted.granted), 'MEMBER') END AS present
+    ELSE pg_has_role(to_regrole(wanted.role), to_regrole(wanted.granted), 'USAGE') END AS present
 FROM (VALUES ('mill_worker', 'pg_read_all_stats'), ('mill_worker', 'pg_signal_backend'),
     ('mill_owner', 'pg_read_all_stats')) AS wanted (role, granted)";
 
@@ -54,9 +54,9 @@ FROM (VALUES ('mill_worker', 'pg_read_all_stats'), ('mill_worker', 'pg_signal_ba
 /// Every role can see the pid and the user of these sessions.
 const SESSION_ROLES: &str = "/* queue.doctor_session_roles */
 SELECT a.usename::text AS name, bool_or(s.running) AS runs_tasks, count(*) AS sessions,
-    r.rolsuper AS superuser, pg_has_role(a.usesysid, to_regrole('mill_owner'), 'MEMBER') AS owner,
-    pg_has_role(a.usesysid, to_regrole('mill_worker'), 'MEMBER') AS worker
-FROM (
+    r.rolsuper AS superuser, pg_has_role(a.usesysid, to_regrole('mill_owner'), m.rights) AS owner,
+    pg_has_role(a.usesysid, to_regrole('mill_worker'), m.rights) AS worker
+FROM (SELECT mill.membership_rights() AS rights) AS m CROSS JOIN (
     SELECT t.session_pid, true FROM mill.tasks t WHERE t.state = 'running'
     UNION ALL
     SELECT l.pid, false FROM mill.workers w JOIN pg_locks l ON l.locktype = 'advisory'
@@ -65,7 +65,7 @@ FROM (
 ) AS s (pid, running)
     JOIN pg_stat_activity a ON a.pid = s.pid JOIN pg_roles r ON r.oid = a.usesysid
 WHERE a.datname = current_database()
-GROUP BY a.usename, a.usesysid, r.rolsuper ORDER BY a.usename";
+GROUP BY a.usename, a.usesysid, r.rolsuper, m.rights ORDER BY a.usename";
 
 /// Returns the oldest transaction ids that are still needed. Dead rows of this database cannot be
 /// removed while a standby's feedback or a prepared transaction needs them. A running vacuum and

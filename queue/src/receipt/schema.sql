@@ -81,7 +81,8 @@ INSERT INTO mill_target.state DEFAULT VALUES ON CONFLICT DO NOTHING;
 CREATE OR REPLACE FUNCTION mill_target.may_use(login oid) RETURNS boolean
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     -- The server answers for a role that does not exist as for any other.
-    SELECT pg_has_role(session_user, login, 'MEMBER') OR NOT EXISTS (SELECT FROM pg_roles r WHERE r.oid = login)
+    SELECT pg_has_role(session_user, login, CASE WHEN current_setting('server_version_num')::integer >= 160000
+            THEN 'USAGE, SET' ELSE 'MEMBER' END) OR NOT EXISTS (SELECT FROM pg_roles r WHERE r.oid = login)
 $$;
 COMMENT ON FUNCTION mill_target.may_use IS
     'Returns whether the session may use the receipts of a login. A role that was dropped protects nothing';

@@ -18,7 +18,8 @@ use crate::schema::{SCHEMA, without_transaction};
 
 const MAY_COPY: &str = "/* queue.may_copy_schema */
 SELECT has_database_privilege(current_database(), 'CREATE') AND to_regrole('mill_owner') IS NOT NULL
-    AND pg_has_role(to_regrole('mill_owner'), 'MEMBER') AND NOT pg_is_in_recovery() AS may_copy";
+    AND pg_has_role(to_regrole('mill_owner'),
+        CASE WHEN current_setting('server_version_num')::int4 >= 160000 THEN 'SET' ELSE 'MEMBER' END) AND NOT pg_is_in_recovery() AS may_copy";
 
 /// Opens the transaction with time limits. They bound how long other sessions wait for this check,
 /// and how long the check waits for them. With `mill.copy`, the script does not add the copy to
