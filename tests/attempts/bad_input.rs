@@ -297,6 +297,28 @@ async fn a_task_that_ends_its_own_connection_is_tried_a_bounded_number_of_times(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_task_that_transaction_timeout_ends_has_failed_once() {
+    let database = Database::new().await;
+    if database.major().await < 17 {
+        println!("skipped: version 17 introduced transaction_timeout");
+        return;
+    }
+    let _worker = Worker::start(&database, &["--readers", "1"]);
+    database.execute("CREATE TABLE late (n int)").await;
+    let in_transaction =
+        "INSERT INTO late VALUES (1); SET LOCAL transaction_timeout = '200ms'; SELECT pg_sleep(60)";
+    let in_autocommit = "SET transaction_timeout = '200ms'; SELECT pg_sleep(60)";
+    let once = ", max_attempts => 1, mode => 'autocommit', at_most_once => true";
+    for (statement, options) in [(in_transaction, ", max_attempts => 1"), (in_autocommit, once)] {
+        let ran = database.run(statement, options).await;
+        assert_eq!((ran.outcome.as_str(), ran.attempts), ("failed", 1), "{ran:?}");
+        ran.assert_failed("25P04", "transaction_timeout ended the session");
+    }
+    assert_eq!(database.value::<i64>("SELECT count(*) FROM late").await, 0);
+    assert_eq!(database.run("SELECT 7", "").await.row(0), ["7"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_task_that_cannot_be_completed_fails_with_the_reason_and_without_effect() {
     let database = Database::new().await;
     database

@@ -117,6 +117,11 @@ impl Database {
         Self { name, cluster, client }
     }
 
+    /// Returns the major version of the server.
+    pub(crate) async fn major(&self) -> i32 {
+        self.value("SELECT current_setting('server_version_num')::integer / 10000").await
+    }
+
     /// Returns a superuser's URL for programs.
     pub(crate) fn url(&self) -> String {
         url(&self.cluster, &self.name)

@@ -36,6 +36,11 @@ pub const FATAL_CLASSES: &[&str] =
 /// code, about a connection of its own (dblink, a foreign server, a subscription).
 const TRANSIENT_CLASSES: &[&str] = &["40001", "40P01", "53300", "57P01", "57P02", "57P03"];
 
+/// SQLSTATE with which the server ends the session of a transaction that exceeds `transaction_timeout`
+/// (since PostgreSQL 17). The transaction is rolled back, so nothing is unknown; another attempt would
+/// take as long.
+pub const TRANSACTION_TIMEOUT: &str = "25P04";
+
 /// Decision after an attempt that did not succeed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RetryDecision {
@@ -106,7 +111,8 @@ pub fn decide(
     let in_class = |class: &str| sqlstate.is_some_and(|code| code.starts_with(class));
     let of_server = condition.is_some() || TRANSIENT_CLASSES.iter().any(|class| in_class(class));
     let fatal = condition.is_none() && fatal_classes.iter().any(|class| in_class(class));
-    let transient = connection_lost || state.mode == Mode::Transaction && of_server;
+    let transient = (connection_lost && sqlstate != Some(TRANSACTION_TIMEOUT))
+        || state.mode == Mode::Transaction && of_server;
     if state.at_most_once || sqlstate == Some(FATAL) {
         RetryDecision::Final
     } else if transient && state.transient_failures < MAX_TRANSIENT_FAILURES {
@@ -232,6 +238,27 @@ mod tests {
         assert!(matches!(decided(Mode::Transaction, 0, ids), RetryDecision::Transient { .. }));
         assert_eq!(decided(Mode::Transaction, MAX_TRANSIENT_FAILURES, ids), again);
         assert_eq!(decided(Mode::Autocommit, 0, ids), again);
+    }
+
+    #[test]
+    fn a_session_that_transaction_timeout_has_ended_counts_as_a_failure() {
+        let policy =
+            RetryPolicy { max_attempts: 1, ..policy(Backoff::Fixed, false, Duration::ZERO) };
+        let decided = |sqlstate| {
+            let state = RetryState {
+                retry: &policy,
+                failures: 0,
+                transient_failures: 0,
+                mode: Mode::Transaction,
+                at_most_once: false,
+            };
+            let error = AttemptError { sqlstate, connection_lost: true, condition: None };
+            decide(&state, error, &[], &mut StdRng::seed_from_u64(1))
+        };
+        assert_eq!(decided(Some(TRANSACTION_TIMEOUT)), RetryDecision::Final);
+        for sqlstate in [None, Some("57P01")] {
+            assert!(matches!(decided(sqlstate), RetryDecision::Transient { .. }), "{sqlstate:?}");
+        }
     }
 
     #[test]

@@ -350,19 +350,25 @@ impl Executor {
         if sqlstate == Some(retry::SNOOZE) && !claim.at_most_once() {
             return AttemptResult::Release { wait: claim.retry().interval };
         }
+        let lost = error.connection_lost();
+        let timed_out = lost && sqlstate == Some(retry::TRANSACTION_TIMEOUT);
         if let Some(hint) = retry::mode_hint(claim, sqlstate) {
             database_error.hint = Some(hint.to_owned());
         } else if let Some(hint) = handlers::missing_handler_hint(claim, sqlstate) {
             database_error.hint = Some(hint);
+        } else if timed_out {
+            let hint = "transaction_timeout ended the session. It is set for the login of the task, the \
+                        database or the server, or by the task itself.";
+            database_error.hint = Some(hint.to_owned());
         }
-        let lost = error.connection_lost();
         let error = AttemptError {
             sqlstate: database_error.sqlstate.as_deref(),
             connection_lost: lost,
             condition: database_error.condition,
         };
         let decision = self.decide(claim, error);
-        let outcome = if lost && claim.at_most_once() { Outcome::Unknown } else { Outcome::Failed };
+        let unknown = lost && !timed_out && claim.at_most_once();
+        let outcome = if unknown { Outcome::Unknown } else { Outcome::Failed };
         failed(outcome, decision, database_error, report)
     }
 
