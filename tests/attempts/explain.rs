@@ -35,16 +35,16 @@ async fn an_explained_task_has_its_effects_once_and_leaves_its_plan() {
         FROM mill.history WHERE task_id = ";
     assert!(database.value::<bool>(&format!("{costs}{id}")).await);
 
+    // MERGE exists since version 15.
+    let merge = "MERGE INTO t USING (VALUES (11), (99)) AS v(n) ON t.n = v.n
+        WHEN MATCHED THEN DELETE WHEN NOT MATCHED THEN INSERT (n) VALUES (v.n)";
+    let apart = "WITH gone AS (DELETE FROM t WHERE n = 11) INSERT INTO t (n) VALUES (99)";
     for (statement, rows) in [
         ("SELECT n FROM t WHERE n > 1", 2),
         ("(TABLE t) UNION ALL TABLE t", 6),
         ("WITH gone AS (DELETE FROM t WHERE n = 3 RETURNING n) SELECT * FROM gone", 1),
         ("UPDATE t SET n = n + 10", 2),
-        (
-            "MERGE INTO t USING (VALUES (11), (99)) AS v(n) ON t.n = v.n
-            WHEN MATCHED THEN DELETE WHEN NOT MATCHED THEN INSERT (n) VALUES (v.n)",
-            2,
-        ),
+        if database.major().await >= 15 { (merge, 2) } else { (apart, 1) },
     ] {
         let ran = database.run(statement, explain).await;
         assert_eq!((&*ran.outcome, ran.rows), ("succeeded", Some(rows)), "{statement}");
