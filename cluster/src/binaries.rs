@@ -6,13 +6,16 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::install;
+use crate::{Account, install};
 
 /// Oldest supported major version.
 const OLDEST_MAJOR: u32 = 14;
 
 /// Programs needed to run a cluster. npm's embedded packages contain only these three.
 const PROGRAMS: [&str; 3] = ["initdb", "pg_ctl", "postgres"];
+
+/// A client program of complete installations.
+const CLIENT_PROGRAM: &str = "pg_dump";
 
 /// A folder with `initdb`, `pg_ctl` and `postgres` of one supported version.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,7 +27,9 @@ pub struct Binaries {
 impl Binaries {
     /// Searches `explicit` only, if given: a folder of programs, or a folder with the programs in
     /// `bin/` or `native/bin/`. Otherwise searches PATH, the folder reported by `pg_config
-    /// --bindir`, and the folders that the usual packages install into, highest version first.
+    /// --bindir`, the folders that the usual packages install into, and the one that
+    /// `cluster/servers/install` installs into. Takes the newest major version; of several folders
+    /// with this version, the first one with the client programs.
     ///
     /// # Errors
     ///
@@ -33,7 +38,7 @@ impl Binaries {
     pub fn find(explicit: Option<&Path>) -> Result<Self> {
         match explicit {
             Some(directory) => Self::in_explicit(directory),
-            None => first_supported(places()).with_context(|| {
+            None => newest_supported(places()).with_context(|| {
                 format!(
                     "no PostgreSQL server (initdb, pg_ctl and postgres, version {OLDEST_MAJOR} or \
                      newer) found in PATH, by pg_config, or in the usual folders"
@@ -86,12 +91,13 @@ impl Binaries {
         Self::inspect(complete)
     }
 
-    /// Reads the version and resolves links: a PATH folder may contain links to some of the
-    /// programs.
+    /// Reads the version, as the account that the server will run as, and resolves links: a PATH
+    /// folder may contain links to some of the programs.
     fn inspect(directory: &Path) -> Result<Self> {
         let directory = resolve(directory)?;
         let postgres = directory.join("postgres");
-        let output = Command::new(&postgres)
+        let output = Account::of_server()?
+            .command(&postgres, Path::new("/"))
             .arg("--version")
             .output()
             .with_context(|| format!("cannot run {}", postgres.display()))?;
@@ -124,12 +130,18 @@ fn resolve(directory: &Path) -> Result<PathBuf> {
     })
 }
 
-/// Returns the first folder with a supported server; reports unsuitable ones on stderr.
-fn first_supported(places: impl Iterator<Item = PathBuf>) -> Option<Binaries> {
+/// Returns the folder with the newest supported server; reports unsuitable ones on stderr.
+fn newest_supported(places: impl Iterator<Item = PathBuf>) -> Option<Binaries> {
     let mut skipped: Vec<String> = Vec::new();
+    let mut newest: Option<Binaries> = None;
+    let rank = |it: &Binaries| (it.major, it.program(CLIENT_PROGRAM).is_file());
     for place in places.filter(|place| complete(place)) {
         match Binaries::inspect(&place) {
-            Ok(binaries) => return Some(binaries),
+            Ok(found) => {
+                if newest.as_ref().is_none_or(|newest| rank(&found) > rank(newest)) {
+                    newest = Some(found);
+                }
+            }
             Err(error) => {
                 let reason = format!("{error:#}");
                 if !skipped.contains(&reason) {
@@ -139,7 +151,7 @@ fn first_supported(places: impl Iterator<Item = PathBuf>) -> Option<Binaries> {
             }
         }
     }
-    None
+    newest
 }
 
 /// Returns the folders to search, in order.
@@ -154,6 +166,15 @@ fn places() -> impl Iterator<Item = PathBuf> {
         .chain(["/opt/homebrew/bin".into()])
         .chain(versions("/usr/local/opt", "postgresql"))
         .chain(versions("/Applications/Postgres.app/Contents/Versions", ""))
+        .chain(installed_tools())
+}
+
+/// Returns the folders of `tools/postgres` next to the folder of this program's build profile.
+fn installed_tools() -> Vec<PathBuf> {
+    let program = std::env::current_exe().ok();
+    let target = program.as_deref().and_then(|path| path.parent()?.parent());
+    let tools = target.map(|target| target.join("tools/postgres"));
+    tools.as_deref().and_then(Path::to_str).map_or_else(Vec::new, |tools| versions(tools, ""))
 }
 
 /// Returns the folders of PATH.
@@ -252,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_supported_version_is_taken() {
+    fn the_newest_supported_version_with_the_client_programs_is_taken() {
         let scratch = Scratch::new("order");
         let at = |name: &str| scratch.0.join(name);
         pretend(&at("old"), "13.22");
@@ -260,9 +281,13 @@ mod tests {
         fs::remove_file(at("partial/pg_ctl")).unwrap();
         pretend(&at("good"), "16.2");
         pretend(&at("better"), "17.1");
-        let places = ["missing", "old", "partial", "good", "better"].map(at);
-        let found = first_supported(places.into_iter()).unwrap();
-        assert_eq!(found, Binaries { directory: at("good"), major: 16 });
+        pretend(&at("best"), "17.0");
+        let places = || ["missing", "old", "partial", "good", "better", "best"].map(at).into_iter();
+        let found = newest_supported(places()).unwrap();
+        assert_eq!(found, Binaries { directory: at("better"), major: 17 });
+        fs::copy(at("best/postgres"), at("best").join(CLIENT_PROGRAM)).unwrap();
+        let found = newest_supported(places()).unwrap();
+        assert_eq!(found, Binaries { directory: at("best"), major: 17 });
     }
 
     #[test]

@@ -89,7 +89,7 @@ impl Cluster {
         let password = directory::random_letters(32);
         let mut cluster =
             Self { binaries, account, directory, password, port: None, variables, kept: false };
-        cluster.initialize()?;
+        cluster.initialize(&[])?;
         cluster.configure(fsync, &settings)?;
         cluster.start_on_free_port()?;
         Ok(cluster)
@@ -248,7 +248,7 @@ impl Cluster {
         postmaster(self.directory())
     }
 
-    pub(crate) fn initialize(&self) -> Result<()> {
+    pub(crate) fn initialize(&self, more: &[&str]) -> Result<()> {
         let password_file = self.directory().join("password");
         let mut file =
             OpenOptions::new().write(true).create_new(true).mode(0o600).open(&password_file)?;
@@ -269,6 +269,7 @@ impl Cluster {
             "--pgdata",
             "data",
         ];
+        let args = args.iter().chain(more);
         self.account.run(&self.binaries.program("initdb"), args, self.directory(), &[])?;
         fs::remove_file(password_file)?;
         Ok(())

@@ -16,7 +16,16 @@ pub(crate) struct PrivateDatabase {
 impl PrivateDatabase {
     /// Starts a durable cluster with these server settings.
     pub(crate) async fn new(settings: &[(&str, &str)]) -> Self {
-        let mut options = Options::new(Binaries::find(server_programs().as_deref()).unwrap());
+        Self::of(server(), settings).await
+    }
+
+    /// Starts a durable cluster of the server from which an upgrade starts.
+    pub(crate) async fn before_upgrade(settings: &[(&str, &str)]) -> Self {
+        Self::of(older_server(), settings).await
+    }
+
+    async fn of(server: Binaries, settings: &[(&str, &str)]) -> Self {
+        let mut options = Options::new(server);
         let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
         options.settings = settings.iter().map(owned).collect();
         let cluster = Cluster::start(options).unwrap();
@@ -33,6 +42,19 @@ impl PrivateDatabase {
         eventually("the standby streams", async || self.database.value(streams).await).await;
         standby
     }
+}
+
+/// Returns the server under test.
+pub(crate) fn server() -> Binaries {
+    Binaries::find(server_programs().as_deref()).unwrap()
+}
+
+/// Returns the server from which upgrades to the server under test start: the same one, unless
+/// `make versions` names another.
+pub(crate) fn older_server() -> Binaries {
+    #[expect(clippy::disallowed_methods, reason = "set by `make versions`")]
+    let older = std::env::var_os("PGMILL_OLDER_PG_BIN").map(PathBuf::from);
+    older.map_or_else(server, |folder| Binaries::find(Some(&folder)).unwrap())
 }
 
 /// Returns the folder of the programs of the server under test.

@@ -167,17 +167,18 @@ pub(crate) fn dumped_and_restored(from: &Database, to: &Database) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dumped_queue_continues_where_it_was_restored() {
-    let database = Database::new().await;
-    let mut first = at_work(&database, "/dev/null").await;
+    let older = PrivateDatabase::before_upgrade(&[]).await;
+    let database = &older.database;
+    let mut first = at_work(database, "/dev/null").await;
     database.execute("SELECT mill.pause('default'), mill.pause('narrow'), mill.set_max_running('queue', 'narrow', 1)").await;
     database.enqueue_many(50, EFFECT).await;
     database.enqueue(EFFECT, ", queue => 'narrow', key => 'once'").await;
-    Program::enqueue(&database, &["--in", "1h", EFFECT]).succeeds().await;
+    Program::enqueue(database, &["--in", "1h", EFFECT]).succeeds().await;
     let (ended, live) =
-        (count(&database, "mill.attempts").await, count(&database, "mill.tasks").await);
+        (count(database, "mill.attempts").await, count(database, "mill.tasks").await);
     let last: i64 = database.value("SELECT max(id) FROM mill.tasks").await;
     let fresh = Database::empty().await;
-    if !dumped_and_restored(&database, &fresh) {
+    if !dumped_and_restored(database, &fresh) {
         return;
     }
     assert_eq!(count(&fresh, "mill.attempts").await, ended);
@@ -201,7 +202,7 @@ async fn a_dumped_queue_continues_where_it_was_restored() {
     assert_eq!(count(&fresh, "mill.attempts WHERE outcome = 'lost'").await, 1);
     assert_eq!(count(&fresh, "effect").await, 200 + 1 + 50 + 1 + 1);
     // The original database is unchanged.
-    assert_eq!(count(&database, "mill.tasks").await, live);
+    assert_eq!(count(database, "mill.tasks").await, live);
     database.execute("SELECT pg_advisory_unlock(1)").await;
     assert!(first.terminate().await.success());
 }
