@@ -2286,8 +2286,7 @@ DECLARE
     found_max integer;
     found_group mill.groups;
 BEGIN
-    -- FOR KEY SHARE prevents the removal of these rows until the task is visible, and conflicts with
-    -- nothing else.
+    -- FOR KEY SHARE prevents the removal of these rows until the task is visible, and conflicts with nothing else.
     IF concurrency_key IS NOT NULL THEN
         LOOP
             SELECT l.id, l.max_running INTO found_id, found_max FROM mill.limits l
@@ -2463,8 +2462,7 @@ BEGIN
                 may_wait := may_wait AND mill.await_limit(limit_id);
                 CONTINUE WHEN NOT may_wait;
             END IF;
-            -- The lock excludes other sessions that grant permits, so each of the following statements
-            -- sees all earlier grants.
+            -- The lock excludes other sessions that grant permits, so each of the next statements sees their grants.
             at := clock_timestamp();
             SELECT t.* INTO terms FROM mill.effective_limits t WHERE t.id = limit_id;
             DELETE FROM mill.permits p WHERE p.limit_id = terms.id AND p.counts_until <= at;
@@ -2567,9 +2565,10 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
     waited_for bigint[];
 BEGIN
+    -- A filter, not a condition: without statistics, a scan of the index permits_task seems cheaper than a probe.
     SELECT CASE WHEN count(*) = 1000 THEN max(w.id) END, array_agg(w.id) FILTER (WHERE l.id IS NOT NULL
-            AND (l.max_running IS NULL OR l.max_running > (SELECT count(*) FROM mill.permits p
-                WHERE p.limit_id = w.id AND p.counts_until IS NULL)))
+            AND (l.max_running IS NULL OR l.max_running > (SELECT count(*) FILTER (WHERE p.counts_until IS NULL)
+                FROM mill.permits p WHERE p.limit_id = w.id)))
         INTO last_limit, waited_for
         FROM mill.limits_waited_for(after_limit, 1000) AS w (id) LEFT JOIN mill.effective_limits l ON l.id = w.id;
     SELECT g.granted, g.next_in INTO granted, next_in FROM mill.grant_permits(coalesce(waited_for, '{}')) AS g;
@@ -2599,17 +2598,20 @@ COMMENT ON FUNCTION mill.grant_waiting_permits() IS
     'Calls mill.grant_permits for every limit that has waiting tasks and free capacity';
 GRANT EXECUTE ON FUNCTION mill.grant_waiting_permits() TO mill_worker;
 
+-- The settings and the first CTE force a probe of permits_limit and lookups of tasks by primary key.
 CREATE OR REPLACE FUNCTION mill.revoke_permits(limit_ids bigint[]) RETURNS integer
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 DECLARE
     revoked bigint[];
 BEGIN
     PERFORM FROM mill.limits l WHERE l.id = ANY (limit_ids) ORDER BY l.kind, l.id FOR NO KEY UPDATE;
-    WITH waiting AS MATERIALIZED (
-        SELECT t.id FROM mill.tasks t JOIN mill.permits p ON p.task_id = t.id
+    WITH granted AS MATERIALIZED (
+        SELECT p.task_id, p.counts_until FROM mill.permits p WHERE p.limit_id = ANY (limit_ids)
+    ), waiting AS MATERIALIZED (
+        SELECT t.id FROM mill.tasks t JOIN granted g ON g.task_id = t.id
         -- A blocked task waits for a later limit of its chain, and does not return to these limits by itself.
-        WHERE p.limit_id = ANY (limit_ids) AND p.counts_until IS NULL AND t.state IN ('pending', 'blocked')
-        ORDER BY t.id FOR NO KEY UPDATE OF t
+        WHERE g.counts_until IS NULL AND t.state IN ('pending', 'blocked') ORDER BY t.id FOR NO KEY UPDATE OF t
     ), back AS (
         UPDATE mill.tasks t SET state = 'blocked', blocking_limit_id = t.limits[1], start_by = NULL
         FROM waiting WHERE t.id = waiting.id AND t.state IN ('pending', 'blocked') RETURNING t.id
@@ -2631,8 +2633,7 @@ DECLARE
     chain bigint[];
     blocked integer := 0;
 BEGIN
-    -- Two statements, each with one index range. One statement with both conditions would scan the
-    -- table.
+    -- Two statements, each with one index range. One statement with both conditions would scan the table.
     IF EXISTS (SELECT FROM mill.limits l
         WHERE l.kind = 'queue' AND l.name = block_pending.queue AND l.requires_permit)
     THEN
@@ -2730,8 +2731,7 @@ COMMENT ON FUNCTION mill.correct_starts IS
 CREATE OR REPLACE FUNCTION mill.enforce_limits(limit_ids bigint[], queue text, group_name text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    -- mill.revoke_permits locks the limits before the tasks. So no other session can grant permits of
-    -- these limits between here and the end of the transaction.
+    -- mill.revoke_permits locks the limits first. So no other session grants their permits in this transaction.
     PERFORM mill.revoke_permits(limit_ids);
     -- A claim in progress does not see the new limit, and mill.block_pending skips its task. These statements wait
     -- until the claim has ended; mill.admit_running then counts the task.
@@ -9482,8 +9482,9 @@ GRANT SELECT ON mill.priority_status TO mill_worker;
 CREATE OR REPLACE VIEW mill.limit_status AS
     SELECT l.*, coalesce(p.running, 0) AS running, coalesce(t.waiting, 0) AS waiting
     FROM mill.effective_limits l
-        LEFT JOIN (SELECT limit_id AS id, count(*) AS running FROM mill.permits
-            WHERE counts_until IS NULL GROUP BY limit_id) p USING (id)
+        -- A filter, not a condition: for one limit, a scan of the index permits_task may seem cheaper than a probe.
+        LEFT JOIN (SELECT limit_id AS id, count(*) FILTER (WHERE counts_until IS NULL) AS running FROM mill.permits
+            GROUP BY limit_id) p USING (id)
         LEFT JOIN (SELECT blocking_limit_id AS id, count(*) AS waiting FROM mill.tasks
             WHERE state = 'blocked' GROUP BY blocking_limit_id) t USING (id);
 COMMENT ON VIEW mill.limit_status IS
@@ -9897,8 +9898,12 @@ BEGIN
             to_char(terms.opens, 'HH24:MI'), to_char(terms.closes, 'HH24:MI'), terms.zone,
             date_trunc('second', period.until));
     ELSIF terms.running >= terms.max_running THEN
-        SELECT count(*), min(t.id) INTO idle, holder FROM mill.permits p JOIN mill.tasks t ON t.id = p.task_id
-            WHERE p.limit_id = terms.id AND p.counts_until IS NULL AND t.state <> 'running';
+        -- As in mill.revoke_permits, the CTE probes permits_limit.
+        WITH granted AS MATERIALIZED (
+            SELECT p.task_id, p.counts_until FROM mill.permits p WHERE p.limit_id = terms.id
+        )
+        SELECT count(*), min(t.id) INTO idle, holder FROM granted g JOIN mill.tasks t ON t.id = g.task_id
+            WHERE g.counts_until IS NULL AND t.state <> 'running';
         -- A task that holds a permit may wait for something else. Its answer may be that of a later limit, so at most
         -- three answers are nested.
         RETURN format('%s has %s of %s tasks running%s; tasks ahead with the same priority: %s%s', subject,

@@ -40,8 +40,12 @@ BEGIN
             to_char(terms.opens, 'HH24:MI'), to_char(terms.closes, 'HH24:MI'), terms.zone,
             date_trunc('second', period.until));
     ELSIF terms.running >= terms.max_running THEN
-        SELECT count(*), min(t.id) INTO idle, holder FROM mill.permits p JOIN mill.tasks t ON t.id = p.task_id
-            WHERE p.limit_id = terms.id AND p.counts_until IS NULL AND t.state <> 'running';
+        -- As in mill.revoke_permits, the CTE probes permits_limit.
+        WITH granted AS MATERIALIZED (
+            SELECT p.task_id, p.counts_until FROM mill.permits p WHERE p.limit_id = terms.id
+        )
+        SELECT count(*), min(t.id) INTO idle, holder FROM granted g JOIN mill.tasks t ON t.id = g.task_id
+            WHERE g.counts_until IS NULL AND t.state <> 'running';
         -- A task that holds a permit may wait for something else. Its answer may be that of a later limit, so at most
         -- three answers are nested.
         RETURN format('%s has %s of %s tasks running%s; tasks ahead with the same priority: %s%s', subject,
