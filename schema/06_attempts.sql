@@ -179,17 +179,15 @@ BEGIN
             OR p.counts_until IS NULL AND NOT EXISTS (SELECT FROM mill.tasks t WHERE t.id = p.task_id);
     -- Deletes default limits of unused concurrency keys, and limits of finished runs. An enqueue locks its limits until
     -- its tasks are visible. So the second statement, which looks for tasks again, sees those that were
-    -- not yet visible to the first.
-    WITH idle AS (
-        SELECT l.id FROM mill.limits l
-        WHERE (l.kind = 'group' OR l.kind = 'key' AND l.max_running = 1 AND l.rate_starts IS NULL
-                AND NOT l.explicit)
-            AND NOT EXISTS (SELECT FROM mill.permits p WHERE p.limit_id = l.id)
-            AND l.id NOT IN (SELECT unnest(t.limits) FROM mill.tasks t WHERE t.limits IS NOT NULL)
-        FOR UPDATE OF l SKIP LOCKED)
-    SELECT array_agg(i.id) INTO idle_limits FROM idle i;
-    DELETE FROM mill.limits l WHERE l.id = ANY (idle_limits)
-        AND l.id NOT IN (SELECT unnest(t.limits) FROM mill.tasks t WHERE t.limits IS NOT NULL);
+    -- not yet visible to the first. EXCEPT reads the tasks once. With NOT IN, the planner compares each limit with
+    -- each task if it expects too many tasks for a hash table, as it does without statistics.
+    idle_limits := ARRAY(SELECT l.id FROM mill.limits l WHERE l.id = ANY (ARRAY(
+        SELECT i.id FROM mill.limits i
+        WHERE (i.kind = 'group' OR i.kind = 'key' AND i.max_running = 1 AND i.rate_starts IS NULL AND NOT i.explicit)
+            AND NOT EXISTS (SELECT FROM mill.permits p WHERE p.limit_id = i.id)
+        EXCEPT SELECT unnest(t.limits) FROM mill.tasks t WHERE t.limits IS NOT NULL)) FOR UPDATE OF l SKIP LOCKED);
+    DELETE FROM mill.limits l WHERE l.id = ANY (ARRAY(
+        SELECT unnest(idle_limits) EXCEPT SELECT unnest(t.limits) FROM mill.tasks t WHERE t.limits IS NOT NULL));
     -- Comes last, because no task can complete from here to the end of the transaction.
     FOR partition_name IN
         SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
