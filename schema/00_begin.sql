@@ -35,6 +35,7 @@
 --   20_wait            CALL mill.wait returns when a task has ended
 --   20_why             why a task is not running
 --   21_grants          privileges that are not granted beside their object
+--   22_statistics      ANALYZE of tables without statistics, after the transaction
 --
 -- All names are schema-qualified and search_path is pg_catalog throughout, so that objects in a caller's
 -- schema cannot shadow them. PostgreSQL checks SQL functions, views and the types of variables when it

@@ -43,13 +43,19 @@ const fn version_in(script: &str) -> i32 {
     version
 }
 
-/// Returns the script without the statements that begin and end its transaction.
+/// Returns the transaction of the script, without the statements that begin and end it.
 pub(crate) fn without_transaction(script: &str) -> String {
     script
         .lines()
-        .filter(|line| !["BEGIN;", "COMMIT;"].contains(line))
+        .take_while(|line| *line != "COMMIT;")
+        .filter(|line| *line != "BEGIN;")
         .flat_map(|line| [line, "\n"])
         .collect()
+}
+
+/// Returns what the script executes after its transaction.
+pub(crate) fn after_transaction(script: &str) -> &str {
+    script.split_once("\nCOMMIT;\n").map_or("", |(_, after)| after)
 }
 
 const OWNER: &str = "/* queue.schema_owner */
@@ -98,8 +104,9 @@ pub async fn init(client: &Client) -> Result<u32, QueueError> {
         });
     }
     let script = format!(
-        "BEGIN;\nSET LOCAL lock_timeout = '{LOCK_TIMEOUT}';\n{}COMMIT;",
-        without_transaction(SCHEMA)
+        "BEGIN;\nSET LOCAL lock_timeout = '{LOCK_TIMEOUT}';\n{}COMMIT;\n{}",
+        without_transaction(SCHEMA),
+        after_transaction(SCHEMA)
     );
     let mut lock_retries = LockRetries::default();
     while let Err(error) = client.batch_execute(&script).await {

@@ -47,8 +47,8 @@ pub struct Upgrade {
     pub lock_retries: u32,
 }
 
-/// Returns the whole transaction of an upgrade from `version`, in the form in which [`upgrade`]
-/// runs it and psql accepts it. `schema` is the `schema.sql` of the last migration. Returns `None`
+/// Returns the whole transaction of an upgrade from `version`, and what `schema` executes after it,
+/// in the form in which [`upgrade`] runs it and psql accepts it. `schema` is the `schema.sql` of the last migration. Returns `None`
 /// if there is no migration to apply.
 #[must_use]
 pub fn script(migrations: &[Migration], schema: &str, version: i32) -> Option<String> {
@@ -59,6 +59,7 @@ pub fn script(migrations: &[Migration], schema: &str, version: i32) -> Option<St
         .map(|migration| format!("-- {}\n{}\n;", migration.name, migration.sql.trim_end()))
         .collect();
     let changes = changes.join("\n");
+    let statistics = schema::after_transaction(schema);
     let schema = schema::without_transaction(schema);
     Some(format!(
         "BEGIN;
@@ -82,7 +83,8 @@ SET LOCAL ROLE mill_owner;
 UPDATE mill.schema_version SET version = {to}, min_compatible_version = {min_compatible_version}, applied_at = now();
 RESET ROLE;
 {schema}
-COMMIT;"
+COMMIT;
+{statistics}"
     ))
 }
 
