@@ -1,5 +1,7 @@
 use queue::citus::{Citus, CitusNode};
+use queue::doctor::{OldestDatabase, Override, Setting};
 
+use super::server::ID_LIMIT;
 use super::*;
 
 fn setting(name: &str, value: &str) -> Setting {
