@@ -32,6 +32,7 @@
 --   18_schedule_views  status of schedules, the runs that they fired, dry run
 --   19_views           monitoring: running tasks, status, history, failures, input for autoscalers
 --   20_citus           two-phase commit on a coordinator of Citus
+--   20_sequences       sequences that are behind their tables, as after a switch to a logical replica
 --   20_wait            CALL mill.wait returns when a task has ended
 --   20_why             why a task is not running
 --   21_grants          privileges that are not granted beside their object

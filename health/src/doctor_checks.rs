@@ -10,6 +10,7 @@ use queue::doctor::{HorizonHolder, Membership, Server, SessionRole, Tables};
 use queue::drift::Difference;
 use queue::priority::PriorityStatus;
 use queue::schema::{InstalledSchema, VERSION};
+use queue::sequences::SequenceBehind;
 use queue::workers::Worker;
 use queue::{Priority, QueueError};
 use serde::Serialize;
@@ -311,6 +312,22 @@ pub fn history(tables: &Tables) -> Finding {
         format!("no partition of mill.attempts for {days} (UTC): tasks cannot finish on that day"),
     )
     .hint("Run SELECT mill.prepare_history(); live workers run it regularly.")
+}
+
+/// Checks that no sequence is behind the rows of its table.
+#[must_use]
+pub fn sequences(behind: &[SequenceBehind]) -> Finding {
+    const CHECK: &str = "sequences";
+    if behind.is_empty() {
+        return Finding::ok(CHECK, "none is behind its table");
+    }
+    let description = |it: &SequenceBehind| {
+        format!("{} returns {} next, and {} exists", it.sequence, it.next_id, it.highest_id)
+    };
+    let descriptions: Vec<String> = behind.iter().map(description).collect();
+    Finding::problem(CHECK, format!("behind their tables: {}", descriptions.join("; "))).hint(
+        "Run SELECT mill.repair_sequences(); a worker that starts does this. See docs/upgrade.md.",
+    )
 }
 
 /// Minimum number of pending tasks for the check of priorities.

@@ -33,7 +33,7 @@ pub use read::{
     attempt, audit, critical_path, doctor, fleet, history, insight, lineage, lock_wait, names,
     queue_status, run_attempts, run_queries, task_queries, workers,
 };
-pub use schema::{citus, drift, upgrade};
+pub use schema::{citus, drift, sequences, upgrade};
 pub use transition::{
     bulk, cancel, change, claim, complete, enqueue, fail, limit, promote, purge, reclaim, release,
     resolve_commit, resolve_receipt, retry,

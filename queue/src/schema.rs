@@ -3,6 +3,7 @@
 pub mod citus;
 pub mod drift;
 mod lock_retries;
+pub mod sequences;
 pub mod upgrade;
 
 use tokio_postgres::error::SqlState;

@@ -270,13 +270,14 @@ const SIMULATED: [(&str, &str, &str); 9] = [
 
 /// Statements of a worker that the simulation leaves out: those of new sessions and of the start,
 /// those that follow another statement in the same message, and those of schedules.
-const NOT_SIMULATED: [&str; 9] = [
+const NOT_SIMULATED: [&str; 10] = [
     "queue.schema_owner",
     "queue.schema_version",
     "queue.server",
     "queue.login_rights",
     "queue.citus_installed",
     "queue.prepare_history",
+    "queue.repair_sequences",
     "worker.identity",
     "worker.commit",
     "schedule.",

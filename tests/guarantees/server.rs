@@ -1,9 +1,11 @@
 //! Events in the life of a server: its transaction ids run out, dead rows pile up, tables are rewritten
-//! or lose their statistics, disks for temporary files are full, and the server is upgraded or restored.
+//! or lose their statistics, disks for temporary files are full, and the server is upgraded, restored
+//! or replaced.
 
 use crate::harness::{Database, Worker};
 
 pub(crate) mod dead_rows;
+pub(crate) mod logical_replication;
 pub(crate) mod mixed_versions;
 pub(crate) mod restore;
 pub(crate) mod rewrites;

@@ -189,6 +189,7 @@ const NOTHING: &[&str] = &[
     "SELECT mill.test_subscription('nobody')",
     "SELECT mill.enable_subscription('nobody')",
     "SELECT mill.remove_subscription('nobody')",
+    "SELECT mill.repair_sequences()",
     "UPDATE mill.settings SET max_crashes = max_crashes",
 ];
 
@@ -232,7 +233,8 @@ async fn every_action_is_recorded_with_its_login_and_a_call_without_effect_is_no
     // tests/runs/approvals.rs. A target that was restored is accepted in tests/targets/restore.rs, and the conditions
     // of a target are set in tests/targets/conditions.rs. The record of
     // mill.put_schedule has the timing that mill.accept_timing accepts. mill.lock_schedule changes nothing.
-    // mill.purge_queue also records each task: tests/operation/steering/purge.rs.
+    // mill.purge_queue also records each task: tests/operation/steering/purge.rs. A repair of sequences is
+    // recorded in tests/guarantees/server/logical_replication.rs.
     let known = [
         "restart_run",
         "rerun_run",
@@ -245,6 +247,7 @@ async fn every_action_is_recorded_with_its_login_and_a_call_without_effect_is_no
         "purge_queue",
         "accept_restored_target",
         "set_target_conditions",
+        "repair_sequences",
     ];
     let functions =
         "SELECT p.proname::text FROM pg_proc p WHERE p.pronamespace = 'mill'::regnamespace

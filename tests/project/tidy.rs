@@ -123,6 +123,8 @@ const NO_SQL: &[(&str, &str, &str)] = &[
     ("health/src/doctor_checks.rs", "mill.attempts", "a sentence for a person"),
     ("health/src/doctor_checks.rs", "mill.tasks", "a sentence for a person"),
     ("health/src/doctor_checks.rs", "mill.prepare_history", "a command for a person"),
+    ("health/src/doctor_checks.rs", "mill.repair_sequences", "a command for a person"),
+    ("pgmill/src/database/init.rs", "mill.repair_sequences", "a command for a person"),
 ];
 
 /// Settings that a task can read; they are not part of the schema.

@@ -154,3 +154,17 @@ fn a_coordinator_of_citus_that_may_repeat_effects_is_a_problem() {
         assert_eq!(found(&state, setting).0, status, "{state:?} {setting:?}");
     }
 }
+
+#[test]
+fn a_sequence_that_is_behind_is_a_problem() {
+    assert_eq!(sequences(&[]).status, CheckStatus::Ok);
+    let behind =
+        SequenceBehind { sequence: "mill.tasks_id_seq".to_owned(), next_id: 1, highest_id: 4711 };
+    let finding = sequences(&[behind]);
+    assert_eq!(finding.status, CheckStatus::Problem);
+    assert_eq!(
+        finding.message,
+        "behind their tables: mill.tasks_id_seq returns 1 next, and 4711 exists"
+    );
+    assert!(finding.hint.unwrap().contains("SELECT mill.repair_sequences()"));
+}

@@ -5,7 +5,7 @@ use health::doctor_checks::{self, CheckStatus, Finding};
 use queue::drift::Difference;
 use queue::insight::problems::{FailingSubscription, failing_subscriptions};
 use queue::schema::InstalledSchema;
-use queue::{citus, doctor, drift, priority, schema, workers};
+use queue::{citus, doctor, drift, priority, schema, sequences, workers};
 use schedule::queries::{Health, health};
 use schedule::zone_data::zone_data;
 use serde_json::json;
@@ -95,10 +95,10 @@ fn word(status: CheckStatus) -> (&'static str, Tone) {
 
 async fn environment_checks(
     client: &Client,
-    schema: Option<InstalledSchema>,
+    installed: Option<InstalledSchema>,
 ) -> Result<Vec<Finding>, Failure> {
     let mut findings = Vec::new();
-    if let Some(found) = schema {
+    if let Some(found) = installed {
         let workers = workers::workers(client).await?;
         findings.push(doctor_checks::workers(&workers));
         findings.extend(doctor_checks::built_for(&workers, found));
@@ -116,6 +116,9 @@ async fn environment_checks(
         if let Some(tables) = doctor::tables(client).await? {
             findings.push(doctor_checks::history(&tables));
             findings.push(doctor_checks::dead_rows(&tables));
+        }
+        if found.version >= schema::VERSION {
+            findings.push(doctor_checks::sequences(&sequences::behind(client).await?));
         }
     }
     let hidden = doctor::hidden_sessions(client).await?;

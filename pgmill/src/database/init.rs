@@ -5,8 +5,11 @@ use std::cmp::Ordering;
 use cli::{Failure, exit};
 use queue::QueueError;
 use queue::schema::{self, InstalledSchema, SCHEMA, VERSION};
+use queue::sequences::{self, SequenceBehind};
 use queue::upgrade::{self, MIGRATIONS, Upgrade};
 use serde_json::json;
+use tokio_postgres::Client;
+use tokio_postgres::error::SqlState;
 
 use crate::output::Output;
 use crate::session::Session;
@@ -36,8 +39,19 @@ pub(crate) async fn run(session: &Session, out: &Output, dry_run: bool) -> Resul
         }
     };
     applied.map_err(privilege_failure)?;
-    report(out, found, dry_run, &done)?;
+    // A dry run may find a schema without the function.
+    let behind = if dry_run { Vec::new() } else { sequences_behind(client).await? };
+    report(out, found, dry_run, &done, &behind)?;
     Ok(exit::OK)
+}
+
+/// Returns the sequences that are behind their tables; none if the role may not ask. A role that may
+/// apply the schema need not have the privileges of its owner.
+async fn sequences_behind(client: &Client) -> Result<Vec<SequenceBehind>, QueueError> {
+    match sequences::behind(client).await {
+        Err(error) if error.sqlstate() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) => Ok(Vec::new()),
+        found => found,
+    }
 }
 
 fn privilege_failure(error: QueueError) -> Failure {
@@ -51,6 +65,7 @@ fn report(
     found: Option<InstalledSchema>,
     dry_run: bool,
     done: &Upgrade,
+    behind: &[SequenceBehind],
 ) -> Result<(), Failure> {
     let was = found.map(|found| found.version);
     let ahead: Vec<_> = upgrade::pending(MIGRATIONS, was.unwrap_or(VERSION)).collect();
@@ -58,7 +73,7 @@ fn report(
         let migrations: Vec<&str> = ahead.iter().map(|migration| migration.name).collect();
         return out.document(&json!({
             "dry_run": dry_run, "version": VERSION, "found": was, "migrations": migrations,
-            "lock_retries": done.lock_retries,
+            "lock_retries": done.lock_retries, "sequences_behind": behind,
         }));
     }
     let text = match (was, dry_run) {
@@ -84,5 +99,17 @@ fn report(
         }
         (Some(_), _) => format!("schema version {VERSION} is already installed"),
     };
-    out.text(&text)
+    out.text(&format!("{text}{}", behind_text(behind)))
+}
+
+fn behind_text(behind: &[SequenceBehind]) -> String {
+    if behind.is_empty() {
+        return String::new();
+    }
+    let names: Vec<&str> = behind.iter().map(|it| it.sequence.as_str()).collect();
+    format!(
+        "\nsequences behind their tables: {}\nnext: start a worker, which repairs them, or run SELECT \
+         mill.repair_sequences()",
+        names.join(", ")
+    )
 }

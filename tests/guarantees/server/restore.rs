@@ -130,7 +130,8 @@ async fn check_and_resume(recovered: &Database) {
     assert!(second.terminate().await.success());
 }
 
-fn program(name: &str) -> Option<PathBuf> {
+/// Returns a client program of the server's version, if it is installed.
+pub(crate) fn program(name: &str) -> Option<PathBuf> {
     let found = server_programs().map(|folder| folder.join(name));
     let found = found.filter(|path| path.is_file()).unwrap_or_else(|| PathBuf::from(name));
     let there = Command::new(&found).arg("--version").output().is_ok();

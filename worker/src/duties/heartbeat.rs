@@ -7,7 +7,7 @@ use std::time::Duration;
 use fleet_decisions::timing::{MAX_HEARTBEAT_BACKOFF, MIN_HEARTBEAT_TIMEOUT, REGISTRATION_TIMEOUT};
 use queue::heartbeat::{HeartbeatResponse, WorkerRegistration, deregister, heartbeat, register};
 use queue::server::server;
-use queue::{QueueError, prune};
+use queue::{QueueError, prune, sequences};
 use tokio::time::{Instant, sleep_until};
 use tokio_postgres::Client;
 
@@ -45,10 +45,12 @@ impl Heartbeat {
     }
 
     /// Opens a control session and registers the worker on it. First creates the history
-    /// partitions, so that every task that is claimed afterwards can be recorded.
+    /// partitions, so that every task that is claimed afterwards can be recorded, and repairs the
+    /// sequences, so that no task gets the id of an earlier one.
     async fn register(&self) -> Result<DedicatedSession, QueueError> {
         let session = self.context.control.control_session().await?;
         prune::prepare_history(&session.client).await?;
+        repair_sequences(&session.client).await;
         register(&session.client, &self.registration, self.context.wakeup.draining()).await?;
         self.context.control.registration().registered(server(&session.client).await?);
         Ok(session)
@@ -126,6 +128,19 @@ impl Heartbeat {
         for token in &orders.lost {
             in_flight.mark_lost(*token);
         }
+    }
+}
+
+/// Repairs the sequences. An error is only logged, because tasks can run without the repair: only
+/// enqueues of others fail. The next registration of any worker tries again.
+async fn repair_sequences(client: &Client) {
+    match sequences::repair(client).await {
+        Ok(repaired) if repaired.is_empty() => {}
+        Ok(repaired) => tracing::warn!(
+            sequences = repaired.join(", "),
+            "sequences were behind their tables, as after a switch to a logical replica; repaired"
+        ),
+        Err(error) => tracing::warn!(%error, "could not check and repair sequences"),
     }
 }
 

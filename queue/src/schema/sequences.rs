@@ -1,0 +1,40 @@
+//! Sequences that are behind the rows of their tables, as after a switch to a copy that logical
+//! replication has made. `schema/20_sequences.sql` describes the cause.
+
+use serde::Serialize;
+use tokio_postgres::GenericClient;
+
+use crate::error::QueueError;
+use crate::row::{FromRow, from_row, scalar};
+
+const BEHIND: &str = "/* queue.sequences_behind */
+SELECT b.sequence, b.next_id, b.highest_id FROM mill.sequences_behind() AS b";
+
+const REPAIR: &str = "/* queue.repair_sequences */ SELECT mill.repair_sequences()";
+
+/// A sequence whose next values exist already.
+#[derive(Clone, Debug, Serialize)]
+pub struct SequenceBehind {
+    /// Name of the sequence, with its schema.
+    pub sequence: String,
+    /// The value that the sequence would return next.
+    pub next_id: i64,
+    /// The highest value in the tables.
+    pub highest_id: i64,
+}
+
+from_row! { SequenceBehind { sequence, next_id, highest_id } }
+
+/// Returns the sequences that are behind the rows of their tables.
+pub async fn behind(client: &impl GenericClient) -> Result<Vec<SequenceBehind>, QueueError> {
+    client.query_typed(BEHIND, &[]).await?.iter().map(SequenceBehind::from_row).collect()
+}
+
+/// Moves the sequences that are behind past the rows of their tables. Returns their names.
+///
+/// # Errors
+/// Also fails if a transaction that has taken a value of such a sequence is open for longer than two
+/// seconds.
+pub async fn repair(client: &impl GenericClient) -> Result<Vec<String>, QueueError> {
+    scalar(&client.query_typed(REPAIR, &[]).await?[0])
+}
