@@ -265,8 +265,14 @@ pub fn horizon(holders: &[HorizonHolder], hidden_sessions: i64) -> Finding {
     if descriptions.is_empty() {
         return Finding::ok(CHECK, "no old snapshot keeps dead rows from being removed");
     }
-    let hint = match holders.iter().find(long).map(|holder| holder.kind.as_str()) {
+    let first = holders.iter().find(long);
+    let inactive = first.is_some_and(|holder| holder.state.as_deref() == Some("inactive"));
+    let hint = match first.map(|holder| holder.kind.as_str()) {
         Some("prepared transaction") => "Use COMMIT PREPARED or ROLLBACK PREPARED.",
+        Some("replication slot") if inactive => {
+            "Drop the slot if it has no consumer. Since PostgreSQL 18, \
+             idle_replication_slot_timeout invalidates slots that are inactive for too long."
+        }
         Some("replication slot") => "Drop the slot if it has no consumer.",
         Some("standby") => {
             "A query on the standby holds the snapshot, because hot_standby_feedback is on."

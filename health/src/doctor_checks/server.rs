@@ -1,12 +1,33 @@
 //! Checks of the server: its version, its transaction ids and its settings.
 
+use jiff::civil::{Date, date};
 use queue::doctor::{OldestDatabase, Override, Server, Setting};
 
 use super::Finding;
 
-const OLDEST_SERVER: i32 = 140_000;
-/// The newest server version that this program was tested with, as a version number.
-const NEWEST_TRIED: i32 = 189_999;
+/// A major version of PostgreSQL that pgmill supports.
+struct Major {
+    number: i32,
+    /// The newest minor release that this program was tested with.
+    tested_minor: i32,
+    /// The day after which the PostgreSQL project publishes no fixes.
+    end_of_life: Date,
+}
+
+/// The supported versions, oldest first. The dates are those of
+/// <https://www.postgresql.org/support/versioning/>.
+const MAJORS: [Major; 5] = [
+    Major { number: 14, tested_minor: 23, end_of_life: date(2026, 11, 12) },
+    Major { number: 15, tested_minor: 18, end_of_life: date(2027, 11, 11) },
+    Major { number: 16, tested_minor: 14, end_of_life: date(2028, 11, 9) },
+    Major { number: 17, tested_minor: 10, end_of_life: date(2029, 11, 8) },
+    Major { number: 18, tested_minor: 4, end_of_life: date(2030, 11, 14) },
+];
+const OLDEST: &Major = &MAJORS[0];
+const NEWEST: &Major = &MAJORS[MAJORS.len() - 1];
+
+/// Number of minor releases behind the newest one tested that is reported. PostgreSQL has four a year.
+const OLD_MINOR: i32 = 4;
 
 /// Age of the oldest row at which the server assigns no more transaction ids: half of all ids, without a
 /// reserve of three million.
@@ -20,13 +41,38 @@ const OLD_ROWS: i32 = 1_000_000_000;
 pub fn server(server: &Server) -> Finding {
     const CHECK: &str = "server";
     let version = format!("PostgreSQL {}", server.version);
-    if server.version_number < OLDEST_SERVER {
-        Finding::problem(CHECK, version).hint("pgmill requires PostgreSQL 14 or newer.")
+    let (number, minor) = (server.version_number / 10_000, server.version_number % 10_000);
+    let (oldest, newest) = (OLDEST.number, NEWEST.number);
+    if number < oldest {
+        return Finding::problem(CHECK, version)
+            .hint(format!("pgmill requires PostgreSQL {oldest} or newer."));
     } else if server.in_recovery {
-        Finding::problem(CHECK, format!("{version}, a standby: no task can be claimed here"))
-            .hint("Connect to the primary, for example with target_session_attrs=read-write.")
-    } else if server.version_number > NEWEST_TRIED {
-        Finding::warning(CHECK, format!("{version}, newer than the versions tested with pgmill"))
+        return Finding::problem(
+            CHECK,
+            format!("{version}, a standby: no task can be claimed here"),
+        )
+        .hint("Connect to the primary, for example with target_session_attrs=read-write.");
+    }
+    let Some(major) = MAJORS.iter().find(|major| major.number == number) else {
+        return Finding::warning(
+            CHECK,
+            format!("{version}, newer than the versions tested with pgmill"),
+        )
+        .hint(format!("This version of pgmill was tested with PostgreSQL {oldest} to {newest}."));
+    };
+    let behind = major.tested_minor - minor;
+    if server.today > major.end_of_life {
+        let ended = major.end_of_life;
+        Finding::warning(CHECK, format!("{version}, which receives no fixes since {ended}")).hint(
+            format!("Upgrade the server to PostgreSQL {newest}; docs/upgrade.md describes how."),
+        )
+    } else if behind >= OLD_MINOR {
+        let tested = major.tested_minor;
+        let message = format!("{version}, {behind} minor releases older than {number}.{tested}");
+        Finding::warning(CHECK, message).hint(format!(
+            "Install the current minor release of PostgreSQL {number}: it contains fixes, and needs \
+             only a restart of the server."
+        ))
     } else {
         Finding::ok(CHECK, version)
     }
@@ -106,6 +152,9 @@ pub fn overrides(overrides: &[Override]) -> Vec<Finding> {
         };
         let message = format!("{name} = {value} for {whose}");
         let zero = value.trim_start_matches('0').trim_end_matches(char::is_alphabetic).is_empty();
+        if set.only_tasks {
+            return (!zero).then(|| limit_of_tasks(name, &message)).flatten();
+        }
         match name {
             "default_transaction_read_only" if value == "on" || value == "true" => {
                 Some(Finding::problem(CHECK, message).hint("Workers cannot claim tasks."))
@@ -131,5 +180,23 @@ pub fn overrides(overrides: &[Override]) -> Vec<Finding> {
             }
             _ => None,
         }
+    }
+
+    /// Reports a time limit of a login that only runs tasks.
+    fn limit_of_tasks(name: &str, message: &str) -> Option<Finding> {
+        let effect = match name {
+            "statement_timeout" | "transaction_timeout" => {
+                "ends tasks that take longer, as failed attempts"
+            }
+            "idle_in_transaction_session_timeout" | "idle_session_timeout" => {
+                "ends sessions of readers, which have to connect again"
+            }
+            _ => return None,
+        };
+        Some(
+            Finding::warning(CHECK, format!("{message}: {effect}")).hint(format!(
+                "Use --timeout to limit a task, and run ALTER ROLE … SET {name} = 0."
+            )),
+        )
     }
 }

@@ -1,3 +1,4 @@
+use jiff::civil::{Date, date};
 use queue::citus::{Citus, CitusNode};
 use queue::doctor::{OldestDatabase, Override, Setting};
 
@@ -9,7 +10,12 @@ fn setting(name: &str, value: &str) -> Setting {
 }
 
 fn on_role(name: &str, value: &str) -> Override {
-    Override { setting: setting(name, value), database: None, role: Some("etl".to_owned()) }
+    Override {
+        setting: setting(name, value),
+        database: None,
+        role: Some("etl".to_owned()),
+        only_tasks: false,
+    }
 }
 
 fn statuses(findings: &[Finding]) -> Vec<CheckStatus> {
@@ -37,22 +43,73 @@ fn a_disabled_timeout_is_ok() {
 }
 
 #[test]
-fn old_and_unsupported_servers_are_reported() {
-    let of = |version_number, in_recovery| {
-        server(&Server {
-            version_number,
-            version: String::new(),
-            in_recovery,
-            role: String::new(),
-            connections_allowed: 97,
-            connections: 1,
-        })
-        .status
+fn a_time_limit_of_a_task_login_is_a_warning() {
+    let of = |name: &str, value: &str| {
+        overrides(&[Override { only_tasks: true, ..on_role(name, value) }]).remove(0)
     };
-    assert_eq!(of(130_010, false), CheckStatus::Problem);
-    assert_eq!(of(150_018, false), CheckStatus::Ok);
-    assert_eq!(of(150_018, true), CheckStatus::Problem);
-    assert_eq!(of(990_000, false), CheckStatus::Warning);
+    let finding = of("transaction_timeout", "2s");
+    assert_eq!(finding.status, CheckStatus::Warning);
+    assert_eq!(
+        finding.message,
+        "transaction_timeout = 2s for role etl: ends tasks that take longer, as failed attempts"
+    );
+    assert!(finding.hint.unwrap().contains("--timeout"));
+    for name in ["statement_timeout", "idle_session_timeout", "idle_in_transaction_session_timeout"]
+    {
+        assert_eq!(of(name, "2s").status, CheckStatus::Warning, "{name}");
+        assert_eq!(of(name, "0").status, CheckStatus::Ok, "{name}");
+    }
+    // These are decisions about the tasks.
+    for (name, value) in [
+        ("lock_timeout", "2s"),
+        ("default_transaction_isolation", "serializable"),
+        ("default_transaction_read_only", "on"),
+    ] {
+        assert_eq!(of(name, value).status, CheckStatus::Ok, "{name}");
+    }
+}
+
+fn server_of(version_number: i32, today: Date, in_recovery: bool) -> Finding {
+    let version = format!("{}.{}", version_number / 10_000, version_number % 10_000);
+    let (role, connections_allowed, connections) = (String::new(), 97, 1);
+    server(&Server {
+        version_number,
+        version,
+        today,
+        in_recovery,
+        role,
+        connections_allowed,
+        connections,
+    })
+}
+
+#[test]
+fn old_and_unsupported_servers_are_reported() {
+    let of = |number, in_recovery| server_of(number, date(2026, 1, 1), in_recovery);
+    assert_eq!(of(130_010, false).status, CheckStatus::Problem);
+    assert_eq!(of(150_018, false).status, CheckStatus::Ok);
+    assert_eq!(of(150_018, true).status, CheckStatus::Problem);
+    assert_eq!(of(150_099, false).status, CheckStatus::Ok);
+    let newer = of(190_000, false);
+    assert_eq!(newer.status, CheckStatus::Warning);
+    assert_eq!(newer.message, "PostgreSQL 19.0, newer than the versions tested with pgmill");
+}
+
+#[test]
+fn a_server_that_receives_no_fixes_or_lacks_many_is_a_warning() {
+    let last_day = date(2026, 11, 12);
+    assert_eq!(server_of(140_023, last_day, false).status, CheckStatus::Ok);
+    let ended = server_of(140_002, last_day.tomorrow().unwrap(), false);
+    assert_eq!(ended.status, CheckStatus::Warning);
+    assert_eq!(ended.message, "PostgreSQL 14.2, which receives no fixes since 2026-11-12");
+    assert!(ended.hint.unwrap().contains("PostgreSQL 18"));
+
+    let now = date(2026, 11, 29);
+    assert_eq!(server_of(150_015, now, false).status, CheckStatus::Ok);
+    let old = server_of(150_014, now, false);
+    assert_eq!(old.status, CheckStatus::Warning);
+    assert_eq!(old.message, "PostgreSQL 15.14, 4 minor releases older than 15.18");
+    assert!(old.hint.unwrap().contains("current minor release of PostgreSQL 15"));
 }
 
 #[test]
@@ -89,7 +146,14 @@ fn the_holder_of_the_horizon_is_described() {
     );
     holder.age_seconds = Some(3.0);
     assert_eq!(horizon(std::slice::from_ref(&holder), 0).status, CheckStatus::Ok);
-    assert_eq!(horizon(&[holder], 3).status, CheckStatus::NotChecked);
+    assert_eq!(horizon(std::slice::from_ref(&holder), 3).status, CheckStatus::NotChecked);
+    holder.kind = "replication slot".to_owned();
+    holder.age_xids = Some(LONG_OPEN_XIDS + 1);
+    for (state, named) in [("active", false), ("inactive", true)] {
+        holder.state = Some(state.to_owned());
+        let hint = horizon(std::slice::from_ref(&holder), 0).hint.unwrap();
+        assert_eq!(hint.contains("idle_replication_slot_timeout"), named, "{state}");
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! `pgmill doctor` evaluates these facts.
 
 use jiff::Timestamp;
+use jiff::civil::Date;
 use serde::Serialize;
 use tokio_postgres::GenericClient;
 
@@ -11,7 +12,8 @@ use crate::row::{FromRow, from_row, scalar};
 
 const SERVER: &str = "/* queue.doctor_server */
 SELECT current_setting('server_version_num')::int4 AS version_number,
-    current_setting('server_version') AS version, pg_is_in_recovery() AS in_recovery,
+    current_setting('server_version') AS version, (now() AT TIME ZONE 'UTC')::date AS today,
+    pg_is_in_recovery() AS in_recovery,
     current_user::text AS role, current_setting('max_connections')::int4
         - current_setting('superuser_reserved_connections')::int4 AS connections_allowed,
     (SELECT count(*) FROM pg_stat_activity a WHERE a.usesysid IS NOT NULL AND a.datid IS NOT NULL) AS connections";
@@ -26,19 +28,23 @@ SELECT s.name, s.setting AS value FROM pg_settings s WHERE s.name IN ('fsync', '
     'full_page_writes', 'autovacuum', 'track_activities', 'track_counts',
     'client_connection_check_interval')";
 
-/// Settings of superusers are included, because a superuser counts as a member of every role.
+/// Settings of superusers are included, because a superuser counts as a member of every role. Of other
+/// roles, those with sessions of readers run tasks.
 const OVERRIDES: &str = "/* queue.doctor_overrides */
 SELECT split_part(c.setting, '=', 1) AS name, substr(c.setting, strpos(c.setting, '=') + 1) AS value,
     CASE WHEN d.setdatabase = 0 THEN NULL ELSE current_database()::text END AS database,
-    CASE WHEN d.setrole = 0 THEN NULL ELSE pg_get_userbyid(d.setrole)::text END AS role
-FROM pg_db_role_setting d, unnest(d.setconfig) AS c (setting)
+    CASE WHEN d.setrole = 0 THEN NULL ELSE pg_get_userbyid(d.setrole)::text END AS role,
+    d.setrole <> 0 AND NOT w.member AS only_tasks
+FROM pg_db_role_setting d CROSS JOIN unnest(d.setconfig) AS c (setting) CROSS JOIN LATERAL (
+    SELECT coalesce(pg_has_role(nullif(d.setrole, 0), to_regrole('mill_worker'), 'USAGE'), false) AS member) AS w
 WHERE d.setdatabase IN (0, (SELECT b.oid FROM pg_database b WHERE b.datname = current_database()))
-    AND (d.setrole = 0 OR pg_has_role(d.setrole, to_regrole('mill_worker'), 'USAGE'))
+    AND (d.setrole = 0 OR w.member OR d.setrole IN (SELECT a.usesysid FROM pg_stat_activity a
+        WHERE a.datname = current_database() AND a.application_name LIKE 'pgmill reader %'))
     AND split_part(c.setting, '=', 1) IN ('statement_timeout', 'lock_timeout',
         'idle_in_transaction_session_timeout', 'idle_session_timeout', 'transaction_timeout',
         'default_transaction_isolation', 'default_transaction_read_only', 'synchronous_commit')
 UNION ALL
-SELECT s.name, s.setting, NULL, NULL FROM pg_settings s
+SELECT s.name, s.setting, NULL, NULL, false FROM pg_settings s
 WHERE s.source = 'configuration file' AND s.name IN ('statement_timeout', 'lock_timeout',
     'idle_in_transaction_session_timeout', 'idle_session_timeout', 'transaction_timeout',
     'default_transaction_isolation', 'default_transaction_read_only')
@@ -123,6 +129,8 @@ pub struct Server {
     pub version_number: i32,
     /// Version text such as `15.18 (Debian …)`.
     pub version: String,
+    /// Today, by the clock of the server.
+    pub today: Date,
     /// Whether the server is a standby.
     pub in_recovery: bool,
     /// The current role.
@@ -134,7 +142,7 @@ pub struct Server {
 }
 
 from_row! {
-    Server { version_number, version, in_recovery, role, connections_allowed, connections }
+    Server { version_number, version, today, in_recovery, role, connections_allowed, connections }
 }
 
 /// The database whose rows are the closest to the limit of transaction ids.
@@ -167,11 +175,13 @@ pub struct Override {
     pub setting: Setting,
     /// The database to which the change is limited; `None` means every database.
     pub database: Option<String>,
-    /// The role to which the change is limited, a member of `mill_worker`; `None` means every role.
+    /// The role to which the change is limited; `None` means every role.
     pub role: Option<String>,
+    /// Whether this role runs tasks, and is not a member of `mill_worker`.
+    pub only_tasks: bool,
 }
 
-from_row! { row => Override { setting: Setting::from_row(row)?, database, role } }
+from_row! { row => Override { setting: Setting::from_row(row)?, database, role, only_tasks } }
 
 /// A role membership that the fleet requires.
 #[derive(Clone, Debug)]
