@@ -579,11 +579,11 @@ LANGUAGE plpgsql STABLE AS $$
 DECLARE
     found_key uuid;
 BEGIN
-    SELECT p.key INTO found_key FROM mill.my_profiles p WHERE p.name = profile.name;
+    SELECT p.key INTO found_key FROM mill.my_profiles p WHERE p.name::text = profile.name;
     IF found_key IS NULL THEN
         RAISE EXCEPTION 'role "%" may not use profile "%"', current_user, name USING ERRCODE = '42501',
-            HINT = format('A member of mill_owner can allow it: SELECT mill.set_profile(%L, allowed => ARRAY[%L])',
-                name, current_user);
+            HINT = pg_catalog.format('A member of mill_owner can allow it: SELECT mill.set_profile(%L, allowed => '
+                'ARRAY[%L])', name, current_user);
     END IF;
     RETURN found_key;
 END
@@ -1400,7 +1400,7 @@ LANGUAGE plpgsql STABLE AS $$
 BEGIN
     IF NOT mill.is_target(name) THEN
         RAISE EXCEPTION 'there is no target "%"', name USING ERRCODE = '22023',
-            HINT = format('A member of mill_owner can create it: pgmill target set %s', quote_ident(name));
+            HINT = pg_catalog.format('A member of mill_owner can create it: pgmill target set %I', name);
     END IF;
     RETURN mill.profile(name);
 END
@@ -9166,10 +9166,25 @@ COMMENT ON FUNCTION mill.schedule_to_test IS
     'from a caller who may not read statements';
 GRANT EXECUTE ON FUNCTION mill.schedule_to_test TO mill_viewer;
 
+CREATE OR REPLACE FUNCTION mill.default_search_path() RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT coalesce((SELECT substr(c.setting, length('search_path=') + 1)
+        FROM pg_db_role_setting d CROSS JOIN unnest(d.setconfig) AS c(setting)
+        WHERE starts_with(c.setting, 'search_path=') AND d.setrole IN (0, to_regrole(quote_ident(session_user)))
+            AND d.setdatabase IN (0, (SELECT b.oid FROM pg_database b WHERE b.datname = current_database()))
+        ORDER BY d.setrole = 0, d.setdatabase = 0 LIMIT 1),
+        (SELECT s.boot_val FROM pg_settings s WHERE s.name = 'search_path'))
+$$;
+COMMENT ON FUNCTION mill.default_search_path IS
+    'Returns the search_path that the login of the session has by ALTER ROLE or ALTER DATABASE, or else that of '
+    'PostgreSQL. The session itself may have another one, as those of pgmill and of the console have';
+GRANT EXECUTE ON FUNCTION mill.default_search_path TO mill_viewer;
+
 CREATE OR REPLACE FUNCTION mill.schedule_test(name text, trigger jsonb) RETURNS TABLE (would_fire boolean, reason text,
     pending_rows bigint, oldest_row_age interval, next_fire_at timestamptz)
--- The function has the rights and the search_path of the caller, because a probe is arbitrary SQL.
-LANGUAGE plpgsql STABLE AS $$
+-- The function has the rights of the caller, because a probe is arbitrary SQL. Only the probe has the search_path that
+-- the login has by default.
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     s mill.schedules;
@@ -9191,7 +9206,8 @@ BEGIN
         -- because the setting would otherwise last until the end of the caller's transaction. SET as a clause of the
         -- function is refused since PostgreSQL 16. Variables keep their values through the error.
         BEGIN
-            PERFORM set_config('transaction_read_only', 'on', true);
+            PERFORM set_config('transaction_read_only', 'on', true),
+                set_config('search_path', mill.default_search_path(), true);
             FOR pending_rows, age IN EXECUTE mill.probe_query(s.trigger) LOOP
                 answers := answers + 1;
             END LOOP;
@@ -9253,7 +9269,7 @@ GRANT EXECUTE ON FUNCTION mill.schedule_test(text, jsonb) TO mill_viewer;
 
 CREATE OR REPLACE FUNCTION mill.schedule_test(name text) RETURNS TABLE (would_fire boolean, reason text,
     pending_rows bigint, oldest_row_age interval, next_fire_at timestamptz)
-LANGUAGE sql STABLE AS $$
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT t.* FROM mill.schedule_test(schedule_test.name, NULL) AS t
 $$;
 COMMENT ON FUNCTION mill.schedule_test(text) IS
@@ -9873,7 +9889,9 @@ GRANT EXECUTE ON FUNCTION mill.repair_sequences TO mill_operator, mill_worker;
 -- Wait: procedures that return when a task or a run has ended, for psql and other SQL clients.
 --
 -- A procedure that commits can have no SET clause and cannot be SECURITY DEFINER. Therefore these procedures
--- run with the rights and the search_path of their caller, and qualify all names.
+-- run with the rights and the search_path of their caller. They qualify all names, and use operators only for
+-- arguments of exactly the types that an operator of pg_catalog has: an operator that another role has made in a
+-- schema of the search_path would otherwise fit better.
 
 CREATE OR REPLACE PROCEDURE mill.wait(task_id bigint, timeout interval DEFAULT NULL,
     INOUT outcome mill.outcome DEFAULT NULL)
@@ -9902,7 +9920,7 @@ BEGIN
                 DETAIL = 'why: ' || mill.why(task_id), HINT = 'The task remains in the queue.';
         END IF;
         PERFORM pg_catalog.pg_sleep(pause);
-        pause := CASE WHEN pause < 0.5 THEN pause * 2 ELSE pause END;
+        pause := LEAST(pause + pause, 0.64);
     END LOOP;
 END
 $$;
@@ -9927,17 +9945,17 @@ BEGIN
             RAISE EXCEPTION 'there is no run %', run_id USING ERRCODE = '22023',
                 HINT = 'A run exists for others when the transaction that started it has committed.';
         END IF;
-        EXIT WHEN state <> 'running';
+        EXIT WHEN state::text <> 'running';
         IF pg_catalog.clock_timestamp() >= give_up_at THEN
             SELECT t.name INTO open_task FROM mill.run_tasks t
-                WHERE t.run_id = wait_run.run_id AND t.state IN ('released', 'ready', 'waiting')
+                WHERE t.run_id = wait_run.run_id AND t.state::text IN ('released', 'ready', 'waiting')
                 ORDER BY t.state DESC, t.node LIMIT 1;
             RAISE EXCEPTION 'run % has not ended within %', run_id, timeout USING ERRCODE = '57014',
                 DETAIL = coalesce(pg_catalog.format('why task "%s" has not: %s', open_task,
                     mill.why(run_id, open_task)), ''), HINT = 'The run stays in progress.';
         END IF;
         PERFORM pg_catalog.pg_sleep(pause);
-        pause := CASE WHEN pause < 0.5 THEN pause * 2 ELSE pause END;
+        pause := LEAST(pause + pause, 0.64);
     END LOOP;
 END
 $$;
@@ -10372,11 +10390,11 @@ COMMIT;
 
 -- ANALYZE of tables that hold rows and have no statistics: after the installation, a restore, or pg_upgrade before 18.
 --
--- The statements of the fleet do not depend on statistics, but the first autovacuum can be far away. This runs after the
--- transaction of the schema, because the fleet would wait for the locks of that transaction while samples are read. A
--- table with statistics is left alone, so another call costs nothing, and so is a table that another session has
--- locked, such as an autovacuum. An empty table is left alone, too: the planner expects ten pages in a table that was
--- never analyzed, and none in one that was empty.
+-- The statements of the fleet do not depend on statistics, but the first autovacuum can be far away. This runs after
+-- the transaction of the schema, because the fleet would wait for the locks of that transaction while samples are
+-- read. A table with statistics is left alone, so another call costs nothing, and so is a table that another session
+-- has locked, such as an autovacuum. An empty table is left alone, too: the planner expects ten pages in a table
+-- that was never analyzed, and none in one that was empty.
 
 DO $$
 DECLARE

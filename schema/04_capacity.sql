@@ -123,11 +123,11 @@ LANGUAGE plpgsql STABLE AS $$
 DECLARE
     found_key uuid;
 BEGIN
-    SELECT p.key INTO found_key FROM mill.my_profiles p WHERE p.name = profile.name;
+    SELECT p.key INTO found_key FROM mill.my_profiles p WHERE p.name::text = profile.name;
     IF found_key IS NULL THEN
         RAISE EXCEPTION 'role "%" may not use profile "%"', current_user, name USING ERRCODE = '42501',
-            HINT = format('A member of mill_owner can allow it: SELECT mill.set_profile(%L, allowed => ARRAY[%L])',
-                name, current_user);
+            HINT = pg_catalog.format('A member of mill_owner can allow it: SELECT mill.set_profile(%L, allowed => '
+                'ARRAY[%L])', name, current_user);
     END IF;
     RETURN found_key;
 END

@@ -64,7 +64,7 @@ LANGUAGE plpgsql STABLE AS $$
 BEGIN
     IF NOT mill.is_target(name) THEN
         RAISE EXCEPTION 'there is no target "%"', name USING ERRCODE = '22023',
-            HINT = format('A member of mill_owner can create it: pgmill target set %s', quote_ident(name));
+            HINT = pg_catalog.format('A member of mill_owner can create it: pgmill target set %I', name);
     END IF;
     RETURN mill.profile(name);
 END

@@ -77,10 +77,25 @@ COMMENT ON FUNCTION mill.schedule_to_test IS
     'from a caller who may not read statements';
 GRANT EXECUTE ON FUNCTION mill.schedule_to_test TO mill_viewer;
 
+CREATE OR REPLACE FUNCTION mill.default_search_path() RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT coalesce((SELECT substr(c.setting, length('search_path=') + 1)
+        FROM pg_db_role_setting d CROSS JOIN unnest(d.setconfig) AS c(setting)
+        WHERE starts_with(c.setting, 'search_path=') AND d.setrole IN (0, to_regrole(quote_ident(session_user)))
+            AND d.setdatabase IN (0, (SELECT b.oid FROM pg_database b WHERE b.datname = current_database()))
+        ORDER BY d.setrole = 0, d.setdatabase = 0 LIMIT 1),
+        (SELECT s.boot_val FROM pg_settings s WHERE s.name = 'search_path'))
+$$;
+COMMENT ON FUNCTION mill.default_search_path IS
+    'Returns the search_path that the login of the session has by ALTER ROLE or ALTER DATABASE, or else that of '
+    'PostgreSQL. The session itself may have another one, as those of pgmill and of the console have';
+GRANT EXECUTE ON FUNCTION mill.default_search_path TO mill_viewer;
+
 CREATE OR REPLACE FUNCTION mill.schedule_test(name text, trigger jsonb) RETURNS TABLE (would_fire boolean, reason text,
     pending_rows bigint, oldest_row_age interval, next_fire_at timestamptz)
--- The function has the rights and the search_path of the caller, because a probe is arbitrary SQL.
-LANGUAGE plpgsql STABLE AS $$
+-- The function has the rights of the caller, because a probe is arbitrary SQL. Only the probe has the search_path that
+-- the login has by default.
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     s mill.schedules;
@@ -102,7 +117,8 @@ BEGIN
         -- because the setting would otherwise last until the end of the caller's transaction. SET as a clause of the
         -- function is refused since PostgreSQL 16. Variables keep their values through the error.
         BEGIN
-            PERFORM set_config('transaction_read_only', 'on', true);
+            PERFORM set_config('transaction_read_only', 'on', true),
+                set_config('search_path', mill.default_search_path(), true);
             FOR pending_rows, age IN EXECUTE mill.probe_query(s.trigger) LOOP
                 answers := answers + 1;
             END LOOP;
@@ -164,7 +180,7 @@ GRANT EXECUTE ON FUNCTION mill.schedule_test(text, jsonb) TO mill_viewer;
 
 CREATE OR REPLACE FUNCTION mill.schedule_test(name text) RETURNS TABLE (would_fire boolean, reason text,
     pending_rows bigint, oldest_row_age interval, next_fire_at timestamptz)
-LANGUAGE sql STABLE AS $$
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT t.* FROM mill.schedule_test(schedule_test.name, NULL) AS t
 $$;
 COMMENT ON FUNCTION mill.schedule_test(text) IS

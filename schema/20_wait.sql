@@ -1,7 +1,9 @@
 -- Wait: procedures that return when a task or a run has ended, for psql and other SQL clients.
 --
 -- A procedure that commits can have no SET clause and cannot be SECURITY DEFINER. Therefore these procedures
--- run with the rights and the search_path of their caller, and qualify all names.
+-- run with the rights and the search_path of their caller. They qualify all names, and use operators only for
+-- arguments of exactly the types that an operator of pg_catalog has: an operator that another role has made in a
+-- schema of the search_path would otherwise fit better.
 
 CREATE OR REPLACE PROCEDURE mill.wait(task_id bigint, timeout interval DEFAULT NULL,
     INOUT outcome mill.outcome DEFAULT NULL)
@@ -30,7 +32,7 @@ BEGIN
                 DETAIL = 'why: ' || mill.why(task_id), HINT = 'The task remains in the queue.';
         END IF;
         PERFORM pg_catalog.pg_sleep(pause);
-        pause := CASE WHEN pause < 0.5 THEN pause * 2 ELSE pause END;
+        pause := LEAST(pause + pause, 0.64);
     END LOOP;
 END
 $$;
@@ -55,17 +57,17 @@ BEGIN
             RAISE EXCEPTION 'there is no run %', run_id USING ERRCODE = '22023',
                 HINT = 'A run exists for others when the transaction that started it has committed.';
         END IF;
-        EXIT WHEN state <> 'running';
+        EXIT WHEN state::text <> 'running';
         IF pg_catalog.clock_timestamp() >= give_up_at THEN
             SELECT t.name INTO open_task FROM mill.run_tasks t
-                WHERE t.run_id = wait_run.run_id AND t.state IN ('released', 'ready', 'waiting')
+                WHERE t.run_id = wait_run.run_id AND t.state::text IN ('released', 'ready', 'waiting')
                 ORDER BY t.state DESC, t.node LIMIT 1;
             RAISE EXCEPTION 'run % has not ended within %', run_id, timeout USING ERRCODE = '57014',
                 DETAIL = coalesce(pg_catalog.format('why task "%s" has not: %s', open_task,
                     mill.why(run_id, open_task)), ''), HINT = 'The run stays in progress.';
         END IF;
         PERFORM pg_catalog.pg_sleep(pause);
-        pause := CASE WHEN pause < 0.5 THEN pause * 2 ELSE pause END;
+        pause := LEAST(pause + pause, 0.64);
     END LOOP;
 END
 $$;

@@ -4,6 +4,7 @@ pub(crate) mod console;
 pub(crate) mod foreign_schema;
 pub(crate) mod managed;
 pub(crate) mod membership;
+pub(crate) mod planted;
 pub(crate) mod privilege;
 pub(crate) mod redaction;
 pub(crate) mod roles;

@@ -32,6 +32,10 @@ pub struct ConnectionTarget {
     pub(crate) user: String,
     pub(crate) dbname: String,
     pub(crate) options: Option<Secret>,
+    /// Whether the session must not resolve names to objects of other roles.
+    pub(crate) safe_search_path: bool,
+    /// Whether the start-up packet may ask for that search_path; a pooler may refuse such a packet.
+    pub(crate) sends_search_path: bool,
     pub(crate) application_name: Option<String>,
     pub(crate) tls: TlsRules,
     pub(crate) channel_binding: ChannelBinding,
@@ -83,6 +87,17 @@ impl ConnectionTarget {
     #[must_use]
     pub fn with_application_name(&self, name: &str) -> Self {
         Self { application_name: Some(name.to_owned()), ..self.clone() }
+    }
+
+    /// Returns the same target for sessions that run this project's own statements: their search_path is `pg_catalog,
+    /// pg_temp`, whatever the defaults of the role and the database are, so that no statement calls code of
+    /// another role.
+    ///
+    /// A pooler may drop this setting. [`open`](crate::open()) then refuses the session if other roles may create
+    /// objects in its search_path.
+    #[must_use]
+    pub fn with_safe_search_path(&self) -> Self {
+        Self { safe_search_path: true, sends_search_path: true, ..self.clone() }
     }
 
     /// Returns the same target with a server setting that applies from the start of the session.

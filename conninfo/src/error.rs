@@ -115,6 +115,19 @@ pub enum ConnectError {
         /// The mismatch, such as `server is in hot standby mode`.
         problem: &'static str,
     },
+    /// Other roles may create objects in the search_path, which a pooler lets the session not replace.
+    #[error(
+        "connection to server at {server} refused: the pooler dropped search_path, and role \"{role}\" may create \
+         objects in schema \"{schema}\" of the login's search_path, which statements of this program could call"
+    )]
+    UnsafeSearchPath {
+        /// As in [`ConnectError::Unreachable`].
+        server: String,
+        /// The schema.
+        schema: String,
+        /// A role that may create objects in it; `PUBLIC`: every role.
+        role: String,
+    },
     /// Several addresses were tried and all of them failed.
     #[error("{}", join(.failures))]
     NoneOf {
@@ -175,6 +188,12 @@ impl ConnectError {
             }
             Self::Refused { server_hint, sqlstate, .. } => {
                 server_hint.clone().or_else(|| hint_for(sqlstate).map(str::to_owned))
+            }
+            Self::UnsafeSearchPath { schema, role, .. } => {
+                let role = if role == "PUBLIC" { role.clone() } else { format!("\"{role}\"") };
+                Some(format!(
+                    "connect without the pooler, or REVOKE CREATE ON SCHEMA \"{schema}\" FROM {role}"
+                ))
             }
             Self::Tls { reason, .. } => tls_hint(reason).map(str::to_owned),
             Self::Unreachable { reason, .. } if reason.contains("refused") => {

@@ -3,6 +3,7 @@
 pub(crate) mod attempt;
 pub(crate) mod connection;
 pub(crate) mod pool;
+pub(crate) mod search_path;
 pub(crate) mod target_session_attrs;
 pub(crate) mod tls;
 pub(crate) mod verify;
@@ -206,12 +207,36 @@ async fn dials(target: &ConnectionTarget, endpoint: &Endpoint) -> Result<Vec<Dia
     Ok(addresses.into_iter().map(dial).collect())
 }
 
-/// Tries TLS and plain text at one address, in the order that `sslmode` requires.
+/// Opens a session at one address, and checks that it is of the requested kind.
 async fn open_dial(
     target: &ConnectionTarget,
     dial: &Dial,
     session_attrs: TargetSessionAttrs,
 ) -> Result<Opened, ConnectError> {
+    let (client, mut connection) = match open_with_tls(target, dial).await {
+        // PostgreSQL accepts settings in the start-up packet, a pooler may refuse them.
+        Err(error)
+            if target.sends_search_path
+                && error.sqlstate() == Some(&SqlState::PROTOCOL_VIOLATION) =>
+        {
+            let silent = ConnectionTarget { sends_search_path: false, ..target.clone() };
+            open_with_tls(&silent, dial).await?
+        }
+        opened => opened?,
+    };
+    let complaint = within(target, &dial.server, async {
+        search_path::check(target, &dial.server, &client, &mut connection).await?;
+        let asked = session_attrs.mismatch(&client, &mut connection).await;
+        asked.map_err(|error| from_driver(&dial.server, error))
+    });
+    match complaint.await? {
+        None => Ok((client, connection)),
+        Some(problem) => Err(ConnectError::WrongSession { server: dial.server.clone(), problem }),
+    }
+}
+
+/// Tries TLS and plain text at one address, in the order that `sslmode` requires.
+async fn open_with_tls(target: &ConnectionTarget, dial: &Dial) -> Result<Opened, ConnectError> {
     let mode = match dial.endpoint.socket_directory() {
         Some(_) => SslMode::Disable,
         None => target.tls.mode,
@@ -236,15 +261,7 @@ async fn open_dial(
             attempt(target, dial, DriverSslMode::Require).await
         }
     };
-    let (client, mut connection) = opened.map_err(|failure| failure.error)?;
-    let complaint = within(target, &dial.server, async {
-        let asked = session_attrs.mismatch(&client, &mut connection).await;
-        asked.map_err(|error| from_driver(&dial.server, error))
-    });
-    match complaint.await? {
-        None => Ok((client, connection)),
-        Some(problem) => Err(ConnectError::WrongSession { server: dial.server.clone(), problem }),
-    }
+    opened.map_err(|failure| failure.error)
 }
 
 /// Returns whether the server may still accept the other mode: `pg_hba.conf` can treat TLS and

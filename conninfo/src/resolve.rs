@@ -45,6 +45,8 @@ impl ConnectionTarget {
             endpoints,
             dbname,
             options: settings.filled("options").map(Secret::new),
+            safe_search_path: false,
+            sends_search_path: false,
             application_name: settings
                 .filled("application_name")
                 .or_else(|| settings.filled("fallback_application_name"))

@@ -104,7 +104,8 @@ impl Database {
         target: &ConnectionTarget,
         access: &AccessRules,
     ) -> Result<Self, ConnectError> {
-        let pool = Pool::builder(pool_manager(target, RecyclingMethod::Verified))
+        let target = target.with_safe_search_path();
+        let pool = Pool::builder(pool_manager(&target, RecyclingMethod::Verified))
             .max_size(MAX_SESSIONS)
             .runtime(Runtime::Tokio1)
             .wait_timeout(Some(POOL_TIMEOUT))

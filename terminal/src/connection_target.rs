@@ -25,5 +25,5 @@ pub fn connection_target(
              in ~/.pgpass, or in another file named by PGPASSFILE",
         );
     }
-    Ok(target)
+    Ok(target.with_safe_search_path())
 }

@@ -192,7 +192,7 @@ async fn fill(database: &Database) {
 }
 
 /// Returns the documents of all commands, by name.
-async fn documents(database: &Database) -> Vec<(String, Value)> {
+pub(crate) async fn documents(database: &Database) -> Vec<(String, Value)> {
     fill(database).await;
     let http = free_address();
     let mut worker = Worker::start(database, &["--readers", "2", "--http", &http]);

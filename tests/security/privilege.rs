@@ -305,13 +305,13 @@ async fn functions_are_closed_to_public_and_safe_from_the_callers_search_path() 
     assert_eq!(open, ["complete", "complete_task"]);
     // Setting search_path has a cost, and a function that sets it is not inlined. The functions
     // without this setting run with the caller's rights. enqueue only calls a function that sets
-    // search_path, profile reads a view, target calls profile, and schedule_test also runs a user's probe. A procedure that
+    // search_path, profile reads a view, and target calls profile. A procedure that
     // commits, such as wait, cannot have the setting. The others are called by functions and
     // sessions that set search_path.
     let loose = "SELECT proname::text FROM pg_proc WHERE pronamespace = 'mill'::regnamespace
         AND NOT coalesce('search_path=pg_catalog, pg_temp' = ANY (proconfig), false)
         AND (prosecdef OR proname NOT IN ('enqueue', 'profile', 'target', 'check_statement', 'initial_state', 'evaluate_join',
-            'satisfies', 'is_failure', 'schedule_test', 'attempt_row', 'wait', 'wait_run'))";
+            'satisfies', 'is_failure', 'attempt_row', 'wait', 'wait_run'))";
     let loose: Vec<String> = database.rows(loose, &[]).await.iter().map(|row| row.get(0)).collect();
     assert_eq!(loose, [""; 0], "functions without their own search_path");
     let foreign: i64 = database

@@ -329,7 +329,7 @@ pub(crate) async fn with_timeout<T>(
 /// Adds the settings of control sessions, which override options in the connection string.
 fn control_target(target: &ConnectionTarget) -> ConnectionTarget {
     target
-        .with_option("search_path", "pg_catalog")
+        .with_option("search_path", "pg_catalog,pg_temp")
         .with_option("default_transaction_isolation", "read committed")
         .with_option("default_transaction_read_only", "off")
         .with_option("statement_timeout", &milliseconds(CONTROL_STATEMENT_TIMEOUT))

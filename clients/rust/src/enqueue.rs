@@ -20,7 +20,7 @@ const ENQUEUE_MANY: &str = "/* pgmill.enqueue_many */ SELECT s FROM mill.enqueue
 
 /// The server merges notifications that are pending at the same time. If one is lost, the tasks
 /// start up to one poll interval later.
-const NOTIFY: &str = "/* pgmill.notify */ SELECT pg_notify('mill', 'work')::text";
+const NOTIFY: &str = "/* pgmill.notify */ SELECT pg_catalog.pg_notify('mill', 'work')::text";
 
 /// Enqueues one task, under a deduplication key if one is given.
 ///

@@ -14,7 +14,7 @@ use crate::statement::{self, only, seconds, texts};
 use crate::vocabulary::RunState;
 
 const START_RUN: &str = "/* pgmill.start_run */ \
-SELECT jsonb_build_object('run_id', r.run_id, 'dropped', coalesce(r.dropped, '{}'))::text \
+SELECT pg_catalog.jsonb_build_object('run_id', r.run_id, 'dropped', coalesce(r.dropped, '{}'))::text \
 FROM mill.start_run($1::text[], $2::text::jsonb, $3::text::jsonb) AS r";
 
 const WAIT_RUN: &str =

@@ -11,13 +11,13 @@ use crate::statement;
 use crate::vocabulary::Outcome;
 
 const TASK: &str = "/* pgmill.task */ \
-SELECT jsonb_build_object('id', t.id, 'state', t.state, 'outcome', NULL, 'queue', t.queue, \
+SELECT pg_catalog.jsonb_build_object('id', t.id, 'state', t.state, 'outcome', NULL, 'queue', t.queue, \
 'name', t.name, 'priority', t.priority, 'mode', t.mode, 'attempt', t.attempt, \
 'max_attempts', t.max_attempts, 'enqueued_at', t.enqueued_at, 'due_at', t.due_at, \
 'run_id', t.run_id, 'tags', coalesce(t.tags, '{}'), 'metadata', coalesce(t.metadata, '{}'))::text \
 FROM mill.visible_tasks t WHERE t.id = $1::text::bigint \
 UNION ALL (\
-SELECT jsonb_build_object('id', a.task_id, 'state', NULL, 'outcome', a.outcome, 'queue', a.queue, \
+SELECT pg_catalog.jsonb_build_object('id', a.task_id, 'state', NULL, 'outcome', a.outcome, 'queue', a.queue, \
 'name', a.name, 'priority', a.priority, 'mode', a.mode, 'attempt', a.attempt, \
 'max_attempts', a.max_attempts, 'enqueued_at', a.enqueued_at, 'due_at', a.due_at, \
 'run_id', a.run_id, 'tags', coalesce(a.tags, '{}'), 'metadata', coalesce(a.metadata, '{}'))::text \
@@ -26,7 +26,7 @@ AND NOT EXISTS (SELECT FROM mill.visible_tasks t WHERE t.id = $1::text::bigint) 
 ORDER BY a.finished_at DESC LIMIT 1)";
 
 const HISTORY: &str = "/* pgmill.history */ \
-SELECT jsonb_build_object('task_id', h.task_id, 'attempt', h.attempt, 'final', h.final, \
+SELECT pg_catalog.jsonb_build_object('task_id', h.task_id, 'attempt', h.attempt, 'final', h.final, \
 'outcome', h.outcome, 'queue', h.queue, 'name', h.name, 'priority', h.priority, 'mode', h.mode, \
 'enqueued_at', h.enqueued_at, 'due_at', h.due_at, 'started_at', h.started_at, \
 'finished_at', h.finished_at, 'duration_seconds', extract(epoch FROM h.duration), 'rows', h.rows, \

@@ -72,7 +72,7 @@ export function enqueue(statement: string, options: EnqueueOptions): Call<Enqueu
   if (name != null) given.push({ name: "name", expression: "$", value: name });
   if (key != null) given.push({ name: "key", expression: "$", value: key });
   given.push(...taskOptionArguments(taskOptions));
-  const sql = `/* pgmill.enqueue */ SELECT to_jsonb(s)::text FROM mill.submit(${named(given)}) AS s`;
+  const sql = `/* pgmill.enqueue */ SELECT pg_catalog.to_jsonb(s)::text FROM mill.submit(${named(given)}) AS s`;
   return call(sql, values(given), (rows) => readRecord(ENQUEUED, first(rows)));
 }
 
@@ -94,18 +94,18 @@ export function enqueueMany(tasks: readonly (NewTask | string)[], options: TaskO
 }
 
 export function notify(): Call<void> {
-  return call("/* pgmill.notify */ SELECT pg_notify('mill', 'work')::text", [], () => undefined);
+  return call("/* pgmill.notify */ SELECT pg_catalog.pg_notify('mill', 'work')::text", [], () => undefined);
 }
 
 const TASK_SQL =
   "/* pgmill.task */ " +
-  "SELECT jsonb_build_object('id', t.id, 'state', t.state, 'outcome', NULL, 'queue', t.queue, " +
+  "SELECT pg_catalog.jsonb_build_object('id', t.id, 'state', t.state, 'outcome', NULL, 'queue', t.queue, " +
   "'name', t.name, 'priority', t.priority, 'mode', t.mode, 'attempt', t.attempt, " +
   "'max_attempts', t.max_attempts, 'enqueued_at', t.enqueued_at, 'due_at', t.due_at, " +
   "'run_id', t.run_id, 'tags', coalesce(t.tags, '{}'), 'metadata', coalesce(t.metadata, '{}'))::text " +
   "FROM mill.visible_tasks t WHERE t.id = $1::text::bigint " +
   "UNION ALL (" +
-  "SELECT jsonb_build_object('id', a.task_id, 'state', NULL, 'outcome', a.outcome, 'queue', a.queue, " +
+  "SELECT pg_catalog.jsonb_build_object('id', a.task_id, 'state', NULL, 'outcome', a.outcome, 'queue', a.queue, " +
   "'name', a.name, 'priority', a.priority, 'mode', a.mode, 'attempt', a.attempt, " +
   "'max_attempts', a.max_attempts, 'enqueued_at', a.enqueued_at, 'due_at', a.due_at, " +
   "'run_id', a.run_id, 'tags', coalesce(a.tags, '{}'), 'metadata', coalesce(a.metadata, '{}'))::text " +
@@ -120,7 +120,7 @@ export function task(taskId: Id): Call<Task | null> {
 
 const HISTORY_SQL =
   "/* pgmill.history */ " +
-  "SELECT jsonb_build_object('task_id', h.task_id, 'attempt', h.attempt, 'final', h.final, " +
+  "SELECT pg_catalog.jsonb_build_object('task_id', h.task_id, 'attempt', h.attempt, 'final', h.final, " +
   "'outcome', h.outcome, 'queue', h.queue, 'name', h.name, 'priority', h.priority, 'mode', h.mode, " +
   "'enqueued_at', h.enqueued_at, 'due_at', h.due_at, 'started_at', h.started_at, " +
   "'finished_at', h.finished_at, 'duration_seconds', extract(epoch FROM h.duration), 'rows', h.rows, " +
@@ -156,7 +156,7 @@ export function retry(taskId: Id): Call<string> {
 export function startRun(jobs: readonly string[], options: RunOptions): Call<Run> {
   const sql =
     "/* pgmill.start_run */ " +
-    "SELECT jsonb_build_object('run_id', r.run_id, 'dropped', coalesce(r.dropped, '{}'))::text " +
+    "SELECT pg_catalog.jsonb_build_object('run_id', r.run_id, 'dropped', coalesce(r.dropped, '{}'))::text " +
     "FROM mill.start_run($1::text[], $2::text::jsonb, $3::text::jsonb) AS r";
   const { params, tags, metadata, runTimeout, traceparent } = options;
   const run_timeout = runTimeout == null ? null : secondsText(runTimeout);

@@ -16,6 +16,9 @@ use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
 use tokio_postgres::{Config, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
+/// See [`ConnectionTarget::with_safe_search_path`]. Without `pg_temp` at its end, temporary tables would come first.
+const SAFE_SEARCH_PATH: &str = "pg_catalog,pg_temp";
+
 /// An endpoint whose name has been resolved.
 pub(crate) struct Dial {
     pub(crate) endpoint: Endpoint,
@@ -101,7 +104,11 @@ fn config(target: &ConnectionTarget, endpoint: &Endpoint, mode: DriverSslMode) -
     if let Some(password) = &endpoint.password {
         config.password(password.reveal());
     }
-    if let Some(options) = target.options.as_ref().map(Secret::reveal) {
+    let options = match target.sends_search_path {
+        true => target.with_option("search_path", SAFE_SEARCH_PATH).options,
+        false => target.options.clone(),
+    };
+    if let Some(options) = options.as_ref().map(Secret::reveal) {
         config.options(options);
     }
     if let Some(name) = &target.application_name {

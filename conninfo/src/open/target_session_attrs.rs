@@ -1,11 +1,9 @@
 //! `target_session_attrs`: checks whether the server is of the requested kind.
 
 use crate::error::ConnectError;
-use crate::open::connection::Connection;
+use crate::open::connection::{Connection, first_row};
 use crate::parse::settings::Settings;
-use futures_util::future::{Either, select};
-use std::pin::pin;
-use tokio_postgres::{Client, SimpleQueryMessage};
+use tokio_postgres::Client;
 
 /// The requested kind of server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,19 +69,7 @@ impl TargetSessionAttrs {
         connection: &mut Connection,
     ) -> Result<Option<&'static str>, tokio_postgres::Error> {
         let Some((sql, unwanted, complaint)) = self.check_query() else { return Ok(None) };
-        let query = pin!(client.simple_query(sql));
-        let messages = match select(query, connection).await {
-            Either::Left((messages, _)) => messages?,
-            // The connection ended before the query. The error of the query then reports this.
-            Either::Right((ended, query)) => {
-                ended?;
-                query.await?
-            }
-        };
-        let answer = messages.iter().find_map(|message| match message {
-            SimpleQueryMessage::Row(row) => row.try_get(0).ok()?,
-            _ => None,
-        });
-        Ok((answer == Some(unwanted)).then_some(complaint))
+        let row = first_row(client, connection, sql).await?;
+        Ok((row.first() == Some(&Some(unwanted.to_owned()))).then_some(complaint))
     }
 }

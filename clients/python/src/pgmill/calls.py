@@ -54,7 +54,7 @@ def enqueue(
     if key is not None:
         arguments.append(SqlArgument("key", "$", key))
     arguments += task_option_arguments(options)
-    sql = f"/* pgmill.enqueue */ SELECT to_jsonb(s)::text FROM mill.submit({_named(arguments)}) AS s"
+    sql = f"/* pgmill.enqueue */ SELECT pg_catalog.to_jsonb(s)::text FROM mill.submit({_named(arguments)}) AS s"
     return Call(sql, _values(arguments), lambda rows: Enqueued.from_json(rows[0]))
 
 
@@ -72,17 +72,17 @@ def enqueue_many(tasks: Sequence[NewTask | str], options: Mapping[str, Any]) -> 
 
 
 def notify() -> Call[None]:
-    return Call("/* pgmill.notify */ SELECT pg_notify('mill', 'work')::text", (), lambda _: None)
+    return Call("/* pgmill.notify */ SELECT pg_catalog.pg_notify('mill', 'work')::text", (), lambda _: None)
 
 
 _TASK = """/* pgmill.task */ \
-SELECT jsonb_build_object('id', t.id, 'state', t.state, 'outcome', NULL, 'queue', t.queue, \
+SELECT pg_catalog.jsonb_build_object('id', t.id, 'state', t.state, 'outcome', NULL, 'queue', t.queue, \
 'name', t.name, 'priority', t.priority, 'mode', t.mode, 'attempt', t.attempt, \
 'max_attempts', t.max_attempts, 'enqueued_at', t.enqueued_at, 'due_at', t.due_at, \
 'run_id', t.run_id, 'tags', coalesce(t.tags, '{}'), 'metadata', coalesce(t.metadata, '{}'))::text \
 FROM mill.visible_tasks t WHERE t.id = $1::text::bigint \
 UNION ALL (\
-SELECT jsonb_build_object('id', a.task_id, 'state', NULL, 'outcome', a.outcome, 'queue', a.queue, \
+SELECT pg_catalog.jsonb_build_object('id', a.task_id, 'state', NULL, 'outcome', a.outcome, 'queue', a.queue, \
 'name', a.name, 'priority', a.priority, 'mode', a.mode, 'attempt', a.attempt, \
 'max_attempts', a.max_attempts, 'enqueued_at', a.enqueued_at, 'due_at', a.due_at, \
 'run_id', a.run_id, 'tags', coalesce(a.tags, '{}'), 'metadata', coalesce(a.metadata, '{}'))::text \
@@ -96,7 +96,7 @@ def task(task_id: int) -> Call[Task | None]:
 
 
 _HISTORY = """/* pgmill.history */ \
-SELECT jsonb_build_object('task_id', h.task_id, 'attempt', h.attempt, 'final', h.final, \
+SELECT pg_catalog.jsonb_build_object('task_id', h.task_id, 'attempt', h.attempt, 'final', h.final, \
 'outcome', h.outcome, 'queue', h.queue, 'name', h.name, 'priority', h.priority, 'mode', h.mode, \
 'enqueued_at', h.enqueued_at, 'due_at', h.due_at, 'started_at', h.started_at, \
 'finished_at', h.finished_at, 'duration_seconds', extract(epoch FROM h.duration), 'rows', h.rows, \
@@ -137,7 +137,7 @@ def start_run(
     traceparent: str | None,
 ) -> Call[Run]:
     sql = (
-        "/* pgmill.start_run */ SELECT jsonb_build_object('run_id', r.run_id, 'dropped', coalesce(r.dropped, '{}'))::text "
+        "/* pgmill.start_run */ SELECT pg_catalog.jsonb_build_object('run_id', r.run_id, 'dropped', coalesce(r.dropped, '{}'))::text "
         "FROM mill.start_run($1::text[], $2::text::jsonb, $3::text::jsonb) AS r"
     )
     given = {
