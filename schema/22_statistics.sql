@@ -1,10 +1,10 @@
 -- ANALYZE of tables that hold rows and have no statistics: after the installation, a restore, or pg_upgrade before 18.
 --
--- The statements of the fleet do not depend on statistics, but the first autovacuum can be far away. This runs after the
--- transaction of the schema, because the fleet would wait for the locks of that transaction while samples are read. A
--- table with statistics is left alone, so another call costs nothing, and so is a table that another session has
--- locked, such as an autovacuum. An empty table is left alone, too: the planner expects ten pages in a table that was
--- never analyzed, and none in one that was empty.
+-- The statements of the fleet do not depend on statistics, but the first autovacuum can be far away. This runs after
+-- the transaction of the schema, because the fleet would wait for the locks of that transaction while samples are
+-- read. A table with statistics is left alone, so another call costs nothing, and so is a table that another session
+-- has locked, such as an autovacuum. An empty table is left alone, too: the planner expects ten pages in a table
+-- that was never analyzed, and none in one that was empty.
 
 DO $$
 DECLARE
