@@ -56,9 +56,9 @@ versions: cargo ## Test all supported versions of PostgreSQL (SHORT=1: a smoke t
 	cluster/servers/install $(TOOLS)/postgres
 	cargo build --locked
 	tests/versions/run $(if $(SHORT),,--write docs/database.md) tests/versions/smoke $(TOOLS)/postgres/[0-9]*
-	@# From a server without the client programs, only pg_upgrade is skipped.
+	@# Only pg_upgrade needs the client programs of the older server.
 	tests/versions/run $(if $(SHORT),,--write docs/database.md) tests/versions/moves \
-	  $(foreach older,14 15 17,$(wildcard $(TOOLS)/postgres/$(older).*):$(TOOLS)/postgres/18.1)
+	  $(foreach older,$(wildcard $(TOOLS)/postgres/1[4-7].* /usr/lib/postgresql/1[4-7]),$(older):$(TOOLS)/postgres/18.1)
 	$(if $(SHORT),,$(MAKE) test PG=)
 
 test-repeat: cargo ## Run all tests RUNS=20 times, with 16 at once, and print those that failed (CPUS=0: one processor)

@@ -124,7 +124,7 @@ async fn reported(database: &Database) -> Vec<String> {
 async fn moves_to_another_server(
     copy_schema: impl AsyncFnOnce(&Database, &PrivateDatabase) -> bool,
 ) {
-    let old = PrivateDatabase::new(&[("wal_level", "logical")]).await;
+    let old = PrivateDatabase::before_upgrade(&[("wal_level", "logical")]).await;
     let new = PrivateDatabase::new(&[]).await;
     let old = &old.database;
     let mut first = worker(old, "4", "5s", &["--queues", "default", "--shutdown-timeout", "0s"]);
