@@ -26,25 +26,23 @@ const POOL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Settings of a read transaction, which limit its load. JIT is off because compilation takes
 /// longer than these reads.
-const READ_SETTINGS: &str = "/* console.read */
-SET LOCAL statement_timeout = '2s'; SET LOCAL lock_timeout = '1s'; SET LOCAL jit = off";
+const READ_SETTINGS: &str = "SET /* console.read */ LOCAL statement_timeout = '2s'; SET LOCAL lock_timeout = '1s'; SET LOCAL jit = off";
 
 /// Settings of a write transaction. It may wait for row locks, which a worker holds briefly while
 /// it finishes a task.
 const WRITE_SETTINGS: &str =
-    "/* console.write */ SET LOCAL statement_timeout = '20s'; SET LOCAL lock_timeout = '5s'";
+    "SET /* console.write */ LOCAL statement_timeout = '20s'; SET LOCAL lock_timeout = '5s'";
 
-const LOGIN: &str = "/* console.login */ SELECT current_user::text";
+const LOGIN: &str = "SELECT /* console.login */ current_user::text";
 
 /// Roles that do not exist, or of which the login is not a member.
-const MISSING_ROLES: &str = "/* console.missing_roles */
-SELECT w.role FROM unnest($1::text[]) AS w(role) WHERE NOT EXISTS (
+const MISSING_ROLES: &str = "SELECT /* console.missing_roles */ w.role FROM unnest($1::text[]) AS w(role) WHERE NOT EXISTS (
     SELECT FROM pg_roles r WHERE r.rolname = w.role AND pg_has_role(r.oid,
         CASE WHEN current_setting('server_version_num')::int4 >= 160000 THEN 'SET' ELSE 'MEMBER' END))";
 
-const SET_ROLE: &str = "/* console.set_role */ SELECT set_config('role', $1, true)";
+const SET_ROLE: &str = "SELECT /* console.set_role */ set_config('role', $1, true)";
 
-const IS_EXPIRED: &str = "/* console.is_expired */ SELECT clock_timestamp() >= $1";
+const IS_EXPIRED: &str = "SELECT /* console.is_expired */ clock_timestamp() >= $1";
 
 /// The connection pool.
 pub(crate) struct Database {

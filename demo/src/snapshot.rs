@@ -7,23 +7,20 @@ use anyhow::{Result, anyhow};
 use queue::Outcome;
 use tokio_postgres::{Client, Row};
 
-const READY: &str = "/* demo.ready */ SELECT count(*) FROM mill.workers";
+const READY: &str = "SELECT /* demo.ready */ count(*) FROM mill.workers";
 
-const COUNTS: &str = "/* demo.counts */
-SELECT coalesce(sum(s.pending), 0)::bigint, coalesce(sum(s.running), 0)::bigint,
+const COUNTS: &str = "SELECT /* demo.counts */ coalesce(sum(s.pending), 0)::bigint, coalesce(sum(s.running), 0)::bigint,
     coalesce(sum(s.scheduled), 0)::bigint
 FROM mill.queue_status s";
 
-const RUNNING: &str = "/* demo.running */
-SELECT r.name, r.worker_pid FROM mill.running r ORDER BY r.id";
+const RUNNING: &str =
+    "SELECT /* demo.running */ r.name, r.worker_pid FROM mill.running r ORDER BY r.id";
 
-const ATTEMPTS: &str = "/* demo.attempts */
-SELECT h.task_id, h.name, h.mode::text, h.attempt, h.final, h.outcome::text, h.worker_pid,
+const ATTEMPTS: &str = "SELECT /* demo.attempts */ h.task_id, h.name, h.mode::text, h.attempt, h.final, h.outcome::text, h.worker_pid,
     extract(epoch FROM h.wait_duration)::float8, extract(epoch FROM h.duration)::float8, h.message
 FROM mill.history h ORDER BY h.task_id, h.attempt";
 
-const TOTALS: &str = "/* demo.totals */
-SELECT
+const TOTALS: &str = "SELECT /* demo.totals */
     (SELECT count(*) FROM shop.orders),
     (SELECT sum(o.cents)::bigint FROM shop.orders o),
     (SELECT count(*) FROM shop.customers),
@@ -33,8 +30,8 @@ SELECT
     (SELECT count(*) FROM shop.exchange_rates),
     (SELECT count(*) FROM pg_tables t WHERE t.schemaname = 'shop' AND t.tablename LIKE 'staging\\__%')";
 
-const PRODUCTS: &str = "/* demo.products */
-SELECT p.product, p.orders, p.cents FROM shop.sales_by_product p";
+const PRODUCTS: &str =
+    "SELECT /* demo.products */ p.product, p.orders, p.cents FROM shop.sales_by_product p";
 
 /// State of the queue at one moment.
 #[derive(Debug, Default)]

@@ -20,13 +20,11 @@ use crate::context::database::Database;
 use crate::context::{RunContext, name_of};
 
 /// Counts the sessions of workers: a connected reader is about to ask for a task.
-const CONNECTED: &str = "/* loadtest.connected */
-SELECT count(*) FROM pg_stat_activity a
+const CONNECTED: &str = "SELECT /* loadtest.connected */ count(*) FROM pg_stat_activity a
 WHERE a.datname = current_database() AND a.application_name LIKE 'pgmill reader %'";
 
 /// Counts those of the given processes that are registered as workers.
-const LISTED: &str = "/* loadtest.listed */
-SELECT count(*) FROM mill.workers w JOIN mill.worker_starts s ON s.id = w.id
+const LISTED: &str = "SELECT /* loadtest.listed */ count(*) FROM mill.workers w JOIN mill.worker_starts s ON s.id = w.id
 WHERE s.pid = ANY ($1)";
 
 /// Maximum number of sessions that a worker opens in addition to those of its readers.

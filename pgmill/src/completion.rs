@@ -122,7 +122,8 @@ async fn query(
         // Without the warnings about the connection string.
         Some(GivenDatabase::Source(source, _)) => {
             let url = source.read().ok()?;
-            let target = ConnectionTarget::resolve(Some(&url), &Environment::from_process()).ok()?;
+            let target =
+                ConnectionTarget::resolve(Some(&url), &Environment::from_process()).ok()?;
             target.with_safe_search_path()
         }
         other => connection_target(other.as_ref(), contexts_file(global, words).as_deref()).ok()?,

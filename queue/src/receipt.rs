@@ -24,28 +24,25 @@ pub const FENCED: &str = "MT004";
 /// Returns the statements that allow a login to use the receipts. The cast to `regrole` raises an
 /// error for an unknown role.
 const GRANT: &str =
-    "/* queue.grant_target */ SELECT format('GRANT USAGE ON SCHEMA mill_target TO %1$s;
+    "SELECT /* queue.grant_target */ format('GRANT USAGE ON SCHEMA mill_target TO %1$s;
 GRANT EXECUTE ON ALL ROUTINES IN SCHEMA mill_target TO %1$s', quote_ident($1)::regrole) AS grants";
 
-const READY: &str = "/* queue.target_ready */
-SELECT to_regclass('mill_target.receipts') IS NOT NULL AS installed,
+const READY: &str =
+    "SELECT /* queue.target_ready */ to_regclass('mill_target.receipts') IS NOT NULL AS installed,
     coalesce(has_function_privilege(to_regprocedure(
         'mill_target.complete(uuid, bigint, xid8, bigint, jsonb)')::oid, 'EXECUTE')
         AND has_schema_privilege(to_regnamespace('mill_target')::oid, 'USAGE'), false) AS granted,
     pg_is_in_recovery() AS standby";
 
-const RESOLVE: &str = "/* queue.resolve */
-SELECT s.task, s.epoch, s.done, s.rows, s.ran_seconds, s.result FROM mill_target.resolve($1, $2) AS s";
+const RESOLVE: &str = "SELECT /* queue.resolve */ s.task, s.epoch, s.done, s.rows, s.ran_seconds, s.result FROM mill_target.resolve($1, $2) AS s";
 
-const STORE_EPOCH: &str = "/* queue.store_epoch */ SELECT mill_target.store_epoch($1)";
+const STORE_EPOCH: &str = "SELECT /* queue.store_epoch */ mill_target.store_epoch($1)";
 
-const OLD_RECEIPTS: &str = "/* queue.old_receipts */
-SELECT coalesce(array_agg(r), '{}') FROM mill_target.old_receipts(make_interval(secs => $1), $2) AS r";
+const OLD_RECEIPTS: &str = "SELECT /* queue.old_receipts */ coalesce(array_agg(r), '{}') FROM mill_target.old_receipts(make_interval(secs => $1), $2) AS r";
 
-const FORGET: &str = "/* queue.forget_receipts */ SELECT mill_target.forget($1)";
+const FORGET: &str = "SELECT /* queue.forget_receipts */ mill_target.forget($1)";
 
-const MISSING: &str = "/* queue.missing_receipts */
-SELECT coalesce(array_agg(m), '{}') FROM mill_target.missing($1) AS m";
+const MISSING: &str = "SELECT /* queue.missing_receipts */ coalesce(array_agg(m), '{}') FROM mill_target.missing($1) AS m";
 
 /// The id of a task's receipt, and the epoch of one attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,8 +122,8 @@ pub fn receipt_statement(
     let result = result.map_or("NULL".to_owned(), json_literal);
     let Receipt { id, epoch } = receipt;
     format!(
-        "/* queue.write_receipt */ \
-         SELECT mill_target.complete('{id}', {epoch}, '{xact}', {rows}, {result})"
+        "SELECT /* queue.write_receipt */ \
+         mill_target.complete('{id}', {epoch}, '{xact}', {rows}, {result})"
     )
 }
 

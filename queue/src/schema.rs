@@ -59,11 +59,9 @@ pub(crate) fn after_transaction(script: &str) -> &str {
     script.split_once("\nCOMMIT;\n").map_or("", |(_, after)| after)
 }
 
-const OWNER: &str = "/* queue.schema_owner */
-SELECT pg_get_userbyid(n.nspowner)::text FROM pg_namespace n WHERE n.nspname = 'mill'";
+const OWNER: &str = "SELECT /* queue.schema_owner */ pg_get_userbyid(n.nspowner)::text FROM pg_namespace n WHERE n.nspname = 'mill'";
 
-const INSTALLED: &str = "/* queue.schema_version */
-SELECT v.version, v.min_compatible_version FROM mill.schema_version v";
+const INSTALLED: &str = "SELECT /* queue.schema_version */ v.version, v.min_compatible_version FROM mill.schema_version v";
 
 /// Schema version of a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

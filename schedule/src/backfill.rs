@@ -32,26 +32,22 @@ const MAX_SKIPPED: usize = 500;
 /// Maximum number of transactions in which [`advance`] continues a backfill at once.
 const MAX_PASSES: u32 = 50;
 
-const LOCK: &str = "/* schedule.lock_backfills */
-SELECT b.id, b.timing, b.from_at, b.to_at, b.next_at, b.counted, b.room FROM mill.lock_backfills() AS b";
+const LOCK: &str = "SELECT /* schedule.lock_backfills */ b.id, b.timing, b.from_at, b.to_at, b.next_at, b.counted, b.room FROM mill.lock_backfills() AS b";
 
-const ADVANCE: &str = "/* schedule.advance_backfill */
-SELECT a.fired, a.skipped, a.more FROM mill.advance_backfill($1) AS a";
+const ADVANCE: &str = "SELECT /* schedule.advance_backfill */ a.fired, a.skipped, a.more FROM mill.advance_backfill($1) AS a";
 
-const CREATE: &str = "/* schedule.create_backfill */ SELECT mill.backfill_schedule($1, $2, $3, $4)";
+const CREATE: &str = "SELECT /* schedule.create_backfill */ mill.backfill_schedule($1, $2, $3, $4)";
 
-const PAUSE: &str = "/* schedule.pause_backfill */ SELECT mill.pause_backfill($1)";
+const PAUSE: &str = "SELECT /* schedule.pause_backfill */ mill.pause_backfill($1)";
 
-const RESUME: &str = "/* schedule.resume_backfill */ SELECT mill.resume_backfill($1)";
+const RESUME: &str = "SELECT /* schedule.resume_backfill */ mill.resume_backfill($1)";
 
-const CANCEL: &str = "/* schedule.cancel_backfill */ SELECT mill.cancel_backfill($1)";
+const CANCEL: &str = "SELECT /* schedule.cancel_backfill */ mill.cancel_backfill($1)";
 
-const FIRED: &str = "/* schedule.fired_instants */
-SELECT DISTINCT r.fire_at FROM mill.runs r JOIN mill.schedules s ON s.id = r.schedule_id
+const FIRED: &str = "SELECT /* schedule.fired_instants */ DISTINCT r.fire_at FROM mill.runs r JOIN mill.schedules s ON s.id = r.schedule_id
 WHERE s.name = $1 AND r.fire_at BETWEEN $2 AND $3 ORDER BY r.fire_at";
 
-const LIST: &str = "/* schedule.backfills */
-SELECT b.id, b.schedule, b.state::text, b.timing, b.from_at, b.to_at, b.next_at, b.max_running, b.again, b.params,
+const LIST: &str = "SELECT /* schedule.backfills */ b.id, b.schedule, b.state::text, b.timing, b.from_at, b.to_at, b.next_at, b.max_running, b.again, b.params,
     b.instants, b.fired, b.skipped, b.running, b.succeeded, b.failed, b.cancelled, b.error, b.created_at, b.created_by,
     b.finished_at
 FROM mill.backfill_status b WHERE ($1::text IS NULL OR b.schedule = $1) AND ($2::bigint IS NULL OR b.id = $2)

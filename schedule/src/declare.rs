@@ -11,23 +11,22 @@ use tokio_postgres::{GenericClient, Transaction};
 use crate::enums::DeclaredIn;
 use crate::timing::Timing;
 
-const PUT: &str = "/* schedule.put */ SELECT mill.put_schedule($1, $2::text::mill.declared_in, $3)";
+const PUT: &str = "SELECT /* schedule.put */ mill.put_schedule($1, $2::text::mill.declared_in, $3)";
 
-const ACCEPT: &str = "/* schedule.accept_timing */ SELECT mill.accept_timing($1)";
+const ACCEPT: &str = "SELECT /* schedule.accept_timing */ mill.accept_timing($1)";
 
-const REMOVE: &str = "/* schedule.remove */ SELECT r FROM mill.remove_schedules($1) AS r";
+const REMOVE: &str = "SELECT /* schedule.remove */ r FROM mill.remove_schedules($1) AS r";
 
-const DECLARED: &str = "/* schedule.declared */
-SELECT s.name, s.declared_in::text, s.declared_as, s.definition, s.enabled FROM mill.schedules s
+const DECLARED: &str = "SELECT /* schedule.declared */ s.name, s.declared_in::text, s.declared_as, s.definition, s.enabled FROM mill.schedules s
 WHERE s.removed_at IS NULL ORDER BY s.name";
 
-const LOCK: &str = "/* schedule.lock */ SELECT mill.lock_schedule($1)";
+const LOCK: &str = "SELECT /* schedule.lock */ mill.lock_schedule($1)";
 
-const ENABLE: &str = "/* schedule.enable */ SELECT mill.enable_schedule($1, $2)";
+const ENABLE: &str = "SELECT /* schedule.enable */ mill.enable_schedule($1, $2)";
 
-const OVERRIDE: &str = "/* schedule.override */ SELECT mill.override_schedule($1, $2)";
+const OVERRIDE: &str = "SELECT /* schedule.override */ mill.override_schedule($1, $2)";
 
-const RUN_NOW: &str = "/* schedule.run_now */ SELECT mill.run_now($1, $2, $3)";
+const RUN_NOW: &str = "SELECT /* schedule.run_now */ mill.run_now($1, $2, $3)";
 
 /// Result of a declaration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

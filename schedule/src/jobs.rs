@@ -7,8 +7,7 @@ use serde_json::Value;
 use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
 
-const JOBS: &str = "/* schedule.jobs */
-SELECT j.name, j.description, j.category, t.name IS NOT NULL AS has_task, t.statement, t.params, t.mode::text, t.queue,
+const JOBS: &str = "SELECT /* schedule.jobs */ j.name, j.description, j.category, t.name IS NOT NULL AS has_task, t.statement, t.params, t.mode::text, t.queue,
     t.max_attempts::integer, extract(epoch FROM t.retry_interval)::float8 AS retry_interval_seconds,
     t.backoff::text, extract(epoch FROM t.timeout)::float8 AS timeout_seconds, t.run_as
 FROM mill.schedules s CROSS JOIN LATERAL unnest(s.jobs) WITH ORDINALITY AS w(job, place)
@@ -16,8 +15,7 @@ FROM mill.schedules s CROSS JOIN LATERAL unnest(s.jobs) WITH ORDINALITY AS w(job
     LEFT JOIN mill.visible_job_tasks t ON s.own_job AND t.job = j.name AND t.disabled_at IS NULL
 WHERE s.name = $1 ORDER BY w.place";
 
-const PARAMS: &str = "/* schedule.params */
-SELECT DISTINCT p.name #>> '{}' AS param FROM (SELECT t.params FROM mill.schedules s
+const PARAMS: &str = "SELECT /* schedule.params */ DISTINCT p.name #>> '{}' AS param FROM (SELECT t.params FROM mill.schedules s
         JOIN mill.visible_job_tasks t ON lower(t.job) = ANY (SELECT lower(j) FROM unnest(s.jobs) AS j)
     WHERE s.name = $1 AND t.disabled_at IS NULL AND t.params IS NOT NULL LIMIT 10000) AS t
     CROSS JOIN LATERAL jsonb_path_query(t.params, '$.**.\"$param\"', '{}', true) AS p(name)

@@ -11,12 +11,10 @@ use tokio_postgres::types::Type;
 
 use crate::queries::{COLUMNS, ScheduleStatus};
 
-const OVERDUE: &str = "/* schedule.overdue */
-SELECT s.name, extract(epoch FROM s.overdue)::float8 AS overdue_seconds FROM mill.schedule_status s
+const OVERDUE: &str = "SELECT /* schedule.overdue */ s.name, extract(epoch FROM s.overdue)::float8 AS overdue_seconds FROM mill.schedule_status s
 WHERE s.name = ANY ($1) AND s.overdue IS NOT NULL";
 
-const RECENT: &str = "/* schedule.recent */
-SELECT s.name, r.id AS run_id, r.state::text, r.fire_at,
+const RECENT: &str = "SELECT /* schedule.recent */ s.name, r.id AS run_id, r.state::text, r.fire_at,
     extract(epoch FROM coalesce(r.finished_at, now()) - r.started_at)::float8 AS duration_seconds
 FROM mill.schedules s CROSS JOIN LATERAL (SELECT x.* FROM (SELECT o.id, o.state, o.fire_at, o.started_at, o.finished_at
     FROM mill.runs o WHERE o.schedule_id = s.id ORDER BY o.id DESC LIMIT $2) AS x) AS r
@@ -94,8 +92,7 @@ pub async fn page(
         PageFrom::Job(job, limit) => ("", None, Some(job), limit, false),
     };
     let sql = format!(
-        "/* schedule.page */
-         SELECT {COLUMNS} FROM mill.schedule_status s
+        "SELECT /* schedule.page */ {COLUMNS} FROM mill.schedule_status s
          WHERE s.name > $1 AND ($2::text IS NULL OR s.name = $2) AND ($4 OR s.removed_at IS NULL)
              AND ($5::text IS NULL OR lower($5) = ANY (SELECT lower(j) FROM unnest(s.jobs) AS j))
          ORDER BY s.name LIMIT $3"

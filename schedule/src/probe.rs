@@ -23,7 +23,7 @@ pub async fn run(
     timeout: Duration,
 ) -> Result<(i64, Option<f64>), String> {
     let begin = format!(
-        "/* schedule.probe */ BEGIN READ ONLY; SET LOCAL statement_timeout = {0}; SET LOCAL lock_timeout = {0}; \
+        "BEGIN /* schedule.probe */ READ ONLY; SET LOCAL statement_timeout = {0}; SET LOCAL lock_timeout = {0}; \
          SET LOCAL idle_in_transaction_session_timeout = '60s'",
         timeout.as_millis().max(1)
     );

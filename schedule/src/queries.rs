@@ -22,8 +22,7 @@ pub(crate) const COLUMNS: &str = "s.name, s.mode::text, s.timing, s.jobs, s.decl
     extract(epoch FROM s.deadline)::float8 AS deadline_seconds, s.late_runs,
     extract(epoch FROM s.run_timeout)::float8 AS run_timeout_seconds";
 
-const LOG: &str = "/* schedule.log */
-SELECT l.id, l.logged_at, s.name AS schedule, l.event::text, l.fire_at, l.reason, l.message, l.rows, l.count,
+const LOG: &str = "SELECT /* schedule.log */ l.id, l.logged_at, s.name AS schedule, l.event::text, l.fire_at, l.reason, l.message, l.rows, l.count,
     l.run_id, l.outcome::text, extract(epoch FROM l.duration)::float8 AS duration_seconds
 FROM mill.visible_schedule_log l JOIN mill.schedules s ON s.id = l.schedule_id
 WHERE ($1::bigint IS NULL OR l.schedule_id = $1) AND ($2::text IS NULL OR l.event = $2::text::mill.schedule_event)
@@ -31,10 +30,9 @@ WHERE ($1::bigint IS NULL OR l.schedule_id = $1) AND ($2::text IS NULL OR l.even
     AND ($5::timestamptz IS NULL OR l.logged_at >= $5) AND ($6::timestamptz IS NULL OR l.logged_at < $6)
 ORDER BY l.id DESC LIMIT $4";
 
-const ID: &str = "/* schedule.id */ SELECT s.id FROM mill.schedules s WHERE s.name = $1";
+const ID: &str = "SELECT /* schedule.id */ s.id FROM mill.schedules s WHERE s.name = $1";
 
-const HISTORY: &str = "/* schedule.history */
-SELECT h.run_id, h.schedule, h.fire_at, h.reason, h.state::text, h.started_at, h.finished_at,
+const HISTORY: &str = "SELECT /* schedule.history */ h.run_id, h.schedule, h.fire_at, h.reason, h.state::text, h.started_at, h.finished_at,
     extract(epoch FROM h.duration)::float8 AS duration_seconds, h.tasks, h.attempts, h.message, h.worker,
     h.late_since
 FROM mill.schedule_history h
@@ -46,31 +44,26 @@ WHERE ($1::text IS NULL OR h.schedule_id = (SELECT s.id FROM mill.schedules s WH
     AND ($7::text IS NULL OR lower($7) = ANY (SELECT lower(j) FROM unnest(h.jobs) AS j))
 ORDER BY h.run_id DESC LIMIT $6";
 
-const TEST: &str = "/* schedule.test */
-SELECT t.would_fire, t.reason, t.pending_rows,
+const TEST: &str = "SELECT /* schedule.test */ t.would_fire, t.reason, t.pending_rows,
     extract(epoch FROM t.oldest_row_age)::float8 AS oldest_row_age_seconds, t.next_fire_at
 FROM mill.schedule_test($1, $2) AS t";
 
 const TIMING: &str =
-    "/* schedule.timing */ SELECT s.timing FROM mill.schedule_status s WHERE s.name = $1";
+    "SELECT /* schedule.timing */ s.timing FROM mill.schedule_status s WHERE s.name = $1";
 
-const TEST_TIMEOUT: &str = "/* schedule.test_timeout */
-SELECT set_config('statement_timeout', coalesce(ceil(($1::jsonb->>'timeout_secs')::float8 * 1000)::bigint::text,
+const TEST_TIMEOUT: &str = "SELECT /* schedule.test_timeout */ set_config('statement_timeout', coalesce(ceil(($1::jsonb->>'timeout_secs')::float8 * 1000)::bigint::text,
     current_setting('statement_timeout')), true)";
 
-const DECLARATION_ERRORS: &str = "/* schedule.declaration_errors */
-SELECT m.declared_as, m.place, m.message, m.hint FROM mill.schedule_declaration_errors m ORDER BY m.declared_as, m.place";
+const DECLARATION_ERRORS: &str = "SELECT /* schedule.declaration_errors */ m.declared_as, m.place, m.message, m.hint FROM mill.schedule_declaration_errors m ORDER BY m.declared_as, m.place";
 
-const HEALTH: &str = "/* schedule.health */
-SELECT count(*) FILTER (WHERE s.status NOT IN ('disabled', 'error')) AS enabled,
+const HEALTH: &str = "SELECT /* schedule.health */ count(*) FILTER (WHERE s.status NOT IN ('disabled', 'error')) AS enabled,
     count(*) FILTER (WHERE s.status = 'error') AS errors,
     count(*) FILTER (WHERE s.status = 'disabled') AS disabled,
     coalesce(extract(epoch FROM max(s.overdue)), 0)::float8 AS overdue_seconds,
     (SELECT count(*) FROM mill.schedule_declaration_errors) AS declaration_errors
 FROM mill.schedule_status s WHERE s.removed_at IS NULL";
 
-const INSTANTS: &str = "/* schedule.fire_times */
-SELECT s.name, extract(epoch FROM s.next_fire_at)::float8 AS next_fire_at,
+const INSTANTS: &str = "SELECT /* schedule.fire_times */ s.name, extract(epoch FROM s.next_fire_at)::float8 AS next_fire_at,
     extract(epoch FROM s.last_success_at)::float8 AS last_success_at
 FROM mill.schedules s WHERE s.enabled AND s.removed_at IS NULL ORDER BY s.id LIMIT $1";
 
@@ -350,8 +343,7 @@ pub async fn statuses(
     removed: bool,
 ) -> Result<Vec<ScheduleStatus>, QueueError> {
     let sql = format!(
-        "/* schedule.statuses */
-         SELECT {COLUMNS} FROM mill.schedule_status s WHERE $1 OR s.removed_at IS NULL ORDER BY s.name"
+        "SELECT /* schedule.statuses */ {COLUMNS} FROM mill.schedule_status s WHERE $1 OR s.removed_at IS NULL ORDER BY s.name"
     );
     let rows = client.query_typed(&sql, &[(&removed, Type::BOOL)]).await?;
     rows.iter().map(ScheduleStatus::from_row).collect()
@@ -363,8 +355,7 @@ pub async fn status(
     name: &str,
 ) -> Result<Option<ScheduleStatus>, QueueError> {
     let sql = format!(
-        "/* schedule.status */
-         SELECT {COLUMNS} FROM mill.schedule_status s WHERE s.name = $1"
+        "SELECT /* schedule.status */ {COLUMNS} FROM mill.schedule_status s WHERE s.name = $1"
     );
     let rows = client.query_typed(&sql, &[(&name, Type::TEXT)]).await?;
     rows.first().map(ScheduleStatus::from_row).transpose()

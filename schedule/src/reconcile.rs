@@ -21,13 +21,12 @@ use crate::enums::DeclaredIn;
 use crate::queries::AnnotationError;
 
 /// Only one reconcile runs at a time, so that each sees the result of the one before.
-const LOCK: &str = "/* schedule.sync_lock */ SELECT pg_advisory_xact_lock(7236270914)";
+const LOCK: &str = "SELECT /* schedule.sync_lock */ pg_advisory_xact_lock(7236270914)";
 
 /// Reads the procedures with comments, and whether their owners are trusted. Trusted are roles that
 /// may declare schedules by a call, and roles that an operator has listed. If every role were
 /// trusted, any role could have its code run under the task login.
-const PROCEDURES: &str = "/* schedule.procedures */
-SELECT n.nspname || '.' || p.proname AS name, d.description AS comment,
+const PROCEDURES: &str = "SELECT /* schedule.procedures */ n.nspname || '.' || p.proname AS name, d.description AS comment,
     CASE p.prokind WHEN 'p' THEN format('CALL %I.%I()', n.nspname, p.proname)
         ELSE format('SELECT %I.%I()', n.nspname, p.proname) END AS statement,
     p.prokind IN ('f', 'p') AND p.prorettype <> 'trigger'::regtype AND p.prorettype <> 'event_trigger'::regtype
@@ -46,10 +45,9 @@ WHERE d.classoid = 'pg_proc'::regclass AND d.objsubid = 0 AND d.description ~ '@
 ORDER BY 1, p.pronargs, p.oid";
 
 const DELETE_DECLARATION_ERRORS: &str =
-    "/* schedule.delete_declaration_errors */ DELETE FROM mill.schedule_declaration_errors";
+    "DELETE /* schedule.delete_declaration_errors */ FROM mill.schedule_declaration_errors";
 
-const INSERT_DECLARATION_ERRORS: &str = "/* schedule.insert_declaration_errors */
-INSERT INTO mill.schedule_declaration_errors (declared_as, place, message, hint)
+const INSERT_DECLARATION_ERRORS: &str = "INSERT /* schedule.insert_declaration_errors */ INTO mill.schedule_declaration_errors (declared_as, place, message, hint)
 SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) ON CONFLICT DO NOTHING";
 
 /// A procedure or function with annotations in its comment.

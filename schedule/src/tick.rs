@@ -24,23 +24,19 @@ use crate::timing::Timing;
 /// expensive.
 const BATCH_SIZE: i32 = 20;
 
-const TAKE: &str = "/* schedule.lock_due */
-SELECT t.id, t.name, t.version, t.timing, t.mode::text, t.next_fire_at, t.now, t.catch_up, t.max_lateness,
+const TAKE: &str = "SELECT /* schedule.lock_due */ t.id, t.name, t.version, t.timing, t.mode::text, t.next_fire_at, t.now, t.catch_up, t.max_lateness,
     t.measure, t.timeout, t.planned_from
 FROM mill.lock_due_schedules($1) AS t";
 
 const TICK: &str =
-    "/* schedule.tick */ SELECT t.schedule_id, t.fired, t.skipped FROM mill.tick($1) AS t";
+    "SELECT /* schedule.tick */ t.schedule_id, t.fired, t.skipped FROM mill.tick($1) AS t";
 
-const TICK_TRIGGER: &str = "/* schedule.tick_trigger */
-SELECT t.fired, t.skipped FROM mill.tick_trigger($1, $2, $3, $4, $5, $6) AS t";
+const TICK_TRIGGER: &str = "SELECT /* schedule.tick_trigger */ t.fired, t.skipped FROM mill.tick_trigger($1, $2, $3, $4, $5, $6) AS t";
 
-const NEXT: &str = "/* schedule.next_tick */
-SELECT extract(epoch FROM s.next_tick_at - now())::float8 FROM mill.schedules s
+const NEXT: &str = "SELECT /* schedule.next_tick */ extract(epoch FROM s.next_tick_at - now())::float8 FROM mill.schedules s
 WHERE s.next_tick_at IS NOT NULL AND NOT (SELECT mill.fleet_paused()) ORDER BY s.next_tick_at LIMIT 1";
 
-const ENFORCE: &str = "/* schedule.enforce_deadlines */
-SELECT mill.mark_late_runs() AS late, ARRAY(SELECT mill.time_out_runs()) AS timed_out";
+const ENFORCE: &str = "SELECT /* schedule.enforce_deadlines */ mill.mark_late_runs() AS late, ARRAY(SELECT mill.time_out_runs()) AS timed_out";
 
 /// `mill.schedules.id`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]

@@ -45,11 +45,11 @@ const BACKGROUND: [&str; 3] = ["throughput", "backlog_changes", "live_changes"];
 
 /// Statements by name, and the number of pages that one call reads. The statement that reads most
 /// comes first.
-const READ: &str = r"SELECT coalesce(substring(query FROM '^/\* (\S+) \*/'), left(query, 40)),
+const READ: &str = r"SELECT coalesce(substring(query FROM '/\* (\S+) \*/'), left(query, 40)),
     ((shared_blks_hit + shared_blks_read) / calls)::bigint
 FROM pg_stat_statements WHERE dbid = (SELECT oid FROM pg_database WHERE datname = current_database())
-    AND query ~ '^/\* (queue|console)\.'
-    AND coalesce(substring(query FROM '^/\* queue\.insight_(\S+) \*/'), '') <> ALL ($1)
+    AND query ~ '/\* (queue|console)[.]'
+    AND coalesce(substring(query FROM '/\* queue[.]insight_(\S+) \*/'), '') <> ALL ($1)
 ORDER BY 2 DESC";
 
 /// Maximum number of pages that one screen may read. The overview counts 20,000 tasks, and reads
@@ -128,7 +128,7 @@ async fn no_page_reads_all_that_waits_or_ever_ended() {
     .await;
     for name in BACKGROUND {
         let called = format!(
-            "SELECT EXISTS (SELECT FROM pg_stat_statements WHERE query LIKE '/* queue.insight_{name} */%')"
+            "SELECT EXISTS (SELECT FROM pg_stat_statements WHERE query LIKE '%/* queue.insight_{name} */%')"
         );
         assert!(database.value::<bool>(&called).await, "there is no statement of the name {name}");
     }

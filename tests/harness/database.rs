@@ -294,7 +294,7 @@ impl Database {
         let now: String = self.value("SELECT clock_timestamp()::text").await;
         let polled = format!(
             "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database()
-                 AND query LIKE '/* queue.poll */%' AND query_start > '{now}')"
+                 AND query LIKE '%/* queue.poll */%' AND query_start > '{now}')"
         );
         super::eventually("a worker polls", async || self.value(&polled).await).await;
     }

@@ -354,7 +354,7 @@ async fn one_of_two_workers_exports_the_fleet_metrics() {
     // get the lock and failed.
     let asked = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
         AND application_name LIKE 'pgmill publisher %' AND state = 'idle'
-        AND query LIKE '/* %'";
+        AND query LIKE '%/* %'";
     eventually("both asked", async || database.value::<i64>(asked).await == 2).await;
     // Ask many times: a worker that publishes without the lock would do so shortly after its
     // attempt to get it.

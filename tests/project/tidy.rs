@@ -168,6 +168,15 @@ fn names_in_schema(literal: &str) -> Vec<&str> {
     literal.match_indices("mill.").filter_map(named).collect()
 }
 
+/// Returns the name of a statement: `queue.claim` for `SELECT /* queue.claim */ …`. Since version 18,
+/// pg_stat_statements drops a comment in front of a statement.
+pub(crate) fn statement_name(literal: &str) -> Option<&str> {
+    let (keyword, rest) = literal.split_once(" /* ")?;
+    let (name, _) = rest.split_once(" */")?;
+    let begins = !keyword.is_empty() && keyword.chars().all(|c| c.is_ascii_uppercase() || c == ' ');
+    begins.then_some(name)
+}
+
 #[test]
 fn every_statement_has_a_name_of_its_own() {
     let mut seen: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -177,8 +186,7 @@ fn every_statement_has_a_name_of_its_own() {
             continue;
         }
         for (line, literal) in literals(without_tests(&text)) {
-            let name = literal.strip_prefix("/* ").and_then(|rest| rest.split_once(" */"));
-            if let Some((name, _)) = name {
+            if let Some(name) = statement_name(literal) {
                 seen.entry(name.to_owned()).or_default().push(format!("{path}:{line}"));
             } else if path.starts_with("queue/") && begins_statement(literal) {
                 nameless.push(format!("{path}:{line}"));

@@ -12,7 +12,7 @@ use queue::upgrade::{MIGRATIONS, upgrade};
 
 use crate::harness::{Database, Worker};
 use crate::project::schema::{dump, no_drift};
-use crate::project::tidy::{files, literals, root, without_tests};
+use crate::project::tidy::{files, literals, root, statement_name, without_tests};
 
 type Statements = BTreeMap<String, String>;
 
@@ -48,8 +48,7 @@ fn statements() -> Statements {
             continue;
         }
         for (_, literal) in literals(without_tests(&text)) {
-            let named = literal.strip_prefix("/* ").and_then(|rest| rest.split_once(" */"));
-            if let Some((name, _)) = named {
+            if let Some(name) = statement_name(literal) {
                 let sql = literal.replace("\\\n", "").replace("\\\"", "\"").replace("\\\\", "\\");
                 found.insert(name.to_owned(), sql);
             }

@@ -13,6 +13,7 @@ use serde_json::Value;
 use crate::harness::console::Console;
 use crate::harness::login::Login;
 use crate::harness::{Database, PrivateDatabase, Worker, eventually};
+use crate::project::tidy::statement_name;
 use crate::screens::pages::SCREENS;
 
 /// Live tasks in every state in twenty queues; history of today and of the three previous days; and
@@ -145,10 +146,9 @@ fn check_plan(node: &Value) -> (f64, Vec<String>) {
 
 /// Returns the name of a statement, or the beginning of a statement inside a function.
 fn name(query: &str) -> String {
-    let named = query.strip_prefix("/* ").and_then(|rest| rest.split_once(" */"));
-    named.map_or_else(
+    statement_name(query).map_or_else(
         || query.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(60).collect(),
-        |(name, _)| name.to_owned(),
+        str::to_owned,
     )
 }
 

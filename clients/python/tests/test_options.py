@@ -16,7 +16,7 @@ from pgmill.options import json_text, task_option_arguments
 def test_only_the_given_options_are_sent() -> None:
     call = calls.enqueue("SELECT $1", [1], None, None, {"queue": "etl", "timeout": timedelta(minutes=2)})
     assert call.sql == (
-        "/* pgmill.enqueue */ SELECT pg_catalog.to_jsonb(s)::text FROM mill.submit(statement => $1::text, "
+        "SELECT /* pgmill.enqueue */ pg_catalog.to_jsonb(s)::text FROM mill.submit(statement => $1::text, "
         "params => $2::text::jsonb, queue => $3::text, timeout => $4::text::interval) AS s"
     )
     assert call.arguments == ("SELECT $1", "[1]", "etl", "120.000000 seconds")

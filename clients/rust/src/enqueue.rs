@@ -14,13 +14,13 @@ use crate::id::TaskId;
 use crate::request::{Due, Enqueued, NewTask, TaskOptions};
 use crate::vocabulary::{Backoff, Mode, Priority};
 
-const ENQUEUE: &str = "/* pgmill.enqueue */ SELECT s.id, s.created FROM mill.submit";
+const ENQUEUE: &str = "SELECT /* pgmill.enqueue */ s.id, s.created FROM mill.submit";
 
-const ENQUEUE_MANY: &str = "/* pgmill.enqueue_many */ SELECT s FROM mill.enqueue_many";
+const ENQUEUE_MANY: &str = "SELECT /* pgmill.enqueue_many */ s FROM mill.enqueue_many";
 
 /// The server merges notifications that are pending at the same time. If one is lost, the tasks
 /// start up to one poll interval later.
-const NOTIFY: &str = "/* pgmill.notify */ SELECT pg_catalog.pg_notify('mill', 'work')::text";
+const NOTIFY: &str = "SELECT /* pgmill.notify */ pg_catalog.pg_notify('mill', 'work')::text";
 
 /// Enqueues one task, under a deduplication key if one is given.
 ///

@@ -13,15 +13,15 @@ use crate::result::{Run, read};
 use crate::statement::{self, only, seconds, texts};
 use crate::vocabulary::RunState;
 
-const START_RUN: &str = "/* pgmill.start_run */ \
-SELECT pg_catalog.jsonb_build_object('run_id', r.run_id, 'dropped', coalesce(r.dropped, '{}'))::text \
+const START_RUN: &str = "SELECT /* pgmill.start_run */ \
+pg_catalog.jsonb_build_object('run_id', r.run_id, 'dropped', coalesce(r.dropped, '{}'))::text \
 FROM mill.start_run($1::text[], $2::text::jsonb, $3::text::jsonb) AS r";
 
 const WAIT_RUN: &str =
-    "/* pgmill.wait_run */ CALL mill.wait_run($1::text::bigint, $2::text::interval)";
+    "CALL /* pgmill.wait_run */ mill.wait_run($1::text::bigint, $2::text::interval)";
 
 const CANCEL_RUN: &str =
-    "/* pgmill.cancel_run */ SELECT mill.cancel_run($1::text::bigint, $2::text::boolean)";
+    "SELECT /* pgmill.cancel_run */ mill.cancel_run($1::text::bigint, $2::text::boolean)";
 
 /// Starts one run of these jobs together. After its commit, [`crate::notify`] wakes idle workers.
 ///

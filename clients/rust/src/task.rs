@@ -10,8 +10,8 @@ use crate::result::{Attempt, Task, read};
 use crate::statement;
 use crate::vocabulary::Outcome;
 
-const TASK: &str = "/* pgmill.task */ \
-SELECT pg_catalog.jsonb_build_object('id', t.id, 'state', t.state, 'outcome', NULL, 'queue', t.queue, \
+const TASK: &str = "SELECT /* pgmill.task */ \
+pg_catalog.jsonb_build_object('id', t.id, 'state', t.state, 'outcome', NULL, 'queue', t.queue, \
 'name', t.name, 'priority', t.priority, 'mode', t.mode, 'attempt', t.attempt, \
 'max_attempts', t.max_attempts, 'enqueued_at', t.enqueued_at, 'due_at', t.due_at, \
 'run_id', t.run_id, 'tags', coalesce(t.tags, '{}'), 'metadata', coalesce(t.metadata, '{}'))::text \
@@ -25,8 +25,8 @@ FROM mill.visible_attempts a WHERE a.task_id = $1::text::bigint AND a.final \
 AND NOT EXISTS (SELECT FROM mill.visible_tasks t WHERE t.id = $1::text::bigint) \
 ORDER BY a.finished_at DESC LIMIT 1)";
 
-const HISTORY: &str = "/* pgmill.history */ \
-SELECT pg_catalog.jsonb_build_object('task_id', h.task_id, 'attempt', h.attempt, 'final', h.final, \
+const HISTORY: &str = "SELECT /* pgmill.history */ \
+pg_catalog.jsonb_build_object('task_id', h.task_id, 'attempt', h.attempt, 'final', h.final, \
 'outcome', h.outcome, 'queue', h.queue, 'name', h.name, 'priority', h.priority, 'mode', h.mode, \
 'enqueued_at', h.enqueued_at, 'due_at', h.due_at, 'started_at', h.started_at, \
 'finished_at', h.finished_at, 'duration_seconds', extract(epoch FROM h.duration), 'rows', h.rows, \
@@ -35,13 +35,13 @@ SELECT pg_catalog.jsonb_build_object('task_id', h.task_id, 'attempt', h.attempt,
 'run_id', h.run_id, 'tags', coalesce(h.tags, '{}'), 'metadata', coalesce(h.metadata, '{}'))::text \
 FROM mill.history h WHERE h.task_id = $1::text::bigint ORDER BY h.finished_at, h.attempt";
 
-const WHY: &str = "/* pgmill.why */ SELECT mill.why($1::text::bigint)";
+const WHY: &str = "SELECT /* pgmill.why */ mill.why($1::text::bigint)";
 
-const WAIT: &str = "/* pgmill.wait */ CALL mill.wait($1::text::bigint, $2::text::interval)";
+const WAIT: &str = "CALL /* pgmill.wait */ mill.wait($1::text::bigint, $2::text::interval)";
 
-const CANCEL: &str = "/* pgmill.cancel */ SELECT mill.cancel($1::text::bigint, $2::text::boolean)";
+const CANCEL: &str = "SELECT /* pgmill.cancel */ mill.cancel($1::text::bigint, $2::text::boolean)";
 
-const RETRY: &str = "/* pgmill.retry */ SELECT mill.retry($1::text::bigint)";
+const RETRY: &str = "SELECT /* pgmill.retry */ mill.retry($1::text::bigint)";
 
 /// Returns the task: live with its state, or finished with its outcome; `None` if there is none.
 ///

@@ -72,7 +72,7 @@ export function enqueue(statement: string, options: EnqueueOptions): Call<Enqueu
   if (name != null) given.push({ name: "name", expression: "$", value: name });
   if (key != null) given.push({ name: "key", expression: "$", value: key });
   given.push(...taskOptionArguments(taskOptions));
-  const sql = `/* pgmill.enqueue */ SELECT pg_catalog.to_jsonb(s)::text FROM mill.submit(${named(given)}) AS s`;
+  const sql = `SELECT /* pgmill.enqueue */ pg_catalog.to_jsonb(s)::text FROM mill.submit(${named(given)}) AS s`;
   return call(sql, values(given), (rows) => readRecord(ENQUEUED, first(rows)));
 }
 
@@ -89,17 +89,17 @@ export function enqueueMany(tasks: readonly (NewTask | string)[], options: TaskO
     given.push({ name: "names", expression: "$[]", value: all.map((task) => task.name ?? null) });
   }
   given.push(...taskOptionArguments(options));
-  const sql = `/* pgmill.enqueue_many */ SELECT s::text FROM mill.enqueue_many(${named(given)}) AS s`;
+  const sql = `SELECT /* pgmill.enqueue_many */ s::text FROM mill.enqueue_many(${named(given)}) AS s`;
   return call(sql, values(given), (rows) => rows.map((row) => readId(row ?? "")));
 }
 
 export function notify(): Call<void> {
-  return call("/* pgmill.notify */ SELECT pg_catalog.pg_notify('mill', 'work')::text", [], () => undefined);
+  return call("SELECT /* pgmill.notify */ pg_catalog.pg_notify('mill', 'work')::text", [], () => undefined);
 }
 
 const TASK_SQL =
-  "/* pgmill.task */ " +
-  "SELECT pg_catalog.jsonb_build_object('id', t.id, 'state', t.state, 'outcome', NULL, 'queue', t.queue, " +
+  "SELECT /* pgmill.task */ " +
+  "pg_catalog.jsonb_build_object('id', t.id, 'state', t.state, 'outcome', NULL, 'queue', t.queue, " +
   "'name', t.name, 'priority', t.priority, 'mode', t.mode, 'attempt', t.attempt, " +
   "'max_attempts', t.max_attempts, 'enqueued_at', t.enqueued_at, 'due_at', t.due_at, " +
   "'run_id', t.run_id, 'tags', coalesce(t.tags, '{}'), 'metadata', coalesce(t.metadata, '{}'))::text " +
@@ -119,8 +119,8 @@ export function task(taskId: Id): Call<Task | null> {
 }
 
 const HISTORY_SQL =
-  "/* pgmill.history */ " +
-  "SELECT pg_catalog.jsonb_build_object('task_id', h.task_id, 'attempt', h.attempt, 'final', h.final, " +
+  "SELECT /* pgmill.history */ " +
+  "pg_catalog.jsonb_build_object('task_id', h.task_id, 'attempt', h.attempt, 'final', h.final, " +
   "'outcome', h.outcome, 'queue', h.queue, 'name', h.name, 'priority', h.priority, 'mode', h.mode, " +
   "'enqueued_at', h.enqueued_at, 'due_at', h.due_at, 'started_at', h.started_at, " +
   "'finished_at', h.finished_at, 'duration_seconds', extract(epoch FROM h.duration), 'rows', h.rows, " +
@@ -135,28 +135,28 @@ export function history(taskId: Id): Call<Attempt[]> {
 }
 
 export function why(taskId: Id): Call<string | null> {
-  const sql = "/* pgmill.why */ SELECT mill.why($1::text::bigint)";
+  const sql = "SELECT /* pgmill.why */ mill.why($1::text::bigint)";
   return call(sql, [idText(taskId)], (rows) => rows[0] ?? null);
 }
 
 export function wait(taskId: Id, timeout: Seconds | null): Call<Outcome> {
-  const sql = "/* pgmill.wait */ CALL mill.wait($1::text::bigint, $2::text::interval)";
+  const sql = "CALL /* pgmill.wait */ mill.wait($1::text::bigint, $2::text::interval)";
   return waiting(sql, taskId, timeout);
 }
 
 export function cancel(taskId: Id, running: boolean): Call<string> {
-  const sql = "/* pgmill.cancel */ SELECT mill.cancel($1::text::bigint, $2::text::boolean)";
+  const sql = "SELECT /* pgmill.cancel */ mill.cancel($1::text::bigint, $2::text::boolean)";
   return call(sql, [idText(taskId), String(running)], first);
 }
 
 export function retry(taskId: Id): Call<string> {
-  return call("/* pgmill.retry */ SELECT mill.retry($1::text::bigint)", [idText(taskId)], first);
+  return call("SELECT /* pgmill.retry */ mill.retry($1::text::bigint)", [idText(taskId)], first);
 }
 
 export function startRun(jobs: readonly string[], options: RunOptions): Call<Run> {
   const sql =
-    "/* pgmill.start_run */ " +
-    "SELECT pg_catalog.jsonb_build_object('run_id', r.run_id, 'dropped', coalesce(r.dropped, '{}'))::text " +
+    "SELECT /* pgmill.start_run */ " +
+    "pg_catalog.jsonb_build_object('run_id', r.run_id, 'dropped', coalesce(r.dropped, '{}'))::text " +
     "FROM mill.start_run($1::text[], $2::text::jsonb, $3::text::jsonb) AS r";
   const { params, tags, metadata, runTimeout, traceparent } = options;
   const run_timeout = runTimeout == null ? null : secondsText(runTimeout);
@@ -167,12 +167,12 @@ export function startRun(jobs: readonly string[], options: RunOptions): Call<Run
 }
 
 export function waitRun(runId: Id, timeout: Seconds | null): Call<RunState> {
-  const sql = "/* pgmill.wait_run */ CALL mill.wait_run($1::text::bigint, $2::text::interval)";
+  const sql = "CALL /* pgmill.wait_run */ mill.wait_run($1::text::bigint, $2::text::interval)";
   return waiting(sql, runId, timeout);
 }
 
 export function cancelRun(runId: Id, kill: boolean): Call<string> {
-  const sql = "/* pgmill.cancel_run */ SELECT mill.cancel_run($1::text::bigint, $2::text::boolean)";
+  const sql = "SELECT /* pgmill.cancel_run */ mill.cancel_run($1::text::bigint, $2::text::boolean)";
   return call(sql, [idText(runId), String(kill)], first);
 }
 

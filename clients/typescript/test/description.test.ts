@@ -144,7 +144,7 @@ test("only the given options are sent", () => {
   const call = calls.enqueue("SELECT $1", { params: [10n ** 20n], queue: "etl", timeout: 120 });
   assert.equal(
     call.sql,
-    "/* pgmill.enqueue */ SELECT pg_catalog.to_jsonb(s)::text FROM mill.submit(statement => $1::text, " +
+    "SELECT /* pgmill.enqueue */ pg_catalog.to_jsonb(s)::text FROM mill.submit(statement => $1::text, " +
       "params => $2::text::jsonb, queue => $3::text, timeout => $4::text::interval) AS s",
   );
   assert.deepEqual(call.arguments, ["SELECT $1", '["100000000000000000000"]', "etl", "120.000000 seconds"]);

@@ -17,9 +17,9 @@ pub(crate) enum TargetSessionAttrs {
     PreferStandby,
 }
 
-const READ_ONLY: &str = "/* queue.session_read_only */ SHOW transaction_read_only";
-const IN_RECOVERY: &str = "/* queue.session_in_recovery */ \
-                           SELECT CASE WHEN pg_catalog.pg_is_in_recovery() THEN 'on' ELSE 'off' END";
+const READ_ONLY: &str = "SHOW /* queue.session_read_only */ transaction_read_only";
+const IN_RECOVERY: &str = "SELECT /* queue.session_in_recovery */ \
+                           CASE WHEN pg_catalog.pg_is_in_recovery() THEN 'on' ELSE 'off' END";
 
 impl TargetSessionAttrs {
     pub(crate) fn resolve(settings: &Settings) -> Result<Self, ConnectError> {

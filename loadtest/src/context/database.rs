@@ -12,8 +12,7 @@ use crate::context::session::Session;
 
 /// The effects table, and bare tables with the shape of the queue's. LIKE copies columns, defaults,
 /// constraints and indexes, but not storage settings: `copy_options` copies those.
-const TABLES: &str = "/* loadtest.tables */
-CREATE SCHEMA loadtest;
+const TABLES: &str = "CREATE /* loadtest.tables */ SCHEMA loadtest;
 CREATE TABLE loadtest.effects (task bigint NOT NULL);
 CREATE SCHEMA bare;
 CREATE TABLE bare.tasks (LIKE mill.tasks INCLUDING ALL);
@@ -26,26 +25,22 @@ END
 $$";
 
 const EXTENSION: &str =
-    "/* loadtest.extension */ CREATE EXTENSION IF NOT EXISTS pg_stat_statements";
+    "CREATE /* loadtest.extension */ EXTENSION IF NOT EXISTS pg_stat_statements";
 
 /// Succeeds only if pg_stat_statements is loaded, not merely installed: querying the view needs the
 /// library.
-const PROBE: &str = "/* loadtest.probe */ SELECT count(*) FROM pg_stat_statements(false)";
+const PROBE: &str = "SELECT /* loadtest.probe */ count(*) FROM pg_stat_statements(false)";
 
 /// Removes everything from earlier rounds.
-const EMPTY: &str = "/* loadtest.empty */
-TRUNCATE mill.tasks, mill.attempts, mill.dedup_keys, loadtest.effects, bare.tasks, bare.attempts";
+const EMPTY: &str = "TRUNCATE /* loadtest.empty */ mill.tasks, mill.attempts, mill.dedup_keys, loadtest.effects, bare.tasks, bare.attempts";
 
-const FILL: &str = "/* loadtest.fill */
-INSERT INTO mill.tasks (statement) SELECT format($3, n) FROM generate_series($1::bigint, $2) AS n";
+const FILL: &str = "INSERT /* loadtest.fill */ INTO mill.tasks (statement) SELECT format($3, n) FROM generate_series($1::bigint, $2) AS n";
 
-const FILL_BARE: &str = "/* loadtest.fill_bare */
-INSERT INTO bare.tasks (id, statement)
+const FILL_BARE: &str = "INSERT /* loadtest.fill_bare */ INTO bare.tasks (id, statement)
 SELECT n, format($3, n) FROM generate_series($1::bigint, $2) AS n";
 
 /// Number of sessions that ordinary users may open.
-const ALLOWED: &str = "/* loadtest.allowed */
-SELECT current_setting('max_connections')::int8
+const ALLOWED: &str = "SELECT /* loadtest.allowed */ current_setting('max_connections')::int8
     - current_setting('superuser_reserved_connections')::int8";
 
 /// Number of sessions that the load test itself opens.
@@ -178,9 +173,9 @@ impl Database {
     /// a checkpoint.
     pub(crate) async fn vacuum_and_checkpoint(&self) -> Result<()> {
         for sql in [
-            "/* loadtest.vacuum */ VACUUM (ANALYZE) mill.tasks, mill.attempts, bare.tasks, \
+            "VACUUM /* loadtest.vacuum */ (ANALYZE) mill.tasks, mill.attempts, bare.tasks, \
              bare.attempts, loadtest.effects",
-            "/* loadtest.checkpoint */ CHECKPOINT",
+            "CHECKPOINT /* loadtest.checkpoint */",
         ] {
             self.session
                 .batch_execute(sql)

@@ -25,18 +25,18 @@ use crate::context::session::Session;
 use crate::measure::drain::{CEILING, Drained, done, throughput};
 use crate::measure::sample::Sampler;
 
-const DELETE: &str = "/* loadtest.bare_delete */ DELETE FROM bare.tasks t WHERE t.id = $1";
+const DELETE: &str = "DELETE /* loadtest.bare_delete */ FROM bare.tasks t WHERE t.id = $1";
 
 const DELETE_GROUP: &str =
-    "/* loadtest.bare_delete_group */ DELETE FROM bare.tasks t WHERE t.id = ANY ($1)";
+    "DELETE /* loadtest.bare_delete_group */ FROM bare.tasks t WHERE t.id = ANY ($1)";
 
 /// The history row of a task that succeeded.
 macro_rules! insert {
     ($name:literal, $id:literal, $statement:literal, $from:literal) => {
         concat!(
+            "INSERT /* ",
             $name,
-            "
-INSERT INTO bare.attempts (finished_at, task_id, enqueued_at, due_at, started_at, worker_id, token,
+            " */ INTO bare.attempts (finished_at, task_id, enqueued_at, due_at, started_at, worker_id, token,
     retry_interval, attempt, outcome, priority, mode, backoff, max_attempts, session_pid, final,
     jitter, at_most_once, external, queue, rows, statement)
 SELECT clock_timestamp(), ",
@@ -49,10 +49,10 @@ SELECT clock_timestamp(), ",
     };
 }
 
-const INSERT: &str = insert!("/* loadtest.bare_insert */", "$1", "$2", "");
+const INSERT: &str = insert!("loadtest.bare_insert", "$1", "$2", "");
 
 const INSERT_GROUP: &str = insert!(
-    "/* loadtest.bare_insert_group */",
+    "loadtest.bare_insert_group",
     "t.id",
     "t.statement",
     " FROM unnest($1, $2) AS t (id, statement)"

@@ -23,32 +23,28 @@ use crate::result::Series;
 
 /// Tests whether tasks with the last ids are still present. Tasks are claimed in the order of their
 /// ids, so the queue is not empty as long as they are present. The query reads only one page.
-const LAST: &str = "/* loadtest.last */ SELECT count(*) FROM mill.tasks t WHERE t.id > $1";
+const LAST: &str = "SELECT /* loadtest.last */ count(*) FROM mill.tasks t WHERE t.id > $1";
 
 /// Tests whether tasks of this queue are pending, or any tasks are running.
-const LEFT: &str = "/* loadtest.left */
-SELECT EXISTS (SELECT FROM mill.tasks t WHERE t.state = 'pending' AND t.queue = 'default')
+const LEFT: &str = "SELECT /* loadtest.left */ EXISTS (SELECT FROM mill.tasks t WHERE t.state = 'pending' AND t.queue = 'default')
     OR EXISTS (SELECT FROM mill.tasks t WHERE t.state = 'running')";
 
 /// Makes the two queries above use the queue's small indexes. With millions of scheduled tasks, the
 /// planner would otherwise choose a scan of the whole table, because it expects to find a pending
 /// task soon.
 const BY_INDEX: &str =
-    "/* loadtest.by_index */ SET enable_seqscan = off; SET enable_bitmapscan = off";
+    "SET /* loadtest.by_index */ enable_seqscan = off; SET enable_bitmapscan = off";
 
-const NEWEST: &str = "/* loadtest.newest */ SELECT coalesce(max(t.id), 0) FROM mill.tasks t";
+const NEWEST: &str = "SELECT /* loadtest.newest */ coalesce(max(t.id), 0) FROM mill.tasks t";
 
 /// Estimates the number of finished tasks for the progress display. The statistics may be a second
 /// old.
-const GONE: &str = "/* loadtest.gone */
-SELECT s.n_tup_del FROM pg_stat_user_tables s WHERE s.relid = 'mill.tasks'::regclass";
+const GONE: &str = "SELECT /* loadtest.gone */ s.n_tup_del FROM pg_stat_user_tables s WHERE s.relid = 'mill.tasks'::regclass";
 
-const DONE: &str = "/* loadtest.done */
-SELECT count(*), coalesce(extract(epoch FROM max(a.finished_at) - $1), 0)::float8
+const DONE: &str = "SELECT /* loadtest.done */ count(*), coalesce(extract(epoch FROM max(a.finished_at) - $1), 0)::float8
 FROM {table} a WHERE a.finished_at >= $1 AND a.finished_at < $2 AND a.outcome = 'succeeded'";
 
-const BY_SECOND: &str = "/* loadtest.by_second */
-SELECT floor(extract(epoch FROM a.finished_at - $1))::float8 AS second, count(*)::float8
+const BY_SECOND: &str = "SELECT /* loadtest.by_second */ floor(extract(epoch FROM a.finished_at - $1))::float8 AS second, count(*)::float8
 FROM {table} a WHERE a.finished_at >= $1 AND a.finished_at < $2 AND a.outcome = 'succeeded'
 GROUP BY 1 ORDER BY 1";
 

@@ -6,15 +6,14 @@ use tokio_postgres::GenericClient;
 use crate::result::Check;
 
 /// Tasks are numbered; each task inserts one row with its number.
-const NUMBERED: &str = "/* loadtest.effects */
-SELECT count(*), count(DISTINCT e.task) FILTER (WHERE e.task BETWEEN $1 AND $2),
+const NUMBERED: &str = "SELECT /* loadtest.effects */ count(*), count(DISTINCT e.task) FILTER (WHERE e.task BETWEEN $1 AND $2),
     count(*) FILTER (WHERE e.task NOT BETWEEN $1 AND $2)
 FROM loadtest.effects e";
 
 /// Counts by which every task that succeeded must have exactly one effect, and must no longer be in
 /// the queue. Rows of synthetic history name no worker, and are excluded.
-const SUCCEEDED: &str = "/* loadtest.effects_of_successes */
-SELECT (SELECT count(*) FROM loadtest.effects),
+const SUCCEEDED: &str =
+    "SELECT /* loadtest.effects_of_successes */ (SELECT count(*) FROM loadtest.effects),
     (SELECT count(DISTINCT e.task) FROM loadtest.effects e),
     (SELECT count(*) FROM mill.attempts a
         WHERE a.outcome = 'succeeded' AND a.worker_id IS NOT NULL),

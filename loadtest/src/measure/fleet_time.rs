@@ -11,8 +11,7 @@ use crate::measure::sample::cpu_seconds;
 use crate::result::{Better, Case};
 
 /// Backends of the fleet in this database.
-const BACKENDS: &str = "/* loadtest.fleet_backends */
-SELECT a.pid, a.application_name LIKE 'pgmill claimer %' AS claims FROM pg_stat_activity a
+const BACKENDS: &str = "SELECT /* loadtest.fleet_backends */ a.pid, a.application_name LIKE 'pgmill claimer %' AS claims FROM pg_stat_activity a
 WHERE a.datname = current_database()
     AND (a.application_name LIKE 'pgmill reader %' OR a.application_name LIKE 'pgmill claimer %')";
 

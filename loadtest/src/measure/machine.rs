@@ -47,23 +47,21 @@ const SETTINGS: &[&str] = &[
 ];
 
 /// Reads the settings. Omits those that this version lacks or this role may not read.
-const READ_SETTINGS: &str = "/* loadtest.settings */
-SELECT s.name, current_setting(s.name) FROM unnest($1::text[]) WITH ORDINALITY AS wanted (name, nth)
+const READ_SETTINGS: &str = "SELECT /* loadtest.settings */ s.name, current_setting(s.name) FROM unnest($1::text[]) WITH ORDINALITY AS wanted (name, nth)
     JOIN pg_settings s ON s.name = wanted.name
 ORDER BY wanted.nth";
 
-const VERSION: &str = "/* loadtest.server_version */ SELECT current_setting('server_version')";
+const VERSION: &str = "SELECT /* loadtest.server_version */ current_setting('server_version')";
 
 /// Creates a permanent table, because a commit that has written only to temporary tables does not
 /// wait for the disk.
-const PREPARE: &str = "/* loadtest.commit_prepare */
-CREATE TABLE IF NOT EXISTS loadtest_commits (n int4 NOT NULL)";
-const DURABLE: &str = "/* loadtest.commit_durable */
-SELECT current_setting('synchronous_commit'), set_config('synchronous_commit', 'on', false)";
-const COMMIT: &str = "/* loadtest.commit */ INSERT INTO loadtest_commits VALUES (1)";
-const RESTORE: &str = "/* loadtest.commit_restore */
-SELECT set_config('synchronous_commit', $1, false)";
-const DROP: &str = "/* loadtest.commit_drop */ DROP TABLE IF EXISTS loadtest_commits";
+const PREPARE: &str =
+    "CREATE /* loadtest.commit_prepare */ TABLE IF NOT EXISTS loadtest_commits (n int4 NOT NULL)";
+const DURABLE: &str = "SELECT /* loadtest.commit_durable */ current_setting('synchronous_commit'), set_config('synchronous_commit', 'on', false)";
+const COMMIT: &str = "INSERT /* loadtest.commit */ INTO loadtest_commits VALUES (1)";
+const RESTORE: &str =
+    "SELECT /* loadtest.commit_restore */ set_config('synchronous_commit', $1, false)";
+const DROP: &str = "DROP /* loadtest.commit_drop */ TABLE IF EXISTS loadtest_commits";
 
 /// Number of commits before the measurement, which fill the server's caches.
 const FIRST: usize = 20;

@@ -21,19 +21,18 @@ use crate::result::Series;
 
 const INTERVAL: Duration = Duration::from_secs(1);
 
-const TABLES: &str = "/* loadtest.sample */
-SELECT (pg_current_wal_insert_lsn() - '0/0')::float8, s.n_dead_tup::float8,
+const TABLES: &str = "SELECT /* loadtest.sample */ (pg_current_wal_insert_lsn() - '0/0')::float8, s.n_dead_tup::float8,
     pg_relation_size(s.relid)::float8, pg_indexes_size(s.relid)::float8,
     (SELECT count(*) FROM pg_stat_activity a
         WHERE a.datname = current_database() AND a.application_name LIKE 'pgmill %')::float8
 FROM pg_stat_user_tables s WHERE s.relid = 'mill.tasks'::regclass";
 
 /// Buffers, calls and rows of the claim statement since the server started.
-const CLAIMS: &str = "/* loadtest.claims */
-SELECT coalesce(sum(s.shared_blks_hit + s.shared_blks_read), 0)::float8,
+const CLAIMS: &str =
+    "SELECT /* loadtest.claims */ coalesce(sum(s.shared_blks_hit + s.shared_blks_read), 0)::float8,
     coalesce(sum(s.calls), 0)::float8, coalesce(sum(s.rows), 0)::float8
 FROM pg_stat_statements s JOIN pg_database d ON d.oid = s.dbid
-WHERE d.datname = current_database() AND s.query LIKE '/* queue.claim */%'";
+WHERE d.datname = current_database() AND s.query LIKE '%/* queue.claim */%'";
 
 const MB: f64 = 1024.0 * 1024.0;
 

@@ -29,15 +29,13 @@ const LIMIT: u64 = 120;
 /// per task has no goal here.
 const GOAL: f64 = 2.5;
 
-const RATE: &str = "/* loadtest.peer_rate */
-WITH effects AS (SELECT e.at, row_number() OVER (ORDER BY e.at) AS n FROM loadtest.effects e),
+const RATE: &str = "WITH /* loadtest.peer_rate */ effects AS (SELECT e.at, row_number() OVER (ORDER BY e.at) AS n FROM loadtest.effects e),
     tenth AS (SELECT e.at, e.n FROM effects e WHERE e.n = $1)
 SELECT ((SELECT count(*) FROM effects) - t.n)::float8,
     extract(epoch FROM (SELECT max(e.at) FROM effects e) - t.at)::float8
 FROM tenth t";
 
-const COUNTS: &str = "/* loadtest.peer_effects */
-SELECT count(*), count(DISTINCT e.task), count(*) FILTER (WHERE e.task NOT BETWEEN 1 AND $1)
+const COUNTS: &str = "SELECT /* loadtest.peer_effects */ count(*), count(DISTINCT e.task), count(*) FILTER (WHERE e.task NOT BETWEEN 1 AND $1)
 FROM loadtest.effects e";
 
 pub(super) async fn run(

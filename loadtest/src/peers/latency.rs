@@ -42,16 +42,15 @@ const READY: Duration = Duration::from_secs(2);
 const START: &str =
     "INSERT INTO loadtest.starts (task, statement_at) VALUES (%s, clock_timestamp())";
 
-const READ: &str = "/* loadtest.peer_starts */
-SELECT s.task, extract(epoch FROM s.statement_at)::float8,
+const READ: &str =
+    "SELECT /* loadtest.peer_starts */ s.task, extract(epoch FROM s.statement_at)::float8,
     extract(epoch FROM coalesce(s.handler_at, s.statement_at))::float8
 FROM loadtest.starts s ORDER BY s.task";
 
 const FIRST: &str =
-    "/* loadtest.first_start */ SELECT count(*) FROM loadtest.starts s WHERE s.task = 0";
+    "SELECT /* loadtest.first_start */ count(*) FROM loadtest.starts s WHERE s.task = 0";
 
-const SESSIONS: &str = "/* loadtest.peer_sessions */
-SELECT count(*) FROM pg_stat_activity a
+const SESSIONS: &str = "SELECT /* loadtest.peer_sessions */ count(*) FROM pg_stat_activity a
 WHERE a.datname = current_database() AND a.backend_type = 'client backend'
     AND a.pid <> pg_backend_pid()";
 

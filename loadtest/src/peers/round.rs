@@ -9,15 +9,14 @@ use crate::context::database::Database;
 
 /// Tables for the peers in addition to those of the other scenarios. Start times come from the
 /// server's clock; each task of pgmill and of a peer writes one row.
-const TABLES: &str = "/* loadtest.peer_tables */
-ALTER TABLE loadtest.effects ADD at timestamptz NOT NULL DEFAULT clock_timestamp();
+const TABLES: &str = "ALTER /* loadtest.peer_tables */ TABLE loadtest.effects ADD at timestamptz NOT NULL DEFAULT clock_timestamp();
 CREATE TABLE loadtest.starts (
     task bigint NOT NULL, handler_at timestamptz, statement_at timestamptz NOT NULL)";
 
 /// Statements that prepare the server for a round: they vacuum the database, update the statistics,
 /// and complete a checkpoint.
 const SETTLE: [&str; 2] =
-    ["/* loadtest.peer_vacuum */ VACUUM (ANALYZE)", "/* loadtest.peer_checkpoint */ CHECKPOINT"];
+    ["VACUUM /* loadtest.peer_vacuum */ (ANALYZE)", "CHECKPOINT /* loadtest.peer_checkpoint */"];
 
 /// Creates a database for one round.
 pub(super) async fn fresh_database(context: &RunContext, label: &str) -> Result<Database> {

@@ -26,20 +26,18 @@ const GOAL_MS: f64 = 200.0;
 const REQUESTS: usize = 20;
 
 /// Number of buffers that the console's statements have read.
-const READ: &str = "/* loadtest.console_buffers */
-SELECT coalesce(sum(s.shared_blks_hit + s.shared_blks_read), 0)::float8
+const READ: &str = "SELECT /* loadtest.console_buffers */ coalesce(sum(s.shared_blks_hit + s.shared_blks_read), 0)::float8
 FROM pg_stat_statements s JOIN pg_database d ON d.oid = s.dbid
-WHERE d.datname = current_database() AND s.query LIKE '/* queue.%'";
+WHERE d.datname = current_database() AND s.query LIKE '%/* queue.%'";
 
 /// Tests whether a transaction of the console is still open. pg_stat_statements counts a statement
 /// only when the portal is closed, which is at the end of the transaction, after the response.
-const UNDER_WAY: &str = "/* loadtest.console_under_way */
-SELECT EXISTS (SELECT FROM pg_stat_activity a
+const UNDER_WAY: &str =
+    "SELECT /* loadtest.console_under_way */ EXISTS (SELECT FROM pg_stat_activity a
     WHERE a.datname = current_database() AND a.state = 'idle in transaction')";
 
 /// Ids of examples for pages about a single object: running, waiting and failed tasks, and a run.
-const EXAMPLES: &str = "/* loadtest.console_examples */
-SELECT (SELECT min(t.id) FROM mill.tasks t WHERE t.state = 'running'),
+const EXAMPLES: &str = "SELECT /* loadtest.console_examples */ (SELECT min(t.id) FROM mill.tasks t WHERE t.state = 'running'),
     (SELECT max(t.id) FROM mill.tasks t WHERE t.state = 'pending'),
     (SELECT a.task_id FROM mill.attempts a WHERE a.outcome = 'failed' ORDER BY a.finished_at DESC LIMIT 1),
     (SELECT max(r.id) FROM mill.runs r)";

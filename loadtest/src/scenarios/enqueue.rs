@@ -19,15 +19,14 @@ use crate::context::session::Session;
 use crate::measure::rounds::{Measured, against, alternate, rate};
 use crate::result::{Case, Check, Scenario};
 
-const BARE: &str = "/* loadtest.bare_one */ INSERT INTO bare.tasks (statement) VALUES ($1)";
+const BARE: &str = "INSERT /* loadtest.bare_one */ INTO bare.tasks (statement) VALUES ($1)";
 
-const BARE_MANY: &str = "/* loadtest.bare_many */
-INSERT INTO bare.tasks (statement) SELECT s FROM unnest($1) AS s";
+const BARE_MANY: &str =
+    "INSERT /* loadtest.bare_many */ INTO bare.tasks (statement) SELECT s FROM unnest($1) AS s";
 
-const COPY: &str = "/* loadtest.bare_copy */ COPY bare.tasks (statement) FROM STDIN";
+const COPY: &str = "COPY /* loadtest.bare_copy */ bare.tasks (statement) FROM STDIN";
 
-const COUNT: &str = "/* loadtest.enqueued */
-SELECT (SELECT count(*) FROM mill.tasks) + (SELECT count(*) FROM bare.tasks)";
+const COUNT: &str = "SELECT /* loadtest.enqueued */ (SELECT count(*) FROM mill.tasks) + (SELECT count(*) FROM bare.tasks)";
 
 /// Number of tasks per statement of a bulk, as in the program `enqueue`.
 const CHUNK: usize = 1000;

@@ -16,14 +16,12 @@ use crate::result::{Better, Case, Scenario};
 
 /// Number of statements in this database except those of the load test, and bytes of WAL from all
 /// databases.
-const COUNTED: &str = "/* loadtest.idle */
-SELECT coalesce(sum(s.calls), 0)::float8, (pg_current_wal_insert_lsn() - '0/0')::float8
+const COUNTED: &str = "SELECT /* loadtest.idle */ coalesce(sum(s.calls), 0)::float8, (pg_current_wal_insert_lsn() - '0/0')::float8
 FROM pg_stat_statements s JOIN pg_database d ON d.oid = s.dbid
-WHERE d.datname = current_database() AND s.query NOT LIKE '/* loadtest.%'";
+WHERE d.datname = current_database() AND s.query NOT LIKE '%/* loadtest.%'";
 
 /// Number of transactions, in place of statements if the server does not count these.
-const COMMITTED: &str = "/* loadtest.idle_commits */
-SELECT (d.xact_commit + d.xact_rollback)::float8, (pg_current_wal_insert_lsn() - '0/0')::float8
+const COMMITTED: &str = "SELECT /* loadtest.idle_commits */ (d.xact_commit + d.xact_rollback)::float8, (pg_current_wal_insert_lsn() - '0/0')::float8
 FROM pg_stat_database d WHERE d.datname = current_database()";
 
 /// Time until polls have reached their longest interval and start-up is over.

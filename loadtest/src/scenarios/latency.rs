@@ -25,16 +25,15 @@ use crate::measure::rounds::{Measured, against, alternate, case};
 use crate::result::{Better, Case, Check, Scenario};
 use crate::scenarios::throughput::drain::fleet_round;
 
-const TABLE: &str = "/* loadtest.starts */
-CREATE TABLE loadtest.starts (probe bigint NOT NULL PRIMARY KEY, at timestamptz NOT NULL)";
+const TABLE: &str = "CREATE /* loadtest.starts */ TABLE loadtest.starts (probe bigint NOT NULL PRIMARY KEY, at timestamptz NOT NULL)";
 
 /// The server executes this statement right after the commit.
-const COMMITTED: &str = "/* loadtest.committed */ SELECT clock_timestamp()";
+const COMMITTED: &str = "SELECT /* loadtest.committed */ clock_timestamp()";
 
 const STARTED: &str =
-    "/* loadtest.started */ SELECT s.at FROM loadtest.starts s WHERE s.probe = $1";
+    "SELECT /* loadtest.started */ s.at FROM loadtest.starts s WHERE s.probe = $1";
 
-const COUNT: &str = "/* loadtest.probes */ SELECT count(*) FROM loadtest.starts";
+const COUNT: &str = "SELECT /* loadtest.probes */ count(*) FROM loadtest.starts";
 
 /// Pause between two probes; varied to avoid synchronizing with periodic activity.
 const PAUSE_MS: std::ops::Range<u64> = 5..15;
@@ -126,7 +125,7 @@ impl Setting<'_> {
     async fn round(&self, kind: &mut Kind, round: usize) -> Result<Check> {
         let Self { context, database, fleet_spec, probes } = *self;
         database.empty().await?;
-        database.session.batch_execute("/* loadtest.no_starts */ TRUNCATE loadtest.starts").await?;
+        database.session.batch_execute("TRUNCATE /* loadtest.no_starts */ loadtest.starts").await?;
         database.vacuum_and_checkpoint().await?;
         let mut fleet = Fleet::start(context, database, fleet_spec).await?;
         open_queue(database).await?;

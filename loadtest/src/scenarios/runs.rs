@@ -20,8 +20,7 @@ use crate::result::{Better, Case, Check, Scenario};
 use crate::scenarios::throughput::pinned::fifths;
 
 /// One task, $1 tasks that depend on it, and one task that depends on all of these.
-const WIDE: &str = "/* loadtest.wide_job */
-WITH job AS (INSERT INTO mill.jobs (name) VALUES ('graph') RETURNING name),
+const WIDE: &str = "WITH /* loadtest.wide_job */ job AS (INSERT INTO mill.jobs (name) VALUES ('graph') RETURNING name),
 middle AS MATERIALIZED (
     SELECT 'middle ' || lpad(n::text, 9, '0') AS name FROM generate_series(1, $1::bigint) AS n
 ), task AS (
@@ -35,8 +34,7 @@ FROM job j, (SELECT m.name, 'first' FROM middle m UNION ALL SELECT 'last', m.nam
     AS e (child, parent)";
 
 /// $1 tasks, each of which depends on the previous one.
-const CHAIN: &str = "/* loadtest.chain_job */
-WITH job AS (INSERT INTO mill.jobs (name) VALUES ('graph') RETURNING name),
+const CHAIN: &str = "WITH /* loadtest.chain_job */ job AS (INSERT INTO mill.jobs (name) VALUES ('graph') RETURNING name),
 link AS MATERIALIZED (
     SELECT 'link ' || lpad(n::text, 9, '0') AS name, n FROM generate_series(1, $1::bigint) AS n
 ), task AS (
@@ -46,37 +44,34 @@ link AS MATERIALIZED (
 INSERT INTO mill.job_edges (job, child, parent)
 SELECT j.name, l.name, before.name FROM job j, link l JOIN link before ON before.n = l.n - 1";
 
-const ANALYZE: &str = "/* loadtest.analyze_jobs */
-ANALYZE mill.jobs, mill.job_tasks, mill.job_edges";
+const ANALYZE: &str =
+    "ANALYZE /* loadtest.analyze_jobs */ mill.jobs, mill.job_tasks, mill.job_edges";
 
 const START: &str =
-    "/* loadtest.start_run */ SELECT s.run_id FROM mill.start_run(ARRAY['graph']) AS s";
+    "SELECT /* loadtest.start_run */ s.run_id FROM mill.start_run(ARRAY['graph']) AS s";
 
-const LEFT: &str = "/* loadtest.runs_left */
-SELECT EXISTS (SELECT FROM mill.runs r WHERE r.state = 'running')";
+const LEFT: &str =
+    "SELECT /* loadtest.runs_left */ EXISTS (SELECT FROM mill.runs r WHERE r.state = 'running')";
 
 /// Resets the statistics, so that the longest statement is one of this round.
-pub(super) const FORGET: &str = "/* loadtest.forget_statements */
-SELECT pg_stat_statements_reset(0, (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()), 0)";
+pub(super) const FORGET: &str = "SELECT /* loadtest.forget_statements */ pg_stat_statements_reset(0, (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()), 0)";
 
 /// The longest of the statements that workers send, except the tasks' own; includes statements
 /// inside functions.
-const LONGEST: &str = r"/* loadtest.longest */
-SELECT s.max_exec_time, substring(s.query FROM '^/\* (\S+) \*/')
+const LONGEST: &str = r"SELECT /* loadtest.longest */ s.max_exec_time, substring(s.query FROM '/\* ((?:queue|worker)[.]\S+) \*/')
 FROM pg_stat_statements s JOIN pg_database d ON d.oid = s.dbid
-WHERE d.datname = current_database() AND s.query ~ '^/\* (queue|worker)\.'
+WHERE d.datname = current_database() AND s.query ~ '/\* (queue|worker)[.]'
 ORDER BY s.max_exec_time DESC LIMIT 1";
 
 /// Median milliseconds from the end of a task to the end of its child.
-const STEP: &str = "/* loadtest.step */
-SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY s.ms)::float8
+const STEP: &str =
+    "SELECT /* loadtest.step */ percentile_cont(0.5) WITHIN GROUP (ORDER BY s.ms)::float8
 FROM (SELECT 1000 * extract(epoch FROM c.finished_at - p.finished_at) AS ms
     FROM mill.run_edges e JOIN mill.attempts p ON p.run_id = e.run_id AND p.node = e.parent
         JOIN mill.attempts c ON c.run_id = e.run_id AND c.node = e.child) AS s";
 
 /// Expected and actual counts, and the children that started before a parent had finished.
-const OUTCOME: &str = "/* loadtest.runs_outcome */
-SELECT (SELECT count(*) FROM mill.run_status s WHERE s.state = 'succeeded' AND s.succeeded = s.tasks),
+const OUTCOME: &str = "SELECT /* loadtest.runs_outcome */ (SELECT count(*) FROM mill.run_status s WHERE s.state = 'succeeded' AND s.succeeded = s.tasks),
     (SELECT count(*) FROM mill.run_tasks), (SELECT count(*) FROM mill.attempts),
     (SELECT count(DISTINCT (a.run_id, a.node)) FROM mill.attempts a
         JOIN mill.run_tasks t ON t.run_id = a.run_id AND t.node = a.node

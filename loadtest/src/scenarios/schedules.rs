@@ -22,18 +22,15 @@ mod tick;
 
 /// Creates schedules that fire once a day, between two and twenty-two hours from now, so that none
 /// is due during the measurement.
-const SET: &str = "/* loadtest.set_schedules */
-SELECT count(mill.set_schedule('schedule ' || lpad(n::text, 9, '0'), format('daily(%s)', to_char(
+const SET: &str = "SELECT /* loadtest.set_schedules */ count(mill.set_schedule('schedule ' || lpad(n::text, 9, '0'), format('daily(%s)', to_char(
     now() AT TIME ZONE 'UTC' + interval '2 hours' + (n - 1) * interval '20 hours' / $1::float8, 'HH24:MI:SS')),
     'SELECT 1'))
 FROM generate_series(1, $1::bigint) AS n";
 
-const PLANNED: &str = "/* loadtest.planned */
-SELECT NOT EXISTS (SELECT FROM mill.schedules s WHERE s.next_fire_at IS NULL)";
+const PLANNED: &str = "SELECT /* loadtest.planned */ NOT EXISTS (SELECT FROM mill.schedules s WHERE s.next_fire_at IS NULL)";
 
 /// Does the same as [`Database::vacuum_and_checkpoint`] for the tables of schedules.
-const SETTLE: &str = "/* loadtest.vacuum_schedules */
-VACUUM (ANALYZE) mill.schedules, mill.schedule_log, mill.jobs, mill.job_tasks, mill.job_edges, mill.runs,
+const SETTLE: &str = "VACUUM /* loadtest.vacuum_schedules */ (ANALYZE) mill.schedules, mill.schedule_log, mill.jobs, mill.job_tasks, mill.job_edges, mill.runs,
     mill.run_tasks, mill.run_edges, mill.run_events";
 
 /// Number of schedules in the reference case.

@@ -10,21 +10,20 @@ use tokio_postgres::{GenericClient, Row};
 use crate::error::QueueError;
 use crate::row::{FromRow, column, from_row, scalar};
 
-const SET: &str = "/* queue.set_group */
-SELECT mill.set_group($1, $2, $3::text::mill.priority, $4)";
+const SET: &str =
+    "SELECT /* queue.set_group */ mill.set_group($1, $2, $3::text::mill.priority, $4)";
 
-const SET_ACTIVE_PERIOD: &str = "/* queue.set_active_period */
-SELECT mill.set_active_period($1, $2, $3, $4)";
+const SET_ACTIVE_PERIOD: &str =
+    "SELECT /* queue.set_active_period */ mill.set_active_period($1, $2, $3, $4)";
 
-const DROP: &str = "/* queue.drop_group */ SELECT mill.drop_group($1)";
+const DROP: &str = "SELECT /* queue.drop_group */ mill.drop_group($1)";
 
-const GROUPS: &str = "/* queue.groups */
-SELECT s.name, s.description, s.priority::text, s.max_running, s.opens, s.closes, s.zone, s.open,
+const GROUPS: &str = "SELECT /* queue.groups */ s.name, s.description, s.priority::text, s.max_running, s.opens, s.closes, s.zone, s.open,
     s.next_change_at, s.pending, s.running, s.blocked,
     s.name IS NOT DISTINCT FROM (SELECT x.default_group FROM mill.settings x) AS default
 FROM mill.group_status s ORDER BY s.name";
 
-const SET_DEFAULT: &str = "/* queue.set_default_group */ SELECT mill.set_default_group($1)";
+const SET_DEFAULT: &str = "SELECT /* queue.set_default_group */ mill.set_default_group($1)";
 
 /// Changes to a group; `None` leaves a setting unchanged.
 #[derive(Clone, Debug, Default)]

@@ -10,8 +10,8 @@ use tokio_postgres::types::Type;
 use crate::error::QueueError;
 use crate::row::scalar;
 
-const BEGIN: &str = "/* queue.begin_request */ SELECT mill.begin_request($1, $2, $3)";
-const FINISH: &str = "/* queue.finish_request */ SELECT mill.finish_request($1, $2, $3)";
+const BEGIN: &str = "SELECT /* queue.begin_request */ mill.begin_request($1, $2, $3)";
+const FINISH: &str = "SELECT /* queue.finish_request */ mill.finish_request($1, $2, $3)";
 
 /// Registers a request. Returns the answer to the same request, if it was carried out before; then
 /// there is nothing to do. Waits while another transaction carries out a request with this key.

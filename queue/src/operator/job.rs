@@ -11,21 +11,19 @@ use crate::error::QueueError;
 use crate::operator::run::Expected;
 use crate::row::{FromRow, from_row, scalar};
 
-const SET: &str = "/* queue.set_job */
-SELECT mill.set_job($1->>'name', $1->'tasks', $1->>'description', $1->>'frequency',
+const SET: &str = "SELECT /* queue.set_job */ mill.set_job($1->>'name', $1->'tasks', $1->>'description', $1->>'frequency',
     ($1->>'priority')::mill.priority, ($1->>'enabled')::boolean, $1->>'category',
     jsonb_build_object('tags', $1->'tags', 'metadata', $1->'metadata',
         'expected_duration', $1->'expected_duration', 'deadline', $1->'deadline',
         'run_timeout', $1->'run_timeout'))";
 
-const DEFINITIONS: &str = "/* queue.job_definitions */
-SELECT mill.job_definition(j.name) FROM mill.jobs j
+const DEFINITIONS: &str =
+    "SELECT /* queue.job_definitions */ mill.job_definition(j.name) FROM mill.jobs j
 WHERE NOT j.of_schedule ORDER BY j.name";
 
-const DEFINITION: &str = "/* queue.job_definition */ SELECT mill.job_definition($1)";
+const DEFINITION: &str = "SELECT /* queue.job_definition */ mill.job_definition($1)";
 
-const JOBS: &str = "/* queue.jobs */
-SELECT j.name, j.description, j.frequency, j.disabled_at IS NULL AS enabled, j.version, j.changed_at,
+const JOBS: &str = "SELECT /* queue.jobs */ j.name, j.description, j.frequency, j.disabled_at IS NULL AS enabled, j.version, j.changed_at,
     j.changed_by,
     (SELECT count(*) FROM mill.job_tasks t WHERE t.job = j.name AND t.disabled_at IS NULL) AS tasks,
     last.id AS last_run_id, last.state::text AS last_state, last.started_at AS last_started_at, j.tags, j.metadata
@@ -35,30 +33,26 @@ WHERE NOT j.of_schedule OR j.disabled_at IS NULL
     OR EXISTS (SELECT FROM mill.schedules s WHERE s.removed_at IS NULL AND j.name = ANY (s.jobs))
 ORDER BY lower(j.name)";
 
-const UNKNOWN_TASKS: &str = "/* queue.unknown_job_tasks */
-SELECT n FROM unnest($1::text[]) AS n WHERE NOT EXISTS (SELECT FROM mill.job_tasks t WHERE t.name = n)";
+const UNKNOWN_TASKS: &str = "SELECT /* queue.unknown_job_tasks */ n FROM unnest($1::text[]) AS n WHERE NOT EXISTS (SELECT FROM mill.job_tasks t WHERE t.name = n)";
 
-const SCHEDULES: &str = "/* queue.schedules_of_job */
-SELECT s.name FROM mill.schedule_status s
+const SCHEDULES: &str = "SELECT /* queue.schedules_of_job */ s.name FROM mill.schedule_status s
 WHERE lower($1) = ANY (SELECT lower(j) FROM unnest(s.jobs) AS j) AND s.status NOT IN ('removed', 'disabled')
 ORDER BY s.name";
 
-const ENABLE: &str = "/* queue.enable_job */ SELECT mill.enable_job($1, $2)";
+const ENABLE: &str = "SELECT /* queue.enable_job */ mill.enable_job($1, $2)";
 
-const ENABLE_TASK: &str = "/* queue.enable_job_task */ SELECT mill.enable_job_task($1, $2, $3)";
+const ENABLE_TASK: &str = "SELECT /* queue.enable_job_task */ mill.enable_job_task($1, $2, $3)";
 
-const SET_DEPENDENCY: &str = "/* queue.set_dependency */
-SELECT mill.set_dependency($1, $2, $3::text::mill.expected)";
+const SET_DEPENDENCY: &str =
+    "SELECT /* queue.set_dependency */ mill.set_dependency($1, $2, $3::text::mill.expected)";
 
-const DROP_DEPENDENCY: &str = "/* queue.drop_dependency */ SELECT mill.drop_dependency($1, $2)";
+const DROP_DEPENDENCY: &str = "SELECT /* queue.drop_dependency */ mill.drop_dependency($1, $2)";
 
-const DEPENDENCIES: &str = "/* queue.dependencies */
-SELECT d.child, d.parent, d.expected::text, NULL AS job FROM mill.dependencies d
+const DEPENDENCIES: &str = "SELECT /* queue.dependencies */ d.child, d.parent, d.expected::text, NULL AS job FROM mill.dependencies d
 WHERE d.disabled_at IS NULL
 ORDER BY d.child, d.parent";
 
-const LINEAGE: &str = "/* queue.lineage */
-WITH around AS (
+const LINEAGE: &str = "WITH /* queue.lineage */ around AS (
     SELECT u.task FROM mill.upstream($1) AS u WHERE $2
     UNION SELECT d.task FROM mill.downstream($1) AS d WHERE $3
     UNION SELECT $1

@@ -10,17 +10,15 @@ use tokio_postgres::types::{ToSql, Type};
 use crate::error::QueueError;
 use crate::row::{FromRow, from_row, scalar};
 
-const WINDOWS: &str = "/* queue.maintenance_windows */
-SELECT w.id, w.starts_at, nullif(w.ends_at, 'infinity') AS ends_at, w.reason, w.created_by,
+const WINDOWS: &str = "SELECT /* queue.maintenance_windows */ w.id, w.starts_at, nullif(w.ends_at, 'infinity') AS ends_at, w.reason, w.created_by,
     w.starts_at <= greatest(now(), w.created_at) AS is_active
 FROM mill.maintenance_windows w WHERE w.ends_at > now() ORDER BY w.starts_at, w.id";
 
-const PAUSE: &str = "/* queue.pause_fleet */
-SELECT mill.pause_fleet(coalesce($1, greatest($3, now()) + make_interval(secs => $2)), $4, $3)";
+const PAUSE: &str = "SELECT /* queue.pause_fleet */ mill.pause_fleet(coalesce($1, greatest($3, now()) + make_interval(secs => $2)), $4, $3)";
 
-const RESUME: &str = "/* queue.resume_fleet */ SELECT mill.resume_fleet($1)";
+const RESUME: &str = "SELECT /* queue.resume_fleet */ mill.resume_fleet($1)";
 
-const DESCRIBE: &str = "/* queue.describe_fleet_pause */ SELECT mill.describe_fleet_pause()";
+const DESCRIBE: &str = "SELECT /* queue.describe_fleet_pause */ mill.describe_fleet_pause()";
 
 /// A period in which the fleet is paused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

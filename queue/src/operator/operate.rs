@@ -11,37 +11,36 @@ use crate::read::queue_status::QueueConditions;
 use crate::row::{FromRow, from_row, scalar};
 use crate::schema;
 
-const PAUSE: &str = "/* queue.pause */ SELECT mill.pause($1)";
-const RESUME: &str = "/* queue.resume */ SELECT mill.resume($1)";
+const PAUSE: &str = "SELECT /* queue.pause */ mill.pause($1)";
+const RESUME: &str = "SELECT /* queue.resume */ mill.resume($1)";
 const SET_SHARED_COMMIT: &str =
-    "/* queue.set_shared_commit */ SELECT mill.set_shared_commit($1, make_interval(secs => $2))";
+    "SELECT /* queue.set_shared_commit */ mill.set_shared_commit($1, make_interval(secs => $2))";
 const SET_QUEUE_STORAGE: &str =
-    "/* queue.set_queue_storage */ SELECT mill.set_queue_storage($1, $2, $3)";
-const SET_QUEUE_CONDITIONS: &str = "/* queue.set_queue_conditions */
-SELECT mill.set_queue_conditions($1, make_interval(secs => $2), make_interval(secs => $3), $4)";
-const REMOVE_QUEUE: &str = "/* queue.remove_queue */ SELECT mill.remove_queue($1)";
+    "SELECT /* queue.set_queue_storage */ mill.set_queue_storage($1, $2, $3)";
+const SET_QUEUE_CONDITIONS: &str = "SELECT /* queue.set_queue_conditions */ mill.set_queue_conditions($1, make_interval(secs => $2), make_interval(secs => $3), $4)";
+const REMOVE_QUEUE: &str = "SELECT /* queue.remove_queue */ mill.remove_queue($1)";
 
 /// A queue is known if it has settings, limits, live tasks, a recent attempt, a task of a job or a
 /// worker of its own. The pending tasks are looked up in an index first, because the condition on
 /// all live tasks may read the whole table.
-const IS_KNOWN: &str = "/* queue.queue_is_known */
-SELECT $1 = 'default' OR EXISTS (SELECT FROM mill.queues q WHERE q.name = $1)
+const IS_KNOWN: &str = "SELECT /* queue.queue_is_known */ $1 = 'default' OR EXISTS (SELECT FROM mill.queues q WHERE q.name = $1)
     OR EXISTS (SELECT FROM mill.limits l WHERE l.kind = 'queue' AND l.name = $1)
     OR EXISTS (SELECT FROM mill.workers w WHERE $1 = ANY (w.queues))
     OR EXISTS (SELECT FROM mill.job_tasks t WHERE t.queue = $1)
     OR EXISTS (SELECT FROM mill.tasks t WHERE t.state = 'pending' AND t.queue = $1)
     OR EXISTS (SELECT FROM mill.tasks t WHERE t.queue = $1)
     OR EXISTS (SELECT FROM mill.attempts a WHERE a.queue = $1 AND a.finished_at > now() - interval '7 days')";
-const DRAIN: &str = "/* queue.drain */ SELECT mill.drain($1, $2)";
+const DRAIN: &str = "SELECT /* queue.drain */ mill.drain($1, $2)";
 
-const RIGHTS: &str = "/* queue.login_rights */
-SELECT current_user::text AS login, r.rolsuper AS superuser,
-    r.rolsuper OR pg_has_role(n.nspowner, CASE
-        WHEN current_setting('server_version_num')::int4 >= 160000 THEN 'USAGE, SET' ELSE 'MEMBER' END) AS owner,
-    r.rolsuper OR has_table_privilege('mill.tasks', 'UPDATE') AS worker,
-    r.rolsuper OR pg_has_role('pg_read_all_stats', 'USAGE') AND pg_has_role('pg_signal_backend', 'USAGE')
-        AS sees_backends
-FROM pg_namespace n, pg_roles r
+/// Runs in sessions of tasks, too, whose search_path may contain functions of tasks. So all names are
+/// qualified, and the operators are those of pg_catalog for exactly these types.
+const RIGHTS: &str = "SELECT /* queue.login_rights */ current_user::text AS login, r.rolsuper AS superuser,
+    r.rolsuper OR pg_catalog.pg_has_role(n.nspowner, CASE
+        WHEN pg_catalog.current_setting('server_version_num')::int4 >= 160000 THEN 'USAGE, SET' ELSE 'MEMBER' END) AS owner,
+    r.rolsuper OR pg_catalog.has_table_privilege('mill.tasks', 'UPDATE') AS worker,
+    r.rolsuper OR pg_catalog.pg_has_role('pg_read_all_stats', 'USAGE')
+        AND pg_catalog.pg_has_role('pg_signal_backend', 'USAGE') AS sees_backends
+FROM pg_catalog.pg_namespace n, pg_catalog.pg_roles r
 WHERE n.nspname = 'mill' AND r.rolname = current_user";
 
 /// Privileges of a login on the queue.

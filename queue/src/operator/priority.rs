@@ -9,18 +9,17 @@ use crate::error::QueueError;
 use crate::row::{FromRow, from_row, scalar};
 use crate::task::ReservedCapacity;
 
-const SET_WEIGHTS: &str = "/* queue.set_weights */ SELECT mill.set_weights($1, $2, $3, $4, $5)";
+const SET_WEIGHTS: &str = "SELECT /* queue.set_weights */ mill.set_weights($1, $2, $3, $4, $5)";
 
-const SET_RESERVED_CAPACITY: &str = "/* queue.set_reserved_capacity */ SELECT mill.set_reserved_capacity($1::text::mill.reserved_capacity)";
+const SET_RESERVED_CAPACITY: &str = "SELECT /* queue.set_reserved_capacity */ mill.set_reserved_capacity($1::text::mill.reserved_capacity)";
 
-const CAPACITY: &str = "/* queue.reserved_capacity */
-SELECT s.reserved_capacity::text FROM mill.settings s";
+const CAPACITY: &str =
+    "SELECT /* queue.reserved_capacity */ s.reserved_capacity::text FROM mill.settings s";
 
-const WEIGHTS: &str = "/* queue.priority_weights */
-SELECT p.priority::text, p.weight FROM mill.priorities p ORDER BY p.priority";
+const WEIGHTS: &str = "SELECT /* queue.priority_weights */ p.priority::text, p.weight FROM mill.priorities p ORDER BY p.priority";
 
-const STATUS: &str = "/* queue.priority_status */
-SELECT s.priority::text, s.weight, s.pending, s.running,
+const STATUS: &str =
+    "SELECT /* queue.priority_status */ s.priority::text, s.weight, s.pending, s.running,
     extract(epoch FROM s.oldest_pending_age)::float8 AS oldest_pending_age
 FROM mill.priority_status s ORDER BY s.priority DESC";
 

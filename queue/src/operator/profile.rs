@@ -8,15 +8,14 @@ use tokio_postgres::types::{ToSql, Type};
 use crate::error::QueueError;
 use crate::row::{FromRow, from_row, scalar};
 
-const SET: &str = "/* queue.set_profile */ SELECT mill.set_profile($1, $2, $3)";
+const SET: &str = "SELECT /* queue.set_profile */ mill.set_profile($1, $2, $3)";
 
 const SET_ROUTINES: &str =
-    "/* queue.set_profile_routines */ SELECT mill.set_profile_routines($1, $2)";
+    "SELECT /* queue.set_profile_routines */ mill.set_profile_routines($1, $2)";
 
-const DROP: &str = "/* queue.drop_profile */ SELECT mill.drop_profile($1)";
+const DROP: &str = "SELECT /* queue.drop_profile */ mill.drop_profile($1)";
 
-const PROFILES: &str = "/* queue.profiles */
-SELECT p.name, p.allowed, p.description, p.routines,
+const PROFILES: &str = "SELECT /* queue.profiles */ p.name, p.allowed, p.description, p.routines,
     (SELECT coalesce(sum((w.profiles->>p.name::text)::integer), 0) FROM mill.workers w
         WHERE now() - w.heartbeat_at < w.orphan_timeout) AS readers,
     (SELECT count(*) FROM mill.tasks t WHERE t.run_as = p.name AND t.state = 'pending') AS pending,

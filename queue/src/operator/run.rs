@@ -16,23 +16,22 @@ use crate::row::{FromRow, column, from_row, scalar};
 
 pub use pgmill_client::{RunOptions, RunState};
 
-const ADVANCE: &str = "/* queue.advance_run */
-SELECT a.released, a.ended::text, a.more FROM mill.advance_run($1) AS a";
+const ADVANCE: &str = "SELECT /* queue.advance_run */ a.released, a.ended::text, a.more FROM mill.advance_run($1) AS a";
 
-const RETRY: &str = "/* queue.retry_run_task */ SELECT mill.retry_run_task($1, $2)";
+const RETRY: &str = "SELECT /* queue.retry_run_task */ mill.retry_run_task($1, $2)";
 
-const RERUN: &str = "/* queue.rerun_run */ SELECT r FROM mill.rerun_run($1, $2, $3) AS r";
+const RERUN: &str = "SELECT /* queue.rerun_run */ r FROM mill.rerun_run($1, $2, $3) AS r";
 
-const RESTART: &str = "/* queue.restart_run */
-SELECT r FROM mill.restart_run($1, $2, $3, $4, $5) AS r";
+const RESTART: &str =
+    "SELECT /* queue.restart_run */ r FROM mill.restart_run($1, $2, $3, $4, $5) AS r";
 
-const APPROVE: &str = "/* queue.approve */ SELECT mill.approve($1, $2)";
+const APPROVE: &str = "SELECT /* queue.approve */ mill.approve($1, $2)";
 
-const REJECT: &str = "/* queue.reject */ SELECT mill.reject($1, $2, $3)";
+const REJECT: &str = "SELECT /* queue.reject */ mill.reject($1, $2, $3)";
 
-const WHY_RUN: &str = "/* queue.why_run */ SELECT mill.why_run($1)";
+const WHY_RUN: &str = "SELECT /* queue.why_run */ mill.why_run($1)";
 
-const WHY: &str = "/* queue.why_run_task */ SELECT mill.why($1, $2)";
+const WHY: &str = "SELECT /* queue.why_run_task */ mill.why($1, $2)";
 
 pg_enum! {
     /// State of a task of a run.

@@ -7,12 +7,11 @@ use tokio_postgres::types::Type;
 use crate::error::QueueError;
 use crate::row::{FromRow, from_row, scalar};
 
-const FILTERS: &str = "/* queue.saved_filters */
-SELECT f.name, f.query, f.saved_by FROM mill.saved_filters f WHERE f.screen = $1 ORDER BY f.name";
+const FILTERS: &str = "SELECT /* queue.saved_filters */ f.name, f.query, f.saved_by FROM mill.saved_filters f WHERE f.screen = $1 ORDER BY f.name";
 
-const SAVE: &str = "/* queue.save_filter */ SELECT mill.save_filter($1, $2, $3)";
+const SAVE: &str = "SELECT /* queue.save_filter */ mill.save_filter($1, $2, $3)";
 
-const REMOVE: &str = "/* queue.remove_filter */ SELECT mill.remove_filter($1, $2)";
+const REMOVE: &str = "SELECT /* queue.remove_filter */ mill.remove_filter($1, $2)";
 
 /// A saved filter of a screen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

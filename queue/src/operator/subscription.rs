@@ -11,8 +11,7 @@ use crate::pg_enum;
 use crate::row::{FromRow, from_row, scalar};
 
 /// Without a name, all subscriptions.
-const SUBSCRIPTIONS: &str = "/* queue.subscriptions */
-SELECT s.name, s.events::text[], s.queue::text, s.job::text, s.schedule, s.tag, s.task::text, s.kind,
+const SUBSCRIPTIONS: &str = "SELECT /* queue.subscriptions */ s.name, s.events::text[], s.queue::text, s.job::text, s.schedule, s.tag, s.task::text, s.kind,
     s.destination::text, s.channel, s.statement::text, s.task_queue::text, s.run_as::text, s.min_pending,
     extract(epoch FROM s.min_age)::float8 AS min_age_seconds, s.rate_messages,
     extract(epoch FROM s.rate_period)::float8 AS rate_seconds, s.enabled, s.description, s.created_by,
@@ -21,18 +20,17 @@ SELECT s.name, s.events::text[], s.queue::text, s.job::text, s.schedule, s.tag, 
 FROM mill.subscription_status s
 WHERE $1 IS NULL OR s.name = $1 ORDER BY s.name";
 
-const SET: &str = "/* queue.set_subscription */ SELECT mill.set_subscription($1, $2)";
+const SET: &str = "SELECT /* queue.set_subscription */ mill.set_subscription($1, $2)";
 
-const REMOVE: &str = "/* queue.remove_subscription */ SELECT mill.remove_subscription($1)";
+const REMOVE: &str = "SELECT /* queue.remove_subscription */ mill.remove_subscription($1)";
 
-const ENABLE: &str = "/* queue.enable_subscription */ SELECT mill.enable_subscription($1, $2)";
+const ENABLE: &str = "SELECT /* queue.enable_subscription */ mill.enable_subscription($1, $2)";
 
-const TEST: &str = "/* queue.test_subscription */ SELECT mill.test_subscription($1)";
+const TEST: &str = "SELECT /* queue.test_subscription */ mill.test_subscription($1)";
 
-const RETRY: &str = "/* queue.retry_notifications */ SELECT mill.retry_notifications($1, $2)";
+const RETRY: &str = "SELECT /* queue.retry_notifications */ mill.retry_notifications($1, $2)";
 
-const NOTIFICATIONS: &str = "/* queue.notifications */
-SELECT n.id, n.subscription, n.event::text, n.state, n.document, n.created_at, n.next_attempt_at, n.attempts,
+const NOTIFICATIONS: &str = "SELECT /* queue.notifications */ n.id, n.subscription, n.event::text, n.state, n.document, n.created_at, n.next_attempt_at, n.attempts,
     n.last_error, n.sent_at, n.dead_at
 FROM mill.visible_notifications n
 WHERE ($1 IS NULL OR n.subscription = $1) AND ($2 IS NULL OR n.state = $2) AND ($3 IS NULL OR n.id < $3)

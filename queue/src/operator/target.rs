@@ -14,16 +14,14 @@ use crate::error::QueueError;
 use crate::read::queue_status::QueueConditions;
 use crate::row::{FromRow, column, from_row, scalar};
 
-const SET: &str = "/* queue.set_target */
-SELECT mill.set_target($1, $2, $3, make_interval(secs => $4))";
+const SET: &str =
+    "SELECT /* queue.set_target */ mill.set_target($1, $2, $3, make_interval(secs => $4))";
 
-const SET_CONDITIONS: &str = "/* queue.set_target_conditions */
-SELECT mill.set_target_conditions($1, make_interval(secs => $2), make_interval(secs => $3), $4)";
+const SET_CONDITIONS: &str = "SELECT /* queue.set_target_conditions */ mill.set_target_conditions($1, make_interval(secs => $2), make_interval(secs => $3), $4)";
 
-const ACCEPT: &str = "/* queue.accept_restored_target */ SELECT mill.accept_restored_target($1)";
+const ACCEPT: &str = "SELECT /* queue.accept_restored_target */ mill.accept_restored_target($1)";
 
-const TARGETS: &str = "/* queue.targets */
-SELECT t.name, p.allowed, p.description, extract(epoch FROM t.receipts_kept)::float8 AS receipts_kept_seconds,
+const TARGETS: &str = "SELECT /* queue.targets */ t.name, p.allowed, p.description, extract(epoch FROM t.receipts_kept)::float8 AS receipts_kept_seconds,
     t.checked_at, t.restored_at, extract(epoch FROM t.max_replication_lag)::float8 AS max_replication_lag_seconds,
     extract(epoch FROM t.max_snapshot_age)::float8 AS max_snapshot_age_seconds, t.max_active_sessions,
     (SELECT c.held_back FROM mill.target_checks c WHERE c.name = t.name) AS held_back,
@@ -32,12 +30,10 @@ SELECT t.name, p.allowed, p.description, extract(epoch FROM t.receipts_kept)::fl
 FROM mill.targets t JOIN mill.profiles p ON p.name = t.name ORDER BY t.name";
 
 /// Reads no profiles: `mill_worker` may not read them.
-const HELD_BACK: &str = "/* queue.targets_held_back */
-SELECT t.name, c.held_back FROM mill.targets t LEFT JOIN mill.target_checks c ON c.name = t.name ORDER BY t.name";
+const HELD_BACK: &str = "SELECT /* queue.targets_held_back */ t.name, c.held_back FROM mill.targets t LEFT JOIN mill.target_checks c ON c.name = t.name ORDER BY t.name";
 
 /// Tasks in autocommit mode have no receipt.
-const SUCCESSES: &str = "/* queue.successes_in_target */
-SELECT a.task_id, a.receipt, a.finished_at FROM mill.attempts a
+const SUCCESSES: &str = "SELECT /* queue.successes_in_target */ a.task_id, a.receipt, a.finished_at FROM mill.attempts a
 WHERE a.run_as = $1 AND a.outcome = 'succeeded' AND a.receipt IS NOT NULL
     AND a.finished_at > now() - make_interval(secs => $2) AND a.mode = 'transaction'
 ORDER BY a.finished_at";

@@ -15,10 +15,9 @@ use crate::row::{FromRow, column, from_row, scalar};
 macro_rules! history {
     ($name:literal, $rest:literal) => {
         concat!(
-            "/* ",
+            "SELECT /* ",
             $name,
-            " */
-SELECT h.task_id, h.attempt, h.final, h.outcome::text, h.queue, h.name, h.priority::text,
+            " */ h.task_id, h.attempt, h.final, h.outcome::text, h.queue, h.name, h.priority::text,
     h.mode::text, h.enqueued_at, h.due_at, h.started_at, h.finished_at,
     extract(epoch FROM h.wait_duration)::float8 AS wait_seconds,
     extract(epoch FROM h.duration)::float8 AS duration_seconds,
@@ -44,7 +43,7 @@ const ATTEMPTS: &str =
     history!("queue.attempts", "WHERE h.task_id = $1 ORDER BY h.finished_at, h.attempt");
 
 const LIVE_STATE: &str =
-    "/* queue.live_state */ SELECT t.state::text FROM mill.tasks t WHERE t.id = $1";
+    "SELECT /* queue.live_state */ t.state::text FROM mill.tasks t WHERE t.id = $1";
 
 /// An attempt that ended.
 #[derive(Clone, Debug, PartialEq, Serialize, utoipa::ToSchema)]

@@ -11,15 +11,14 @@ use tokio_postgres::types::{ToSql, Type};
 use crate::error::QueueError;
 use crate::row::{FromRow, from_row};
 
-const ENTRIES: &str = "/* queue.audit */
-SELECT a.id, a.at, a.login, a.role, a.actor, a.application, a.action, a.subject, a.detail
+const ENTRIES: &str = "SELECT /* queue.audit */ a.id, a.at, a.login, a.role, a.actor, a.application, a.action, a.subject, a.detail
 FROM mill.audit a
 WHERE ($1 IS NULL OR a.subject = $1) AND ($2 IS NULL OR $2 IN (a.login, a.actor))
     AND ($3 IS NULL OR a.action = $3) AND ($4 IS NULL OR a.at > now() - make_interval(secs => $4))
     AND ($5 IS NULL OR a.id < $5) AND ($6 IS NULL OR a.at >= $6) AND ($7 IS NULL OR a.at <= $7)
 ORDER BY a.id DESC LIMIT $8";
 
-const SET_ACTOR: &str = "/* queue.set_actor */ SELECT set_config('mill.actor', $1, true)";
+const SET_ACTOR: &str = "SELECT /* queue.set_actor */ set_config('mill.actor', $1, true)";
 
 /// A filter on audit entries. The default matches all of them.
 #[derive(Clone, Debug, Default)]

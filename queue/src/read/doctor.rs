@@ -10,8 +10,7 @@ use tokio_postgres::GenericClient;
 use crate::error::QueueError;
 use crate::row::{FromRow, from_row, scalar};
 
-const SERVER: &str = "/* queue.doctor_server */
-SELECT current_setting('server_version_num')::int4 AS version_number,
+const SERVER: &str = "SELECT /* queue.doctor_server */ current_setting('server_version_num')::int4 AS version_number,
     current_setting('server_version') AS version, (now() AT TIME ZONE 'UTC')::date AS today,
     pg_is_in_recovery() AS in_recovery,
     current_user::text AS role, current_setting('max_connections')::int4
@@ -19,19 +18,16 @@ SELECT current_setting('server_version_num')::int4 AS version_number,
     (SELECT count(*) FROM pg_stat_activity a WHERE a.usesysid IS NOT NULL AND a.datid IS NOT NULL) AS connections";
 
 /// The limits of transaction ids and multixact ids are the same, and apply to the whole server.
-const OLDEST_DATABASE: &str = "/* queue.doctor_oldest_database */
-SELECT d.datname::text AS name, greatest(age(d.datfrozenxid), mxid_age(d.datminmxid)) AS age
+const OLDEST_DATABASE: &str = "SELECT /* queue.doctor_oldest_database */ d.datname::text AS name, greatest(age(d.datfrozenxid), mxid_age(d.datminmxid)) AS age
 FROM pg_database d ORDER BY 2 DESC, 1 LIMIT 1";
 
-const SETTINGS: &str = "/* queue.doctor_settings */
-SELECT s.name, s.setting AS value FROM pg_settings s WHERE s.name IN ('fsync', 'synchronous_commit',
+const SETTINGS: &str = "SELECT /* queue.doctor_settings */ s.name, s.setting AS value FROM pg_settings s WHERE s.name IN ('fsync', 'synchronous_commit',
     'full_page_writes', 'autovacuum', 'track_activities', 'track_counts',
     'client_connection_check_interval')";
 
 /// Settings of superusers are included, because a superuser counts as a member of every role. Of other
 /// roles, those with sessions of readers run tasks.
-const OVERRIDES: &str = "/* queue.doctor_overrides */
-SELECT split_part(c.setting, '=', 1) AS name, substr(c.setting, strpos(c.setting, '=') + 1) AS value,
+const OVERRIDES: &str = "SELECT /* queue.doctor_overrides */ split_part(c.setting, '=', 1) AS name, substr(c.setting, strpos(c.setting, '=') + 1) AS value,
     CASE WHEN d.setdatabase = 0 THEN NULL ELSE current_database()::text END AS database,
     CASE WHEN d.setrole = 0 THEN NULL ELSE pg_get_userbyid(d.setrole)::text END AS role,
     d.setrole <> 0 AND NOT w.member AS only_tasks
@@ -50,16 +46,14 @@ WHERE s.source = 'configuration file' AND s.name IN ('statement_timeout', 'lock_
     'default_transaction_isolation', 'default_transaction_read_only')
 ORDER BY 1, 3, 4";
 
-const GRANTS: &str = "/* queue.doctor_grants */
-SELECT wanted.role, wanted.granted, CASE WHEN to_regrole(wanted.role) IS NULL THEN false
+const GRANTS: &str = "SELECT /* queue.doctor_grants */ wanted.role, wanted.granted, CASE WHEN to_regrole(wanted.role) IS NULL THEN false
     ELSE pg_has_role(to_regrole(wanted.role), to_regrole(wanted.granted), 'USAGE') END AS present
 FROM (VALUES ('mill_worker', 'pg_read_all_stats'), ('mill_worker', 'pg_signal_backend'),
     ('mill_owner', 'pg_read_all_stats')) AS wanted (role, granted)";
 
 /// Finds the control session of a worker by its advisory lock, and a task session by its task.
 /// Every role can see the pid and the user of these sessions.
-const SESSION_ROLES: &str = "/* queue.doctor_session_roles */
-SELECT a.usename::text AS name, bool_or(s.running) AS runs_tasks, count(*) AS sessions,
+const SESSION_ROLES: &str = "SELECT /* queue.doctor_session_roles */ a.usename::text AS name, bool_or(s.running) AS runs_tasks, count(*) AS sessions,
     r.rolsuper AS superuser, pg_has_role(a.usesysid, to_regrole('mill_owner'), m.rights) AS owner,
     pg_has_role(a.usesysid, to_regrole('mill_worker'), m.rights) AS worker
 FROM (SELECT mill.membership_rights() AS rights) AS m CROSS JOIN (
@@ -78,8 +72,7 @@ GROUP BY a.usename, a.usesysid, r.rolsuper, m.rights ORDER BY a.usename";
 /// sessions of other databases do not prevent the removal.
 fn horizon_statement(sessions: &str) -> String {
     format!(
-        "/* queue.doctor_horizon */
-SELECT * FROM (
+        "SELECT /* queue.doctor_horizon */ * FROM (
     SELECT CASE s.kind WHEN 'walsender' THEN 'standby' ELSE 'session' END AS kind,
         s.pid::text AS name, s.login AS user, s.application_name AS application, s.age_xids, s.xact_start AS since,
         extract(epoch FROM now() - s.xact_start)::float8 AS age_seconds, s.state,
@@ -101,16 +94,14 @@ SELECT * FROM (
 }
 
 /// Null without the function.
-const SESSIONS_VISIBLE: &str = "/* queue.sessions_visible */
-SELECT has_function_privilege(to_regprocedure('mill.sessions()')::oid, 'EXECUTE')";
+const SESSIONS_VISIBLE: &str = "SELECT /* queue.sessions_visible */ has_function_privilege(to_regprocedure('mill.sessions()')::oid, 'EXECUTE')";
 
 const OWN_SESSIONS: &str = "(SELECT a.pid, a.backend_start, a.backend_type AS kind, a.usename::text AS login,
     a.application_name, a.state, a.xact_start, greatest(age(a.backend_xmin), age(a.backend_xid)) AS age_xids
     FROM pg_stat_activity a
     WHERE a.datname = current_database() AND a.usesysid IS NOT NULL OR a.backend_type = 'walsender')";
 
-const TABLES: &str = "/* queue.doctor_tables */
-SELECT s.n_live_tup AS live_rows, s.n_dead_tup AS dead_rows, pg_total_relation_size(s.relid) AS bytes,
+const TABLES: &str = "SELECT /* queue.doctor_tables */ s.n_live_tup AS live_rows, s.n_dead_tup AS dead_rows, pg_total_relation_size(s.relid) AS bytes,
     greatest(s.last_vacuum, s.last_autovacuum) AS vacuumed_at,
     ARRAY(SELECT day::date::text FROM generate_series((now() AT TIME ZONE 'UTC')::date,
             (now() AT TIME ZONE 'UTC')::date + 1, '1 day') AS day
@@ -302,7 +293,7 @@ pub async fn horizon(client: &impl GenericClient) -> Result<Vec<HorizonHolder>, 
 /// Returns the number of sessions of this database whose state and transaction the role cannot see.
 pub async fn hidden_sessions(client: &impl GenericClient) -> Result<i64, QueueError> {
     let statement = format!(
-        "/* queue.doctor_hidden_sessions */ SELECT count(*) FROM {} AS s WHERE s.state IS NULL AND s.kind IS NULL",
+        "SELECT /* queue.doctor_hidden_sessions */ count(*) FROM {} AS s WHERE s.state IS NULL AND s.kind IS NULL",
         sessions(client).await?
     );
     scalar(&client.query_typed(&statement, &[]).await?[0])

@@ -11,8 +11,7 @@ use crate::row::{FromRow, column, from_row};
 /// Finds the holders of the oldest snapshot as `doctor.rs` does. For a slot and a standby there is
 /// no time, only the age of a transaction id. If a partition is dropped meanwhile, its size is
 /// NULL.
-const FLEET: &str = "/* queue.fleet */
-WITH holder (kind, transactions, seconds) AS (
+const FLEET: &str = "WITH /* queue.fleet */ holder (kind, transactions, seconds) AS (
     SELECT CASE a.backend_type WHEN 'walsender' THEN 'standby' ELSE 'session' END,
         greatest(age(a.backend_xmin), age(a.backend_xid)),
         CASE a.backend_type WHEN 'walsender' THEN NULL ELSE extract(epoch FROM now() - a.xact_start) END

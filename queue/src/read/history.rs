@@ -46,9 +46,9 @@ macro_rules! attempt_summaries {
     ($name:literal, $rest:literal) => {
         history_query!(
             concat!(
+                "SELECT /* ",
                 $name,
-                "
-SELECT a.task_id, a.attempt, a.final, a.outcome::text, a.queue, a.name, a.started_at,
+                " */ a.task_id, a.attempt, a.final, a.outcome::text, a.queue, a.name, a.started_at,
     a.finished_at, extract(epoch FROM greatest('0', a.started_at - a.due_at))::float8 AS wait_seconds,
     extract(epoch FROM a.finished_at - a.started_at)::float8 AS duration_seconds, a.rows, a.sqlstate,
     a.message, a.worker_id, s.host, s.pid AS worker_pid, left(a.statement, 200) AS statement_head,
@@ -59,16 +59,14 @@ SELECT a.task_id, a.attempt, a.final, a.outcome::text, a.queue, a.name, a.starte
     };
 }
 
-const ATTEMPTS: &str = attempt_summaries!(
-    "/* queue.history */",
-    "ORDER BY a.finished_at DESC, a.task_id DESC LIMIT $6"
-);
+const ATTEMPTS: &str =
+    attempt_summaries!("queue.history", "ORDER BY a.finished_at DESC, a.task_id DESC LIMIT $6");
 
 /// A retry makes a finished task live again, so only the last final attempt of a task counts. The
 /// last condition follows from the others, but lets the planner prune partitions in the subquery as
 /// well.
 const FINISHED: &str = attempt_summaries!(
-    "/* queue.finished_tasks */",
+    "queue.finished_tasks",
     "    AND a.final AND NOT EXISTS (SELECT FROM mill.tasks t WHERE t.id = a.task_id)
     AND NOT EXISTS (SELECT FROM mill.attempts later
         WHERE later.task_id = a.task_id AND later.final AND later.finished_at > a.finished_at
@@ -77,7 +75,7 @@ ORDER BY a.finished_at DESC, a.task_id DESC LIMIT $6"
 );
 
 const FINISHED_IDS: &str = history_query!(
-    "/* queue.finished_ids */ SELECT a.task_id",
+    "SELECT /* queue.finished_ids */ a.task_id",
     "    AND a.final AND NOT EXISTS (SELECT FROM mill.tasks t WHERE t.id = a.task_id)
     AND NOT EXISTS (SELECT FROM mill.attempts later
         WHERE later.task_id = a.task_id AND later.final AND later.finished_at > a.finished_at
@@ -85,8 +83,7 @@ const FINISHED_IDS: &str = history_query!(
 ORDER BY a.finished_at, a.task_id LIMIT $6"
 );
 
-const OUTCOMES: &str = "/* queue.outcomes */
-SELECT a.outcome::text, count(*) AS tasks, min(a.finished_at) AS first_at, max(a.finished_at) AS last_at,
+const OUTCOMES: &str = "SELECT /* queue.outcomes */ a.outcome::text, count(*) AS tasks, min(a.finished_at) AS first_at, max(a.finished_at) AS last_at,
     percentile_cont(0.95) WITHIN GROUP (ORDER BY extract(epoch FROM a.finished_at - a.started_at))
         AS duration_p95_seconds
 FROM mill.attempts a
@@ -268,8 +265,7 @@ pub struct AttemptSearch {
 
 /// The result of a search for viewers who may not read statements would be empty, which would be
 /// misleading.
-const SEARCH_SETTINGS: &str = "/* queue.search_settings */
-SELECT set_config('statement_timeout', '10s', true), mill.sees_statements() AS sees_statements";
+const SEARCH_SETTINGS: &str = "SELECT /* queue.search_settings */ set_config('statement_timeout', '10s', true), mill.sees_statements() AS sees_statements";
 
 /// Begins the read-only transaction of a search for texts, in which each statement may take at most
 /// ten seconds.

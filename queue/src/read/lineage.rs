@@ -11,13 +11,12 @@ use crate::operator::job::Dependency;
 use crate::operator::run::Expected;
 use crate::row::scalar;
 
-const TASK_EXISTS: &str = "/* queue.lineage_task_exists */
-SELECT EXISTS (SELECT FROM mill.job_tasks t WHERE t.name = $1 AND t.disabled_at IS NULL)
+const TASK_EXISTS: &str = "SELECT /* queue.lineage_task_exists */ EXISTS (SELECT FROM mill.job_tasks t WHERE t.name = $1 AND t.disabled_at IS NULL)
     OR EXISTS (SELECT FROM mill.dependencies d WHERE $1 IN (d.child, d.parent) AND d.disabled_at IS NULL)
     AS task_exists";
 
-const TASKS: &str = "/* queue.lineage_tasks */
-SELECT t.name FROM (SELECT DISTINCT n.name FROM mill.lineage l
+const TASKS: &str =
+    "SELECT /* queue.lineage_tasks */ t.name FROM (SELECT DISTINCT n.name FROM mill.lineage l
     CROSS JOIN LATERAL (VALUES (l.child::text), (l.parent::text)) AS n(name)) AS t
 WHERE t.name > $1 ORDER BY t.name LIMIT $2";
 

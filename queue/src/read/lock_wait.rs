@@ -6,12 +6,11 @@ use tokio_postgres::types::Type;
 use crate::error::QueueError;
 use crate::row::{column, scalar};
 
-const BACKEND_PID: &str = "/* queue.backend_pid */ SELECT pg_backend_pid()";
+const BACKEND_PID: &str = "SELECT /* queue.backend_pid */ pg_backend_pid()";
 
 /// Reads only the first blocking session, because all others wait for the same thing. Columns that
 /// the role may not see are null.
-const LOCK_WAIT: &str = "/* queue.lock_wait */
-SELECT a.wait_event = 'SyncRep' AS standby, b.pid, b.usename::text AS login,
+const LOCK_WAIT: &str = "SELECT /* queue.lock_wait */ a.wait_event = 'SyncRep' AS standby, b.pid, b.usename::text AS login,
     b.wait_event = 'SyncRep' AS for_standby, extract(epoch FROM now() - b.xact_start)::float8 AS seconds
 FROM pg_stat_activity a
 LEFT JOIN LATERAL (SELECT s.* FROM unnest(pg_blocking_pids(a.pid)) AS blocking (pid)

@@ -42,10 +42,9 @@ macro_rules! names {
     };
     ($name:literal, $column:literal, $from:literal, $order:literal) => {
         concat!(
-            "/* ",
+            "SELECT /* ",
             $name,
-            " */
-SELECT n.name FROM (SELECT ",
+            " */ n.name FROM (SELECT ",
             $column,
             " ",
             $from,

@@ -8,8 +8,7 @@ use crate::error::QueueError;
 use crate::row::{FromRow, from_row, scalar};
 use crate::transition::limit::Rate;
 
-const QUEUES: &str = "/* queue.queue_status */
-SELECT s.queue, s.paused, s.pending, s.running, s.scheduled, s.blocked,
+const QUEUES: &str = "SELECT /* queue.queue_status */ s.queue, s.paused, s.pending, s.running, s.scheduled, s.blocked,
     extract(epoch FROM s.oldest_pending_age)::float8 AS oldest_pending_seconds,
     extract(epoch FROM s.longest_running)::float8 AS longest_running_seconds,
     extract(epoch FROM s.shared_commit)::float8 AS shared_commit_seconds, s.max_running,
@@ -19,7 +18,7 @@ SELECT s.queue, s.paused, s.pending, s.running, s.scheduled, s.blocked,
 FROM mill.queue_status s ORDER BY s.queue";
 
 /// The advisory lock that one worker holds while it publishes the fleet-wide gauges.
-const PUBLISHER: &str = "/* queue.publisher */ SELECT pg_try_advisory_lock(7236270913)";
+const PUBLISHER: &str = "SELECT /* queue.publisher */ pg_try_advisory_lock(7236270913)";
 
 /// The conditions under which workers claim from a queue, or tasks of a target; `None` means no such
 /// condition.

@@ -12,8 +12,7 @@ use crate::row::{FromRow, from_row};
 /// The range of `finished_at` excludes the partitions of other days, and the attempts before the last
 /// restart of the run. An attempt ends before its run does; the minute allows for the time between the two clock readings. For a live task, the last
 /// row is the attempt that runs or is due.
-const RUN_ATTEMPTS: &str = "/* queue.run_attempts */
-SELECT a.task_id, a.outcome::text, a.due_at, a.started_at, a.finished_at
+const RUN_ATTEMPTS: &str = "SELECT /* queue.run_attempts */ a.task_id, a.outcome::text, a.due_at, a.started_at, a.finished_at
 FROM mill.visible_attempts a
 WHERE a.task_id = ANY ($1) AND a.finished_at >= $2
     AND a.finished_at <= coalesce($3, now()) + interval '1 minute'

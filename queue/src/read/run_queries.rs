@@ -27,16 +27,13 @@ const TASK: &str = "t.node, t.name, t.job, t.task_id, t.state, t.started_at, t.f
     t.group_name AS group, t.pid, t.join_mode::text AS join, t.message, t.result,
     to_jsonb(t.options) AS options, t.approval, t.approval_note, t.approval_since, t.approved, t.decided_by";
 
-const RUNNING: &str = "/* queue.run_tasks_running */
-SELECT t.name FROM mill.run_task_status t WHERE t.run_id = $1 AND t.state = 'running'
+const RUNNING: &str = "SELECT /* queue.run_tasks_running */ t.name FROM mill.run_task_status t WHERE t.run_id = $1 AND t.state = 'running'
 ORDER BY t.started_at LIMIT $2";
 
-const EDGES: &str = "/* queue.run_edges */
-SELECT e.parent, e.child, e.expected::text FROM mill.run_edges e WHERE e.run_id = $1
+const EDGES: &str = "SELECT /* queue.run_edges */ e.parent, e.child, e.expected::text FROM mill.run_edges e WHERE e.run_id = $1
 ORDER BY e.parent, e.child";
 
-const EDGES_AMONG: &str = "/* queue.run_edges_among */
-SELECT e.parent, e.child, e.expected::text FROM mill.run_edges e
+const EDGES_AMONG: &str = "SELECT /* queue.run_edges_among */ e.parent, e.child, e.expected::text FROM mill.run_edges e
 WHERE e.run_id = $1 AND e.parent = ANY ($2) AND e.child = ANY ($2) ORDER BY e.parent, e.child LIMIT $3";
 
 /// A filter on runs. The default matches all of them.
@@ -328,7 +325,7 @@ pub async fn runs(
     limit: i64,
 ) -> Result<Vec<Run>, QueueError> {
     let sql = format!(
-        "/* queue.runs */ SELECT {RUN} FROM mill.run_status r
+        "SELECT /* queue.runs */ {RUN} FROM mill.run_status r
          WHERE ($1::text IS NULL OR r.state = $1::text::mill.run_state)
             AND ($3 IS NULL OR $3 = ANY (r.tags))
             AND ($4 IS NULL OR lower($4) IN (SELECT lower(j) FROM unnest(r.jobs) AS j))
@@ -355,7 +352,7 @@ pub async fn runs(
 
 /// Returns a run; `None` if it does not exist.
 pub async fn run(client: &impl GenericClient, id: RunId) -> Result<Option<Run>, QueueError> {
-    let sql = format!("/* queue.run */ SELECT {RUN} FROM mill.run_status r WHERE r.id = $1");
+    let sql = format!("SELECT /* queue.run */ {RUN} FROM mill.run_status r WHERE r.id = $1");
     let rows = client.query_typed(&sql, &[(&id.0, Type::INT8)]).await?;
     rows.first().map(Run::from_row).transpose()
 }
@@ -363,8 +360,7 @@ pub async fn run(client: &impl GenericClient, id: RunId) -> Result<Option<Run>, 
 /// Returns the tasks of a run, sorted by name.
 pub async fn tasks(client: &impl GenericClient, run: RunId) -> Result<Vec<RunTask>, QueueError> {
     let sql = format!(
-        "/* queue.run_tasks */
-         SELECT {TASK} FROM mill.run_task_status t WHERE t.run_id = $1 ORDER BY t.node"
+        "SELECT /* queue.run_tasks */ {TASK} FROM mill.run_task_status t WHERE t.run_id = $1 ORDER BY t.node"
     );
     let rows = client.query_typed(&sql, &[(&run.0, Type::INT8)]).await?;
     rows.iter().map(RunTask::from_row).collect()
@@ -377,8 +373,7 @@ pub async fn tasks_at(
     nodes: &[i64],
 ) -> Result<Vec<RunTask>, QueueError> {
     let sql = format!(
-        "/* queue.run_tasks_at */
-         SELECT {TASK} FROM mill.run_task_status t
+        "SELECT /* queue.run_tasks_at */ {TASK} FROM mill.run_task_status t
          WHERE t.run_id = $1 AND t.node = ANY ($2) ORDER BY t.node"
     );
     let params = [(&run.0 as _, Type::INT8), (&nodes as _, Type::INT8_ARRAY)];
@@ -392,8 +387,7 @@ pub async fn unsuccessful_tasks(
     limit: i64,
 ) -> Result<Vec<RunTask>, QueueError> {
     let sql = format!(
-        "/* queue.run_problems */
-         SELECT {TASK} FROM mill.run_task_status t
+        "SELECT /* queue.run_problems */ {TASK} FROM mill.run_task_status t
          WHERE t.run_id = $1 AND t.node IN (SELECT r.node FROM mill.run_tasks r
              WHERE r.run_id = $1 AND r.state IN ('failed', 'cancelled', 'upstream_failed')
              ORDER BY r.state, r.node LIMIT $2)

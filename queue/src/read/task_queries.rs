@@ -15,11 +15,10 @@ use crate::row::{FromRow, column, from_row, scalar};
 
 pub use list::{LiveTask, TaskFilter, TaskOrder, live_ids, live_tasks, search_live_tasks};
 
-const NOW: &str = "/* queue.transaction_time */ SELECT now()";
+const NOW: &str = "SELECT /* queue.transaction_time */ now()";
 
 /// Reads the row of a live task, or else the newest row of the task in history.
-const TASK: &str = "/* queue.task */
-SELECT t.id, t.state::text, NULL AS outcome, t.queue, t.name, t.key, t.priority::text, t.mode::text,
+const TASK: &str = "SELECT /* queue.task */ t.id, t.state::text, NULL AS outcome, t.queue, t.name, t.key, t.priority::text, t.mode::text,
     t.attempt, t.failures, t.max_attempts, t.backoff::text,
     extract(epoch FROM t.retry_interval)::float8 AS retry_interval_seconds, t.jitter,
     extract(epoch FROM t.timeout)::float8 AS timeout_seconds, t.at_most_once, t.external, t.enqueued_at,
@@ -35,8 +34,7 @@ SELECT a.task_id, NULL, a.outcome::text, a.queue, a.name, a.key, a.priority::tex
 FROM mill.visible_attempts a WHERE a.task_id = $1 AND a.final
 ORDER BY finished_at DESC NULLS FIRST LIMIT 1";
 
-const RUNNING: &str = "/* queue.running */
-SELECT r.id, r.queue, r.name, r.attempt, r.started_at, r.worker_id, r.host, r.worker_pid,
+const RUNNING: &str = "SELECT /* queue.running */ r.id, r.queue, r.name, r.attempt, r.started_at, r.worker_id, r.host, r.worker_pid,
     r.pid AS backend_pid, r.backend_state, r.wait_event_type, r.wait_event, r.blocked_by, r.cancel_requested_at,
     r.progress, r.percent, r.reported_at, r.notices, r.blockers, r.run_id, r.run_as, r.login
 FROM mill.running r WHERE ($1 IS NULL OR r.id = $1) ORDER BY r.started_at";

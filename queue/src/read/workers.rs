@@ -10,8 +10,7 @@ use crate::row::{FromRow, from_row};
 
 /// Counts running tasks through the index `tasks_running`, because `busy` is the older value of the
 /// worker's last heartbeat.
-const WORKERS: &str = "/* queue.workers */
-SELECT w.id, s.host, s.pid, s.version, s.started_at, w.heartbeat_at,
+const WORKERS: &str = "SELECT /* queue.workers */ w.id, s.host, s.pid, s.version, s.started_at, w.heartbeat_at,
     extract(epoch FROM now() - w.heartbeat_at)::float8 AS heartbeat_age_seconds,
     extract(epoch FROM w.orphan_timeout)::float8 AS orphan_timeout_seconds,
     now() - w.heartbeat_at < w.orphan_timeout AS alive,

@@ -7,11 +7,9 @@ use tokio_postgres::GenericClient;
 use crate::error::QueueError;
 use crate::row::{FromRow, from_row, scalar};
 
-const INSTALLED: &str = "/* queue.citus_installed */
-SELECT EXISTS (SELECT FROM pg_extension e WHERE e.extname = 'citus') AS installed";
+const INSTALLED: &str = "SELECT /* queue.citus_installed */ EXISTS (SELECT FROM pg_extension e WHERE e.extname = 'citus') AS installed";
 
-const CITUS: &str = "/* queue.citus */
-SELECT EXISTS (SELECT FROM pg_dist_local_group g WHERE g.groupid = 0) AS coordinator,
+const CITUS: &str = "SELECT /* queue.citus */ EXISTS (SELECT FROM pg_dist_local_group g WHERE g.groupid = 0) AS coordinator,
     EXISTS (SELECT FROM pg_dist_node n WHERE n.groupid = 0) AS has_address,
     (SELECT count(*) FROM pg_dist_node n WHERE n.groupid <> 0) AS nodes,
     EXISTS (SELECT FROM pg_trigger g WHERE g.tgrelid = to_regclass('mill.tasks')
@@ -20,8 +18,7 @@ SELECT EXISTS (SELECT FROM pg_dist_local_group g WHERE g.groupid = 0) AS coordin
         AS two_phase,
     current_setting('citus.recover_2pc_interval') <> '-1' AS recovers";
 
-const NODES: &str = "/* queue.citus_nodes */
-SELECT r.nodename || ':' || r.nodeport AS name, CASE WHEN r.success THEN r.result END AS max_prepared_transactions
+const NODES: &str = "SELECT /* queue.citus_nodes */ r.nodename || ':' || r.nodeport AS name, CASE WHEN r.success THEN r.result END AS max_prepared_transactions
 FROM run_command_on_workers('SHOW max_prepared_transactions') r ORDER BY 1";
 
 /// A database with the extension Citus.

@@ -16,8 +16,7 @@ use crate::error::QueueError;
 use crate::row::{column, scalar};
 use crate::schema::{SCHEMA, without_transaction};
 
-const MAY_COPY: &str = "/* queue.may_copy_schema */
-SELECT has_database_privilege(current_database(), 'CREATE') AND to_regrole('mill_owner') IS NOT NULL
+const MAY_COPY: &str = "SELECT /* queue.may_copy_schema */ has_database_privilege(current_database(), 'CREATE') AND to_regrole('mill_owner') IS NOT NULL
     AND pg_has_role(to_regrole('mill_owner'),
         CASE WHEN current_setting('server_version_num')::int4 >= 160000 THEN 'SET' ELSE 'MEMBER' END) AND NOT pg_is_in_recovery() AS may_copy";
 
@@ -30,8 +29,7 @@ SET LOCAL mill.copy = 'on'";
 /// Everything that schema.sql defines, one row per fact. Excludes the partitions of attempts, whose
 /// number changes every day, except for what is granted on any of them, and grants to roles that
 /// are not pgmill's.
-const FACTS: &str = "/* queue.schema_facts */
-WITH relation AS (
+const FACTS: &str = "WITH /* queue.schema_facts */ relation AS (
     SELECT c.* FROM pg_class c WHERE c.relnamespace = to_regnamespace($1) AND NOT c.relispartition
         AND c.relkind IN ('r', 'p', 'v', 'm')
 ), routine AS (

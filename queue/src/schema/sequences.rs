@@ -7,10 +7,9 @@ use tokio_postgres::GenericClient;
 use crate::error::QueueError;
 use crate::row::{FromRow, from_row, scalar};
 
-const BEHIND: &str = "/* queue.sequences_behind */
-SELECT b.sequence, b.next_id, b.highest_id FROM mill.sequences_behind() AS b";
+const BEHIND: &str = "SELECT /* queue.sequences_behind */ b.sequence, b.next_id, b.highest_id FROM mill.sequences_behind() AS b";
 
-const REPAIR: &str = "/* queue.repair_sequences */ SELECT mill.repair_sequences()";
+const REPAIR: &str = "SELECT /* queue.repair_sequences */ mill.repair_sequences()";
 
 /// A sequence whose next values exist already.
 #[derive(Clone, Debug, Serialize)]

@@ -19,14 +19,11 @@ use crate::transition::change::TaskChanges;
 /// task cannot finish until then.
 pub const CHUNK: usize = 500;
 
-const CANCEL_MANY: &str = "/* queue.cancel_many */
-SELECT c.id, c.result FROM mill.cancel_many($1, $2::text::mill.state) AS c";
+const CANCEL_MANY: &str = "SELECT /* queue.cancel_many */ c.id, c.result FROM mill.cancel_many($1, $2::text::mill.state) AS c";
 
-const RETRY_MANY: &str = "/* queue.retry_many */
-SELECT r.id, r.result FROM mill.retry_many($1, $2::text::mill.outcome) AS r";
+const RETRY_MANY: &str = "SELECT /* queue.retry_many */ r.id, r.result FROM mill.retry_many($1, $2::text::mill.outcome) AS r";
 
-const CHANGE_MANY: &str = "/* queue.change_tasks */
-SELECT c.id, c.result FROM mill.change_tasks($1, $3, $2::text::mill.state) AS c";
+const CHANGE_MANY: &str = "SELECT /* queue.change_tasks */ c.id, c.result FROM mill.change_tasks($1, $3, $2::text::mill.state) AS c";
 
 /// Result for one task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

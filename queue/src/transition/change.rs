@@ -13,7 +13,7 @@ use tokio_postgres::types::Type;
 use crate::error::QueueError;
 use crate::row::scalar;
 
-const CHANGE: &str = "/* queue.change_task */ SELECT mill.change_task($1, $2)";
+const CHANGE: &str = "SELECT /* queue.change_task */ mill.change_task($1, $2)";
 
 /// Changes of a waiting task. An option that is `None` stays as it is; `Some(None)` removes it.
 #[derive(Clone, Debug, Default, PartialEq)]

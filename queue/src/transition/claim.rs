@@ -38,8 +38,7 @@ use crate::task::{Claim, RetryPolicy};
 ///   which only the pending index has. With an equation, the planner could use the order of the
 ///   primary key: if its statistics have no rows, or those of one lane, a full scan of it seems as
 ///   cheap, and the plan stays cached after the table grows.
-pub const CLAIM: &str = "/* queue.claim */
-WITH picked AS MATERIALIZED (
+pub const CLAIM: &str = "WITH /* queue.claim */ picked AS MATERIALIZED (
     SELECT head.id
     FROM unnest($1::text[], $2::text[], $3::bigint[], $8::bigint[], $9::text[])
         AS lane (queue, priority, after, max_tasks, run_as)
@@ -108,8 +107,7 @@ SET enable_hashjoin = off; SET enable_mergejoin = off";
 
 /// Finds the distinct (queue, priority, run_as) of the pending index with a loose index scan, one
 /// probe per lane.
-const LANES: &str = "/* queue.lanes */
-WITH RECURSIVE lane AS (
+const LANES: &str = "WITH /* queue.lanes */ RECURSIVE lane AS (
     (SELECT t.queue, t.priority, t.run_as FROM mill.tasks t WHERE t.state = 'pending'
      ORDER BY t.queue, t.priority, t.run_as LIMIT 1)
     UNION ALL
@@ -126,8 +124,7 @@ FROM lane LEFT JOIN mill.queues q ON q.name = lane.queue
 WHERE lane.run_as = ANY ($1)";
 
 /// Finds the lanes of the given queues that have a pending task, one probe per lane.
-const LANES_OF: &str = "/* queue.lanes_of */
-SELECT served.queue, p.priority::text, login.run_as,
+const LANES_OF: &str = "SELECT /* queue.lanes_of */ served.queue, p.priority::text, login.run_as,
     extract(epoch FROM q.shared_commit)::float8 AS shared_commit
 FROM unnest($2::text[]) AS served (queue)
 CROSS JOIN unnest(enum_range(NULL::mill.priority)) AS p (priority)

@@ -14,11 +14,11 @@ use crate::task::Claim;
 use crate::transition::fail::Report;
 
 /// The task may have set another `client_encoding`, in which the server would read the report.
-const COMPLETE_TASK: &str = "/* queue.complete_task */ SELECT mill.complete_task($1, $2, $3::text::xid8, $4, \
+const COMPLETE_TASK: &str = "SELECT /* queue.complete_task */ mill.complete_task($1, $2, $3::text::xid8, $4, \
     pg_catalog.convert_from($5, 'UTF8')::pg_catalog.jsonb)";
 
 const COMPLETE: &str =
-    "/* queue.complete */ SELECT mill.complete($1, $2, $3::text::xid8, $4, $5, $6)";
+    "SELECT /* queue.complete */ mill.complete($1, $2, $3::text::xid8, $4, $5, $6)";
 
 /// SQLSTATE for a lost claim: another worker has claimed the task, or the task is finished.
 pub const LOST: &str = "MT001";
@@ -104,7 +104,7 @@ pub fn completion_statement(success: &Success<'_>, xact: &str) -> Option<String>
     let rows = rows(report).map_or("NULL".to_owned(), |rows| rows.to_string());
     let (id, token) = (claim.id, claim.token.0);
     Some(format!(
-        "/* queue.complete_unreported */ SELECT mill.complete_task({id}, '{token}', '{xact}', {rows}, NULL)"
+        "SELECT /* queue.complete_unreported */ mill.complete_task({id}, '{token}', '{xact}', {rows}, NULL)"
     ))
 }
 

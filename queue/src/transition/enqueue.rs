@@ -17,9 +17,9 @@ use crate::scan;
 pub use pgmill_client::{Due, Enqueued, NewTask, TaskOptions};
 
 const LIMIT: &str =
-    "/* queue.statement_limit */ SELECT s.statement_limit_bytes FROM mill.settings s";
+    "SELECT /* queue.statement_limit */ s.statement_limit_bytes FROM mill.settings s";
 
-const NOW: &str = "/* queue.now */ SELECT clock_timestamp()";
+const NOW: &str = "SELECT /* queue.now */ clock_timestamp()";
 
 /// Submits one task, under a deduplication key if one is given.
 ///

@@ -14,8 +14,7 @@ use crate::row::scalar;
 use crate::task::{Claim, Disposition};
 use crate::transition::retry::RetryDecision;
 
-const FAIL: &str = "/* queue.fail */
-SELECT mill.fail($1, $2, $3::text::mill.outcome, $4, make_interval(secs => $5), $6)";
+const FAIL: &str = "SELECT /* queue.fail */ mill.fail($1, $2, $3::text::mill.outcome, $4, make_interval(secs => $5), $6)";
 
 /// Data that an attempt records in history in addition to its outcome. The caller keeps it small.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -17,28 +17,23 @@ use crate::id::LimitId;
 use crate::row::{FromRow, column, duration, from_row, scalar};
 use crate::task::LimitKind;
 
-const GRANT: &str = "/* queue.grant_permits */
-SELECT g.granted, extract(epoch FROM g.next_in)::float8 AS next_in FROM mill.grant_permits($1) AS g";
+const GRANT: &str = "SELECT /* queue.grant_permits */ g.granted, extract(epoch FROM g.next_in)::float8 AS next_in FROM mill.grant_permits($1) AS g";
 
-const GRANT_WAITING: &str = "/* queue.grant_waiting_permits */
-SELECT g.granted, extract(epoch FROM g.next_in)::float8 AS next_in, g.last_limit
+const GRANT_WAITING: &str = "SELECT /* queue.grant_waiting_permits */ g.granted, extract(epoch FROM g.next_in)::float8 AS next_in, g.last_limit
 FROM mill.grant_waiting_permits($1) AS g";
 
-const RECONCILE_LIMITS: &str = "/* queue.reconcile_limits */ SELECT mill.reconcile_limits()";
+const RECONCILE_LIMITS: &str = "SELECT /* queue.reconcile_limits */ mill.reconcile_limits()";
 
-const REMOVE: &str = "/* queue.remove_limit */ SELECT mill.remove_limit('key', $1)";
+const REMOVE: &str = "SELECT /* queue.remove_limit */ mill.remove_limit('key', $1)";
 
-const KEY_IS_KNOWN: &str = "/* queue.key_is_known */
-SELECT EXISTS (SELECT FROM mill.limits l WHERE l.kind = 'key' AND l.name = $1)";
+const KEY_IS_KNOWN: &str = "SELECT /* queue.key_is_known */ EXISTS (SELECT FROM mill.limits l WHERE l.kind = 'key' AND l.name = $1)";
 
-const SET_MAX_RUNNING: &str = "/* queue.set_max_running */
-SELECT mill.set_max_running($1::text::mill.limit_kind, $2, $3)";
+const SET_MAX_RUNNING: &str =
+    "SELECT /* queue.set_max_running */ mill.set_max_running($1::text::mill.limit_kind, $2, $3)";
 
-const SET_RATE: &str = "/* queue.set_rate */
-SELECT mill.set_rate($1::text::mill.limit_kind, $2, $3, make_interval(secs => $4))";
+const SET_RATE: &str = "SELECT /* queue.set_rate */ mill.set_rate($1::text::mill.limit_kind, $2, $3, make_interval(secs => $4))";
 
-const LIMITS: &str = "/* queue.limits */
-SELECT l.kind::text, l.name, nullif(l.run_id, 0) AS run_id, l.max_running, l.paused, l.rate_starts,
+const LIMITS: &str = "SELECT /* queue.limits */ l.kind::text, l.name, nullif(l.run_id, 0) AS run_id, l.max_running, l.paused, l.rate_starts,
     extract(epoch FROM l.rate_period)::float8 AS rate_seconds, l.running, l.waiting
 FROM mill.limit_status l ORDER BY l.kind, l.name, l.run_id";
 

@@ -10,8 +10,7 @@ use tokio_postgres::GenericClient;
 use crate::error::QueueError;
 use crate::row::{FromRow, column, duration, from_row};
 
-const PROMOTE: &str = "/* queue.promote */
-WITH due AS MATERIALIZED (
+const PROMOTE: &str = "WITH /* queue.promote */ due AS MATERIALIZED (
     SELECT t.id FROM mill.tasks t
     WHERE t.state = 'scheduled' AND t.due_at <= now()
     ORDER BY t.due_at, t.id LIMIT 1000

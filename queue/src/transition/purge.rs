@@ -11,12 +11,10 @@ use crate::error::QueueError;
 use crate::row::{FromRow, from_row};
 use crate::transition::bulk::CHUNK;
 
-const WAITING: &str = "/* queue.waiting_tasks */
-SELECT count(*) AS tasks, max(t.id) AS last_id FROM mill.visible_tasks t
+const WAITING: &str = "SELECT /* queue.waiting_tasks */ count(*) AS tasks, max(t.id) AS last_id FROM mill.visible_tasks t
 WHERE t.queue = $1 AND t.state <> 'running'";
 
-const PURGE: &str = "/* queue.purge_queue */
-SELECT p.cancelled, p.last_id FROM mill.purge_queue($1, $2, $3, $4) AS p";
+const PURGE: &str = "SELECT /* queue.purge_queue */ p.cancelled, p.last_id FROM mill.purge_queue($1, $2, $3, $4) AS p";
 
 /// The waiting tasks of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -25,28 +25,27 @@ macro_rules! still_dead {
 
 /// Compares the start time as well, because the pid may belong to another backend by now.
 const END_BACKENDS: &str = concat!(
-    "/* queue.end_backends */
-SELECT count(*) FILTER (WHERE pg_terminate_backend(a.pid))
+    "SELECT /* queue.end_backends */ count(*) FILTER (WHERE pg_terminate_backend(a.pid))
 FROM mill.tasks t JOIN pg_stat_activity a
     ON a.pid = t.session_pid AND a.backend_start = t.session_started_at
 WHERE t.state = 'running' AND t.claimed_by = $1 AND ",
     still_dead!()
 );
 
-const END_SESSION: &str = "/* queue.end_session */
-SELECT pg_terminate_backend(a.pid) FROM pg_stat_activity a
+const END_SESSION: &str =
+    "SELECT /* queue.end_session */ pg_terminate_backend(a.pid) FROM pg_stat_activity a
 WHERE a.pid = $1 AND a.backend_start = $2";
 
 /// If the start time of a backend is hidden from this login, it is assumed to be the same backend. If
 /// its state is hidden, the backend is assumed to execute a statement.
-const SESSION_GONE: &str = "/* queue.session_gone */
-SELECT NOT EXISTS (SELECT FROM pg_stat_activity a
+const SESSION_GONE: &str =
+    "SELECT /* queue.session_gone */ NOT EXISTS (SELECT FROM pg_stat_activity a
     WHERE a.pid = $1 AND coalesce(a.backend_start = $2, true)
         AND NOT coalesce(a.state LIKE 'idle%'
             AND clock_timestamp() - a.state_change > $3 * interval '1 second', false)) AS gone";
 
-const WAITS_FOR_STANDBY: &str = "/* queue.waits_for_standby */
-SELECT EXISTS (SELECT FROM pg_stat_activity a
+const WAITS_FOR_STANDBY: &str =
+    "SELECT /* queue.waits_for_standby */ EXISTS (SELECT FROM pg_stat_activity a
     WHERE a.pid = $1 AND a.backend_start = $2 AND a.wait_event = 'SyncRep') AS waits";
 
 /// Maximum number of tasks in a transaction. Each task takes up to two subtransactions, for the log
@@ -55,8 +54,7 @@ SELECT EXISTS (SELECT FROM pg_stat_activity a
 pub const BATCH_SIZE: u16 = 30;
 
 const RECLAIM: &str = concat!(
-    "/* queue.reclaim */
-SELECT r.task_id, r.released
+    "SELECT /* queue.reclaim */ r.task_id, r.released
 FROM (SELECT WHERE ",
     still_dead!(),
     ") AS dead CROSS JOIN LATERAL mill.reclaim($1, $3) AS r"
@@ -64,16 +62,14 @@ FROM (SELECT WHERE ",
 
 /// Returns no row if the worker is alive.
 const REMAINING: &str = concat!(
-    "/* queue.remaining_claims */
-SELECT (SELECT count(*) FROM mill.tasks t
+    "SELECT /* queue.remaining_claims */ (SELECT count(*) FROM mill.tasks t
     WHERE t.state = 'running' AND t.claimed_by = $1 AND t.receipt IS NULL) AS remaining
 WHERE ",
     still_dead!()
 );
 
 /// Deletes the worker unless it still holds a claim, and notifies subscribers of its loss.
-const DELETE_WORKER: &str = "/* queue.delete_worker */
-WITH gone AS (
+const DELETE_WORKER: &str = "WITH /* queue.delete_worker */ gone AS (
     DELETE FROM mill.workers w WHERE w.id = $1 AND w.heartbeat_at = $2
         AND NOT EXISTS (SELECT FROM mill.tasks t WHERE t.state = 'running' AND t.claimed_by = $1)
     RETURNING w.id, w.heartbeat_at, w.readers

@@ -15,12 +15,11 @@ use crate::id::{Token, WorkerId};
 use crate::row::{column, scalar};
 use crate::task::{Claim, Disposition};
 
-const RELEASE: &str = "/* queue.release */
-SELECT mill.release_claim($1, $2, make_interval(secs => $3))";
+const RELEASE: &str =
+    "SELECT /* queue.release */ mill.release_claim($1, $2, make_interval(secs => $3))";
 
 /// Leaves out a task whose run another session changes, because its release would have to wait.
-const UNKNOWN_CLAIMS: &str = "/* queue.unknown_claims */
-SELECT t.id, t.token FROM mill.tasks t WHERE t.state = 'running' AND t.claimed_by = $1
+const UNKNOWN_CLAIMS: &str = "SELECT /* queue.unknown_claims */ t.id, t.token FROM mill.tasks t WHERE t.state = 'running' AND t.claimed_by = $1
     AND t.token <> ALL ($2) AND (t.node IS NULL OR mill.lock_run(t.run_id))";
 
 /// Releases a task, so that it runs again after `wait`. Returns [`Disposition::Released`], even if

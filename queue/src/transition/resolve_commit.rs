@@ -12,16 +12,13 @@ use crate::task::Claim;
 
 /// Terminates the old backend, which otherwise keeps its transaction open for as long as the
 /// network failure hides the disconnect.
-const END_SESSION: &str = "/* queue.end_claimed_session */
-SELECT pg_terminate_backend(a.pid) FROM mill.tasks t JOIN pg_stat_activity a
+const END_SESSION: &str = "SELECT /* queue.end_claimed_session */ pg_terminate_backend(a.pid) FROM mill.tasks t JOIN pg_stat_activity a
     ON a.pid = t.session_pid AND a.backend_start = t.session_started_at
 WHERE t.id = $1 AND t.token = $2";
 
-const LOCK: &str = "/* queue.resolve_commit */
-SELECT t.token = $2 IS TRUE AS still_claimed FROM mill.tasks t WHERE t.id = $1 FOR NO KEY UPDATE";
+const LOCK: &str = "SELECT /* queue.resolve_commit */ t.token = $2 IS TRUE AS still_claimed FROM mill.tasks t WHERE t.id = $1 FOR NO KEY UPDATE";
 
-const RECORDED: &str = "/* queue.recorded_success */
-SELECT FROM mill.attempts a WHERE a.task_id = $1 AND a.token = $2 AND a.outcome = 'succeeded'";
+const RECORDED: &str = "SELECT /* queue.recorded_success */ FROM mill.attempts a WHERE a.task_id = $1 AND a.token = $2 AND a.outcome = 'succeeded'";
 
 /// Outcome of the transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

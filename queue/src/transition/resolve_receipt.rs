@@ -18,34 +18,29 @@ use crate::transition::reclaim::{BATCH_SIZE, DeadWorker};
 
 /// The claims of a dead worker in these targets. The epoch of each is higher than that of the claim,
 /// because the claim was committed before.
-const CLAIMS: &str = "/* queue.claims_to_resolve */
-SELECT t.id, t.token, t.run_as AS target, t.receipt, nextval('mill.target_epochs') AS epoch, t.mode::text,
+const CLAIMS: &str = "SELECT /* queue.claims_to_resolve */ t.id, t.token, t.run_as AS target, t.receipt, nextval('mill.target_epochs') AS epoch, t.mode::text,
     t.session_pid, t.session_started_at
 FROM mill.tasks t
 WHERE t.state = 'running' AND t.claimed_by = $1 AND t.receipt IS NOT NULL AND t.run_as = ANY ($3)
     AND (SELECT w.heartbeat_at FROM mill.workers w WHERE w.id = $1) IS NOT DISTINCT FROM $2
 ORDER BY t.id LIMIT 500";
 
-const RECORD: &str = "/* queue.record_receipt */
-SELECT mill.record_receipt($1, $2, $3, $4, $5)";
+const RECORD: &str = "SELECT /* queue.record_receipt */ mill.record_receipt($1, $2, $3, $4, $5)";
 
-const RECLAIM: &str = "/* queue.reclaim_resolved */
-SELECT r.task_id, r.released
+const RECLAIM: &str = "SELECT /* queue.reclaim_resolved */ r.task_id, r.released
 FROM (SELECT WHERE (SELECT w.heartbeat_at FROM mill.workers w WHERE w.id = $1) IS NOT DISTINCT FROM $2) AS dead
 CROSS JOIN LATERAL mill.reclaim($1, $3, $4) AS r";
 
-const RAISE_EPOCH: &str = "/* queue.raise_target_epoch */ SELECT mill.raise_target_epoch($1)";
+const RAISE_EPOCH: &str = "SELECT /* queue.raise_target_epoch */ mill.raise_target_epoch($1)";
 
-const NEXT_EPOCH: &str = "/* queue.next_target_epoch */
-SELECT nextval('mill.target_epochs') AS next, t.epoch AS confirmed,
+const NEXT_EPOCH: &str = "SELECT /* queue.next_target_epoch */ nextval('mill.target_epochs') AS next, t.epoch AS confirmed,
     extract(epoch FROM t.receipts_kept)::float8 AS kept
 FROM mill.targets t WHERE t.name = $1";
 
-const RECORD_EPOCH: &str = "/* queue.record_target_epoch */
-SELECT mill.record_target_epoch($1, $2, $3, $4)";
+const RECORD_EPOCH: &str =
+    "SELECT /* queue.record_target_epoch */ mill.record_target_epoch($1, $2, $3, $4)";
 
-const LIVE: &str = "/* queue.live_receipts */
-SELECT coalesce(array_agg(t.receipt), '{}') FROM mill.tasks t WHERE t.receipt = ANY ($1)";
+const LIVE: &str = "SELECT /* queue.live_receipts */ coalesce(array_agg(t.receipt), '{}') FROM mill.tasks t WHERE t.receipt = ANY ($1)";
 
 /// A claim of a dead worker whose task has a target.
 #[derive(Clone, Debug)]

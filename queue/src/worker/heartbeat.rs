@@ -16,8 +16,7 @@ use crate::row::{FromRow, column, from_row};
 
 /// Takes a shared lock, so that a worker whose control session was lost can take the lock again
 /// while the server still has the old session.
-const REGISTER: &str = "/* queue.register */
-WITH started AS (
+const REGISTER: &str = "WITH /* queue.register */ started AS (
     INSERT INTO mill.worker_starts (id, pid, host, version, schema_version) VALUES ($1, $2, $3, $4, $11)
     ON CONFLICT DO NOTHING
 ), session_lock_key AS (
@@ -28,8 +27,7 @@ INSERT INTO mill.workers (id, session_lock_key, readers, queues, heartbeat_inter
 SELECT $1, $5, $6, $7, make_interval(secs => $8), make_interval(secs => $9), $10, $12, $13 FROM session_lock_key
 ON CONFLICT (id) DO UPDATE SET heartbeat_at = now(), heartbeat = workers.heartbeat + 1";
 
-const HEARTBEAT: &str = "/* queue.heartbeat */
-UPDATE mill.workers w SET heartbeat = w.heartbeat + 1, heartbeat_at = now(), busy = $2,
+const HEARTBEAT: &str = "UPDATE /* queue.heartbeat */ mill.workers w SET heartbeat = w.heartbeat + 1, heartbeat_at = now(), busy = $2,
     error = $5, error_since = CASE WHEN $5 IS NOT NULL THEN coalesce(w.error_since, now()) END
 WHERE w.id = $1
 RETURNING w.draining,
@@ -40,7 +38,7 @@ RETURNING w.draining,
         WHERE r.worker_id = w.id AND r.reserved > 0) AS reserved,
     to_regclass('mill.attempts_' || to_char(now() AT TIME ZONE 'UTC', 'YYYYMMDD')) IS NULL AS history_missing";
 
-const DEREGISTER: &str = "/* queue.deregister */ DELETE FROM mill.workers w WHERE w.id = $1";
+const DEREGISTER: &str = "DELETE /* queue.deregister */ FROM mill.workers w WHERE w.id = $1";
 
 /// Registration data of a worker.
 #[derive(Clone, Debug)]

@@ -10,8 +10,7 @@ use crate::id::WorkerId;
 use crate::row::{FromRow, column, from_row};
 
 /// Uses the index `attempts_task`. The range of `finished_at` excludes the partitions of other days.
-const LOST_ATTEMPTS: &str = "/* queue.lost_attempts */
-SELECT DISTINCT ON (a.task_id) a.task_id AS task, a.attempt, a.worker_id AS worker, a.queue, a.name,
+const LOST_ATTEMPTS: &str = "SELECT /* queue.lost_attempts */ DISTINCT ON (a.task_id) a.task_id AS task, a.attempt, a.worker_id AS worker, a.queue, a.name,
     CASE WHEN a.node IS NOT NULL THEN a.run_id END AS run, a.enqueued_at, a.started_at, a.finished_at,
     a.outcome::text, a.final AS last, (a.options).traceparent AS caller
 FROM mill.attempts a

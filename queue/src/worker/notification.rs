@@ -14,21 +14,18 @@ use uuid::Uuid;
 use crate::error::QueueError;
 use crate::row::{FromRow, column, from_row, scalar};
 
-const CLAIM: &str = "/* queue.claim_messages */
-SELECT m.subscription_id, m.subscription, m.destination, m.message_id, m.ids, m.document
+const CLAIM: &str = "SELECT /* queue.claim_messages */ m.subscription_id, m.subscription, m.destination, m.message_id, m.ids, m.document
 FROM mill.claim_messages($1, $2, $3, $4) AS m";
 
-const SENT: &str = "/* queue.message_sent */ SELECT mill.message_sent($1, $2, $3)";
+const SENT: &str = "SELECT /* queue.message_sent */ mill.message_sent($1, $2, $3)";
 
-const FAILED: &str = "/* queue.message_failed */
-SELECT mill.message_failed($1, $2, $3, $4, $5, make_interval(secs => $6))";
+const FAILED: &str = "SELECT /* queue.message_failed */ mill.message_failed($1, $2, $3, $4, $5, make_interval(secs => $6))";
 
-const RELEASED: &str = "/* queue.message_released */ SELECT mill.message_released($1, $2)";
+const RELEASED: &str = "SELECT /* queue.message_released */ mill.message_released($1, $2)";
 
-const DELIVER: &str = "/* queue.deliver_in_database */
-SELECT d.subscription, d.kind, d.messages, d.error FROM mill.deliver_in_database() AS d";
+const DELIVER: &str = "SELECT /* queue.deliver_in_database */ d.subscription, d.kind, d.messages, d.error FROM mill.deliver_in_database() AS d";
 
-const CHECK_BACKLOGS: &str = "/* queue.check_backlogs */ SELECT mill.check_backlogs()";
+const CHECK_BACKLOGS: &str = "SELECT /* queue.check_backlogs */ mill.check_backlogs()";
 
 /// A claimed message to a destination.
 #[derive(Clone, Debug)]

@@ -19,8 +19,7 @@ use crate::transition::reclaim::Peer;
 /// Whether a task is pending or blocked is read in the order of an index, which makes the planner
 /// read that index. EXISTS has no order, so it scans the table if many tasks have the state, and reads
 /// all tasks of other states that come before.
-const POLL: &str = "/* queue.poll */
-WITH RECURSIVE holder (id) AS (
+const POLL: &str = "WITH /* queue.poll */ RECURSIVE holder (id) AS (
     (SELECT t.claimed_by FROM mill.tasks t WHERE t.state = 'running' AND $5
      ORDER BY t.claimed_by LIMIT 1)
     UNION ALL

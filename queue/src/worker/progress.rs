@@ -14,8 +14,7 @@ use crate::id::{Token, WorkerId};
 
 /// One statement for all tasks of a worker. Writes nothing for a task that does not have the token,
 /// because the claim then no longer belongs to this worker.
-const RECORD_PROGRESS: &str = "/* queue.record_progress */
-WITH gone AS (
+const RECORD_PROGRESS: &str = "WITH /* queue.record_progress */ gone AS (
     DELETE FROM mill.progress p WHERE p.task_id = ANY ($6) AND p.worker_id = $7
 )
 INSERT INTO mill.progress AS p (task_id, worker_id, attempt, reported_at, percent, message, notices)

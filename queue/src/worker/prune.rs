@@ -6,16 +6,16 @@ use tokio_postgres::GenericClient;
 use crate::error::QueueError;
 use crate::row::scalar;
 
-const PREPARE: &str = "/* queue.prepare_history */ SELECT mill.prepare_history()";
-const PRUNE_RUNS: &str = "/* queue.prune_runs */ SELECT mill.prune_runs()";
-const PRUNE: &str = "/* queue.prune */ SELECT mill.prune()";
+const PREPARE: &str = "SELECT /* queue.prepare_history */ mill.prepare_history()";
+const PRUNE_RUNS: &str = "SELECT /* queue.prune_runs */ mill.prune_runs()";
+const PRUNE: &str = "SELECT /* queue.prune */ mill.prune()";
 
 const PRUNE_NOTIFICATIONS: &str =
-    "/* queue.prune_notifications */ SELECT mill.prune_notifications()";
+    "SELECT /* queue.prune_notifications */ mill.prune_notifications()";
 
-const PRUNE_LOG: &str = "/* queue.prune_schedule_log */ SELECT mill.prune_schedule_log()";
+const PRUNE_LOG: &str = "SELECT /* queue.prune_schedule_log */ mill.prune_schedule_log()";
 
-const PRUNE_KEYS: &str = "/* queue.prune_idempotency_keys */ SELECT mill.prune_idempotency_keys()";
+const PRUNE_KEYS: &str = "SELECT /* queue.prune_idempotency_keys */ mill.prune_idempotency_keys()";
 
 /// Creates the missing partitions of today and the next seven days. Returns the number created.
 pub async fn prepare_history(client: &impl GenericClient) -> Result<i32, QueueError> {

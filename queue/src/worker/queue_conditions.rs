@@ -5,7 +5,7 @@ use tokio_postgres::GenericClient;
 use crate::error::QueueError;
 use crate::row::scalar;
 
-const CHECK: &str = "/* queue.check_queue_conditions */ SELECT mill.check_queue_conditions()";
+const CHECK: &str = "SELECT /* queue.check_queue_conditions */ mill.check_queue_conditions()";
 
 /// Stores which queues are held back, and why. Returns the number of queues that are no longer held
 /// back. Does nothing while another worker checks.

@@ -6,10 +6,11 @@ use tokio_postgres::GenericClient;
 use crate::error::QueueError;
 use crate::row::{FromRow, from_row};
 
-const SERVER: &str = "/* queue.server */
-SELECT (SELECT c.system_identifier FROM pg_control_system() AS c) AS system_identifier,
-    d.oid AS database, pg_postmaster_start_time() AS started_at
-FROM pg_database d WHERE d.datname = current_database()";
+/// Runs in sessions of tasks, too, whose search_path may contain functions of tasks.
+const SERVER: &str = "SELECT /* queue.server */
+    (SELECT c.system_identifier FROM pg_catalog.pg_control_system() AS c) AS system_identifier,
+    d.oid AS database, pg_catalog.pg_postmaster_start_time() AS started_at
+FROM pg_catalog.pg_database d WHERE d.datname = pg_catalog.current_database()";
 
 /// A database on a running server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

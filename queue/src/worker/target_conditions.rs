@@ -8,15 +8,13 @@ use crate::error::QueueError;
 use crate::read::queue_status::QueueConditions;
 use crate::row::{FromRow, scalar};
 
-const BEGIN: &str = "/* queue.begin_target_check */
-SELECT extract(epoch FROM c.max_replication_lag)::float8 AS max_replication_lag_seconds,
+const BEGIN: &str = "SELECT /* queue.begin_target_check */ extract(epoch FROM c.max_replication_lag)::float8 AS max_replication_lag_seconds,
     extract(epoch FROM c.max_snapshot_age)::float8 AS max_snapshot_age_seconds, c.max_active_sessions
 FROM mill.begin_target_check($1) AS c";
 
-const CHECK: &str = "/* queue.check_conditions */
-SELECT mill_target.check_conditions(make_interval(secs => $1), make_interval(secs => $2), $3)";
+const CHECK: &str = "SELECT /* queue.check_conditions */ mill_target.check_conditions(make_interval(secs => $1), make_interval(secs => $2), $3)";
 
-const END: &str = "/* queue.end_target_check */ SELECT mill.end_target_check($1, $2)";
+const END: &str = "SELECT /* queue.end_target_check */ mill.end_target_check($1, $2)";
 
 /// Begins a check, in the queue. Returns the conditions; `None` if another worker has begun a check
 /// in the last second.

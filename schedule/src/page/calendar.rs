@@ -13,8 +13,7 @@ use crate::Timing;
 use crate::queries::ScheduleStatus;
 
 /// Reads the newest fires of each schedule in the period, with the index on (schedule, fire).
-const FIRED: &str = "/* schedule.calendar */
-SELECT s.name AS schedule, r.id AS run_id, r.state::text, r.fire_at
+const FIRED: &str = "SELECT /* schedule.calendar */ s.name AS schedule, r.id AS run_id, r.state::text, r.fire_at
 FROM mill.schedules s CROSS JOIN LATERAL (SELECT o.id, o.state, o.fire_at FROM mill.runs o
     WHERE o.schedule_id = s.id AND o.fire_at >= $2 AND o.fire_at < $3 ORDER BY o.fire_at DESC LIMIT $4) AS r
 WHERE s.name = ANY ($1)";

@@ -26,7 +26,7 @@ use crate::session::Session;
 /// Number of concurrent workers.
 const WORKERS: usize = 3;
 
-const ENDED: &str = "/* chaos.ended */ SELECT count(*) FROM mill.attempts a WHERE a.final";
+const ENDED: &str = "SELECT /* chaos.ended */ count(*) FROM mill.attempts a WHERE a.final";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]

@@ -129,8 +129,7 @@ async fn findings(client: &Client, expect: &Expect) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
     for (invariant, query) in invariants::ALL {
         let sql = format!(
-            "/* checker.{invariant} */
-            SELECT count(*), coalesce((array_agg(v ORDER BY v))[1:{EXAMPLES}], '{{}}')
+            "SELECT /* checker.{invariant} */ count(*), coalesce((array_agg(v ORDER BY v))[1:{EXAMPLES}], '{{}}')
             FROM ({query}) AS violation (v)"
         );
         let row = client.query_one(&sql, &[]).await.with_context(|| format!("in {invariant}"))?;

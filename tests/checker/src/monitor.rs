@@ -18,8 +18,7 @@ use crate::{EXAMPLES, Finding};
 ///
 /// The first key of a lock says what it is for, the second key is the id of the task, or the hash of
 /// the limit's name.
-const POLL: &str = "/* checker.monitor */
-WITH held AS MATERIALIZED (
+const POLL: &str = "WITH /* checker.monitor */ held AS MATERIALIZED (
     SELECT l.classid, l.objid, l.pid FROM pg_locks l JOIN pg_database d ON d.oid = l.database
     WHERE l.locktype = 'advisory' AND l.objsubid = 2 AND l.granted AND d.datname = current_database())
 SELECT 'one_execution', format('task %s is executed by the backends %s', h.objid, string_agg(h.pid::text, ', ')),

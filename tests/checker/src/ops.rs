@@ -83,8 +83,7 @@ impl Answer {
 /// # Errors
 /// Returns an error if a statement fails.
 pub async fn record(client: &Client, ops: &[Op]) -> Result<()> {
-    const INSERT: &str = "/* checker.record */
-        INSERT INTO chaos.ops (what, answer, reply, name, key, task, run)
+    const INSERT: &str = "INSERT /* checker.record */ INTO chaos.ops (what, answer, reply, name, key, task, run)
         SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[],
             $7::bigint[])";
     for ops in ops.chunks(10_000) {

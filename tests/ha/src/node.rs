@@ -186,8 +186,7 @@ impl Node {
 
     /// Returns the role; a server that does not answer has none.
     pub(crate) async fn role(&self) -> Role {
-        const ROLE: &str = "/* ha.role */
-            SELECT NOT pg_is_in_recovery(),
+        const ROLE: &str = "SELECT /* ha.role */ NOT pg_is_in_recovery(),
                 count(*) FILTER (WHERE r.state = 'streaming' AND r.application_name ~ '^node'),
                 count(*) FILTER (WHERE r.state = 'streaming' AND r.sync_state <> 'async')
             FROM pg_stat_replication r";

@@ -14,26 +14,24 @@ use crate::session;
 const COUNTED: [&str; 3] = ["nothing_lost", "no_effect_twice", "nothing_left"];
 
 /// Compares names, because a sequence repeats ids after an asynchronous failover.
-const LOST: &str = "/* ha.lost */
-SELECT count(*) FROM chaos.ops o WHERE o.answer = 'ok'
+const LOST: &str = "SELECT /* ha.lost */ count(*) FROM chaos.ops o WHERE o.answer = 'ok'
     AND NOT EXISTS (SELECT FROM mill.tasks t WHERE (t.id, t.name) = (o.task, o.name))
     AND NOT EXISTS (SELECT FROM mill.attempts a
         WHERE (a.task_id, a.name) = (o.task, o.name) AND a.final)";
 
-const DUPLICATED: &str = "/* ha.duplicated */
-SELECT count(*) FROM (SELECT FROM chaos.effect e GROUP BY e.task HAVING count(*) > 1) AS t";
+const DUPLICATED: &str = "SELECT /* ha.duplicated */ count(*) FROM (SELECT FROM chaos.effect e GROUP BY e.task HAVING count(*) > 1) AS t";
 
-const STUCK: &str = "/* ha.stuck */ SELECT count(*) FROM mill.tasks";
+const STUCK: &str = "SELECT /* ha.stuck */ count(*) FROM mill.tasks";
 
 /// Requests that the producer repeated because the reply was lost, after the first task had already
 /// succeeded.
-const ENQUEUED_TWICE: &str = "/* ha.enqueued_twice */
-SELECT count(*) FROM (SELECT FROM mill.attempts a WHERE a.final
+const ENQUEUED_TWICE: &str =
+    "SELECT /* ha.enqueued_twice */ count(*) FROM (SELECT FROM mill.attempts a WHERE a.final
     GROUP BY a.name HAVING count(*) > 1) AS t";
 
 /// The longest time without a completed task that ended after the fault.
-const PAUSE: &str = "/* ha.pause */
-SELECT coalesce(max(extract(epoch FROM a.finished_at - a.before)), 0)::float8
+const PAUSE: &str =
+    "SELECT /* ha.pause */ coalesce(max(extract(epoch FROM a.finished_at - a.before)), 0)::float8
 FROM (SELECT a.finished_at, lag(a.finished_at) OVER (ORDER BY a.finished_at) AS before
     FROM mill.attempts a WHERE a.outcome = 'succeeded') AS a
 WHERE a.finished_at > $1";

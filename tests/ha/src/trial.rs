@@ -24,10 +24,10 @@ const DRAIN: Duration = Duration::from_secs(90);
 /// Time between two looks at the progress.
 const POLL: Duration = Duration::from_millis(200);
 
-const SUCCEEDED: &str = "/* ha.succeeded */
-SELECT count(*) FROM mill.attempts a WHERE a.outcome = 'succeeded'";
-const LIVE: &str = "/* ha.live */ SELECT count(*) FROM mill.tasks";
-const NOW: &str = "/* ha.now */ SELECT clock_timestamp()";
+const SUCCEEDED: &str =
+    "SELECT /* ha.succeeded */ count(*) FROM mill.attempts a WHERE a.outcome = 'succeeded'";
+const LIVE: &str = "SELECT /* ha.live */ count(*) FROM mill.tasks";
+const NOW: &str = "SELECT /* ha.now */ clock_timestamp()";
 
 /// Runs a trial in a database of its own.
 ///

@@ -230,7 +230,7 @@ fn the_client_for_rust_has_every_function_record_and_statement() {
         .iter()
         .flat_map(|(_, text)| literals(without_tests(text)))
         .map(|(_, literal)| literal.replace("\\\n", ""))
-        .filter(|literal| literal.starts_with("/* pgmill."))
+        .filter(|literal| literal.contains(" /* pgmill."))
         .collect();
     for function in list(&document["functions"]) {
         let name = text(function, "name");

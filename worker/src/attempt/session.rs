@@ -28,17 +28,18 @@ use crate::startup::login::Login;
 
 pub(crate) use error::SessionError;
 
-pub(crate) const BEGIN: &str = "/* worker.begin */ BEGIN READ WRITE";
+pub(crate) const BEGIN: &str = "BEGIN /* worker.begin */ READ WRITE";
 pub(crate) const XACT: &str = "pg_catalog.pg_current_xact_id()";
 
-const IDENTITY: &str = "/* worker.identity */
-SELECT a.pid, a.backend_start, current_setting('application_name'),
-    current_setting('standard_conforming_strings') = 'on',
-    (SELECT r.rolsuper FROM pg_roles r WHERE r.rolname = session_user), session_user::text,
-    (SELECT quote_ident(n.nspname) FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace
-        WHERE e.extname = 'dblink'),
-    EXISTS (SELECT FROM pg_trigger t WHERE t.tginitdeferred AND NOT t.tgisinternal)
-FROM pg_stat_get_activity(pg_backend_pid()) AS a";
+/// Names are qualified, because the search_path of the login may contain functions of tasks.
+const IDENTITY: &str = "SELECT /* worker.identity */ a.pid, a.backend_start,
+    pg_catalog.current_setting('application_name'),
+    pg_catalog.current_setting('standard_conforming_strings') = 'on',
+    (SELECT r.rolsuper FROM pg_catalog.pg_roles r WHERE r.rolname = session_user), session_user::text,
+    (SELECT pg_catalog.quote_ident(n.nspname) FROM pg_catalog.pg_extension e
+        JOIN pg_catalog.pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'dblink'),
+    EXISTS (SELECT FROM pg_catalog.pg_trigger t WHERE t.tginitdeferred AND NOT t.tgisinternal)
+FROM pg_catalog.pg_stat_get_activity(pg_catalog.pg_backend_pid()) AS a";
 
 /// Discards all state that a task leaves in its session: cursors, role, settings, prepared
 /// statements, LISTEN, temporary tables, sequence values, locks. DISCARD ALL would also drop cached
@@ -263,14 +264,14 @@ impl Session {
     /// that a rollback to a savepoint does not restore.
     pub(crate) async fn roll_back_last(&self) -> Result<(), Error> {
         let rollback = format!(
-            "/* worker.rollback_task */ ROLLBACK TO {SAVEPOINT}; {RESET_SESSION}; SELECT {UNLOCK}"
+            "ROLLBACK /* worker.rollback_task */ TO {SAVEPOINT}; {RESET_SESSION}; SELECT {UNLOCK}"
         );
         self.client.batch_execute(&rollback).await
     }
 
     /// Begins the next task after a rollback. Does not wait for the answer.
     pub(crate) async fn begin_next(&self, claim: &Claim) -> Result<SimpleQueryStream, Error> {
-        let begin = format!("/* worker.begin_next */ SELECT {}", self.begin_task(claim));
+        let begin = format!("SELECT /* worker.begin_next */ {}", self.begin_task(claim));
         self.client.simple_query_raw(&begin).await
     }
 
@@ -302,7 +303,7 @@ impl Session {
         });
         self.client
             .batch_execute(&format!(
-                "/* worker.set_task_settings */ SELECT {}{}",
+                "SELECT /* worker.set_task_settings */ {}{}",
                 task_settings(claim, false),
                 level.unwrap_or_default()
             ))
@@ -319,7 +320,7 @@ impl Session {
 
     async fn discard_state(&self) -> Result<(), Error> {
         self.client
-            .batch_execute(&format!("/* worker.reset_session */ {RESET_SESSION}; SELECT {UNLOCK}"))
+            .batch_execute(&format!("{RESET_SESSION}; SELECT /* worker.reset_session */ {UNLOCK}"))
             .await
     }
 
@@ -413,7 +414,7 @@ pub(crate) fn last_column(row: &SimpleQueryRow) -> Result<Option<String>, Error>
 /// may not exist, which is an error (08003).
 fn disconnect(schema: &str) -> String {
     format!(
-        "/* worker.disconnect_dblink */ DO $mill$
+        "DO /* worker.disconnect_dblink */ $mill$
 DECLARE
     named text;
 BEGIN

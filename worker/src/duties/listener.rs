@@ -14,7 +14,7 @@ use crate::control::{Backoff, Control};
 use crate::registration::moved;
 use crate::wakeup::Wakeup;
 
-const LISTEN: &str = "/* worker.listen */ LISTEN mill";
+const LISTEN: &str = "LISTEN /* worker.listen */ mill";
 
 /// Listens until the worker ends, and reconnects when the connection is lost. If LISTEN is not
 /// available, as behind a pooler in transaction mode, polls take the place of notifications.

@@ -65,7 +65,7 @@ pub(crate) async fn run_call(
         }
         Handled::Stopped => {
             // The answer comes after that of the statement that the handler had sent.
-            let _ = session.client().batch_execute("/* worker.stop_call */ ROLLBACK").await;
+            let _ = session.client().batch_execute("ROLLBACK /* worker.stop_call */").await;
             CallError::new(STOPPED, "the handler was stopped").execution_error().clone()
         }
         Handled::ConnectionLost => ExecutionError::backend_gone(),

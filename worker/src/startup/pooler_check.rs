@@ -18,8 +18,7 @@ use tokio_util::task::TaskTracker;
 /// Setting in the startup packet that shows whether a pooler drops `options`.
 const MARKER: (&str, &str) = ("mill.pooler_check", "yes");
 
-const BACKEND: &str = "/* worker.backend */
-SELECT pg_backend_pid(), current_setting('mill.pooler_check', true) IS NOT DISTINCT FROM 'yes'";
+const BACKEND: &str = "SELECT /* worker.backend */ pg_backend_pid(), current_setting('mill.pooler_check', true) IS NOT DISTINCT FROM 'yes'";
 
 /// Number of rounds. In each round, a second session has a transaction open while the first runs a
 /// statement.

@@ -54,7 +54,7 @@ def enqueue(
     if key is not None:
         arguments.append(SqlArgument("key", "$", key))
     arguments += task_option_arguments(options)
-    sql = f"/* pgmill.enqueue */ SELECT pg_catalog.to_jsonb(s)::text FROM mill.submit({_named(arguments)}) AS s"
+    sql = f"SELECT /* pgmill.enqueue */ pg_catalog.to_jsonb(s)::text FROM mill.submit({_named(arguments)}) AS s"
     return Call(sql, _values(arguments), lambda rows: Enqueued.from_json(rows[0]))
 
 
@@ -67,16 +67,16 @@ def enqueue_many(tasks: Sequence[NewTask | str], options: Mapping[str, Any]) -> 
     if any(task.name is not None for task in new):
         arguments.append(SqlArgument("names", "$[]", [task.name for task in new]))
     arguments += task_option_arguments(options)
-    sql = f"/* pgmill.enqueue_many */ SELECT s::text FROM mill.enqueue_many({_named(arguments)}) AS s"
+    sql = f"SELECT /* pgmill.enqueue_many */ s::text FROM mill.enqueue_many({_named(arguments)}) AS s"
     return Call(sql, _values(arguments), lambda rows: [int(row) for row in rows])
 
 
 def notify() -> Call[None]:
-    return Call("/* pgmill.notify */ SELECT pg_catalog.pg_notify('mill', 'work')::text", (), lambda _: None)
+    return Call("SELECT /* pgmill.notify */ pg_catalog.pg_notify('mill', 'work')::text", (), lambda _: None)
 
 
-_TASK = """/* pgmill.task */ \
-SELECT pg_catalog.jsonb_build_object('id', t.id, 'state', t.state, 'outcome', NULL, 'queue', t.queue, \
+_TASK = """SELECT /* pgmill.task */ \
+pg_catalog.jsonb_build_object('id', t.id, 'state', t.state, 'outcome', NULL, 'queue', t.queue, \
 'name', t.name, 'priority', t.priority, 'mode', t.mode, 'attempt', t.attempt, \
 'max_attempts', t.max_attempts, 'enqueued_at', t.enqueued_at, 'due_at', t.due_at, \
 'run_id', t.run_id, 'tags', coalesce(t.tags, '{}'), 'metadata', coalesce(t.metadata, '{}'))::text \
@@ -95,8 +95,8 @@ def task(task_id: int) -> Call[Task | None]:
     return Call(_TASK, (str(task_id),), lambda rows: Task.from_json(rows[0]) if rows else None)
 
 
-_HISTORY = """/* pgmill.history */ \
-SELECT pg_catalog.jsonb_build_object('task_id', h.task_id, 'attempt', h.attempt, 'final', h.final, \
+_HISTORY = """SELECT /* pgmill.history */ \
+pg_catalog.jsonb_build_object('task_id', h.task_id, 'attempt', h.attempt, 'final', h.final, \
 'outcome', h.outcome, 'queue', h.queue, 'name', h.name, 'priority', h.priority, 'mode', h.mode, \
 'enqueued_at', h.enqueued_at, 'due_at', h.due_at, 'started_at', h.started_at, \
 'finished_at', h.finished_at, 'duration_seconds', extract(epoch FROM h.duration), 'rows', h.rows, \
@@ -111,21 +111,21 @@ def history(task_id: int) -> Call[list[Attempt]]:
 
 
 def why(task_id: int) -> Call[str | None]:
-    return Call("/* pgmill.why */ SELECT mill.why($1::text::bigint)", (str(task_id),), _only)
+    return Call("SELECT /* pgmill.why */ mill.why($1::text::bigint)", (str(task_id),), _only)
 
 
 def wait(task_id: int, timeout: Duration | None) -> Call[Outcome]:
-    sql = "/* pgmill.wait */ CALL mill.wait($1::text::bigint, $2::text::interval)"
+    sql = "CALL /* pgmill.wait */ mill.wait($1::text::bigint, $2::text::interval)"
     return Call(sql, (str(task_id), _duration(timeout)), lambda rows: cast(Outcome, rows[0]), waits=True)
 
 
 def cancel(task_id: int, running: bool) -> Call[str]:
-    sql = "/* pgmill.cancel */ SELECT mill.cancel($1::text::bigint, $2::text::boolean)"
+    sql = "SELECT /* pgmill.cancel */ mill.cancel($1::text::bigint, $2::text::boolean)"
     return Call(sql, (str(task_id), as_text("running", running)), _text)
 
 
 def retry(task_id: int) -> Call[str]:
-    return Call("/* pgmill.retry */ SELECT mill.retry($1::text::bigint)", (str(task_id),), _text)
+    return Call("SELECT /* pgmill.retry */ mill.retry($1::text::bigint)", (str(task_id),), _text)
 
 
 def start_run(
@@ -137,7 +137,7 @@ def start_run(
     traceparent: str | None,
 ) -> Call[Run]:
     sql = (
-        "/* pgmill.start_run */ SELECT pg_catalog.jsonb_build_object('run_id', r.run_id, 'dropped', coalesce(r.dropped, '{}'))::text "
+        "SELECT /* pgmill.start_run */ pg_catalog.jsonb_build_object('run_id', r.run_id, 'dropped', coalesce(r.dropped, '{}'))::text "
         "FROM mill.start_run($1::text[], $2::text::jsonb, $3::text::jsonb) AS r"
     )
     given = {
@@ -152,12 +152,12 @@ def start_run(
 
 
 def wait_run(run_id: int, timeout: Duration | None) -> Call[RunState]:
-    sql = "/* pgmill.wait_run */ CALL mill.wait_run($1::text::bigint, $2::text::interval)"
+    sql = "CALL /* pgmill.wait_run */ mill.wait_run($1::text::bigint, $2::text::interval)"
     return Call(sql, (str(run_id), _duration(timeout)), lambda rows: cast(RunState, rows[0]), waits=True)
 
 
 def cancel_run(run_id: int, kill: bool) -> Call[str]:
-    sql = "/* pgmill.cancel_run */ SELECT mill.cancel_run($1::text::bigint, $2::text::boolean)"
+    sql = "SELECT /* pgmill.cancel_run */ mill.cancel_run($1::text::bigint, $2::text::boolean)"
     return Call(sql, (str(run_id), as_text("kill", kill)), _text)
 
 

@@ -17,8 +17,7 @@ const CHUNK: i64 = 250_000;
 
 /// Inserts live tasks in forty queues and three priorities. One task in ten is scheduled, and every
 /// second task has a name.
-const LIVE: &str = "/* loadtest.console_live */
-INSERT INTO mill.tasks (queue, priority, state, due_at, name, statement)
+const LIVE: &str = "INSERT /* loadtest.console_live */ INTO mill.tasks (queue, priority, state, due_at, name, statement)
 SELECT 'etl-' || n % 40, (ARRAY['low', 'normal', 'high'])[1 + n % 3]::mill.priority,
     CASE WHEN n % 10 = 0 THEN 'scheduled' ELSE 'pending' END::mill.state,
     CASE WHEN n % 10 = 0 THEN now() + interval '1 day' + n * interval '1 millisecond' ELSE now() END,
@@ -27,21 +26,19 @@ FROM generate_series($1::bigint, $2) AS n";
 
 /// Today's date by the server's clock. It is read once at the start, because midnight may pass
 /// during the fill.
-const TODAY: &str = "/* loadtest.console_today */
-SELECT to_char((now() AT TIME ZONE 'UTC')::date, 'YYYY-MM-DD')";
+const TODAY: &str =
+    "SELECT /* loadtest.console_today */ to_char((now() AT TIME ZONE 'UTC')::date, 'YYYY-MM-DD')";
 
 /// Creates the table of a past day without indexes. Filling the table first and building the
 /// indexes afterwards takes a third of the time. `{day}` stands for the date.
-const BEFORE: &str = "/* loadtest.console_before */
-DO $$ BEGIN
+const BEFORE: &str = "DO /* loadtest.console_before */ $$ BEGIN
     EXECUTE format('CREATE TABLE mill.%I (LIKE mill.attempts INCLUDING DEFAULTS)', 'attempts_' || to_char({day}, 'YYYYMMDD'));
 END $$";
 
 /// Creates the indexes that the parent defines on a new partition. They have the names that ATTACH
 /// PARTITION would choose, so ATTACH PARTITION uses them. The result equals that of
 /// `mill.prepare_history`.
-const AFTER: &str = "/* loadtest.console_after */
-DO $$
+const AFTER: &str = "DO /* loadtest.console_after */ $$
 DECLARE
     part text := 'attempts_' || to_char({day}, 'YYYYMMDD');
     index text;
@@ -55,16 +52,14 @@ BEGIN
 END $$";
 
 /// Partitions whose indexes differ from the parent's.
-const STRANGE: &str = "/* loadtest.console_strange */
-SELECT count(*) FROM pg_inherits h WHERE h.inhparent = 'mill.attempts'::regclass
+const STRANGE: &str = "SELECT /* loadtest.console_strange */ count(*) FROM pg_inherits h WHERE h.inhparent = 'mill.attempts'::regclass
     AND ARRAY(SELECT p.inhparent FROM pg_index i LEFT JOIN pg_inherits p ON p.inhrelid = i.indexrelid
             WHERE i.indrelid = h.inhrelid ORDER BY 1)
         IS DISTINCT FROM ARRAY(SELECT i.indexrelid FROM pg_index i WHERE i.indrelid = h.inhparent ORDER BY 1)";
 
 /// Inserts the attempts numbered $1 to $2, evenly distributed over the day, or over the elapsed
 /// part of today. One in fifty failed, with one of twenty messages.
-const DAY: &str = "/* loadtest.console_day */
-INSERT INTO mill.{table} (finished_at, task_id, enqueued_at, due_at, started_at, retry_interval,
+const DAY: &str = "INSERT /* loadtest.console_day */ INTO mill.{table} (finished_at, task_id, enqueued_at, due_at, started_at, retry_interval,
     attempt, outcome, priority, mode, backoff, max_attempts, session_pid, final, jitter,
     at_most_once, external, queue, name, sqlstate, message, rows, statement)
 SELECT at.finished, n, at.finished - interval '2 seconds', at.finished - interval '2 seconds',
@@ -80,8 +75,7 @@ FROM (SELECT {day}::timestamp AT TIME ZONE 'UTC' AS first) AS day,
         * ((n - $1)::float8 / ($2 - $1 + 1)) AS finished) AS at";
 
 /// Prevents the inserted tasks from running, and creates groups, limits and schedules to display.
-const SETTINGS: &str = "/* loadtest.console_settings */
-DO $$ BEGIN
+const SETTINGS: &str = "DO /* loadtest.console_settings */ $$ BEGIN
     PERFORM mill.pause('etl-' || n) FROM generate_series(0, 39) AS n;
     PERFORM mill.set_group('group ' || n, 'a group', max_running => 5) FROM generate_series(1, 50) AS n;
     PERFORM mill.set_max_running('queue', 'narrow', 0);
@@ -96,8 +90,7 @@ END $$";
 
 /// Inserts one object of each kind, into the empty database as well as into the full one: a job, a
 /// task and a schedule of the same name, a waiting run, a waiting task, and a failed task.
-const ONE: &str = "/* loadtest.console_one */
-DO $$ BEGIN
+const ONE: &str = "DO /* loadtest.console_one */ $$ BEGIN
     PERFORM mill.pause('etl-1');
     PERFORM mill.set_job('it', jsonb_build_array(jsonb_build_object('name', 'it', 'statement', 'SELECT 1', 'queue', 'etl-1')));
     PERFORM mill.set_schedule('it', 'manual', jobs => ARRAY['it']);
@@ -109,12 +102,10 @@ DO $$ BEGIN
         true, true, false, false, 'etl-3', 'task 78', '22012', 'division by zero', 'SELECT 1');
 END $$";
 
-const RUN_FOREVER: &str = "/* loadtest.console_run_forever */
-SELECT mill.enqueue('SELECT pg_sleep(7200)', name => 'long ' || n, queue => 'held')
+const RUN_FOREVER: &str = "SELECT /* loadtest.console_run_forever */ mill.enqueue('SELECT pg_sleep(7200)', name => 'long ' || n, queue => 'held')
 FROM generate_series(1, $1::int) AS n";
 
-const RUNNING_FOREVER: &str = "/* loadtest.console_running_forever */
-SELECT count(*) FROM mill.tasks t WHERE t.queue = 'held' AND t.state = 'running'";
+const RUNNING_FOREVER: &str = "SELECT /* loadtest.console_running_forever */ count(*) FROM mill.tasks t WHERE t.queue = 'held' AND t.state = 'running'";
 
 /// Inserts the live tasks and the attempts.
 pub(super) async fn fill(

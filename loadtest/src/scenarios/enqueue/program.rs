@@ -28,7 +28,7 @@ const FLAT_MB: f64 = 2.0;
 
 const MB: f64 = 1024.0 * 1024.0;
 
-const COUNT: &str = "/* loadtest.submitted */ SELECT count(*) FROM mill.tasks";
+const COUNT: &str = "SELECT /* loadtest.submitted */ count(*) FROM mill.tasks";
 
 /// Adds the cases and checks to the scenario.
 pub(crate) async fn measure(

@@ -23,8 +23,7 @@ use crate::measure::latency::LatencyHistogram;
 const LOCKS_PER_SESSION: u32 = 50;
 
 /// Assigns the oldest tasks to workers that have no tasks.
-const ASSIGN_TASKS: &str = "/* loadtest.assign_tasks */
-WITH idle AS (
+const ASSIGN_TASKS: &str = "WITH /* loadtest.assign_tasks */ idle AS (
     SELECT w.id, row_number() OVER (ORDER BY w.id) AS n FROM mill.workers w
     WHERE NOT EXISTS (SELECT FROM mill.tasks t WHERE t.state = 'running' AND t.claimed_by = w.id)
 ), oldest AS (
@@ -35,13 +34,11 @@ UPDATE mill.tasks t SET state = 'running', attempt = 1, claimed_at = clock_times
     token = gen_random_uuid(), session_pid = 1, session_started_at = now()
 FROM oldest JOIN idle ON idle.n = (oldest.n - 1) / $1::bigint + 1 WHERE t.id = oldest.id";
 
-const NEXT: &str = "/* loadtest.next_pending */
-SELECT coalesce(min(t.id), 1) - 1 FROM mill.tasks t WHERE t.state = 'pending'";
+const NEXT: &str = "SELECT /* loadtest.next_pending */ coalesce(min(t.id), 1) - 1 FROM mill.tasks t WHERE t.state = 'pending'";
 
-const VACUUM: &str = "/* loadtest.vacuum_fleet */ VACUUM (ANALYZE) mill.tasks, mill.workers";
+const VACUUM: &str = "VACUUM /* loadtest.vacuum_fleet */ (ANALYZE) mill.tasks, mill.workers";
 
-const COST: &str = r"/* loadtest.statement_cost */
-SELECT sum(s.shared_blks_hit + s.shared_blks_read)::float8 / sum(s.calls)
+const COST: &str = r"SELECT /* loadtest.statement_cost */ sum(s.shared_blks_hit + s.shared_blks_read)::float8 / sum(s.calls)
 FROM pg_stat_statements s JOIN pg_database d ON d.oid = s.dbid
 WHERE d.datname = current_database() AND s.query LIKE $1";
 

@@ -15,16 +15,14 @@ use crate::measure::sample::cpu_seconds;
 use crate::result::{Better, Case, Check};
 use crate::scenarios::throughput::drain::BUDGET;
 
-const LOG: &str = "/* loadtest.log_written */ SELECT (pg_current_wal_insert_lsn() - '0/0')::float8";
+const LOG: &str = "SELECT /* loadtest.log_written */ (pg_current_wal_insert_lsn() - '0/0')::float8";
 
 /// Bytes of the history of finished tasks, with indexes, and number of its rows.
-const HISTORY: &str = "/* loadtest.history_bytes */
-SELECT sum(pg_total_relation_size(i.inhrelid))::float8, (SELECT count(*) FROM mill.attempts)::float8
+const HISTORY: &str = "SELECT /* loadtest.history_bytes */ sum(pg_total_relation_size(i.inhrelid))::float8, (SELECT count(*) FROM mill.attempts)::float8
 FROM pg_inherits i WHERE i.inhparent = 'mill.attempts'::regclass";
 
 /// Pids of the backends that run tasks.
-const READERS: &str = "/* loadtest.reader_backends */
-SELECT a.pid FROM pg_stat_activity a
+const READERS: &str = "SELECT /* loadtest.reader_backends */ a.pid FROM pg_stat_activity a
 WHERE a.datname = current_database() AND a.application_name LIKE 'pgmill reader %'";
 
 struct Spent {

@@ -18,33 +18,29 @@ use crate::measure::sample::Sampler;
 use crate::result::{Check, Series};
 
 /// Removes the rows of earlier rounds.
-const NO_RUNS: &str = "/* loadtest.no_runs */
-TRUNCATE mill.runs, mill.run_tasks, mill.run_edges, mill.run_events, mill.schedule_log";
+const NO_RUNS: &str = "TRUNCATE /* loadtest.no_runs */ mill.runs, mill.run_tasks, mill.run_edges, mill.run_events, mill.schedule_log";
 
-const DUE: &str = "/* loadtest.due_at_once */
-UPDATE mill.schedules SET next_fire_at = $1, next_tick_at = $1";
+const DUE: &str =
+    "UPDATE /* loadtest.due_at_once */ mill.schedules SET next_fire_at = $1, next_tick_at = $1";
 
-const ENDED: &str = "/* loadtest.runs_ended */
-SELECT count(*) FROM mill.runs r WHERE r.state <> 'running'";
+const ENDED: &str =
+    "SELECT /* loadtest.runs_ended */ count(*) FROM mill.runs r WHERE r.state <> 'running'";
 
 /// Seconds from the instant to the last fire, and to the end of the last run.
-const TOOK: &str = "/* loadtest.burst */
-SELECT coalesce(extract(epoch FROM max(r.started_at) - $1), 0)::float8,
+const TOOK: &str =
+    "SELECT /* loadtest.burst */ coalesce(extract(epoch FROM max(r.started_at) - $1), 0)::float8,
     coalesce(extract(epoch FROM max(r.finished_at) - $1), 0)::float8
 FROM mill.runs r";
 
-const FIRES: &str = "/* loadtest.fires_by_second */
-SELECT floor(extract(epoch FROM r.started_at - $1))::float8, count(*)::float8
+const FIRES: &str = "SELECT /* loadtest.fires_by_second */ floor(extract(epoch FROM r.started_at - $1))::float8, count(*)::float8
 FROM mill.runs r GROUP BY 1 ORDER BY 1";
 
-const RUNS: &str = "/* loadtest.burst_runs */
-SELECT count(*), count(DISTINCT r.schedule_id), count(*) FILTER (WHERE r.fire_at = $1),
+const RUNS: &str = "SELECT /* loadtest.burst_runs */ count(*), count(DISTINCT r.schedule_id), count(*) FILTER (WHERE r.fire_at = $1),
     count(*) FILTER (WHERE r.state = 'succeeded'),
     (SELECT count(*) FROM mill.attempts a WHERE a.outcome = 'succeeded')
 FROM mill.runs r";
 
-const LOGGED: &str = "/* loadtest.burst_log */
-SELECT count(*) FILTER (WHERE l.event = 'fired'), count(*) FILTER (WHERE l.event = 'completed'),
+const LOGGED: &str = "SELECT /* loadtest.burst_log */ count(*) FILTER (WHERE l.event = 'fired'), count(*) FILTER (WHERE l.event = 'completed'),
     count(*) FILTER (WHERE l.event NOT IN ('fired', 'completed'))
 FROM mill.schedule_log l";
 

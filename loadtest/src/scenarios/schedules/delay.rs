@@ -14,23 +14,19 @@ use crate::fleet::{Fleet, FleetSpec};
 use crate::measure::latency::LatencyHistogram;
 use crate::result::Check;
 
-const SET: &str = "/* loadtest.every_second */
-SELECT mill.set_schedule('every second', 'every(1 second)', 'SELECT 1')";
+const SET: &str = "SELECT /* loadtest.every_second */ mill.set_schedule('every second', 'every(1 second)', 'SELECT 1')";
 
 /// Milliseconds from the instant of each fire to the start of its run, after a point in time.
-const DELAYS: &str = "/* loadtest.fire_delays */
-SELECT (1000 * extract(epoch FROM r.started_at - r.fire_at))::float8 FROM mill.runs r
+const DELAYS: &str = "SELECT /* loadtest.fire_delays */ (1000 * extract(epoch FROM r.started_at - r.fire_at))::float8 FROM mill.runs r
 WHERE r.fire_at > $1 ORDER BY r.fire_at LIMIT $2";
 
-const ANY: &str = "/* loadtest.any_fire */ SELECT EXISTS (SELECT FROM mill.runs)";
+const ANY: &str = "SELECT /* loadtest.any_fire */ EXISTS (SELECT FROM mill.runs)";
 
-const ENDED: &str = "/* loadtest.fires_ended */
-SELECT count(*) >= $2 FROM mill.runs r WHERE r.fire_at > $1 AND r.state <> 'running'";
+const ENDED: &str = "SELECT /* loadtest.fires_ended */ count(*) >= $2 FROM mill.runs r WHERE r.fire_at > $1 AND r.state <> 'running'";
 
 /// Number of seconds over which these fires are spread, number of successes, and number of other
 /// log entries.
-const OUTCOME: &str = "/* loadtest.fires_outcome */
-SELECT 1 + extract(epoch FROM max(f.fire_at) - min(f.fire_at))::bigint,
+const OUTCOME: &str = "SELECT /* loadtest.fires_outcome */ 1 + extract(epoch FROM max(f.fire_at) - min(f.fire_at))::bigint,
     count(*) FILTER (WHERE f.state = 'succeeded'),
     (SELECT count(*) FROM mill.schedule_log l WHERE l.event NOT IN ('fired', 'completed'))
 FROM (SELECT r.fire_at, r.state FROM mill.runs r WHERE r.fire_at > $1 ORDER BY r.fire_at LIMIT $2) AS f";

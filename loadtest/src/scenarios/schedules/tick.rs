@@ -10,13 +10,12 @@ use crate::context::database::Database;
 use crate::measure::latency::LatencyHistogram;
 
 /// The first statement of a tick, with the batch size of a worker.
-const TICK: &str = "/* loadtest.tick */ SELECT * FROM mill.lock_due_schedules(50)";
+const TICK: &str = "SELECT /* loadtest.tick */ * FROM mill.lock_due_schedules(50)";
 
 /// Average cost of the ticks since the statistics reset; includes statements inside the function.
-const COST: &str = r"/* loadtest.tick_cost */
-SELECT s.mean_exec_time, (s.shared_blks_hit + s.shared_blks_read)::float8 / s.calls
+const COST: &str = r"SELECT /* loadtest.tick_cost */ s.mean_exec_time, (s.shared_blks_hit + s.shared_blks_read)::float8 / s.calls
 FROM pg_stat_statements s JOIN pg_database d ON d.oid = s.dbid
-WHERE d.datname = current_database() AND s.query LIKE '/* loadtest.tick */%'";
+WHERE d.datname = current_database() AND s.query LIKE '%/* loadtest.tick */%'";
 
 /// Number of warm-up calls. The first calls of a session plan the statement and fill caches; a
 /// worker's session is long-lived.

@@ -28,22 +28,21 @@ const KILL_EVERY: Duration = Duration::from_secs(2);
 
 /// Time after which 99 % of the tasks were finished. The last tasks are left out, because they wait
 /// for the reclaim of the last worker that was killed.
-const NEARLY_ALL: &str = "/* loadtest.nearly_all */
-SELECT extract(epoch FROM percentile_disc(0.99) WITHIN GROUP (ORDER BY a.finished_at) - $1)::float8
+const NEARLY_ALL: &str = "SELECT /* loadtest.nearly_all */ extract(epoch FROM percentile_disc(0.99) WITHIN GROUP (ORDER BY a.finished_at) - $1)::float8
 FROM mill.attempts a WHERE a.outcome = 'succeeded'";
 
-const LOST: &str = "/* loadtest.lost */
-SELECT count(*) FROM mill.attempts a WHERE a.outcome = 'lost'";
+const LOST: &str =
+    "SELECT /* loadtest.lost */ count(*) FROM mill.attempts a WHERE a.outcome = 'lost'";
 
 /// The scenario stops killing workers when about this many tasks are left.
 const ENOUGH_LEFT: i64 = 1000;
 
 /// Estimates the number of remaining tasks. Tasks are claimed in the order of their ids, so missing
 /// tasks among the last ids show how near the end is. The query reads only one or two pages.
-const LEFT: &str = "/* loadtest.left_behind */ SELECT count(*) FROM mill.tasks t WHERE t.id > $1";
+const LEFT: &str = "SELECT /* loadtest.left_behind */ count(*) FROM mill.tasks t WHERE t.id > $1";
 
 const NEWEST: &str =
-    "/* loadtest.newest_in_chaos */ SELECT coalesce(max(t.id), 0) FROM mill.tasks t";
+    "SELECT /* loadtest.newest_in_chaos */ coalesce(max(t.id), 0) FROM mill.tasks t";
 
 pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
     let run = &context.run;

@@ -30,20 +30,17 @@ const HELD: i64 = 8;
 
 const HOLDS: &str = "SELECT pg_sleep(600)";
 
-const RUNNING: &str = "/* loadtest.running */
-SELECT count(*) FROM mill.tasks t WHERE t.queue = 'victim' AND t.state = 'running'";
+const RUNNING: &str = "SELECT /* loadtest.running */ count(*) FROM mill.tasks t WHERE t.queue = 'victim' AND t.state = 'running'";
 
-const PENDING: &str = "/* loadtest.pending */
-SELECT count(*) FROM mill.tasks t WHERE t.queue = 'victim' AND t.state = 'pending'";
+const PENDING: &str = "SELECT /* loadtest.pending */ count(*) FROM mill.tasks t WHERE t.queue = 'victim' AND t.state = 'pending'";
 
 /// First claim after a point in time, of running and of finished tasks.
-const FIRST_CLAIM: &str = "/* loadtest.first_claim */
-SELECT extract(epoch FROM least(
+const FIRST_CLAIM: &str = "SELECT /* loadtest.first_claim */ extract(epoch FROM least(
     (SELECT min(t.claimed_at) FROM mill.tasks t WHERE t.claimed_at > pg_postmaster_start_time()),
     (SELECT min(a.started_at) FROM mill.attempts a WHERE a.started_at > pg_postmaster_start_time())
     ) - $1)::float8";
 
-const NOW: &str = "/* loadtest.accepts */ SELECT clock_timestamp()";
+const NOW: &str = "SELECT /* loadtest.accepts */ clock_timestamp()";
 
 /// Duration of the drain before the restart.
 const UNDER_WAY: Duration = Duration::from_secs(1);

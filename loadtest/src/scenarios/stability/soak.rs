@@ -27,8 +27,8 @@ use crate::result::{Better, Case, Check, Scenario, Series};
 /// minute.
 const SIZES_FROM: Duration = Duration::from_secs(5 * 60);
 
-const OUTCOMES: &str = "/* loadtest.outcomes */
-SELECT count(*) FILTER (WHERE a.final AND a.outcome = 'succeeded'),
+const OUTCOMES: &str =
+    "SELECT /* loadtest.outcomes */ count(*) FILTER (WHERE a.final AND a.outcome = 'succeeded'),
     count(*) FILTER (WHERE a.final AND a.outcome = 'failed'),
     count(*) FILTER (WHERE NOT a.final), (SELECT count(*) FROM mill.tasks)
 FROM mill.attempts a WHERE a.task_id > 0";

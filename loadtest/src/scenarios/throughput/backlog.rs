@@ -87,7 +87,7 @@ impl Backlog {
 
     /// Returns the number of tasks missing from the full size.
     async fn gone(&self) -> Result<i64> {
-        const LIVE: &str = "/* loadtest.live */ SELECT count(*) FROM mill.tasks";
+        const LIVE: &str = "SELECT /* loadtest.live */ count(*) FROM mill.tasks";
         let live: i64 = self.database.session.query_typed(LIVE, &[]).await?[0].get(0);
         Ok(self.size - live)
     }

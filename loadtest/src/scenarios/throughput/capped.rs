@@ -12,8 +12,7 @@ use crate::context::database::Database;
 use crate::report::number_format::short_count;
 use crate::result::Scenario;
 
-const IN_FRONT: &str = "/* loadtest.capped */
-SELECT count(*) FROM mill.enqueue_many(array_fill('SELECT 1'::text, ARRAY[$1::integer]),
+const IN_FRONT: &str = "SELECT /* loadtest.capped */ count(*) FROM mill.enqueue_many(array_fill('SELECT 1'::text, ARRAY[$1::integer]),
     queue => 'elsewhere', group_name => 'capped', run_id => 1)";
 
 pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {

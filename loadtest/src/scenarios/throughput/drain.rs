@@ -32,8 +32,7 @@ const LEAST_GROUP: usize = 32;
 
 /// Average number of tasks per transaction in the last round, from the transaction ids (xmin) of
 /// their history rows.
-const PER_COMMIT: &str = "/* loadtest.per_commit */
-SELECT count(*)::float8 / greatest(count(DISTINCT a.xmin::text), 1) FROM mill.attempts a";
+const PER_COMMIT: &str = "SELECT /* loadtest.per_commit */ count(*)::float8 / greatest(count(DISTINCT a.xmin::text), 1) FROM mill.attempts a";
 
 pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
     with_ceilings(context, "drain", EFFECT, [Some(0.85), Some(0.7)]).await

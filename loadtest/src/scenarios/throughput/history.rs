@@ -14,8 +14,7 @@ const DAYS: i64 = 20;
 
 /// Creates the partition of a day, equal to those that `mill.prepare_history` creates for future
 /// days.
-const PARTITION: &str = "/* loadtest.history_partition */
-DO $$
+const PARTITION: &str = "DO /* loadtest.history_partition */ $$
 DECLARE
     day date;
     partition_name text;
@@ -33,8 +32,7 @@ $$";
 
 /// Inserts finished tasks numbered $2 to $3, evenly distributed over the day that was $1 days ago,
 /// or over the elapsed part of today.
-const DAY: &str = "/* loadtest.history_day */
-INSERT INTO mill.attempts (finished_at, task_id, enqueued_at, due_at, started_at, retry_interval,
+const DAY: &str = "INSERT /* loadtest.history_day */ INTO mill.attempts (finished_at, task_id, enqueued_at, due_at, started_at, retry_interval,
     attempt, outcome, priority, mode, backoff, max_attempts, session_pid, final, jitter,
     at_most_once, external, queue, rows, statement)
 SELECT at.finished, n, at.finished, at.finished, at.finished, '10 seconds', 1, 'succeeded', 'normal',
@@ -47,7 +45,7 @@ FROM (SELECT date_trunc('day', now() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC' - $1
         * ((n - $2)::float8 / ($3 - $2 + 1)) AS finished) AS at";
 
 /// Lets the ids of the live tasks continue after those of history.
-pub(crate) const AFTER: &str = "/* loadtest.history_ids */ SELECT setval('mill.tasks_id_seq', $1)";
+pub(crate) const AFTER: &str = "SELECT /* loadtest.history_ids */ setval('mill.tasks_id_seq', $1)";
 
 pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
     let size = context.size(20_000_000, 500_000);

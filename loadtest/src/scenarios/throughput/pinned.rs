@@ -17,12 +17,10 @@ const UNPINNED: &str = "no old snapshot";
 const PINNED: &str = "old snapshot open";
 
 /// Begins the transaction. Its first statement takes the snapshot.
-const SNAPSHOT: &str = "/* loadtest.snapshot */
-BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM loadtest.effects";
+const SNAPSHOT: &str = "BEGIN /* loadtest.snapshot */ ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM loadtest.effects";
 
 /// Seconds after the first task until a fifth, four fifths and all of the tasks were finished.
-const FIFTHS: &str = "/* loadtest.fifths */
-SELECT array(SELECT extract(epoch FROM at - f.first)::float8 FROM unnest(f.at) AS at)
+const FIFTHS: &str = "SELECT /* loadtest.fifths */ array(SELECT extract(epoch FROM at - f.first)::float8 FROM unnest(f.at) AS at)
 FROM (SELECT min(a.started_at) AS first,
         percentile_disc(ARRAY[0.2, 0.8, 1.0]) WITHIN GROUP (ORDER BY a.finished_at) AS at
     FROM mill.attempts a WHERE a.outcome = 'succeeded') AS f";
@@ -118,7 +116,7 @@ async fn one(
     let drained = drain(context, database, fleet_spec, Until::Empty, round).await?;
     let after = counted(database).await?;
     if let Some(session) = &snapshot {
-        session.batch_execute("/* loadtest.let_go */ ROLLBACK").await?;
+        session.batch_execute("ROLLBACK /* loadtest.let_go */").await?;
     }
     Ok((drained, after.since(before)))
 }

@@ -9,8 +9,7 @@ use crate::context::database::Database;
 use crate::report::number_format::short_count;
 use crate::result::Scenario;
 
-const LATER: &str = "/* loadtest.later */
-INSERT INTO mill.tasks (statement, state, due_at)
+const LATER: &str = "INSERT /* loadtest.later */ INTO mill.tasks (statement, state, due_at)
 SELECT 'SELECT 1', 'scheduled', now() + interval '1 day' + n * interval '1 millisecond'
 FROM generate_series($1::bigint, $2) AS n";
 

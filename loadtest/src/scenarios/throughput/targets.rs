@@ -19,10 +19,9 @@ const TARGET: &str = "in a target";
 /// Lowest acceptable rate in a target, as a part of that at home.
 const GOAL: f64 = 0.6;
 
-const MOVE: &str = "/* loadtest.move_to_target */
-UPDATE mill.tasks SET run_as = 'target', receipt = gen_random_uuid()";
+const MOVE: &str = "UPDATE /* loadtest.move_to_target */ mill.tasks SET run_as = 'target', receipt = gen_random_uuid()";
 
-const DECLARE: &str = "/* loadtest.set_target */ SELECT mill.set_target('target')";
+const DECLARE: &str = "SELECT /* loadtest.set_target */ mill.set_target('target')";
 
 pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
     let tasks = context.tasks(50_000, 5_000);

@@ -28,8 +28,8 @@ use crate::row::{FromRow, column, from_row};
 
 /// As in `throughput`, the cost is proportional to the number of attempts in the span. Most waits
 /// are shorter than a minute, and the statement drops them before the aggregation.
-const ENDED_CHANGES: &str = "/* queue.insight_backlog_changes */
-SELECT e.queue, m.at, sum(m.change)::int8 AS change
+const ENDED_CHANGES: &str =
+    "SELECT /* queue.insight_backlog_changes */ e.queue, m.at, sum(m.change)::int8 AS change
 FROM (SELECT a.queue, date_trunc('minute', greatest(a.due_at, $3)) AS due,
         date_trunc('minute', coalesce(a.started_at, a.finished_at)) AS begun
     FROM mill.attempts a WHERE a.finished_at >= $1 AND a.finished_at < $2) AS e
@@ -40,8 +40,7 @@ GROUP BY e.queue, m.at HAVING sum(m.change) <> 0";
 /// `cut` reports that reading stopped at the limit of a lane of this queue, and `cut_everywhere`
 /// that it stopped at a limit for all queues.
 const LIVE_CHANGES: &str = concat!(
-    "/* queue.insight_live_changes */",
-    lane_scan!(),
+    lane_scan!("queue.insight_live_changes"),
     ", waits AS (
     SELECT l.queue::text AS queue, t.due_at AS due, NULL::timestamptz AS begun,
         t.n >= l.max_count AS of_lane, false AS of_all

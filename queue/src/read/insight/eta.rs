@@ -24,23 +24,19 @@ pub const MAX_TASKS_OF_LIST: i64 = 500;
 /// Number of earlier runs whose durations are read.
 const HISTORY: i64 = 20;
 
-const RUNS: &str = "/* queue.eta_runs */
-SELECT r.id, r.tasks, now() AS now FROM mill.runs r
+const RUNS: &str = "SELECT /* queue.eta_runs */ r.id, r.tasks, now() AS now FROM mill.runs r
 WHERE r.id = ANY ($1) AND r.state = 'running' AND r.cancelled_at IS NULL ORDER BY r.tasks, r.id";
 
-const TASKS: &str = "/* queue.eta_tasks */
-SELECT t.run_id, t.node, t.name, t.state::text, t.join_mode::text AS join,
+const TASKS: &str = "SELECT /* queue.eta_tasks */ t.run_id, t.node, t.name, t.state::text, t.join_mode::text AS join,
     extract(epoch FROM t.expected_duration)::float8 AS declared_seconds,
     CASE WHEN q.state = 'running' THEN extract(epoch FROM now() - q.claimed_at)::float8 END AS elapsed_seconds
 FROM mill.run_tasks t LEFT JOIN mill.tasks q ON t.state = 'released' AND q.id = t.task_id
 WHERE t.run_id = ANY ($1)";
 
-const EDGES: &str = "/* queue.eta_edges */
-SELECT e.run_id, e.parent, e.child FROM mill.run_edges e WHERE e.run_id = ANY ($1)";
+const EDGES: &str = "SELECT /* queue.eta_edges */ e.run_id, e.parent, e.child FROM mill.run_edges e WHERE e.run_id = ANY ($1)";
 
 /// A task that did not run counts as 0, so a branch that is rarely taken adds nothing.
-const DURATIONS: &str = "/* queue.eta_durations */
-SELECT g.id AS run_id, t.name, percentile_cont(0.5) WITHIN GROUP (ORDER BY
+const DURATIONS: &str = "SELECT /* queue.eta_durations */ g.id AS run_id, t.name, percentile_cont(0.5) WITHIN GROUP (ORDER BY
     coalesce(extract(epoch FROM t.finished_at - t.started_at), 0)::float8) AS median_seconds
 FROM mill.runs g CROSS JOIN LATERAL (SELECT o.id
         FROM (SELECT n.id, n.jobs, n.state, n.restarts FROM mill.runs n WHERE n.id < g.id

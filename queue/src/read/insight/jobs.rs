@@ -16,8 +16,7 @@ use crate::row::{FromRow, from_row, scalar};
 pub const RUNS_SCANNED: i64 = 5000;
 
 /// Reads the runs once for the whole page, because no index covers the jobs of runs.
-const JOBS: &str = "/* queue.insight_jobs */
-WITH page AS MATERIALIZED (
+const JOBS: &str = "WITH /* queue.insight_jobs */ page AS MATERIALIZED (
     SELECT j.name, j.description, j.frequency, j.disabled_at IS NULL AS enabled, j.version, j.changed_at, j.changed_by,
         j.tags, j.metadata
     FROM mill.jobs j WHERE lower(j.name) > $1 AND NOT j.of_schedule ORDER BY lower(j.name) LIMIT $2
@@ -63,29 +62,24 @@ pub async fn page(
     Ok(JobPage { jobs, next })
 }
 
-const HEAD: &str = "/* queue.insight_job */
-SELECT j.name, j.description, j.category, j.frequency, j.priority::text, j.disabled_at IS NULL AS enabled,
+const HEAD: &str = "SELECT /* queue.insight_job */ j.name, j.description, j.category, j.frequency, j.priority::text, j.disabled_at IS NULL AS enabled,
     (SELECT count(*) FROM mill.job_tasks t WHERE t.job = j.name AND t.disabled_at IS NULL) AS task_count,
     j.version, j.changed_at, j.changed_by, j.tags, j.metadata
 FROM mill.jobs j WHERE lower(j.name) = lower($1)";
 
-const TASKS: &str = "/* queue.insight_job_tasks */
-SELECT t.name, t.description, t.statement, t.queue, t.priority::text, t.enabled FROM mill.visible_job_tasks t
+const TASKS: &str = "SELECT /* queue.insight_job_tasks */ t.name, t.description, t.statement, t.queue, t.priority::text, t.enabled FROM mill.visible_job_tasks t
 WHERE t.job = $1 AND t.disabled_at IS NULL ORDER BY t.name LIMIT $2";
 
-const PARAMS: &str = "/* queue.insight_job_params */
-SELECT DISTINCT p.name #>> '{}' AS param FROM (SELECT t.params FROM mill.visible_job_tasks t
+const PARAMS: &str = "SELECT /* queue.insight_job_params */ DISTINCT p.name #>> '{}' AS param FROM (SELECT t.params FROM mill.visible_job_tasks t
     WHERE t.job = $1 AND t.disabled_at IS NULL AND t.params IS NOT NULL LIMIT 10000) AS t
     CROSS JOIN LATERAL jsonb_path_query(t.params, '$.**.\"$param\"', '{}', true) AS p(name) ORDER BY 1";
 
-const EDGES: &str = "/* queue.insight_job_edges */
-SELECT l.child, l.parent, l.expected::text, l.job FROM (
+const EDGES: &str = "SELECT /* queue.insight_job_edges */ l.child, l.parent, l.expected::text, l.job FROM (
     SELECT e.child, e.parent, e.expected, e.job FROM mill.job_edges e WHERE e.job = $1 AND e.disabled_at IS NULL
     UNION ALL SELECT d.child, d.parent, d.expected, NULL FROM mill.dependencies d WHERE d.disabled_at IS NULL) AS l
 WHERE l.child = ANY ($2) AND l.parent = ANY ($2) ORDER BY l.parent, l.child LIMIT $3";
 
-const OUTSIDE_EDGES: &str = "/* queue.insight_job_outside_edges */
-SELECT d.child, d.parent, d.expected::text, NULL AS job FROM mill.dependencies d
+const OUTSIDE_EDGES: &str = "SELECT /* queue.insight_job_outside_edges */ d.child, d.parent, d.expected::text, NULL AS job FROM mill.dependencies d
 WHERE d.disabled_at IS NULL AND (d.child = ANY ($1)) <> (d.parent = ANY ($1)) ORDER BY d.parent, d.child LIMIT $2";
 
 /// A job with the details that its page shows.

@@ -26,9 +26,11 @@ pub const COUNT_LIMIT: i64 = 10_000;
 /// If all lanes had equal shares, the count of a deep lane would change whenever a small queue
 /// becomes empty or gets its first task.
 macro_rules! lane_scan {
-    () => {
-        "
-WITH RECURSIVE lane (queue, priority, run_as) AS (
+    ($name:literal) => {
+        concat!(
+            "WITH RECURSIVE /* ",
+            $name,
+            " */ lane (queue, priority, run_as) AS (
     (SELECT t.queue, t.priority, t.run_as FROM mill.tasks t WHERE t.state = 'pending'
      ORDER BY t.queue, t.priority, t.run_as LIMIT 1)
     UNION ALL
@@ -52,6 +54,7 @@ WITH RECURSIVE lane (queue, priority, run_as) AS (
     known AS MATERIALIZED (SELECT l.queue, l.priority, l.run_as, l.count, l.last_id, l.deep,
             CASE WHEN l.deep THEN greatest(p.max_count, s.max_count) ELSE p.max_count END AS max_count
         FROM probed l CROSS JOIN probe p CROSS JOIN share s)"
+        )
     };
 }
 pub(super) use lane_scan;
@@ -60,8 +63,7 @@ pub(super) use lane_scan;
 /// it counts. The head of a lane is the task that is claimed next. Its age is the age of the oldest
 /// task of the lane, unless a task was enqueued with an earlier due time or returned to the queue.
 const LANES: &str = concat!(
-    "/* queue.insight_lanes */",
-    lane_scan!(),
+    lane_scan!("queue.insight_lanes"),
     "
 SELECT l.queue, l.priority::text,
     l.count + CASE WHEN l.deep THEN (SELECT count(*) FROM (SELECT FROM mill.tasks t WHERE t.state = 'pending'
@@ -76,8 +78,7 @@ FROM known l"
 
 /// There are at most as many running tasks as readers. Of the tasks in other states, reads the
 /// 10,000 that are due next, and any 10,000 that wait for a permit.
-const OTHERS: &str = "/* queue.insight_other_states */
-SELECT t.queue, t.priority::text, 'running' AS state, count(*) AS count,
+const OTHERS: &str = "SELECT /* queue.insight_other_states */ t.queue, t.priority::text, 'running' AS state, count(*) AS count,
     extract(epoch FROM now() - min(t.claimed_at))::float8 AS age_seconds
 FROM mill.tasks t WHERE t.state = 'running' GROUP BY t.queue, t.priority
 UNION ALL
@@ -89,8 +90,7 @@ SELECT t.queue, t.priority::text, 'blocked', count(*), NULL
 FROM (SELECT s.queue, s.priority FROM mill.tasks s WHERE s.state = 'blocked'
     ORDER BY s.blocking_limit_id, s.priority, s.id LIMIT 10000) AS t GROUP BY t.queue, t.priority";
 
-const SETTINGS: &str = "/* queue.insight_queues */
-SELECT name AS queue, coalesce(q.paused, false) AS paused,
+const SETTINGS: &str = "SELECT /* queue.insight_queues */ name AS queue, coalesce(q.paused, false) AS paused,
     extract(epoch FROM q.shared_commit)::float8 AS shared_commit_seconds, l.max_running,
     l.rate_starts, extract(epoch FROM l.rate_period)::float8 AS rate_seconds,
     NOT coalesce(q.store_params, true) AS discards_params, NOT coalesce(q.store_output, true) AS discards_output,

@@ -28,8 +28,7 @@ use crate::operator::maintenance::{self, MaintenanceWindow};
 use crate::pg_enum;
 use crate::row::{FromRow, from_row, scalar};
 
-const BACKENDS: &str = "/* queue.insight_blockers */
-SELECT a.pid, a.login AS user, a.application_name AS application, a.state,
+const BACKENDS: &str = "SELECT /* queue.insight_blockers */ a.pid, a.login AS user, a.application_name AS application, a.state,
     extract(epoch FROM now() - a.xact_start)::float8 AS transaction_seconds, t.id AS task,
     t.name AS task_name
 FROM mill.sessions() a LEFT JOIN mill.tasks t ON t.state = 'running' AND t.session_pid = a.pid
@@ -39,8 +38,7 @@ WHERE a.pid = ANY ($1) ORDER BY a.pid";
 /// The log has no index on time, so the statement reads its last rows, which are the newest. A
 /// missed fire is no longer a problem after a run that succeeded. Errors are null for a role that may
 /// not read statements.
-const SCHEDULES: &str = "/* queue.insight_schedules */
-SELECT s.name AS subject, 'missed' AS kind, NULL AS message, max(l.logged_at) AS at
+const SCHEDULES: &str = "SELECT /* queue.insight_schedules */ s.name AS subject, 'missed' AS kind, NULL AS message, max(l.logged_at) AS at
 FROM (SELECT * FROM mill.visible_schedule_log ORDER BY id DESC LIMIT 2000) AS l
     JOIN mill.schedule_status s ON s.id = l.schedule_id
 WHERE l.event = 'missed' AND l.logged_at > now() - interval '1 day' AND s.status NOT IN ('removed', 'disabled')
@@ -72,8 +70,7 @@ const RUNS_SCANNED: i64 = 1000;
 /// run is no longer a problem if a later run of the same jobs with the same parameters succeeded.
 /// For a role that may not see parameters, all parameters are equal. The view counts tasks for runs
 /// in progress only, and these are excluded.
-const FAILED_RUNS: &str = "/* queue.insight_failed_runs */
-WITH newest AS MATERIALIZED (
+const FAILED_RUNS: &str = "WITH /* queue.insight_failed_runs */ newest AS MATERIALIZED (
     SELECT r.id, r.jobs, r.params, r.state, r.failed, r.tasks, r.finished_at
     FROM mill.run_status r WHERE r.id > $1 AND r.state <> 'running'
 )
@@ -86,8 +83,7 @@ FROM newest r WHERE r.state = 'failed' AND r.finished_at > now() - interval '1 d
 GROUP BY r.jobs ORDER BY max(r.finished_at) DESC LIMIT 20";
 
 /// The order makes the planner walk the index of runs in progress, which is small.
-const FAILING_RUNS: &str = "/* queue.insight_failing_runs */
-SELECT r.jobs, 1::bigint AS runs, r.id AS run, true AS in_progress, f.failed, r.tasks::bigint,
+const FAILING_RUNS: &str = "SELECT /* queue.insight_failing_runs */ r.jobs, 1::bigint AS runs, r.id AS run, true AS in_progress, f.failed, r.tasks::bigint,
     f.first_at AS at
 FROM (SELECT g.id, g.jobs, g.tasks, g.cancelled_at FROM mill.runs g WHERE g.state = 'running'
     ORDER BY g.schedule_id LIMIT 500) AS r
@@ -97,8 +93,7 @@ FROM (SELECT g.id, g.jobs, g.tasks, g.cancelled_at FROM mill.runs g WHERE g.stat
 WHERE f.failed > 0 AND r.cancelled_at IS NULL
 ORDER BY r.id DESC LIMIT 20";
 
-const BACKLOG_WAIT: &str = "/* queue.insight_backlog_wait */
-SELECT extract(epoch FROM s.backlog_wait)::float8 FROM mill.settings s";
+const BACKLOG_WAIT: &str = "SELECT /* queue.insight_backlog_wait */ extract(epoch FROM s.backlog_wait)::float8 FROM mill.settings s";
 
 /// Facts about problems that the lists of queues, workers and running tasks do not contain.
 #[derive(Clone, Debug, Default)]

@@ -10,8 +10,8 @@ use crate::error::QueueError;
 use crate::row::{FromRow, from_row};
 
 /// Covers the same days as `mill.durations_of`.
-const RECENT_ATTEMPTS: &str = "/* queue.insight_recent_attempts */
-SELECT a.task_id, a.outcome::text, a.finished_at,
+const RECENT_ATTEMPTS: &str =
+    "SELECT /* queue.insight_recent_attempts */ a.task_id, a.outcome::text, a.finished_at,
     extract(epoch FROM a.finished_at - a.started_at)::float8 AS duration_seconds
 FROM mill.attempts a
 WHERE a.queue = $1 AND a.name = $2 AND a.started_at IS NOT NULL

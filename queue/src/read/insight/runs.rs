@@ -28,13 +28,11 @@ const COLUMNS: &str = "r.id, r.jobs, s.name AS schedule, r.state::text, r.starte
         WHERE t.state = 'failed' AND t.run_id = r.id LIMIT $2) AS f) END::bigint AS failed,
     r.cancelled_at IS NOT NULL AS cancelled, r.late_since IS NOT NULL AS late";
 
-const NEWEST: &str = "/* queue.insight_newest_run */
-SELECT coalesce((SELECT r.id FROM mill.runs r ORDER BY r.id DESC LIMIT 1), 0) AS newest";
+const NEWEST: &str = "SELECT /* queue.insight_newest_run */ coalesce((SELECT r.id FROM mill.runs r ORDER BY r.id DESC LIMIT 1), 0) AS newest";
 
 /// Finds the first run that started at a time or later by bisection of the ids. There is no index on
 /// the time, but ids and times ascend together.
-const FIRST_SINCE: &str = "/* queue.insight_first_run_since */
-WITH RECURSIVE search AS (
+const FIRST_SINCE: &str = "WITH /* queue.insight_first_run_since */ RECURSIVE search AS (
     SELECT 0::bigint AS low, $1::bigint AS high
     UNION ALL
     SELECT CASE WHEN m.earlier THEN m.middle + 1 ELSE m.low END, CASE WHEN m.earlier THEN m.high ELSE m.middle END
@@ -48,8 +46,7 @@ SELECT s.low FROM search s WHERE s.low >= s.high";
 const MAX_DISORDER: SignedDuration = SignedDuration::from_hours(1);
 
 /// Sorts the nodes that need attention first.
-const NODES: &str = "/* queue.insight_run_nodes */
-SELECT n.node FROM unnest('{ready,released,failed,cancelled,upstream_failed,waiting,succeeded,skipped}'::mill.run_task_state[])
+const NODES: &str = "SELECT /* queue.insight_run_nodes */ n.node FROM unnest('{ready,released,failed,cancelled,upstream_failed,waiting,succeeded,skipped}'::mill.run_task_state[])
     WITH ORDINALITY AS s(state, place)
 CROSS JOIN LATERAL (SELECT t.node FROM mill.run_tasks t WHERE t.state = s.state AND t.run_id = $1
     ORDER BY t.node LIMIT $2) AS n
@@ -59,10 +56,9 @@ ORDER BY s.place, n.node LIMIT $2";
 macro_rules! compared {
     ($name:literal, $condition:literal) => {
         concat!(
-            "/* ",
+            "SELECT /* ",
             $name,
-            " */
-SELECT r.id, r.state::text, r.started_at, r.fire_at,
+            " */ r.id, r.state::text, r.started_at, r.fire_at,
     extract(epoch FROM coalesce(r.finished_at, now()) - coalesce(r.restarted_at, r.started_at))::float8
         AS duration_seconds
 FROM mill.runs r WHERE r.id <= $1 AND r.id > $1 - $2 AND ",
@@ -79,8 +75,7 @@ const SIBLINGS: &str = compared!(
 
 const RUNS_OF_JOB: &str = compared!("queue.insight_runs_of_job", "$4 = ANY (r.jobs)");
 
-const CELLS: &str = "/* queue.insight_run_cells */
-SELECT t.run_id AS run, t.name,
+const CELLS: &str = "SELECT /* queue.insight_run_cells */ t.run_id AS run, t.name,
     CASE WHEN t.state = 'failed' AND t.ignore_failure THEN 'ignored' ELSE t.state::text END AS state,
     t.task_id, extract(epoch FROM t.finished_at - t.started_at)::float8 AS duration_seconds
 FROM mill.run_tasks t WHERE t.name = ANY ($2) AND t.run_id = ANY ($1)";
@@ -210,8 +205,7 @@ pub async fn page(
     let back = if query.state == Some(RunState::Running) { after } else { RUNS_SCANNED };
     let lowest = after.saturating_sub(back).max(first);
     let sql = format!(
-        "/* queue.insight_runs */
-         SELECT {COLUMNS} FROM mill.runs r LEFT JOIN mill.schedules s ON s.id = r.schedule_id
+        "SELECT /* queue.insight_runs */ {COLUMNS} FROM mill.runs r LEFT JOIN mill.schedules s ON s.id = r.schedule_id
          WHERE r.id < $3 AND r.id >= $4 AND ($5::text IS NULL OR r.state = $5::text::mill.run_state)
              AND ($6::text IS NULL OR lower($6) IN (SELECT lower(j) FROM unnest(r.jobs) AS j))
              AND ($7::text IS NULL OR r.schedule_id = (SELECT o.id FROM mill.schedules o WHERE o.name = $7))

@@ -10,14 +10,14 @@ use tokio_postgres::types::{ToSql, Type};
 use crate::error::QueueError;
 use crate::row::{FromRow, from_row};
 
-const PLAN: &str = "/* queue.saved_plan */
-SELECT a.task_id, a.attempt, a.finished_at, a.queue, a.name, a.plan
+const PLAN: &str =
+    "SELECT /* queue.saved_plan */ a.task_id, a.attempt, a.finished_at, a.queue, a.name, a.plan
 FROM mill.visible_attempts a WHERE a.task_id = $1 AND a.plan IS NOT NULL
 ORDER BY a.finished_at DESC LIMIT 1";
 
 /// Searches the 10,000 attempts before this attempt, as far as they are at most seven days older.
-const PREVIOUS_PLAN: &str = "/* queue.previous_plan */
-SELECT b.task_id, b.attempt, b.finished_at, b.queue, b.name, b.plan
+const PREVIOUS_PLAN: &str =
+    "SELECT /* queue.previous_plan */ b.task_id, b.attempt, b.finished_at, b.queue, b.name, b.plan
 FROM (SELECT a.task_id, a.attempt, a.finished_at, a.queue, a.name, a.plan
     FROM mill.visible_attempts a
     WHERE a.queue = $1 AND a.name = $2 AND a.finished_at < $3

@@ -11,14 +11,12 @@ use tokio_postgres::types::Type;
 use crate::error::QueueError;
 use crate::row::{FromRow, column, from_row};
 
-const DURATIONS: &str = "/* queue.durations */
-SELECT d.queue, d.name, d.attempts, d.failures, extract(epoch FROM d.p50)::float8 AS p50_seconds,
+const DURATIONS: &str = "SELECT /* queue.durations */ d.queue, d.name, d.attempts, d.failures, extract(epoch FROM d.p50)::float8 AS p50_seconds,
     extract(epoch FROM d.p95)::float8 AS p95_seconds, extract(epoch FROM d.mean)::float8 AS mean_seconds,
     extract(epoch FROM d.last)::float8 AS last_seconds, d.last_at, d.trend
 FROM mill.durations d WHERE ($1 IS NULL OR d.queue = $1) ORDER BY d.queue, d.name";
 
-const DURATIONS_OF: &str = "/* queue.durations_of */
-SELECT $1 AS queue, $2 AS name, d.attempts, d.failures, extract(epoch FROM d.p50)::float8 AS p50_seconds,
+const DURATIONS_OF: &str = "SELECT /* queue.durations_of */ $1 AS queue, $2 AS name, d.attempts, d.failures, extract(epoch FROM d.p50)::float8 AS p50_seconds,
     extract(epoch FROM d.p95)::float8 AS p95_seconds, extract(epoch FROM d.mean)::float8 AS mean_seconds,
     extract(epoch FROM d.last)::float8 AS last_seconds, d.last_at, d.trend
 FROM mill.durations_of($1, $2) d WHERE d.attempts > 0";
@@ -40,8 +38,7 @@ macro_rules! cause {
 pub(super) const CAUSE: &str = cause!("a.sqlstate", "mill.message_pattern(a.message)");
 
 const FAILURES: &str = concat!(
-    "/* queue.failures */
-SELECT f.outcome::text, f.sqlstate, f.message, f.attempts, f.tasks, f.first_at, f.last_at, f.queues,
+    "SELECT /* queue.failures */ f.outcome::text, f.sqlstate, f.message, f.attempts, f.tasks, f.first_at, f.last_at, f.queues,
     f.names, f.examples, ",
     cause!("f.sqlstate", "f.message"),
     " AS cause

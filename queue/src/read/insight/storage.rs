@@ -13,8 +13,7 @@ use crate::row::{FromRow, from_row};
 
 /// Shows the state of a session and the relation that it waits for. Does not show its statement,
 /// because statements may be hidden from the role.
-const WAITS: &str = "/* queue.insight_lock_waits */
-SELECT l.pid, a.usename::text AS user, a.application_name AS application, l.locktype AS kind, l.mode,
+const WAITS: &str = "SELECT /* queue.insight_lock_waits */ l.pid, a.usename::text AS user, a.application_name AS application, l.locktype AS kind, l.mode,
     CASE WHEN l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
         THEN l.relation::regclass::text END AS relation,
     extract(epoch FROM now() - l.waitstart)::float8 AS seconds, pg_blocking_pids(l.pid) AS blocked_by
@@ -24,8 +23,7 @@ ORDER BY l.waitstart NULLS LAST, l.pid LIMIT 50";
 
 fn connections_statement(sessions: &str) -> String {
     format!(
-        "/* queue.insight_connections */
-SELECT s.application_name AS application, s.login AS user, s.state, count(*) AS count,
+        "SELECT /* queue.insight_connections */ s.application_name AS application, s.login AS user, s.state, count(*) AS count,
     max(extract(epoch FROM now() - s.xact_start))::float8 AS transaction_seconds
 FROM {sessions} AS s WHERE s.kind = 'client backend' OR s.kind IS NULL
 GROUP BY 1, 2, 3 ORDER BY count(*) DESC, 1, 2, 3 LIMIT 50"
@@ -34,8 +32,7 @@ GROUP BY 1, 2, 3 ORDER BY count(*) DESC, 1, 2, 3 LIMIT 50"
 
 /// Adds the sizes of partitions to their table. If a table is locked, reading its size waits for
 /// the lock.
-const TABLES: &str = "/* queue.insight_tables */
-SELECT coalesce(p.relname, s.relname)::text AS name, count(p.oid) AS partitions,
+const TABLES: &str = "SELECT /* queue.insight_tables */ coalesce(p.relname, s.relname)::text AS name, count(p.oid) AS partitions,
     sum(s.n_live_tup)::int8 AS live_rows, sum(s.n_dead_tup)::int8 AS dead_rows,
     sum(pg_table_size(s.relid))::int8 AS bytes, sum(pg_indexes_size(s.relid))::int8 AS index_bytes,
     max(greatest(s.last_vacuum, s.last_autovacuum)) AS vacuumed_at
@@ -44,8 +41,7 @@ FROM pg_stat_user_tables s LEFT JOIN pg_inherits i ON i.inhrelid = s.relid
 WHERE s.schemaname = 'mill'
 GROUP BY 1 ORDER BY sum(pg_total_relation_size(s.relid)) DESC, 1";
 
-const RETENTION: &str = "/* queue.insight_retention */
-SELECT s.history_retention::text AS history, s.schedule_log_retention::text AS schedule_log,
+const RETENTION: &str = "SELECT /* queue.insight_retention */ s.history_retention::text AS history, s.schedule_log_retention::text AS schedule_log,
     s.audit_retention::text AS audit, d.days, to_date(d.oldest, 'YYYYMMDD')::text AS oldest_day,
     to_date(d.newest, 'YYYYMMDD')::text AS newest_day
 FROM mill.settings s CROSS JOIN (SELECT count(*) AS days, min(substr(c.relname, 10)) AS oldest,

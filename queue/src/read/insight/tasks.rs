@@ -36,16 +36,13 @@ const LIVE_WINDOW: i64 = 30_000;
 /// Maximum of a count of tasks by state.
 pub const COUNT_LIMIT: i64 = 10_000;
 
-const WINDOW_NEWEST: &str = "/* queue.insight_live_window */
-SELECT t.id FROM mill.tasks t WHERE t.id < $1 ORDER BY t.id DESC OFFSET $2 LIMIT 1";
+const WINDOW_NEWEST: &str = "SELECT /* queue.insight_live_window */ t.id FROM mill.tasks t WHERE t.id < $1 ORDER BY t.id DESC OFFSET $2 LIMIT 1";
 
-const WINDOW_OLDEST: &str = "/* queue.insight_live_window_oldest */
-SELECT t.id FROM mill.tasks t WHERE t.id > $1 ORDER BY t.id OFFSET $2 LIMIT 1";
+const WINDOW_OLDEST: &str = "SELECT /* queue.insight_live_window_oldest */ t.id FROM mill.tasks t WHERE t.id > $1 ORDER BY t.id OFFSET $2 LIMIT 1";
 
 /// Each count stops at its limit plus one. The order of an index makes the planner read that index,
 /// where it would otherwise scan the table if most tasks have the state.
-const COUNTS: &str = "/* queue.insight_task_counts */
-SELECT (SELECT count(*) FROM (SELECT FROM mill.tasks t WHERE t.state = 'running' LIMIT $1) AS r) AS running,
+const COUNTS: &str = "SELECT /* queue.insight_task_counts */ (SELECT count(*) FROM (SELECT FROM mill.tasks t WHERE t.state = 'running' LIMIT $1) AS r) AS running,
     (SELECT count(*) FROM (SELECT FROM mill.tasks t WHERE t.state = 'pending'
         ORDER BY t.queue, t.priority, t.run_as, t.id LIMIT $1) AS p) AS pending,
     (SELECT count(*) FROM (SELECT FROM mill.tasks t WHERE t.state = 'blocked'
@@ -303,8 +300,7 @@ async fn live_rows(
         conditions.bind(to, last.map(|id| id.0), Type::INT8);
     }
     let statement = format!(
-        "/* queue.insight_live */
-SELECT t.id, t.queue, t.name, t.state::text, NULL AS outcome, t.priority::text, t.attempt,
+        "SELECT /* queue.insight_live */ t.id, t.queue, t.name, t.state::text, NULL AS outcome, t.priority::text, t.attempt,
     t.failures, t.max_attempts, t.enqueued_at AS at, t.due_at,
     extract(epoch FROM now() - t.claimed_at)::float8 AS duration_seconds, t.claimed_by AS worker_id,
     s.host, s.pid, left(t.statement, 200) AS statement_head, NULL AS sqlstate, NULL AS message,
@@ -330,8 +326,7 @@ pub async fn live_ids(
     let mut conditions = live_conditions(query);
     conditions.bind("t.id <= ?", newest.map(|id| id.0), Type::INT8);
     let statement = format!(
-        "/* queue.insight_live_ids */
-SELECT t.id FROM mill.visible_tasks t WHERE {} ORDER BY t.id LIMIT {limit}",
+        "SELECT /* queue.insight_live_ids */ t.id FROM mill.visible_tasks t WHERE {} ORDER BY t.id LIMIT {limit}",
         conditions.text()
     );
     conditions.query(client, &statement).await?.iter().map(scalar).collect()
@@ -420,8 +415,7 @@ async fn finished_rows(
         conditions.literal(&format!("(a.finished_at, a.task_id) < ({at}, {id})"));
     }
     let statement = format!(
-        "/* queue.insight_finished */
-SELECT a.task_id AS id, a.queue, a.name, NULL AS state, a.outcome::text, a.priority::text, a.attempt,
+        "SELECT /* queue.insight_finished */ a.task_id AS id, a.queue, a.name, NULL AS state, a.outcome::text, a.priority::text, a.attempt,
     NULL::int4 AS failures, a.max_attempts, a.finished_at AS at, a.due_at,
     extract(epoch FROM a.finished_at - a.started_at)::float8 AS duration_seconds, a.worker_id,
     s.host, s.pid, left(a.statement, 200) AS statement_head, a.sqlstate, left(a.message, 200) AS message,

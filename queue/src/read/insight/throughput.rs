@@ -12,8 +12,8 @@ use tokio_postgres::{GenericClient, Row};
 use crate::error::QueueError;
 use crate::row::{FromRow, column, from_row};
 
-const MINUTES: &str = "/* queue.insight_throughput */
-SELECT date_trunc('minute', e.finished_at) AS at, e.queue,
+const MINUTES: &str =
+    "SELECT /* queue.insight_throughput */ date_trunc('minute', e.finished_at) AS at, e.queue,
     count(*) FILTER (WHERE e.outcome = 'succeeded') AS succeeded,
     count(*) FILTER (WHERE e.outcome NOT IN ('succeeded', 'cancelled')) AS failed,
     count(*) FILTER (WHERE e.outcome = 'cancelled') AS cancelled,

@@ -7,8 +7,7 @@ use tokio_postgres::GenericClient;
 use crate::error::QueueError;
 use crate::row::{FromRow, from_row};
 
-const VIEWER: &str = "/* queue.insight_viewer */
-SELECT current_user::text AS login, current_database()::text AS database,
+const VIEWER: &str = "SELECT /* queue.insight_viewer */ current_user::text AS login, current_database()::text AS database,
     has_function_privilege('mill.cancel(bigint, boolean)', 'EXECUTE') AS may_act,
     mill.sees_statements(), now(), has_function_privilege('mill.why(bigint)', 'EXECUTE') AS can_read,
     mill.describe_fleet_pause() AS fleet_pause";

@@ -31,9 +31,9 @@ macro_rules! filter {
 macro_rules! live_tasks {
     ($name:literal, $tasks:expr, $order:literal) => {
         concat!(
+            "SELECT /* ",
             $name,
-            "
-SELECT t.id, t.queue, t.name, t.state::text, t.priority::text, t.mode::text, t.attempt,
+            " */ t.id, t.queue, t.name, t.state::text, t.priority::text, t.mode::text, t.attempt,
     t.failures, t.max_attempts, t.enqueued_at, t.due_at, t.claimed_at, t.claimed_by AS worker_id, s.host,
     s.pid AS worker_pid, left(t.statement, 200) AS statement_head, t.run_id, to_jsonb(t.options) AS options
 FROM (",
@@ -47,7 +47,7 @@ ORDER BY ",
 }
 
 const NEWEST: &str = live_tasks!(
-    "/* queue.live_tasks */",
+    "queue.live_tasks",
     concat!(
         "(SELECT * FROM mill.visible_tasks t WHERE ",
         filter!(),
@@ -59,7 +59,7 @@ const NEWEST: &str = live_tasks!(
 /// Each state is read with its own index, and only as far as the list needs. The pending tasks of
 /// one lane are a range of the index that the claim reads.
 const RUNNING_ORDER: &str = live_tasks!(
-    "/* queue.live_tasks_in_running_order */",
+    "queue.live_tasks_in_running_order",
     concat!(
         "
     (SELECT * FROM mill.visible_tasks t WHERE t.state = 'running' AND ",
@@ -101,7 +101,7 @@ const RUNNING_ORDER: &str = live_tasks!(
 
 /// Searches the newest tasks, so that the part that is searched can be stated as a range of ids.
 const SEARCH: &str = live_tasks!(
-    "/* queue.live_task_search */",
+    "queue.live_task_search",
     concat!(
         "(SELECT * FROM (SELECT * FROM mill.visible_tasks t WHERE ",
         filter!(),
@@ -111,16 +111,14 @@ const SEARCH: &str = live_tasks!(
 );
 
 const SEARCHED: &str = concat!(
-    "/* queue.live_task_search_range */
-SELECT count(*) AS tasks, min(t.id) AS oldest
+    "SELECT /* queue.live_task_search_range */ count(*) AS tasks, min(t.id) AS oldest
 FROM (SELECT t.id FROM mill.visible_tasks t WHERE ",
     filter!(),
     " ORDER BY t.id DESC LIMIT $9) AS t"
 );
 
 const LIVE_IDS: &str = concat!(
-    "/* queue.live_ids */
-SELECT t.id FROM mill.visible_tasks t WHERE ",
+    "SELECT /* queue.live_ids */ t.id FROM mill.visible_tasks t WHERE ",
     filter!(),
     " ORDER BY t.id LIMIT $5"
 );

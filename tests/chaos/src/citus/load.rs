@@ -7,8 +7,8 @@ use crate::session::Session;
 
 /// `chaos.effect` is distributed, so a task that inserts a row writes one shard. A task may also
 /// write a second shard, or only a table that Citus does not know.
-pub(crate) const TABLES: &str = "/* chaos.citus_tables */
-SELECT create_distributed_table('chaos.effect', 'task');
+pub(crate) const TABLES: &str =
+    "SELECT /* chaos.citus_tables */ create_distributed_table('chaos.effect', 'task');
 CREATE TABLE chaos.second (place bigint NOT NULL, task bigint NOT NULL);
 SELECT create_distributed_table('chaos.second', 'place');
 CREATE TABLE chaos.local_effect (LIKE chaos.effect INCLUDING DEFAULTS);
@@ -68,8 +68,7 @@ pub(crate) async fn collect_effects(session: &mut Session) -> Result<()> {
 /// # Errors
 /// Returns an error if the query fails.
 pub(crate) async fn second_shard(session: &mut Session) -> Result<Finding> {
-    let sql = "/* chaos.second_shard */
-        SELECT count(*) FROM (SELECT a.task_id, count(s.task) AS rows FROM mill.attempts a
+    let sql = "SELECT /* chaos.second_shard */ count(*) FROM (SELECT a.task_id, count(s.task) AS rows FROM mill.attempts a
                 LEFT JOIN chaos.second s ON s.task = a.task_id
             WHERE a.outcome = 'succeeded' AND a.statement LIKE '%chaos.second%' GROUP BY a.task_id) AS t
         WHERE t.rows <> 1";

@@ -27,8 +27,8 @@ const SETTINGS: &[(&str, &str)] = &[
 
 /// Empties the trigger's function, so that Citus does not prepare a transaction that writes one
 /// shard. A worker refuses to start without the trigger.
-pub(crate) const ONE_PHASE: &str = "/* chaos.one_phase */
-CREATE OR REPLACE FUNCTION mill.require_two_phase() RETURNS trigger
+pub(crate) const ONE_PHASE: &str =
+    "CREATE /* chaos.one_phase */ OR REPLACE FUNCTION mill.require_two_phase() RETURNS trigger
 LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'";
 
 /// The servers, removed on drop.

@@ -23,36 +23,31 @@ const STEP: Duration = Duration::from_millis(20);
 const TIMEOUT: Duration = Duration::from_secs(40);
 
 /// Number of registered workers with current heartbeats.
-const WORKERS: &str = "/* chaos.workers */
-SELECT count(*) FROM mill.workers w JOIN mill.worker_starts s ON s.id = w.id
+const WORKERS: &str = "SELECT /* chaos.workers */ count(*) FROM mill.workers w JOIN mill.worker_starts s ON s.id = w.id
 WHERE s.pid = ANY ($1) AND w.heartbeat_at > now() - interval '3 seconds'";
 
 /// Number of sessions of readers in a database.
-const CONNECTED: &str = "/* chaos.connected */
-SELECT count(*) FROM pg_stat_activity a WHERE a.datname = current_database()
+const CONNECTED: &str = "SELECT /* chaos.connected */ count(*) FROM pg_stat_activity a WHERE a.datname = current_database()
     AND a.usename = 'etl' AND a.application_name LIKE 'pgmill reader %'";
 
 /// Backends that wait on a gate.
-const WAITING: &str = "/* chaos.waiting */
-SELECT coalesce(array_agg(a.pid), '{}') FROM pg_stat_activity a
+const WAITING: &str =
+    "SELECT /* chaos.waiting */ coalesce(array_agg(a.pid), '{}') FROM pg_stat_activity a
 WHERE a.datname = current_database() AND a.wait_event = 'advisory'";
 
 /// The worker and the backend of each task that runs in one of these backends.
-const HELD: &str = "/* chaos.held */
-SELECT s.pid, t.session_pid FROM mill.tasks t JOIN mill.worker_starts s ON s.id = t.claimed_by
+const HELD: &str = "SELECT /* chaos.held */ s.pid, t.session_pid FROM mill.tasks t JOIN mill.worker_starts s ON s.id = t.claimed_by
 WHERE t.name = ANY ($1) AND t.session_pid = ANY ($2) ORDER BY t.id";
 
 /// Number of effects of a task.
-const EFFECTS: &str = "/* chaos.effects */
-SELECT count(*) FROM public.effect e WHERE e.test_task = $1";
+const EFFECTS: &str =
+    "SELECT /* chaos.effects */ count(*) FROM public.effect e WHERE e.test_task = $1";
 
-const BACKEND: &str = "/* chaos.backend */
-SELECT t.session_pid FROM mill.tasks t WHERE t.name = $1 AND t.session_pid IS NOT NULL
+const BACKEND: &str = "SELECT /* chaos.backend */ t.session_pid FROM mill.tasks t WHERE t.name = $1 AND t.session_pid IS NOT NULL
 UNION ALL SELECT a.session_pid FROM mill.attempts a WHERE a.name = $1 AND a.final";
 
 /// Number of tasks with these names that have finished.
-const ENDED: &str = "/* chaos.ended */
-SELECT count(DISTINCT a.name) FROM mill.attempts a WHERE a.final AND a.name = ANY ($1)";
+const ENDED: &str = "SELECT /* chaos.ended */ count(DISTINCT a.name) FROM mill.attempts a WHERE a.final AND a.name = ANY ($1)";
 
 /// The worker and the backend that the fault hits.
 #[derive(Clone, Copy, Debug, Default)]
@@ -95,18 +90,18 @@ impl<'a> Environment<'a> {
         let database = format!("chaos_{number}");
         let admin = Session::open(&test_bed.cluster.url("postgres")).await?;
         let options = test_bed.create_options();
-        let create = format!("/* chaos.create */ CREATE DATABASE {database} {options}");
+        let create = format!("CREATE /* chaos.create */ DATABASE {database} {options}");
         admin.execute(&create).await?;
         let url = test_bed.cluster.url(&database);
         let session = Session::open(&url).await?;
         queue::schema::init(session.client()?).await?;
         session.execute(TABLES).await?;
-        session.execute(&format!("/* chaos.grant */ GRANT mill_worker TO {FLEET}")).await?;
+        session.execute(&format!("GRANT /* chaos.grant */ mill_worker TO {FLEET}")).await?;
         let in_target = create_target(test_bed, &session, &database).await?;
         if cell.fault == Fault::Serialization {
             let set = "SET default_transaction_isolation = 'repeatable read'";
             let sql =
-                format!("/* chaos.isolate */ ALTER ROLE {TASKS} IN DATABASE {database} {set}");
+                format!("ALTER /* chaos.isolate */ ROLE {TASKS} IN DATABASE {database} {set}");
             session.execute(&sql).await?;
         }
         let holder = Session::open(&test_bed.target_url(&database).unwrap_or(url)).await?;
@@ -328,7 +323,7 @@ impl<'a> Environment<'a> {
             let count = interrupted(&self.session).await?;
             ensure!(count >= i64::from(tries), "the fault hit {count} attempts in {tries} trials");
         }
-        let drop = format!("/* chaos.drop */ DROP DATABASE {} WITH (FORCE)", self.database);
+        let drop = format!("DROP /* chaos.drop */ DATABASE {} WITH (FORCE)", self.database);
         let queue = self.test_bed.cluster.url("postgres");
         for url in [Some(queue), self.test_bed.target_url("postgres")].into_iter().flatten() {
             Session::open(&url).await?.execute(&drop).await?;
@@ -352,14 +347,14 @@ async fn create_target(
     else {
         return Ok(None);
     };
-    let create = format!("/* chaos.create_target */ CREATE DATABASE {database}");
+    let create = format!("CREATE /* chaos.create_target */ DATABASE {database}");
     Session::open(&admin).await?.execute(&create).await?;
     let target = Session::open(&url).await?;
     queue::receipt::init(target.client()?, &[TASKS.to_owned()]).await?;
     target.execute(TABLES).await?;
     let declare = format!(
-        "/* chaos.declare_target */ \
-         SELECT mill.set_target('{TARGET}', allowed => ARRAY[current_user])"
+        "SELECT /* chaos.declare_target */ \
+         mill.set_target('{TARGET}', allowed => ARRAY[current_user])"
     );
     queue.execute(&declare).await?;
     Ok(Some(target))

@@ -16,13 +16,12 @@ use crate::session::Session;
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Number of standbys that have not replayed all WAL of the primary.
-const BEHIND: &str = "/* chaos.behind */
-SELECT count(*) FROM pg_stat_replication r
+const BEHIND: &str = "SELECT /* chaos.behind */ count(*) FROM pg_stat_replication r
 WHERE r.replay_lsn IS DISTINCT FROM pg_current_wal_lsn()";
 
-const STANDBYS: &str = "/* chaos.standbys */ SELECT count(*) FROM pg_stat_replication";
+const STANDBYS: &str = "SELECT /* chaos.standbys */ count(*) FROM pg_stat_replication";
 
-const EFFECTS: &str = "/* chaos.all_effects */ SELECT count(*) FROM public.effect";
+const EFFECTS: &str = "SELECT /* chaos.all_effects */ count(*) FROM public.effect";
 
 /// Promotes the standby, and ends the primary as the fault requires.
 pub(crate) async fn promote(environment: &mut Environment<'_>) -> Result<()> {
@@ -64,8 +63,8 @@ pub(crate) async fn disconnect_standby(environment: &Environment<'_>) -> Result<
     until_none(&environment.session, BEHIND, "the standby does not catch up").await?;
     let standby = environment.standby.as_ref().context("no standby")?;
     let session = Session::open(&standby.url("postgres")).await?;
-    session.execute("/* chaos.disconnect */ ALTER SYSTEM SET primary_conninfo = ''").await?;
-    session.execute("/* chaos.reload */ SELECT pg_reload_conf()").await?;
+    session.execute("ALTER /* chaos.disconnect */ SYSTEM SET primary_conninfo = ''").await?;
+    session.execute("SELECT /* chaos.reload */ pg_reload_conf()").await?;
     until_none(&environment.session, STANDBYS, "the standby does not disconnect").await
 }
 

@@ -20,21 +20,18 @@ use super::worker_slot::WorkerSlot;
 use crate::session::Session;
 
 /// Terminates every session of the fleet with this name in this database.
-const END: &str = "/* chaos.end */
-SELECT pg_terminate_backend(a.pid) FROM pg_stat_activity a
+const END: &str = "SELECT /* chaos.end */ pg_terminate_backend(a.pid) FROM pg_stat_activity a
 WHERE a.datname = current_database() AND a.usename IN ('fleet', 'etl') AND a.application_name LIKE $1";
 
 const HOUR: i64 = 3600;
 
 /// Writes half a gigabyte of WAL at once. With smaller writes, checkpoints would free space in
 /// between.
-const BURN: &str = "/* chaos.burn */
-SELECT pg_logical_emit_message(false, 'chaos', repeat('x', 1000000)) FROM generate_series(1, 500)";
+const BURN: &str = "SELECT /* chaos.burn */ pg_logical_emit_message(false, 'chaos', repeat('x', 1000000)) FROM generate_series(1, 500)";
 
 /// Takes locks until the server has no memory for more. The session keeps them, although the statement
 /// fails.
-const EXHAUST_LOCKS: &str = "/* chaos.exhaust_locks */
-SELECT pg_advisory_lock(4713, n) FROM generate_series(1, 10000000) AS n";
+const EXHAUST_LOCKS: &str = "SELECT /* chaos.exhaust_locks */ pg_advisory_lock(4713, n) FROM generate_series(1, 10000000) AS n";
 
 /// State needed to heal the fault.
 #[derive(Default)]
@@ -100,7 +97,7 @@ pub(crate) async fn inject(environment: &mut Environment<'_>, victim: Victim) ->
         Fault::TasksLocked => injection.lock = Some(lock(environment, "mill.tasks").await?),
         Fault::WorkersLocked => injection.lock = Some(lock(environment, "mill.workers").await?),
         Fault::Serialization => {
-            let sql = "/* chaos.conflict */ UPDATE public.counter SET n = n + 1";
+            let sql = "UPDATE /* chaos.conflict */ public.counter SET n = n + 1";
             environment.session.execute(sql).await?;
         }
         Fault::Message(_)
@@ -255,7 +252,7 @@ async fn to_backend(environment: &Environment<'_>, victim: Victim) -> Result<()>
     let pid = victim.backend.context("no backend")?;
     let signal = match environment.cell.fault {
         Fault::BackendEnded => {
-            let sql = "/* chaos.end_one */ SELECT pg_terminate_backend($1)";
+            let sql = "SELECT /* chaos.end_one */ pg_terminate_backend($1)";
             return environment.task_session().rows(sql, &[&pid]).await.map(drop);
         }
         Fault::BackendKilled => Signal::KILL,
@@ -281,8 +278,7 @@ async fn until_out_of_memory(environment: &mut Environment<'_>) -> Result<()> {
 async fn check_clocks(environment: &Environment<'_>) -> Result<()> {
     let mut off = Vec::new();
     for output in environment.worker_slots.iter().filter_map(WorkerSlot::clock_reading) {
-        let sql = "/* chaos.off */
-            SELECT (extract(epoch FROM $1::text::timestamptz - now()) / 3600)::float8";
+        let sql = "SELECT /* chaos.off */ (extract(epoch FROM $1::text::timestamptz - now()) / 3600)::float8";
         off.push(environment.session.one::<f64>(sql, &[&output]).await?.unwrap_or_default());
     }
     let meant = off.iter().any(|hours| (0.9..1.1).contains(&hours.abs()));
@@ -292,7 +288,7 @@ async fn check_clocks(environment: &Environment<'_>) -> Result<()> {
 
 /// Sets the server's clock off by this many seconds.
 async fn step_server_clock(environment: &Environment<'_>, off: i64) -> Result<()> {
-    let now = "/* chaos.now */ SELECT extract(epoch FROM clock_timestamp())::int8";
+    let now = "SELECT /* chaos.now */ extract(epoch FROM clock_timestamp())::int8";
     let before: i64 = environment.session.one(now, &[]).await?.context("no time")?;
     environment.test_bed.clock.as_ref().context("no clock")?.set(off)?;
     let after: i64 = environment.session.one(now, &[]).await?.context("no time")?;
@@ -302,8 +298,8 @@ async fn step_server_clock(environment: &Environment<'_>, off: i64) -> Result<()
 
 /// Checks that a commit waits for the disk, and thaws the disk.
 async fn thaw_disk(environment: &Environment<'_>) -> Result<()> {
-    let sql = "/* chaos.frozen */
-        SELECT count(*) FROM pg_stat_activity a WHERE a.wait_event = 'WALSync'";
+    let sql =
+        "SELECT /* chaos.frozen */ count(*) FROM pg_stat_activity a WHERE a.wait_event = 'WALSync'";
     let waiting: Option<i64> = environment.session.one(sql, &[]).await?;
     let commits = matches!(
         environment.cell.moment,
@@ -321,24 +317,24 @@ async fn end_sessions(environment: &Environment<'_>, name: &str) -> Result<()> {
 
 /// Makes commits wait for a standby with this name.
 async fn wait_for_standby(environment: &Environment<'_>, name: &str) -> Result<()> {
-    let set = format!("/* chaos.standby */ ALTER SYSTEM SET synchronous_standby_names = {name}");
+    let set = format!("ALTER /* chaos.standby */ SYSTEM SET synchronous_standby_names = {name}");
     environment.session.execute(&set).await?;
-    environment.session.execute("/* chaos.reload */ SELECT pg_reload_conf()").await
+    environment.session.execute("SELECT /* chaos.reload */ pg_reload_conf()").await
 }
 
 async fn limit_connections(environment: &Environment<'_>, max_connections: i32) -> Result<()> {
     let Environment { database, session, .. } = environment;
     let sql =
-        format!("/* chaos.limit */ ALTER DATABASE {database} CONNECTION LIMIT {max_connections}");
+        format!("ALTER /* chaos.limit */ DATABASE {database} CONNECTION LIMIT {max_connections}");
     session.execute(&sql).await
 }
 
 /// Changes the default of all transactions of the server.
 async fn set_read_only(environment: &Environment<'_>, value: &str) -> Result<()> {
     let set =
-        format!("/* chaos.read_only */ ALTER SYSTEM SET default_transaction_read_only = {value}");
+        format!("ALTER /* chaos.read_only */ SYSTEM SET default_transaction_read_only = {value}");
     environment.session.execute(&set).await?;
-    environment.session.execute("/* chaos.reload */ SELECT pg_reload_conf()").await
+    environment.session.execute("SELECT /* chaos.reload */ pg_reload_conf()").await
 }
 
 async fn exhaust_locks(environment: &Environment<'_>) -> Result<Session> {
@@ -351,7 +347,7 @@ async fn exhaust_locks(environment: &Environment<'_>) -> Result<Session> {
 
 async fn lock(environment: &Environment<'_>, table: &str) -> Result<Session> {
     let session = Session::open(&environment.test_bed.cluster.url(&environment.database)).await?;
-    let sql = format!("/* chaos.lock */ BEGIN; LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE");
+    let sql = format!("BEGIN /* chaos.lock */; LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE");
     session.execute(&sql).await?;
     Ok(session)
 }

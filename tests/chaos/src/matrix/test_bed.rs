@@ -112,19 +112,19 @@ impl TestBed {
         if let (Setup::DataDisk | Setup::TempDisk, Some(disk)) = (kind, &test_bed.disk) {
             let place = disk.path().display();
             let create =
-                format!("/* chaos.tablespace */ CREATE TABLESPACE small LOCATION '{place}'");
+                format!("CREATE /* chaos.tablespace */ TABLESPACE small LOCATION '{place}'");
             session.execute(&create).await?;
         }
         if kind == Setup::TempDisk {
             let grant =
-                format!("/* chaos.tablespace */ GRANT CREATE ON TABLESPACE small TO {TASKS}");
+                format!("GRANT /* chaos.tablespace */ CREATE ON TABLESPACE small TO {TASKS}");
             session.execute(&grant).await?;
             let set =
-                format!("/* chaos.tablespace */ ALTER ROLE {TASKS} SET temp_tablespaces = small");
+                format!("ALTER /* chaos.tablespace */ ROLE {TASKS} SET temp_tablespaces = small");
             session.execute(&set).await?;
         }
         if kind == Setup::Network {
-            session.execute("/* chaos.reload */ SELECT pg_reload_conf()").await?;
+            session.execute("SELECT /* chaos.reload */ pg_reload_conf()").await?;
         }
         Ok(test_bed)
     }
@@ -133,7 +133,7 @@ impl TestBed {
         let password = &self.password;
         session
             .execute(&format!(
-                "/* chaos.roles */ CREATE ROLE {FLEET} LOGIN PASSWORD '{password}';
+                "CREATE /* chaos.roles */ ROLE {FLEET} LOGIN PASSWORD '{password}';
                  CREATE ROLE {TASKS} LOGIN PASSWORD '{password}'"
             ))
             .await
@@ -159,14 +159,13 @@ impl TestBed {
         let names = if asynchronous { "''" } else { "'standby'" };
         session
             .execute(&format!(
-                "/* chaos.start_standby */ ALTER SYSTEM SET synchronous_standby_names = {names}"
+                "ALTER /* chaos.start_standby */ SYSTEM SET synchronous_standby_names = {names}"
             ))
             .await?;
-        session.execute("/* chaos.reload */ SELECT pg_reload_conf()").await?;
+        session.execute("SELECT /* chaos.reload */ pg_reload_conf()").await?;
         let begun = Instant::now();
         loop {
-            let sql = "/* chaos.in_sync */
-                SELECT count(*) FROM pg_stat_replication r
+            let sql = "SELECT /* chaos.in_sync */ count(*) FROM pg_stat_replication r
                 WHERE r.state = 'streaming' AND r.sync_state = $1";
             let state = if asynchronous { "async" } else { "sync" };
             if session.one::<i64>(sql, &[&state]).await? == Some(1) {

@@ -10,8 +10,7 @@ use crate::session::Session;
 
 /// Tables for the effects, and gates. A gate is an advisory lock with the number of a task: the
 /// task waits on it while the suite holds it. Locks for which tasks compete have two keys.
-pub(crate) const TABLES: &str = "/* chaos.tables */
-CREATE TABLE public.effect (test_task bigint NOT NULL, hold boolean NOT NULL DEFAULT false, padding text);
+pub(crate) const TABLES: &str = "CREATE /* chaos.tables */ TABLE public.effect (test_task bigint NOT NULL, hold boolean NOT NULL DEFAULT false, padding text);
 CREATE TABLE public.counter (n bigint NOT NULL);
 INSERT INTO public.counter VALUES (0);
 CREATE FUNCTION public.hold_at_end() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -94,7 +93,7 @@ impl TestTask {
             _ => "",
         };
         format!(
-            "/* chaos.enqueue */ SELECT mill.enqueue('{statement}', name => '{}', \
+            "SELECT /* chaos.enqueue */ mill.enqueue('{statement}', name => '{}', \
              key => 'test_task {number}', max_attempts => {max_attempts}, backoff => 'fixed', \
              retry_interval => '200 milliseconds'{mode}{timeout}{target}{due})",
             self.name()
@@ -104,7 +103,7 @@ impl TestTask {
     /// Returns the statement that makes the task due.
     pub(crate) fn make_due(&self) -> String {
         format!(
-            "/* chaos.make_due */ UPDATE mill.tasks SET due_at = now() WHERE name = '{}'",
+            "UPDATE /* chaos.make_due */ mill.tasks SET due_at = now() WHERE name = '{}'",
             self.name()
         )
     }
@@ -160,13 +159,12 @@ impl TestTask {
 }
 
 /// Number of effects of each task.
-const EFFECTS: &str = "/* chaos.count_effects */
-SELECT (SELECT count(*) FROM public.effect e WHERE e.test_task = n)
+const EFFECTS: &str =
+    "SELECT /* chaos.count_effects */ (SELECT count(*) FROM public.effect e WHERE e.test_task = n)
 FROM unnest($1::int8[]) WITH ORDINALITY AS s (n, o) ORDER BY o";
 
 /// State of each task: its outcomes, one for each end, and whether it is live.
-const LEFT: &str = "/* chaos.left */
-SELECT ARRAY(SELECT a.outcome::text FROM mill.attempts a WHERE a.final AND a.name = 'test_task ' || n),
+const LEFT: &str = "SELECT /* chaos.left */ ARRAY(SELECT a.outcome::text FROM mill.attempts a WHERE a.final AND a.name = 'test_task ' || n),
     (SELECT count(*) FROM mill.tasks t WHERE t.name = 'test_task ' || n)
 FROM unnest($1::int8[]) WITH ORDINALITY AS s (n, o) ORDER BY o";
 
@@ -207,7 +205,6 @@ pub(crate) async fn count(
 
 /// Returns the number of unsuccessful attempts, which is the number of attempts that the fault hit.
 pub(crate) async fn interrupted(session: &Session) -> Result<i64> {
-    let sql = "/* chaos.interrupted */
-        SELECT count(*) FROM mill.attempts a WHERE a.outcome <> 'succeeded'";
+    let sql = "SELECT /* chaos.interrupted */ count(*) FROM mill.attempts a WHERE a.outcome <> 'succeeded'";
     Ok(session.one(sql, &[]).await?.unwrap_or_default())
 }

@@ -47,7 +47,7 @@ async fn during_execution(environment: &mut Environment<'_>) -> Result<Option<Du
         test_tasks.push(environment.test_task());
     }
     for test_task in &test_tasks {
-        let hold = format!("/* chaos.hold */ SELECT pg_advisory_lock({})", test_task.number);
+        let hold = format!("SELECT /* chaos.hold */ pg_advisory_lock({})", test_task.number);
         environment.holder.execute(&hold).await?;
     }
     if environment.cell.may_be_missing() {
@@ -351,7 +351,7 @@ async fn release(environment: &mut Environment<'_>, passes: bool) {
         }
     }
     // After a server outage the locks are gone too.
-    let unlock = "/* chaos.release */ SELECT pg_advisory_unlock_all()";
+    let unlock = "SELECT /* chaos.release */ pg_advisory_unlock_all()";
     let _ = environment.holder.execute(unlock).await;
 }
 

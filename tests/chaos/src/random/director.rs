@@ -30,15 +30,13 @@ const DRAIN: Duration = Duration::from_secs(180);
 const BOUND: Duration = Duration::from_secs(20);
 
 const WAITING: &str =
-    "/* chaos.waiting */ SELECT count(*) FROM mill.tasks t WHERE t.state <> 'scheduled'";
+    "SELECT /* chaos.waiting */ count(*) FROM mill.tasks t WHERE t.state <> 'scheduled'";
 
-const LIVE: &str = "/* chaos.live */
-SELECT (SELECT count(*) FROM mill.tasks) + (SELECT count(*) FROM mill.runs r WHERE r.state = 'running')";
+const LIVE: &str = "SELECT /* chaos.live */ (SELECT count(*) FROM mill.tasks) + (SELECT count(*) FROM mill.runs r WHERE r.state = 'running')";
 
 /// Terminates random sessions of readers, control sessions and load. The operator's own session
 /// comes last.
-const END_SESSIONS: &str = "/* chaos.end_sessions */
-SELECT count(pg_terminate_backend(s.pid)) FROM (SELECT a.pid FROM pg_stat_activity a
+const END_SESSIONS: &str = "SELECT /* chaos.end_sessions */ count(pg_terminate_backend(s.pid)) FROM (SELECT a.pid FROM pg_stat_activity a
     WHERE a.datname = current_database() AND a.pid <> pg_backend_pid() AND a.backend_type = 'client backend'
     ORDER BY random() LIMIT ";
 
@@ -172,7 +170,7 @@ impl<'a> Director<'a> {
         self.operator.resume_all().await?;
         let mut ops = self.load.end().await?;
         ops.append(&mut self.operator.ops);
-        let now = "/* chaos.now */ SELECT clock_timestamp()";
+        let now = "SELECT /* chaos.now */ clock_timestamp()";
         let healed_at: SystemTime = self
             .operator
             .session

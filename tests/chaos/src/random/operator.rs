@@ -15,8 +15,7 @@ pub(crate) struct Operator {
 }
 
 /// Resumes every paused queue and every draining worker.
-const RESUME_ALL: &str = "/* chaos.resume_all */
-SELECT (SELECT count(mill.resume(q.name)) FROM mill.queues q WHERE q.paused),
+const RESUME_ALL: &str = "SELECT /* chaos.resume_all */ (SELECT count(mill.resume(q.name)) FROM mill.queues q WHERE q.paused),
     (SELECT count(mill.drain(w.id, false)) FROM mill.workers w WHERE w.draining)";
 
 impl Operator {

@@ -15,8 +15,7 @@ use crate::session::Session;
 const SETTINGS: &[(&str, &str)] =
     &[("deadlock_timeout", "100ms"), ("wal_keep_size", "512MB"), ("max_wal_size", "2GB")];
 
-const SYNC: &str = "/* chaos.sync */
-SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync' AND state = 'streaming'";
+const SYNC: &str = "SELECT /* chaos.sync */ count(*) FROM pg_stat_replication WHERE sync_state = 'sync' AND state = 'streaming'";
 
 /// Name of the workers' configuration file.
 const CONFIGURATION: &str = "worker.toml";

@@ -15,17 +15,15 @@ use crate::context::RunContext;
 use crate::context::database::Database;
 use crate::result::Check;
 
-const WAIT_FOR_STANDBY: &str = "/* loadtest.wait_for_standby */
-ALTER SYSTEM SET synchronous_standby_names = 'standby'";
+const WAIT_FOR_STANDBY: &str =
+    "ALTER /* loadtest.wait_for_standby */ SYSTEM SET synchronous_standby_names = 'standby'";
 
-const RELOAD: &str = "/* loadtest.reload */ SELECT pg_reload_conf()";
+const RELOAD: &str = "SELECT /* loadtest.reload */ pg_reload_conf()";
 
-const IN_SYNC: &str = "/* loadtest.in_sync */
-SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync' AND state = 'streaming'";
+const IN_SYNC: &str = "SELECT /* loadtest.in_sync */ count(*) FROM pg_stat_replication WHERE sync_state = 'sync' AND state = 'streaming'";
 
 /// Seconds from a point in time until the next success of an attempt that began after it.
-const FIRST_SUCCESS: &str = "/* loadtest.first_success */
-SELECT extract(epoch FROM min(a.finished_at) - $1)::float8 FROM mill.attempts a
+const FIRST_SUCCESS: &str = "SELECT /* loadtest.first_success */ extract(epoch FROM min(a.finished_at) - $1)::float8 FROM mill.attempts a
 WHERE a.started_at > $1 AND a.outcome = 'succeeded'";
 
 const TIMEOUT: Duration = Duration::from_secs(60);

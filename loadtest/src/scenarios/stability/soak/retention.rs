@@ -7,8 +7,7 @@ use crate::result::Check;
 
 /// Creates partitions of the last ten days with some attempts each, and limits the history to three
 /// days.
-const LAY: &str = "/* loadtest.old_history */
-SET timezone = 'UTC';
+const LAY: &str = "SET /* loadtest.old_history */ timezone = 'UTC';
 DO $$
 DECLARE
     day date;
@@ -31,8 +30,7 @@ UPDATE mill.settings SET history_retention = '3 days'";
 
 /// Partitions that the retention must have dropped, partitions of today and of the next six days, and
 /// the days whose partition has attempts of this run.
-const PARTITIONS: &str = "/* loadtest.partitions */
-SELECT count(*) FILTER (WHERE p.day < (now() AT TIME ZONE 'UTC')::date - 4),
+const PARTITIONS: &str = "SELECT /* loadtest.partitions */ count(*) FILTER (WHERE p.day < (now() AT TIME ZONE 'UTC')::date - 4),
     count(*) FILTER (WHERE p.day BETWEEN (now() AT TIME ZONE 'UTC')::date AND (now() AT TIME ZONE 'UTC')::date + 6),
     (SELECT count(DISTINCT (a.finished_at AT TIME ZONE 'UTC')::date) FROM mill.attempts a WHERE a.task_id > 0)
 FROM (SELECT right(c.relname, 8)::date FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid

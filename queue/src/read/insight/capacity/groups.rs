@@ -9,8 +9,7 @@ use crate::row::FromRow;
 /// Counts pending tasks through the index `tasks_group`. Counts blocked tasks through
 /// `tasks_blocked`, by the limit that they wait for. The view `mill.group_status` is not used,
 /// because it reads every live task.
-const GROUPS: &str = "/* queue.insight_groups */
-SELECT g.name, g.description, g.priority::text, g.max_running, g.opens, g.closes, g.zone, a.open,
+const GROUPS: &str = "SELECT /* queue.insight_groups */ g.name, g.description, g.priority::text, g.max_running, g.opens, g.closes, g.zone, a.open,
     a.until AS next_change_at,
     (SELECT count(*) FROM (SELECT FROM mill.tasks t WHERE t.state = 'pending'
         AND t.group_name = g.name LIMIT 10000) AS few) AS pending,

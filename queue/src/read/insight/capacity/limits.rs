@@ -16,8 +16,7 @@ use crate::transition::limit::Rate;
 const SEARCH_LIMIT: i64 = 10_000;
 
 /// Finds the last limit that a search reads; no row if the search reaches the end.
-const SEARCH_END: &str = "/* queue.insight_limit_search_end */
-SELECT l.kind::text, l.name, l.run_id FROM mill.limits l
+const SEARCH_END: &str = "SELECT /* queue.insight_limit_search_end */ l.kind::text, l.name, l.run_id FROM mill.limits l
 WHERE ($1::text IS NULL OR l.kind = $1::text::mill.limit_kind)
     AND ($2::text IS NULL OR (l.kind, l.name, l.run_id) > ($2::text::mill.limit_kind, $3::text, $4::int8))
 ORDER BY l.kind, l.name, l.run_id OFFSET $5::int8 LIMIT 1";
@@ -26,8 +25,7 @@ ORDER BY l.kind, l.name, l.run_id OFFSET $5::int8 LIMIT 1";
 ///
 /// A group that has a limit has a row in `mill.limits` only for the runs that use the group, so a
 /// group that no task uses is added. Both parts read an index in its order.
-const BY_NAME: &str = "/* queue.insight_limits */
-WITH found AS MATERIALIZED (
+const BY_NAME: &str = "WITH /* queue.insight_limits */ found AS MATERIALIZED (
     SELECT * FROM (
         (SELECT l.id, l.kind, l.name, l.run_id, l.max_running, l.rate_starts, l.rate_period
         FROM mill.limits l LEFT JOIN mill.groups g ON l.kind = 'group' AND g.name = l.name
@@ -55,8 +53,7 @@ WITH found AS MATERIALIZED (
 /// SQL that finds the limits that tasks wait for, longest wait first. A loose index scan finds up to
 /// 1,000 limits, with one probe each. There can be any number of concurrency keys, but few queues and
 /// groups, so up to 1,000 of these are probed in addition.
-const BY_WAIT: &str = "/* queue.insight_limits_by_wait */
-WITH RECURSIVE waited (id) AS (
+const BY_WAIT: &str = "WITH /* queue.insight_limits_by_wait */ RECURSIVE waited (id) AS (
     (SELECT t.blocking_limit_id FROM mill.tasks t WHERE t.state = 'blocked' ORDER BY t.blocking_limit_id LIMIT 1)
     UNION ALL
     SELECT next.blocking_limit_id FROM waited w CROSS JOIN LATERAL (

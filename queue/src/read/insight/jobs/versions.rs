@@ -11,8 +11,7 @@ use tokio_postgres::types::Type;
 use crate::error::QueueError;
 use crate::row::{FromRow, from_row};
 
-const VERSIONS: &str = "/* queue.insight_job_versions */
-SELECT v.job, v.version, v.changed_at, v.changed_by, v.definition FROM mill.visible_job_versions v
+const VERSIONS: &str = "SELECT /* queue.insight_job_versions */ v.job, v.version, v.changed_at, v.changed_by, v.definition FROM mill.visible_job_versions v
 WHERE v.job = (SELECT j.name FROM mill.jobs j WHERE lower(j.name) = lower($1)) ORDER BY v.version DESC";
 
 /// Field of a change that adds or removes a whole task.

@@ -8,8 +8,7 @@ use tokio_postgres::GenericClient;
 use crate::error::QueueError;
 use crate::row::{FromRow, from_row};
 
-const APPROVALS: &str = "/* queue.insight_approvals */
-SELECT a.run_id, a.jobs, a.schedule, a.task, a.note, a.since FROM mill.approvals_needed a
+const APPROVALS: &str = "SELECT /* queue.insight_approvals */ a.run_id, a.jobs, a.schedule, a.task, a.note, a.since FROM mill.approvals_needed a
 ORDER BY a.since LIMIT 20";
 
 /// A task of a run that waits for approval.

@@ -8,20 +8,17 @@ use tokio_postgres::GenericClient;
 use crate::error::QueueError;
 use crate::row::{FromRow, from_row};
 
-const TASKS: &str = "/* queue.insight_slow_tasks */
-SELECT s.id, s.queue, s.name, extract(epoch FROM s.duration)::float8 AS duration_seconds,
+const TASKS: &str = "SELECT /* queue.insight_slow_tasks */ s.id, s.queue, s.name, extract(epoch FROM s.duration)::float8 AS duration_seconds,
     extract(epoch FROM s.p95)::float8 AS p95_seconds,
     extract(epoch FROM s.expected_duration)::float8 AS expected_seconds
 FROM mill.slow_tasks_unless_locked() AS s ORDER BY s.started_at LIMIT 20";
 
-const RUNS: &str = "/* queue.insight_slow_runs */
-SELECT s.id, s.jobs, extract(epoch FROM s.duration)::float8 AS duration_seconds,
+const RUNS: &str = "SELECT /* queue.insight_slow_runs */ s.id, s.jobs, extract(epoch FROM s.duration)::float8 AS duration_seconds,
     extract(epoch FROM s.p95)::float8 AS p95_seconds,
     extract(epoch FROM s.expected_duration)::float8 AS expected_seconds
 FROM mill.slow_runs s ORDER BY s.started_at LIMIT 20";
 
-const LATE: &str = "/* queue.insight_late_runs */
-SELECT l.id, l.jobs, l.schedule, l.late_since, extract(epoch FROM l.late_by)::float8 AS late_seconds
+const LATE: &str = "SELECT /* queue.insight_late_runs */ l.id, l.jobs, l.schedule, l.late_since, extract(epoch FROM l.late_by)::float8 AS late_seconds
 FROM mill.late_runs l ORDER BY l.late_since LIMIT 20";
 
 /// A running task that takes much longer than usual.

@@ -8,8 +8,7 @@ use crate::error::QueueError;
 use crate::row::{FromRow, from_row};
 
 /// A single failure is no problem yet: the next attempt follows after some seconds.
-const SUBSCRIPTIONS: &str = "/* queue.insight_subscriptions */
-SELECT s.name, s.destination::text, s.workers = 0 AS unserved, s.dead, s.last_error,
+const SUBSCRIPTIONS: &str = "SELECT /* queue.insight_subscriptions */ s.name, s.destination::text, s.workers = 0 AS unserved, s.dead, s.last_error,
     coalesce(s.oldest_pending_at, s.last_error_at, s.changed_at) AS at
 FROM mill.subscription_status s
 WHERE s.enabled AND (s.workers = 0 OR s.dead > 0

@@ -7,8 +7,7 @@ use tokio_postgres::GenericClient;
 use crate::error::QueueError;
 use crate::row::{FromRow, from_row};
 
-const RESTORED: &str = "/* queue.insight_restored_targets */
-SELECT t.name, t.restored_at AS at FROM mill.targets t WHERE t.restored_at IS NOT NULL ORDER BY 2, 1 LIMIT 20";
+const RESTORED: &str = "SELECT /* queue.insight_restored_targets */ t.name, t.restored_at AS at FROM mill.targets t WHERE t.restored_at IS NOT NULL ORDER BY 2, 1 LIMIT 20";
 
 /// A target that was restored to an earlier time, so that effects of tasks may be missing.
 #[derive(Clone, Debug, Serialize)]
@@ -28,8 +27,7 @@ pub async fn restored_targets(
     client.query_typed(RESTORED, &[]).await?.iter().map(RestoredTarget::from_row).collect()
 }
 
-const HELD: &str = "/* queue.insight_held_targets */
-SELECT c.name, c.held_back AS reason FROM mill.target_checks c WHERE c.held_back IS NOT NULL ORDER BY 1 LIMIT 20";
+const HELD: &str = "SELECT /* queue.insight_held_targets */ c.name, c.held_back AS reason FROM mill.target_checks c WHERE c.held_back IS NOT NULL ORDER BY 1 LIMIT 20";
 
 /// A target one of whose conditions does not hold, so that workers claim none of its tasks.
 #[derive(Clone, Debug, Serialize)]

@@ -17,8 +17,7 @@ const COUNT_LIMIT: i64 = 1000;
 /// Finds the waiting tasks of each limit with one lookup in an index, and counts those of the limits
 /// with the longest waits. A limit that was just removed, or whose active period just opened, still
 /// has blocked tasks until its permits are granted; it does not hold them back.
-const WAITING: &str = "/* queue.insight_waiting_limits */
-WITH waited AS MATERIALIZED (
+const WAITING: &str = "WITH /* queue.insight_waiting_limits */ waited AS MATERIALIZED (
     SELECT l.*, w.due_at FROM mill.effective_limits l
         CROSS JOIN LATERAL (SELECT t.due_at FROM mill.tasks t
             WHERE t.state = 'blocked' AND t.blocking_limit_id = l.id ORDER BY t.priority, t.id LIMIT 1) AS w
