@@ -1,7 +1,8 @@
 //! The task queue: all SQL on the tasks table, with one file per transition.
 //!
 //! Functions take `&impl GenericClient`, so that a caller may pass its own transaction. Each
-//! statement contains a comment with its name, which remains visible in `pg_stat_statements`.
+//! statement has a comment with its name behind its first word, where it remains visible in
+//! `pg_stat_statements`.
 //!
 //! `transition` changes the state of tasks. `worker` contains the statements with which a worker
 //! reports its own state and reads the state of the fleet. `operator` changes settings, jobs and
