@@ -135,8 +135,8 @@ async fn a_lowered_limit_also_holds_for_tasks_that_wait_for_a_later_limit() {
     for planted in [false, true] {
         let database = Database::new().await;
         if planted {
-            let from = "p.counts_until IS NULL AND t.state IN ('pending', 'blocked')";
-            let to = "p.counts_until IS NULL AND t.state = 'pending'";
+            let from = "g.counts_until IS NULL AND t.state IN ('pending', 'blocked')";
+            let to = "g.counts_until IS NULL AND t.state = 'pending'";
             plant(&database, "mill.revoke_permits", (from, to)).await;
         }
         database.execute("SELECT mill.set_max_running('queue', 'default', 0)").await;
