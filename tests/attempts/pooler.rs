@@ -20,6 +20,8 @@ const HINT: &str = "hint: Connect the worker to PostgreSQL directly";
 async fn people_at_work(database: &Database, url: &str) {
     let run =
         async |arguments: &[&str]| Program::pgmill(database, arguments).at(url).succeeds().await;
+    // Before version 15, every role may create objects in this schema.
+    database.execute("REVOKE CREATE ON SCHEMA public FROM PUBLIC").await;
     run(&["init"]).await;
     let _worker = Worker::start(database, &["--readers", "4"]);
     let enqueue = async |arguments: &[&str]| {
@@ -120,6 +122,32 @@ async fn users_and_applications_work_with_session_pooling() {
         return;
     };
     people_at_work(&database, &pooler.url(&database)).await;
+}
+
+/// A pooler refuses the search_path of the programs' sessions, or drops it without a word.
+#[tokio::test]
+async fn programs_refuse_a_pooled_session_that_could_call_functions_of_other_roles() {
+    let database = Database::new().await;
+    for settings in ["default_pool_size = 3", IGNORING] {
+        let Some(pooler) = Pooler::start(&database, "transaction", settings, "").await else {
+            return;
+        };
+        let url = pooler.url(&database);
+        let status = async || Program::pgmill(&database, &["status"]).at(&url).run().await;
+        database.execute("GRANT CREATE ON SCHEMA public TO PUBLIC").await;
+        let (code, _, errors) = status().await;
+        assert_ne!(code, 0, "{errors}");
+        for text in
+            ["the pooler dropped search_path", "REVOKE CREATE ON SCHEMA \"public\" FROM PUBLIC"]
+        {
+            assert!(errors.contains(text), "{errors}");
+        }
+        // The database itself accepts the setting.
+        Program::pgmill(&database, &["status"]).succeeds().await;
+        database.execute("REVOKE CREATE ON SCHEMA public FROM PUBLIC").await;
+        let (code, _, errors) = status().await;
+        assert_eq!(code, 0, "{errors}");
+    }
 }
 
 /// Asserts that a worker with these connection strings ends at once, with these words in its
